@@ -87,7 +87,7 @@ def test_only_systems_without_a_model_are_among_the_usual_ones(
     names = {line.split()[1] for line in searched}
     assert {"splade-doc", "joint-splade-doc", "joint-splade-doc-smooth"} < names
     assert all(name == "bm25" or ("splade-doc" in name and "-idf" not in name) for name in names)
-    with pytest.raises(CaiError, match=r"no model for queries, only weights of tokens: take bags of words, as in"):
+    with pytest.raises(CaiError, match=r"no model for queries, only token weights: use bags of words, as in"):
         beir([*arguments, "splade"])
     with pytest.raises(CaiError, match="idf_power 0: splade-doc-idf would be unweighted; set `idf_power: 1` in a YAML"):
         beir([*arguments, "splade-doc-idf"])

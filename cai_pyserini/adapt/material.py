@@ -203,7 +203,7 @@ class Material:
     @cached_property
     def idf(self) -> np.ndarray:
         """IDF of the tokens of the SPLADE encoder, (vocabulary,)."""
-        return Idf.of(self.contents, self.encoders[0].tokenizer).weights(self.splade.idf_power)
+        return Idf.count(self.contents, self.encoders[0].tokenizer).weights(self.splade.idf_power)
 
     @cached_property
     def products(self) -> list[Products]:

@@ -96,13 +96,13 @@ def main(argv: Argv = None) -> None:
     from cai_pyserini.beir.plan import plan, require
     from cai_pyserini.beir.run_folder import Results, RunFolder
     from cai_pyserini.core import files, steps
-    from cai_pyserini.models.folder import described
+    from cai_pyserini.models.folder import with_folder_settings
 
     configs, encoder = _configs(settings), load_encoder(settings.encoder)
     named = [parse_system(name) for name in settings.systems if name != "all"]
     if not named or "all" in settings.systems or any(system.kind == "splade" for system in with_parts(named)):
-        encoder = described(encoder)  # other systems need no checkpoint
-    dense = described(load_encoder(settings.dense).replace(kind="dense")) if settings.dense else None
+        encoder = with_folder_settings(encoder)  # other systems need no checkpoint
+    dense = with_folder_settings(load_encoder(settings.dense).replace(kind="dense")) if settings.dense else None
     systems = _systems(settings, encoder, dense)
     several = len(configs) > 1
     shared = Experiment.model_fields.keys() & BeirSettings.model_fields.keys() - {"encoder", "dense"}

@@ -1,1 +1,1 @@
-"""Encoding: documents and queries -> raw vectors. The only expensive stage."""
+"""Encode documents and queries into raw vectors: the only expensive stage."""

@@ -24,7 +24,7 @@ class EncodeSettings(Sharded):
     batch_size: int | None = BATCH_SIZE
     ray: str | None = flag(
         None,
-        "share the work among the machines of the Ray cluster with its head at this host:port; without an address, "
+        "share the work among the machines of the Ray cluster whose head is at this host:port; without an address, "
         "among the processors or GPUs of this machine",
         bare=LOCAL,
     )
@@ -32,9 +32,9 @@ class EncodeSettings(Sharded):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.ray and self.shard_num > 1:
-            raise ValueError("--ray shares the work by itself: leave out --shard-id and --shard-num")
+            raise ValueError("--ray distributes the shards itself: leave out --shard-id and --shard-num")
         if self.ray and self.queries:
-            raise ValueError("--ray is for documents: queries are few, leave it out")
+            raise ValueError("--ray is for documents only: leave it out for queries, which are few")
         return self
 
 
@@ -48,22 +48,24 @@ def main(argv: Argv = None) -> None:
     from cai_pyserini.encode.encode import encode
     from cai_pyserini.encode.encoder import Encoder, Role
 
-    collection, encoder = load_collection(settings.collection), load_encoder(settings.encoder)
+    collection, config = load_collection(settings.collection), load_encoder(settings.encoder)
     output, batch_size = settings.output, settings.batch_size
-    opened = Encoder(encoder, "cpu" if settings.ray else settings.device, settings.precision)
+    encoder = Encoder(config, "cpu" if settings.ray else settings.device, settings.precision)
     role: Role = "queries" if settings.queries else "documents"
-    opened.require_loadable(role)
+    encoder.require_loadable(role)
     if settings.ray:
-        encode_on_cluster(settings.ray, collection, encoder, output, settings.device, settings.precision, batch_size)
+        encode_on_cluster(settings.ray, collection, config, output, settings.device, settings.precision, batch_size)
     else:
-        of_shard = batch_size, settings.shard_id, settings.shard_num
-        encode(collection, opened, output, role, settings.queries or "", *of_shard)
-    manifest = read_manifest(settings.output)
+        shard_id, shard_num = settings.shard_id, settings.shard_num
+        split = settings.queries or ""
+        encode(collection, encoder, output, role, split, batch_size, shard_id=shard_id, shard_num=shard_num)
+    manifest = read_manifest(output)
     if manifest is None:
-        done = f"process {settings.shard_id} of {settings.shard_num}"
-        print(f"{settings.output}: the shards of {done} are finished, others are missing")
+        process = f"process {settings.shard_id} of {settings.shard_num}"
+        print(f"{output}: the shards of {process} are finished, others are missing")
         return
-    stats = {"found": 0, "encoding_seconds": manifest.stats["seconds"]} | manifest.stats  # of earlier versions
+    # Manifests of earlier versions have only "seconds".
+    stats = {"found": 0, "encoding_seconds": manifest.stats["seconds"]} | manifest.stats
     vectors, seconds = stats["vectors"], stats["encoding_seconds"]
     found = f", {stats['found']:,} of them encoded before" if stats["found"] else ""
     print(

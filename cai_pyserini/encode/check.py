@@ -1,7 +1,7 @@
-"""What an encoder is, whether its vectors are those of the library that made it, and what it costs on this machine.
+"""Describe an encoder, compare its vectors with those of sentence-transformers, and measure its speed on this machine.
 
-The library is sentence-transformers, which opens its own folders itself. A bare checkpoint does not say how its tokens
-are pooled, so the library gets modules with the encoder's settings, and transformers runs the model.
+sentence-transformers opens its own folders itself. A bare checkpoint does not say how its tokens are pooled, so the
+library gets modules with the encoder's settings.
 """
 
 import json
@@ -30,12 +30,12 @@ from cai_pyserini.models.device import Precision
 from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.vectors.shards import Matrix
 
-MOST_DIFFERENCE = 1e-4  # of equal vectors, relative to their largest weight if that is more than 1
-LEAST_SECONDS = 2.5  # of the encoding that is measured; all of it takes about twice as long
-TOKENS = 100  # of each document
-SIZES = (10_000, 100_000, 1_000_000)  # of collections
-WIDTH = 70  # of a value in the table
-SHOWN = ("kind", "document_prompt", "query_prompt", "max_document_length", "max_query_length")
+MAX_DIFFERENCE = 1e-4  # between vectors that count as equal, relative to the largest weight if that is above 1
+MIN_SECONDS = 2.5  # of encoding in the final measurement; the whole measurement takes about twice as long
+TOKENS = 100  # per document
+SIZES = (10_000, 100_000, 1_000_000)  # of collections whose encoding time is estimated
+VALUE_WIDTH = 70  # characters of a value in the table
+TABLE_SETTINGS = ("kind", "document_prompt", "query_prompt", "max_document_length", "max_query_length")
 TEXTS: tuple[str, ...] = (
     "short fingers",
     "How long does a fever of 39.5 °C last?",
@@ -50,33 +50,33 @@ TEXTS: tuple[str, ...] = (
 )
 
 
-def check(given: EncoderConfig, device: str = "auto", precision: Precision = "auto") -> dict[str, Any]:
-    """What is found about an encoder, as load_encoder returns it: JSON values by name.
+def check(requested: EncoderConfig, device: str = "auto", precision: Precision = "auto") -> dict[str, Any]:
+    """Describe an encoder, as load_encoder returns it, in JSON values by name.
 
-    Differences from the library's vectors are the largest ones, in float32; None for queries that it does not make.
-    How documents' vectors differ from float32's is relative to their length. Raises CaiError for an encoder that cannot
-    be loaded.
+    The differences from the library's vectors are maxima, in float32; None for queries that the library does not
+    encode. The difference of document vectors from float32 is relative to their length. Raises CaiError for an encoder
+    that cannot be loaded.
     """
-    # Without what is done to the vectors of a model, which its library does not know.
-    plain = given.replace(idf=None, projection=None, overlap=None, binary_queries=False, expand_queries=True)
+    # Leave out what the library does not know: everything that is done to the vectors of the model.
+    plain = requested.replace(idf=None, projection=None, overlap=None, binary_queries=False, expand_queries=True)
     measured, exact = Encoder(plain, device, precision), Encoder(plain, "cpu", "float32")
     exact.require_loadable("documents")
     config, documents, is_sparse = exact.config, _documents(exact), exact.config.kind == "splade"
-    # The library makes no bags of words, unless the folder itself has weights of tokens.
-    has_own = not exact.has_query_model and not config.query_weights
-    queries = encode_queries(exact, TEXTS) if not is_sparse or config.query == "splade" or has_own else None
+    # The library makes bags of words only if the folder itself has token weights.
+    has_token_weights = not exact.has_query_model and not config.query_weights
+    queries = encode_queries(exact, TEXTS) if not is_sparse or config.query == "splade" or has_token_weights else None
     positions, vocabulary = exact.load("documents").transformer.max_length, len(exact.tokenizer)
     del exact  # one model at a time
 
     library = open_library(config)
     differences = [_difference(documents, _reference(library, plain, measured, "documents"))]
     route = library[0].sub_modules["document"] if hasattr(library[0], "sub_modules") else library
-    made_of = {
+    model = {
         "model": type(getattr(route[0], "model", route[0])).__name__,
         "parameters": sum(parameter.numel() for parameter in library.parameters()),
         "vocabulary": vocabulary,
         "positions": None if positions == sys.maxsize else positions,  # None: any number
-        "modules": [_said(module) for module in route],
+        "modules": [_describe_module(module) for module in route],
     }
     if config.query_checkpoint:
         library = open_library(config.replace(checkpoint=config.query_checkpoint, revision=config.query_revision))
@@ -84,13 +84,13 @@ def check(given: EncoderConfig, device: str = "auto", precision: Precision = "au
         differences.append(_difference(queries, _reference(library, plain, measured, "queries")))
     del library, route
 
-    shown = {name: getattr(config, name) for name in SHOWN}
+    shown = {name: getattr(config, name) for name in TABLE_SETTINGS}
     shaping = config.shaping("vectors", "query vectors", "queries")
     rate = documents_per_second(measured)
     return {
         "encoder": config.name,
-        "folder": str(checkpoint_folder(given)),
-        **made_of,
+        "folder": str(checkpoint_folder(requested)),
+        **model,
         **shown,
         "settings": {name: value for name, value in shaping.items() if name not in shown},
         "queries": "bags of words" if is_sparse and config.query == "bow" else "model",
@@ -98,7 +98,7 @@ def check(given: EncoderConfig, device: str = "auto", precision: Precision = "au
         "library": f"sentence-transformers {version('sentence-transformers')}",
         "documents_differ_by": differences[0],
         "queries_differ_by": differences[1] if len(differences) > 1 else None,
-        "equal": max(differences) <= MOST_DIFFERENCE,
+        "equal": max(differences) <= MAX_DIFFERENCE,
         "precision": measured.precision("documents"),
         "differs_from_float32_by": _deviation(_documents(measured), documents),
         "documents_per_second": rate,
@@ -107,15 +107,15 @@ def check(given: EncoderConfig, device: str = "auto", precision: Precision = "au
 
 
 def table(found: dict[str, Any]) -> Rows:
-    """What `check` has found, in words."""
+    """Format the result of `check` as a table."""
     values = {name: value for name, value in found.items() if name not in ("encoder", "folder", "equal", "seconds")}
     values |= {name: json.dumps(found[name], ensure_ascii=False) for name in ("document_prompt", "query_prompt")}
     values |= {f"{size:,} documents take": _duration(seconds) for size, seconds in found["seconds"].items()}
-    rows = [[name.replace("_", " "), shorten(_text(value), WIDTH)] for name, value in values.items()]
+    rows = [[name.replace("_", " "), shorten(_format_value(value), VALUE_WIDTH)] for name, value in values.items()]
     return [["encoder", found["encoder"]], *rows]
 
 
-def _text(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, dict):
         value = [f"{name} {each}" for name, each in value.items()]
     if isinstance(value, list) or value is None:
@@ -124,32 +124,32 @@ def _text(value: Any) -> str:
 
 
 def verdict(found: dict[str, Any]) -> str:
-    """Whether the vectors are those of the library, in a sentence."""
-    texts, most = f"The vectors of {len(TEXTS)} texts", f"{MOST_DIFFERENCE:.4f}, in float32"
+    """Say in a sentence whether the vectors equal the library's."""
+    texts, limit = f"The vectors of {len(TEXTS)} texts", f"{MAX_DIFFERENCE:.4f}, in float32"
     if found["equal"]:
-        return f"{texts} are those of {found['library']}: they differ by at most {most}."
+        return f"{texts} are those of {found['library']}: they differ by at most {limit}."
     return (
-        f"{texts} are NOT those of {found['library']}: they differ by more than {most}. Does the encoder's YAML file "
-        "say something else than the folder, or does the model weigh entries that its tokenizer does not have?"
+        f"{texts} are NOT those of {found['library']}: they differ by more than {limit}. Does the encoder's YAML file "
+        "contradict the folder, or does the model weight entries that its tokenizer does not have?"
     )
 
 
 def _documents(encoder: Encoder) -> Matrix:
-    """The vectors of TEXTS as documents, cut at the end."""
+    """Encode TEXTS as documents, truncated at the end."""
     return encoder.load("documents").encode(TEXTS, encoder.max_length("documents"))
 
 
 def open_library(config: EncoderConfig) -> SentenceTransformer | SparseEncoder:
-    """The model of an encoder, whose settings are complete, in float32 and by its library."""
+    """Open an encoder, whose settings are complete, with sentence-transformers, in float32."""
     folder, is_sparse = checkpoint_folder(config), config.kind == "splade"
     kind: Any = SparseEncoder if is_sparse else SentenceTransformer
     trust = {"trust_remote_code": config.trust_remote_code}
-    how = {"dtype": torch.float32, "use_safetensors": True}
+    options = {"dtype": torch.float32, "use_safetensors": True}
     if (folder / "modules.json").is_file():
-        return kind(str(folder), device="cpu", local_files_only=True, model_kwargs=how, **trust)
+        return kind(str(folder), device="cpu", local_files_only=True, model_kwargs=options, **trust)
     task: Any = "fill-mask" if is_sparse else "feature-extraction"
     model = Transformer(
-        str(folder), transformer_task=task, model_kwargs=how | trust, config_kwargs=trust, processor_kwargs=trust
+        str(folder), transformer_task=task, model_kwargs=options | trust, config_kwargs=trust, processor_kwargs=trust
     )
     if is_sparse:
         pooling: Any = SpladePooling(config.pooling or "max", activation_function=config.activation)
@@ -158,20 +158,22 @@ def open_library(config: EncoderConfig) -> SentenceTransformer | SparseEncoder:
     return kind(modules=[model, pooling], device="cpu")
 
 
-def _reference(library: Any, given: EncoderConfig, encoder: Encoder, role: Role) -> np.ndarray:
-    """The library's vectors of TEXTS, (texts, width). What the folder does not say is said by the encoder's YAML."""
+def _reference(library: Any, requested: EncoderConfig, encoder: Encoder, role: Role) -> np.ndarray:
+    """The library's vectors of TEXTS, (texts, width), with the settings that the YAML adds to the folder's."""
     config, prompt = encoder.config, "query_prompt" if role == "queries" else "document_prompt"
-    own = library.prompts.get(prompt.removesuffix("_prompt"))  # encode_document takes no prompt of another name
-    how = {"prompt": getattr(config, prompt)} if prompt in given.model_fields_set or not own else {}
+    folder_prompt = library.prompts.get(prompt.removesuffix("_prompt"))  # the only name that encode_document looks up
+    options = {}
+    if prompt in requested.model_fields_set or not folder_prompt:
+        options["prompt"] = getattr(config, prompt)
     is_sparse = config.kind == "splade"
-    setting, argument = ("max_active_dims",) * 2 if is_sparse else ("dimensions", "truncate_dim")
-    if setting in given.model_fields_set:
-        how[argument] = getattr(given, setting)
-    with suppress(AttributeError):  # of token vectors, which read all of a text
+    setting, argument = ("max_active_dims", "max_active_dims") if is_sparse else ("dimensions", "truncate_dim")
+    if setting in requested.model_fields_set:
+        options[argument] = getattr(requested, setting)
+    with suppress(AttributeError):  # static token vectors have no maximum length
         library.max_seq_length = encoder.max_length(role)
     encode = library.encode_query if role == "queries" else library.encode_document
-    made = encode(list(TEXTS), show_progress_bar=False, convert_to_tensor=True, **how)
-    vectors = (made.to_dense() if is_sparse else made).float()
+    encoded = encode(list(TEXTS), show_progress_bar=False, convert_to_tensor=True, **options)
+    vectors = (encoded.to_dense() if is_sparse else encoded).float()
     if not is_sparse and config.similarity == "cosine":  # the length does not matter
         vectors = torch.nn.functional.normalize(vectors, dim=-1)
     result: np.ndarray = vectors.numpy(force=True)
@@ -183,8 +185,8 @@ def _dense(vectors: Matrix) -> np.ndarray:
 
 
 def _difference(ours: Matrix, theirs: np.ndarray) -> float:
-    """The largest difference, relative to the largest weight if that is more than 1. What one side lacks is 0: a
-    model's logits may be padded beyond the vocabulary."""
+    """The largest difference, relative to the largest weight if that is above 1. The narrower side is padded with
+    zeros: a model's logits may extend beyond the vocabulary."""
     width = max(ours.shape[1], theirs.shape[1])
     found, expected = (np.pad(each, ((0, 0), (0, width - each.shape[1]))) for each in (_dense(ours), theirs))
     return float(np.abs(found - expected).max() / max(1, np.abs(expected).max()))
@@ -195,7 +197,7 @@ def _deviation(found: Matrix, exact: Matrix) -> float:
 
 
 def documents_per_second(encoder: Encoder) -> float:
-    """How many documents of about TOKENS tokens this machine encodes per second."""
+    """The number of documents of about TOKENS tokens that this machine encodes per second."""
     model, length = encoder.load("documents"), encoder.max_length("documents")
 
     def timed(count: int) -> float:
@@ -205,14 +207,15 @@ def documents_per_second(encoder: Encoder) -> float:
         return time.perf_counter() - start
 
     timed(2)  # the first batch is slow
-    count = torch.get_num_threads() * model.transformer.batch_size * min(8, max(1, length // TOKENS))  # a batch each
-    while (seconds := timed(count)) < LEAST_SECONDS:
+    # One batch per thread.
+    count = torch.get_num_threads() * model.transformer.batch_size * min(8, max(1, length // TOKENS))
+    while (seconds := timed(count)) < MIN_SECONDS:
         count *= 2
     return count / seconds
 
 
 def example_documents(tokenizer: Tokenizer, count: int) -> list[str]:
-    """Texts of about TOKENS tokens, of the words of TEXTS."""
+    """Texts of about TOKENS tokens, made from the words of TEXTS."""
     words = " ".join(TEXTS[:-1]).split()
     size = max(1, TOKENS * len(words) // tokenizer.lengths([" ".join(words)])[0])
     return [" ".join(islice(cycle(words), i, i + size)) for i in range(count)]
@@ -224,7 +227,7 @@ def _duration(seconds: float) -> str:
     return f"{seconds / units[unit]:.1f} {unit}"
 
 
-def _said(module: Any) -> str:
-    """The class of a module, and how it pools."""
+def _describe_module(module: Any) -> str:
+    """The class of a module and its pooling."""
     modes = (getattr(module, name, None) for name in ("pooling_strategy", "pooling_mode", "activation_function"))
     return " ".join([type(module).__name__, *(mode for mode in modes if isinstance(mode, str))])

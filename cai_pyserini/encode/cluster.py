@@ -1,7 +1,7 @@
-"""Encode the documents of a collection on the machines of a Ray cluster, into a folder or object store that they share.
+"""Encode the documents of a collection on a Ray cluster, into a folder or object store that its machines share.
 
-This machine reads the documents, and sends each of the others those of one shard after another. Existing shards are
-kept: after an interruption, or if a machine fails, only missing ones are encoded.
+This machine reads the documents and sends them to the others, a shard at a time. Existing shards are kept: after an
+interruption, or if a machine fails, only the missing ones are encoded.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,7 +30,7 @@ def encode_on_cluster(
 ) -> Path:
     """Encode the documents of a collection as encode.encode does, on the Ray cluster at `address`.
 
-    `device` auto uses GPUs if the cluster has any. This machine, which reads the collection, does not need one.
+    With `device` auto, GPUs are used if the cluster has any. This machine, which reads the collection, needs none.
     """
     encoder = encoder.replace(**{key: _absolute(value) for key in LOCATED if (value := getattr(encoder, key))})
     with cluster.connected(address):
@@ -39,46 +39,50 @@ def encode_on_cluster(
             device = "cuda" if gpus else "cpu"
         if precision == "auto":
 
-            def ask() -> Precision:
+            def resolve() -> Precision:
                 return resolve_precision("auto", resolve_device(device))
 
-            precision = cluster.on_gpu(ask) if gpus else ask()
+            precision = cluster.on_gpu(resolve) if gpus else resolve()
 
-        def elsewhere(folder: Path, recipe: artifact.Recipe, shards: Shards) -> Iterator[int]:
-            set_up = partial(shard_encoder, encoder, device, precision, recipe, batch_size, folder)
+        def encode_remotely(folder: Path, recipe: artifact.Recipe, shards: Shards) -> Iterator[int]:
+            set_up = partial(
+                shard_encoder, encoder, device, precision, recipe=recipe, batch_size=batch_size, output=folder
+            )
             for number in cluster.share(set_up, shards, gpus):
                 if not isinstance(folder, StorePath) and shard_path(folder, number) not in folder.iterdir():
                     raise _not_shared(folder)
                 yield number
 
-        return encode(collection, Encoder(encoder, "cpu", precision), output.absolute(), elsewhere=elsewhere)
+        local = Encoder(encoder, "cpu", precision)
+        return encode(collection, local, output.absolute(), encode_remotely=encode_remotely)
 
 
 def shard_encoder(
-    encoder: EncoderConfig,
+    config: EncoderConfig,
     device: str,
     precision: Precision,
     recipe: artifact.Recipe,
     batch_size: int | None,
     output: Path,
 ) -> cluster.Work[Sequence[Document]]:
-    """A function for one of the machines, which encodes the shard with a number. Paths are the same on all machines."""
-    opened, digest = Encoder(encoder, device, precision), artifact.digest(recipe)
-    if opened.identity("documents") != recipe["inputs"]["encoder"]:
-        raise CaiError(f"{opened.checkpoint} is not the same on all machines")
+    """Return a function with which a machine encodes a shard, given its number and documents. All machines use the same
+    paths."""
+    encoder, digest = Encoder(config, device, precision), artifact.digest(recipe)
+    if encoder.identity("documents") != recipe["inputs"]["encoder"]:
+        raise CaiError(f"{encoder.checkpoint} is not the same on all machines")
 
     def encode_documents(number: int, documents: Sequence[Document]) -> None:
         if not (output / artifact.UNFINISHED).exists():
             raise _not_shared(output)
         path = shard_path(output, number)
-        if not shard_stats(path, digest):  # else a machine that failed afterwards has written it
-            encode_shard(opened, "documents", documents, path, digest, batch_size, lambda count: None)
+        if not shard_stats(path, digest):  # a machine may have failed after writing it
+            encode_shard(encoder, "documents", documents, path, digest, batch_size, lambda count: None)
 
     return encode_documents
 
 
 def _absolute(value: str) -> str:
-    """The absolute path of a file or folder; names of other things stay as they are."""
+    """The absolute path of an existing file or folder; other values, such as hub ids, stay as they are."""
     return str(Path(value).absolute()) if Path(value).exists() else value
 
 

@@ -1,10 +1,10 @@
-"""Encode a collection once: documents or queries -> raw vectors in shards.
+"""Encode the documents or queries of a collection into shards of raw vectors.
 
 A shard is the unit of work: a pure function of a slice of the collection. Several processes (on several GPUs, or on
 machines that share a folder) can each encode some of the shards; the last to finish writes the manifest. Finished
-batches of the current shard are saved every few seconds, so that an interruption loses only seconds of work. Texts that
-were encoded before in the same way, in an earlier run or on this machine, are found there (vectors.earlier) and in a
-cache (vectors.cache).
+batches of the current shard are saved every few seconds, so that an interruption loses only seconds of work. Vectors of
+texts that were encoded before with the same settings come from an earlier folder (vectors.earlier) or from this
+machine's cache (vectors.cache).
 """
 
 import ctypes
@@ -24,7 +24,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.rows import stacked
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder, Role
-from cai_pyserini.encode.queries import as_queries
+from cai_pyserini.encode.queries import apply_query_settings
 from cai_pyserini.models.tokenizer import Done
 from cai_pyserini.vectors.cache import VectorCache, cache_folder
 from cai_pyserini.vectors.earlier import EarlierVectors
@@ -45,9 +45,9 @@ from cai_pyserini.vectors.shards import (
 )
 
 SAVE_SECONDS = 5.0  # between saves of an unfinished shard
-MOST_DIFFERENCE = 0.1  # of a vector from that in another batch, relative to its length; lower precisions differ by 0.01
+MAX_DIFFERENCE = 0.1  # between vectors of a text, relative to its length; batches in low precision differ by 0.01
 
-type Shards = Iterator[tuple[int, Sequence[Document]]]  # the numbers of shards, and their texts
+type Shards = Iterator[tuple[int, Sequence[Document]]]  # shard numbers and their texts
 
 
 def encode(
@@ -60,13 +60,13 @@ def encode(
     shard_id: int = 0,
     shard_num: int = 1,
     earlier: Path | None = None,
-    elsewhere: Callable[[Path, artifact.Recipe, Shards], Iterator[int]] | None = None,
+    encode_remotely: Callable[[Path, artifact.Recipe, Shards], Iterator[int]] | None = None,
 ) -> Path:
     """Encode the documents of a collection, or the queries of a split, into a folder of shards.
 
-    Encodes only the shards whose number modulo `shard_num` is `shard_id`. Takes what it can from the documents that
-    were encoded in the folder `earlier`. If `elsewhere` is given, it has the missing shards of a folder encoded by
-    other machines, and yields the number of each when it is written.
+    Encodes only the shards whose number modulo `shard_num` is `shard_id`. Reuses vectors of the folder `earlier` where
+    it can. `encode_remotely(folder, recipe, shards)` encodes missing shards on other machines, and yields the number of
+    each shard once it is written.
     """
     made_from = recipe(collection, encoder, role, split)
     digest = artifact.digest(made_from)
@@ -77,9 +77,9 @@ def encode(
         if role == "queries":
             topics = collection.topics(split)
             texts, total = (Document(*topic) for topic in topics.items()), len(topics)
-        # Asked for single files, NFS would remember that they are missing.
-        there = sorted(folder.glob("*.npz"))
-        done = {path for path, stats in zip(there, stats_of_shards(there, digest), strict=True) if stats}
+        # List the folder instead of probing single files: NFS caches that a file is missing.
+        existing = sorted(folder.glob("*.npz"))
+        done = {path for path, stats in zip(existing, stats_of_shards(existing, digest), strict=True) if stats}
         sizes: list[int] = []
 
         def missing() -> Shards:
@@ -91,8 +91,8 @@ def encode(
                     yield number, part
 
         with progress(range(0), total, f"encode {role}") as bar:
-            if elsewhere:
-                for number in elsewhere(folder, made_from, missing()):
+            if encode_remotely:
+                for number in encode_remotely(folder, made_from, missing()):
                     bar.update(sizes[number])
             else:
                 cache = _open_cache(encoder, role)
@@ -125,47 +125,49 @@ def encode_shard(
     cache: VectorCache | None = None,
     earlier: EarlierVectors | None = None,
 ) -> None:
-    """Write one shard. Of equal texts only one is encoded, and none that was encoded earlier or is in the cache."""
+    """Write one shard. Equal texts are encoded once, and texts in `earlier` or in the cache not at all."""
     start = time.perf_counter()
     unfinished = path.with_suffix(".unfinished.npz")
     contents = [text.contents for text in texts]
-    known = _Known(contents, cache, earlier)
+    known = _KnownVectors(contents, cache, earlier)
     done(len(texts) - len(known.missing))
     batches, seconds = 0, time.perf_counter() - start
     if known.missing:
         encoded = _encode(encoder, role, [texts[i] for i in known.missing], unfinished, digest, batch_size, done)
-        known.require_now(encoder, role, contents)
+        known.require_unchanged(encoder, role, contents)
         known.add(encoded.vectors, encoded.seconds)
         batches, seconds = encoded.batches, seconds + encoded.seconds
     vectors = known.vectors()
     if role == "queries":
-        vectors = as_queries(encoder, vectors, contents, encoder.max_length(role))
-    counts = batches, len(texts) - len(known.missing), known.seconds
-    write_shard(path, Shard([text.id for text in texts], vectors, known.keys), digest, seconds, *counts)
+        vectors = apply_query_settings(encoder, vectors, contents, encoder.max_length(role))
+    found = len(texts) - len(known.missing)
+    write_shard(
+        path, Shard([text.id for text in texts], vectors, known.keys), digest, seconds, batches, found, known.seconds
+    )
     unfinished.unlink(missing_ok=True)
 
 
 def encode_texts(encoder: Encoder, texts: Sequence[str], length: int, done: Done) -> Matrix:
-    """Vectors of the first `length` tokens of texts, at least one, as of documents. Of equal texts only one is encoded,
-    and none that is in the cache."""
-    cache, parts = _open_cache(encoder.reading(length), "documents"), list[Matrix]()
+    """Encode the first `length` tokens of one or more texts as documents. Equal texts are encoded once, and texts in
+    the cache not at all."""
+    cache, parts = _open_cache(encoder.truncated(length), "documents"), list[Matrix]()
     for part in batched(texts, SHARD):
-        known = _Known(part, cache)
+        known = _KnownVectors(part, cache)
         done(len(part) - len(known.missing))
         if known.missing:
             start = time.perf_counter()
             vectors = encoder.load("documents").encode([part[i] for i in known.missing], length, done=done)
-            known.require_now(encoder.reading(length), "documents", part)
+            known.require_unchanged(encoder.truncated(length), "documents", part)
             known.add(vectors, time.perf_counter() - start)
         parts.append(known.vectors())
     return stacked(parts)
 
 
-class _Known:
-    """Vectors of texts, of equal texts one: those that are found at first, and those that are added.
+class _KnownVectors:
+    """One vector for each distinct text: found in `earlier` or in the cache, or added later.
 
-    `keys` are those of all texts, `missing` the positions of the texts without a vector at first, and `seconds` is what
-    encoding has taken.
+    `keys` are the keys of all texts, `missing` the positions of the texts without a stored vector, and `seconds` is the
+    encoding time of all vectors, also of stored ones.
     """
 
     def __init__(self, contents: Sequence[str], cache: VectorCache | None, earlier: EarlierVectors | None = None):
@@ -181,9 +183,9 @@ class _Known:
                 self.seconds += found.seconds
         self.missing = sorted(first[key] for key in first.keys() - self._known)
 
-    def require_now(self, encoder: Encoder, role: Role, contents: Sequence[str]) -> None:
-        """Raise CaiError if one of the vectors that were found is not what the encoder makes now, as with a version of
-        a library that reads texts otherwise: others are not to be mixed with them."""
+    def require_unchanged(self, encoder: Encoder, role: Role, contents: Sequence[str]) -> None:
+        """Raise CaiError if the encoder no longer reproduces a stored vector, for instance after a library update that
+        changes tokenization: old and new vectors must not be mixed."""
         known = {*self._known}
         found = [i for i, key in enumerate(self._rows) if key in known and contents[i].strip()]
         if not found:
@@ -192,15 +194,15 @@ class _Known:
         before = stacked(self._parts)[[self._known.index(self._rows[shortest])]]
         text, length = contents[shortest], encoder.max_length(role)
         now = encoder.load(role).encode([text], length, overlap=encoder.overlap(role))
-        if np.sqrt(_square(now - before)) > MOST_DIFFERENCE * np.sqrt(_square(before)):
+        if np.sqrt(_square(now - before)) > MAX_DIFFERENCE * np.sqrt(_square(before)):
             raise CaiError(
-                f"{encoder.config.name} makes other vectors now than it made before, perhaps with other versions of "
-                f"libraries, as of {text[:50]!r}: delete the cache (`python -m cai_pyserini.vectors "
-                "--older-than 0`), and encode everything again, into another folder"
+                f"{encoder.config.name} no longer makes the vectors that it made before, for instance of "
+                f"{text[:50]!r}, perhaps because of other library versions: delete the cache (`python -m "
+                "cai_pyserini.vectors --older-than 0`), and encode everything again, into another folder"
             )
 
     def add(self, vectors: Matrix, seconds: float) -> None:
-        """Add the vectors of the missing texts, also to the cache."""
+        """Add the vectors of the missing texts, here and to the cache."""
         keys = [self._rows[i] for i in self.missing]
         if self._cache:
             self._cache.put(keys, vectors, seconds)
@@ -209,9 +211,9 @@ class _Known:
         self.seconds += seconds
 
     def vectors(self) -> Matrix:
-        """The vectors of all texts, in their order."""
-        places = {key: place for place, key in enumerate(self._known)}
-        return stacked(self._parts)[[places[key] for key in self._rows]]
+        """The vectors of all texts, in the order of the texts."""
+        rows = {key: row for row, key in enumerate(self._known)}
+        return stacked(self._parts)[[rows[key] for key in self._rows]]
 
 
 def _square(vectors: Matrix) -> float:
@@ -219,7 +221,7 @@ def _square(vectors: Matrix) -> float:
 
 
 class _Encoded(NamedTuple):
-    """Vectors (texts, width), and what encoding them took."""
+    """Vectors (texts, width), and the batches and seconds that encoding them took."""
 
     vectors: Matrix
     batches: int
@@ -235,14 +237,16 @@ def _encode(
     batch_size: int | None,
     done: Done,
 ) -> _Encoded:
-    """The model's vectors of texts, continuing after the batches that an interrupted attempt has saved."""
+    """Encode texts, continuing after the batches that an interrupted attempt has saved."""
     model = encoder.load(role)
     ids, contents = [text.id for text in texts], [text.contents for text in texts]
-    batches_depend_on = batch_size or model.transformer.batch_size, text_keys(contents).tobytes().hex()
-    own = artifact.digest([digest, *batches_depend_on])
+    # Batches depend on their size and on the texts.
+    batches_digest = artifact.digest(
+        [digest, batch_size or model.transformer.batch_size, text_keys(contents).tobytes().hex()]
+    )
     pieces: list[tuple[np.ndarray, Matrix]] = []
     batches, seconds = 0, 0.0
-    if (saved := shard_stats(unfinished, own)) and (shard := read_shard(unfinished, own)):
+    if (saved := shard_stats(unfinished, batches_digest)) and (shard := read_shard(unfinished, batches_digest)):
         pieces.append((np.arange(len(ids)), shard.vectors))
         batches, seconds = saved.batches, saved.seconds
     start = last_save = time.perf_counter()
@@ -254,19 +258,19 @@ def _encode(
         if now - last_save > SAVE_SECONDS:
             vectors = model.assemble(windows, pieces)
             pieces = [(np.arange(len(ids)), vectors)]
-            write_shard(unfinished, Shard(ids, vectors), own, seconds + now - start, batches)
+            write_shard(unfinished, Shard(ids, vectors), batches_digest, seconds + now - start, batches)
             last_save = now
     vectors = model.finish(model.assemble(windows, pieces), windows)
     return _Encoded(vectors, batches, seconds + time.perf_counter() - start)
 
 
-def _of_any_texts(made_from: artifact.Recipe) -> artifact.Recipe:
-    """All that vectors depend on but their texts."""
+def _without_texts(made_from: artifact.Recipe) -> artifact.Recipe:
+    """The recipe reduced to what vectors depend on besides their texts."""
     return made_from | {"inputs": {"encoder": made_from["inputs"]["encoder"]}}
 
 
 def _open_cache(encoder: Encoder, role: Role) -> VectorCache | None:
-    """The cache of vectors that are made in this way; None if there is to be none."""
+    """The cache of the vectors that this encoder makes for a role; None if caching is off."""
     if (folder := cache_folder()) is None:
         return None
     made_from = artifact.recipe("encode", {"encoder": encoder.identity(role)}, role=role)
@@ -275,9 +279,9 @@ def _open_cache(encoder: Encoder, role: Role) -> VectorCache | None:
 
 
 def _open_earlier(folder: Path, made_from: artifact.Recipe) -> EarlierVectors | None:
-    """The vectors of a folder; None unless they are there, and are made in this way."""
+    """The vectors of a folder; None if there are none, or if they differ from this recipe in more than the texts."""
     manifest = artifact.read_manifest(folder)
-    if manifest and artifact.digest(_of_any_texts(manifest.recipe)) == artifact.digest(_of_any_texts(made_from)):
+    if manifest and artifact.digest(_without_texts(manifest.recipe)) == artifact.digest(_without_texts(made_from)):
         with suppress(CaiError):
             return EarlierVectors(Vectors(folder))
     return None
@@ -290,22 +294,22 @@ def _trim_memory() -> None:
 
 
 def _finished_stats(folder: Path, count: int, digest: str, encoder: Encoder, role: Role) -> artifact.Stats | None:
-    """The statistics of all shards for the manifest; None while one is missing."""
+    """The manifest's statistics of all shards; None while a shard is missing."""
     paths = [shard_path(folder, number) for number in range(count)]
     shards = [stats for stats in stats_of_shards(paths, digest) if stats]
     if len(shards) < count:
         return None
-    spent = {
+    totals = {
         "seconds": round(sum(shard.seconds for shard in shards), 3),
         "found": sum(shard.found for shard in shards),
         "encoding_seconds": round(sum(shard.encoding for shard in shards), 3),
     }
-    return finish_shards(folder, shards) | spent | {"vocabulary": encoder.tokenizer.vocabulary}
+    return finish_shards(folder, shards) | totals | {"vocabulary": encoder.tokenizer.vocabulary}
 
 
 def project_vectors(vectors: Vectors, encoder: Encoder, output: Path) -> Path:
-    """Write the document vectors of an encoder that has a projection, from `vectors`, those of the same encoder without
-    it. They differ from encoded ones only by rounding, and their recipe is the same."""
+    """Write the document vectors of an encoder with a projection by projecting `vectors`, which the same encoder made
+    without it. The result has the recipe of the encode stage, and differs from its vectors only by rounding."""
     inputs = {"texts": vectors.manifest.recipe["inputs"]["texts"], "encoder": encoder.identity("documents")}
     recipe = artifact.recipe("encode", inputs, role="documents")
 

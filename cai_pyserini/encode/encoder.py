@@ -1,4 +1,4 @@
-"""An encoder with its configuration, whose model is loaded when it is first needed."""
+"""An encoder: a configuration, and the model that is loaded when it is first needed."""
 
 import logging
 from collections.abc import Mapping
@@ -35,13 +35,13 @@ Role = Literal["documents", "queries"]
 logger = logging.getLogger(__name__)
 
 
-@cache  # once in a process
+@cache  # once per process
 def _warn_of_code(checkpoint: str, revision: str | None) -> None:
     logger.warning("the code of %s, revision %s, is trusted and will run here", checkpoint, revision or "none")
 
 
 class Encoder:
-    """A Splade or Dense model, loaded only when needed: not if all vectors are already stored.
+    """A Splade or Dense model that is loaded only when needed, which is not the case if all vectors are stored.
 
     `precision` applies to documents. Queries, which are short, are encoded in float32, so that a query has the same
     impacts on every machine and in every batch. Raises CaiError for a checkpoint, projection or device that does not
@@ -50,16 +50,16 @@ class Encoder:
 
     def __init__(self, config: EncoderConfig, device: str = "auto", precision: Precision = "auto"):
         folder = read_folder(checkpoint_folder(config))
-        self.config = config = folder.described(config)
+        self.config = config = folder.complete(config)
         self._sides: dict[Role, Side] = {"documents": folder.documents, "queries": folder.queries}
         if config.query_checkpoint:
             other = config.replace(checkpoint=config.query_checkpoint, revision=config.query_revision)
-            of_queries = read_folder(checkpoint_folder(other))
-            self._sides["queries"] = of_queries.documents
+            query_folder = read_folder(checkpoint_folder(other))
+            self._sides["queries"] = query_folder.documents
             for name in ("kind", "pooling", "activation", "max_active_dims"):
-                own = getattr(config, name)
-                if (found := of_queries.settings.get(name, own)) != own:
-                    raise CaiError(f"{config.name}: {name} is {own} for documents and {found} for queries")
+                documents = getattr(config, name)
+                if (queries := query_folder.settings.get(name, documents)) != documents:
+                    raise CaiError(f"{config.name}: {name} is {documents} for documents and {queries} for queries")
         if config.trust_remote_code:
             _warn_of_code(config.checkpoint, config.revision)
             if config.query_checkpoint:
@@ -72,18 +72,21 @@ class Encoder:
         self._models: dict[Role, Splade | Dense] = {}
 
     @property
-    def in_use(self) -> RLock:
-        """A lock, held by a thread that encodes or tokenizes, where several share the encoder."""
+    def lock(self) -> RLock:
+        """The lock that a thread holds while it encodes or tokenizes with a shared encoder."""
         enter("PyTorch")
         return self._lock
 
     def require_loadable(self, *roles: Role) -> None:
-        """Raise CaiError if loading the model is bound to fail, or reading texts of these roles to their length."""
+        """Raise CaiError if the model cannot be loaded, or cannot read texts of these roles at their maximum length.
+
+        The weights are not loaded.
+        """
         resolve_device(self.device)
         if self._idf and not self.is_mean:
             raise CaiError(
-                f"{self.config.name} does not pool tokens by their mean, in which IDF would weight them: leave out "
-                "dense-idf"
+                f"{self.config.name} does not pool by the mean of its tokens, which is where IDF weights apply: leave "
+                "out dense-idf"
             )
         names = {"documents": "max_document_length", "queries": "max_query_length"}
         for role in dict.fromkeys(("documents", *roles)):
@@ -97,24 +100,24 @@ class Encoder:
         """The side of a role. Raises CaiError for queries without a model."""
         if (side := self._sides[role]).weights:
             raise CaiError(
-                f"{self.config.name} has no model for queries, only weights of tokens: take bags of words, as in the "
+                f"{self.config.name} has no model for queries, only token weights: use bags of words, as in the "
                 "systems splade-doc, or `query: bow`"
             )
         return side
 
     def folder(self, role: Role) -> Path:
-        """The folder of the model for the texts of a role. Raises CaiError for queries without a model."""
+        """The folder of a role's model. Raises CaiError for queries without a model."""
         return self._model_side(role).folder
 
-    def reading(self, length: int) -> "Encoder":
-        """This encoder, with its models, for the first `length` tokens of a document alone."""
+    def truncated(self, length: int) -> "Encoder":
+        """This encoder, sharing its models, but reading only the first `length` tokens of a document."""
         other = copy(self)
         other.config = self.config.replace(max_document_length=length, overlap=None)
         return other
 
     @property
     def has_query_model(self) -> bool:
-        """Whether a model can encode queries; else they are bags of words, with weights of tokens."""
+        """Whether a model encodes queries; otherwise they are bags of words with token weights."""
         return self._sides["queries"].weights is None
 
     @property
@@ -129,7 +132,7 @@ class Encoder:
 
     @property
     def digest(self) -> str:
-        """A digest of the checkpoint of documents, and of the projection and the code, if there are any."""
+        """A digest of the documents' checkpoint, the projection, and the checkpoint's code, if any."""
         return self._digest("documents")
 
     def _digest(self, role: Role) -> str:
@@ -141,7 +144,7 @@ class Encoder:
 
     @cached_property
     def token_weights(self) -> np.ndarray | None:
-        """The weights of tokens in bags of words, (vocabulary,); None if they count."""
+        """The token weights in bags of words, (vocabulary,); None if bags hold counts."""
         place = self.config.query_weights or self._sides["queries"].weights
         return token_weights(Path(place), self.tokenizer) if place else None
 
@@ -153,11 +156,11 @@ class Encoder:
         return self.config.max_query_length if role == "queries" else self.config.max_document_length
 
     def overlap(self, role: Role) -> int | None:
-        """By how many tokens the windows of a document overlap; None if only the first one is read, as of a query."""
+        """The overlap of a document's windows, in tokens; None if only the first window is read, as for queries."""
         return None if role == "queries" else self.config.overlap
 
     def identity(self, role: Role) -> dict[str, Any]:
-        """What the vector of a document or query depends on, apart from its text: digests and settings."""
+        """The digests and settings that the vector of a document or query depends on, besides its text."""
         return {
             "checkpoint": self._digest(role),
             "kind": self.config.kind,
@@ -167,43 +170,49 @@ class Encoder:
             **self.config.shaping("query vectors" if role == "queries" else "vectors"),
         }
 
-    def require_made(
-        self, identity: Mapping[str, Any], place: Path, remedy: str = "encode the documents again"
+    def require_identity(
+        self, identity: Mapping[str, Any], folder: Path, remedy: str = "encode the documents again"
     ) -> None:
-        """Raise CaiError unless this encoder makes the vectors of documents at `place`, which have this identity. The
-        precision in which they were encoded may be another."""
-        made, own = ({**each, "precision": None} for each in (identity, self.identity("documents")))
-        if made != own:
+        """Raise CaiError unless this encoder makes the document vectors in `folder`, which have this identity. Their
+        precision may differ."""
+        found, own = ({**each, "precision": None} for each in (identity, self.identity("documents")))
+        if found != own:
             raise CaiError(
-                f"{place} was not encoded as {self.config.name} encodes documents ({changes(made, own)}): {remedy}, or "
-                "name the encoder that it was encoded with"
+                f"{folder} was not encoded as {self.config.name} encodes documents ({changes(found, own)}): {remedy}, "
+                "or name the encoder that it was encoded with"
             )
 
     @property
-    def of_queries(self) -> dict[str, Any]:
-        """What of their identity only queries have, such as a checkpoint of their own."""
+    def query_only_identity(self) -> dict[str, Any]:
+        """The part of the query identity that differs from the documents', such as a separate checkpoint."""
         documents = self.identity("documents")
-        own = {name: value for name, value in self.identity("queries").items() if value != documents.get(name)}
-        return {name: value for name, value in own.items() if name != "precision"}
+        return {
+            name: value
+            for name, value in self.identity("queries").items()
+            if value != documents.get(name) and name != "precision"
+        }
 
     def _weights_identity(self, role: Role) -> dict[str, Any]:
-        place = self.config.query_weights
-        return {"weights": artifact.file_digest(Path(place))} if place and role == "queries" else {}
+        path = self.config.query_weights
+        return {"weights": artifact.file_digest(Path(path))} if path and role == "queries" else {}
 
     @property
     def idf(self) -> list[Any] | None:
-        """The digest of the IDF that vectors are weighted with, and its power; only dense ones are."""
+        """The digest and power of the IDF that weights the tokens of dense vectors; None without."""
         return [artifact.require(self._idf, "idf").digest, self.config.idf_power] if self._idf else None
 
     @property
     def _idf(self) -> Path | None:
-        """The IDF folder that raw vectors depend on: that of dense means; SPLADE's vectors are weighted later."""
+        """The IDF folder that dense vectors depend on; None for SPLADE, whose vectors are weighted later."""
         config = self.config
         return config.idf_folder if config.kind == "dense" and config.idf_power else None
 
     def load(self, role: Role) -> "Splade | Dense":
-        """The model for the texts of a role, with its prompt. Raises CaiError for a model that cannot be loaded, for
-        one of queries that has another vocabulary than that of documents, and for queries without a model."""
+        """The model for the texts of a role, with its prompt.
+
+        Raises CaiError for a model that cannot be loaded, for a query model whose vocabulary differs from the
+        documents', and for queries without a model.
+        """
         if role not in self._models:
             config, side, precision = self.config, self._model_side(role), self.precision(role)
             same = (each for each in self._models if (self._sides[each], self.precision(each)) == (side, precision))
@@ -216,8 +225,8 @@ class Encoder:
         return self._models[role]
 
     def _load_int8(self, side: Side) -> "Splade | Dense":
-        """The model in int8. Raises CaiError if its vectors are not close to those of float32, which depends on the
-        weights: a few large activations leave no room for the others."""
+        """Load the model in int8. Raises CaiError if its vectors are far from float32's, which depends on the weights:
+        a few large activations leave no resolution for the others."""
         from cai_pyserini.models.int8 import PROBES, require_close  # imports torch, which takes seconds
 
         length = self.max_length("documents")
@@ -231,13 +240,29 @@ class Encoder:
         if config.kind == "splade":
             from cai_pyserini.models.splade import Splade  # imports torch, which takes seconds
 
-            how = self.device, precision, config.pooling or "max", config.activation, config.max_active_dims
-            model = Splade(side.folder, *how, config.trust_remote_code)
+            model = Splade(
+                side.folder,
+                self.device,
+                precision,
+                pooling=config.pooling or "max",
+                activation=config.activation,
+                max_active_dims=config.max_active_dims,
+                trust_remote_code=config.trust_remote_code,
+            )
             if side.folder != self.checkpoint and model.tokenizer.vocabulary != self.tokenizer.vocabulary:
                 raise CaiError(f"{side.folder} has another vocabulary than {self.checkpoint}: no query would match")
             return model
         from cai_pyserini.models.dense import Dense
 
         idf = load_weights(self._idf, config.idf_power, self.tokenizer.vocabulary) if self._idf else None
-        made_of = idf, self.projection, config.pooling, config.dimensions, config.similarity
-        return Dense(side, self.device, precision, *made_of, config.trust_remote_code)
+        return Dense(
+            side,
+            self.device,
+            precision,
+            weights=idf,
+            projection=self.projection,
+            pooling=config.pooling,
+            dimensions=config.dimensions,
+            similarity=config.similarity,
+            trust_remote_code=config.trust_remote_code,
+        )

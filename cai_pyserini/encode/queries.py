@@ -1,7 +1,7 @@
-"""Queries in the form that an index is searched with. All query encoding happens here.
+"""All query encoding: queries in the form that an index is searched with.
 
 A BM25 index takes text, an impact index {term: round(weight * query_scale)}, a dense index vectors. In a joint index,
-BM25's impacts have a document_scale of their own, so the query weights of words bring them to SPLADE's scale:
+BM25's impacts have a document_scale of their own, so the query weights of words rescale them to SPLADE's:
 
     round(count * alpha * query_scale * document_scale / BM25's document_scale)
 """
@@ -24,7 +24,7 @@ from cai_pyserini.core.rows import largest, stacked
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.vectors.shards import Matrix, Vectors
 
-LARGEST = 2**31 - 1  # weight of a term: Java's largest int
+MAX_WEIGHT = 2**31 - 1  # of a query term: Java's largest int
 
 Query = str | dict[str, int] | np.ndarray  # text, impacts, or a vector (width,)
 Representation = Literal["splade", "bow"]  # the model's weights, or a bag of word pieces (SPLADE-Doc)
@@ -35,12 +35,12 @@ def encode_queries(
 ) -> Matrix:
     """Raw query vectors (queries, width); `query` and `max_length` override the encoder's settings.
 
-    Bags of word pieces need no model: they are counts, or the weights of tokens that the encoder has. A dense encoder
-    always needs its model.
+    Bags of word pieces need no model: they hold counts, or the encoder's token weights. A dense encoder always needs
+    its model.
     """
     config, length = encoder.config, max_length or encoder.config.max_query_length
     if config.kind == "dense" or (query or config.query) == "splade":
-        return as_queries(encoder, encoder.load("queries").encode(texts, length), texts, length)
+        return apply_query_settings(encoder, encoder.load("queries").encode(texts, length), texts, length)
     if (weights := encoder.token_weights) is not None:
         texts = [config.query_prompt + text for text in texts]
     counts = encoder.tokenizer.bag_of_words(texts, length)
@@ -53,8 +53,8 @@ def encode_queries(
     return largest(bags, config.max_active_dims) if config.max_active_dims else bags
 
 
-def as_queries(encoder: Encoder, vectors: Matrix, texts: Sequence[str], length: int) -> Matrix:
-    """A model's vectors of texts, of `length` tokens at most, with the terms and weights that its queries have."""
+def apply_query_settings(encoder: Encoder, vectors: Matrix, texts: Sequence[str], length: int) -> Matrix:
+    """Apply expand_queries and binary_queries to a model's vectors of texts, of at most `length` tokens."""
     if not isinstance(vectors, csr_matrix):
         return vectors
     if not encoder.config.expand_queries:
@@ -79,10 +79,10 @@ def quantize_queries(vectors: csr_matrix, query_scale: int) -> csr_matrix:
 
 
 def pruned(query: dict[str, int], count: int) -> dict[str, int]:
-    """A query with only the `count` largest weights of the model's terms; ties keep the earlier. Words of BM25 stay."""
-    of_model = sorted((term for term in query if not term.startswith(WORD)), key=lambda term: -query[term])
-    left_out = set(of_model[count:])
-    return {term: weight for term, weight in query.items() if term not in left_out}
+    """Keep the `count` largest weights of the model's terms, and all BM25 words; ties keep the earlier term."""
+    model_terms = sorted((term for term in query if not term.startswith(WORD)), key=lambda term: -query[term])
+    dropped = set(model_terms[count:])
+    return {term: weight for term, weight in query.items() if term not in dropped}
 
 
 def as_terms(impacts: csr_matrix, terms: Sequence[str]) -> list[dict[str, int]]:
@@ -96,7 +96,7 @@ def as_terms(impacts: csr_matrix, terms: Sequence[str]) -> list[dict[str, int]]:
 
 @dataclass(frozen=True)
 class WordQueries:
-    """The BM25 side of queries for a joint index, whose encoder is `config`. `analyze` splits a text into words."""
+    """The BM25 words of queries for the joint index of the encoder `config`. `analyze` splits a text into words."""
 
     analyze: Callable[[str], Sequence[str]]
     config: EncoderConfig
@@ -108,7 +108,7 @@ class WordQueries:
         document_scale = (2**self.config.bits - 1) / self.config.range
         scale = joint.alpha[query or self.config.query] * self.config.query_scale * document_scale / joint.scale
         counts = Counter(self.analyze(text))
-        return {WORD + word: min(max(1, round(count * scale)), LARGEST) for word, count in counts.items()}
+        return {WORD + word: min(max(1, round(count * scale)), MAX_WEIGHT) for word, count in counts.items()}
 
 
 def for_index(
@@ -121,17 +121,18 @@ def for_index(
 ) -> list[Query]:
     """Raw vectors (texts, width) in the form that an index takes; `words` adds the words of BM25.
 
-    The encoder's keep_query_terms prunes weights, but not counts. With its `rescore`, queries stay whole, see TwoStep.
+    The encoder's keep_query_terms prunes weights, but not counts. With its `rescore`, queries keep all terms, see
+    TwoStep.
     """
     if encoder.config.kind == "dense":
         return list(vectors)
     query = query or encoder.config.query
     terms = as_terms(quantize_queries(vectors, query_scale), encoder.tokenizer.terms)
     if (keep := _kept_terms(encoder, query)) and not encoder.config.rescore:
-        terms = [pruned(of_model, keep) for of_model in terms]
+        terms = [pruned(weights, keep) for weights in terms]
     if words is None:
         return list(terms)
-    return [of_model | words.impacts(text, query) for of_model, text in zip(terms, texts, strict=True)]
+    return [weights | words.impacts(text, query) for weights, text in zip(terms, texts, strict=True)]
 
 
 def _kept_terms(encoder: Encoder, query: Representation) -> int | None:
@@ -141,7 +142,7 @@ def _kept_terms(encoder: Encoder, query: Representation) -> int | None:
 
 
 class TwoStep(NamedTuple):
-    """A search in two steps: the `terms` largest weights of a query find `documents`, which all weights then score."""
+    """A search in two steps: the `terms` largest weights of a query retrieve `documents` that all weights rescore."""
 
     terms: int
     documents: int
@@ -156,10 +157,9 @@ class Encoded(NamedTuple):
 
 @dataclass(frozen=True)
 class Queries:
-    """The topics of a split, id -> text, and how to represent them: without an encoder as text.
+    """The topics of a split, id -> text, and how they are represented: as text without an encoder.
 
-    `stored` is a folder with their vectors, written by the encode stage. `words` adds the words of BM25, for a joint
-    index.
+    `stored` is a folder of the encode stage with their vectors. `words` adds the words of BM25, for a joint index.
     """
 
     topics: dict[str, str]
@@ -170,7 +170,7 @@ class Queries:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What the encoded queries depend on: digests and settings."""
+        """The digests and settings that the encoded queries depend on."""
         identity: dict[str, Any] = {"topics": artifact.digest([*self.topics.items()])}
         if self.encoder:
             identity |= self.encoder.config.shaping("queries") | {"query": self.query or self.encoder.config.query}
@@ -184,7 +184,7 @@ class Queries:
 
     @property
     def two_step(self) -> TwoStep | None:
-        """The steps of the search, if it has two."""
+        """The two steps of the search; None if it has one."""
         if self.encoder is None or not (documents := self.encoder.config.rescore):
             return None
         terms = _kept_terms(self.encoder, self.query or self.encoder.config.query)
@@ -192,7 +192,7 @@ class Queries:
 
     @cached_property
     def encoded(self) -> Encoded:
-        """Raw vectors in the order of the topics. Raises CaiError for stored ones of other queries."""
+        """Raw vectors in the order of the topics. Raises CaiError if the stored queries are not the topics."""
         if self.stored:
             vectors = Vectors(self.stored)
             shards = [*vectors]
@@ -201,7 +201,7 @@ class Queries:
             stats = {"encoding_seconds": vectors.manifest.stats["seconds"]} | vectors.manifest.stats
             return Encoded(stacked([shard.vectors for shard in shards]), stats["encoding_seconds"])
         if self.encoder is None:
-            raise ValueError("queries that stay text have no vectors")
+            raise ValueError("queries searched as text have no vectors")
         texts = list(self.topics.values())
         encode_queries(self.encoder, texts[:1], self.query)  # loads the model
         start = time.perf_counter()

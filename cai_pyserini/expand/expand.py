@@ -55,7 +55,7 @@ def expand(words: Vectors, dense: Vectors, near: Vectors, encoder: Encoder, outp
     def write(folder: Path) -> artifact.Stats:
         if dense.kind != "dense":
             raise CaiError(f"{dense.folder} has {dense.kind} vectors: choose a folder with dense ones")
-        encoder.require_made(dense.encoder, dense.folder)
+        encoder.require_identity(dense.encoder, dense.folder)
         if near.manifest.recipe["inputs"]["vectors"] != dense.manifest.digest:
             raise CaiError(f"{near.folder} was not found by {dense.folder}: find near documents by these vectors")
         lines = jsonl.read(words.folder / "lexicon.jsonl", ["word", "form"])

@@ -18,7 +18,7 @@ import torch
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.queries import Representation
-from cai_pyserini.models.folder import model_folder, require_usual, tokenizer_of
+from cai_pyserini.models.folder import model_folder, require_standard, tokenizer_of
 from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.models.transformer import load_pretrained
 
@@ -55,7 +55,7 @@ def write_onnx(config: EncoderConfig, query: Representation, folder: Path) -> li
 
     Raises CaiError for a tokenizer that Anserini does not have, which is any but BERT's uncased WordPiece.
     """
-    config = require_usual(config, "Anserini's encoder")
+    config = require_standard(config, "Anserini's encoder")
     checkpoint = model_folder(config)
     tokenizer = tokenizer_of(config)
     _require_bert(checkpoint, tokenizer)

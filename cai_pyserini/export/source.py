@@ -43,7 +43,7 @@ class Source:
         self.manifest = artifact.require(place, "impact")
         self.config = load_encoder(str(impacts / "encoder.yaml"))
         self.encoder = Encoder(self.config, device)
-        self.encoder.require_made(self.manifest.stats["encoder"], impacts, "make it again")
+        self.encoder.require_identity(self.manifest.stats["encoder"], impacts, "make it again")
         if impacts.resolve() != place:
             raise CaiError(f"{impacts} was replaced by an update: run the command again")
         self._files = [place / name for name in self.manifest.files if name.endswith(".jsonl")]
@@ -147,7 +147,7 @@ def export_encoder(
         "encoder": config.shaping("vectors", "impacts", "query vectors", "queries"),
         "idf": idf_digest(config.idf_folder),
     }
-    recipe = artifact.recipe("export", inputs, format=format, query=representation, queries=encoder.of_queries)
+    recipe = artifact.recipe("export", inputs, format=format, query=representation, queries=encoder.query_only_identity)
 
     def make(folder: Path) -> artifact.Stats:
         loses = write(config, representation, folder)

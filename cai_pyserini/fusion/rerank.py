@@ -109,10 +109,10 @@ class Reranker:
     """A cross-encoder that scores as many documents as there is time for. `checkpoint` is a folder or a hub id."""
 
     def __init__(self, checkpoint: str, device: str = "auto"):
-        from cai_pyserini.models.cross_encoder import FULL, CrossEncoder
+        from cai_pyserini.models.cross_encoder import PAIR_TOKENS, CrossEncoder
 
         self._model = CrossEncoder(load_checkpoint(checkpoint), device)
-        self._pace = self._model.seconds_per_pair(["query"], ["word " * FULL], pairs=1)
+        self._pace = self._model.seconds_per_pair(["query"], ["word " * PAIR_TOKENS], pairs=1)
 
     def scores(self, query: str, documents: Sequence[str], deadline: float) -> list[float]:
         """The scores of documents, from the first on, that should be there at `deadline`, a time.monotonic().

@@ -29,7 +29,7 @@ def compute(collection: Collection, encoder: EncoderConfig, output: Path) -> Pat
     def write(folder: Path) -> artifact.Stats:
         documents = progress(collection.documents(), collection.size, "idf")
         reader = tokenizer_of(encoder)
-        idf = Idf.of((document.contents for document in documents), reader)
+        idf = Idf.count((document.contents for document in documents), reader)
         lacking = 0 if reader.unknown_id is None else int(idf.frequencies[reader.unknown_id])
         if 2 * lacking > idf.documents:
             logger.warning(

@@ -65,7 +65,7 @@ def main(argv: Argv = None) -> None:
     from cai_pyserini.impact.bm25 import Bm25
     from cai_pyserini.impact.impacts import write_impacts
     from cai_pyserini.impact.quantization import loss_text
-    from cai_pyserini.models.folder import described
+    from cai_pyserini.models.folder import with_folder_settings
     from cai_pyserini.vectors.shards import Vectors
 
     for name, other in NEEDS.items():
@@ -76,7 +76,7 @@ def main(argv: Argv = None) -> None:
     if settings.words:
         how = settings.k1, settings.b, settings.alpha, settings.expansion, settings.documents_only
         bm25 = Bm25(settings.words, *how)
-    config = described(load_encoder(settings.encoder)).replace(**changes)
+    config = with_folder_settings(load_encoder(settings.encoder)).replace(**changes)
     if settings.idf and settings.idf_power is None and config.idf_power == 0:
         raise CaiError(f"--idf {settings.idf} has no effect, because {config.name} has idf_power 0: give --idf-power 1")
     write_impacts(Vectors(settings.vectors), config, settings.output, bm25, threads=settings.threads)

@@ -189,7 +189,7 @@ def write_impacts(
     """
     if vectors.kind == "dense":
         raise CaiError(f"{vectors.folder} has dense vectors: index them with `index dense`")
-    Encoder(config).require_made(vectors.encoder, vectors.folder)
+    Encoder(config).require_identity(vectors.encoder, vectors.folder)
     if bm25:
         require_same_documents(vectors, bm25.counts)
     if config.keep_terms == 0 and bm25 is None:
@@ -199,7 +199,7 @@ def write_impacts(
     if bm25:
         words = {"k1": bm25.k1, "b": bm25.b, "alpha": bm25.alpha, "documents_only": bm25.documents_only}
     if bm25 and bm25.alpha is None:
-        words["queries"] = (encoder or Encoder(config)).of_queries  # which alpha is estimated with
+        words["queries"] = (encoder or Encoder(config)).query_only_identity  # which alpha is estimated with
     recipe = artifact.recipe("impact", inputs, **config.replace(joint=None).shaping("impacts"), **words)
 
     def write(folder: Path) -> artifact.Stats:

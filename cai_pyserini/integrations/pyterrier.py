@@ -27,7 +27,7 @@ from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import encode_queries, for_index
 from cai_pyserini.impact.texts import TextImpacts
 from cai_pyserini.integrations.documents import stored
-from cai_pyserini.models.folder import described
+from cai_pyserini.models.folder import with_folder_settings
 from cai_pyserini.retrieval.search import word_queries
 from cai_pyserini.search.engine import Engine
 from cai_pyserini.search.open import OpenRun
@@ -121,7 +121,7 @@ class CaiIndexer(pt.Indexer):
                 texts = {key: "" if pd.isna(text := document.get(key)) else text for key in ("title", "text")}
                 line = {"_id": document["docno"]} | texts
                 file.write(json.dumps(line) + "\n")
-        collection, encoder = load_index_config(str(corpus)), described(load_encoder(self._encoder))
+        collection, encoder = load_index_config(str(corpus)), with_folder_settings(load_encoder(self._encoder))
         experiment = Experiment(collection=collection, encoder=encoder, device=self._device)
         execute(RunFolder(self._folder, experiment), [parse_system(self._system)])
         return CaiRetriever(OpenRun(self._folder, self._device).open(self._system))

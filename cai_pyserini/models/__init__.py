@@ -1,1 +1,1 @@
-"""Neural models: a checkpoint folder in, vectors or scores out."""
+"""Neural models, which turn texts into vectors or scores."""

@@ -1,4 +1,4 @@
-"""Checkpoint folders: where they are, what they need to have, and digests of their contents."""
+"""Checkpoint folders: find or download them, check their files, and digest their contents."""
 
 import json
 import re
@@ -14,24 +14,26 @@ from cai_pyserini.core.files import require_content
 from cai_pyserini.core.packages import PIP, pip_path
 
 PROJECTION_REMEDY = "write the projection of this encoder there, or remove `projection` from the encoder's YAML"
-TOKENIZER = ("tokenizer", "vocab", "merges", "added", "special", "spm", "spiece", "sentencepiece")  # names begin so
+TOKENIZER_PREFIXES = ("tokenizer", "vocab", "merges", "added", "special", "spm", "spiece", "sentencepiece")
 SUFFIXES = (".json", ".safetensors", ".txt", ".model", ".jinja")
-PICKLES = (".bin",)
+PICKLE_SUFFIXES = (".bin",)
 
 
 def checkpoint_folder(config: EncoderConfig, pickles: bool = False) -> Path:
-    """The local folder of an encoder's checkpoint, downloaded if it is on the hub, with pickled weights or without.
-    Raises CaiError for one that would not be loaded as it is, see require_whole."""
+    """The local folder of an encoder's checkpoint, downloaded if it is on the hub, with pickled weights if `pickles`.
+    Raises CaiError as require_complete does."""
     if config.checkpoint.startswith(PIP):
         return pip_path(config.checkpoint)
     if (folder := Path(config.checkpoint)).is_dir():
-        return require_whole(folder)
+        return require_complete(folder)
     if folder.is_absolute() or config.checkpoint.startswith("."):
         raise CaiError(f"no checkpoint folder {folder}")
     import huggingface_hub
 
     try:
-        patterns = [f"*{suffix}" for suffix in (*suffixes(config), *["pytorch_model*.bin"] * pickles)]
+        patterns = [f"*{suffix}" for suffix in suffixes(config)]
+        if pickles:
+            patterns.append("pytorch_model*.bin")
         found = huggingface_hub.snapshot_download(config.checkpoint, revision=config.revision, allow_patterns=patterns)
     except (ValueError, OSError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
@@ -39,26 +41,26 @@ def checkpoint_folder(config: EncoderConfig, pickles: bool = False) -> Path:
             f"no encoder {config.checkpoint!r}: it is not in encoders/ ({', '.join(names('encoders'))}), not a local "
             f"folder, and could not be downloaded from the hub ({reason})"
         ) from None
-    return require_whole(Path(found))
+    return require_complete(Path(found))
 
 
-def require_whole(folder: Path) -> Path:
-    """The folder. Raises CaiError if it has an adapter, which the libraries apply only where peft is installed, or a
-    pointer in place of a file."""
+def require_complete(folder: Path) -> Path:
+    """Return the folder. Raises CaiError if it has an adapter, which the libraries apply only where peft is installed,
+    or a Git LFS pointer in place of a file."""
     if (adapter := folder / "adapter_config.json").exists():
         raise CaiError(
-            f"{folder} has an adapter (adapter_config.json), with which it would be another model where peft is "
-            f"installed: save what peft's merge_and_unload makes of it by save_pretrained, and use that; or remove "
-            f"{adapter} if the weights beside it are merged already"
+            f"{folder} has an adapter (adapter_config.json), which changes the model wherever peft is installed: merge "
+            f"it with peft's merge_and_unload, save the result with save_pretrained, and use that; or remove {adapter} "
+            "if the weights are merged already"
         )
     for path in folder.iterdir() if folder.is_dir() else ():
-        if path.suffix in (*SUFFIXES, *PICKLES):
+        if path.suffix in (*SUFFIXES, *PICKLE_SUFFIXES):
             require_content(path)
     return folder
 
 
 def suffixes(config: EncoderConfig) -> Sequence[str]:
-    """The endings of the files that a model is loaded from."""
+    """The suffixes of the files that a model is loaded from."""
     return (*SUFFIXES, ".py") if config.trust_remote_code else SUFFIXES
 
 
@@ -68,12 +70,12 @@ def load_checkpoint(spec: str) -> Path:
 
 
 def require_safetensors(checkpoint: Path, config: bool = True) -> None:
-    """Raise CaiError for a folder that is not a checkpoint, with a `config`, and with weights in safetensors; or as
-    require_whole does."""
-    require_whole(checkpoint)
+    """Raise CaiError unless a folder has weights in safetensors and, with `config`, a config.json; also as
+    require_complete does."""
+    require_complete(checkpoint)
     if config and not (checkpoint / "config.json").is_file():
-        needed = "config.json, *.safetensors and a tokenizer"
-        raise CaiError(f"{checkpoint} is not a checkpoint, which has {needed}: it has no config.json")
+        expected = "config.json, *.safetensors and a tokenizer"
+        raise CaiError(f"{checkpoint} is not a checkpoint, which has {expected}: it has no config.json")
     if not any(checkpoint.glob("*.safetensors")):
         raise CaiError(
             f"{checkpoint} has no *.safetensors; other formats can run code when loaded and are refused. Convert it "
@@ -82,8 +84,8 @@ def require_safetensors(checkpoint: Path, config: bool = True) -> None:
         )
 
 
-def untrusted(checkpoint: Path) -> CaiError:
-    """The error for a checkpoint with code that was not run."""
+def untrusted_code_error(checkpoint: Path) -> CaiError:
+    """The error for a checkpoint whose own code was not run."""
     return CaiError(
         f"{checkpoint} has code of its own (auto_map in its JSON files), which was not run: read it, and set "
         "`trust_remote_code: true` in the encoder's YAML"
@@ -94,17 +96,17 @@ def require_own_code(checkpoint: Path) -> None:
     """Raise CaiError for a checkpoint whose code is in another repository, where it may change at any time."""
     for name in ("config.json", "tokenizer_config.json"):
         path = checkpoint / name
-        with suppress(OSError, ValueError):  # what loads the file reports it
-            named = json.dumps(json.loads(path.read_text(encoding="utf-8")).get("auto_map"))
-            if others := re.findall(r'"([^"]+)--', named):
+        with suppress(OSError, ValueError):  # loading the model reports a broken file
+            auto_map = json.dumps(json.loads(path.read_text(encoding="utf-8")).get("auto_map"))
+            if others := re.findall(r'"([^"]+)--', auto_map):
                 raise CaiError(
-                    f"{path}: its code is in another repository, {others[0]}, of which no revision is named: copy the "
-                    f"checkpoint to a folder, the code beside it, and remove `{others[0]}--` from auto_map"
+                    f"{path}: its code is in another repository, {others[0]}, without a pinned revision: copy the "
+                    f"checkpoint and that code to one folder, and remove `{others[0]}--` from auto_map"
                 )
 
 
 def require_projection(path: Path) -> Path:
-    """The path, if it is a file. Raises CaiError if not."""
+    """Return the path. Raises CaiError if there is no such file."""
     if not path.is_file():
         raise CaiError(f"no projection {path}: {PROJECTION_REMEDY}")
     require_content(path)
@@ -115,17 +117,17 @@ def max_positions(model: Any) -> int | None:
     """The number of tokens that a model has position embeddings for; None for relative and rotary positions."""
     import torch
 
-    rooms = []
+    limits = []
     for name, module in model.named_modules():
         if name.endswith(("position_embeddings", "embed_positions", "wpe")) and isinstance(module, torch.nn.Embedding):
-            unused = 0 if module.padding_idx is None else module.padding_idx + 1  # RoBERTa counts on from there
-            rooms.append(module.num_embeddings - unused - getattr(module, "offset", 0))
-    return min([*rooms, getattr(model.config, "max_position_embeddings", rooms[0])]) if rooms else None
+            unused = 0 if module.padding_idx is None else module.padding_idx + 1  # RoBERTa's positions start after it
+            limits.append(module.num_embeddings - unused - getattr(module, "offset", 0))
+    return min([*limits, getattr(model.config, "max_position_embeddings", limits[0])]) if limits else None
 
 
 def require_positions(checkpoint: Path, lengths: Mapping[str, int]) -> None:
-    """Raise CaiError for a setting of `lengths`, in tokens, that is greater than the number of positions that the model
-    of a checkpoint has. The weights are not loaded."""
+    """Raise CaiError if a setting in `lengths`, name -> tokens, exceeds the positions of a checkpoint's model. The
+    weights are not loaded."""
     import torch
     import transformers
 
@@ -135,15 +137,17 @@ def require_positions(checkpoint: Path, lengths: Mapping[str, int]) -> None:
             model = transformers.AutoModel.from_config(config, trust_remote_code=False)
     except Exception:  # of many kinds; loading the model reports it
         return
-    room = max_positions(model.get_encoder() if config.is_encoder_decoder else model)
+    limit = max_positions(model.get_encoder() if config.is_encoder_decoder else model)
     for name, length in lengths.items():
-        if room is not None and length > room:
-            raise CaiError(f"{checkpoint} has {room} positions, too few for {name} {length}: set it to {room} at most")
+        if limit is not None and length > limit:
+            raise CaiError(
+                f"{checkpoint} has {limit} positions, too few for {name} {length}: set it to {limit} at most"
+            )
 
 
 def checkpoint_files(checkpoint: Path, modules: bool = False, code: bool = False) -> list[Path]:
-    """The files of a checkpoint's configuration, tokenizer and weights, also those of `modules` in subfolders and of
-    its `code`."""
+    """A checkpoint's configuration, tokenizer and weight files, with `modules` also in subfolders, with `code` also its
+    Python files."""
     is_nested = modules and (checkpoint / "modules.json").is_file()
     return [
         path
@@ -153,9 +157,9 @@ def checkpoint_files(checkpoint: Path, modules: bool = False, code: bool = False
 
 
 def checkpoint_digest(checkpoint: Path, tokenizer_only: bool = False, modules: bool = False) -> str:
-    """A digest of a checkpoint's configuration, tokenizer and weights, with `modules` also in subfolders, or of its
-    tokenizer alone."""
+    """A digest of a checkpoint's configuration, tokenizer and weights, with `modules` also in subfolders; or of its
+    tokenizer only."""
     files = checkpoint_files(checkpoint, modules)
     if tokenizer_only:
-        files = [path for path in files if path.name.startswith(TOKENIZER)]
+        files = [path for path in files if path.name.startswith(TOKENIZER_PREFIXES)]
     return digest({path.relative_to(checkpoint).as_posix(): file_digest(path) for path in files})

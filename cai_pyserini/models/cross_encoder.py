@@ -1,8 +1,8 @@
-"""Cross-encoders: a score for a query and a document that are read together (Nogueira & Cho 2019).
+"""Cross-encoders, which read a query and a document together and score the pair (Nogueira & Cho 2019).
 
 score = activation(w · h_[CLS](query, document) + b)                   (Iida & Okazaki 2022, Appendix A)
 
-The scores are those of sentence-transformers' CrossEncoder.
+The scores equal those of sentence-transformers' CrossEncoder.
 """
 
 import logging
@@ -18,20 +18,20 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.rows import first_not_finite
 from cai_pyserini.models.device import Precision
 from cai_pyserini.models.rerankers import load_reranker
-from cai_pyserini.models.tokenizer import NAME, Done, by_characters
+from cai_pyserini.models.tokenizer import NAME_LENGTH, Done, text_batches
 from cai_pyserini.models.transformer import Transformer, batches
 
 logger = logging.getLogger(__name__)
 
-SAID = 60.0  # seconds of work from which on its time is said
-FULL = 512  # tokens of a pair; a batch has as many tokens as pairs of this length
-TOKENIZED = 1024  # pairs that are tokenized at a time
+ANNOUNCED_SECONDS = 60.0  # the expected duration is logged if it is at least this long
+PAIR_TOKENS = 512  # of a full pair: a batch has the tokens of `batch_size` full pairs
+TOKENIZED_PAIRS = 1024  # at a time
 
 
 class CrossEncoder:
     """A reranker of any of the kinds in `rerankers`.
 
-    Without `activated`, scores are logits, whose differences an activation function would shrink.
+    Without `activated`, scores are raw logits, whose differences the activation function would shrink.
     """
 
     def __init__(self, checkpoint: Path, device: str = "auto", precision: Precision = "auto", activated: bool = True):
@@ -49,23 +49,23 @@ class CrossEncoder:
         done: Done = lambda count: None,
         names: Sequence[str] | None = None,
     ) -> np.ndarray:
-        """Scores of pairs of a query and a document: float32 (pairs,). `done` gets the number of pairs of a batch.
+        """Score pairs of a query and a document: float32 (pairs,). `done` is called with the pairs of each batch.
 
-        Raises CaiError for a score that is not finite, with the document's id if these are its `names`.
+        Raises CaiError for a score that is not finite; the message has the document's name, by default its text.
         """
         names = names or documents
         size = self.transformer.batch_size
         scores = np.empty(len(queries), np.float32)
-        for window in by_characters(range(len(queries)), lambda i: len(queries[i]) + len(documents[i]), TOKENIZED):
+        for window in text_batches(range(len(queries)), lambda i: len(queries[i]) + len(documents[i]), TOKENIZED_PAIRS):
             features = self._features([(queries[i], documents[i]) for i in window])
             lengths = features["attention_mask"].sum(1).tolist()
-            groups = list(batches(lengths, size * FULL, 8 * size))
+            groups = list(batches(lengths, size * PAIR_TOKENS, 8 * size))
             found = self.transformer.map(self._scores, [_rows(features, group, lengths[group[0]]) for group in groups])
             for group, values in zip(groups, found, strict=True):
                 if (row := first_not_finite(values)) is not None:
                     pair = window[group[row]]
-                    what = f"score of {queries[pair][:NAME]!r} and {names[pair][:NAME]!r}"
-                    raise self.transformer.not_finite(what)
+                    name = f"score of {queries[pair][:NAME_LENGTH]!r} and {names[pair][:NAME_LENGTH]!r}"
+                    raise self.transformer.not_finite_error(name)
                 scores[[window[i] for i in group]] = values
                 done(len(group))
         return scores
@@ -73,8 +73,9 @@ class CrossEncoder:
     def seconds_per_pair(
         self, queries: Sequence[str], documents: Sequence[str], names: Sequence[str] | None = None, *, pairs: int = 0
     ) -> float:
-        """The time that a pair takes, measured on two batches per thread, or a tenth of all pairs, evenly chosen; or
-        that of the longest pair, alone, if so many `pairs` of it take less than SAID seconds, of which nothing is said.
+        """Measure the seconds per pair, on evenly spaced pairs: two batches per thread, or at most a tenth of all.
+
+        If `pairs` pairs as slow as the longest one would take less than ANNOUNCED_SECONDS, its time is returned.
         """
         if not queries:
             return 0.0
@@ -90,16 +91,16 @@ class CrossEncoder:
 
         longest = max(range(len(queries)), key=lambda row: len(documents[row]))
         seconds(longest)  # the first call takes longer
-        if pairs and pairs * (alone := seconds(longest)) < SAID:
-            return alone
+        if pairs and pairs * (slowest := seconds(longest)) < ANNOUNCED_SECONDS:
+            return slowest
         return seconds(*np.linspace(0, len(queries) - 1, count).astype(int))
 
     def _features(self, pairs: list[tuple[str, str]]) -> Any:
-        """Token ids, mask and whatever else the model reads, padded to the longest pair."""
+        """Token ids, mask and the model's other inputs, padded to the longest pair."""
         try:
             return self._modules[0].preprocess(pairs, prompt=self._prompt)
-        except ValueError as error:  # as from a chat template that has no place for a query and a document
-            raise CaiError(f"{self.transformer.checkpoint}: {str(error).splitlines()[0][:NAME]}") from None
+        except ValueError as error:  # for instance from a chat template without a query and a document
+            raise CaiError(f"{self.transformer.checkpoint}: {str(error).splitlines()[0][:NAME_LENGTH]}") from None
 
     @torch.inference_mode()
     def _scores(self, features: dict[str, Any]) -> np.ndarray:
@@ -112,7 +113,7 @@ class CrossEncoder:
 
 
 def _in_float32(layer: torch.nn.Linear) -> torch.nn.Linear:
-    """Have a layer compute in float32 also under autocast: many scores of 8 bits would be equal."""
+    """Make a layer compute in float32 even under autocast: in bfloat16, many scores would be equal."""
     forward = layer.forward
 
     def exact(values: torch.Tensor) -> torch.Tensor:
@@ -124,14 +125,14 @@ def _in_float32(layer: torch.nn.Linear) -> torch.nn.Linear:
 
 
 def announce(pairs: int, seconds: float) -> None:
-    """Say how long pairs will take, at `seconds` for each, if it is long."""
-    if (total := pairs * seconds) >= SAID:
+    """Log how long scoring `pairs` will take, at `seconds` per pair, unless it is short."""
+    if (total := pairs * seconds) >= ANNOUNCED_SECONDS:
         time = f"{total / 3600:.1f} hours" if total > 2 * 3600 else f"{total / 60:.0f} minutes"
         logger.info("scoring %s pairs takes about %s here: %.3g pairs per second", f"{pairs:,}", time, 1 / seconds)
 
 
 def _rows(features: dict[str, Any], rows: list[int], length: int) -> dict[str, Any]:
-    """Some rows of padded features, the first of which is the longest, without the columns that only pad."""
+    """Select rows of padded features, the longest first, without columns that hold only padding."""
     mask = features["attention_mask"][rows[0]]
     columns = slice(length) if mask[0] else slice(-length, None)
     return {

@@ -2,12 +2,12 @@
 
     v = normalized sum over tokens i of idf_i^power * h_i        (Iida & Okazaki 2022, baselines; without IDF: idf = 1)
 
-A folder of sentence-transformers may have other modules, such as the vector of the first token, or a further layer;
-these are the library's own. An adapted encoder also has a projection, a matrix W: its vector is v W, normalized.
+A sentence-transformers folder may have other modules, such as pooling of the first token or a further layer; the
+library's own classes run them. An adapted encoder also has a projection, a matrix W: its vector is v W, normalized.
 
-Vectors have length 1, so that a dot product is a cosine, unless the model is made for dot products. Special tokens have
-weight 1, as every token that the collection does not contain. Documents and queries are pooled alike. The vector of a
-text of several windows is the mean of theirs, normalized as they are.
+Vectors have length 1, so that a dot product is a cosine, unless the model is made for dot products. Special tokens and
+tokens that are not in the collection have weight 1. Documents and queries are pooled alike. The vector of a text with
+several windows is the mean of their vectors, normalized like them.
 """
 
 from collections.abc import Sequence
@@ -28,15 +28,15 @@ from cai_pyserini.models.folder import Module, Side, read_json
 from cai_pyserini.models.tokenizer import Tokenizer, Windows
 from cai_pyserini.models.transformer import TextEncoder, Transformer, load_pretrained
 
-ENCODERS = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel"}  # of models that also have a decoder, which is not used
+ENCODERS = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel"}  # classes without the decoder, by model type
 
 
 class Dense(TextEncoder[np.ndarray]):
-    """A dense encoder: any transformer checkpoint, or token vectors.
+    """A dense encoder: any transformer checkpoint, or static token vectors.
 
-    `weights` (vocabulary,) are those of the tokens in the mean; `projection` is a safetensors file with the tensor
-    `weight` (width, width), by which each vector is multiplied. `pooling` takes the place of the side's modules;
-    `dimensions` is the number of dimensions that are kept.
+    `weights` (vocabulary,) weight the tokens in the mean. `projection` is a safetensors file with the tensor `weight`
+    (width, width) that vectors are multiplied by. `pooling` replaces the side's modules. Vectors are truncated to
+    `dimensions`.
     """
 
     def __init__(
@@ -58,8 +58,8 @@ class Dense(TextEncoder[np.ndarray]):
         transformer = Transformer(checkpoint, model, device, precision, tokenizer=tokenizer)
         self._modules = torch.nn.ModuleList()
         if pooling or similarity == "dot" or side.modules or side.is_static:
-            own = () if pooling else side.modules
-            self._modules.extend(load_modules(own, model.config.hidden_size, pooling or "mean"))
+            modules = () if pooling else side.modules
+            self._modules.extend(load_modules(modules, model.config.hidden_size, pooling or "mean"))
         self._modules.eval().to(transformer.device)
         self._scaled, self._dimensions = similarity == "cosine", dimensions
         self.prompt_tokens = 0
@@ -72,20 +72,20 @@ class Dense(TextEncoder[np.ndarray]):
                 f"{checkpoint} has {len(self.tokenizer):,} tokens, the IDF {len(weights):,}: compute the IDF with this "
                 "encoder"
             )
-        chosen = torch.ones(len(self.tokenizer)) if weights is None else torch.from_numpy(weights).float()
-        self._weights = chosen.to(self.transformer.device)
+        token_weights = torch.ones(len(self.tokenizer)) if weights is None else torch.from_numpy(weights).float()
+        self._weights = token_weights.to(self.transformer.device)
         self._projection = load_projection(projection, self.width) if projection else None
 
     def assemble(self, windows: Windows, pieces: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
         sums = np.zeros((len(windows.counts), self.width), np.float32)
-        for positions, found in pieces:
-            np.add.at(sums, positions, found)
+        for positions, vectors in pieces:
+            np.add.at(sums, positions, vectors)
         return sums
 
     def finish(self, sums: np.ndarray, windows: Windows) -> np.ndarray:
         several = windows.counts > 1
-        by = np.linalg.norm(sums[several], axis=1) if self._scaled else windows.counts[several]
-        sums[several] /= by[:, None]
+        divisors = np.linalg.norm(sums[several], axis=1) if self._scaled else windows.counts[several]
+        sums[several] /= divisors[:, None]
         return sums
 
     def with_prompt(self, prompt: str) -> Self:
@@ -100,8 +100,8 @@ class Dense(TextEncoder[np.ndarray]):
         return vectors if self._projection is None else project(vectors, self._projection)
 
     def _pooled(self, hidden: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        """The vectors (texts, width), float32, of token vectors (texts, tokens, dimensions) with weights (texts,
-        tokens), which are 0 for padding."""
+        """Pool token vectors (texts, tokens, dimensions) with weights (texts, tokens), 0 for padding, into vectors
+        (texts, width), float32."""
         if not self._modules and not self._dimensions:
             return pooled(hidden, weights)
         features: dict[str, Any] = {
@@ -118,7 +118,7 @@ class Dense(TextEncoder[np.ndarray]):
 
 
 class TokenVectors(torch.nn.Module):
-    """A vector for each token in place of a transformer: the module StaticEmbedding, as of model2vec."""
+    """Static token vectors in place of a transformer: the module StaticEmbedding, for instance of model2vec."""
 
     def __init__(self, folder: Path):
         from sentence_transformers.sentence_transformer.modules import StaticEmbedding
@@ -137,7 +137,8 @@ class TokenVectors(torch.nn.Module):
 
 
 def load_modules(modules: Sequence[Module], width: int, mode: str) -> list[torch.nn.Module]:
-    """The modules that turn token vectors of this width into a vector; without any, pooling of this mode."""
+    """Load the modules that turn token vectors of this width into a vector. Without Pooling among them, one of this
+    `mode` comes first."""
     from sentence_transformers.base.modules import Dense as Layer
     from sentence_transformers.base.modules import Normalize
     from sentence_transformers.sentence_transformer.modules import LayerNorm, Pooling
@@ -148,9 +149,9 @@ def load_modules(modules: Sequence[Module], width: int, mode: str) -> list[torch
         if module.name in ("Dense", "LayerNorm"):
             require_safetensors(module.folder)
         try:
-            if module.name == "Normalize":  # often without a folder, as git keeps no empty ones
+            if module.name == "Normalize":  # its folder is often missing, because git keeps no empty folders
                 loaded.append(Normalize(**module.config))
-            elif module.name in kinds:  # dropout changes nothing
+            elif module.name in kinds:  # Dropout has no effect in inference
                 loaded.append(kinds[module.name].load(str(module.folder)).float())
         except Exception as error:  # of many kinds
             raise CaiError(f"{module.folder}: the module {module.name} cannot be read ({error})") from None
@@ -159,19 +160,19 @@ def load_modules(modules: Sequence[Module], width: int, mode: str) -> list[torch
 
 
 def pooled(hidden: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Means of token vectors (texts, tokens, width) weighted with (texts, tokens), scaled to length 1, float32."""
+    """Weighted means of token vectors (texts, tokens, width), weights (texts, tokens), scaled to length 1, float32."""
     sums = (hidden.float() * weights[..., None]).sum(1)
     return torch.nn.functional.normalize(sums, dim=-1)
 
 
 def project(vectors: np.ndarray, projection: np.ndarray) -> np.ndarray:
-    """Vectors (texts, width) times a projection (width, width), scaled to length 1; zero ones stay zero."""
+    """Multiply vectors (texts, width) by a projection (width, width), and scale them to length 1; zero stays zero."""
     product: np.ndarray = vectors @ projection
     return product / np.maximum(np.linalg.norm(product, axis=1, keepdims=True), 1e-12)
 
 
 def load_projection(path: Path, width: int) -> np.ndarray:
-    """The tensor `weight`, float32 (width, width), of a safetensors file. Raises CaiError if it is not there."""
+    """Read the tensor `weight`, float32 (width, width), of a safetensors file. Raises CaiError if there is none."""
     try:
         weight = load_file(require_projection(path)).get("weight")
     except SafetensorError as error:
@@ -185,7 +186,7 @@ def load_projection(path: Path, width: int) -> np.ndarray:
 
 
 def load_transformer(checkpoint: Path, trust_remote_code: bool = False) -> Any:
-    """The transformer of a checkpoint without its pooler, which computes another vector of the first token."""
+    """Load the transformer of a checkpoint without its pooler, which is not used."""
     kind = ENCODERS.get(read_json(checkpoint / "config.json").get("model_type"), "AutoModel")
     model = load_pretrained(kind, checkpoint, "transformer", trust_remote_code)
     if hasattr(model, "pooler"):

@@ -1,4 +1,4 @@
-"""Devices and precisions by name. This module and `checkpoint` import torch, which takes seconds, only when called."""
+"""Devices and precisions by name. torch, whose import takes seconds, is imported in the functions."""
 
 from typing import TYPE_CHECKING, Literal
 
@@ -11,7 +11,7 @@ Precision = Literal["auto", "float32", "bfloat16", "int8"]
 
 
 def resolve_device(device: str) -> "torch.device":
-    """The device that a name refers to; `auto` is a GPU if there is one. Raises CaiError for one that is not there."""
+    """The device of this name; `auto` is a GPU if there is one. Raises CaiError for a device that does not exist."""
     import torch
 
     if device == "auto":
@@ -28,7 +28,7 @@ def resolve_device(device: str) -> "torch.device":
 
 
 def resolve_precision(precision: Precision, device: "torch.device") -> Precision:
-    """The precision that `auto` stands for on this device: bfloat16 where the hardware gains from it.
+    """Resolve `auto` on this device: bfloat16 where the hardware gains from it, otherwise float32.
 
     Raises CaiError for int8 where it cannot run.
     """
@@ -47,7 +47,7 @@ def resolve_precision(precision: Precision, device: "torch.device") -> Precision
 
 
 def _cpu_has(*instructions: str) -> bool:
-    """Whether this processor has any of these instruction sets, of those that torch uses."""
+    """Whether torch can use any of these instruction sets on this processor."""
     import torch
 
     capabilities = torch.cpu.get_capabilities()

@@ -1,8 +1,8 @@
-"""What a checkpoint folder says about itself, in the files of sentence-transformers.
+"""Read the modules and settings of a checkpoint folder from the files of sentence-transformers.
 
-modules.json lists modules: a Transformer, and what makes a vector of its output. A Router has a list for each role; the
-queries of a sparse one may have no model, but a weight for each token (inference-free). A folder without modules.json
-is a bare checkpoint: it says nothing, and the settings of the encoder hold.
+modules.json lists modules: a Transformer, and those that turn its output into a vector. A Router has a list for each
+role; in a sparse model, queries may have a weight for each token in place of a model (inference-free). A folder without
+modules.json is a bare checkpoint: all settings are the encoder's.
 """
 
 import json
@@ -24,19 +24,19 @@ from cai_pyserini.models.checkpoint import (
     SUFFIXES,
     checkpoint_digest,
     checkpoint_folder,
+    require_complete,
     require_safetensors,
-    require_whole,
 )
 from cai_pyserini.models.tokenizer import Tokenizer
 
-LENGTH = 512  # tokens that are read at most, unless the encoder says more: longer texts cost more than they gain
-ALL = 1 << 16  # tokens that are read where nothing limits them
+MAX_LENGTH = 512  # tokens, unless the encoder sets more: longer texts cost more than they gain
+NO_LIMIT = 1 << 16  # tokens read by a model without a limit
 ROLES = {"query": "queries", "document": "documents"}
-UNUSUAL = DESCRIBED - {"kind", "max_document_length", "max_query_length", "query", "idf_power"}
-UNUSUAL |= {"query_checkpoint", "query_weights", "binary_queries", "expand_queries", "trust_remote_code"}
-PROMPTS = {"query_prompt": ("query",), "document_prompt": ("document", "passage", "corpus")}  # by setting
+NONSTANDARD = DESCRIBED - {"kind", "max_document_length", "max_query_length", "query", "idf_power"}
+NONSTANDARD |= {"query_checkpoint", "query_weights", "binary_queries", "expand_queries", "trust_remote_code"}
+PROMPTS = {"query_prompt": ("query",), "document_prompt": ("document", "passage", "corpus")}  # names by setting
 SPLADE_POOLING = {"pooling_strategy": "max", "activation_function": "relu"}  # the library's defaults
-POOLED = ("Pooling", "Dense", "Normalize", "LayerNorm", "Dropout")  # modules of dense models
+DENSE_MODULES = ("Pooling", "Dense", "Normalize", "LayerNorm", "Dropout")
 
 
 class Entry(TypedDict):
@@ -54,8 +54,8 @@ class Routes(TypedDict):
 
 
 @with_config(ConfigDict(extra="allow"))
-class Keys(TypedDict, total=False):
-    """What is read of the other files."""
+class ModelFile(TypedDict, total=False):
+    """The keys that are read from the other JSON files."""
 
     architectures: list[str] | None
     model_type: str
@@ -68,11 +68,11 @@ class Keys(TypedDict, total=False):
     max_position_embeddings: float | None
     modality_config: dict[str, dict[str, Any]] | None
     pooling_mode: str | list[str]
-    path: str | None  # of the weights of tokens
+    path: str | None  # of the token weights
 
 
 class Module(NamedTuple):
-    """A module of a folder: its class, without the package, the folder of its files, and its config.json."""
+    """A module: its class name without the package, the folder of its files, and its config.json."""
 
     name: str
     folder: Path
@@ -80,98 +80,99 @@ class Module(NamedTuple):
 
     @property
     def digest(self) -> list[str]:
-        """The class and digests of the files, of which some modules have none, nor a folder."""
+        """The class and the digests of the files; some modules have neither files nor a folder."""
         files = (path for path in sorted(self.folder.glob("*")) if path.suffix in SUFFIXES)
         return [self.name, *map(file_digest, files)]
 
 
 @dataclass(frozen=True)
 class Side:
-    """How the texts of one role become vectors: by the transformer in `folder`, or, of queries without a model, by
-    weights of tokens, which are in the folder `weights`. `modules` come after the transformer; of the default, which is
-    a normalized mean, there are none."""
+    """How texts of one role become vectors: by the transformer in `folder` and the `modules` after it (none for the
+    default, a normalized mean), or, for queries without a model, by the token weights in the folder `weights`."""
 
     folder: Path
     modules: Sequence[Module] = ()
     weights: Path | None = None
-    is_mean: bool = True  # over all tokens; of dense vectors
-    is_static: bool = False  # token vectors in place of a transformer
+    is_mean: bool = True  # whether dense vectors are means over all tokens
+    is_static: bool = False  # whether static token vectors take the place of a transformer
 
     @cached_property
     def digest(self) -> str:
         """A digest of the checkpoint and the modules."""
-        made_from = checkpoint_digest(self.folder)
-        return digest([made_from, *(module.digest for module in self.modules)]) if self.modules else made_from
+        checkpoint = checkpoint_digest(self.folder)
+        return digest([checkpoint, *(module.digest for module in self.modules)]) if self.modules else checkpoint
 
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder: what it makes of documents and queries, and the settings of an encoder that it stands for."""
+    """A checkpoint folder: its sides for documents and queries, and the encoder settings that its files imply."""
 
     path: Path
     documents: Side
     queries: Side
     settings: dict[str, Any] = field(default_factory=dict)
 
-    def described(self, config: EncoderConfig) -> EncoderConfig:
-        """The configuration with the folder's settings where it has none of its own; documents have no IDF by default
-        where queries have weights of their own. Raises CaiError for a model of the other kind."""
+    def complete(self, config: EncoderConfig) -> EncoderConfig:
+        """Fill in settings that the configuration leaves out. If queries have token weights, documents have no IDF by
+        default. Raises CaiError for a model of the other kind."""
         kind = self.settings.get("kind", config.kind)
         if "kind" in config.model_fields_set and config.kind != kind:
             raise CaiError(f"{self.path} is a {kind} model, not a {config.kind} one")
         settings = self.settings
         if config.query_weights or self.queries.weights:
             settings = settings | {"query": "bow", "idf_power": 0.0}
-        own = {name: value for name, value in settings.items() if name not in config.model_fields_set}
-        changed = {name: value for name, value in own.items() if value != getattr(config, name)}
+        changed = {
+            name: value
+            for name, value in settings.items()
+            if name not in config.model_fields_set and value != getattr(config, name)
+        }
         return config.replace(**changed) if changed else config
 
 
 def model_folder(config: EncoderConfig) -> Path:
-    """The folder of the transformer and the tokenizer of documents."""
+    """The folder of the documents' transformer and tokenizer."""
     return read_folder(checkpoint_folder(config)).documents.folder
 
 
 def tokenizer_of(config: EncoderConfig) -> Tokenizer:
-    """The tokenizer of documents, whose code runs if the encoder trusts it."""
+    """The documents' tokenizer; its own code runs if the encoder trusts it."""
     side = read_folder(checkpoint_folder(config)).documents
     return Tokenizer(side.folder, config.trust_remote_code, special=not side.is_static)
 
 
-def described(config: EncoderConfig) -> EncoderConfig:
-    """An encoder with the settings that its checkpoint's folder stands for."""
-    return read_folder(checkpoint_folder(config)).described(config)
+def with_folder_settings(config: EncoderConfig) -> EncoderConfig:
+    """Fill in an encoder's settings from its checkpoint folder."""
+    return read_folder(checkpoint_folder(config)).complete(config)
 
 
-def require_usual(config: EncoderConfig, what: str) -> EncoderConfig:
-    """An encoder with the settings that its folder stands for. Raises CaiError if it makes vectors in another way than
-    `what` does: by one model for documents and queries, as a maximum or mean over all tokens."""
+def require_standard(config: EncoderConfig, what: str) -> EncoderConfig:
+    """Fill in an encoder's settings from its folder. Raises CaiError unless it encodes as `what` does: with one model
+    for documents and queries, and the maximum or mean over all tokens."""
     folder = read_folder(checkpoint_folder(config))
-    config = folder.described(config)
-    values = config.model_dump(include=UNUSUAL, exclude_defaults=True)
+    config = folder.complete(config)
+    values = config.model_dump(include=NONSTANDARD, exclude_defaults=True)
     if folder.documents.modules or folder.documents.is_static:
         values["modules"] = ", ".join(module.name for module in folder.documents.modules) or "StaticEmbedding"
     if values or folder.queries != folder.documents:
-        said = ", ".join(f"{name} {value!r}" for name, value in values.items()) or "another model for queries"
-        raise CaiError(f"{config.name} has {said}, which {what} cannot take into account")
+        features = ", ".join(f"{name} {value!r}" for name, value in values.items()) or "another model for queries"
+        raise CaiError(f"{config.name} has {features}, which {what} cannot take into account")
     return config
 
 
 def read_folder(path: Path) -> Folder:
-    """What a folder says. Raises CaiError for modules that are not supported."""
+    """Read the sides and settings of a folder. Raises CaiError for modules that are not supported."""
     if not (path / "modules.json").is_file():
-        if any(
-            "ForSequenceClassification" in name for name in read_json(path / "config.json").get("architectures") or ()
-        ):
+        architectures = read_json(path / "config.json").get("architectures") or ()
+        if any("ForSequenceClassification" in name for name in architectures):
             raise CaiError(f"{path} is a reranker: use it with --cross-encoder")
         bare = Side(path)
         return Folder(path, bare, bare)
-    about = read_json(path / "config_sentence_transformers.json")
-    if about.get("model_type") == "CrossEncoder":
+    config = read_json(path / "config_sentence_transformers.json")
+    if config.get("model_type") == "CrossEncoder":
         raise CaiError(f"{path} is a reranker: use it with --cross-encoder")
-    if about.get("similarity_fn_name") in ("euclidean", "manhattan"):
+    if config.get("similarity_fn_name") in ("euclidean", "manhattan"):
         raise CaiError(
-            f"{path} compares vectors by their {about['similarity_fn_name']} distance; indexes here score by dot "
+            f"{path} compares vectors by their {config['similarity_fn_name']} distance; indexes here score by dot "
             "products or cosines"
         )
     modules = [_module(path, each["type"], each["path"]) for each in read_json(path / "modules.json", list[Entry])]
@@ -179,45 +180,45 @@ def read_folder(path: Path) -> Folder:
         queries, documents = (_route(modules[0].folder, role, modules[1:]) for role in ROLES)
     else:
         documents = queries = modules
-    kind, of_queries = _kind(path, documents), _kind(path, queries)
-    if kind not in ("splade", "dense") or of_queries not in (kind, f"{kind} without a model"):
-        raise CaiError(f"{path}: its documents are {kind}, its queries {of_queries}, which do not go together")
-    settings = _settings(path, kind, about, documents) | _lengths(documents[0], queries[0])
-    if of_queries == "splade" and _pooling(queries[1]) != _pooling(documents[1]):
+    kind, query_kind = _kind(path, documents), _kind(path, queries)
+    if kind not in ("splade", "dense") or query_kind not in (kind, f"{kind} without a model"):
+        raise CaiError(f"{path}: its documents are {kind}, its queries {query_kind}, which do not go together")
+    settings = _settings(path, kind, config, documents) | _lengths(documents[0], queries[0])
+    if query_kind == "splade" and _pooling(queries[1]) != _pooling(documents[1]):
         raise CaiError(f"{path}: its queries and documents are pooled in different ways, which is not supported")
-    return Folder(path, _side(documents, kind), _side(queries, of_queries), settings)
+    return Folder(path, _side(documents, kind), _side(queries, query_kind), settings)
 
 
-def token_weights(place: Path, tokenizer: Tokenizer) -> np.ndarray:
-    """The weights of tokens in queries, float32 (vocabulary,), from a JSON file {token: weight}, or the folder of a
-    SparseStaticEmbedding. Tokens that the file does not have weigh 0; those that the vocabulary does not have are left
-    out. Raises CaiError for another vocabulary."""
-    if place.is_dir():
-        if Tokenizer(place).vocabulary != tokenizer.vocabulary:
-            raise CaiError(f"{place}: the tokens of queries are not those of documents")
-        if (path := read_json(place / "config.json").get("path")) is None:
-            require_safetensors(place, config=False)
-            return _positive(load_file(place / "model.safetensors")["weight"].astype(np.float32), place)
-        if not (place / path).is_file() or not (place / path).resolve().is_relative_to(place.resolve()):
-            raise CaiError(f"{place}: the weights of tokens are in {path}, which is not in this folder: copy it there")
-        place = place / path
-    weights, found = np.zeros(len(tokenizer), np.float32), read_json(place, dict[str, float])
+def token_weights(path: Path, tokenizer: Tokenizer) -> np.ndarray:
+    """Read the token weights of queries, float32 (vocabulary,), from a JSON file {token: weight} or the folder of a
+    SparseStaticEmbedding. Tokens without a weight get 0; weights of tokens outside the vocabulary are ignored. Raises
+    CaiError for another vocabulary."""
+    if path.is_dir():
+        if Tokenizer(path).vocabulary != tokenizer.vocabulary:
+            raise CaiError(f"{path}: the tokens of queries are not those of documents")
+        if (name := read_json(path / "config.json").get("path")) is None:
+            require_safetensors(path, config=False)
+            return _require_nonnegative(load_file(path / "model.safetensors")["weight"].astype(np.float32), path)
+        if not (path / name).is_file() or not (path / name).resolve().is_relative_to(path.resolve()):
+            raise CaiError(f"{path}: the token weights are in {name}, which is not in this folder: copy it there")
+        path = path / name
+    weights, found = np.zeros(len(tokenizer), np.float32), read_json(path, dict[str, float])
     known = [token for token in found if token in tokenizer.ids]
     if not known:
-        raise CaiError(f"{place}: no weight of a token of the vocabulary")
+        raise CaiError(f"{path}: none of the weights is of a token in the vocabulary")
     weights[[tokenizer.ids[token] for token in known]] = [found[token] for token in known]
-    return _positive(weights, place)
+    return _require_nonnegative(weights, path)
 
 
-def _positive(weights: np.ndarray, place: Path) -> np.ndarray:
-    """The weights. Raises CaiError if some are negative or not finite."""
+def _require_nonnegative(weights: np.ndarray, path: Path) -> np.ndarray:
+    """Return the weights. Raises CaiError if some are negative or not finite."""
     if not (np.isfinite(weights) & (weights >= 0)).all():
-        raise CaiError(f"{place}: some tokens have weights below 0, or no numbers, which a query of Lucene cannot have")
+        raise CaiError(f"{path}: some token weights are negative or not finite, which Lucene queries do not allow")
     return weights
 
 
 def _route(router: Path, role: str, after: Sequence[Module]) -> list[Module]:
-    """The modules of a role, with those that follow the router."""
+    """The router's modules for a role, and those that follow the router."""
     config = read_json(router / "router_config.json", Routes) or {"structure": {}}
     names = config["structure"].get(role)
     if not names or not config["types"].keys() >= {*names}:
@@ -228,38 +229,38 @@ def _route(router: Path, role: str, after: Sequence[Module]) -> list[Module]:
 def _module(root: Path, kind: str, place: str) -> Module:
     package, _, name = kind.rpartition(".")
     if package.partition(".")[0] != "sentence_transformers":
-        raise CaiError(f"{root}: its module {kind} is code of its own, which is not run")
+        raise CaiError(f"{root}: its module {kind} is custom code, which is not run")
     folder = (root / place).resolve()
     if not folder.is_relative_to(root.resolve()):
         raise CaiError(f"{root}: the module {place} is outside the folder")
-    require_whole(folder)
-    own = folder / ("config.json" if place else "none")  # that at the root is the transformer's
-    return Module(name, folder, read_json(own) if own.is_file() else {})
+    require_complete(folder)
+    # The config.json at the root is the transformer's.
+    return Module(name, folder, read_json(folder / "config.json") if place else {})
 
 
 def _kind(path: Path, modules: Sequence[Module]) -> str:
-    """What a list of modules is: splade, splade without a model, or dense."""
+    """The kind of a list of modules: splade, splade without a model, or dense."""
     first, *rest = [module.name for module in modules] or ["none"]
     is_transformer = first in ("Transformer", "MLMTransformer")
     if is_transformer and rest == ["SpladePooling"]:
         return "splade"
     if first == "SparseStaticEmbedding" and not rest:
         return "splade without a model"
-    if (first == "StaticEmbedding" or (is_transformer and rest[:1] == ["Pooling"])) and {*rest[1:]} <= {*POOLED}:
+    if (first == "StaticEmbedding" or (is_transformer and rest[:1] == ["Pooling"])) and {*rest[1:]} <= {*DENSE_MODULES}:
         return "dense"
     raise CaiError(f"{path}: a model of the modules {', '.join([first, *rest])} is not supported")
 
 
-def _settings(path: Path, kind: str, about: Mapping[str, Any], documents: Sequence[Module]) -> dict[str, Any]:
-    """The settings of an encoder that documents' modules stand for."""
-    prompts, similarity = about.get("prompts") or {}, about.get("similarity_fn_name")
+def _settings(path: Path, kind: str, config: Mapping[str, Any], documents: Sequence[Module]) -> dict[str, Any]:
+    """The encoder settings that config_sentence_transformers.json and the documents' modules imply."""
+    prompts, similarity = config.get("prompts") or {}, config.get("similarity_fn_name")
     settings: dict[str, Any] = {
         name: next(filter(None, map(prompts.get, candidates)), "") for name, candidates in PROMPTS.items()
     }
     if kind == "dense":
         return settings | {
             "kind": "dense",
-            "dimensions": about.get("truncate_dim"),
+            "dimensions": config.get("truncate_dim"),
             "similarity": similarity or "cosine",
         }
     if similarity == "cosine":
@@ -269,12 +270,12 @@ def _settings(path: Path, kind: str, about: Mapping[str, Any], documents: Sequen
         "kind": "splade",
         "pooling": None if pooling == "max" else pooling,
         "activation": activation,
-        "max_active_dims": about.get("max_active_dims"),
+        "max_active_dims": config.get("max_active_dims"),
     }
 
 
 def _pooling(module: Module) -> tuple[str, str]:
-    """The strategy and the activation of a SpladePooling."""
+    """The strategy and activation of a SpladePooling."""
     pooling, activation = (module.config.get(name, default) for name, default in SPLADE_POOLING.items())
     if pooling not in ("max", "sum") or activation not in ("relu", "log1p_relu"):
         raise CaiError(f"{module.folder}: pooling by {pooling} of {activation} is not supported")
@@ -282,31 +283,32 @@ def _pooling(module: Module) -> tuple[str, str]:
 
 
 def _lengths(documents: Module, queries: Module) -> dict[str, int]:
-    """The settings of lengths, of those modules that say one."""
+    """The maximum lengths, as settings, of modules that specify one."""
     found = {"max_document_length": _length(documents), "max_query_length": _length(queries)}
     return {name: length for name, length in found.items() if length is not None}
 
 
 def _length(module: Module) -> int | None:
-    """The number of tokens that a module reads, LENGTH at most; None if it does not say."""
+    """The number of tokens that a module reads, at most MAX_LENGTH; None if it does not specify one."""
     folder = module.folder
     if module.name == "StaticEmbedding":
-        return (read_json(folder / "tokenizer.json").get("truncation") or {"max_length": ALL})["max_length"]
-    own: dict[str, Any] = next((read_json(path) for path in sorted(folder.glob("sentence_*_config.json"))), {})
-    modality = own.get("modality_config") or {}
+        return (read_json(folder / "tokenizer.json").get("truncation") or {"max_length": NO_LIMIT})["max_length"]
+    config: dict[str, Any] = next((read_json(path) for path in sorted(folder.glob("sentence_*_config.json"))), {})
+    modality = config.get("modality_config") or {}
     if "message" in modality or modality.get("text", {}).get("method", "forward") != "forward":
-        raise CaiError(f"{folder}: it reads texts as chat messages, or by a method of its own, which is not supported")
-    if own.get("do_lower_case") and not _lowercases(folder):
+        raise CaiError(f"{folder}: it reads texts as chat messages or by a custom method, which is not supported")
+    if config.get("do_lower_case") and not _lowercases(folder):
         raise CaiError(
             f"{folder}: do_lower_case in sentence_bert_config.json is not supported: its tokenizer keeps case"
         )
     tokenizer, model = (read_json(folder / name) for name in ("tokenizer_config.json", "config.json"))
-    limits = [own.get("max_seq_length")]
-    limits = limits if limits[0] else [tokenizer.get("model_max_length"), model.get("max_position_embeddings")]
+    limits = [config.get("max_seq_length")]
+    if not limits[0]:
+        limits = [tokenizer.get("model_max_length"), model.get("max_position_embeddings")]
     known = [int(limit) for limit in limits if limit and limit > 0]
-    if module.name == "SparseStaticEmbedding":  # reads no special tokens, for which bags of words leave room
-        return min([LENGTH, *known]) + 2
-    return min([LENGTH, *known]) if known else None
+    if module.name == "SparseStaticEmbedding":  # reads no special tokens, but bags of words leave room for two
+        return min([MAX_LENGTH, *known]) + 2
+    return min([MAX_LENGTH, *known]) if known else None
 
 
 def _lowercases(folder: Path) -> bool:
@@ -331,14 +333,14 @@ def _side(modules: Sequence[Module], kind: str) -> Side:
 
 
 def _is_mean(pooling: Mapping[str, Any]) -> bool:
-    """Whether a Pooling is the mean of all tokens; older folders have a boolean for each mode."""
+    """Whether a Pooling is the mean over all tokens; older folders have a boolean for each mode."""
     modes = [name for name, value in pooling.items() if name.startswith("pooling_mode_") and value]
     means = ("mean", ["mean"], ["pooling_mode_mean_tokens"])
     return pooling.get("include_prompt", True) and pooling.get("pooling_mode", modes) in means
 
 
-def read_json(path: Path, shape: Any = Keys) -> Any:
-    """The contents of a JSON file; {} if it is missing. Raises CaiError for a file of another shape."""
+def read_json(path: Path, shape: Any = ModelFile) -> Any:
+    """Read a JSON file; {} if it is missing. Raises CaiError for content of another shape."""
     try:
         text = path.read_text(encoding="utf-8") if path.is_file() else None
         return {} if text is None else TypeAdapter(shape).validate_python(json.loads(text))

@@ -1,25 +1,24 @@
-"""SPLADE's pooled head: the largest logit of every vocabulary entry, without the logits.
+"""SPLADE's pooled head: the largest logit of every vocabulary entry, without materializing all logits.
 
     m_bv = max over tokens i of <h_bi, e_v> + c_v
 
-Forward, the logits are made and reduced in blocks of the vocabulary, in a buffer that stays in the cache; the tensor
-(texts, tokens, vocabulary) never exists. Backward, the gradient of an entry flows through the one token that won it,
-and only where the entry is positive, since relu follows: that token is found again for those few entries, so that
-training and encoding share one forward pass.
+The forward pass computes and reduces logits in blocks of the vocabulary, in a buffer that fits the cache; the tensor
+(texts, tokens, vocabulary) never exists. In the backward pass, an entry's gradient flows through its winning token, and
+only if the entry is positive, since relu follows. The winner is recomputed for these few entries, so that training and
+encoding share one forward pass.
 """
 
 import torch
 
 BITS = {torch.float32: torch.int32, torch.bfloat16: torch.int16, torch.float16: torch.int16}
-BLOCK_BYTES = {"cpu": 1 << 22, "cuda": 1 << 28}  # of logits at a time and thread; on a CPU they fit the cache
+BLOCK_BYTES = {"cpu": 1 << 22, "cuda": 1 << 28}  # of logits at a time, per thread; on a CPU they fit the cache
 
 
 def splade_weights(hidden: torch.Tensor, mask: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     """log(1 + relu(max_i(<h_i, e_v> + c_v))), float32 (texts, vocabulary), differentiable.
 
-    `hidden` (texts, tokens, dimensions) is what the decoder with `weight` (vocabulary, dimensions) and `bias`
-    (vocabulary) reads; `mask` (texts, tokens) is true for tokens. Products are made in the dtype of autocast, or else
-    of `weight`.
+    `hidden` (texts, tokens, dimensions) is the input of a decoder with `weight` (vocabulary, dimensions) and `bias`
+    (vocabulary); `mask` (texts, tokens) is true for tokens. Products have autocast's dtype, otherwise that of `weight`.
     """
     return torch.log1p(torch.relu(max_logits(hidden, mask, weight, bias)))
 
@@ -27,7 +26,7 @@ def splade_weights(hidden: torch.Tensor, mask: torch.Tensor, weight: torch.Tenso
 def sum_weights(
     hidden: torch.Tensor, mask: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, activation: str
 ) -> torch.Tensor:
-    """The sums over tokens of activated logits, float32 (texts, vocabulary); arguments as of splade_weights."""
+    """Sums of activated logits over tokens, float32 (texts, vocabulary); arguments as in splade_weights."""
     flat, block = hidden.flatten(0, 1).to(weight.dtype), max(256, BLOCK_BYTES[hidden.device.type] // (4 * mask.numel()))
     sums = []
     for rows, biases in zip(weight.split(block), bias.split(block), strict=True):
@@ -37,14 +36,14 @@ def sum_weights(
 
 
 def activated(logits: torch.Tensor, activation: str) -> torch.Tensor:
-    """log(1 + relu(x)) of logits; with the activation `log1p_relu`, log(1 + that) (Geng et al. 2024)."""
+    """log(1 + relu(x)); with the activation `log1p_relu`, log(1 + log(1 + relu(x))) (Geng et al. 2024)."""
     weights = torch.log1p(torch.relu(logits))
     return torch.log1p(weights) if activation == "log1p_relu" else weights
 
 
 def max_logits(hidden: torch.Tensor, mask: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """The largest logits where they are positive, float32 (texts, vocabulary); elsewhere some negative numbers."""
-    # Padding must not win the maximum: it takes the hidden state of the first token, which takes part anyway.
+    """The largest logits, float32 (texts, vocabulary); exact only where positive, otherwise some negative number."""
+    # Padding must not win the maximum, so it repeats the hidden state of the first token.
     hidden = torch.where(mask[:, :, None], hidden, hidden[:, :1])
     device = hidden.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
@@ -65,17 +64,17 @@ class _MaxLogits(torch.autograd.Function):
         winners = _winners(
             hidden.to(ctx.dtype), weight.to(ctx.dtype), columns.split(texts.bincount(minlength=len(hidden)).tolist())
         )
-        places = torch.stack([texts * hidden.shape[1] + winners, columns])
+        indices = torch.stack([texts * hidden.shape[1] + winners, columns])
         flat = hidden.flatten(0, 1)
         values = gradient[texts, columns].float()
-        scatter = torch.sparse_coo_tensor(places, values, (len(flat), len(weight)), check_invariants=False)
-        of_hidden = torch.sparse.mm(scatter, weight.float()).view_as(hidden).to(hidden.dtype)
-        of_weight = torch.sparse.mm(scatter.t(), flat.float()).to(weight.dtype)
-        return of_hidden, of_weight, gradient.sum(0), None
+        scatter = torch.sparse_coo_tensor(indices, values, (len(flat), len(weight)), check_invariants=False)
+        hidden_gradient = torch.sparse.mm(scatter, weight.float()).view_as(hidden).to(hidden.dtype)
+        weight_gradient = torch.sparse.mm(scatter.t(), flat.float()).to(weight.dtype)
+        return hidden_gradient, weight_gradient, gradient.sum(0), None
 
 
 def _forward(hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """Floats are compared as integers of the same bits: several times as fast, and the same order if positive."""
+    """Compare floats as integers of the same bits: several times as fast, and the same order for positive numbers."""
     texts, length, _ = hidden.shape
     flat = hidden.flatten(0, 1)
     bits = BITS[hidden.dtype]
@@ -92,11 +91,11 @@ def _forward(hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> 
 
 
 def _winners(hidden: torch.Tensor, weight: torch.Tensor, columns: tuple[torch.Tensor, ...]) -> torch.Tensor:
-    """The token that has the largest logit in each of a text's columns, one text after the other."""
+    """The position of the token with the largest logit, for each of each text's `columns`, concatenated."""
     block = max(256, BLOCK_BYTES[hidden.device.type] // (hidden.shape[1] * hidden.dtype.itemsize))
-    found = [
+    winners = [
         (weight[part] @ text.T).argmax(1)
         for text, active in zip(hidden, columns, strict=True)
         for part in active.split(block)
     ]
-    return torch.cat(found)
+    return torch.cat(winners)

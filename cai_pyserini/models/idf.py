@@ -2,8 +2,8 @@
 
     idf_t = ln(N / N_t), and 1 where N_t = 0
 
-N is the number of documents and N_t the number of those that contain token t, in their untruncated contents, special
-tokens excluded. A token that the collection does not contain keeps the weight that SPLADE gave it.
+N is the number of documents and N_t the number of documents whose untruncated contents contain token t, special tokens
+excluded. A token that is not in the collection keeps its SPLADE weight.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import require_content
-from cai_pyserini.models.tokenizer import Tokenizer, by_characters
+from cai_pyserini.models.tokenizer import Tokenizer, text_batches
 
 
 @dataclass(frozen=True)
@@ -28,16 +28,16 @@ class Idf:
     vocabulary: str  # Tokenizer.vocabulary
 
     def weights(self, power: float = 1.0) -> np.ndarray:
-        """idf ** power, float64 (vocabulary,): 1 is the paper's, 0.5 its authors' default, 0 none."""
+        """idf ** power, float64 (vocabulary,): power 1 is the paper's, 0.5 its authors' default, 0 means no IDF."""
         at_least_one = np.maximum(self.frequencies, 1)
         return np.where(self.frequencies > 0, np.log(self.documents / at_least_one), 1.0) ** power
 
     @classmethod
-    def of(cls, contents: Iterable[str], tokenizer: Tokenizer) -> "Idf":
-        """Count documents, streamed."""
+    def count(cls, contents: Iterable[str], tokenizer: Tokenizer) -> "Idf":
+        """Count the document frequencies of a stream of contents."""
         frequencies = np.zeros(len(tokenizer), np.int64)
         documents = 0
-        for texts in by_characters(contents, len):
+        for texts in text_batches(contents, len):
             documents += len(texts)
             for tokens in tokenizer.encode(texts, max_length=None, special=False):
                 frequencies[np.unique(np.array(tokens, np.int64))] += 1
@@ -45,7 +45,7 @@ class Idf:
 
     @classmethod
     def load(cls, folder: Path) -> "Idf":
-        """Read what the idf stage wrote."""
+        """Read a folder of the idf stage."""
         manifest = artifact.require(folder, "idf")
         require_content(folder / "idf.npz")
         with (folder / "idf.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
@@ -55,13 +55,13 @@ class Idf:
 
 
 def idf_digest(folder: Path | None) -> str | None:
-    """The digest of a folder of the idf stage, if there is one."""
+    """The digest of a folder of the idf stage; None without a folder."""
     return artifact.require(folder, "idf").digest if folder else None
 
 
 def load_weights(folder: Path, power: float, vocabulary: str) -> np.ndarray:
-    """idf ** power, float64 (vocabulary,), from a folder of the idf stage, for vectors or tokens of this `vocabulary`
-    (Tokenizer.vocabulary). Raises CaiError if it has the IDF of another."""
+    """idf ** power, float64 (vocabulary,), from a folder of the idf stage. Raises CaiError if the IDF is of another
+    `vocabulary` (Tokenizer.vocabulary)."""
     idf = Idf.load(folder)
     if idf.vocabulary != vocabulary:
         raise CaiError(f"{folder} has the IDF of another vocabulary than the encoder's: compute it with this encoder")

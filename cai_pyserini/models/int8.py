@@ -1,16 +1,16 @@
-"""Products of 8-bit integers on CPUs: activations are quantized at each product, weights once.
+"""8-bit integer products on CPUs: activations are quantized for every product, weights once.
 
     x_i ≈ s_i (u_i - z),  w_o ≈ t_o q_o:      <x_i, w_o> + b_o ≈ s_i (t_o <u_i, q_o> - t_o z sum(q_o)) + b_o
 
 u_i in 0..255, with a scale s_i for each token i; q_o in -127..127, with a scale t_o for each output o; z is constant.
-The sums are exact. Two large products have one scale for all tokens of a batch, which is enough for their inputs: the
-one before GELU, so that GELU is part of it, and the head. A vector thus depends a little on its batch. Between the
-products everything is float32, except attention, which is bfloat16 where the hardware gains from it.
+The sums are exact. Two large products use one scale for all tokens of a batch, which is precise enough for their
+inputs: the product before GELU, so that GELU can be fused into it, and the head. A vector thus depends slightly on its
+batch. Between products everything is float32, except attention, which is bfloat16 where the hardware gains from it.
 
-A layer of BERT, RoBERTa or DistilBERT is replaced as a whole, by one of few and large operations. Elsewhere, each
-linear layer is replaced alone.
+A layer of BERT, RoBERTa, DistilBERT or ModernBERT is replaced as a whole, by few and large operations. In other
+architectures, each linear layer is replaced separately.
 
-How much is lost depends on the weights more than on the architecture: PROBES are encoded when a model is loaded.
+The loss depends on the weights more than on the architecture, so PROBES are encoded whenever a model is loaded.
 """
 
 from operator import attrgetter
@@ -25,12 +25,12 @@ from transformers.activations import GELUActivation
 
 from cai_pyserini.core.errors import CaiError
 
-ROUND = 1.5 * 2**23  # a float32 of this size has no fraction; its last bits are an integer
-CENTRE = 128  # the integer that stands for 0
-AFTER_GELU = 32  # its values are greater than -0.17
-BLOCK = 1024  # logits of the vocabulary at a time; with TOKENS, they fit the cache
-TOKENS = 512
-LEAST = 0.98  # cosine of a vector and that of float32
+ROUNDING = 1.5 * 2**23  # added to a float32, it rounds it to an integer in the last bits
+ZERO_POINT = 128  # the integer that stands for 0
+GELU_ZERO_POINT = 32  # for outputs of GELU, which are above -0.17
+VOCABULARY_BLOCK = 1024  # vocabulary entries at a time; the logits of TOKEN_BLOCK tokens fit the cache
+TOKEN_BLOCK = 512
+MIN_COSINE = 0.98  # of int8 and float32 vectors
 PROBES = (
     "Fever",
     "what lowers high blood pressure?",
@@ -69,27 +69,27 @@ LAYERS["TransformerBlock"] = DISTILBERT
 
 
 class Quantized(NamedTuple):
-    """Activations: scale * (values - zero), with one scale or one for each token."""
+    """Activations scale * (values - zero), with one scale for all tokens or one for each."""
 
     values: torch.Tensor  # uint8 (…, width)
     scale: torch.Tensor  # (…, 1) or (1,)
 
 
-def quantize(x: torch.Tensor, by_token: bool, zero: int = CENTRE) -> Quantized:
-    """Activations (…, width) as integers around `zero`, with a scale for each token or one for all."""
+def quantize(x: torch.Tensor, by_token: bool, zero: int = ZERO_POINT) -> Quantized:
+    """Quantize activations (…, width) around `zero`, with a scale for each token or one for all."""
     x = x.float()
     high, low = x.amax(-1, keepdim=True), x.amin(-1, keepdim=True)
     scale = torch.maximum(high / (255 - zero), low / -zero).clamp(min=1e-20)
     if not by_token:
         scale = scale.max()[None]
-    rounded = (x * scale.reciprocal()).add_(ROUND + zero)
+    rounded = (x * scale.reciprocal()).add_(ROUNDING + zero)
     return Quantized(rounded.view(torch.int32).to(torch.uint8), scale)
 
 
 class Int8Linear(nn.Module):
     """A linear layer with `weight` (outputs, inputs) and `bias` (outputs), optionally followed by GELU.
 
-    `zero` is the integer that stands for an input of 0: CENTRE if as many inputs are positive as negative.
+    `zero` is the integer that stands for an input of 0: ZERO_POINT for inputs that are symmetric around 0.
     """
 
     @torch.no_grad()
@@ -99,24 +99,24 @@ class Int8Linear(nn.Module):
         bias: torch.Tensor | None,
         dtype: torch.dtype = torch.float32,
         gelu: bool = False,
-        zero: int = CENTRE,
+        zero: int = ZERO_POINT,
     ):
         super().__init__()
         self.scales = torch.linalg.vector_norm(weight, torch.inf, 1).clamp(min=1e-20) / 127
         integers = torch.empty_like(weight, dtype=torch.int8)
-        for row, scale, out in zip(weight, self.scales, integers, strict=True):  # a large copy leaves holes in memory
+        for row, scale, out in zip(weight, self.scales, integers, strict=True):  # a large copy fragments memory
             out.copy_((row / scale).round_())
-        self.packed = torch.ops.onednn.qlinear_prepack(integers, [TOKENS, weight.shape[1]])
+        self.packed = torch.ops.onednn.qlinear_prepack(integers, [TOKEN_BLOCK, weight.shape[1]])
         self.offset = -zero * integers.sum(1) * self.scales
         self.bias = torch.zeros(len(weight)) if bias is None else bias.detach()
         self.zeros = torch.zeros(len(weight), dtype=torch.int64)
         self.dtype, self.gelu, self.zero = dtype, gelu, zero
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.product(quantize(x, not self.gelu, self.zero))  # GELU is part of a product with one scale only
+        return self.product(quantize(x, by_token=not self.gelu, zero=self.zero))  # fused GELU needs a single scale
 
     def product(self, x: Quantized) -> torch.Tensor:
-        """The outputs, (…, outputs), for quantized inputs (…, inputs)."""
+        """The outputs (…, outputs) for quantized inputs (…, inputs)."""
         if x.scale.ndim == 1:
             scale = x.scale.item()
             return self._multiply(x.values, scale, self.bias + scale * self.offset, self.dtype)
@@ -131,7 +131,7 @@ class Int8Linear(nn.Module):
 
 
 class Int8Layer(nn.Module):
-    """A layer of BERT, RoBERTa or DistilBERT; `names` are the paths of its parts, `dtype` is that of attention."""
+    """A layer of BERT, RoBERTa or DistilBERT; `names` are the paths of its parts, `dtype` is attention's."""
 
     def __init__(self, layer: nn.Module, names: dict[str, str], dtype: torch.dtype):
         super().__init__()
@@ -140,33 +140,33 @@ class Int8Layer(nn.Module):
         weight, bias = (
             torch.cat([getattr(part[name], kind) for name in ("query", "key", "value")]) for kind in ("weight", "bias")
         )
-        self.qkv = _scaled(weight, bias, self.heads, dtype)
+        self.qkv = _int8_qkv(weight, bias, self.heads, dtype)
         self.out, self.norm = Int8Linear(part["out"].weight, part["out"].bias), part["norm"]
         self.up = Int8Linear(part["up"].weight, part["up"].bias, gelu=True)
-        self.down = Int8Linear(part["down"].weight, part["down"].bias, zero=AFTER_GELU)
+        self.down = Int8Linear(part["down"].weight, part["down"].bias, zero=GELU_ZERO_POINT)
         self.last_norm = part["last_norm"]
 
     def forward(self, x: torch.Tensor, attention_mask: torch.Tensor | None = None, *_: Any, **__: Any) -> torch.Tensor:
-        """`x` (texts, tokens, width); `attention_mask`, if any, (texts, 1, tokens, tokens), is true for tokens."""
+        """`x` is (texts, tokens, width); `attention_mask`, if any, (texts, 1, tokens, tokens), is true for tokens."""
         mask = None if attention_mask is None else attention_mask[:, :, :1]
         x = self.norm(self.out(attention(self.qkv(x), self.heads, mask)).add_(x))
         return self.last_norm(self.down(self.up(x)).add_(x))
 
 
 class Int8ModernBertLayer(nn.Module):
-    """A layer of ModernBERT: rotary positions, attention to near tokens or to all, and GELU(a) * b, with a gate b."""
+    """A layer of ModernBERT: rotary positions, local or global attention, and GELU(a) * b with a gate b."""
 
     def __init__(self, layer: Any, dtype: torch.dtype):
         super().__init__()
         self.attention_type, self.attn_norm, self.mlp_norm = layer.attention_type, layer.attn_norm, layer.mlp_norm
         attention = layer.attn
         self.heads = attention.Wqkv.in_features // attention.head_dim
-        self.qkv = _scaled(attention.Wqkv.weight, attention.Wqkv.bias, self.heads, dtype)
-        self.out = _plain(attention.Wo)
+        self.qkv = _int8_qkv(attention.Wqkv.weight, attention.Wqkv.bias, self.heads, dtype)
+        self.out = _int8(attention.Wo)
         weights = layer.mlp.Wi.weight.chunk(2)
         biases = (None, None) if layer.mlp.Wi.bias is None else layer.mlp.Wi.bias.chunk(2)
         self.up, self.gate = Int8Linear(weights[0], biases[0], gelu=True), Int8Linear(weights[1], biases[1])
-        self.down = _plain(layer.mlp.Wo)
+        self.down = _int8(layer.mlp.Wo)
 
     def forward(
         self,
@@ -175,18 +175,18 @@ class Int8ModernBertLayer(nn.Module):
         position_embeddings: tuple[torch.Tensor, torch.Tensor] = (torch.ones(1), torch.zeros(1)),
         **_: Any,
     ) -> torch.Tensor:
-        """As Int8Layer.forward; position_embeddings are cosines and sines of rotations, (1, tokens, width / heads)."""
+        """See Int8Layer.forward; position_embeddings are cosines and sines of rotations, (1, tokens, width / heads)."""
         x = self.out(attention(self.qkv(self.attn_norm(x)), self.heads, attention_mask, position_embeddings)).add_(x)
         values = quantize(self.mlp_norm(x), by_token=False)
         return self.down(self.up.product(values).mul_(self.gate.product(values))).add_(x)
 
 
-def _plain(layer: nn.Linear) -> Int8Linear:
+def _int8(layer: nn.Linear) -> Int8Linear:
     return Int8Linear(layer.weight, layer.bias)
 
 
-def _scaled(weight: torch.Tensor, bias: torch.Tensor | None, heads: int, dtype: torch.dtype) -> Int8Linear:
-    """Queries, keys and values of attention in one layer, the queries scaled as scores are."""
+def _int8_qkv(weight: torch.Tensor, bias: torch.Tensor | None, heads: int, dtype: torch.dtype) -> Int8Linear:
+    """Attention's queries, keys and values in one layer; queries include the scale of attention scores."""
     scale = torch.ones(len(weight))
     scale[: len(weight) // 3] = (len(weight) // 3 // heads) ** -0.5
     return Int8Linear(scale[:, None] * weight, None if bias is None else scale * bias, dtype)
@@ -200,7 +200,7 @@ def attention(
 ) -> torch.Tensor:
     """The context (texts, tokens, width) of scaled queries, keys and values (texts, tokens, 3 * width).
 
-    `mask` (texts, 1, tokens or 1, tokens) is true where there is attention. As plain batched products: on a CPU, more
+    `mask` (texts, 1, tokens or 1, tokens) is true where there is attention. On a CPU, plain batched products are more
     than twice as fast as scaled_dot_product_attention.
     """
     texts, length, _ = qkv.shape
@@ -221,22 +221,22 @@ def rotate(x: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor) -> None:
     first, second = x.chunk(2, -1)
     half = first.shape[-1]
     cos, sin = (part[:, :, None, None, :half].to(x.dtype) for part in (cosines, sines))
-    turned = torch.addcmul(first * cos, second, sin, value=-1)
+    rotated = torch.addcmul(first * cos, second, sin, value=-1)
     second.mul_(cos).addcmul_(first, sin)
-    first.copy_(turned)
+    first.copy_(rotated)
 
 
 class Int8Head:
-    """head.max_logits of a decoder with `weight` (vocabulary, width) and `bias` (vocabulary)."""
+    """head.max_logits in int8, of a decoder with `weight` (vocabulary, width) and `bias` (vocabulary)."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor):
-        pairs = zip(weight.split(BLOCK), bias.split(BLOCK), strict=True)
+        pairs = zip(weight.split(VOCABULARY_BLOCK), bias.split(VOCABULARY_BLOCK), strict=True)
         self._blocks = [Int8Linear(*pair, torch.bfloat16) for pair in pairs]
 
     def __call__(self, hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         values, scale = quantize(hidden, by_token=False)
         values = torch.where(mask[:, :, None], values, values[:, :1])
-        rows = max(1, TOKENS // hidden.shape[1])
+        rows = max(1, TOKEN_BLOCK // hidden.shape[1])
         maxima = [
             torch.cat([block.product(Quantized(part, scale)).view(torch.int16).amax(1) for part in values.split(rows)])
             for block in self._blocks
@@ -245,9 +245,9 @@ class Int8Head:
 
 
 def replace_linears(model: nn.Module, exclude: nn.Module | None, dtype: torch.dtype) -> None:
-    """Replace the layers of a model, in place, and all linear layers but `exclude`; `dtype` is that of attention."""
+    """Replace a model's known layers and its linear layers, except `exclude`, in place; `dtype` is attention's."""
     for name, child in list(model.named_children()):
-        # The code of a checkpoint may have the same names.
+        # A checkpoint's own code may use the same class names.
         kind = type(child).__name__ if type(child).__module__.startswith("transformers.") else ""
         if (
             (paths := LAYERS.get(kind))
@@ -258,7 +258,7 @@ def replace_linears(model: nn.Module, exclude: nn.Module | None, dtype: torch.dt
         elif kind == "ModernBertEncoderLayer" and _is_gelu(child, "mlp.act"):
             setattr(model, name, Int8ModernBertLayer(child, dtype))
         elif type(child) is nn.Linear and child is not exclude:
-            setattr(model, name, _plain(child))
+            setattr(model, name, _int8(child))
         else:
             replace_linears(child, exclude, dtype)
 
@@ -268,12 +268,13 @@ def _is_gelu(layer: nn.Module, path: str) -> bool:
 
 
 def require_close(checkpoint: Path, found: Any, expected: Any) -> None:
-    """Raise CaiError if a vector (texts, width), sparse or dense, has a cosine below LEAST with that of float32."""
-    mine, theirs = (each.toarray() if issparse(each) else each for each in (found, expected))
-    norms = np.linalg.norm(mine, axis=1) * np.linalg.norm(theirs, axis=1)
-    cosines = (mine * theirs).sum(1)[theirs.any(1)] / norms[theirs.any(1)].clip(1e-20)
-    if cosines.min(initial=1) < LEAST:
+    """Raise CaiError if the cosine of one of `found` and its `expected` float32 vector is below MIN_COSINE; sparse or
+    dense (texts, width)."""
+    found, expected = (vectors.toarray() if issparse(vectors) else vectors for vectors in (found, expected))
+    norms = np.linalg.norm(found, axis=1) * np.linalg.norm(expected, axis=1)
+    cosines = (found * expected).sum(1)[expected.any(1)] / norms[expected.any(1)].clip(1e-20)
+    if cosines.min(initial=1) < MIN_COSINE:
         raise CaiError(
-            f"{checkpoint}: precision int8 does not hold its quality (a cosine of {cosines.min():.3f} with a vector in "
-            f"float32, where {LEAST} is the least): choose bfloat16 or float32"
+            f"{checkpoint}: precision int8 loses too much quality (a cosine of {cosines.min():.3f} with a float32 "
+            f"vector, below {MIN_COSINE}): choose bfloat16 or float32"
         )

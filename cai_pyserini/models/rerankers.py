@@ -1,7 +1,7 @@
-"""The kinds of rerankers, each as modules of sentence-transformers: what a folder says that it has.
+"""Load a reranker of any kind as modules of sentence-transformers.
 
-A classifier with one label, bare or saved by CrossEncoder; a language model saved by CrossEncoder, with LogitScore;
-monoT5.
+The kinds are classifiers with one label, bare or saved by CrossEncoder; language models with LogitScore, saved by
+CrossEncoder; and monoT5.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,8 @@ MONO_T5 = 512  # tokens that monoT5 was trained to read
 
 
 class Reranker(NamedTuple):
-    """The first of the modules has the `model`, and `preprocess` for pairs; all in turn leave `scores` (pairs, 1)."""
+    """A model as modules. The first has the `model` and `preprocess` for pairs; run in order, they add `scores`
+    (pairs, 1)."""
 
     modules: list[Any]
     activation: torch.nn.Module
@@ -38,7 +39,7 @@ class Reranker(NamedTuple):
 
 @contextmanager
 def _reading(checkpoint: Path) -> Iterator[None]:
-    """Raise CaiError for what the libraries cannot read."""
+    """Turn the libraries' errors about an unreadable checkpoint into CaiError."""
     try:
         with quiet():
             yield
@@ -47,8 +48,8 @@ def _reading(checkpoint: Path) -> Iterator[None]:
 
 
 def require_reranker(checkpoint: Path) -> str:
-    """The kind of the reranker in a folder. Raises CaiError for a folder of anything else, or with several
-    labels, as far as its configuration says. The weights are not loaded."""
+    """The kind of the reranker in a folder. Raises CaiError if its configuration is not a reranker's, or has several
+    labels. The weights are not loaded."""
     require_safetensors(checkpoint)
     with _reading(checkpoint):
         config = AutoConfig.from_pretrained(str(checkpoint), trust_remote_code=False)
@@ -65,7 +66,7 @@ def require_reranker(checkpoint: Path) -> str:
 
 
 def load_reranker(checkpoint: Path) -> Reranker:
-    """The reranker in a folder. Raises CaiError as require_reranker does, and for weights that are not a reranker's."""
+    """Load a reranker. Raises CaiError as require_reranker does, and for weights that are not a reranker's."""
     kind = require_reranker(checkpoint)
     with _reading(checkpoint):
         return _load(checkpoint, kind)
@@ -73,20 +74,20 @@ def load_reranker(checkpoint: Path) -> Reranker:
 
 def _load(checkpoint: Path, kind: str) -> Reranker:
     settings: dict[str, Any] = {}
-    if (listed := checkpoint / "modules.json").exists():
+    if (path := checkpoint / "modules.json").exists():
         settings = read_json(checkpoint / "config_sentence_transformers.json")
-        modules = [_module(checkpoint, entry) for entry in read_json(listed, list[Entry])]
+        modules = [_module(checkpoint, entry) for entry in read_json(path, list[Entry])]
     elif kind.endswith("ForConditionalGeneration"):
         return Reranker([MonoT5(checkpoint)], torch.nn.Identity(), None)
     else:
         safe = {name: {"trust_remote_code": False} for name in ("config_kwargs", "processor_kwargs")}
-        modules = [_Module(str(checkpoint), transformer_task=CLASSIFIER, **safe)]
+        modules = [_CheckedTransformer(str(checkpoint), transformer_task=CLASSIFIER, **safe)]
     model, task = modules[0].model, modules[0].transformer_task
-    if [type(module) for module in modules[1:]] != [LogitScore] * (task == CAUSAL):
+    if [type(module) for module in modules[1:]] != ([LogitScore] if task == CAUSAL else []):
         raise CaiError(f"{checkpoint}/modules.json: a reranker is a Transformer, with LogitScore if that is causal")
     if task == CAUSAL and max_positions(model) is not None:
         raise CaiError(f"{checkpoint} counts positions from the padding: its scores would depend on the batch")
-    older = getattr(model.config, "sentence_transformers", None) or {}
+    older = getattr(model.config, "sentence_transformers", None) or {}  # older versions of the library
     oldest = getattr(model.config, "sbert_ce_default_activation_function", None)
     name = settings.get("activation_fn") or older.get("activation_fn") or oldest or "torch.nn.Sigmoid"
     if not name.startswith("torch.nn.") or (activation := ACTIVATIONS.get(name.rpartition(".")[2])) is None:
@@ -95,7 +96,7 @@ def _load(checkpoint: Path, kind: str) -> Reranker:
 
 
 def _module(checkpoint: Path, entry: Entry) -> Any:
-    known = {"Transformer": _Module, "LogitScore": LogitScore}
+    known = {"Transformer": _CheckedTransformer, "LogitScore": LogitScore}
     library, _, name = entry["type"].rpartition(".")
     if not library.startswith("sentence_transformers.") or name not in known:
         raise CaiError(f"{checkpoint}/modules.json: {entry['type']} is not one of {', '.join(known)}")
@@ -104,8 +105,8 @@ def _module(checkpoint: Path, entry: Entry) -> Any:
     return known[name].load(str(checkpoint), subfolder=entry["path"], local_files_only=True)
 
 
-class _Module(Transformer):
-    """The library's module, whose weights are loaded and checked like those of all models here."""
+class _CheckedTransformer(Transformer):
+    """The library's Transformer, with weights loaded and checked by load_pretrained."""
 
     def _load_model(self, path: str, task: str, config: Any, *unused: Any, **options: Any) -> Any:
         if task not in HEADS:
@@ -115,7 +116,7 @@ class _Module(Transformer):
 
 
 class MonoT5(torch.nn.Module):
-    """monoT5 (Nogueira et al. 2020): log P(true), of true and false, as the first token that the decoder writes."""
+    """monoT5 (Nogueira et al. 2020): log P(true | true or false) for the first token that the decoder generates."""
 
     def __init__(self, checkpoint: Path):
         super().__init__()
@@ -135,7 +136,7 @@ class MonoT5(torch.nn.Module):
         return self.tokenizer.pad({"input_ids": ids}, return_tensors="pt")
 
     def forward(self, features: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Add `scores` (pairs, 1). Raises CaiError for a model that answers something else, as a query generator."""
+        """Add `scores` (pairs, 1). Raises CaiError for a model with other answers, such as a query generator."""
         ids, mask = features["input_ids"], features["attention_mask"]
         start = torch.full_like(ids[:, :1], self.model.config.decoder_start_token_id)
         logits = self.model(input_ids=ids, attention_mask=mask, decoder_input_ids=start).logits[:, 0].float()

@@ -2,17 +2,16 @@
 
     w_v = max over tokens i of log(1 + relu(logit_iv))            (Formal et al. 2021; Iida & Okazaki 2022, eq. 3)
 
-log1p and relu grow with the logit, so the maximum is taken over the logits, and the rest is done once per vocabulary
-entry. Some checkpoints were trained with the sum over tokens in place of the maximum, or with log(1 + log(1 + relu(x)))
-in place of log(1 + relu(x)), or keep only the largest weights of a text.
+log1p and relu are monotonic, so the maximum is taken over the logits, and the rest is done once per vocabulary entry.
+Some checkpoints were trained with the sum over tokens in place of the maximum, with log(1 + log(1 + relu(x))) in place
+of log(1 + relu(x)), or to keep only the largest weights of a text.
 
-A text of several windows has a power mean of their weights:
+The weights of a text with several windows are power means:
 
     w_v = (mean over windows k of w_kv^3)^(1/3)
 
-Their maximum, which would continue the model's own pooling (Rep-max in Nguyen et al. 2023, "Adapting Learned Sparse
-Retrieval for Long Documents"), grows with the number of windows, so that the longest documents are found with every
-query.
+The maximum, which would continue the model's own pooling (Rep-max in Nguyen et al. 2023, "Adapting Learned Sparse
+Retrieval for Long Documents"), grows with the number of windows, so that the longest documents match every query.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -33,13 +32,13 @@ from cai_pyserini.models.tokenizer import Done, Tokenizer, Windows
 from cai_pyserini.models.transformer import TextEncoder, Transformer, load_pretrained
 
 REMEDY = "choose a checkpoint whose masked-language-model head ends in one, or `kind: dense`"
-POWER = 3  # of the mean over windows; from 2 to 4 it makes little difference (docs/experiments/long-documents.md)
+POWER = 3  # of the mean over windows; 2 to 4 give similar results (docs/experiments/long-documents.md)
 
 
 class Splade(TextEncoder[csr_matrix]):
     """A SPLADE encoder: any checkpoint with a masked-language-model head whose decoder is a linear layer.
 
-    `pooling` is max or sum, `activation` relu or log1p_relu, `max_active_dims` the number of weights that are kept.
+    `pooling` is max or sum, `activation` relu or log1p_relu, `max_active_dims` the number of weights to keep.
     """
 
     def __init__(
@@ -59,21 +58,21 @@ class Splade(TextEncoder[csr_matrix]):
         super().__init__(transformer, size)
         embeddings = decoder.weight.detach()[:size]
         bias = torch.zeros(size) if decoder.bias is None else decoder.bias.detach()[:size]
-        self._sums, self._activation, self._most = pooling == "sum", activation, max_active_dims
+        self._sums, self._activation, self._max_active_dims = pooling == "sum", activation, max_active_dims
         self._pool: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
         if self.transformer.precision == "int8":
             if self._sums:
-                raise CaiError(f"{checkpoint}: sums over tokens are not computed with precision int8; choose another")
+                raise CaiError(f"{checkpoint}: precision int8 does not support sums over tokens; choose another")
             self._pool = Int8Head(embeddings, bias)
         else:
-            to = self.transformer.device, self.transformer.dtype
+            device, dtype = self.transformer.device, self.transformer.dtype
             pool: Any = partial(sum_weights, activation=activation) if self._sums else max_logits
-            self._pool = partial(pool, weight=embeddings.to(*to).contiguous(), bias=bias.to(*to))
+            self._pool = partial(pool, weight=embeddings.to(device, dtype).contiguous(), bias=bias.to(device, dtype))
 
     def encode_batches(
         self, windows: Windows, batch_size: int | None, done: Done, skip: int = 0
     ) -> Iterator[tuple[np.ndarray, csr_matrix]]:
-        """As TextEncoder.encode_batches; weights of texts of several windows are to the POWER."""
+        """See TextEncoder.encode_batches; weights of texts with several windows are raised to POWER."""
         for positions, vectors in super().encode_batches(windows, batch_size, done, skip):
             several = np.repeat(windows.counts[positions] > 1, np.diff(vectors.indptr))
             vectors.data[several] **= POWER
@@ -86,7 +85,7 @@ class Splade(TextEncoder[csr_matrix]):
         entries = [vectors.tocoo() for _, vectors in pieces]
         rows = np.concatenate([positions[entry.row] for (positions, _), entry in zip(pieces, entries, strict=True)])
         keys = rows.astype(np.int64) * self.width + np.concatenate([entry.col for entry in entries])
-        order = np.argsort(keys, kind="stable")  # sums in the order of batches do not depend on what was saved when
+        order = np.argsort(keys, kind="stable")  # summed in the order of batches, whenever these were saved
         keys = keys[order]
         is_first = np.diff(keys, prepend=-1) > 0
         sums = np.zeros(np.count_nonzero(is_first), np.float32)
@@ -97,22 +96,22 @@ class Splade(TextEncoder[csr_matrix]):
         counts = np.repeat(windows.counts, np.diff(sums.indptr))
         several = counts > 1
         sums.data[several] = (sums.data[several] / counts[several]) ** (1 / POWER)
-        return largest(sums, self._most) if self._most else sums
+        return largest(sums, self._max_active_dims) if self._max_active_dims else sums
 
     @torch.inference_mode()
     def _vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> csr_matrix:
         hidden = self.transformer(ids, mask).logits  # the decoder is bypassed
         pooled = self._pool(hidden, mask)
-        places = pooled.le(0).logical_not_().nonzero(as_tuple=True)  # NaN stays, to be refused
-        weights = pooled[places] if self._sums else activated(pooled[places], self._activation)
-        entries = weights.numpy(force=True), tuple(place.numpy(force=True) for place in places)
+        indices = pooled.le(0).logical_not_().nonzero(as_tuple=True)  # keeps NaN, which the caller refuses
+        weights = pooled[indices] if self._sums else activated(pooled[indices], self._activation)
+        entries = weights.numpy(force=True), tuple(index.numpy(force=True) for index in indices)
         return csr_matrix(entries, shape=(len(ids), self.width))
 
 
 def load_masked_lm(checkpoint: Path, trust_remote_code: bool = False) -> tuple[Any, torch.nn.Linear]:
-    """A masked language model, and its decoder, which is bypassed: the model's `logits` are the decoder's input.
+    """Load a masked language model and its decoder, which is bypassed: the model's `logits` are the decoder's input.
 
-    The head is that of the transformers library, whatever the architecture. Raises CaiError for a checkpoint without a
+    The transformers library provides the head of each architecture. Raises CaiError for a checkpoint without a
     masked-language-model head, or with one that does not end in a linear decoder.
     """
     model = load_pretrained("AutoModelForMaskedLM", checkpoint, "masked-language-model head", trust_remote_code)

@@ -1,4 +1,4 @@
-"""Text to token ids, all or in windows, and the names of tokens in indexes."""
+"""Tokenize texts, whole or in windows, and name tokens in indexes."""
 
 import json
 import os
@@ -22,26 +22,28 @@ from cai_pyserini.core.artifact import digest
 from cai_pyserini.core.config import WORD
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import install_command
-from cai_pyserini.models.checkpoint import require_own_code, untrusted
+from cai_pyserini.models.checkpoint import require_own_code, untrusted_code_error
 
-NAME = 200  # characters of a name in error messages
-TOKENIZED = 256  # texts that are tokenized at a time
-CHARACTERS = 1 << 20  # and characters, of which each takes about 100 bytes, unless a single text has more
-PER_TOKEN = 8  # characters that are tokenized at first for each token that is read
-# Normalizers and pre-tokenizers by which what comes before a space does not depend on what comes after it.
+NAME_LENGTH = 200  # characters of a name in error messages
+BATCH_TEXTS = 256  # tokenized at a time
+BATCH_CHARACTERS = 1 << 20  # tokenized at a time, unless one text has more; each takes about 100 bytes
+CHARACTERS_PER_TOKEN = 8  # the first estimate of how much of a long text is needed
+# Normalizers and pre-tokenizers whose output before a space does not depend on the text after it.
 LOCAL = {"NFC", "NFD", "NFKC", "NFKD", "BertNormalizer", "Lowercase", "StripAccents", "Strip", "Nmt", "Precompiled"}
 LOCAL |= {"Prepend", "Punctuation", "Digits"}
-SPACES = (" {2,}", r"\s+", r"\s{2,}|[\n\r\t]")  # patterns that normalizers replace by a space
-SPLITTERS = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit", "Metaspace", "ByteLevel"}  # and which split there
-PYTHON = "its tokenizer is written in Python, without a fast version (tokenizer.json): choose a checkpoint that has one"
+SPACE_PATTERNS = (" {2,}", r"\s+", r"\s{2,}|[\n\r\t]")  # that normalizers replace by a space
+SPLITTERS = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit", "Metaspace", "ByteLevel"}  # which split at spaces
+NO_FAST_TOKENIZER = (
+    "its tokenizer is written in Python, without a fast version (tokenizer.json): choose a checkpoint that has one"
+)
 MECAB_NAMES = ("fugashi", "unidic_lite", "ipadic")  # packages of the extra `japanese`
 Done = Callable[[int], object]  # called with the number of texts that have been processed
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
 
-class _Tokens:
-    """A pre-tokenizer whose words are the tokens of a tokenizer that is written in Python."""
+class _PythonPreTokenizer:
+    """A pre-tokenizer that splits texts into the tokens of a tokenizer written in Python."""
 
     def __init__(self, loaded: Any):
         self._tokenize = loaded.tokenize
@@ -51,56 +53,55 @@ class _Tokens:
 
 
 def _backend(checkpoint: Path, loaded: Any) -> Backend:
-    """A backend with the ids of a BertJapaneseTokenizer. Raises CaiError for another tokenizer in Python."""
-    from transformers import BertJapaneseTokenizer  # which few need
+    """Wrap a BertJapaneseTokenizer as a fast backend. Raises CaiError for any other tokenizer written in Python."""
+    from transformers import BertJapaneseTokenizer  # rarely needed
 
     if not isinstance(loaded, BertJapaneseTokenizer) or loaded.subword_tokenizer_type == "sentencepiece":
-        raise CaiError(f"{checkpoint}: {PYTHON}")
+        raise CaiError(f"{checkpoint}: {NO_FAST_TOKENIZER}")
     backend = Backend(WordLevel(loaded.get_vocab(), loaded.unk_token))
-    backend.pre_tokenizer = PreTokenizer.custom(_Tokens(loaded))
+    backend.pre_tokenizer = PreTokenizer.custom(_PythonPreTokenizer(loaded))
     sep, cls = ((token, loaded.convert_tokens_to_ids(token)) for token in (loaded.sep_token, loaded.cls_token))
     backend.post_processor = BertProcessing(sep, cls)
     return backend
 
 
 def require_tokenizer(checkpoint: Path, needed: Set[str] = frozenset()) -> None:
-    """Raise CaiError for a folder without a tokenizer, or without the files that are `needed` for its kind."""
+    """Raise CaiError for a folder without a tokenizer, or without one of the `needed` files."""
     files = {path.name for path in checkpoint.glob("*")}
-    kinds = (name in ("tokenizer.json", "vocab.txt", "merges.txt") or name.endswith(".model") for name in files)
-    if not any(kinds) or not needed <= files:
+    found = (name in ("tokenizer.json", "vocab.txt", "merges.txt") or name.endswith(".model") for name in files)
+    if not any(found) or not needed <= files:
         raise CaiError(f"{checkpoint}: no tokenizer (tokenizer.json) in this folder")
 
 
 def load_tokenizer(checkpoint: Path, trust_remote_code: bool = False, special: bool = True) -> Any:
-    """The tokenizer of transformers in a checkpoint, which is one without a transformer if it has no `special` tokens.
-    Raises CaiError for one that is missing or cannot be read."""
+    """Load a checkpoint's tokenizer with transformers. A tokenizer without `special` tokens belongs to a checkpoint
+    without a transformer. Raises CaiError if the tokenizer is missing or cannot be read."""
     require_tokenizer(checkpoint)
     if trust_remote_code:
         require_own_code(checkpoint)
     from transformers import AutoTokenizer, PreTrainedTokenizerFast  # imports torch, which takes seconds
 
     try:
-        is_alone = not special or not (checkpoint / "config.json").is_file()  # without a transformer
-        kind = PreTrainedTokenizerFast if is_alone else AutoTokenizer
+        has_transformer = special and (checkpoint / "config.json").is_file()
+        kind = AutoTokenizer if has_transformer else PreTrainedTokenizerFast
         loaded = kind.from_pretrained(str(checkpoint), trust_remote_code=trust_remote_code)
     except ImportError as error:
         reason = str(error).splitlines()[0]
         if any(name in reason for name in MECAB_NAMES):
             raise CaiError(f"{checkpoint}: its tokenizer needs MeCab: {install_command('japanese')}") from None
-        raise CaiError(f"{checkpoint}: {PYTHON} ({reason})") from None
+        raise CaiError(f"{checkpoint}: {NO_FAST_TOKENIZER} ({reason})") from None
     except Exception as error:  # of many kinds; the library tokenizers raises plain exceptions
         if "trust_remote_code" in str(error):
-            raise untrusted(checkpoint) from None
+            raise untrusted_code_error(checkpoint) from None
         raise CaiError(f"{checkpoint}: its tokenizer cannot be read ({error})") from None
     if loaded.is_fast and not (checkpoint / "tokenizer.json").is_file():
-        # The library takes special tokens alone for a vocabulary.
+        # The library accepts special tokens alone as a vocabulary.
         require_tokenizer(checkpoint, {*loaded.vocab_files_names.values()} - {"tokenizer.json"})
     return loaded
 
 
 class Tokenizer:
-    """The tokenizer of a checkpoint, fast or BertJapaneseTokenizer, and the names of its entries in indexes and JSON
-    vectors.
+    """A checkpoint's tokenizer, fast or BertJapaneseTokenizer, and its entries' names in indexes and JSON vectors.
 
     Without `special`, texts get no special tokens.
     """
@@ -110,12 +111,12 @@ class Tokenizer:
         self._is_fast = loaded.is_fast
         self.backend = loaded.backend_tokenizer if self._is_fast else _backend(checkpoint, loaded)
         self.backend.no_padding()
-        # Truncation is shared by threads. One that changes it holds the GIL, for which _Tokens waits: a deadlock.
+        # Threads share the truncation. A thread that changes it holds the GIL that _PythonPreTokenizer waits for.
         self._lock = Lock()
-        self._cut = loaded.truncation_side
+        self._truncation_side = loaded.truncation_side
         if not special:
             self.backend.post_processor = TemplateProcessing(single="$A")
-        self._size = max(self.ids.values()) + 1  # some numbers may have no token
+        self._size = max(self.ids.values()) + 1  # some ids may have no token
         self.pad_id: int = loaded.pad_token_id or 0
         self.unknown_id: int | None = loaded.unk_token_id
 
@@ -124,7 +125,7 @@ class Tokenizer:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The tokenizer as a tokenizer.json describes it; empty for one that is written in Python."""
+        """The contents of tokenizer.json; empty for a tokenizer written in Python."""
         return json.loads(self.backend.to_str()) if self._is_fast else {}
 
     @cached_property
@@ -133,13 +134,13 @@ class Tokenizer:
 
     @cached_property
     def terms(self) -> list[str]:
-        """The name of each entry in an index: the token, or `[id]` where white space or emptiness would change it, or
-        where it could be taken for a word of BM25; `[[id]]` where `[id]` is itself a token."""
+        """The name of each entry in an index: the token, or `[id]` for tokens that are empty, have white space, or look
+        like a word of BM25; `[[id]]` if `[id]` is itself a token."""
         vocabulary = self.ids
-        fit = {i: token for token, i in vocabulary.items() if token.split() == [token] and "\x01" not in token}
+        usable = {i: token for token, i in vocabulary.items() if token.split() == [token] and "\x01" not in token}
         terms = []
         for i in range(len(self)):
-            term = fit.get(i, WORD)
+            term = usable.get(i, WORD)
             if term.startswith(WORD):
                 term = f"[{i}]"
                 while term in vocabulary:
@@ -149,40 +150,44 @@ class Tokenizer:
 
     @cached_property
     def vocabulary(self) -> str:
-        """A digest of the terms. Vectors and weights (vocabulary,) fit together where theirs are equal."""
+        """A digest of the terms. Vectors and weights (vocabulary,) are compatible if their digests are equal."""
         return digest(self.terms)
 
     def encode(self, texts: Sequence[str], max_length: int | None, special: bool = True) -> list[list[int]]:
         """Token ids of each text, with or without special tokens, truncated to `max_length` unless that is None."""
-        if max_length is None or all(len(text) <= PER_TOKEN * max_length for text in texts) or not self._is_local:
+        width = CHARACTERS_PER_TOKEN * (max_length or 0)
+        if max_length is None or all(len(text) <= width for text in texts) or not self._is_local:
             return [encoding.ids for encoding in self._encodings(texts, max_length, special)]
+        # Tokenize only the beginnings of long texts, and more of those that turn out too short.
         ids: list[list[int]] = [[]] * len(texts)
-        left, width = [*range(len(texts))], PER_TOKEN * max_length
-        while left:
-            parts = [_beginning(texts[i], width) for i in left]
-            for i, encoding in zip(left, self._encodings(parts, max_length, special), strict=True):
+        remaining = [*range(len(texts))]
+        while remaining:
+            parts = [_beginning(texts[i], width) for i in remaining]
+            for i, encoding in zip(remaining, self._encodings(parts, max_length, special), strict=True):
                 ids[i] = encoding.ids
-            pairs = zip(left, parts, strict=True)
-            left = [i for i, part in pairs if len(ids[i]) < max_length and len(part) < len(texts[i])]
-            width *= PER_TOKEN
+            pairs = zip(remaining, parts, strict=True)
+            remaining = [i for i, part in pairs if len(ids[i]) < max_length and len(part) < len(texts[i])]
+            width *= CHARACTERS_PER_TOKEN
         return ids
 
     @cached_property
     def _is_local(self) -> bool:
-        """Whether the first tokens of a text are those of its beginning, up to a space after a letter or digit."""
+        """Whether a text's first tokens depend only on its beginning, up to a space after a letter or digit."""
         added = (token.content for token in self.backend.get_added_tokens_decoder().values())
-        if not self._is_fast or self._cut != "right" or any(token.split() not in ([], [token]) for token in added):
+        if not self._is_fast or self._truncation_side != "right":
+            return False
+        if any(token.split() not in ([], [token]) for token in added):
             return False
         try:
             parts = _components(self.backend.pre_tokenizer, "pretokenizers")
             normalizers = _components(self.backend.normalizer, "normalizers")
-        except Exception:  # of no other class, where a part is written in Python
+        except Exception:  # a component written in Python raises a plain Exception
             return False
         others = [*normalizers, *(part for part in parts if not _splits(part))]
         return any(map(_splits, parts)) and all(map(_is_local, others))
 
     def pieces(self, word: str) -> list[str]:
-        """The terms of a word, without special tokens."""
+        """The terms of a word's tokens, without special tokens."""
         return [self.terms[id] for id in self.encode([word], None, special=False)[0]]
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
@@ -198,22 +203,22 @@ class Tokenizer:
         return special.index(0), special[::-1].index(0)
 
     def prompt_tokens(self, prompt: str) -> int:
-        """The number of tokens before a text that comes after this prompt, special tokens included."""
+        """The number of tokens before a text that follows this prompt, special tokens included."""
         return self.special_tokens[0] + len(self.encode([prompt], None, special=False)[0])
 
     def _encodings(self, texts: Sequence[str], max_length: int | None = None, special: bool = True) -> Iterator[Any]:
-        for part in by_characters(texts, len):
+        for part in text_batches(texts, len):
             with self._lock:
                 if max_length is None:
                     self.backend.no_truncation()
                 else:
-                    self.backend.enable_truncation(max_length, direction=self._cut)
+                    self.backend.enable_truncation(max_length, direction=self._truncation_side)
                 encodings = self.backend.encode_batch_fast(part, add_special_tokens=special)
             yield from encodings
 
     def bag_of_words(self, texts: Sequence[str], max_length: int) -> csr_matrix:
         """Counts of the word pieces of each text: SPLADE-Doc's queries, (len(texts), vocabulary)."""
-        # The model would read [CLS] and [SEP] too, so that many fewer word pieces.
+        # Leave room for [CLS] and [SEP], so that a bag has as many word pieces as the model would read.
         tokens = self.encode(texts, max_length - 2, special=False)
         indptr = np.cumsum([0] + [len(t) for t in tokens])
         indices = np.array([id for t in tokens for id in t], np.int32)
@@ -222,23 +227,23 @@ class Tokenizer:
         return counts
 
 
-def by_characters[T](items: Iterable[T], length: Callable[[T], int], most: int = TOKENIZED) -> Iterator[list[T]]:
-    """Parts of items, with up to `most` of them, and up to CHARACTERS of text, or a single one with more."""
-    part: list[T] = []
+def text_batches[T](items: Iterable[T], length: Callable[[T], int], max_items: int = BATCH_TEXTS) -> Iterator[list[T]]:
+    """Batches of at most `max_items` items, with at most BATCH_CHARACTERS in all unless a single item has more."""
+    batch: list[T] = []
     total = 0
     for item in items:
         size = length(item)
-        if part and (len(part) == most or total + size > CHARACTERS):
-            yield part
-            part, total = [], 0
-        part.append(item)
+        if batch and (len(batch) == max_items or total + size > BATCH_CHARACTERS):
+            yield batch
+            batch, total = [], 0
+        batch.append(item)
         total += size
-    if part:
-        yield part
+    if batch:
+        yield batch
 
 
 def _beginning(text: str, width: int) -> str:
-    """The first `width` characters of a text, or fewer, up to a space after a letter or digit; all of a short one."""
+    """At most `width` characters of a text, up to a space after a letter or digit; all of a short text."""
     if len(text) <= width:
         return text
     end = text.rfind(" ", 0, width)
@@ -247,9 +252,9 @@ def _beginning(text: str, width: int) -> str:
     return text[: max(end, 0)]
 
 
-def _components(of: Any, name: str) -> list[dict[str, Any]]:
-    """The settings of a normalizer or pre-tokenizer, or of those in a sequence, a list of this name."""
-    settings: dict[str, Any] = json.loads(of.__getstate__()) if of else {"type": "Sequence", name: []}
+def _components(step: Any, name: str) -> list[dict[str, Any]]:
+    """The settings of a normalizer or pre-tokenizer, or of each in a sequence, which lists them under `name`."""
+    settings: dict[str, Any] = json.loads(step.__getstate__()) if step else {"type": "Sequence", name: []}
     return [*settings[name]] if settings["type"] == "Sequence" else [settings]
 
 
@@ -259,27 +264,27 @@ def _splits(component: Mapping[str, Any]) -> bool:
 
 
 def _is_local(component: Mapping[str, Any]) -> bool:
-    """Whether a normalizer or pre-tokenizer makes the same of what comes before a space, whatever comes after it."""
+    """Whether the output of a normalizer or pre-tokenizer before a space is independent of the text after it."""
     if component["type"] != "Replace":
         return component["type"] in LOCAL
     pattern = component["pattern"]
     if "String" in pattern:
         return not any(map(str.isspace, pattern["String"]))
-    return pattern["Regex"] in SPACES and component["content"] == " "
+    return pattern["Regex"] in SPACE_PATTERNS and component["content"] == " "
 
 
 @dataclass(frozen=True)
 class Windows:
-    """The windows of texts: first the first window of every text, in order, then all others. Blank texts have none."""
+    """Windows of texts: the first window of every text, in order, then all other windows. Blank texts have none."""
 
     tokens: list[Sequence[int]]  # token ids, special tokens included
     owners: np.ndarray  # the position of each window's text, int64 (windows,)
     counts: np.ndarray  # the number of windows of each text, int64 (texts,)
     max_length: int  # tokens per window at most
-    names: Sequence[str]  # what error messages call the texts
+    names: Sequence[str]  # of the texts, in error messages
 
     @classmethod
-    def of(
+    def split(
         cls,
         texts: Sequence[str],
         tokenizer: Tokenizer,
@@ -288,10 +293,10 @@ class Windows:
         names: Sequence[str] | None = None,
         prompt: str = "",
     ) -> Self:
-        """The first `max_length` tokens of every text; with `overlap` all tokens, in windows of that length.
+        """Take the first `max_length` tokens of every text, or with `overlap` all tokens in windows of `max_length`.
 
-        Windows of a text have `overlap` tokens in common, the last two of them more if need be: a shorter one would
-        have too little context. `names` are ids, or else the texts. Each window has the `prompt`. Raises
+        Neighbouring windows share `overlap` tokens; the last two share more if the last one would be shorter than the
+        others, with too little context. Every window has the `prompt`. `names` are by default the texts. Raises
         CaiError if `overlap` or `prompt` leaves no room.
         """
         special = (0, 0)
@@ -299,28 +304,26 @@ class Windows:
             special = tokenizer.prompt_tokens(prompt), tokenizer.special_tokens[1]
         if prompt and sum(special) >= max_length:
             raise CaiError(
-                f"the prompt {prompt[:NAME]!r} fills the {max_length} tokens that are read: raise max_document_length "
-                "or max_query_length, or shorten it"
+                f"the prompt {prompt[:NAME_LENGTH]!r} fills the {max_length} tokens that are read: raise "
+                "max_document_length or max_query_length, or shorten it"
             )
-        full = [position for position, text in enumerate(texts) if text.strip()]
+        nonblank = [position for position, text in enumerate(texts) if text.strip()]
         counts = np.zeros(len(texts), np.int64)
         first: list[Sequence[int]] = []
-        further: list[Sequence[int]] = []
-        for part in by_characters(full, lambda position: len(texts[position])):
-            tokens = tokenizer.encode([prompt + texts[i] for i in part], max_length if overlap is None else None)
-            for position, ids in zip(part, tokens, strict=True):
-                windows = [ids] if overlap is None else _cut(ids, special, max_length, overlap)
+        others: list[Sequence[int]] = []
+        for batch in text_batches(nonblank, lambda position: len(texts[position])):
+            tokens = tokenizer.encode([prompt + texts[i] for i in batch], max_length if overlap is None else None)
+            for position, ids in zip(batch, tokens, strict=True):
+                windows = [ids] if overlap is None else _windows(ids, special, max_length, overlap)
                 first.append(windows[0])
-                further += windows[1:]
+                others += windows[1:]
                 counts[position] = len(windows)
-        owners = np.repeat(np.arange(len(texts)), np.maximum(counts - 1, 0))
-        return cls(
-            first + further, np.concatenate([np.array(full, np.int64), owners]), counts, max_length, names or texts
-        )
+        owners = [np.array(nonblank, np.int64), np.repeat(np.arange(len(texts)), np.maximum(counts - 1, 0))]
+        return cls(first + others, np.concatenate(owners), counts, max_length, names or texts)
 
 
-def _cut(ids: Sequence[int], special: tuple[int, int], max_length: int, overlap: int) -> list[Sequence[int]]:
-    """The windows of a text's tokens, each with the `special` ones that come before and after the text."""
+def _windows(ids: Sequence[int], special: tuple[int, int], max_length: int, overlap: int) -> list[Sequence[int]]:
+    """Split a text's tokens into windows, each with the numbers of `special` tokens before and after the text."""
     before, after = special
     room = max_length - before - after
     if overlap >= room:

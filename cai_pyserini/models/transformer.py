@@ -1,6 +1,6 @@
-"""Running a transformer: loading, device, precision, and batches of padded token ids.
+"""Load and run a transformer: device, precision, and batches of padded token ids.
 
-On a CPU every thread works on a batch of its own: threads that share each matrix product wait for the slowest of them
+On a CPU, every thread works on its own batch: threads that share each matrix product would wait for the slowest of them
 hundreds of times per batch, on a busy machine for most of the time.
 """
 
@@ -22,22 +22,22 @@ from transformers.utils import logging
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.processes import enter
 from cai_pyserini.core.rows import first_not_finite
-from cai_pyserini.models.checkpoint import max_positions, require_own_code, require_safetensors, untrusted
+from cai_pyserini.models.checkpoint import max_positions, require_own_code, require_safetensors, untrusted_code_error
 from cai_pyserini.models.device import Precision, resolve_device, resolve_precision
 from cai_pyserini.models.int8 import replace_linears
-from cai_pyserini.models.tokenizer import NAME, Done, Tokenizer, Windows
+from cai_pyserini.models.tokenizer import NAME_LENGTH, Done, Tokenizer, Windows
 
 GPU_BATCH = 256  # texts of full length
-CPU_BATCH = 2048  # the same times the width of the model, so that what is between its layers stays in the cache
-MULTIPLE = 8  # of tokens: to such a length a text is padded
+CPU_BATCH = 2048  # texts of full length times the model's width, so that activations stay in the cache
+PAD_MULTIPLE = 8  # texts are padded to a multiple of this number of tokens
 
 
 class Transformer:
     """A model of the transformers library and its tokenizer.
 
-    `precision` is that of the matrix products, except in the layer `exclude`; sums and everything after them are
-    float32. `auto` is bfloat16 where the hardware multiplies it faster than float32. `int8` is for CPUs with VNNI.
-    `batch_size` is the default number of texts of full length per batch.
+    `precision` applies to matrix products, except in the layer `exclude`; sums and everything after them are float32.
+    `auto` is bfloat16 where the hardware multiplies it faster than float32. `int8` needs a CPU with VNNI. `batch_size`
+    is the default number of texts of full length per batch.
     """
 
     def __init__(
@@ -74,10 +74,10 @@ class Transformer:
         with torch.autocast(self.device.type, self.dtype, enabled=self.precision == "bfloat16"):
             return self._model(input_ids=ids, attention_mask=mask.long(), **more)
 
-    def not_finite(self, what: str) -> CaiError:
-        """The error for a vector or score that has NaN or infinity."""
+    def not_finite_error(self, name: str) -> CaiError:
+        """The error for a vector or score with NaN or infinity."""
         return CaiError(
-            f"{self.checkpoint}: the {what} has NaN or infinity: the checkpoint is damaged, or has numbers too large "
+            f"{self.checkpoint}: the {name} has NaN or infinity: the checkpoint is damaged, or has numbers too large "
             f"for {self.precision}"
         )
 
@@ -89,10 +89,10 @@ class Transformer:
         names: Sequence[str] | None = None,
         prompt: str = "",
     ) -> Windows:
-        """The windows of texts, see Windows.of. Raises CaiError if the model cannot read that many tokens."""
+        """Split texts into windows, see Windows.split. Raises CaiError if the model cannot read `max_length` tokens."""
         if max_length > self.max_length:
             raise CaiError(f"{self.checkpoint} reads at most {self.max_length} tokens, not {max_length}")
-        return Windows.of(texts, self.tokenizer, max_length, overlap, names, prompt)
+        return Windows.split(texts, self.tokenizer, max_length, overlap, names, prompt)
 
     def map_windows[R](
         self,
@@ -102,18 +102,18 @@ class Transformer:
         done: Done = lambda count: None,
         skip: int = 0,
     ) -> Iterator[tuple[np.ndarray, R]]:
-        """Apply `function` to the padded token ids and mask of every batch of windows but the first `skip`.
+        """Apply `function` to the padded token ids and mask of every batch of windows except the first `skip`.
 
-        `batch_size`, by default that of the model, is the number of windows of maximum length per batch; batches of
-        shorter ones are larger. Yields, for every batch, the positions of the windows' texts and what `function`
-        returned.
+        `batch_size`, by default the model's, is the number of windows of maximum length per batch; batches of shorter
+        windows are larger. Yields, for every batch, the positions of the windows' texts and the result of `function`.
+        `done` is called with the number of texts that a batch completes.
         """
         size = batch_size or self.batch_size
         unread = windows.counts.copy()
         first = np.count_nonzero(unread)
         groups: list[np.ndarray] = []
-        # First windows have the batches that they would have without others, so that short texts keep their vectors.
-        # A batch has texts that are padded to the same length, so that a vector does not depend on the others in it.
+        # First windows are batched apart from later windows, so that short texts keep their vectors.
+        # All windows of a batch are padded to the same length, so that a vector does not depend on the rest.
         for part in np.split(np.arange(len(windows.tokens)), [first]):
             lengths = np.array([self.padded(len(windows.tokens[i])) for i in part], np.int64)
             for length in np.unique(lengths)[::-1].tolist():
@@ -122,7 +122,7 @@ class Transformer:
                 groups += np.split(same, range(rows, len(same), rows))
 
         def finished(group: np.ndarray) -> int:
-            """The number of texts whose last window is in this batch."""
+            """Mark a batch of windows as read; return the number of texts that it completes."""
             before = np.count_nonzero(unread)
             np.subtract.at(unread, windows.owners[group], 1)
             return int(before - np.count_nonzero(unread))
@@ -134,7 +134,7 @@ class Transformer:
             done(finished(group))
 
     def map[B, R](self, function: Callable[[B], R], items: Sequence[B]) -> Iterator[R]:
-        """Apply `function` to every item: on a CPU to several at a time, which share torch's threads evenly."""
+        """Apply `function` to every item; on a CPU to several at a time, among which torch's threads are divided."""
         enter("PyTorch")
         threads = torch.get_num_threads()
         workers = min(threads, len(items)) if self.device.type == "cpu" else 1
@@ -148,8 +148,8 @@ class Transformer:
             torch.set_num_threads(threads)
 
     def padded(self, length: int) -> int:
-        """The number of tokens that a text of this length is padded to, alone."""
-        return min(-(-length // MULTIPLE) * MULTIPLE, self.max_length)
+        """The number of tokens that a text of this length is padded to."""
+        return min(-(-length // PAD_MULTIPLE) * PAD_MULTIPLE, self.max_length)
 
     def pad(self, tokens: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
         """Token ids and mask, (texts, tokens) each, on the device."""
@@ -161,7 +161,7 @@ class Transformer:
 
 
 class TextEncoder[Vectors](ABC):
-    """A transformer that turns texts into vectors (texts, width), window by window. `prompt` comes before texts."""
+    """A transformer that turns texts into vectors (texts, width), window by window. `prompt` precedes every text."""
 
     prompt = ""
 
@@ -179,7 +179,7 @@ class TextEncoder[Vectors](ABC):
     def windows(
         self, texts: Sequence[str], max_length: int, overlap: int | None = None, names: Sequence[str] | None = None
     ) -> Windows:
-        """The windows of texts with the prompt, see Transformer.windows."""
+        """Split texts, with the prompt, into windows, see Transformer.windows."""
         return self.transformer.windows(texts, max_length, overlap, names, self.prompt)
 
     def encode(
@@ -190,10 +190,10 @@ class TextEncoder[Vectors](ABC):
         done: Done = lambda count: None,
         overlap: int | None = None,
     ) -> Vectors:
-        """Vectors, float32 (texts, width), of the first `max_length` tokens of each text, or with `overlap` of all
-        tokens, in windows.
+        """Encode the first `max_length` tokens of each text, or with `overlap` all tokens, in windows: float32 (texts,
+        width).
 
-        The vector of a blank text is zero. The other arguments are those of Transformer.map_windows.
+        The vector of a blank text is zero. For the other arguments see Transformer.map_windows.
         """
         windows = self.windows(texts, max_length, overlap)
         return self.finish(self.assemble(windows, list(self.encode_batches(windows, batch_size, done))), windows)
@@ -201,29 +201,29 @@ class TextEncoder[Vectors](ABC):
     def encode_batches(
         self, windows: Windows, batch_size: int | None, done: Done, skip: int = 0
     ) -> Iterator[tuple[np.ndarray, Vectors]]:
-        """The texts of each batch of windows but the first `skip`, by position, and the windows' vectors.
+        """Yield the positions of the texts, and the vectors, of each batch of windows except the first `skip`.
 
         Raises CaiError for a vector that is not finite.
         """
         for positions, vectors in self.transformer.map_windows(self._vectors, windows, batch_size, done, skip):
             if (row := first_not_finite(vectors)) is not None:
-                raise self.transformer.not_finite(f"vector of {windows.names[positions[row]][:NAME]!r}")
+                raise self.transformer.not_finite_error(f"vector of {windows.names[positions[row]][:NAME_LENGTH]!r}")
             yield positions, vectors
 
     @abstractmethod
     def assemble(self, windows: Windows, pieces: Sequence[tuple[np.ndarray, Vectors]]) -> Vectors:
-        """Sum the vectors of batches by text, (texts, width); zero for texts without any."""
+        """Sum the vectors of batches per text, (texts, width); zero for texts without vectors."""
 
     @abstractmethod
     def finish(self, sums: Vectors, windows: Windows) -> Vectors:
-        """The vectors (texts, width) from the sums over all batches."""
+        """Turn the sums over all batches into vectors (texts, width)."""
 
     @abstractmethod
     def _vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> Vectors: ...
 
 
 def batches(lengths: Sequence[int], max_tokens: int, max_rows: int) -> Iterator[list[int]]:
-    """Group positions in `lengths` into batches, longest first, so that memory use peaks at the start.
+    """Group positions in `lengths` into batches, longest texts first, so that memory use peaks at the start.
 
     A batch, padded to its longest text, has at most `max_tokens` tokens and `max_rows` texts.
     """
@@ -237,7 +237,7 @@ def batches(lengths: Sequence[int], max_tokens: int, max_rows: int) -> Iterator[
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Show only errors of transformers."""
+    """Silence transformers except for errors."""
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()
     try:
@@ -247,9 +247,9 @@ def quiet() -> Iterator[None]:
 
 
 def load_pretrained(kind: str, checkpoint: Path, head: str, trust_remote_code: bool = False, **options: Any) -> Any:
-    """A model of one of transformers' Auto classes, float32, for inference, with all its weights from safetensors.
+    """Load a model of one of transformers' Auto classes, in float32, for inference, with all weights from safetensors.
 
-    Raises CaiError, which says that the checkpoint has no `head`, where weights are missing or of another kind.
+    Raises CaiError, with the name of the missing `head`, if weights are missing or of another kind.
     """
     enter("PyTorch")
     require_safetensors(checkpoint)
@@ -271,18 +271,18 @@ def load_pretrained(kind: str, checkpoint: Path, head: str, trust_remote_code: b
         raise CaiError(f"{checkpoint}: broken *.safetensors ({error})") from None
     except failures as error:
         if "trust_remote_code" in str(error):
-            raise untrusted(checkpoint) from None
+            raise untrusted_code_error(checkpoint) from None
         reason = (str(error) or type(error).__name__).splitlines()[0][:200]
-        if "ignore_mismatched_sizes" in reason:  # an option that the library would have
+        if "ignore_mismatched_sizes" in reason:  # the library suggests this option
             reason = "its weights have other shapes than config.json says"
         raise CaiError(f"{checkpoint} has no {head}: {reason}. Use a checkpoint saved from {kind}") from None
-    # The pooler is never used here, and masked language models come without one.
+    # The pooler is never used, and masked language models have none.
     if missing := sorted(key for key in report["missing_keys"] if not key.startswith("pooler.")):
         raise CaiError(
             f"{checkpoint} has no {head}: its weights lack {', '.join(missing[:3])}"
             f"{' …' if len(missing) > 3 else ''}. Use a checkpoint saved from {kind}"
         )
-    if model.is_custom_code():  # transformers leaves its buffers that are not weights with arbitrary numbers
+    if model.is_custom_code():  # transformers leaves non-persistent buffers of custom code uninitialized
         for name, buffer in type(model)(model.config).named_non_persistent_buffers():
             model.get_buffer(name).copy_(buffer)
     return model.eval()

@@ -17,7 +17,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Queries, Representation
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_files, require_safetensors
-from cai_pyserini.models.folder import model_folder, require_usual
+from cai_pyserini.models.folder import model_folder, require_standard
 from cai_pyserini.models.tokenizer import require_tokenizer
 from cai_pyserini.retrieval.search import word_queries
 
@@ -36,7 +36,7 @@ def export_encoder(config: EncoderConfig, output: Path) -> Path:
             f"{config.name} is the encoder of a joint index: Pyserini's own encoder would leave the words of BM25 out "
             "of queries; use `export-topics` instead"
         )
-    require_usual(config, "Pyserini's own encoder")
+    require_standard(config, "Pyserini's own encoder")
     checkpoint = model_folder(config)
     require_safetensors(checkpoint)
     require_tokenizer(checkpoint)

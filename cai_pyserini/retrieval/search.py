@@ -166,7 +166,7 @@ def require_same_encoder(index: Path, encoder: Encoder, joint: EncoderConfig | N
             f"{index} was not built with an encoder of ours; build an index with `python -m cai_pyserini.index impact`"
         )
     own = f"search it with --encoder {index}" if "settings" in stats else "encode and index the documents again"
-    encoder.require_made(stats["encoder"], index, own)
+    encoder.require_identity(stats["encoder"], index, own)
     if "settings" not in stats:
         return
     if bool(joint) != bool(stats["settings"]["joint"]):

@@ -63,7 +63,7 @@ class Retriever:
                 key = artifact.digest([own.identity("queries"), own.config.shaping("queries")])
                 own = encoders.setdefault(key, own)
                 queries = replace(queries, encoder=own)
-            with own.in_use:  # load now, because an update may replace the run before the first query
+            with own.lock:  # load now, because an update may replace the run before the first query
                 own.tokenizer  # noqa: B018
                 encode_queries(own, ["a"], queries.query)
         self._queries = queries  # without topics: how to represent a query for this index
@@ -188,7 +188,7 @@ class Retriever:
         encoder, query, words = self._queries.encoder, self._queries.query, self._queries.words
         if encoder is None:
             return list(texts)
-        with encoder.in_use:
+        with encoder.lock:
             return for_index(
                 encode_queries(encoder, texts, query), texts, encoder, self._searcher.query_scale, query, words
             )
@@ -200,7 +200,7 @@ class Retriever:
         if self._queries.encoder.config.kind == "dense":
             return []
         words = [WORD + stem for stem in self._analyze(word)] if self._queries.words else []
-        with self._queries.encoder.in_use:
+        with self._queries.encoder.lock:
             return self._queries.encoder.tokenizer.pieces(word) + words
 
 

@@ -64,7 +64,7 @@ def ship_encoder(spec: str, output: Path, license: str, language: str = "en", ba
 
     inputs = {
         "checkpoint": encoder.digest,
-        "queries": encoder.of_queries,
+        "queries": encoder.query_only_identity,
         "idf": idf_digest(config.idf_folder),
         "encoder": config.model_dump(mode="json", exclude={"checkpoint", "idf", "projection"}, exclude_defaults=True),
         "adaptation": made and made.digest,

@@ -19,7 +19,7 @@ import torch
 
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.models.tokenizer import by_characters
+from cai_pyserini.models.tokenizer import text_batches
 
 Example = dict[str, Any]  # query, positive: str; negatives: list[str]; margins: list[float]; ids: list[str] or hashes
 PAD_MULTIPLE = 32  # of padded lengths: every new shape costs the compilation of its kernels
@@ -123,7 +123,7 @@ class Collator:
 
     def _ids(self, texts: list[str], max_length: int) -> list[list[int]]:
         cut = {"truncation": True, "max_length": max_length}
-        return [ids for part in by_characters(texts, len) for ids in self._tokenizer(part, **cut)["input_ids"]]
+        return [ids for part in text_batches(texts, len) for ids in self._tokenizer(part, **cut)["input_ids"]]
 
     def pad(self, ids: Sequence[Sequence[int]]) -> dict[str, Any]:
         """The texts of a side of a batch."""

@@ -30,7 +30,7 @@ from cai_pyserini.models.checkpoint import (
     require_safetensors,
 )
 from cai_pyserini.models.device import resolve_device
-from cai_pyserini.models.tokenizer import Done, by_characters, load_tokenizer
+from cai_pyserini.models.tokenizer import Done, load_tokenizer, text_batches
 from cai_pyserini.models.transformer import batches as by_length
 from cai_pyserini.models.transformer import load_pretrained
 from cai_pyserini.trainer.settings import GenerateSettings, recorded
@@ -87,7 +87,7 @@ class Generator:
         settings = self.settings
         cut = {"truncation": True, "max_length": settings.max_document_length}
         cut["add_special_tokens"] = not settings.prompt
-        read = [ids for part in by_characters(texts, len) for ids in tokenizer(part, **cut).input_ids]
+        read = [ids for part in text_batches(texts, len) for ids in tokenizer(part, **cut).input_ids]
         if not settings.prompt:
             return read
         texts = tokenizer.batch_decode(read)

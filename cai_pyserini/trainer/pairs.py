@@ -27,7 +27,7 @@ from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.checkpoint import checkpoint_digest, require_positions, require_safetensors
 from cai_pyserini.models.dense import load_transformer, pooled
-from cai_pyserini.models.folder import model_folder, require_usual, tokenizer_of
+from cai_pyserini.models.folder import model_folder, require_standard, tokenizer_of
 from cai_pyserini.models.head import splade_weights
 from cai_pyserini.models.idf import idf_digest, load_weights
 from cai_pyserini.models.splade import bypass_decoder
@@ -51,7 +51,7 @@ def base_encoder(settings: SpladeSettings | DenseSettings) -> EncoderConfig:
     """The encoder to train, with the lengths to train with. Raises CaiError for texts longer than it reads, and for one
     that makes vectors in another way than trainings do."""
     encoder = load_encoder(settings.base)
-    encoder = require_usual(
+    encoder = require_standard(
         encoder.replace(kind="dense") if isinstance(settings, DenseSettings) else encoder, "a training"
     )
     if settings.max_document_length:

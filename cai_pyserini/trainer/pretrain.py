@@ -19,7 +19,7 @@ from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.checkpoint import require_positions, require_safetensors
 from cai_pyserini.models.folder import model_folder
-from cai_pyserini.models.tokenizer import by_characters, load_tokenizer
+from cai_pyserini.models.tokenizer import load_tokenizer, text_batches
 from cai_pyserini.trainer import training
 from cai_pyserini.trainer.examples import text_id
 from cai_pyserini.trainer.settings import PretrainSettings
@@ -64,7 +64,7 @@ def packed(checkpoint: str, corpora: list[str], min_words: int, length: int) -> 
     # Here, since MeCab's cannot be pickled.
     tokenizer = load_tokenizer(Path(checkpoint))
     rest: list[int] = []
-    for batch in by_characters(texts(corpora, min_words), len):
+    for batch in text_batches(texts(corpora, min_words), len):
         encoded = tokenizer(batch, return_attention_mask=False, return_token_type_ids=False, verbose=False)
         for ids in encoded["input_ids"]:
             rest += ids

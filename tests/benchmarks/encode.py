@@ -285,7 +285,7 @@ def ndcg(collection: str, encoder: str, folder: str, precisions: list[str], othe
     loaded = Encoder(config, DEVICE)
     queries = encode_queries(loaded, list(topics.values()), "splade")
     contents = (document.contents for document in opened.documents())
-    weightings = {"splade": None, "splade-idf": Idf.of(contents, loaded.tokenizer).weights()}
+    weightings = {"splade": None, "splade-idf": Idf.count(contents, loaded.tokenizer).weights()}
     remove_query = removes_query(index_config.remove_query, qrels)
     vectors = {name: load_npz(file) for name, file in others.items()}
     ids = np.array([document.id for document in opened.documents()])

@@ -125,7 +125,7 @@ def pool(collection: str, encoder: str, splits: list[str]) -> harness.Result:
     opened, loaded = open_collection(load_index_config(collection)), Encoder(load_encoder(encoder))
     model = loaded.load("documents")
     ids, contents = zip(*opened.documents(), strict=True)
-    idf = Idf.of(contents, loaded.tokenizer).weights()
+    idf = Idf.count(contents, loaded.tokenizer).weights()
     splade.POWER = 1  # windows have their weights as they are
     windows = model.transformer.windows(contents, loaded.max_length("documents"), 0)
     pieces = list(model.encode_batches(windows, None, lambda count: None))

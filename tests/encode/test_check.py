@@ -49,7 +49,7 @@ def static() -> SentenceTransformer:
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measure as few documents as possible."""
-    monkeypatch.setattr(module, "LEAST_SECONDS", 0)
+    monkeypatch.setattr(module, "MIN_SECONDS", 0)
 
 
 @pytest.mark.parametrize(

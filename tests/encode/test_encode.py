@@ -83,7 +83,7 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return pad(self, tokens)
 
     monkeypatch.setattr(Transformer, "pad", counting)
-    monkeypatch.setattr(stage._Known, "require_now", lambda *arguments: None)
+    monkeypatch.setattr(stage._KnownVectors, "require_unchanged", lambda *arguments: None)
     return sizes
 
 
@@ -311,7 +311,7 @@ def test_command(tiny: Path, output: Path, capsys: pytest.CaptureFixture[str], s
     [
         (["--shard-id", "2", "--shard-num", "2"], "--shard-id 2 is not from 0 to 1"),
         (["--ray", "--shard-num", "2"], "leave out --shard-id and --shard-num"),
-        (["--ray", "head:6379", "--queries", "test"], "--ray is for documents: queries are few"),
+        (["--ray", "head:6379", "--queries", "test"], "--ray is for documents only: leave it out for queries"),
     ],
 )
 def test_arguments_that_are_refused(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -371,7 +371,9 @@ def test_vectors_are_not_mixed_with_others_that_the_encoder_made_before(
         encode(collection, opened, tmp_path / "vectors")
         assert artifact.require(tmp_path / "vectors", "encode").stats["found"] == 3
         return
-    with pytest.raises(CaiError, match="makes other vectors now than it made before, perhaps with other versions of"):
+    with pytest.raises(
+        CaiError, match=r"no longer makes the vectors that it made before, .* of other library versions"
+    ):
         encode(collection, opened, tmp_path / "vectors")
 
 

@@ -134,7 +134,7 @@ READS = [as_documents, as_queries, as_base, as_generator, CrossEncoder, Splade, 
 @pytest.mark.parametrize("read", READS)
 def test_an_adapter_is_refused_by_name_whatever_reads_it(read: Callable[[Path], object], copied: Path) -> None:
     (copied / "adapter_config.json").write_text("{}")
-    message = r"copied has an adapter \(adapter_config\.json\).* merge_and_unload makes of it by save_pretrained"
+    message = r"copied has an adapter \(adapter_config\.json\).* merge_and_unload, save the result with save_pretrained"
     with pytest.raises(CaiError, match=message):
         read(copied)
     for path in copied.iterdir():  # the adapter alone, as peft saves it

@@ -70,7 +70,7 @@ def test_without_an_encoder_queries_stay_text() -> None:
     queries = Queries(TOPICS)
     assert queries.for_search() == (TOPICS, 0.0)
     assert queries.identity.keys() == {"topics"}
-    with pytest.raises(ValueError, match="text have no vectors"):
+    with pytest.raises(ValueError, match="searched as text have no vectors"):
         _ = queries.encoded
 
 
@@ -197,7 +197,7 @@ def test_an_identity_tells_queries_apart(splade: Encoder) -> None:
 
 @pytest.fixture
 def weighted(config: EncoderConfig, tmp_path: Path) -> EncoderConfig:
-    """An encoder with weights of tokens for queries."""
+    """An encoder with token weights for queries."""
     path = tmp_path / "weights.json"
     path.write_text(json.dumps({"bladder": 1.25, "infection": 7.0, "colon": 2.0, "not a token": 9.0}))
     return config.replace(query_weights=str(path))
@@ -218,7 +218,7 @@ def test_tokens_with_weights_of_their_own_count_once(weighted: EncoderConfig) ->
 def test_weights_of_tokens_are_part_of_what_queries_are(weighted: EncoderConfig) -> None:
     before = Encoder(weighted, "cpu")
     documents, queries = before.identity("documents"), before.identity("queries")
-    assert before.of_queries.keys() == {"weights"}
+    assert before.query_only_identity.keys() == {"weights"}
     Path(weighted.query_weights or "").write_text('{"bladder": 2.0}')
     after = Encoder(weighted, "cpu")
     assert after.identity("documents") == documents and after.identity("queries") != queries
@@ -227,7 +227,7 @@ def test_weights_of_tokens_are_part_of_what_queries_are(weighted: EncoderConfig)
 @pytest.mark.parametrize("weight", ["-0.5", "NaN", "Infinity"])
 def test_weights_that_no_query_can_have_are_refused(weight: str, weighted: EncoderConfig) -> None:
     Path(weighted.query_weights or "").write_text(f'{{"bladder": 1.0, "colon": {weight}}}')
-    with pytest.raises(CaiError, match=r"weights.json: some tokens have weights below 0, or no numbers"):
+    with pytest.raises(CaiError, match=r"weights.json: some token weights are negative or not finite"):
         encode_queries(Encoder(weighted, "cpu"), ["bladder"])
 
 
@@ -239,7 +239,7 @@ def test_queries_of_a_second_checkpoint(
     second = damaged(checkpoint, tmp_path / "second", "position_embeddings.weight", 1, 0.5)
     value = {"expand_queries": False, "binary_queries": True, "keep_query_terms": 3}[kind]
     encoder = Encoder(config.replace(query_checkpoint=str(second), **{kind: value}), "cpu", "float32")
-    assert encoder.of_queries.keys() == {"checkpoint", kind} - {"keep_query_terms"}
+    assert encoder.query_only_identity.keys() == {"checkpoint", kind} - {"keep_query_terms"}
     topics = BeirFolder(tiny, "tiny").topics("test")
     vectors, terms = Splade(second, "cpu", "float32").encode([*topics.values()], 256), encoder.tokenizer.terms
     expected = as_terms(quantize_queries(vectors, 100), terms)

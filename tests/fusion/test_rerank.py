@@ -108,7 +108,7 @@ def test_a_long_time_is_said_before_it_starts(
     texts = collection.topics("test"), collection, cross_encoder
     rerank(run, *texts, tmp_path / "short.trec", 4, "cpu")
     assert "scoring" not in caplog.text
-    monkeypatch.setattr("cai_pyserini.models.cross_encoder.SAID", 0.0)
+    monkeypatch.setattr("cai_pyserini.models.cross_encoder.ANNOUNCED_SECONDS", 0.0)
     rerank(run, *texts, tmp_path / "long.trec", 4, "cpu")
     assert re.search(r"scoring 7 pairs takes about 0 minutes here: [\d.e+]+ pairs per second", caplog.text)
     announce(30_000, 0.5)

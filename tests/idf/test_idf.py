@@ -21,7 +21,7 @@ from tests.conftest import DATA, with_other_terms
 
 
 def counted_in(collection: BeirFolder, tokenizer: Tokenizer) -> Idf:
-    return Idf.of((document.contents for document in collection.documents()), tokenizer)
+    return Idf.count((document.contents for document in collection.documents()), tokenizer)
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import encode_queries
-from cai_pyserini.models.folder import described
+from cai_pyserini.models.folder import with_folder_settings
 from tests.models.kinds import ALL, DOCUMENTS, KINDS, QUERIES, TEXTS, TINY, Made, Vectors, make
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "models.md"
@@ -52,7 +52,7 @@ class Workshop:
 
 
 def system(made: Made) -> str:
-    config = described(load_encoder(str(made.yaml)))
+    config = with_folder_settings(load_encoder(str(made.yaml)))
     return "dense" if config.kind == "dense" else "splade-doc" if config.query == "bow" else "splade"
 
 

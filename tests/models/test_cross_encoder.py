@@ -130,7 +130,7 @@ KINDS: dict[str, Callable[[Path, Any, Path], Path]] = {
 def test_scores_are_those_of_sentence_transformers(
     kind: str, cross_encoder: Path, tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cai_pyserini.models.cross_encoder.FULL", 16)  # in several batches
+    monkeypatch.setattr("cai_pyserini.models.cross_encoder.PAIR_TOKENS", 16)  # in several batches
     folder = KINDS[kind](cross_encoder, tokenizer, tmp_path)
     expected = sentence_transformers.CrossEncoder(str(folder), device="cpu").predict(PAIRS, batch_size=8)
     counted: list[int] = []

@@ -51,7 +51,7 @@ def test_windows_are_pooled_by_their_mean(checkpoint: Path) -> None:
 
 def test_idf_weights_the_mean_and_special_tokens_count_once(checkpoint: Path, tiny: Path) -> None:
     contents = [document.contents for document in BeirFolder(tiny, "tiny").documents()]
-    weights = Idf.of(contents, Tokenizer(checkpoint)).weights()
+    weights = Idf.count(contents, Tokenizer(checkpoint)).weights()
     assert weights[Tokenizer(checkpoint).encode([""], 8)[0]].tolist() == [1.0, 1.0]  # [CLS], [SEP]
     vectors = Dense(checkpoint, "cpu", "float32", weights).encode(TEXTS, 256)
     plain = Dense(checkpoint, "cpu", "float32").encode(TEXTS, 256)

@@ -108,7 +108,7 @@ REFUSED: dict[str, tuple[str, Callable[[Path], None], str]] = {
     ),
     "words": ("dense", modules(f"{LIBRARY}.WordEmbeddings"), "of the modules WordEmbeddings, Pooling, .* is not supp"),
     "layers": ("dense", modules("", f"{LIBRARY}.WeightedLayerPooling"), "Transformer, WeightedLayerPooling, Dense, "),
-    "own code": ("dense", modules("custom_st.Transformer"), r"module custom_st\.Transformer is code of its own, which"),
+    "own code": ("dense", modules("custom_st.Transformer"), r"module custom_st\.Transformer is custom code, which is"),
     "outside": ("dense", modules(path="../elsewhere"), r"the module \.\./elsewhere is outside the folder"),
     "function": (
         "dense",
@@ -174,7 +174,7 @@ REFUSED: dict[str, tuple[str, Callable[[Path], None], str]] = {
     "no weights": (
         "routed",
         config("query_0_SparseStaticEmbedding", path="../idf.json"),
-        r"the weights of tokens are in \.\./idf\.json, which is not in this folder: copy it there",
+        r"the token weights are in \.\./idf\.json, which is not in this folder: copy it there",
     ),
 }
 
@@ -225,7 +225,7 @@ def test_dimensions_beyond_the_width_are_refused(original: Callable[[str], Path]
 
 
 def test_sums_have_no_int8(vnni: None, original: Callable[[str], Path]) -> None:
-    with pytest.raises(CaiError, match="sums over tokens are not computed with precision int8; choose another"):
+    with pytest.raises(CaiError, match="precision int8 does not support sums over tokens; choose another"):
         encoder(original("sparse"), "int8").load("documents")
 
 
@@ -233,7 +233,9 @@ def test_only_means_are_weighted_with_idf(original: Callable[[str], Path], tiny:
     from cai_pyserini.collection.beir_folder import BeirFolder
 
     idf = str(compute(BeirFolder(tiny, "tiny"), load_encoder(small()), tmp_path / "idf"))
-    with pytest.raises(CaiError, match="does not pool tokens by their mean, in which IDF would weight them: leave out"):
+    with pytest.raises(
+        CaiError, match="does not pool by the mean of its tokens, which is where IDF weights apply: leav"
+    ):
         encoder(original("cls"), idf=idf).require_loadable()
     weighted, plain = (encoder(original("dense"), **each) for each in ({"idf": idf}, {}))
     weighted.require_loadable()

@@ -15,9 +15,9 @@ from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.models.dense import Dense
 from cai_pyserini.models.device import resolve_precision
 from cai_pyserini.models.int8 import (
-    AFTER_GELU,
-    BLOCK,
-    CENTRE,
+    GELU_ZERO_POINT,
+    VOCABULARY_BLOCK,
+    ZERO_POINT,
     Int8Head,
     Int8Layer,
     Int8Linear,
@@ -39,7 +39,7 @@ def cosines(one: csr_matrix, other: csr_matrix) -> np.ndarray:
 
 
 @pytest.mark.parametrize("by_token", [True, False])
-@pytest.mark.parametrize("zero", [CENTRE, AFTER_GELU])
+@pytest.mark.parametrize("zero", [ZERO_POINT, GELU_ZERO_POINT])
 @pytest.mark.parametrize(
     "x",
     [
@@ -72,7 +72,8 @@ def test_a_linear_layer(gelu: bool) -> None:
 @VNNI
 def test_the_head_ignores_padding() -> None:
     torch.manual_seed(0)
-    hidden, weight, bias = torch.randn(5, 7, 16), torch.randn(BLOCK + 50, 16), torch.randn(BLOCK + 50)
+    size = VOCABULARY_BLOCK + 50
+    hidden, weight, bias = torch.randn(5, 7, 16), torch.randn(size, 16), torch.randn(size)
     hidden[:, 4:] *= 1.5  # padding would win
     mask = (torch.arange(7) < 4).expand(5, 7)
     expected = torch.nn.functional.linear(hidden[:, :4], weight, bias).amax(1)
@@ -126,7 +127,7 @@ def test_a_model_with_outliers_is_refused_when_it_is_loaded(checkpoint: Path, tm
     folder = with_outlier(checkpoint, tmp_path / "outlier", 3000)
     encoder = Encoder(EncoderConfig(name="outlier", checkpoint=str(folder)), "cpu", "int8")
     assert encoder.load("queries").encode(TEXTS, 256).nnz
-    with pytest.raises(CaiError, match=r"outlier: precision int8 does not hold its quality \(.*\): choose bfloat16 or"):
+    with pytest.raises(CaiError, match=r"outlier: precision int8 loses too much quality \(.*\): choose bfloat16 or"):
         encoder.load("documents")
     Encoder(EncoderConfig(name="usual", checkpoint=str(checkpoint)), "cpu", "int8").load("documents")
 

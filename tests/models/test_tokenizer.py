@@ -79,10 +79,10 @@ def test_windows_worked_example(tokenizer: Tokenizer) -> None:
     cls, sep = tokenizer.encode([""], 8)[0]
     texts = ["fever", " \n", "one two three four five six seven", "one two three"]  # a word piece per word
     ids = tokenizer.encode(texts, None, special=False)[2]
-    windows = Windows.of(texts, tokenizer, 5, overlap=1)
+    windows = Windows.split(texts, tokenizer, 5, overlap=1)
     assert windows.owners.tolist() == [0, 2, 3, 2, 2]
     assert windows.counts.tolist() == [1, 0, 3, 1]
-    cut = Windows.of(texts, tokenizer, 5)
+    cut = Windows.split(texts, tokenizer, 5)
     assert cut.tokens == [list(window) for window in windows.tokens[:3]]
     assert (cut.owners.tolist(), cut.counts.tolist()) == ([0, 2, 3], [1, 0, 1, 1])
     first, further = windows.tokens[:3], windows.tokens[3:]
@@ -95,7 +95,7 @@ def test_windows_hold_every_token_and_are_full(tokenizer: Tokenizer, overlap: in
     for length in range(1, 20):
         text = " ".join(map(str, range(length)))
         ids = tokenizer.encode([text], None, special=False)[0]
-        windows = [list(window) for window in Windows.of([text], tokenizer, 8, overlap).tokens]
+        windows = [list(window) for window in Windows.split([text], tokenizer, 8, overlap).tokens]
         assert {len(window) for window in windows} == {min(8, length + 2)}
         starts = [0, *(min(i * (6 - overlap), length - 6) for i in range(1, len(windows)))]
         assert [window[1:-1] for window in windows] == [ids[start : start + 6] for start in starts]
@@ -103,14 +103,14 @@ def test_windows_hold_every_token_and_are_full(tokenizer: Tokenizer, overlap: in
 
 
 def test_an_overlap_that_leaves_no_room_is_refused(tokenizer: Tokenizer) -> None:
-    assert len(Windows.of(["colon " * 9], tokenizer, 5, 2).tokens) == 7
+    assert len(Windows.split(["colon " * 9], tokenizer, 5, 2).tokens) == 7
     with pytest.raises(CaiError, match="windows of 5 tokens cannot overlap by 3: set a smaller overlap"):
-        Windows.of(["colon " * 9], tokenizer, 5, 3)
+        Windows.split(["colon " * 9], tokenizer, 5, 3)
 
 
 def test_a_prompt_that_leaves_no_room_is_refused(tokenizer: Tokenizer) -> None:
     """Else all texts would be the same to the model."""
-    assert len(Windows.of(["colon fever"], tokenizer, 6, prompt="one two three ").tokens[0]) == 6
+    assert len(Windows.split(["colon fever"], tokenizer, 6, prompt="one two three ").tokens[0]) == 6
     for overlap in (None, 0):
         with pytest.raises(CaiError, match=r"one two three .* fills the 5 tokens|windows of 5 tokens cannot overlap"):
-            Windows.of(["colon fever"], tokenizer, 5, overlap, prompt="one two three ")
+            Windows.split(["colon fever"], tokenizer, 5, overlap, prompt="one two three ")

@@ -13,7 +13,7 @@ from scipy.sparse import csr_matrix
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.trec import Hits, run_of, scores_by_query
-from cai_pyserini.encode.queries import LARGEST, as_terms, quantize_queries
+from cai_pyserini.encode.queries import MAX_WEIGHT, as_terms, quantize_queries
 from cai_pyserini.fusion.fuse import fuse_runs
 from cai_pyserini.fusion.fusions import FUSIONS
 from cai_pyserini.idf.idf import Idf
@@ -67,7 +67,7 @@ def test_no_impact_stands_for_a_number_that_is_not_finite(weights: csr_matrix, v
 def test_query_weights_are_positive_integers_of_java(weights: csr_matrix, query_scale: int) -> None:
     terms = [f"t{i}" for i in np.arange(weights.shape[1])]
     for row, query in zip(weights.toarray(), as_terms(quantize_queries(weights, query_scale), terms), strict=True):
-        assert all(1 <= weight <= LARGEST for weight in query.values())
+        assert all(1 <= weight <= MAX_WEIGHT for weight in query.values())
         missing = [weight for term, weight in zip(terms, row, strict=True) if term not in query]
         assert max(missing, default=0) * query_scale <= HALF
 

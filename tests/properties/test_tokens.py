@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from cai_pyserini.models import tokenizer as module
 from cai_pyserini.models.checkpoint import load_checkpoint
-from cai_pyserini.models.tokenizer import PER_TOKEN, Tokenizer, Windows, by_characters
+from cai_pyserini.models.tokenizer import CHARACTERS_PER_TOKEN, Tokenizer, Windows, text_batches
 from tests.models.kinds import japanese
 from tests.models.test_architectures import make_tokenizer
 
@@ -71,7 +71,7 @@ def tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 @pytest.fixture
 def closely(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut texts where their first tokens end, or even before."""
-    monkeypatch.setattr(module, "PER_TOKEN", 2)
+    monkeypatch.setattr(module, "CHARACTERS_PER_TOKEN", 2)
 
 
 @pytest.mark.usefixtures("closely")
@@ -83,7 +83,7 @@ def test_a_long_text_has_the_first_of_all_its_tokens(
     before, after = tokenizer.special_tokens if special else (0, 0)
     whole, most = tokenizer.encode(texts, None, special), length + before + after
     expected = [ids[: most - after] + ids[len(ids) - after :] if len(ids) > most else ids for ids in whole]
-    if tokenizer._cut == "left":
+    if tokenizer._truncation_side == "left":
         expected = [ids[:before] + ids[len(ids) - most + before :] if len(ids) > most else ids for ids in whole]
     assert tokenizer.encode(texts, most, special) == expected
 
@@ -106,18 +106,18 @@ class Watched:
 def test_only_the_beginnings_of_long_texts_are_tokenized(kind: str, tmp_path: Path) -> None:
     watched, text = made(kind, tmp_path), "a repeated infection of the bladder, " * 1000
     watched.backend = Watched(watched.backend)
-    assert [len(ids) for ids in Windows.of([text] * 40, watched, 16).tokens] == [16] * 40
-    assert sum(watched.backend.given) == pytest.approx(40 * PER_TOKEN * 16, rel=0.2)
+    assert [len(ids) for ids in Windows.split([text] * 40, watched, 16).tokens] == [16] * 40
+    assert sum(watched.backend.given) == pytest.approx(40 * CHARACTERS_PER_TOKEN * 16, rel=0.2)
 
 
 def test_whole_texts_are_tokenized_so_many_characters_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CHARACTERS", 100)
+    monkeypatch.setattr(module, "BATCH_CHARACTERS", 100)
     watched = Tokenizer(load_checkpoint("splade-tiny"))
     watched.backend = Watched(watched.backend)
     texts = ["fever " * count for count in (1, 20, 5, 5, 5, 8)]
-    windows = Windows.of(texts, watched, 8, overlap=2)
+    windows = Windows.split(texts, watched, 8, overlap=2)
     assert windows.counts.tolist() == [1, 5, 1, 1, 1, 2]
     assert watched.backend.given[-4:] == [6, 120, 90, 48]
     assert watched.lengths(texts) == [3, 22, 7, 7, 7, 10] and watched.backend.given[-4:] == [6, 120, 90, 48]
-    assert [*by_characters([5, 95, 1, 101, 1], int)] == [[5, 95], [1], [101], [1]]
-    assert [*by_characters("abc", len, most=2)] == [["a", "b"], ["c"]]
+    assert [*text_batches([5, 95, 1, 101, 1], int)] == [[5, 95], [1], [101], [1]]
+    assert [*text_batches("abc", len, max_items=2)] == [["a", "b"], ["c"]]

@@ -107,7 +107,7 @@ def test_late_parts_are_left_out_and_come_back(run: OpenRun) -> None:
         (found,) = engine.search([text], effort=effort)
         return found, effort.late
 
-    with encoder.in_use:
+    with encoder.lock:
         start = time.monotonic()
         assert in_time(whole, 0.5) == (rest.search([text])[0], ["dense"])
         assert in_time(product, 0.5) == (bm25.search([text])[0], ["dense"])

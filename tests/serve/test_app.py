@@ -375,7 +375,7 @@ def test_a_late_encoder_degrades_a_hybrid_and_the_answer_says_so(run_folder: Pat
     encoder = opened[hybrid]._retrievers["splade-idf"]._queries.encoder
     assert encoder
     with TestClient(create_app(Service(lambda: opened, deadline=0.5))) as client:
-        with encoder.in_use:
+        with encoder.lock:
             found = client.get(f"/v1/{hybrid}/search?query=bladder+infection&hits=3").json()
             several = client.post(f"/v1/{hybrid}/search", json=asked).json()
         assert found["degraded"] == several["degraded"] == "splade-idf timed out"
