@@ -1,1 +1,1 @@
-"""Questions about a collection, an encoder and finished runs: one module, one question."""
+"""Analyses of collections, encoders and finished runs: each module answers one question."""

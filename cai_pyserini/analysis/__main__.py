@@ -1,4 +1,4 @@
-"""The analyses: modules that declare settings, and answer a question with a function named like the module."""
+"""Run an analysis: a module with a class of settings and a function of the module's name."""
 
 import ast
 from importlib import import_module
@@ -13,28 +13,28 @@ from cai_pyserini.core.settings import Argv, Settings, parse
 def declared_settings() -> dict[str, type[Settings]]:
     """The settings class of each analysis, by its name.
 
-    Of the modules, only these classes are executed, with what they import from core.flags and core.settings: the other
+    Only these classes are executed, with the modules' imports from core.flags, core.settings and typing: the other
     imports take seconds, and --help should respond at once.
     """
-    light = {flags.__name__, core_settings.__name__, "typing"}
-    found: dict[str, type[Settings]] = {}
+    fast_modules = {flags.__name__, core_settings.__name__, "typing"}
+    classes: dict[str, type[Settings]] = {}
     for path in sorted(Path(__file__).parent.glob("[a-z]*.py")):
         module = ast.parse(path.read_text(encoding="utf-8"))
-        imports = [node for node in module.body if isinstance(node, ast.ImportFrom) and node.module in light]
+        imports = [node for node in module.body if isinstance(node, ast.ImportFrom) and node.module in fast_modules]
         for node in module.body:
             if isinstance(node, ast.ClassDef) and "Settings" in map(ast.unparse, node.bases):
-                names = {"__name__": f"{__package__}.{path.stem}"}
-                exec(compile(ast.Module([*imports, node], []), path, "exec"), names)  # noqa: S102
-                found[path.stem] = names[node.name]  # type: ignore[assignment]
-    return found
+                namespace = {"__name__": f"{__package__}.{path.stem}"}
+                exec(compile(ast.Module([*imports, node], []), path, "exec"), namespace)  # noqa: S102
+                classes[path.stem] = namespace[node.name]  # type: ignore[assignment]
+    return classes
 
 
 def main(argv: Argv = None) -> None:
-    kinds = declared_settings()
+    classes = declared_settings()
     settings = parse(
-        kinds, argv, "python -m cai_pyserini.analysis", "Analyze collections, vocabularies and finished runs."
+        classes, argv, "python -m cai_pyserini.analysis", "Analyze collections, vocabularies and finished runs."
     )
-    (name,) = (name for name, kind in kinds.items() if isinstance(settings, kind))
+    (name,) = (name for name, cls in classes.items() if isinstance(settings, cls))
     if (output := settings.output).is_file():
         raise CaiError(f"{output} is a file: choose a folder for --output")
     report = getattr(import_module(f"cai_pyserini.analysis.{name}"), name)(settings)

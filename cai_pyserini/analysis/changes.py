@@ -1,7 +1,7 @@
 """What rose and what fell between two runs of a collection that has changed, and why?
 
-How alike two rankings are is their average overlap (Wu & Crestani 2003): the mean, over the depths d = 1, 2, …, of the
-fraction of documents that the best d of both share.
+Rankings are compared by average overlap (Wu & Crestani 2003): the mean, over depths d = 1, 2, …, of the fraction of
+documents that the top d of both share.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,9 +24,9 @@ WIDTH = 80
 
 
 class ChangesSettings(Settings):
-    """Compare the rankings of two run folders, as of two nights: what rose or fell, and why.
+    """Compare the rankings of two run folders, such as of two nights: what rose or fell, and why.
 
-    Queries come in the order of their change: in nDCG@10 if there are qrels, and else in the documents that they find.
+    Queries are sorted by their change: in nDCG@10 if there are qrels, or else in the overlap of their best documents.
     """
 
     example = "python -m cai_pyserini.analysis changes --before runs/monday --run-folder runs/tuesday --output analysis"
@@ -36,7 +36,7 @@ class ChangesSettings(Settings):
     system: str = flag("joint-splade-idf", "the system, named as in the table of results")
     depth: int = flag(10, "number of best documents of each query to compare", ge=1)
     top: int = flag(10, "number of queries to show", ge=0)
-    terms: int = flag(3, "number of terms to show of each document, those that changed most", ge=0)
+    terms: int = flag(3, "number of terms to show per document, those that changed most", ge=0)
 
 
 def changes(settings: ChangesSettings) -> Report:
@@ -44,33 +44,34 @@ def changes(settings: ChangesSettings) -> Report:
     run, system = RunFolder(settings.run_folder), parse_system(settings.system)
     if run.experiment.collection.passages:
         raise CaiError(f"{run.root} is a run of passages; this compares whole documents")
-    runs = [RunFolder(settings.before), run]
-    if missing := next((each for each in runs if not each.has(each.run(system))), None):
-        raise CaiError(f"{missing.root} has no run of {system.name}: {SEARCH_AGAIN}")
-    paths = [each.run(system) for each in runs]
-    hits = [scores_by_query(top(read_run(path), settings.depth)) for path in paths]
-    shared = [query for query in run.topics if any(query in of_run for of_run in hits)]
-    if not hits[0].keys() & hits[1].keys():
+    run_folders = [RunFolder(settings.before), run]
+    for run_folder in run_folders:
+        if not run_folder.has(run_folder.run(system)):
+            raise CaiError(f"{run_folder.root} has no run of {system.name}: {SEARCH_AGAIN}")
+    paths = [run_folder.run(system) for run_folder in run_folders]
+    hits_before, hits_now = (scores_by_query(top(read_run(path), settings.depth)) for path in paths)
+    if not hits_before.keys() & hits_now.keys():
         raise CaiError(f"{paths[0]} and {paths[1]} have no query in common")
-    rankings = {query: [list(of_run.get(query, ())) for of_run in hits] for query in shared}
-    overlaps = {query: overlap(both, settings.depth) for query, both in rankings.items()}
+    queries = [query for query in run.topics if query in hits_before or query in hits_now]
+    rankings = {query: [list(hits_before.get(query, ())), list(hits_now.get(query, ()))] for query in queries}
+    overlaps = {query: overlap(pair, settings.depth) for query, pair in rankings.items()}
     values = [measure_run(run.qrels, path, [MEASURE])[MEASURE] for path in paths] if run.qrels else [{}, {}]
-    before, now = ({query: found[query] for query in shared if query in found} for found in values)
+    before, now = ({query: scores[query] for query in queries if query in scores} for scores in values)
     gains = {query: now[query] - before[query] for query in now}
     changed = [query for query in rankings if rankings[query][0] != rankings[query][1]]
     changed.sort(key=lambda query: (-abs(gains.get(query, 0.0)), overlaps[query]))
     lines = [
         f"before: {paths[0]}, now: {paths[1]}",
-        f"of {len(shared):,} queries with documents in either, {len(changed):,} have others among the best "
-        f"{settings.depth}, or in another order; mean overlap {mean(overlaps):.3f}",
+        f"of {len(queries):,} queries with documents in either, {len(changed):,} have different documents among the "
+        f"best {settings.depth}, or in another order; mean overlap {mean(overlaps):.3f}",
     ]
-    manifests = [artifact.read_manifest(each.checked) for each in runs]
-    parts = [manifest.recipe["inputs"]["parts"].get("queries") for manifest in manifests if manifest]
-    if len(set(parts)) > 1:
-        lines.append("the queries have changed in between: another text of a query counts like any other change")
+    manifests = [artifact.read_manifest(run_folder.checked) for run_folder in run_folders]
+    digests = [manifest.recipe["inputs"]["parts"].get("queries") for manifest in manifests if manifest]
+    if len(set(digests)) > 1:
+        lines.append("the queries have changed in between: a query's new text counts like any other change")
     if gains:
-        lines.append(f"mean {MEASURE}: {mean(before):.4f} before, {mean(now):.4f} now, both by the judgments of now")
-    engines = [OpenRun(each.folder).open(system.name) for each in runs]
+        lines.append(f"mean {MEASURE}: {mean(before):.4f} before, {mean(now):.4f} now, both by the current judgments")
+    engines = [OpenRun(run_folder.folder).open(system.name) for run_folder in run_folders]
     data = []
     for query in changed[: settings.top]:
         documents = list(moved(engines, run.topics[query], rankings[query], settings.terms))
@@ -82,7 +83,7 @@ def changes(settings: ChangesSettings) -> Report:
 
 
 def overlap(rankings: Sequence[Sequence[str]], depth: int) -> float:
-    """The average overlap of two rankings, from 0 to 1; of two that find nothing, 1."""
+    """The average overlap of two rankings, from 0 to 1; 1 if both are empty."""
     first, second = rankings
     depth = min(depth, max(len(first), len(second)))
     shared = [len({*first[:d]} & {*second[:d]}) / d for d in range(1, depth + 1)]
@@ -92,7 +93,7 @@ def overlap(rankings: Sequence[Sequence[str]], depth: int) -> float:
 def moved(
     engines: Sequence[Engine], text: str, rankings: Sequence[Sequence[str]], terms: int
 ) -> Iterator[tuple[str, str, str, str]]:
-    """The documents whose rank changed: id, rank before and now (– beyond the rankings), and why."""
+    """The documents whose rank changed: id, rank before and now (– if not ranked), and why."""
     before, now = ({id: str(rank) for rank, id in enumerate(ranking, 1)} for ranking in rankings)
     ids = [id for id in dict.fromkeys([*now, *before]) if before.get(id) != now.get(id)]
     explained = [engine.explain(text, ids) for engine in engines]
@@ -107,16 +108,17 @@ def _why(id: str, engines: Sequence[Engine], explained: Sequence[Mapping[str, Ex
         return "gone from the collection"
     stored = [engine.document(id) for engine in engines]
     reasons = ["another text"] if all(stored) and stored[0] != stored[1] else []
-    before, now = (dict(_contributions(of_run[id])) for of_run in explained)
+    before, now = (dict(_contributions(explanations[id])) for explanations in explained)
     differences = {term: now.get(term, 0.0) - before.get(term, 0.0) for term in before | now}
-    most = sorted(differences, key=lambda term: -abs(differences[term]))[:terms]
-    reasons += [f"{term} {differences[term]:+.3f}" for term in most if abs(differences[term]) >= 0.0005]
+    largest = sorted(differences, key=lambda term: -abs(differences[term]))[:terms]
+    reasons += [f"{term} {differences[term]:+.3f}" for term in largest if abs(differences[term]) >= 0.0005]
     return ", ".join(reasons) or "others rose or fell"
 
 
 def _contributions(explanation: Explanation) -> Iterator[tuple[str, float]]:
-    """What each term adds to a score, or to those of its parts."""
+    """The contribution of each term to a score, or to the scores of its parts."""
     for term in explanation.terms:
         yield term.term, term.contribution
     for part in explanation.parts:
-        yield from ((f"{part.explanation.system} {name}", value) for name, value in _contributions(part.explanation))
+        for term, contribution in _contributions(part.explanation):
+            yield f"{part.explanation.system} {term}", contribution

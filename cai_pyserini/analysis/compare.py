@@ -1,7 +1,7 @@
 """Do two runs differ by more than chance, and on which queries do they differ most?
 
-Three answers, from the differences per query: the paired t-test, the randomization test, which flips their signs at
-random (Smucker et al. 2007), and a percentile bootstrap of their mean.
+Three tests of the differences per query: the paired t-test, the randomization test, which flips their signs at random
+(Smucker et al. 2007), and a percentile bootstrap of their mean.
 """
 
 from collections.abc import Sequence
@@ -44,16 +44,16 @@ class CompareSettings(Settings):
 
 @dataclass(frozen=True)
 class Difference:
-    """Two runs: the second minus the first. `interval` is the 95% confidence interval of `difference`.
+    """The second run minus the first, and the 95% confidence interval of the difference.
 
-    Below MIN_QUERIES queries there is neither an interval nor a p.
+    With fewer than MIN_QUERIES queries, there is neither an interval nor a p.
     """
 
     queries: int
     means: tuple[float, float]
     difference: float
     interval: tuple[float, float] | None
-    p_t_test: float | None  # two-sided, as is the next
+    p_t_test: float | None  # both are two-sided
     p_randomization: float | None
     wins: int
     losses: int
@@ -61,7 +61,7 @@ class Difference:
 
 
 class Change(NamedTuple):
-    """The values of one query, and b - a."""
+    """One query: its values in runs A and B, and b - a."""
 
     query: str
     text: str
@@ -71,7 +71,7 @@ class Change(NamedTuple):
 
 
 def compare(settings: CompareSettings) -> Report:
-    """The difference of two runs, A and B, and every query's change."""
+    """The difference between runs A and B, in total and by query."""
     name = settings.measure
     config = load_index_config(settings.collection)
     collection, split = open_collection(config), settings.split or config.split
@@ -95,19 +95,20 @@ def compare(settings: CompareSettings) -> Report:
 
 
 def summary(found: Difference, names: tuple[str, str], measure: str) -> list[str]:
-    """A difference in words, line by line."""
+    """A difference as lines of text."""
     interval = ""
     if found.interval:
         low, high = found.interval
         interval = f", 95% confidence interval {low:+.4f} to {high:+.4f} (bootstrap)"
-    return [
+    lines = [
         f"A: {names[0]}, mean {measure} {found.means[0]:.4f}",
         f"B: {names[1]}, mean {measure} {found.means[1]:.4f}",
         f"B - A: {found.difference:+.4f}{interval}",
         f"p: {p_text(found.p_t_test)} (paired t-test), {p_text(found.p_randomization)} (randomization test)",
-        *[NO_P_MEANS] * (found.p_t_test is None),
-        f"of {found.queries:,} queries, B wins {found.wins:,}, loses {found.losses:,}, ties {found.ties:,}",
     ]
+    if found.p_t_test is None:
+        lines.append(NO_P_MEANS)
+    return [*lines, f"of {found.queries:,} queries, B wins {found.wins:,}, loses {found.losses:,}, ties {found.ties:,}"]
 
 
 def difference(first: dict[str, float], second: dict[str, float]) -> Difference:
@@ -132,7 +133,7 @@ def difference(first: dict[str, float], second: dict[str, float]) -> Difference:
 
 
 def plot(differences: Sequence[float], found: Difference, measure: str, runs: Sequence[str]) -> Figure:
-    """The differences of all queries, in falling order."""
+    """The differences of all queries, in descending order."""
     made, axes = figure("queries, in order of the difference", f"{measure}, B - A")
     axes.set_title(f"A: {runs[0]}\nB: {runs[1]}", fontsize="medium", loc="left")
     values = np.array(differences)

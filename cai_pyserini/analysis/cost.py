@@ -3,7 +3,7 @@
     FLOPS = Σ_v p_q(v) · p_d(v)                                (Formal et al. 2021, section 4)
 
 p_q(v) and p_d(v) are the fractions of queries and documents that contain term v, so FLOPS is the mean number of
-products in the score of a query and a document. Counted are the impacts in the index and in the quantized queries.
+products in the score of a query and a document. They are counted in the index and in the quantized queries.
 """
 
 from collections import Counter
@@ -45,7 +45,7 @@ class CostSettings(Settings):
 
 @dataclass(frozen=True)
 class Distribution:
-    """A number per document or query."""
+    """The distribution of a number per document or query."""
 
     mean: float
     median: float
@@ -58,7 +58,7 @@ class Distribution:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a system costs. `flops` are products per query-document pair."""
+    """The cost of a system. `flops` are products per query-document pair."""
 
     system: str
     document_nonzeros: Distribution
@@ -73,16 +73,17 @@ def cost(settings: CostSettings) -> Report:
     """The cost of every system with one Lucene index, in all runs."""
     runs = [RunFolder(path) for path in settings.run_folders]
     names = labels(settings.run_folders)
-    found = {name: costs(run) for name, run in zip(names, progress(runs, len(runs), "cost", "run"), strict=True)}
+    by_run = {name: costs(run) for name, run in zip(names, progress(runs, len(runs), "cost", "run"), strict=True)}
     rows = [["run and system", *HEADER]]
-    rows += [[f"{name} {cost.system}", *_cells(cost)] for name, of_run in found.items() for cost in of_run]
-    data = {name: [asdict(cost) for cost in of_run] for name, of_run in found.items()}
-    return Report("cost", aligned(rows), data, {"cost.png": plot(found)})
+    for name, systems in by_run.items():
+        rows += [[f"{name} {cost.system}", *_cells(cost)] for cost in systems]
+    data = {name: [asdict(cost) for cost in systems] for name, systems in by_run.items()}
+    return Report("cost", aligned(rows), data, {"cost.png": plot(by_run)})
 
 
 def costs(run: RunFolder) -> list[Cost]:
-    """The cost of every system of a run that searches one Lucene index once. Raises CaiError for a run without any."""
-    run.results  # noqa: B018 - or an error
+    """The cost of every system of a run that searches one Lucene index once. Raises CaiError if there is none."""
+    run.results  # noqa: B018 - raises CaiError for a folder without a run
     found = []
     documents: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for system in [system for system in SYSTEMS if run.has(run.run(system))]:
@@ -96,16 +97,16 @@ def costs(run: RunFolder) -> list[Cost]:
             query_nonzeros, query_shares = activations([impacts.queries(run.queries(system))])
             flops = float(query_shares @ document_shares)
         else:
-            document_nonzeros, query_nonzeros, flops = _words(folder, run.topics.values())
+            document_nonzeros, query_nonzeros, flops = _bm25_nonzeros(folder, run.topics.values())
         found.append(
             Cost(
-                system.name,
-                Distribution.of(document_nonzeros),
-                Distribution.of(query_nonzeros),
-                flops,
-                index["bytes"],
-                index["bytes"] / index["documents"],
-                artifact.require(run.run(system), "search").stats["ms_per_query"],
+                system=system.name,
+                document_nonzeros=Distribution.of(document_nonzeros),
+                query_nonzeros=Distribution.of(query_nonzeros),
+                flops=flops,
+                index_bytes=index["bytes"],
+                bytes_per_document=index["bytes"] / index["documents"],
+                ms_per_query=artifact.require(run.run(system), "search").stats["ms_per_query"],
             )
         )
     if not found:
@@ -114,7 +115,7 @@ def costs(run: RunFolder) -> list[Cost]:
 
 
 def activations(matrices: Iterable[csr_matrix]) -> tuple[np.ndarray, np.ndarray]:
-    """The non-zeros of every row, (rows,), and the fraction of rows that have each column, (vocabulary,)."""
+    """The non-zeros of each row, (rows,), and the fraction of rows with a non-zero in each column, (vocabulary,)."""
     nonzeros, counts = [], np.zeros(1)
     for matrix in matrices:
         nonzeros.append(np.diff(matrix.indptr))
@@ -123,8 +124,8 @@ def activations(matrices: Iterable[csr_matrix]) -> tuple[np.ndarray, np.ndarray]
     return rows, counts / len(rows)
 
 
-def _words(folder: Path, queries: Iterable[str]) -> tuple[np.ndarray, np.ndarray, float]:
-    """Distinct terms of every document of a BM25 index and of every query, and FLOPS."""
+def _bm25_nonzeros(folder: Path, queries: Iterable[str]) -> tuple[np.ndarray, np.ndarray, float]:
+    """The numbers of distinct terms of a BM25 index's documents and of queries, and FLOPS."""
     index = LuceneIndex(folder)
     analyze = Analyzer(index.language)
     documents = index.distinct_terms()
@@ -141,11 +142,11 @@ def _cells(cost: Cost) -> list[str]:
     return [*cells, f"{cost.ms_per_query:.2f}"]
 
 
-def plot(found: Mapping[str, Sequence[Cost]]) -> Figure:
+def plot(by_run: Mapping[str, Sequence[Cost]]) -> Figure:
     """A row of bars per run and system, and a panel per cost: products, index size, latency."""
-    bars = [(run, cost) for run, of_run in found.items() for cost in of_run]
-    names = [f"{run} {cost.system}" if len(found) > 1 else cost.system for run, cost in bars]
-    colors = [f"C{list(found).index(run)}" for run, _ in bars]
+    bars = [(run, cost) for run, systems in by_run.items() for cost in systems]
+    names = [f"{run} {cost.system}" if len(by_run) > 1 else cost.system for run, cost in bars]
+    colors = [f"C{list(by_run).index(run)}" for run, _ in bars]
     panels = {
         "products per\nquery-document pair": [cost.flops for _, cost in bars],
         "index, bytes\nper document": [cost.bytes_per_document for _, cost in bars],
@@ -158,5 +159,5 @@ def plot(found: Mapping[str, Sequence[Cost]]) -> Figure:
         axes.margins(x=0.2)
         axes.spines[["top", "right", "bottom"]].set_visible(False)
         axes.tick_params(left=False, bottom=False, labelbottom=False)
-    axes.invert_yaxis()  # of all panels: the first system on top
+    axes.invert_yaxis()  # shared by all panels; the first system is on top
     return made

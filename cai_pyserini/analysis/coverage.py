@@ -1,9 +1,8 @@
-"""Vocabulary coverage: which words of a collection does an encoder have to split? It is known before any training.
+"""Vocabulary coverage: which words of a collection does an encoder have to split? No training is needed to know.
 
-A word that is not in the vocabulary is split into pieces, as amoxicillin into am ##ox ##ici ##llin. As an entry of the
-vocabulary it would be one piece, and save the others at each occurrence. Words are those that `trainer vocabulary`
-counts and may add: what the encoder's normalizer and pre-tokenizer make of the documents, except for words without a
-letter.
+A word that is not in the vocabulary is split into pieces, as amoxicillin into am ##ox ##ici ##llin. Added to the
+vocabulary, it would be one piece, which saves the others at each occurrence. The words are those that `trainer
+vocabulary` counts and may add: the output of the encoder's normalizer and pre-tokenizer, except words without a letter.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,14 +27,14 @@ from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.trainer.vocabulary import is_word
 from cai_pyserini.trainer.wordpiece import count_words, vocabulary_of
 
-SIZES = (100, 300, 1000, 3000, 10_000, 30_000)  # numbers of added words whose savings are reported
-LAST_BAR = 8  # stands for this many pieces or more
+SIZES = (100, 300, 1000, 3000, 10_000, 30_000)  # added words to report savings for
+LAST_BAR = 8  # this many pieces or more
 
 
 class CoverageSettings(Settings):
     """Measure vocabulary coverage: which words of a collection an encoder has to split into word pieces.
 
-    It also estimates how many fewer pieces the collection would have with these words in the vocabulary.
+    It also estimates how many pieces would be saved by adding these words to the vocabulary.
     For comparison, with BERT's vocabulary (splade-tiny):
 
       collection  pieces per word  covered: occurrences  distinct words  1,000 words save  3,000 words save
@@ -52,7 +51,7 @@ class CoverageSettings(Settings):
 
 
 class Word(NamedTuple):
-    """A word, how often it occurs, and its pieces."""
+    """A word, its number of occurrences, and its pieces."""
 
     text: str
     occurrences: int
@@ -60,23 +59,23 @@ class Word(NamedTuple):
 
     @property
     def saving(self) -> int:
-        """How many pieces fewer the collection would have if this word were in the vocabulary."""
+        """The pieces that the collection would save with this word in the vocabulary."""
         return (len(self.pieces) - 1) * self.occurrences
 
 
 class Coverage(NamedTuple):
-    """How well a vocabulary covers a collection. The last three are fractions."""
+    """How well a vocabulary covers a collection. The last three values are fractions."""
 
     occurrences: int
     words: int  # distinct
     pieces_per_occurrence: float
     covered_occurrences: float  # of words that are in the vocabulary
     covered_words: float  # of distinct words
-    unknown_occurrences: float  # of words that the vocabulary cannot even spell
+    unknown_occurrences: float  # of words that the vocabulary cannot spell with pieces
 
 
 def coverage(settings: CoverageSettings) -> Report:
-    """The coverage of a collection, and the words whose addition would save most pieces.
+    """The coverage of a collection, and the words that would save most pieces if added.
 
     Raises CaiError for a collection without words and for a vocabulary that is not WordPiece.
     """
@@ -113,7 +112,7 @@ def coverage(settings: CoverageSettings) -> Report:
 
 
 def split(counts: Mapping[str, int], backend: Backend) -> list[Word]:
-    """The words that have a letter, split by a tokenizer's model; those that would save most first."""
+    """The words that have a letter, split by a tokenizer's model, sorted by saving."""
     words = [
         Word(word, count, [token.value for token in backend.model.tokenize(word)])
         for word, count in counts.items()
@@ -123,23 +122,23 @@ def split(counts: Mapping[str, int], backend: Backend) -> list[Word]:
 
 
 def measure(words: Sequence[Word], unknown: str) -> Coverage:
-    """The coverage of words; `unknown` is the piece that stands for a word that the vocabulary cannot spell."""
+    """The coverage of words; `unknown` is the piece for words that the vocabulary cannot spell."""
     occurrences = sum(word.occurrences for word in words)
     covered = [word for word in words if word.pieces == [word.text]]
     return Coverage(
-        occurrences,
-        len(words),
-        sum(len(word.pieces) * word.occurrences for word in words) / occurrences,
-        sum(word.occurrences for word in covered) / occurrences,
-        len(covered) / len(words),
-        sum(word.occurrences for word in words if word.pieces == [unknown]) / occurrences,
+        occurrences=occurrences,
+        words=len(words),
+        pieces_per_occurrence=sum(len(word.pieces) * word.occurrences for word in words) / occurrences,
+        covered_occurrences=sum(word.occurrences for word in covered) / occurrences,
+        covered_words=len(covered) / len(words),
+        unknown_occurrences=sum(word.occurrences for word in words if word.pieces == [unknown]) / occurrences,
     )
 
 
 def savings(words: Sequence[Word]) -> list[float]:
-    """The fraction of all pieces that adding the first 1, 2, … words saves, as far as a word saves any.
+    """The fraction of all pieces saved by adding the first 1, 2, … words, up to the last that saves any.
 
-    Other words that begin with an added one, which would be split differently, count as before.
+    Words that begin with an added word, and would be split differently, are counted as before.
     """
     pieces = sum(len(word.pieces) * word.occurrences for word in words)
     return [saved / pieces for saved in accumulate(word.saving for word in words if word.saving)]

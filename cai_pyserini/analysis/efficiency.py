@@ -1,7 +1,7 @@
-"""How fast is a system, and how good, with pruned documents and queries?
+"""How fast and how effective is a system with pruned documents and queries?
 
-Postings are counted for the terms that find documents: a search without skipping reads all of these. Latency is the
-median of several rounds for each query; in a round, every query goes to all searchers in turn.
+Postings are those of the terms that find documents, all of which a search without skipping reads. The latency of a
+query is its median over several rounds; in each round, all searchers take turns at every query.
 """
 
 import time
@@ -40,32 +40,32 @@ MEASURE = f"nDCG@{CUTOFF}"
 STOCK = "stock"
 
 Latencies = dict[int, tuple[float, float]]  # hits -> median and 99th percentile over queries, in ms
-Searcher = Callable[[str], object]  # of the query with an id
+Searcher = Callable[[str], object]  # searches for the query with an id
 
 
 class EfficiencySettings(Settings):
-    """Show how fast a system is, and how good, with pruned documents and queries.
+    """Show how fast and how effective a system is with pruned documents and queries.
 
-    It builds the indexes in the output folder, where a later call finds them, and searches them side by side with stock
-    LuceneImpactSearcher on the index that is not pruned: one thread, queries encoded before.
+    It builds the indexes in the output folder, where later calls find them, and compares their searches with stock
+    LuceneImpactSearcher on the unpruned index: one thread, with encoded queries.
     """
 
     example = "python -m cai_pyserini.analysis efficiency --run-folder runs/hpo/splade-tiny --output analysis"
     run_folder: AnyPath = RUN_FOLDER
     output: AnyPath = OUTPUT_ANALYSIS
     system: str = flag("splade-idf", "a SPLADE system with an index and qrels")
-    keep_mass: list[float] = flag([0.9], "keep a document's largest impacts that make up these shares of their sum")
-    keep_terms: list[int] = flag([], "keep these numbers of a document's largest impacts")
-    keep_query_terms: list[int] = flag([16, 8], "keep these numbers of a query's terms, with each pruning of documents")
-    rescore: list[int] = flag([100], "with each of these, also score this many documents with all terms of the query")
+    keep_mass: list[float] = flag([0.9], "shares of a document's total impact to keep, largest impacts first")
+    keep_terms: list[int] = flag([], "numbers of largest impacts to keep per document")
+    keep_query_terms: list[int] = flag([16, 8], "numbers of terms to keep per query, with each pruning of documents")
+    rescore: list[int] = flag([100], "with pruned queries, also rescore this many documents by all terms of the query")
     hits: list[int] = flag([10, 1000], "hits per query")
     queries: int = flag(300, "number of queries to time; all are evaluated", ge=1)
-    rounds: int = flag(3, "how often each query is timed, after a warm-up", ge=1)
+    rounds: int = flag(3, "number of times each query is timed, after a warm-up", ge=1)
 
 
 @dataclass(frozen=True)
 class Efficiency:
-    """What a system costs and achieves with a pruning."""
+    """The cost and effectiveness of a system with a pruning."""
 
     name: str
     impacts_per_document: float
@@ -76,22 +76,23 @@ class Efficiency:
 
 
 def efficiency(settings: EfficiencySettings) -> Report:
-    """The cost, effectiveness and latency of every pruning, beside the latency of stock."""
+    """The cost, effectiveness and latency of every pruning, and the latency of stock LuceneImpactSearcher."""
     run, system = RunFolder(settings.run_folder), parse_system(settings.system)
     if system.kind != "splade":
         raise CaiError(f"{system.name}: only SPLADE systems have impacts and queries to prune")
     if not run.results.scored or not run.has(run.run(system)):
         raise CaiError(f"{run.root} has no scores of {system.name}: {SEARCH_AGAIN}")
-    made = [Pruned(run, system, pruning, settings.output) for pruning in prunings(settings)]
+    systems = [PrunedSystem(run, system, pruning, settings.output) for pruning in prunings(settings)]
     timed = list(run.topics)[: settings.queries]
     latencies: dict[str, Latencies] = {}
     for hits in settings.hits:
-        searchers = {STOCK: made[0].stock(hits)} | {pruned.name: pruned.searcher(hits) for pruned in made}
-        for name, of_queries in times(searchers, timed, settings.rounds, f"{hits:,} hits").items():
-            p50, p99 = np.percentile(of_queries, [50, 99]).tolist()
+        searchers = {STOCK: systems[0].stock_searcher(hits)}
+        searchers |= {pruned.name: pruned.searcher(hits) for pruned in systems}
+        for name, query_times in times(searchers, timed, settings.rounds, f"{hits:,} hits").items():
+            p50, p99 = np.percentile(query_times, [50, 99]).tolist()
             latencies.setdefault(name, {})[hits] = (p50, p99)
     stock = latencies.pop(STOCK)
-    rows = [pruned.measured(run, latencies[pruned.name]) for pruned in made]
+    rows = [pruned.measure(run, latencies[pruned.name]) for pruned in systems]
     table = [["", "impacts/doc", "index MB", "postings/query", MEASURE], [STOCK, *[""] * 4]]
     for row in rows:
         costs = [f"{row.impacts_per_document:.1f}", f"{row.index_bytes / 1e6:.1f}", f"{row.postings_per_query:,.0f}"]
@@ -104,16 +105,16 @@ def efficiency(settings: EfficiencySettings) -> Report:
 
 
 class Pruning(NamedTuple):
-    """How documents and queries are pruned, in words and as settings of an encoder."""
+    """A pruning of documents and queries: its name, and the settings of an encoder for both."""
 
-    documents: str
-    queries: str
-    of_documents: dict[str, float]
-    of_queries: dict[str, int]
+    document_name: str
+    query_name: str
+    document_settings: dict[str, float]
+    query_settings: dict[str, int]
 
 
 def prunings(settings: EfficiencySettings) -> list[Pruning]:
-    """All combinations of pruned documents and pruned queries; first the one that changes nothing."""
+    """All combinations of prunings of documents and of queries; the first leaves both unpruned."""
     documents: dict[str, dict[str, float]] = {"all": {}}
     documents |= {f"mass {share:g}": {"keep_mass": share} for share in settings.keep_mass}
     documents |= {f"{count} terms": {"keep_terms": count} for count in settings.keep_terms}
@@ -125,24 +126,24 @@ def prunings(settings: EfficiencySettings) -> list[Pruning]:
     return [Pruning(d, q, documents[d], queries[q]) for d, q in product(documents, queries)]
 
 
-class Pruned:
-    """The pruned index and queries of a system, and the run of their search."""
+class PrunedSystem:
+    """A system with a pruning: its index, its queries and its run."""
 
     def __init__(self, run: RunFolder, system: System, pruning: Pruning, folder: Path):
-        self.name = pruning.documents + pruning.queries
+        self.name = pruning.document_name + pruning.query_name
         config = load_encoder(str(run.require(run.index(system))))
         bm25 = bm25_of_index(config, run.words, run.expansion(system))
         if bm25 and config.joint:
             bm25 = replace(bm25, alpha=config.joint.alpha["bow" if system.bow else "splade"])
-        config = config.replace(**{"keep_mass": None, "keep_terms": None} | pruning.of_documents)
-        name = _file_name(f"{system.name}-{pruning.documents}")
+        config = config.replace(**{"keep_mass": None, "keep_terms": None} | pruning.document_settings)
+        name = _file_name(f"{system.name}-{pruning.document_name}")
         impacts = write_impacts(run.documents(system), config, folder / "impacts" / name, bm25)
         self.index = index_impacts(impacts, folder / "indexes" / name)
         self._manifest = artifact.require(self.index, "index")
 
         queries = run.queries(system)
         assert queries.encoder  # a SPLADE system has one
-        config = queries.encoder.config.replace(**{"keep_query_terms": None, "rescore": None} | pruning.of_queries)
+        config = queries.encoder.config.replace(**{"keep_query_terms": None, "rescore": None} | pruning.query_settings)
         queries = replace(queries, encoder=Encoder(config))
         self._path = folder / "runs" / f"{_file_name(f'{system.name}-{self.name}')}.trec"
         remove = removes_query(run.experiment.collection.remove_query, run.qrels)
@@ -159,31 +160,36 @@ class Pruned:
         self._queries, _ = queries.for_search(self._manifest.stats["query_scale"])
 
     def searcher(self, hits: int) -> Searcher:
-        opened = LuceneSearcher(self.index, two_step=self._two_step)
-        return lambda id: opened.search(self._queries[id], hits)
+        searcher = LuceneSearcher(self.index, two_step=self._two_step)
+        return lambda id: searcher.search(self._queries[id], hits)
 
-    def stock(self, hits: int) -> Searcher:
-        """The same with Pyserini's own searcher, which takes the ids of encoded queries for queries."""
+    def stock_searcher(self, hits: int) -> Searcher:
+        """Pyserini's own searcher; its query encoder looks up encoded queries by id."""
         hook.register()
         from pyserini.encode import QueryEncoder  # starts the JVM
         from pyserini.search.lucene import LuceneImpactSearcher
 
         encoder = QueryEncoder()
         encoder.encode = self._queries.__getitem__
-        opened = LuceneImpactSearcher(str(self.index), encoder, min_idf=-1)
-        return lambda id: [(hit.docid, hit.score) for hit in opened.search(id, hits)]
+        searcher = LuceneImpactSearcher(str(self.index), encoder, min_idf=-1)
+        return lambda id: [(hit.docid, hit.score) for hit in searcher.search(id, hits)]
 
-    def measured(self, run: RunFolder, latency: Latencies) -> Efficiency:
-        stats, opened = self._manifest.stats, LuceneIndex(self.index)
-        frequency = cache(opened.document_frequency)
+    def measure(self, run: RunFolder, latency: Latencies) -> Efficiency:
+        stats, index = self._manifest.stats, LuceneIndex(self.index)
+        document_frequency = cache(index.document_frequency)
         queries: list[Any] = list(self._queries.values())
         if self._two_step:
             queries = [pruned(query, self._two_step.terms) for query in queries]
-        postings = float(np.mean([sum(map(frequency, query)) for query in queries]))
-        opened.close()
-        score = mean(measure_run(run.qrels or {}, self._path, [MEASURE])[MEASURE])
-        impacts = stats["nonzeros"] / stats["documents"]
-        return Efficiency(self.name, impacts, stats["bytes"], postings, score, latency)
+        postings = float(np.mean([sum(map(document_frequency, query)) for query in queries]))
+        index.close()
+        return Efficiency(
+            name=self.name,
+            impacts_per_document=stats["nonzeros"] / stats["documents"],
+            index_bytes=stats["bytes"],
+            postings_per_query=postings,
+            score=mean(measure_run(run.qrels or {}, self._path, [MEASURE])[MEASURE]),
+            latency=latency,
+        )
 
 
 def _file_name(name: str) -> str:
@@ -191,17 +197,18 @@ def _file_name(name: str) -> str:
 
 
 def times(searchers: Mapping[str, Searcher], ids: Sequence[str], rounds: int, label: str) -> dict[str, np.ndarray]:
-    """The median time of every query with each searcher, (queries,) in ms; a first round is not counted."""
-    measured = np.zeros((rounds + 1, len(ids), len(searchers)))
+    """The median time of every query with each searcher, (queries,) in ms, without the first round."""
+    milliseconds = np.zeros((rounds + 1, len(ids), len(searchers)))
     calls = list(searchers.values())
-    for turn in progress(range(measured.shape[0] * len(ids)), measured.shape[0] * len(ids), label, "query"):
-        number, query = divmod(turn, len(ids))
-        for place in range(len(calls)):
-            searcher = (place + turn) % len(calls)  # each is first as often as any other
+    turns = (rounds + 1) * len(ids)
+    for turn in progress(range(turns), turns, label, "query"):
+        round_number, query = divmod(turn, len(ids))
+        for offset in range(len(calls)):
+            searcher = (turn + offset) % len(calls)  # each is first equally often
             start = time.perf_counter()
             calls[searcher](ids[query])
-            measured[number, query, searcher] = 1000 * (time.perf_counter() - start)
-    return dict(zip(searchers, np.median(measured[1:], axis=0).T, strict=True))
+            milliseconds[round_number, query, searcher] = 1000 * (time.perf_counter() - start)
+    return dict(zip(searchers, np.median(milliseconds[1:], axis=0).T, strict=True))
 
 
 def plot(rows: Sequence[Efficiency], stock: Latencies) -> Figure:

@@ -1,4 +1,4 @@
-"""Why does a document have its score for a query? The terms and parts of scores in the systems of a finished run."""
+"""Why does a document have its score for a query? The terms and parts of its scores in systems of a finished run."""
 
 import math
 from collections.abc import Mapping, Sequence, Set
@@ -28,13 +28,13 @@ from cai_pyserini.search.open import OpenRun
 
 TEMPLATE = Path(__file__).with_name("explain.html.jinja")
 LINE_WIDTH, TITLE_WIDTH = 100, 80  # characters
-TEXT_WIDTH = 500  # characters of a document that the page shows at once
+TEXT_WIDTH = 500  # characters of a document before "the rest of the text"
 
 
 class ExplainSettings(Settings):
     """Explain the scores of documents for a query, term by term, in the systems of a finished run.
 
-    It explains the best documents of each system, and relevant documents wherever they are ranked.
+    It explains the best documents of each system, and relevant documents at any rank.
     """
 
     example = "python -m cai_pyserini.analysis explain --run-folder runs/hpo/splade-tiny --query q7 --output analysis"
@@ -51,9 +51,15 @@ class ExplainSettings(Settings):
 def explain(settings: ExplainSettings) -> Report:
     """The explanations of a query's documents, as text, JSON and an HTML page."""
     run = RunFolder(settings.run_folder)
-    opened = OpenRun(run.folder)  # of the same version
+    opened = OpenRun(run.folder)  # the version that `run` reads
     case = explain_query(
-        run, opened, settings.query, settings.systems, settings.depth, settings.relevant, settings.documents
+        run,
+        opened,
+        settings.query,
+        settings.systems,
+        depth=settings.depth,
+        relevant=settings.relevant,
+        documents=settings.documents,
     )
     html = page(run, opened, case, settings.terms)
     return Report("explain", text(case, settings.terms), asdict(case), {"explain.html": html})
@@ -68,44 +74,46 @@ def explain_query(
     relevant: int = 3,
     documents: Sequence[str] = (),
 ) -> Case:
-    """Explain the best `depth` documents of each system and `relevant` relevant ones, or else only `documents`.
+    """Explain the best `depth` documents of each system and `relevant` relevant ones, or only `documents`, if any.
 
-    The relevant ones are those with the highest grades, the same for all systems, wherever these rank them. Raises
-    CaiError for a query, system or document that the run does not have, and for a system with a part that cannot be
-    searched by hand.
+    The relevant ones have the highest grades, and are the same for all systems, at any rank. Raises CaiError for a
+    query, system or document that the run does not have, and for a system with a part that cannot be searched
+    interactively.
     """
     if query not in run.topics:
         known = cut(", ".join(run.topics), 60)
         raise CaiError(f"no query {query!r} in {run.root}, which has {len(run.topics):,}: {known}")
     if run.experiment.collection.passages:
         raise CaiError(f"{run.root} is a run of passages; explanations are of whole documents")
-    asked = [parse_system(name) for name in dict.fromkeys(systems)]
-    needed = with_parts(asked)
-    engines = {system: opened.open(system.name) for system in needed if system.kind != "hybrid"}
-    for system in needed:
+    requested = [parse_system(name) for name in dict.fromkeys(systems)]
+    all_systems = with_parts(requested)
+    engines = {system: opened.open(system.name) for system in all_systems if system.kind != "hybrid"}
+    for system in all_systems:
         if not run.has(run.run(system)):
             runs = ", ".join(sorted(path.stem for path in filter(run.has, run.folder.glob("runs/*.trec"))))
             raise CaiError(f"{run.root} has no run of {system.name}; it has {runs}")
     grades = (run.qrels or {}).get(query, {})
     best_graded = sorted((id for id, grade in grades.items() if grade > 0), key=lambda id: -grades[id])[:relevant]
-    ranks = {s: {id: rank for rank, id in enumerate(_hits(run.run(s), query)["doc_id"], 1)} for s in needed}
+    ranks = {s: {id: rank for rank, id in enumerate(_hits(run.run(s), query)["doc_id"], 1)} for s in all_systems}
     shown: dict[System, list[str]] = {}
-    for system in asked:
+    for system in requested:
         by_rank = sorted(best_graded, key=lambda id: ranks[system].get(id, math.inf))
         shown[system] = list(dict.fromkeys(documents or [*list(ranks[system])[:depth], *by_rank]))
     ids = list(dict.fromkeys(chain.from_iterable(shown.values())))
     contents = run.collection.contents(set(ids), str(run.root))
     explained: dict[System, dict[str, Explanation]] = {}
-    for system in needed:  # parts come before their hybrids
+    for system in all_systems:  # parts come before their hybrids
         if system.kind == "hybrid":
-            found = _fused(run, system, query, explained)
+            explanations = _explain_hybrid(run, system, query, explained)
         else:
-            found = engines[system].explain(run.topics[query], ids)
+            explanations = engines[system].explain(run.topics[query], ids)
         explained[system] = {}
         for id in ids:
-            explanation = found.get(id) or Explanation(system.name, id, None, 0.0, None, [], [])  # an empty document
+            explanation = explanations.get(id) or Explanation(
+                system.name, id, None, 0.0, None, [], []
+            )  # empty document
             explained[system][id] = replace(explanation, rank=ranks[system].get(id), grade=grades.get(id))
-    return Case(query, run.topics[query], contents, {s.name: [explained[s][id] for id in shown[s]] for s in asked})
+    return Case(query, run.topics[query], contents, {s.name: [explained[s][id] for id in shown[s]] for s in requested})
 
 
 def _hits(path: Path, query: str) -> pd.DataFrame:
@@ -113,23 +121,23 @@ def _hits(path: Path, query: str) -> pd.DataFrame:
     return run[run["query_id"] == query]
 
 
-def _fused(
+def _explain_hybrid(
     run: RunFolder, hybrid: System, query: str, explained: Mapping[System, Mapping[str, Explanation]]
 ) -> dict[str, Explanation]:
-    """The explanations of a hybrid, from the runs that were fused and the explanations of its parts."""
-    made = artifact.require(run.run(hybrid), "fusion fuse").stats
+    """The explanations of a hybrid, from the fused runs and the explanations of its parts."""
+    stats = artifact.require(run.run(hybrid), "fusion fuse").stats
     paths = [run.require(run.rescored(hybrid, part) if hybrid.exact else run.run(part)) for part in hybrid.parts]
-    found = shares([_hits(path, query) for path in paths], hybrid.fusion, made["depth"], made["weights"])
-    fused = {}
+    fused = shares([_hits(path, query) for path in paths], hybrid.fusion, stats["depth"], stats["weights"])
+    explanations = {}
     for id in explained[hybrid.parts[0]]:
-        score, of_runs = found.get(id, Shares(0.0, [0.0] * len(paths)))
-        parts = [Part(share, explained[part][id]) for share, part in zip(of_runs, hybrid.parts, strict=True)]
-        fused[id] = Explanation(hybrid.name, id, None, score, None, [], parts)
-    return fused
+        score, part_shares = fused.get(id, Shares(0.0, [0.0] * len(paths)))
+        parts = [Part(share, explained[part][id]) for share, part in zip(part_shares, hybrid.parts, strict=True)]
+        explanations[id] = Explanation(hybrid.name, id, None, score, None, [], parts)
+    return explanations
 
 
 def text(case: Case, count: int) -> str:
-    """All explanations for a terminal, each with the first `count` terms."""
+    """All explanations as text for a terminal, each with the first `count` terms."""
     lines = [f"{case.query}: {case.text}"]
     for name, explanations in case.systems.items():
         lines += ["", f"== {name} =="]
@@ -141,7 +149,7 @@ def text(case: Case, count: int) -> str:
 
 
 def page(run: RunFolder, opened: OpenRun, case: Case, count: int) -> str:
-    """An HTML page that marks words as strongly as they contribute; tables have the first `count` terms."""
+    """An HTML page that highlights words by their contributions; tables have the first `count` terms."""
     engine = cache(opened.open)
 
     def terms_of(system: str, word: str) -> Sequence[str]:
@@ -160,7 +168,7 @@ def page(run: RunFolder, opened: OpenRun, case: Case, count: int) -> str:
 
 
 def _article(explanation: Explanation, contents: str, count: int, terms_of: TermsOf) -> dict[str, Any]:
-    """What the template shows of one document."""
+    """The values that the template needs for one document."""
     parts = [part.explanation for part in explanation.parts]
     strengths = word_strengths(contents, parts or [explanation], terms_of)
     shown, rest = split_text(contents, TEXT_WIDTH)
@@ -173,7 +181,7 @@ def _article(explanation: Explanation, contents: str, count: int, terms_of: Term
 
 
 def _table(explanation: Explanation, words: Set[str], count: int, terms_of: TermsOf) -> dict[str, Any]:
-    """A table with a bar per row, and whether its term is an expansion."""
+    """A table with a bar per row, which says whether its term is an expansion."""
     header, *rows = explanation.table(count) or [[]]
     terms = explanation.terms[:count]
     in_text = {term for word in words for term in terms_of(explanation.system, word)} if terms else set()

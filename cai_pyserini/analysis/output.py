@@ -1,4 +1,4 @@
-"""The outcome of an analysis: text for the terminal, <name>.json, and more files, mostly figures."""
+"""The output of an analysis: text for the terminal, <name>.json, and other files, mostly figures."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ SEARCH_AGAIN = (
 
 @dataclass(frozen=True)
 class Report:
-    """The outcome of an analysis. `files` are figures (.png) and texts by file name."""
+    """The output of an analysis. `files` are figures (.png) and texts, by file name."""
 
     name: str
     text: str
@@ -40,7 +40,7 @@ class Report:
 def labels(paths: Sequence[Path]) -> list[str]:
     """Short distinct names of paths: base/splade for base/runs/splade.trec, if another is adapted/runs/splade.trec.
 
-    Raises CaiError for a path that is given twice.
+    Raises CaiError for two equal paths.
     """
     resolved = [path.resolve() for path in paths]
     root = os.path.commonpath([path.parent for path in resolved])
@@ -51,7 +51,7 @@ def labels(paths: Sequence[Path]) -> list[str]:
 
 
 def split_text(text: str, width: int) -> tuple[str, str]:
-    """The beginning of a text, at most `width` characters, and the rest; it is split at white space if there is any."""
+    """Split a text into a beginning of at most `width` characters and the rest, at white space if there is any."""
     if len(text) <= width:
         return text, ""
     end = next((i for i in range(width, 0, -1) if text[i].isspace()), width)
@@ -59,6 +59,6 @@ def split_text(text: str, width: int) -> tuple[str, str]:
 
 
 def cut(text: str, width: int) -> str:
-    """A text in one line of at most `width` characters, cut at a word boundary."""
+    """Shorten a text to one line of at most `width` characters, at a word boundary."""
     line = " ".join(text.split())
     return line if len(line) <= width else split_text(line, width - 1)[0] + "…"

@@ -4,9 +4,9 @@ Weighted Jaccard similarity of word frequencies:
 
     J(A, B) = Σ_t min(A_t, B_t) / Σ_t max(A_t, B_t)
 
-A_t is the frequency of word t in A divided by that of all words. A word is a maximal run of letters, digits and
-underscores (the regular expression \\w+) of the lower-cased contents, stop words included. The paper, which follows
-Thakur et al. 2021, does not define "word", so its values may differ.
+A_t is the relative frequency of word t in A. A word is a maximal sequence of letters, digits and underscores (the
+regular expression \\w+) in the lower-cased contents, stop words included. The paper, which follows Thakur et al. 2021,
+does not define "word", so its values may differ.
 """
 
 import re
@@ -54,7 +54,7 @@ class OverlapSettings(Settings):
     """Measure vocabulary overlap: how similar the word frequencies of collections are.
 
     The measure is weighted Jaccard similarity. Counting the words of a large collection takes a while;
-    --save-frequencies saves the counts as a table, which can be given instead of the collection next time.
+    --save-frequencies saves the counts as a table, to pass instead of the collection next time.
     """
 
     example = "python -m cai_pyserini.analysis overlap hpo scifact msmarco.tsv --output analysis"
@@ -68,13 +68,13 @@ class OverlapSettings(Settings):
 
 
 def overlap(settings: OverlapSettings) -> Report:
-    """The similarity of every pair of collections, beside the paper's value where it has one.
+    """The similarity of every pair of collections, with the paper's value where it has one.
 
     Raises CaiError for a single collection unless its frequencies are saved, and for two of the same name.
     """
     if len(settings.collections) < 2 and not settings.save_frequencies:
-        raise CaiError("one collection has nothing to be compared with: name another, or --save-frequencies")
-    counts = _counts(settings.collections)
+        raise CaiError("one collection has nothing to be compared with: add another, or --save-frequencies")
+    counts = _count_all(settings.collections)
     similarities = {(a, b): jaccard(counts[a], counts[b]) for a, b in combinations(counts, 2)}
     published = {(a, b): PUBLISHED.get(b if a == MSMARCO else a) for a, b in similarities if MSMARCO in (a, b)}
     lines = [f"{name}: {c.total():,} words, {len(c):,} of them distinct" for name, c in counts.items()]
@@ -97,8 +97,8 @@ def overlap(settings: OverlapSettings) -> Report:
     return Report("overlap", "\n".join(lines), data, files)
 
 
-def _counts(collections: Sequence[str]) -> dict[str, Counter[str]]:
-    """The word counts of each collection, by a short name."""
+def _count_all(collections: Sequence[str]) -> dict[str, Counter[str]]:
+    """The word counts of each collection, by its short name."""
     counts: dict[str, Counter[str]] = {}
     for spec in collections:
         path = Path(spec).resolve()
@@ -112,7 +112,7 @@ def _counts(collections: Sequence[str]) -> dict[str, Counter[str]]:
 
 
 def count_words(corpus: str) -> Counter[str]:
-    """The word counts of a collection or file. Raises CaiError for one that is missing, broken or without text."""
+    """The word counts of a collection or file. Raises CaiError if it is missing, broken or without text."""
     counts: Counter[str] = Counter()
     for text in progress(texts([corpus]), None, corpus, "text"):
         counts.update(WORD.findall(text.lower()))
@@ -131,12 +131,12 @@ def read_table(path: Path) -> Counter[str]:
 
 
 def frequency_table(counts: Counter[str]) -> str:
-    """Word counts as read_table reads them, the most frequent first."""
+    """Word counts in the format of read_table, most frequent first."""
     return "".join(f"{word}\t{count}\n" for word, count in counts.most_common())
 
 
 def jaccard(a: Mapping[str, int], b: Mapping[str, int]) -> float:
-    """J(A, B) of two tables of word counts, neither of them empty."""
+    """J(A, B) from word counts, which must not be empty."""
     total_a, total_b = sum(a.values()), sum(b.values())
     shared = sum(min(a[word] / total_a, b[word] / total_b) for word in a.keys() & b.keys())
     return shared / (2 - shared)  # min(x, y) + max(x, y) = x + y, and the frequencies of each collection sum to 1

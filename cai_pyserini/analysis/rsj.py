@@ -4,19 +4,18 @@ The Robertson-Spärck Jones weight of a token t for a query says how well t tell
 
     RSJ = log (p(t|R) p(¬t|¬R)) / (p(¬t|R) p(t|¬R)) = log ((r + ½)(N - n - |R| + r + ½)) / ((|R| - r + ½)(n - r + ½))
 
-N is the number of documents, n of those that contain t; R are the relevant documents, r of which contain t; the ½ keep
-the logarithm finite. R̂SJ has the best K documents of a run in the place of R: it is the weight that the run in effect
-gives to t. The difference
+Of N documents, n contain t; of |R| relevant documents, r contain t; the ½ keep the logarithm finite. R̂SJ has the best K
+documents of a run in place of R: it is the weight that the run in effect gives to t. The difference
 
     ΔRSJ = R̂SJ - RSJ
 
-is positive where the run overestimates t and negative where it underestimates t. (The paper prints it with the other
-sign, but reads it this way, as do Formal et al.)
+is positive if the run overestimates t, and negative if it underestimates t. (The paper prints it with the other sign,
+but reads it this way, as do Formal et al.)
 
-Every pair of a query and one of its tokens belongs to one of four groups: HighRSJ starts at the 75th percentile of the
-pairs' RSJ, HighIDF at the median of their idf = ln(N / n). Tokens are BM25's words. Left out
-are tokens that no document contains, and queries that have no relevant document or are missing from a run. The order
-of the best K does not matter: a fusion that only reorders SPLADE's best 100 has the ΔRSJ of SPLADE at depth 100.
+Each pair of a query and one of its tokens is in one of four groups: HighRSJ starts at the 75th percentile of the pairs'
+RSJ, HighIDF at the median of their idf = ln(N / n). Tokens are BM25's words. Tokens that no document contains are left
+out, and so are queries that have no relevant document or are missing from a run. The order of the best K does not
+matter: a fusion that only reorders SPLADE's best 100 has the ΔRSJ of SPLADE at depth 100.
 """
 
 import logging
@@ -58,17 +57,20 @@ class RsjSettings(Settings):
     runs: list[AnyPath] = flag(help="TREC runs to compare")
     output: AnyPath = OUTPUT_ANALYSIS
     split: str | None = SPLIT
-    depth: int = flag(100, "treat this many best documents per query as those that the run considers relevant", ge=1)
+    depth: int = flag(100, "number of best documents per query that the run is taken to consider relevant", ge=1)
 
 
 class Analysis(NamedTuple):
-    """`pairs` has a row per query and token: `query`, `token`, the number of `documents` with the token, `idf`, `rsj`
-    and `group`. `delta` has their ΔRSJ, a column per run."""
+    """The RSJ of each pair of a query and a token, and its ΔRSJ for each run.
+
+    `pairs` has a row per pair: `query`, `token`, the number of `documents` with the token, `idf`, `rsj` and `group`.
+    `delta` has the same rows, and a column per run.
+    """
 
     pairs: pd.DataFrame
     delta: pd.DataFrame
     counts: dict[str, int]  # of documents, queries and pairs
-    thresholds: dict[str, float]  # from which on rsj and idf are high
+    thresholds: dict[str, float]  # the lowest high rsj and idf
 
     def groups(self) -> dict[str, pd.DataFrame]:
         """The ΔRSJ of each group that has pairs."""
@@ -76,7 +78,7 @@ class Analysis(NamedTuple):
 
 
 def rsj(settings: RsjSettings) -> Report:
-    """The ΔRSJ of runs by group: median and mean, a figure, and a table of all pairs."""
+    """The ΔRSJ of runs by group, as median and mean, a figure, and a table of all pairs."""
     config = load_index_config(settings.collection)
     split = settings.split or config.split
     names = labels(settings.runs)
@@ -102,7 +104,7 @@ def rsj(settings: RsjSettings) -> Report:
 
 
 def rsj_weight(holders: AbstractSet[str], relevant: AbstractSet[str], documents: int) -> float:
-    """The RSJ weight, natural log, of a token that the documents `holders` contain, of `documents` in all."""
+    """The RSJ weight (natural log) of a token that is in the documents `holders`, of `documents` in total."""
     n, r = len(holders), len(holders & relevant)
     odds = (r + 0.5) / (len(relevant) - r + 0.5)
     odds_of_others = (n - r + 0.5) / (documents - n - len(relevant) + r + 0.5)
@@ -116,7 +118,7 @@ def best_documents(run: Path, depth: int) -> DocumentSets:
 def analyze(collection: Collection, split: str, runs: dict[str, DocumentSets]) -> Analysis:
     """Compare the documents that each run retrieves with the relevant ones.
 
-    Raises CaiError if no pair is left, and for a judged or retrieved document that is not in the collection.
+    Raises CaiError if no pair remains, and for a judged or retrieved document that is not in the collection.
     """
     topics, qrels = collection.topics(split), collection.qrels(split)
     relevant = {query: {id for id, grade in judged.items() if grade > 0} for query, judged in qrels.items()}
@@ -127,7 +129,7 @@ def analyze(collection: Collection, split: str, runs: dict[str, DocumentSets]) -
         )
     tokenize = Analyzer(collection.language)
     tokens = {query: dict.fromkeys(tokenize(topics[query])) for query in queries}
-    holders: DocumentSets = {token: set() for part in tokens.values() for token in part}
+    holders: DocumentSets = {token: set() for query_tokens in tokens.values() for token in query_tokens}
     ids = set()
     for id, contents in progress(collection.documents(), collection.size, "analyze"):
         ids.add(id)
@@ -137,11 +139,12 @@ def analyze(collection: Collection, split: str, runs: dict[str, DocumentSets]) -
         if unknown := next((id for documents in sets.values() for id in documents - ids), None):
             raise CaiError(f"{source}: document {unknown!r} is not in collection {collection.name}")
     rows, delta = [], []
-    for query, token in [(query, token) for query, part in tokens.items() for token in part if holders[token]]:
-        found = holders[token]
-        weight = rsj_weight(found, relevant[query], len(ids))
-        rows.append((query, token, len(found), math.log(len(ids) / len(found)), weight))
-        delta.append({name: rsj_weight(found, run[query], len(ids)) - weight for name, run in runs.items()})
+    for query, query_tokens in tokens.items():
+        for token in query_tokens:
+            if found := holders[token]:
+                weight = rsj_weight(found, relevant[query], len(ids))
+                rows.append((query, token, len(found), math.log(len(ids) / len(found)), weight))
+                delta.append({name: rsj_weight(found, run[query], len(ids)) - weight for name, run in runs.items()})
     if not rows:
         raise CaiError(
             f"no query of {collection.name}, split {split!r}, is in every run and has a word of the documents"
