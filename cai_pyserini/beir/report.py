@@ -8,7 +8,7 @@ from typing import Any
 
 from cai_pyserini.beir.run_folder import BASELINE, COUNTS, Results, RunFolder
 from cai_pyserini.beir.systems import ADAPTED
-from cai_pyserini.collection.check import MEASURED
+from cai_pyserini.collection.check import SAMPLE_SIZE
 from cai_pyserini.core import files, tables
 from cai_pyserini.core.config import IndexConfig
 from cai_pyserini.core.errors import CaiError
@@ -158,7 +158,7 @@ def _omissions(counts: dict[str, float]) -> str:
     """Sentences about truncated documents, judgments that are left out, and empty queries."""
     text = ""
     if counts.get("cut"):
-        about = " about" if counts.get("passages", counts["documents"]) > MEASURED else ""
+        about = " about" if counts.get("passages", counts["documents"]) > SAMPLE_SIZE else ""
         text += (
             f"{about} {counts['cut']:,} are too long to be read to their end: {counts['lost']:.1%} of the text is lost."
         )

@@ -8,18 +8,26 @@ from pathlib import Path
 
 from cai_pyserini.collection.contract import Collection, Judgment, Record
 from cai_pyserini.collection.ids import checked_id
-from cai_pyserini.collection.records import JUDGMENT, OF_TREC, SUFFIXES, Columns, count_records, kind, read_records
+from cai_pyserini.collection.records import (
+    QRELS_NAMES,
+    SUFFIXES,
+    TREC_SUFFIXES,
+    Columns,
+    count_records,
+    kind,
+    read_records,
+)
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.artifact import file_digest, require_if_ours
 from cai_pyserini.core.config import ColumnNames
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.metadata import Kind
 
-LINES = (".tsv", ".tsv.gz", ".txt", ".txt.gz", ".qrels", ".qrels.gz")  # of qrels, without names of columns
-TABLES = tuple(suffix for suffix in SUFFIXES if suffix not in LINES)  # of qrels, with names
-QRELS, QUERIES = (*LINES, *TABLES), (*SUFFIXES, *OF_TREC)
-SHARDS = (".jsonl", ".jsonl.gz", ".parquet")  # files of documents, in a folder without corpus.*
-NOT_DOCUMENTS = re.compile(r"quer|topic|qrel", re.IGNORECASE)  # in the name of a file without a role
+LINES = (".tsv", ".tsv.gz", ".txt", ".txt.gz", ".qrels", ".qrels.gz")  # qrels with columns by position
+TABLES = tuple(suffix for suffix in SUFFIXES if suffix not in LINES)  # qrels with named columns
+QRELS, QUERIES = (*LINES, *TABLES), (*SUFFIXES, *TREC_SUFFIXES)
+SHARDS = (".jsonl", ".jsonl.gz", ".parquet")  # document files in a folder without corpus.*
+NOT_DOCUMENTS = re.compile(r"quer|topic|qrel", re.IGNORECASE)  # file names that do not suggest documents
 GRADE = re.compile(r"([+-]?\d{1,18})(\.0*)?", re.ASCII)
 REMEDY = (
     "a folder in BEIR's layout has corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv; docs/how-to/collections.md has "
@@ -31,9 +39,8 @@ logger = logging.getLogger(__name__)
 class BeirFolder(Collection):
     """A folder with corpus.*, queries.* and qrels/SPLIT.*, a folder of documents in *.jsonl, or a file of documents.
 
-    Queries and qrels may be missing. `columns` and `query_columns` say what the id, the title and the text are called
-    where they have other names than records.NAMES. Values of metadata are columns of the documents, or keys of their
-    object `metadata`.
+    Queries and qrels may be missing. `columns` and `query_columns` name the columns of id, title and text if they are
+    not in records.NAMES. Metadata values are columns of the documents, or keys of their object `metadata`.
     """
 
     def __init__(
@@ -54,8 +61,10 @@ class BeirFolder(Collection):
             raise CaiError(f"{path}: its name should end with one of {', '.join(SUFFIXES)}")
         self.path = path
         self.metadata = dict(metadata or {})
-        of_documents = Columns(columns, metadata=self.metadata)
-        self._columns = {"documents": of_documents, "queries": Columns(query_columns, "query_columns")}
+        self._columns = {
+            "documents": Columns(columns, metadata=self.metadata),
+            "queries": Columns(query_columns, "query_columns"),
+        }
 
     @property
     def place(self) -> str:
@@ -98,33 +107,33 @@ class BeirFolder(Collection):
             if component == "queries" and not self.has_queries(component):
                 return None
             files = [(kind(path), file_digest(path)) for path in self._files(component)]
-            return [self._columns[component].given, *files]
+            return [self._columns[component].mapping, *files]
         if not self.has_qrels(component):
             return None
         path = self._qrels_file(component)
         return [kind(path), file_digest(path)] if path.name.endswith(TABLES) else file_digest(path)
 
     def _files(self, component: str) -> Sequence[Path]:
-        """The files of the documents, or the one of the queries."""
+        """The document files, or the query file."""
         if component == "documents":
-            return self._documents_files
-        if found := _only(self.path, "queries", QUERIES):
+            return self._document_files
+        if found := _find_file(self.path, "queries", QUERIES):
             return [found]
         others = [path for path in self.path.glob("[!.]*") if re.search("quer|topic", path.name, re.IGNORECASE)]
-        raise CaiError(f"no file {self.path / 'queries'}.jsonl{_instead(others, 'queries', QUERIES)}: {REMEDY}")
+        raise CaiError(f"no file {self.path / 'queries'}.jsonl{_misnamed(others, 'queries', QUERIES)}: {REMEDY}")
 
     @cached_property
-    def _documents_files(self) -> Sequence[Path]:
-        """The files of the documents. Logs what every file of the folder is taken for.
+    def _document_files(self) -> Sequence[Path]:
+        """The document files. Logs the role of every file in the folder.
 
-        Raises CaiError if a file may or may not have documents: beside corpus.*, one whose name begins so; without,
-        one that is not among SHARDS, or named like queries or qrels.
+        Raises CaiError if it is unclear whether a file has documents: a second file named corpus*; or, without
+        corpus.*, a file that is not among SHARDS, or is named like queries or qrels.
         """
         if self.path.is_file():
             return [self.path]
-        there = sorted(path for path in self.path.glob("[!.]*") if path.name != "manifest.json")
-        records = [path for path in there if path.name.endswith(SUFFIXES) and not path.name.startswith("queries.")]
-        if corpus := _only(self.path, "corpus", SUFFIXES):
+        paths = sorted(path for path in self.path.glob("[!.]*") if path.name != "manifest.json")
+        records = [path for path in paths if path.name.endswith(SUFFIXES) and not path.name.startswith("queries.")]
+        if corpus := _find_file(self.path, "corpus", SUFFIXES):
             files = [corpus]
             unclear = [path for path in records if path != corpus and path.name.lower().startswith("corpus")]
         else:
@@ -134,10 +143,10 @@ class BeirFolder(Collection):
             raise CaiError(f"no file {self.path / 'corpus'}.jsonl: {REMEDY}")
         if unclear:
             raise CaiError(f"{unclear[0]}: does it have documents? Move it away or merge it with those: {REMEDY}")
-        queries = [path for path in [_only(self.path, "queries", QUERIES)] if path]
-        taken = {"documents": files, "queries": queries, "qrels": self._qrels_files}
-        taken["not read"] = [path for path in there if path not in [*files, *queries, self.path / "qrels"]]
-        _note(f"{self.path}: " + "; ".join(f"{role}: {_named(paths)}" for role, paths in taken.items() if paths))
+        queries = [path for path in [_find_file(self.path, "queries", QUERIES)] if path]
+        roles = {"documents": files, "queries": queries, "qrels": self._qrels_files}
+        roles["not read"] = [path for path in paths if path not in [*files, *queries, self.path / "qrels"]]
+        _note_once(f"{self.path}: " + "; ".join(f"{role}: {_names(paths)}" for role, paths in roles.items() if paths))
         return files
 
     @property
@@ -145,16 +154,16 @@ class BeirFolder(Collection):
         return [path for path in (self.path / "qrels").glob("[!.]*") if path.name.endswith(QRELS)]
 
     def _qrels_file(self, split: str) -> Path:
-        if found := _only(self.path / "qrels", split, QRELS):
+        if found := _find_file(self.path / "qrels", split, QRELS):
             return found
         splits = {next(path.name.removesuffix(s) for s in QRELS if path.name.endswith(s)) for path in self._qrels_files}
         others = [*self.path.glob("qrels.*"), *self.path.glob(f"qrels/{split}.*")]
-        known = (", ".join(sorted(splits)) or "none") + _instead(others, f"qrels/{split}", QRELS)
+        known = (", ".join(sorted(splits)) or "none") + _misnamed(others, f"qrels/{split}", QRELS)
         raise CaiError(f"no file {self.path / 'qrels' / split}.tsv; splits of this collection: {known}")
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str, str, str]]:
-    """Place, query, document and grade of each line of qrels, of BEIR's or TREC's columns."""
+    """Place, query, document and grade of each line of qrels, in BEIR's or TREC's format."""
     beir = header = None
     for where, line in jsonl.read_lines(path):
         if beir is None:  # the first line
@@ -172,37 +181,37 @@ def _lines(path: Path) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _rows(path: Path) -> Iterator[tuple[str, object, object, object]]:
-    """As `_lines`, of a file whose columns have names."""
-    for where, values in read_records(path, Columns(key="", names=JUDGMENT)):
+    """As `_lines`, for a file with named columns."""
+    for where, values in read_records(path, Columns(key="", names=QRELS_NAMES)):
         yield where, values["query"], values["document"], values["grade"]
 
 
-def _instead(others: Sequence[Path], name: str, suffixes: Iterable[str]) -> str:
-    """What to do with a file that may be the one that is looked for."""
+def _misnamed(others: Sequence[Path], name: str, suffixes: Iterable[str]) -> str:
+    """A hint for messages that a file may be the missing one, under a wrong name."""
     return f" ({others[0]} is not read; its name should be {name} and one of {', '.join(suffixes)})" if others else ""
 
 
-def _only(folder: Path, stem: str, suffixes: Iterable[str]) -> Path | None:
-    """The file with this stem and one of these suffixes. Raises CaiError if there are two."""
+def _find_file(folder: Path, stem: str, suffixes: Iterable[str]) -> Path | None:
+    """The file with this stem and one of these suffixes. Raises CaiError if there are several."""
     found = [path for suffix in suffixes if (path := folder / f"{stem}{suffix}").is_file()]
     if len(found) > 1:
         raise CaiError(f"{found[0]} and {found[1].name}: only one of them can be the right one; move the other away")
     return found[0] if found else None
 
 
-@cache  # once in a process
-def _note(text: str) -> None:
+@cache  # once per process
+def _note_once(text: str) -> None:
     logger.info("%s", text)
 
 
-def _named(paths: Iterable[Path]) -> str:
-    """The names of some files, at most six of them."""
+def _names(paths: Iterable[Path]) -> str:
+    """The file names, abbreviated if there are more than six."""
     names = sorted(path.name for path in paths)
     return ", ".join(names if len(names) <= 6 else [*names[:4], "…", f"{names[-1]} ({len(names):,} files)"])
 
 
 def _is_name(text: str) -> bool:
-    """Whether the third column of qrels is the name of a column, not a number."""
+    """Whether a value in the first line of qrels is a column name, not a number."""
     try:
         float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What every collection offers, and the checks that every record passes on its way through."""
+"""The interface of collections, and the checks of every record that is read."""
 
 import hashlib
 import json
@@ -9,7 +9,7 @@ from copy import copy
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
-from cai_pyserini.collection.ids import Ids
+from cai_pyserini.collection.ids import SeenIds
 from cai_pyserini.collection.spans import UNSPACED, passages
 from cai_pyserini.core.config import ENGLISH, PASSAGE, Language
 from cai_pyserini.core.errors import CaiError
@@ -21,24 +21,24 @@ logger = logging.getLogger(__name__)
 
 Qrels = dict[str, dict[str, int]]  # query id -> document id -> relevance grade
 
-MOST_RELEVANT = 10_000  # trec_eval takes memory and time in proportion to the largest grade
+MAX_GRADE = 10_000  # trec_eval's memory and time grow with the largest grade
 
 
 class Document(NamedTuple):
-    """A document: its id, and its text, the chosen fields joined by a space."""
+    """The id of a document, and its searched fields, joined by a space."""
 
     id: str
     contents: str
 
 
 class Record(NamedTuple):
-    """A document or a query as a reader finds it."""
+    """A document or query with its place in a file."""
 
     where: str  # file:line, for messages
     id: str
     title: str
     text: str
-    metadata: Mapping[str, Any] = {}  # Metadata once it is checked
+    metadata: Mapping[str, Any] = {}  # of type Metadata after the check
 
 
 class Judgment(NamedTuple):
@@ -51,11 +51,11 @@ class Judgment(NamedTuple):
 
 
 class Collection(ABC):
-    """Documents, topics and qrels. Reading it checks it; a broken record raises CaiError with its place.
+    """Documents, topics and qrels, checked while they are read; a broken record raises CaiError with its place.
 
-    `fields` are the fields of a document that are searched, joined by a space; `metadata` are the types of those by
-    which a search is filtered. `strict` refuses what is otherwise left out with a warning: judgments of unknown
-    documents, queries without text, and metadata of another type.
+    The searched text of a document is its `fields`, joined by a space; `metadata` has the types of the fields that
+    searches can filter by. A `strict` collection raises CaiError for records that are otherwise skipped with a warning:
+    judgments of unknown documents, queries without text, and metadata of another type.
     """
 
     def __init__(self, name: str, fields: Iterable[str] = ("title", "text"), strict: bool = False):
@@ -64,38 +64,38 @@ class Collection(ABC):
         self.strict = strict
         self.language: Language = ENGLISH
         self.metadata: dict[str, Kind] = {}
-        self._passages: tuple[int, int] | None = None  # words, and words of overlap
+        self._passages: tuple[int, int] | None = None  # length and overlap, in words
         self._warned: set[str] = set()
         self._missing: dict[str, Set[str]] = {}  # split -> judged documents that the collection lacks
 
     def in_passages(self, words: int, overlap: int) -> Self:
-        """This collection with its documents cut into passages of `words` words, with the document's title before each.
-        Of a language without spaces, a character counts as a word.
+        """This collection with its documents split into passages of `words` words, each after the document's title.
+        In languages without spaces, each character counts as a word.
 
-        Their ids are `document#0`, `document#1`, …; a document that is no longer than a passage is `document#0`. A run
-        of passages is folded to documents (core.trec.fold_passages), each with the score of its best passage (MaxP in
-        Dai & Callan 2019). So topics and qrels, which name documents, stay as they are.
+        Passage ids are `document#0`, `document#1`, …; a document no longer than a passage is `document#0`. Topics and
+        qrels are unchanged, because a run of passages is folded to documents (core.trec.fold_passages), each with the
+        score of its best passage (MaxP in Dai & Callan 2019).
         """
-        cut = copy(self)
-        cut._passages = (words, overlap)
-        return cut
+        split = copy(self)
+        split._passages = (words, overlap)
+        return split
 
     def documents(self) -> Iterator[Document]:
-        """The documents in the collection's order, streamed. Ids are unique and have no white space."""
+        """Stream the documents in the collection's order. Ids are unique and have no white space."""
         return (Document(record.id, self.contents_of(record)) for record in self.records())
 
     def records(self, whole: bool = False) -> Iterator[Record]:
-        """As `documents`, with title and text apart, and metadata; with `whole`, documents even of a collection in
-        passages."""
-        read = self._documents if whole else self._parts
-        seen = Ids()
+        """Stream the documents with separate title, text and metadata; `whole` documents even if the collection is
+        split into passages."""
+        read = self._documents if whole else self._units
+        seen = SeenIds()
         empty = count = 0
         first_empty = ""
         wrong: list[str] = []
         lacking = set(self.metadata)
         for record in read():
             count += 1
-            if seen.add(record.id):  # or, very rarely, another id with the same hash
+            if seen.add(record.id):  # very rarely, the hash of another id
                 first = next(other for other in read() if other.id == record.id)
                 if first.where != record.where:
                     raise CaiError(f"{record.where}: document id {record.id!r} occurs twice (first: {first.where})")
@@ -103,59 +103,59 @@ class Collection(ABC):
                 empty += 1
                 first_empty = first_empty or record.where
             if self.metadata:
-                record = record._replace(metadata=self._checked(record, wrong))
+                record = record._replace(metadata=self._checked_metadata(record, wrong))
                 lacking -= record.metadata.keys()
             yield record
         if not count:
             raise CaiError(f"collection {self.name} has no documents ({self.place})")
         if empty:
             message = f"{empty} of {count} documents are empty (the first: {first_empty}) and cannot be found"
-            self._warn("empty documents", message)
+            self._warn_once("empty documents", message)
         if wrong:
-            self._warn("metadata", f"{wrong[0]}: {len(wrong):,} values of metadata are left out")
+            self._warn_once("metadata", f"{wrong[0]}: {len(wrong):,} values of metadata are left out")
         if lacking:
             raise CaiError(f"collection {self.name}: no document has metadata {min(lacking)!r}; correct its name")
 
-    def _checked(self, record: Record, wrong: list[str]) -> Metadata:
-        """The metadata of a record that has the declared type; what is wrong with other values is appended to `wrong`.
-        Raises CaiError for it if the collection is strict, and for a number that would be rounded."""
-        found = {}
+    def _checked_metadata(self, record: Record, wrong: list[str]) -> Metadata:
+        """The metadata values of a record with the declared types; messages for other values are appended to `wrong`.
+        Raises CaiError for such a value if the collection is strict, and for a number that would be rounded."""
+        values = {}
         for name, kind in self.metadata.items():
-            given = record.metadata.get(name)
+            raw = record.metadata.get(name)
             try:
-                if (value := checked(given, kind)) is not None:
-                    found[name] = value
+                if (value := checked(raw, kind)) is not None:
+                    values[name] = value
             except ValueError as error:
-                wrong.append(f"{record.where}: metadata {name!r} should be {error}, not {str(given)[:100]!r}")
+                wrong.append(f"{record.where}: metadata {name!r} should be {error}, not {str(raw)[:100]!r}")
                 if self.strict or isinstance(error, Inexact):
                     raise CaiError(wrong[-1]) from None
-        return found
+        return values
 
-    def _parts(self) -> Iterator[Record]:
-        """The documents, or their passages, without the checks of `records`."""
+    def _units(self) -> Iterator[Record]:
+        """The documents or passages, without the checks of `records`."""
         if self._passages is None:
             yield from self._documents()
             return
         for where, id, title, text, metadata in self._documents():
             if PASSAGE in id:
                 raise CaiError(
-                    f"{where}: the id {id!r} contains {PASSAGE!r}, which precedes the number of a passage in an id: "
-                    "change the id, or search without passages"
+                    f"{where}: the id {id!r} contains {PASSAGE!r}, which separates the number of a passage: change the "
+                    "id, or search without passages"
                 )
             for number, passage in enumerate(passages(text, *self._passages, self.language)):
                 yield Record(where, f"{id}{PASSAGE}{number}", title, passage, metadata)
 
     def document_of(self, id: str) -> str:
-        """The document with this id, or that of the passage with this id."""
+        """The id of the document that has this id or contains the passage with this id."""
         return id.partition(PASSAGE)[0] if self._passages else id
 
     def contents_of(self, record: Record) -> str:
-        """What is searched of a record: the chosen fields, joined by a space."""
+        """The searched text of a record: its chosen fields, joined by a space."""
         return " ".join(getattr(record, field) for field in self.fields)
 
     def contents(self, ids: Set[str], source: str) -> dict[str, str]:
-        """The contents of these documents, whole, by id. Raises CaiError for an unknown id, named by `source`."""
-        contents = {record.id: self.contents_of(record) for record in self._whole("texts") if record.id in ids}
+        """The texts of these whole documents by id. Raises CaiError for an unknown id, with `source` as its place."""
+        contents = {record.id: self.contents_of(record) for record in self._whole_records("texts") if record.id in ids}
         if unknown := sorted(ids - contents.keys()):
             raise CaiError(
                 f"{source}: document {unknown[0]!r} is not in collection {self.name}, whose ids are such as "
@@ -170,33 +170,34 @@ class Collection(ABC):
         return True
 
     def topics(self, split: str) -> dict[str, str]:
-        """The queries with text that `split` judges, or all if there are no qrels: id -> text, in order."""
+        """Query texts by id, in order: the queries that `split` judges, or all if there are no qrels. Queries without
+        text are left out."""
         grades = self._grades(split)
         texts = self._texts(split, grades)
         return self._with_text(texts, self._known(split, grades) or texts)
 
     def qrels(self, split: str) -> Qrels:
-        """Relevance grades of the split's judged queries, also of those without text, for known documents."""
+        """Relevance grades of known documents for the split's judged queries, including queries without text."""
         grades = self._grades(split)
         if not grades:
             raise CaiError(f"collection {self.name} has no qrels ({self.place})")
         return self._known(split, grades)
 
     def streamed(self, split: str) -> tuple[Iterator[Record], Iterator[Judgment]]:
-        """The queries and judgments of a split, unchecked, where there are too many for `topics` and `qrels`."""
+        """The queries and judgments of a split, unchecked, if there are too many for `topics` and `qrels`."""
         return self._queries(split), self._qrels(split)
 
     def missing(self, split: str) -> Set[str]:
-        """The judged documents that the collection lacks, for which it is read once per split."""
+        """The judged documents that the collection lacks; reads the collection once per split."""
         if split not in self._missing:
-            self.lacking(split, frozenset())
+            self.unknown_documents(split, frozenset())
         return self._missing[split]
 
-    def lacking(self, split: str, ids: Set[str]) -> Set[str]:
-        """Those of these ids that no document has; reads the documents, and looks for those that `split` judges too."""
+    def unknown_documents(self, split: str, ids: Set[str]) -> Set[str]:
+        """The ids among these that no document has. Reads the documents, and also sets `missing` of `split`."""
         judged = _documents_in(self._grades(split))
         unseen = judged | ids
-        for document in self._whole("look for documents"):
+        for document in self._whole_records("look for documents"):
             unseen.discard(document.id)
             if not unseen:
                 break
@@ -204,8 +205,8 @@ class Collection(ABC):
         return ids & unseen
 
     def set_missing(self, split: str, missing: Set[str]) -> None:
-        """Set which judged documents the collection lacks, so that `missing` need not read it. Warns of them; raises
-        CaiError if the collection is strict, or lacks all of them."""
+        """Set the judged documents that the collection lacks, so that `missing` need not read it. Warns of them; raises
+        CaiError if the collection is strict, or lacks all judged documents."""
         if not missing:
             self._missing[split] = missing
             return
@@ -218,21 +219,21 @@ class Collection(ABC):
         if self.strict:
             raise CaiError(f"{lacking}; remove such judgments or add the documents")
         if missing >= _documents_in(grades):
-            raise CaiError(f"{lacking}, and neither is any other of the qrels: their ids have to be those of documents")
+            raise CaiError(f"{lacking}, and neither is any other judged document: qrels must have ids of documents")
         self._missing[split] = missing
         known = self._known(split, grades)
         left_out = f"{_judgments_in(grades) - _judgments_in(known):,} of {_judgments_in(grades):,} judgments"
         if len(known) < len(grades):
             left_out += f" and {len(grades) - len(known):,} of {len(grades):,} queries, which have no others,"
-        self._warn(f"missing {split}", f"{lacking}: {left_out} are left out")
+        self._warn_once(f"missing {split}", f"{lacking}: {left_out} are left out")
 
     def check(self, split: str) -> dict[str, int]:
-        """Read everything once and raise CaiError for the first broken record. Returns the counts that are not 0."""
+        """Read everything once, and return the counts that are not 0. Raises CaiError for the first broken record."""
         grades = self._grades(split)
         texts = self._texts(split, grades) if self.has_queries(split) else {}
         count = 0
         unseen = _documents_in(grades)
-        for document in self._whole("check"):
+        for document in self._whole_records("check"):
             count += 1
             unseen.discard(document.id)
         self.set_missing(split, unseen)
@@ -249,46 +250,49 @@ class Collection(ABC):
             "left_out_judgments": _judgments_in(grades) - _judgments_in(known),
         }
         if self._passages:
-            counts["passages"] = sum(1 for _ in progress(self._parts(), None, "passages", "passage"))
+            counts["passages"] = sum(1 for _ in progress(self._units(), None, "passages", "passage"))
         return {name: count for name, count in counts.items() if count}
 
     def fingerprint(self, component: str) -> str:
-        """A digest of the contents of `documents`, `queries` or a split's qrels. With metadata, that of the documents
-        tells of ids, titles and texts only, so that they are not encoded again when their metadata changes."""
+        """A digest of `documents`, `queries` or a split's qrels. If documents have metadata, their digest covers only
+        ids, titles and texts, so that they are not encoded again when the metadata changes."""
 
-        def of(contents: object) -> str:
+        def fingerprint_of(contents: object) -> str:
             return digest(recipe("collection", {"contents": contents}, component=component, fields=self.fields))
 
-        found = of(self._texts_digest if self.metadata and component == "documents" else self._fingerprint(component))
-        if self._passages is None or component != "documents":
-            return found
-        return of([found, *self._passages, *["characters"] * (self.language in UNSPACED)])
+        if component != "documents":
+            return fingerprint_of(self._fingerprint(component))
+        whole = fingerprint_of(self._texts_digest if self.metadata else self._fingerprint(component))
+        if self._passages is None:
+            return whole
+        unit = ["characters"] if self.language in UNSPACED else []
+        return fingerprint_of([whole, *self._passages, *unit])
 
     @property
     def metadata_fingerprint(self) -> str | None:
-        """A digest of what metadata is made of; None without."""
+        """A digest of everything that determines the metadata; None if the collection has none."""
         return digest([self.metadata, FORM, self._fingerprint("documents")]) if self.metadata else None
 
     @property
     def documents_digest(self) -> list[str | None]:
-        """Digests of the files of the documents, and of their texts where metadata may change without these; whichever
-        fields or passages are searched. See identity.same_documents."""
+        """Digests of the document files and, if there is metadata, of the texts, which stay equal when only metadata
+        changes; both independent of fields and passages. See identity.same_documents."""
         return [digest(self._fingerprint("documents")), self._texts_digest if self.metadata else None]
 
     @cached_property
     def _texts_digest(self) -> str:
-        found = hashlib.sha256()
+        sha256 = hashlib.sha256()
         for _, id, title, text, _ in progress(self._documents(), self._count, "fingerprint"):
-            found.update(json.dumps([id, title, text]).encode())
-        return found.hexdigest()
+            sha256.update(json.dumps([id, title, text]).encode())
+        return sha256.hexdigest()
 
     @property
     def size(self) -> int | None:
-        """The number of documents or passages if it is known without reading them, for progress bars."""
+        """The number of documents or passages for progress bars; None if it requires reading them."""
         return None if self._passages else self._count
 
-    def _whole(self, task: str) -> Iterable[Record]:
-        """The documents, whole, with a progress bar."""
+    def _whole_records(self, task: str) -> Iterable[Record]:
+        """The whole documents, with a progress bar."""
         return progress(self.records(whole=True), self._count, task)
 
     def _grades(self, split: str) -> Qrels:
@@ -315,7 +319,7 @@ class Collection(ABC):
         return {query: judged for query, judged in known.items() if judged}
 
     def _texts(self, split: str, grades: Qrels) -> dict[str, str]:
-        """The texts, which can be empty, of the judged queries, or of all queries if there are no grades."""
+        """The texts, some perhaps empty, of the judged queries, or of all queries if there are no grades."""
         if not self.has_queries(split):
             raise CaiError(f"collection {self.name} has no queries ({self.place})")
         texts: dict[str, str] = {}
@@ -324,29 +328,28 @@ class Collection(ABC):
             if record.id in texts:
                 raise CaiError(f"{record.where}: query id {record.id!r} occurs twice; ids must be unique")
             if not grades or record.id in grades:
-                texts[record.id] = " ".join(record.text.split())  # topics files keep a query in one line
-                empty += [] if texts[record.id] else [record]
+                texts[record.id] = " ".join(record.text.split())  # topics files need a query on one line
+                if not texts[record.id]:
+                    empty.append(record)
         if unknown := next((id for id in grades if id not in texts), None):
             where = next(judgment.where for judgment in self._qrels(split) if judgment.query == unknown)
-            raise CaiError(
-                f"{where}: query {unknown!r} is in the qrels but not among the queries: add it to them, or remove its "
-                "judgments"
-            )
+            remedy = "add it to them, or remove its judgments"
+            raise CaiError(f"{where}: query {unknown!r} is in the qrels but not among the queries: {remedy}")
         if empty:
             lacking = f"{empty[0].where}: query {empty[0].id!r} has no text ({len(empty):,} such queries)"
             if self.strict:
                 raise CaiError(f"{lacking}; remove such queries and their qrels")
-            self._warn(f"empty queries {split}", f"{lacking}: they are not searched for, and count as 0")
+            self._warn_once(f"empty queries {split}", f"{lacking}: they are not searched for, and count as 0")
         return texts
 
     def _with_text(self, texts: dict[str, str], ids: Container[str]) -> dict[str, str]:
-        """The queries with these ids that have text. Raises CaiError if none has."""
+        """The queries with these ids and with text. Raises CaiError if there is none."""
         topics = {id: text for id, text in texts.items() if text and id in ids}
         if not topics:
             raise CaiError(f"collection {self.name} has no queries with text ({self.place})")
         return topics
 
-    def _warn(self, kind: str, message: str) -> None:
+    def _warn_once(self, kind: str, message: str) -> None:
         if kind not in self._warned:
             self._warned.add(kind)
             logger.warning("%s", message)
@@ -373,11 +376,9 @@ class Collection(ABC):
 
 
 def checked_grade(grade: int, where: str) -> int:
-    """A grade as measures take it: one below 0, as of spam, is 0, not relevant. Raises CaiError above MOST_RELEVANT."""
-    if grade > MOST_RELEVANT:
-        raise CaiError(
-            f"{where}: the grade {grade} is too large: grades are at most {MOST_RELEVANT:,}; scale them down"
-        )
+    """A grade for measures; negative grades, as of spam, become 0, not relevant. Raises CaiError above MAX_GRADE."""
+    if grade > MAX_GRADE:
+        raise CaiError(f"{where}: the grade {grade} is too large: grades are at most {MAX_GRADE:,}; scale them down")
     return max(grade, 0)
 
 

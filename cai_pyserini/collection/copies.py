@@ -1,7 +1,7 @@
-"""Copies: texts that say the same, in which a word here and there may differ.
+"""Near-duplicate texts.
 
-Two texts are copies if they have nine in ten words in common, counted as often as they occur, whatever their order,
-case and punctuation. Passages of one document are of the same source.
+Two texts are copies if nine in ten words are common to both, counting repetitions and ignoring order, case and
+punctuation. All passages of a document have the same source.
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ from scipy.sparse import csr_matrix
 
 from cai_pyserini.core.config import PASSAGE
 
-COMMON = 0.9  # the share of the longer text's words that copies have in common
+COMMON = 0.9  # minimum fraction of the longer text's words that copies share
 PUNCTUATION = ".,;:!?()[]{}\"'"
 
 
@@ -23,13 +23,13 @@ def plain(word: str) -> str:
 
 
 def source(id: str) -> str:
-    """The id of the document that a passage `document#number` is of; any other id stays as it is."""
+    """The document id of a passage id `document#number`; any other id unchanged."""
     document, _, number = id.rpartition(PASSAGE)
     return document if document and number.isdecimal() else id
 
 
 class Copies:
-    """Texts, among which those that are copies of one are found by their rarest words: a copy has one of them."""
+    """Finds the copies of a text by its rarest words, because a copy contains at least one of them."""
 
     def __init__(self, texts: Sequence[str]):
         counted = [Counter(word for word in map(plain, text.split()) if word) for text in texts]
@@ -38,20 +38,20 @@ class Copies:
         data = np.array([count for words in counted for count in words.values()], np.int64)
         indptr = np.cumsum([0, *map(len, counted)])
         self._counts = csr_matrix((data, indices, indptr), shape=(len(counted), len(columns)))
-        self._having = self._counts.tocsc()  # the texts that have a word
+        self._postings = self._counts.tocsc()  # the texts that contain a word
         self._lengths = np.asarray(self._counts.sum(1)).ravel()
 
     def of(self, number: int) -> np.ndarray:
         """The numbers of a text and its copies, in order."""
-        own, having, length = self._counts[number], self._having, self._lengths[number]
-        rarest = np.argsort(np.diff(having.indptr)[own.indices], kind="stable")
-        left = length - np.cumsum(own.data[rarest])  # words of the text besides the rarest ones
-        some = own.indices[rarest[: 1 + np.count_nonzero(left >= COMMON * length)]]
-        parts = [having.indices[having.indptr[word] : having.indptr[word + 1]] for word in some]
-        found = np.unique(np.concatenate([[number], *parts]).astype(np.int64))
-        others = self._counts[found]
-        of_own = np.zeros(others.shape[1], np.int64)
-        of_own[own.indices] = own.data
-        rows = np.repeat(np.arange(len(found)), np.diff(others.indptr))
-        common = np.bincount(rows, np.minimum(others.data, of_own[others.indices]), len(found))
-        return found[common >= COMMON * np.maximum(self._lengths[found], length)]
+        own, postings, length = self._counts[number], self._postings, self._lengths[number]
+        order = np.argsort(np.diff(postings.indptr)[own.indices], kind="stable")  # rarest first
+        remaining = length - np.cumsum(own.data[order])  # words of the text besides the rarest ones
+        rarest = own.indices[order[: 1 + np.count_nonzero(remaining >= COMMON * length)]]
+        texts = [postings.indices[postings.indptr[word] : postings.indptr[word + 1]] for word in rarest]
+        candidates = np.unique(np.concatenate([[number], *texts]).astype(np.int64))
+        counts = self._counts[candidates]
+        own_counts = np.zeros(counts.shape[1], np.int64)
+        own_counts[own.indices] = own.data
+        rows = np.repeat(np.arange(len(candidates)), np.diff(counts.indptr))
+        common = np.bincount(rows, np.minimum(counts.data, own_counts[counts.indices]), len(candidates))
+        return candidates[common >= COMMON * np.maximum(self._lengths[candidates], length)]

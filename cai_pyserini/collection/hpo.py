@@ -57,9 +57,9 @@ class Hpo(Collection):
             for value in term.get("synonym", []):
                 text, attributes = _quoted(value)
                 if "layperson" in attributes.split("[")[0].split() and text.casefold() not in names:
-                    holders = synonyms.setdefault(text, [])
-                    if term["id"][0] not in holders:
-                        holders.append(term["id"][0])
+                    term_ids = synonyms.setdefault(text, [])
+                    if term["id"][0] not in term_ids:
+                        term_ids.append(term["id"][0])
         return synonyms
 
     def _documents(self) -> Iterator[Record]:
@@ -74,8 +74,8 @@ class Hpo(Collection):
     def _qrels(self, split: str) -> Iterator[Judgment]:
         if split != "test":
             raise CaiError(f"the demo collection has one split, test, and no {split!r}")
-        for number, (synonym, holders) in enumerate(self._synonyms.items(), 1):
-            for id in holders:
+        for number, (synonym, term_ids) in enumerate(self._synonyms.items(), 1):
+            for id in term_ids:
                 yield Judgment(f"{self.path}: synonym {synonym!r}", f"q{number}", id, 1)
 
     def _fingerprint(self, component: str) -> object:

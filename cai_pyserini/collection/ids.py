@@ -1,4 +1,4 @@
-"""Ids of documents and queries: their form, and duplicates, which are found in little memory."""
+"""Ids of documents and queries: validation, and detection of duplicates in little memory."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from cai_pyserini.core.errors import CaiError
 
 
 def checked_id(value: object, where: str) -> str:
-    """`value`, a string or an integer, as an id. Raises CaiError if TREC runs or vectors on disk cannot hold it."""
+    """Convert a string or integer to an id. Raises CaiError if TREC runs or vectors on disk cannot hold it."""
     if isinstance(value, bool) or not isinstance(value, str | int | None):
         raise CaiError(f"{where}: the id {value!r} is not a string or an integer")
     id = "" if value is None else str(value)
@@ -17,15 +17,15 @@ def checked_id(value: object, where: str) -> str:
     return id
 
 
-class Ids:
-    """The ids met so far, in about 8 bytes per id: sorted hashes, and a set of the most recent ones."""
+class SeenIds:
+    """The ids seen so far, in about 8 bytes per id: sorted hashes, and a set of the most recent hashes."""
 
     def __init__(self) -> None:
         self._sorted = np.empty(0, np.int64)
         self._recent: set[int] = set()
 
     def add(self, id: str) -> bool:
-        """Add an id; True where it, or one with the same 64-bit hash, was added before."""
+        """Add an id, and return whether it, or an id with the same 64-bit hash, was added before."""
         value = hash(id)
         place = self._sorted.searchsorted(value)
         known = value in self._recent or (place < len(self._sorted) and self._sorted[place] == value)

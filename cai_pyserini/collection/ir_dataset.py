@@ -1,4 +1,4 @@
-"""A dataset of the ir_datasets library."""
+"""Datasets of the ir_datasets library as collections."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ from cai_pyserini.core.errors import CaiError
 
 
 class IrDataset(Collection):
-    """A dataset of ir_datasets, which downloads it where needed. `{split}` in the id is replaced by the split."""
+    """A dataset of ir_datasets, downloaded if needed. `{split}` in the id is replaced by the split."""
 
     def __init__(self, dataset: str, name: str, fields: Iterable[str] = ("title", "text"), strict: bool = False):
         super().__init__(name, fields, strict)
@@ -57,13 +57,13 @@ class IrDataset(Collection):
                 yield Judgment(f"{name}: qrel {number}", qrel.query_id, qrel.doc_id, qrel.relevance)
 
     def _fingerprint(self, component: str) -> object:
-        return [self.id, version("ir_datasets")]  # a dataset's files are fixed by the checksums in the library
+        return [self.id, version("ir_datasets")]  # the library has checksums of a dataset's files
 
     @contextmanager
     def _dataset(self, split: str | None = None) -> Iterator[tuple[str, Any]]:
-        """The dataset of a split, or the one above its splits, which has the documents, with its id.
+        """The id and the dataset of a split; without a split, the parent dataset, which has the documents.
 
-        Raises CaiError for one that does not exist, or could not be downloaded.
+        Raises CaiError if the dataset does not exist or cannot be downloaded.
         """
         name = self.id.replace("{split}", split) if split else self.id.partition("/{split}")[0]
         try:
@@ -80,5 +80,5 @@ class IrDataset(Collection):
 
 
 def _text(entry: Any) -> str:
-    """The text of a document or a query; the library would write a field without a value as "None"."""
+    """The text of a document or query; without this, the library renders missing values as "None"."""
     return str(entry._replace(**{key: "" for key, value in entry._asdict().items() if value is None}).default_text())

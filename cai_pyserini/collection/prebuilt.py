@@ -1,4 +1,4 @@
-"""Collections that Pyserini has by name, in folders in BEIR's layout that are kept in its cache."""
+"""Pyserini's prebuilt indexes as collections, in folders in BEIR's layout in Pyserini's cache."""
 
 import re
 from collections.abc import Generator
@@ -9,23 +9,23 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.cache import cache_home
 from cai_pyserini.core.processes import spread
 
-BEIR = re.compile(r"(beir-v1\.0\.0-[^.]+)\..+")  # whose topics are named after the collection
-IMPORT = "cai_pyserini.plugin.prebuilt"  # by name: it starts Java, which stays out of this process
+BEIR = re.compile(r"(beir-v1\.0\.0-[^.]+)\..+")  # topics of these indexes are named after the collection
+IMPORT = "cai_pyserini.plugin.prebuilt"  # imported in a process of its own, because it starts Java
 
 
 def prebuilt_folder(index: str, topics: str | None = None) -> Path:
-    """The folder of the documents that a prebuilt index of Pyserini's stores, and of topics with qrels, split `test`.
+    """The folder with the documents stored in a prebuilt index of Pyserini, and topics with qrels as split `test`.
 
-    It is written by the first call. Without `topics`, those of BEIR's collections are known, others have none.
+    The first call writes it. Without `topics`, only BEIR's collections have topics.
     """
     if topics is None and (beir := BEIR.fullmatch(index)):
         topics = f"{beir[1]}-test"
     folder = cache_home() / "collections" / "+".join(filter(None, (index, topics)))
     if artifact.read_manifest(folder) is None:
-        with spread(_import, [(index, topics, folder)], apart=True) as made:
-            next(made)
+        with spread(_import, [(index, topics, folder)], apart=True) as folders:
+            next(folders)
     return folder
 
 
-def _import(of: tuple[str, str | None, Path]) -> Generator[Path]:
-    yield import_module(IMPORT).import_collection(*of)
+def _import(arguments: tuple[str, str | None, Path]) -> Generator[Path]:
+    yield import_module(IMPORT).import_collection(*arguments)

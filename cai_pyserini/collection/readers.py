@@ -1,4 +1,4 @@
-"""Which reader opens the collection that an index config names."""
+"""Open the collection that an index config names, with the right reader."""
 
 from pathlib import Path
 
@@ -9,16 +9,16 @@ from cai_pyserini.collection.prebuilt import prebuilt_folder
 from cai_pyserini.core.config import PYSERINI, IndexConfig, load_index_config
 from cai_pyserini.core.errors import CaiError
 
-OF_FILES = ("columns", "query_columns", "metadata")  # settings
+FILE_SETTINGS = ("columns", "query_columns", "metadata")
 
 
 def load_collection(spec: str) -> Collection:
-    """The collection that `spec` refers to, see load_index_config."""
+    """The collection that `spec` refers to; see load_index_config."""
     return open_collection(load_index_config(spec))
 
 
 def open_collection(config: IndexConfig) -> Collection:
-    """The collection that an index config names, in passages if it says so."""
+    """The collection of an index config, split into passages if configured."""
     collection = _open(config)
     collection.language = config.language
     return collection.in_passages(config.passages, config.passage_overlap) if config.passages else collection
@@ -26,12 +26,12 @@ def open_collection(config: IndexConfig) -> Collection:
 
 def _open(config: IndexConfig) -> Collection:
     in_files = config.source != "hpo" and not config.source.startswith(("ir_datasets:", PYSERINI))
-    if not in_files and (given := next((k for k in OF_FILES if getattr(config, k)), None)):
-        raise CaiError(f"collection {config.name}: {given} are those of files, but its source is {config.source}")
+    if not in_files and (wrong := next((key for key in FILE_SETTINGS if getattr(config, key)), None)):
+        raise CaiError(f"collection {config.name}: {wrong} applies to files only, but its source is {config.source}")
     if config.source == "hpo":
         return Hpo(config.name, config.fields)
     if config.source.startswith("ir_datasets:"):
-        from cai_pyserini.collection.ir_dataset import IrDataset  # registers hundreds of datasets: half a second
+        from cai_pyserini.collection.ir_dataset import IrDataset  # takes half a second to register its datasets
 
         return IrDataset(config.source.removeprefix("ir_datasets:"), config.name, config.fields, config.strict)
     if config.source.startswith(PYSERINI):
@@ -40,5 +40,5 @@ def _open(config: IndexConfig) -> Collection:
         path = Path(config.source)
     if not path.exists():
         raise CaiError(f"no collection file or folder {path}" + (f"; {config.note}" if config.note else ""))
-    columns = config.columns, config.query_columns
-    return BeirFolder(path, config.name, config.fields, *columns, config.strict, config.metadata)
+    settings = {key: getattr(config, key) for key in (*FILE_SETTINGS, "strict")}
+    return BeirFolder(path, config.name, config.fields, **settings)

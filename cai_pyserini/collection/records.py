@@ -1,11 +1,12 @@
-"""Documents, queries and judgments in files: JSONL, Parquet, CSV and TSV, each with its place; and TREC's topics.
+"""Read documents, queries and judgments from JSONL, Parquet, CSV and TSV, and TREC topics, each record with its place.
 
-Fields of CSV can be quoted, and then have line breaks. Those of TSV cannot: a line is a record, and a quotation mark is
-part of the text. Both have a header line with the names of the columns, except a TSV of two columns, which may begin
-with a record, id and text, as Pyserini's topics do.
+CSV fields can be quoted, and then contain line breaks. TSV fields cannot: each line is a record, and quotation marks
+are part of the text. Both have a header line with column names, except that a TSV file of two columns may start
+directly with a record, id and text, like Pyserini's topics.
 
-TREC's topics are elements `top` or `topic`, of XML or of older files that close no field. Their fields are columns,
-lower-case; the id is also `num` or `number`, the text also `title` or `query`, or all of a topic without fields.
+TREC topics are elements `top` or `topic` in XML, or in older files that do not close fields. Their fields are columns
+with lower-case names; the id can also be `num` or `number`, and the text `title`, `query`, or the whole topic if it has
+no fields.
 """
 
 import csv
@@ -25,8 +26,8 @@ from cai_pyserini.core.config import ColumnNames
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import require_content, require_file
 
-NAMES = {"id": ("_id", "id", "docid"), "title": ("title",), "text": ("text", "contents")}  # what fields are called
-JUDGMENT = {  # the same of judgments
+NAMES = {"id": ("_id", "id", "docid"), "title": ("title",), "text": ("text", "contents")}  # field -> column names
+QRELS_NAMES = {
     "query": ("query-id", "query_id", "qid", "query"),
     "document": ("corpus-id", "corpus_id", "doc_id", "docid", "docno", "document"),
     "grade": ("score", "relevance", "rel", "label", "grade"),
@@ -35,50 +36,47 @@ METADATA = "metadata"
 TOPIC = re.compile(r"<(top|topic)\b([^>]*)>(.*?)(?=<(?:top|topic)\b|</(?:top|topic)s?\b|\Z)", re.DOTALL | re.IGNORECASE)
 ATTRIBUTE = re.compile(r"""([\w-]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
 FIELD = re.compile(r"<([\w-]+)\b[^>]*>(?:(.*?)</\1\s*>|([^<]*))", re.DOTALL)
-UNREAD = re.compile(r"<!--.*?-->|<!\[CDATA\[|\]\]>", re.DOTALL)  # of XML
+COMMENT_OR_CDATA = re.compile(r"<!--.*?-->|<!\[CDATA\[|\]\]>", re.DOTALL)
 LABEL = re.compile(r"\s*(?:Number|Topic|Description|Narrative)\s*:", re.IGNORECASE)  # at the start of older fields
-BATCH = 1024  # rows of Parquet in memory
+BATCH = 1024  # Parquet rows in memory
 
-Values = dict[str, Any]  # id, text and perhaps title, as the file has them, and `metadata` where it is asked for
+Values = dict[str, Any]  # raw id, text, perhaps title, and `metadata` if requested
 Rows = Iterator[tuple[str, list[str]]]
 
 csv.field_size_limit(1 << 30)  # characters; documents can be longer than the default, 128 K
 
 
 class Columns:
-    """What the fields are called in a file: NAMES, or those under `key` in a collection's YAML file.
-
-    Those of `metadata` have their own names, in a record or in its object `metadata`.
+    """The column names of fields: the default `names`, or a `mapping`, which is under `key` in a collection's YAML
+    file. `metadata` has the names of metadata fields, which are keys of a record or of its object `metadata`.
     """
 
     def __init__(
         self,
-        given: ColumnNames | None = None,
+        mapping: ColumnNames | None = None,
         key: str = "columns",
         metadata: Iterable[str] = (),
         names: Mapping[str, tuple[str, ...]] = NAMES,
     ):
-        self.given = dict(given or {})
+        self.mapping = dict(mapping or {})
         self._metadata = list(metadata)
         self._key = key
-        self._names: dict[str, tuple[str, ...]] = {**names, **{field: (name,) for field, name in self.given.items()}}
+        self._names: dict[str, tuple[str, ...]] = {**names, **{field: (name,) for field, name in self.mapping.items()}}
 
     def find(self, names: Collection[str], where: str) -> dict[str, str]:
-        """The name of each field among `names`. Raises CaiError if one is missing, except a title that is not given."""
+        """The column of each field among `names`. Raises CaiError if one is missing, except an unmapped title."""
         found = {}
         for field, known in self._names.items():
             if name := next((name for name in known if name in names), None):
                 found[field] = name
-            elif field != "title" or field in self.given:
-                in_yaml = f", or in a YAML file of the collection: `{self._key}: {{{field}: NAME}}`" * bool(self._key)
-                raise CaiError(
-                    f"{where}: no {' or '.join(map(repr, known))} among {', '.join(map(repr, names))[:200]}; name it "
-                    f"so{in_yaml}"
-                )
+            elif field != "title" or field in self.mapping:
+                yaml = f", or in a YAML file of the collection: `{self._key}: {{{field}: NAME}}`" if self._key else ""
+                expected, columns = " or ".join(map(repr, known)), ", ".join(map(repr, names))[:200]
+                raise CaiError(f"{where}: no {expected} among {columns}; name it so{yaml}")
         return found
 
     def find_in_header(self, names: Sequence[str], where: str) -> dict[str, str]:
-        """As `find`; raises CaiError if two columns have the same name, or one of metadata is missing."""
+        """As `find`, but also raises CaiError for duplicate columns, and for a missing metadata column."""
         found = self.find(names, where)
         if twice := next((name for name in (*found.values(), *self._metadata) if names.count(name) > 1), None):
             raise CaiError(f"{where}: two columns have the name {twice!r}; rename one")
@@ -86,40 +84,40 @@ class Columns:
             raise CaiError(f"{where}: no column {missing!r}, which the collection names under `metadata`")
         return found
 
-    def of_metadata(self, names: Collection[str]) -> list[str]:
-        """The columns of metadata among `names`."""
+    def metadata_columns(self, names: Collection[str]) -> list[str]:
+        """The metadata columns among `names`."""
         return [name for name in (METADATA, *self._metadata) if self._metadata and name in names]
 
     def values(self, row: Mapping[str, Any], found: Mapping[str, str]) -> Values:
-        """The values of a record; `found` are the names of its fields. The object `metadata` can be a string of JSON;
-        where it is no object, it stands for every value that it should have, so that each is found to be wrong."""
+        """The values of a record; `found` has the columns of its fields. The object `metadata` can be a JSON string. An
+        invalid one becomes the value of every metadata field without a column, so that checks reject it."""
         values = {field: row[name] for field, name in found.items()}
         if self._metadata:
-            inside = _object(row.get(METADATA))
-            other = {METADATA: row[METADATA]} if inside is None else None
-            values[METADATA] = {name: (inside or {}).get(name, row.get(name, other)) for name in self._metadata}
+            metadata = _parse_object(row.get(METADATA))
+            invalid = {METADATA: row[METADATA]} if metadata is None else None
+            values[METADATA] = {name: (metadata or {}).get(name, row.get(name, invalid)) for name in self._metadata}
         return values
 
     def is_header(self, row: Sequence[str]) -> bool:
-        """Whether the first row of a TSV is a header, which may begin with a name that ends with `id`."""
-        known = self.given or any(name in known for name in row for known in self._names.values())
+        """Whether the first row of a TSV file is a header; if all names are unknown, its first may end with `id`."""
+        known = self.mapping or any(name in known for name in row for known in self._names.values())
         return bool(known) or len(row) != 2 or row[0].lower().endswith("id")
 
 
-def _object(given: Any) -> dict[str, Any] | None:
-    """The object that is given, also as a string of JSON or a map of Parquet; empty for no value, None for another."""
-    if isinstance(given, str) and given.strip():
+def _parse_object(value: Any) -> dict[str, Any] | None:
+    """An object from a dict, a JSON string or a Parquet map; empty for a missing value, None for anything else."""
+    if isinstance(value, str) and value.strip():
         with suppress(CaiError):
-            return jsonl.parse(given, METADATA)
-    elif isinstance(given, dict):
-        return given
-    elif isinstance(given, list) and all(isinstance(pair, tuple) for pair in given):
-        return dict(given)
-    return {} if given in (None, "") or given != given else None
+            return jsonl.parse(value, METADATA)
+    elif isinstance(value, dict):
+        return value
+    elif isinstance(value, list) and all(isinstance(pair, tuple) for pair in value):
+        return dict(value)
+    return {} if value in (None, "") or value != value else None
 
 
 def read_records(path: Path, columns: Columns) -> Iterator[tuple[str, Values]]:
-    """Yield the records of a file, each as (`file:line`, values).
+    """Yield the records of a file as (`file:line`, values).
 
     Raises CaiError for a file of another kind, a broken file or line, and a missing column.
     """
@@ -128,16 +126,16 @@ def read_records(path: Path, columns: Columns) -> Iterator[tuple[str, Values]]:
 
 
 def kind(path: Path) -> str:
-    """The key of a file's reader, its suffix without .gz. Raises CaiError if there is none."""
+    """The suffix of a file without .gz, the key of its reader. Raises CaiError if there is no reader."""
     name = path.name if path.name.endswith(".parquet.gz") else path.name.removesuffix(".gz")
     suffix = Path(name).suffix
     if suffix not in READERS:
-        raise CaiError(f"{path}: its name should end with one of {', '.join(SUFFIXES + OF_TREC)}")
+        raise CaiError(f"{path}: its name should end with one of {', '.join(SUFFIXES + TREC_SUFFIXES)}")
     return suffix
 
 
 def count_records(path: Path) -> int | None:
-    """The approximate number of records of a file; None if only reading them would tell."""
+    """The approximate number of records of a file; None if it requires reading them."""
     if kind(path) == ".parquet":
         with _parquet_errors(path):
             return int(parquet.read_metadata(path).num_rows)
@@ -156,7 +154,7 @@ def _parquet(path: Path, columns: Columns) -> Iterator[tuple[str, Values]]:
     with _parquet_errors(path), parquet.ParquetFile(path) as file:
         names = file.schema_arrow.names
         found = columns.find_in_header(names, str(path))
-        batches = file.iter_batches(BATCH, columns=list({*found.values(), *columns.of_metadata(names)}))
+        batches = file.iter_batches(BATCH, columns=list({*found.values(), *columns.metadata_columns(names)}))
         for number, row in enumerate(chain.from_iterable(batch.to_pylist() for batch in batches), 1):
             yield f"{path}: row {number}", columns.values(row, found)
 
@@ -180,7 +178,7 @@ def _tsv(path: Path, columns: Columns) -> Iterator[tuple[str, Values]]:
 
 
 def _rows(path: Path, name: str, **dialect: Any) -> Rows:
-    """The rows that are not blank, each with the line where it begins."""
+    """The non-blank rows, each with the line where it begins."""
     rows = csv.reader((text for _, text in jsonl.all_lines(path)), strict=True, **dialect)
     line = 1
     try:
@@ -193,7 +191,7 @@ def _rows(path: Path, name: str, **dialect: Any) -> Rows:
 
 
 def _table(rows: Rows, columns: Columns) -> Iterator[tuple[str, Values]]:
-    """The records of rows whose first one is a header."""
+    """The records of rows; the first row is a header."""
     where, names = next(rows, ("", []))
     if not names:
         return
@@ -205,7 +203,8 @@ def _table(rows: Rows, columns: Columns) -> Iterator[tuple[str, Values]]:
 
 
 def _topics(path: Path, columns: Columns) -> Iterator[tuple[str, Values]]:
-    text = UNREAD.sub(lambda found: "\n" * found[0].count("\n"), "".join(line for _, line in jsonl.all_lines(path)))
+    text = "".join(line for _, line in jsonl.all_lines(path))
+    text = COMMENT_OR_CDATA.sub(lambda found: "\n" * found[0].count("\n"), text)  # keeps line numbers
     topics = [*TOPIC.finditer(text)]
     if not topics:
         raise CaiError(f"{path}: no <top> or <topic> in it: these are not TREC's topics")
@@ -214,7 +213,7 @@ def _topics(path: Path, columns: Columns) -> Iterator[tuple[str, Values]]:
         for name, closed, open in FIELD.findall(topic[3]):
             row.setdefault(name.lower().rpartition("-")[2], LABEL.sub("", closed or open, count=1))
         row.setdefault("id", row.get("num", row.get("number", "")))
-        row.setdefault("text", row.get("title", row.get("query", topic[3] * ("<" not in topic[3]))))
+        row.setdefault("text", row.get("title", row.get("query", "" if "<" in topic[3] else topic[3])))
         row = {name: html.unescape(re.sub("<[^>]*>", " ", value)).strip() for name, value in row.items()}
         where = f"{path}:{text.count('\n', 0, topic.start()) + 1}"
         yield where, columns.values(row, columns.find([name for name, value in row.items() if value], where))
@@ -228,4 +227,4 @@ READERS: dict[str, Callable[[Path, Columns], Iterator[tuple[str, Values]]]] = {
     **dict.fromkeys((".trec", ".xml", ".txt"), _topics),
 }
 SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
-OF_TREC = (".trec", ".trec.gz", ".xml", ".xml.gz", ".txt", ".txt.gz")  # topics
+TREC_SUFFIXES = (".trec", ".trec.gz", ".xml", ".xml.gz", ".txt", ".txt.gz")  # topics

@@ -1,6 +1,6 @@
-"""Parts of texts and streams: passages to search, random spans that stand in for queries, and random samples.
+"""Passages of texts, random spans that stand in for queries, and random samples of streams.
 
-Passages and spans are measured in words, which are what is between spaces; in languages that write none, characters.
+Passages and spans are measured in words, separated by spaces; in languages without spaces, in characters.
 """
 
 import hashlib
@@ -9,47 +9,47 @@ import struct
 
 from cai_pyserini.core.config import ENGLISH, Language
 
-SHORTEST, LONGEST = 5, 12  # the least and largest number of words in a random span
-UNSPACED = frozenset({"ja", "th", "zh"})  # languages that write no spaces between words
-SHARE = 3  # a random span is at most a third of its text: a whole document is no query
-TRIES = 8  # how many contexts of a text are tried
+SHORTEST, LONGEST = 5, 12  # length of a random span, in words
+UNSPACED = frozenset({"ja", "th", "zh"})  # languages without spaces between words
+SHARE = 3  # a random span is at most a third of its text: a whole document does not resemble a query
+SPANS_PER_TEXT = 8  # candidates for the sample of Contexts
 
 
 def passage_starts(words: int, size: int, step: int) -> list[int]:
-    """Where the passages of `size` words begin in a text, `step` words apart. The last one begins earlier if need be,
-    so that all are equally long."""
+    """The first words of the passages of a text of `words` words: `size` words each, `step` words apart. The last
+    passage starts earlier if necessary, so that all have the same length."""
     last = max(words - size, 0)
     return [*range(0, last, step), last]
 
 
 def passages(text: str, size: int, overlap: int, language: Language = ENGLISH) -> list[str]:
-    """The passages of a text, `size` words each, of which consecutive ones share `overlap` or, the last two, more.
+    """Split a text into passages of `size` words. Consecutive ones share `overlap` words; the last two may share more.
 
-    A text that is no longer than a passage stays as it is.
+    A text no longer than a passage is returned unchanged.
     """
-    words, gap = _words(text, language)
+    words, separator = _words(text, language)
     starts = passage_starts(len(words), size, size - overlap)
-    return [gap.join(words[start : start + size]) for start in starts] if len(starts) > 1 else [text]
+    return [separator.join(words[start : start + size]) for start in starts] if len(starts) > 1 else [text]
 
 
 def random_span(text: str, draw: random.Random, language: Language = ENGLISH) -> str | None:
     """5 to 12 consecutive words of a text, at most a third of it; None if it has fewer than 3 words."""
-    words, gap = _words(text, language)
+    words, separator = _words(text, language)
     length = min(draw.randint(SHORTEST, LONGEST), len(words) // SHARE)
     if not length:
         return None
     start = draw.randrange(len(words) - length + 1)
-    return gap.join(words[start : start + length])
+    return separator.join(words[start : start + length])
 
 
 def _words(text: str, language: Language) -> tuple[list[str], str]:
-    """The words of a text, and what is between them."""
+    """The words of a text, and their separator."""
     words = text.split()
     return (list(" ".join(words)), "") if language in UNSPACED else (words, " ")
 
 
 class Reservoir[T]:
-    """A sample of at most `size` of the items added, each with the same probability (algorithm R, Vitter 1985)."""
+    """A uniform sample of at most `size` of the items added (algorithm R, Vitter 1985)."""
 
     def __init__(self, size: int, draw: random.Random):
         self.size = size
@@ -58,7 +58,7 @@ class Reservoir[T]:
         self._draw = draw
 
     def add(self, item: T) -> None:
-        """Take the item, perhaps in another's place, or leave it."""
+        """Offer an item, which may enter the sample and replace another."""
         self.seen += 1
         place = len(self.items) if len(self.items) < self.size else self._draw.randrange(self.seen)
         if place < self.size:
@@ -66,35 +66,35 @@ class Reservoir[T]:
 
 
 class Contexts:
-    """A sample of at most `size` random spans of texts, which hardly changes when a few of the texts do.
+    """A sample of at most `size` random spans of texts. Sampling is stable: a few changed texts change few spans.
 
-    Every text has TRIES keys, 64 bits each, which are its hash, and a span for each; the spans with the smallest keys
-    are in the sample, in this order. So a text that is added takes at most TRIES places, and one that is removed leaves
-    at most as many to others. Equal texts count once.
+    Every text has SPANS_PER_TEXT keys of 64 bits, from its hash, and a span for each key. The sample has the spans with
+    the smallest keys, in the order of the keys, so a text that is added or removed changes at most SPANS_PER_TEXT
+    spans. Equal texts count once.
     """
 
     def __init__(self, size: int, language: Language = ENGLISH):
         self._size = size
         self._language = language
         self._spans: dict[int, str] = {}
-        self._end = 1 << 64  # larger keys are not in the sample
+        self._max_key = 1 << 64  # of the sample
 
     def add(self, text: str) -> None:
-        keys = hashlib.blake2b(text.encode(), digest_size=8 * TRIES).digest()
-        for key in struct.unpack(f"<{TRIES}Q", keys):
-            if key <= self._end and (span := random_span(text, random.Random(key), self._language)):
+        keys = hashlib.blake2b(text.encode(), digest_size=8 * SPANS_PER_TEXT).digest()
+        for key in struct.unpack(f"<{SPANS_PER_TEXT}Q", keys):
+            if key <= self._max_key and (span := random_span(text, random.Random(key), self._language)):
                 self._spans[key] = span
         if len(self._spans) >= 2 * self._size:
-            self._cut()
+            self._shrink()
 
     @property
     def items(self) -> list[str]:
-        self._cut()
+        self._shrink()
         return list(self._spans.values())
 
-    def _cut(self) -> None:
-        """Leave the spans with the smallest keys."""
-        kept = sorted(self._spans)[: self._size]
-        self._spans = {key: self._spans[key] for key in kept}
-        if len(kept) == self._size:
-            self._end = kept[-1]
+    def _shrink(self) -> None:
+        """Keep only the spans with the `size` smallest keys."""
+        smallest = sorted(self._spans)[: self._size]
+        self._spans = {key: self._spans[key] for key in smallest}
+        if len(smallest) == self._size:
+            self._max_key = smallest[-1]

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, cast
 
 from tqdm import tqdm
 
-from cai_pyserini.collection.ids import Ids
+from cai_pyserini.collection.ids import SeenIds
 from cai_pyserini.convert.sources import READERS, Question, one_line, read_questions
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.errors import CaiError
@@ -90,7 +90,7 @@ def _write_records(source: str, path: Path, bar: "tqdm[int]", output: Path) -> a
 def _merge(files: Sequence[Path], min_words: int, judged: set[str], corpus: Path) -> tuple[dict[str, int], set[str]]:
     """Write the corpus. Returns the numbers of articles by outcome, and the ids in `judged` that the corpus has."""
     counts = dict.fromkeys(("read", "replaced", "without_abstract", "short", "kept"), 0)
-    found, seen = set(), Ids()
+    found, seen = set(), SeenIds()
     total = sum(artifact.require(file, "convert").stats["articles"] for file in files)
     lines = (line for file in reversed(files) for line in _backwards(file))
     with corpus.open("wb") as out:

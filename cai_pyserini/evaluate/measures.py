@@ -128,7 +128,7 @@ def measure_runs(
     if documents_digest(runs):
         documents_digest(runs, collection.documents_digest)
     found = {run: documents_in(run) for run in runs}
-    lacking = collection.lacking(split, set().union(*found.values()))
+    lacking = collection.unknown_documents(split, set().union(*found.values()))
     example = next(collection.records(whole=True)).id
     for run, documents in found.items():
         known = (documents - lacking) | {example}

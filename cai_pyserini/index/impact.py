@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cai_pyserini.collection.contract import Collection
-from cai_pyserini.collection.ids import Ids
+from cai_pyserini.collection.ids import SeenIds
 from cai_pyserini.core import artifact, jvm
 from cai_pyserini.core.config import encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
@@ -149,6 +149,6 @@ def _write_part(collection: Collection | None, part: Part) -> Generator[int]:
 
 def _twice(files: list[Path]) -> CaiError:
     """The error that names the first id that occurs twice."""
-    seen = Ids()
+    seen = SeenIds()
     where, id = next((where, id) for where, _, id, _ in read_vectors(files) if seen.add(id))
     return CaiError(f"{where}: document id {id!r} occurs twice")

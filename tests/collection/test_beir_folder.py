@@ -146,7 +146,7 @@ def test_not_utf_8_is_named(broken: Path, name: str) -> None:
 
 
 def test_two_ids_with_the_same_hash_are_not_duplicates(beir, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cai_pyserini.collection.contract.Ids.add", lambda *_: True)
+    monkeypatch.setattr("cai_pyserini.collection.contract.SeenIds.add", lambda *_: True)
     assert [document.id for document in beir().documents()] == ["d1", "d2"]
 
 

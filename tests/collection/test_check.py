@@ -46,7 +46,7 @@ def test_of_a_large_collection_documents_spread_evenly_are_measured(
     tiny: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All tokens of half a million documents were counted, which took as long as IDF."""
-    monkeypatch.setattr("cai_pyserini.collection.check.MEASURED", 5)
+    monkeypatch.setattr("cai_pyserini.collection.check.SAMPLE_SIZE", 5)
     collection = BeirFolder(tiny, "tiny")
     lengths = words([document.contents for document in collection.documents()])[::3]
     cut = [length - 10 for length in lengths if length > 10]

@@ -155,7 +155,7 @@ def test_a_yaml_file_names_them(tmp_path: Path) -> None:
         with pytest.raises(CaiError, match=message):
             load_collection(str(config))
     config.write_text("source: hpo\nmetadata: {year: number}\n")
-    with pytest.raises(CaiError, match="metadata are those of files, but its source is hpo"):
+    with pytest.raises(CaiError, match="metadata applies to files only, but its source is hpo"):
         load_collection(str(config))
 
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 import pytest
 
-from cai_pyserini.collection.ids import Ids
-from cai_pyserini.collection.spans import LONGEST, SHORTEST, TRIES, Contexts, Reservoir, random_span
+from cai_pyserini.collection.ids import SeenIds
+from cai_pyserini.collection.spans import LONGEST, SHORTEST, SPANS_PER_TEXT, Contexts, Reservoir, random_span
 
 
 def test_ids_are_remembered_after_merging() -> None:
-    ids = Ids()
+    ids = SeenIds()
     count = (1 << 17) + 3  # merged twice, and three recent ones
     assert not any(ids.add(f"d{i}") for i in range(count))
     met = [0, (1 << 16) - 1, 1 << 16, (1 << 17) - 1, 1 << 17, count - 1]
@@ -44,19 +44,21 @@ def test_a_text_that_is_added_or_removed_changes_few_contexts(size: int) -> None
     """And their order is that of the keys, not of the texts."""
     texts = [" ".join(f"{number}-{word}" for word in range(40)) for number in range(500)]
     whole = contexts(texts, size)
-    assert len(whole) == min(size, 500 * TRIES) and contexts(reversed(texts + texts[:9]), size) == whole
+    assert len(whole) == min(size, 500 * SPANS_PER_TEXT) and contexts(reversed(texts + texts[:9]), size) == whole
     for removed in range(0, 500, 50):
         own = {span for span in whole if span.startswith(f"{removed}-")}
         left = contexts(texts[:removed] + texts[removed + 1 :], size)
         others = [span for span in whole if span not in own]
-        assert left[: len(others)] == others and len(left) == min(size, 499 * TRIES)
-        assert len(own) <= TRIES and own == set(contexts([texts[removed]])) & own
+        assert left[: len(others)] == others and len(left) == min(size, 499 * SPANS_PER_TEXT)
+        assert len(own) <= SPANS_PER_TEXT and own == set(contexts([texts[removed]])) & own
 
 
 def test_contexts_are_of_all_texts_alike() -> None:
     texts = [" ".join(f"{number}-{word}" for word in range(40)) for number in range(500)]
     found = Counter(span.split("-")[0] for span in contexts(texts, 2000))
-    assert len(found) > 480 and max(found.values()) <= TRIES  # of 500, 2 have none: each has 8 spans, half are chosen
+    assert (
+        len(found) > 480 and max(found.values()) <= SPANS_PER_TEXT
+    )  # of 500, 2 have none: each has 8 spans, half are chosen
     assert len(set(contexts(texts, 2000))) > 1900 and contexts(["two words", ""]) == []
 
 

@@ -10,7 +10,7 @@ from scipy.sparse import csr_matrix
 
 from cai_pyserini.beir.__main__ import main as run_beir
 from cai_pyserini.collection.beir_folder import BeirFolder
-from cai_pyserini.collection.spans import TRIES
+from cai_pyserini.collection.spans import SPANS_PER_TEXT
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
@@ -244,7 +244,7 @@ def test_only_new_contexts_and_words_are_encoded(
     (broken / "corpus.jsonl").write_text("".join(json.dumps(document) + "\n" for document in documents))
     count = expanded(tmp_path / "second")
     new = texts_of(tmp_path / "second") - texts_of(tmp_path / "first")
-    assert 0 < count == len(new) <= TRIES + 1
+    assert 0 < count == len(new) <= SPANS_PER_TEXT + 1
     monkeypatch.setenv(VARIABLE, "")
     make(tmp_path / "second", tmp_path / "without")
     (one,), (other,) = (Vectors(folder, "expand") for folder in (tmp_path / "second" / "near", tmp_path / "without"))

@@ -8,7 +8,7 @@ import pytest
 
 from cai_pyserini.collection.beir_folder import BeirFolder
 from cai_pyserini.collection.contract import Collection
-from cai_pyserini.collection.spans import TRIES
+from cai_pyserini.collection.spans import SPANS_PER_TEXT
 from cai_pyserini.core import artifact
 from cai_pyserini.index.bm25 import index_bm25
 from cai_pyserini.vectors.shards import Vectors
@@ -109,7 +109,7 @@ def test_a_document_that_changes_changes_only_its_contexts(broken: Path, tmp_pat
     after = contexts()
     new = [span for span in after if span in text]
     old = [span for span in before if span in f"{changed['title']} {changed['text']}"]
-    assert len(new) == len(old) == TRIES
+    assert len(new) == len(old) == SPANS_PER_TEXT
     assert [span for span in after if span not in new] == [span for span in before if span not in old]
 
 
