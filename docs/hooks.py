@@ -1,4 +1,4 @@
-"""What mkdocs does not do by itself: a page per command, a table of fusions, and links that leave docs/."""
+"""Extensions of mkdocs: a page per command, a table of fusions, and links that leave docs/."""
 
 import contextlib
 import importlib
@@ -42,8 +42,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Fill in the table of fusions. Links to files outside of docs/ lead to the repository, if `repo_url` says where it
-    is; else they are text."""
+    """Fill in the table of fusions. Turn links to files outside docs/ into links to the repository at `repo_url`, or into
+    text without one."""
 
     def elsewhere(found: re.Match[str]) -> str:
         path = posixpath.normpath(
@@ -59,7 +59,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def fusion_table() -> str:
-    """The suffix, the method, and what it does with a document that is missing from a list."""
+    """A table of suffixes, fused scores, and the treatment of a document that is missing from a list."""
     missing = {"zero": "counts 0", "last": "counts as the last of the list"}
     lines = ["| suffix | fused score | a missing document |", "|---|---|---|"]
     for name, fusion in FUSIONS.items():
@@ -69,7 +69,7 @@ def fusion_table() -> str:
 
 
 def command_page(name: str, description: str) -> str:
-    """What `cai-pyserini NAME --help` prints, of its subcommands too."""
+    """The output of `cai-pyserini NAME --help`, and of each subcommand's."""
     module = importlib.import_module(f"cai_pyserini.{name}" + ".__main__" * (name != "doctor"))
     text = printed_help(module)
     parts = [f"# {name}\n\n{description[0].upper()}{description[1:]}.\n", fenced(text)]
