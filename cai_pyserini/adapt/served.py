@@ -33,15 +33,15 @@ from cai_pyserini.collection.spans import Contexts, random_span
 from cai_pyserini.core.config import EncoderConfig, Joint
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import Representation, WordQueries, encode_queries, for_index
-from cai_pyserini.expand.expand import RATES, Near
-from cai_pyserini.expand.word_vectors import Evidence, evidence, learn
+from cai_pyserini.expand.expand import NEIGHBOUR_WORDS, WordAssociations
+from cai_pyserini.expand.word_vectors import Regression, learn, regression
 from cai_pyserini.fusion.fuse import candidates
 from cai_pyserini.fusion.fusions import FUSIONS
-from cai_pyserini.impact.impacts import Terms, balanced, largest_weight, term_matrix
+from cai_pyserini.impact.impacts import Terms, balanced_alpha, largest_weight, term_matrix
 from cai_pyserini.impact.quantization import Weighting, weighted
 from cai_pyserini.models.dense import project
 from cai_pyserini.smooth.smooth import WEIGHTS as SMOOTH
-from cai_pyserini.vectors.mixing import mean_of_near, mix
+from cai_pyserini.vectors.mixing import mix, neighbour_means
 from cai_pyserini.vectors.neighbours import NEIGHBOURS, build_index, nearest
 from cai_pyserini.vectors.shards import Matrix
 
@@ -161,7 +161,7 @@ class Served:
         return np.asarray(encode_queries(encoder, self.queries)), rows
 
     @cached_property
-    def _lexicon(self) -> tuple[np.ndarray, Evidence]:
+    def _lexicon(self) -> tuple[np.ndarray, Regression]:
         """The words of two documents or more: their columns, and what their dense vectors are learned from, by the
         encoder before adaptation."""
         forms = Counter(
@@ -180,7 +180,7 @@ class Served:
         for text in self._contents:
             contexts.add(text)
         counts = self.bm25.queries(contexts.items)[:, columns]
-        return columns, evidence(contexts.items, counts, [*lexicon.values()], self.material.encoders[-1])
+        return columns, regression(contexts.items, counts, [*lexicon.values()], self.material.encoders[-1])
 
     def dense(self, projection: np.ndarray | None) -> Dense:
         """The vectors of the dense encoder with a projection (width, width)."""
@@ -189,7 +189,7 @@ class Served:
         queries, rows, targets, alone = vectors
         words = learn(contexts, targets, alone)
         count, frequencies = len(self.documents), self.bm25.counts.getnnz(axis=0)[columns]
-        found = Near.among(words, frequencies, [rows[:count]], count).words(rows)
+        found = WordAssociations.fit(words, frequencies, [rows[:count]], count).words(rows)
         weights = csr_matrix((found.data, columns[found.indices], found.indptr), shape=self.counts.shape)
         has_both = (np.diff(self.counts.indptr) > 0) & rows.any(axis=1)  # words, and a vector, as in the expand stage
         weights = csr_matrix(diags_array(has_both.astype(np.float32)) @ weights)
@@ -212,7 +212,7 @@ class Served:
     def with_near(self, near: csr_matrix, words: csr_matrix | None = None) -> csr_matrix:
         """BM25's weights with the words of near documents, and with these weights of near words."""
         rates = csr_matrix(diags_array(1 / np.maximum(self.counts.sum(1).A1, 1)) @ self.counts)
-        return self.bm25.weighting.weights(self.counts, mean_of_near(rates, near, RATES), words)
+        return self.bm25.weighting.weights(self.counts, neighbour_means(rates, near, NEIGHBOUR_WORDS), words)
 
     def values(self, sparse: Sparse, dense: Sequence[Dense], weights: Sequence[float]) -> Iterator[np.ndarray]:
         """nDCG@10 (systems, queries) with each of these dense vectors; without any, of the systems that need none.
@@ -236,7 +236,7 @@ class Served:
             return dict.fromkeys(self.kinds, self.material.alpha)
         count = len(self.documents)
         documents = weighted(rows[:count], self.material.idf), self.words[:count]
-        return balanced(sparse.spans, self.bm25.queries(self.spans), [documents], self._name)
+        return balanced_alpha(sparse.spans, self.bm25.queries(self.spans), [documents], self._name)
 
     def parts(
         self, sparse: Sparse, rows: csr_matrix, bm25: csr_matrix, queries: np.ndarray, dense: np.ndarray

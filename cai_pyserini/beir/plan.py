@@ -33,7 +33,7 @@ from cai_pyserini.index.dense import index_dense
 from cai_pyserini.index.impact import index_impacts
 from cai_pyserini.models.checkpoint import load_checkpoint
 from cai_pyserini.models.device import resolve_device
-from cai_pyserini.near.near import find_near
+from cai_pyserini.near.near import find_neighbours
 from cai_pyserini.retrieval.rescore import Scorer, dense_scorer, impact_scorer, rescore, text_scorer
 from cai_pyserini.retrieval.search import search
 from cai_pyserini.smooth.smooth import smooth
@@ -142,7 +142,7 @@ class Plan:
         dense, output = self._dense_documents(system), self.run.near(system)
         vectors, idf = (dense[0], None) if dense else (self.documents(replace(system, smooth=False)), self.idf(system))
         name = f"near{' adapted' * system.adapted}"
-        return self._add(name, output, lambda: find_near(Vectors(vectors), output, idf), vectors, idf)
+        return self._add(name, output, lambda: find_neighbours(Vectors(vectors), output, idf), vectors, idf)
 
     def words(self) -> Path:
         return self._add("words", self.run.words, lambda: count_words(self.run.collection, self.run.words))

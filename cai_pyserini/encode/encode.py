@@ -29,8 +29,8 @@ from cai_pyserini.models.tokenizer import Done
 from cai_pyserini.vectors.cache import VectorCache, cache_folder
 from cai_pyserini.vectors.earlier import EarlierVectors
 from cai_pyserini.vectors.shards import (
-    NAMES,
     SHARD,
+    SHARD_NAMES,
     Matrix,
     Shard,
     Vectors,
@@ -104,7 +104,7 @@ def encode(
         stats = _finished_stats(folder, len(sizes), digest, encoder, role)
         return stats and stats | ({"documents_digest": collection.documents_digest} if role == "documents" else {})
 
-    return artifact.make(output, made_from, write, resumable=True, names=NAMES, shared=shard_num > 1)
+    return artifact.make(output, made_from, write, resumable=True, names=SHARD_NAMES, shared=shard_num > 1)
 
 
 def recipe(collection: Collection, encoder: Encoder, role: Role = "documents", split: str = "test") -> artifact.Recipe:

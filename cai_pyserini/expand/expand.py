@@ -31,12 +31,12 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.expand.word_vectors import word_vectors
-from cai_pyserini.vectors.mixing import mean_of_near, stored_rows, work_folder
-from cai_pyserini.vectors.shards import NAMES, Shard, Vectors, paired, write_shards
+from cai_pyserini.vectors.mixing import neighbour_means, stored_rows, work_folder
+from cai_pyserini.vectors.shards import SHARD_NAMES, Shard, Vectors, paired, write_shards
 
-WORDS = 100  # words near a document, on average
+ASSOCIATED_WORDS = 100  # words near a document, on average
 SAMPLE = 500  # documents that tell what the largest weights are
-RATES = 50  # words of near documents per document
+NEIGHBOUR_WORDS = 50  # words of near documents per document
 BATCH = 256  # documents compared at a time
 TINY = 1e-9
 
@@ -78,7 +78,7 @@ def expand(words: Vectors, dense: Vectors, near: Vectors, encoder: Encoder, outp
         for _, matrix, _ in words:
             frequencies += np.bincount(matrix.indices, minlength=width)
         parts = (shard.vectors for shard in progress(dense, dense.shards, "moments", "shard"))
-        near_words = Near.among(vectors, frequencies[columns_of_lexicon], parts, len(dense))
+        near_words = WordAssociations.fit(vectors, frequencies[columns_of_lexicon], parts, len(dense))
 
         def expanded(part: tuple[tuple[Shard, Shard], Shard]) -> Shard:
             (counted, encoded), products = part
@@ -87,7 +87,7 @@ def expand(words: Vectors, dense: Vectors, near: Vectors, encoder: Encoder, outp
             entries = found.data, columns_of_lexicon[found.indices], found.indptr
             weights = csr_matrix(entries, shape=(len(counted.ids), width))
             weights.sort_indices()
-            both = hstack([weights, mean_of_near(rows, products.vectors, RATES)], format="csr")
+            both = hstack([weights, neighbour_means(rows, products.vectors, NEIGHBOUR_WORDS)], format="csr")
             has_both = (np.diff(own.indptr) > 0) & encoded.vectors.any(axis=1)  # words, and a vector
             both.data *= np.repeat(has_both, np.diff(both.indptr))
             both.eliminate_zeros()
@@ -99,10 +99,10 @@ def expand(words: Vectors, dense: Vectors, near: Vectors, encoder: Encoder, outp
         facts = {"encoder": {"kind": "words"}, "documents_digest": words.documents_digest}
         return counts | facts | {"lexicon": len(lexicon), "words": words.manifest.digest}
 
-    return artifact.make(output, recipe, write, resumable=True, names=NAMES)
+    return artifact.make(output, recipe, write, resumable=True, names=SHARD_NAMES)
 
 
-class Near:
+class WordAssociations:
     """The dense vectors of a lexicon (words, width), the mean of each word's products with all documents (words,), the
     deviation of all products from these means, and the least z of each word for which a document gets it (words,)."""
 
@@ -128,7 +128,7 @@ class Near:
         near = cls(vectors, (vectors @ mean).astype(np.float32), deviation)
         root = np.float_power(frequencies, 0.25).astype(np.float32)
         worth = (near._z(np.vstack(sample)) * root).ravel()
-        kept = WORDS * sum(map(len, sample))
+        kept = ASSOCIATED_WORDS * sum(map(len, sample))
         if kept < len(worth):
             near._least = max(np.partition(worth, -kept)[-kept], np.float32(0)) / root
         return near

@@ -31,7 +31,7 @@ STEPS = 100  # of the solver, at most
 COLUMNS = 512  # solved at a time
 
 
-class Evidence(NamedTuple):
+class Regression(NamedTuple):
     """X, E and A of the formula."""
 
     contexts: csr_matrix
@@ -42,10 +42,10 @@ class Evidence(NamedTuple):
 def word_vectors(folder: Path, lexicon: Mapping[str, str], encoder: Encoder) -> np.ndarray:
     """The vectors (lexicon, width), float32, of a lexicon, word -> form, with the contexts in a folder of the words
     stage."""
-    return learn(*read_evidence(folder, lexicon, encoder))
+    return learn(*read_regression(folder, lexicon, encoder))
 
 
-def read_evidence(folder: Path, lexicon: Mapping[str, str], encoder: Encoder) -> Evidence:
+def read_regression(folder: Path, lexicon: Mapping[str, str], encoder: Encoder) -> Regression:
     """What the vectors of a lexicon are learned from, with the contexts in a folder of the words stage."""
     contexts = [line for _, line in jsonl.read(folder / "contexts.jsonl", ["text"])]
     places = {word: place for place, word in enumerate(lexicon)}
@@ -53,16 +53,16 @@ def read_evidence(folder: Path, lexicon: Mapping[str, str], encoder: Encoder) ->
     indices = np.array([place for words in found for place in words], np.int32)
     entries = np.ones(len(indices), np.float32), indices, np.cumsum([0, *map(len, found)])
     counts = csr_matrix(entries, shape=(len(contexts), len(lexicon)))
-    return evidence([line["text"] for line in contexts], counts, [*lexicon.values()], encoder)
+    return regression([line["text"] for line in contexts], counts, [*lexicon.values()], encoder)
 
 
-def evidence(contexts: list[str], counts: csr_matrix, forms: list[str], encoder: Encoder) -> Evidence:
+def regression(contexts: list[str], counts: csr_matrix, forms: list[str], encoder: Encoder) -> Regression:
     """What vectors of words are learned from: contexts, their counts of words (contexts, words), and a form of each
     word."""
     has = counts.sign()
     scaled = diags_array(1 / np.sqrt(np.maximum(has.getnnz(axis=1), 1)).astype(np.float32)) @ has
     alone = _encode(forms, encoder, LENGTH, "encode words")
-    return Evidence(scaled, _encode(contexts, encoder, CONTEXT_LENGTH, "encode contexts"), alone)
+    return Regression(scaled, _encode(contexts, encoder, CONTEXT_LENGTH, "encode contexts"), alone)
 
 
 def learn(contexts: csr_matrix, targets: np.ndarray, alone: np.ndarray) -> np.ndarray:

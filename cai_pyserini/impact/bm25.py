@@ -25,9 +25,9 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.vectors.shards import Shard, Vectors
 
-NEAR_WORDS = 0.6  # factor on the weights of near words, whose spread is about that of BM25's
-NEAR_DOCUMENTS = 0.6  # words of near documents that a document has for each word of its own
-EXACT = 24  # lengths below it are stored as they are, the others minus it, in Lucene's SmallFloat.intToByte4
+ASSOCIATED_FACTOR = 0.6  # factor on the weights of near words, whose spread is about that of BM25's
+NEIGHBOUR_FACTOR = 0.6  # words of near documents that a document has for each word of its own
+EXACT_LENGTHS = 24  # lengths below it are stored as they are, the others minus it, in Lucene's SmallFloat.intToByte4
 
 
 @dataclass(frozen=True)
@@ -119,9 +119,9 @@ class WordWeighting:
         lengths = np.asarray(counts.sum(1)).ravel()
         counts = csr_matrix((counts.data, counts.indices, counts.indptr), (counts.shape[0], len(self.idf)))
         if rates is not None:
-            counts = csr_matrix(counts + diags_array(NEAR_DOCUMENTS * lengths) @ rates)
+            counts = csr_matrix(counts + diags_array(NEIGHBOUR_FACTOR * lengths) @ rates)
         weights = weights_of(counts, stored_lengths(lengths) / self.average, self.idf, self.k1, self.b)
-        return weights if near is None else csr_matrix(weights + NEAR_WORDS * near)
+        return weights if near is None else csr_matrix(weights + ASSOCIATED_FACTOR * near)
 
 
 def weights_of(counts: csr_matrix, lengths: np.ndarray, idf: np.ndarray, k1: float, b: float) -> csr_matrix:
@@ -142,4 +142,4 @@ def _decoded(code: int) -> int:
     return mantissa if exponent < 0 else (mantissa | 8) << exponent
 
 
-_LENGTHS = np.array([*range(EXACT), *(EXACT + _decoded(code) for code in range(256 - EXACT))])
+_LENGTHS = np.array([*range(EXACT_LENGTHS), *(EXACT_LENGTHS + _decoded(code) for code in range(256 - EXACT_LENGTHS))])

@@ -34,13 +34,13 @@ from cai_pyserini.encode.queries import Queries, Representation, encode_queries
 from cai_pyserini.impact.bm25 import Bm25
 from cai_pyserini.impact.quantization import Quantizer, Weighting, loss_stats, weighted
 from cai_pyserini.models.idf import idf_digest, idf_weights
-from cai_pyserini.vectors.shards import Shard, Vectors, other_documents, require_same_documents
+from cai_pyserini.vectors.shards import Shard, Vectors, different_documents, require_same_documents
 
-LEAST_SHARDS = 4  # the fewest per process, which takes longer to start than to write one shard
+MIN_SHARDS = 4  # the fewest per process, which takes longer to start than to write one shard
 BEST = 100  # best documents per query that alpha is estimated with
 
 
-class Written(NamedTuple):
+class WrittenShard(NamedTuple):
     """A shard that has been written."""
 
     number: int
@@ -98,7 +98,7 @@ class Impacts:
         if self.bm25 and self.config.joint:
             words = self.bm25.shard(number)
             if words.ids != shard.ids:
-                raise other_documents(self.vectors, self.bm25.counts)
+                raise different_documents(self.vectors, self.bm25.counts)
         impacts, loss = self.weighting.impacts(shard.vectors, words and words.vectors, shard.ids)
         return Shard(shard.ids, impacts), loss
 
@@ -107,12 +107,12 @@ class Impacts:
         encoded: dict[str, Any] = queries.for_search(self.config.query_scale)[0]
         return term_matrix(encoded.values(), self.terms)
 
-    def write(self, folder: Path, numbers: Sequence[int]) -> Generator[Written]:
+    def write(self, folder: Path, numbers: Sequence[int]) -> Generator[WrittenShard]:
         for number in numbers:
             shard, loss = self.shard(number)
             with (folder / f"{number:05d}.jsonl").open("w", encoding="utf-8") as file:
                 file.writelines(json_vectors(shard.ids, shard.vectors, self.terms))
-            yield Written(number, len(shard.ids), int(np.count_nonzero(shard.vectors.data)), loss)
+            yield WrittenShard(number, len(shard.ids), int(np.count_nonzero(shard.vectors.data)), loss)
 
 
 def term_matrix(texts: Collection[Mapping[str, int]], terms: Sequence[str]) -> csr_matrix:
@@ -214,7 +214,7 @@ def write_impacts(
             near = {"expanded": bm25.near is not None, "documents_only": bm25.documents_only}
             used = used.replace(joint=joint.replace(**near))
         impacts = replace(impacts, config=used)
-        count = processes_for(vectors.shards, LEAST_SHARDS, threads)
+        count = processes_for(vectors.shards, MIN_SHARDS, threads)
         numbers = [range(vectors.shards * i // count, vectors.shards * (i + 1) // count) for i in range(count)]
         with spread(partial(Impacts.write, impacts, folder), numbers) as shards:
             written = sorted(progress(shards, vectors.shards, f"impacts {output.name}", "shard"))
@@ -266,10 +266,10 @@ def estimate_alpha(
     bar = progress(vectors, vectors.shards, "alpha", "shard")
     shards = zip(bar, replace(bm25, expansion=None).shards(), strict=True)
     documents = ((weighted(shard.vectors, weights), of_words.vectors) for shard, of_words in shards)
-    return balanced(queries, words, documents, bm25.folder)
+    return balanced_alpha(queries, words, documents, bm25.folder)
 
 
-def balanced(
+def balanced_alpha(
     queries: Mapping[Representation, csr_matrix],
     words: csr_matrix,
     documents: Iterable[tuple[csr_matrix, csr_matrix]],

@@ -16,7 +16,7 @@ from cai_pyserini.core.flags import DenseMethod
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.index.hnsw import graph, index_hnsw
 from cai_pyserini.vectors.neighbours import EXACT, Positions, build_index, recall
-from cai_pyserini.vectors.shards import Matrix, Shard, Vectors, with_direction
+from cai_pyserini.vectors.shards import Matrix, Shard, Vectors, without_zero_vectors
 
 COUNT = struct.Struct("<Q")  # of the numbers that follow: the last field of the header
 CUTOFFS = (10, 100)  # hits whose recall is measured
@@ -35,7 +35,7 @@ def index_dense(vectors: Vectors, output: Path, method: DenseMethod = "flat", th
     has_zeros = vectors.manifest.stats["nonzeros"] < len(vectors) * vectors.width
 
     def shards(label: str) -> Iterator[Shard]:
-        return with_direction(progress(vectors, vectors.shards, f"{label} {output.name}", "shard"))
+        return without_zero_vectors(progress(vectors, vectors.shards, f"{label} {output.name}", "shard"))
 
     def rows(label: str) -> Iterator[np.ndarray]:
         return (shard.vectors for shard in shards(label))
@@ -56,7 +56,7 @@ def index_dense(vectors: Vectors, output: Path, method: DenseMethod = "flat", th
             else:
                 _write_faiss(method, vectors, size, folder / "index", rows)
                 with (folder / "docid").open("w", encoding="utf-8") as ids:
-                    ids.writelines(f"{id}\n" for shard in with_direction(vectors) for id in shard.ids)
+                    ids.writelines(f"{id}\n" for shard in without_zero_vectors(vectors) for id in shard.ids)
                 index = faiss.read_index(str(folder / "index"), faiss.IO_FLAG_MMAP_IFC)
             found = {} if method == "flat" else {f"recall@{n}": recall(index, rows, min(n, others)) for n in CUTOFFS}
         return found | {

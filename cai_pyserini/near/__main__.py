@@ -21,10 +21,10 @@ def main(argv: Argv = None) -> None:
     settings = parse(NearSettings, argv, "python -m cai_pyserini.near")
 
     from cai_pyserini.core import artifact
-    from cai_pyserini.near.near import find_near
+    from cai_pyserini.near.near import find_neighbours
     from cai_pyserini.vectors.shards import Vectors
 
-    find_near(Vectors(settings.vectors), settings.output, settings.idf, settings.neighbours)
+    find_neighbours(Vectors(settings.vectors), settings.output, settings.idf, settings.neighbours)
     stats = artifact.require(settings.output, "near").stats
     print(
         f"{settings.output}: {stats['vectors']:,} documents, {stats['nonzeros'] / stats['vectors']:.1f} near each, by "

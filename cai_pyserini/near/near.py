@@ -20,10 +20,10 @@ from cai_pyserini.core.terminal import progress
 from cai_pyserini.models.idf import idf_digest, load_weights
 from cai_pyserini.vectors.mixing import work_folder
 from cai_pyserini.vectors.neighbours import DIMENSIONS, NEIGHBOURS, TINY, build_index, nearest, recall
-from cai_pyserini.vectors.shards import NAMES, Matrix, Shard, Vectors, write_shards
+from cai_pyserini.vectors.shards import SHARD_NAMES, Matrix, Shard, Vectors, write_shards
 
 
-def find_near(vectors: Vectors, output: Path, idf: Path | None = None, neighbours: int = NEIGHBOURS) -> Path:
+def find_neighbours(vectors: Vectors, output: Path, idf: Path | None = None, neighbours: int = NEIGHBOURS) -> Path:
     """Write the products (documents, documents) to a folder of shards, with the ids of `vectors`.
 
     SPLADE vectors are weighted with the IDF in the folder `idf`, if it is given. Of a small collection, all documents
@@ -72,7 +72,7 @@ def find_near(vectors: Vectors, output: Path, idf: Path | None = None, neighbour
         facts = {"encoder": {"kind": "near"}, "documents_digest": vectors.documents_digest}
         return counts | facts | {"near_by": vectors.kind, "search": search, "recall": found}
 
-    return artifact.make(output, recipe, write, resumable=True, names=NAMES)
+    return artifact.make(output, recipe, write, resumable=True, names=SHARD_NAMES)
 
 
 def _positions(shards: Iterable[Shard], weights: np.ndarray | None) -> Iterator[tuple[int, Shard]]:

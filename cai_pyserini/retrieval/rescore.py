@@ -29,7 +29,7 @@ from cai_pyserini.encode.queries import Queries
 from cai_pyserini.impact.impacts import impacts_of_index
 from cai_pyserini.retrieval.lucene import LuceneSearcher
 from cai_pyserini.retrieval.search import open_searcher
-from cai_pyserini.vectors.shards import Matrix, Shard, Vectors, with_direction
+from cai_pyserini.vectors.shards import Matrix, Shard, Vectors, without_zero_vectors
 
 PAIRS = 8192  # query-document pairs that are scored at a time
 
@@ -99,7 +99,7 @@ def impact_scorer(index: Path, vectors: Path, words: Path, expansion: Path, quer
 
 def dense_scorer(vectors: Path, queries: Queries) -> Scorer:
     def score(candidates: Candidates) -> Scores:
-        shards = with_direction(Vectors(vectors))
+        shards = without_zero_vectors(Vectors(vectors))
         return vector_scores(candidates, list(queries.topics), queries.encoded.vectors, shards)
 
     return score

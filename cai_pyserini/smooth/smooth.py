@@ -17,7 +17,7 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.vectors.mixing import mix, stored_rows, work_folder
-from cai_pyserini.vectors.shards import NAMES, Shard, Vectors, paired, write_shards
+from cai_pyserini.vectors.shards import SHARD_NAMES, Shard, Vectors, paired, write_shards
 
 WEIGHTS = {"dense": 0.4, "splade": 0.1}  # weight of the neighbours' mean, by the vectors that find neighbours
 
@@ -56,4 +56,4 @@ def smooth(vectors: Vectors, near: Vectors, output: Path, weight: float | None =
         facts = {"vocabulary": vectors.vocabulary, "encoder": vectors.encoder}
         return counts | facts | {"documents_digest": vectors.documents_digest}
 
-    return artifact.make(output, recipe, write, resumable=True, names=NAMES)
+    return artifact.make(output, recipe, write, resumable=True, names=SHARD_NAMES)

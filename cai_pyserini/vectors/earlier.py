@@ -9,7 +9,7 @@ from cai_pyserini.core.rows import stacked
 from cai_pyserini.vectors.cache import Found
 from cai_pyserini.vectors.shards import Vectors, document_keys
 
-OPEN = 2  # shards in memory: texts mostly keep their order
+OPEN_SHARDS = 2  # shards in memory: texts mostly keep their order
 
 
 class EarlierVectors:
@@ -17,7 +17,7 @@ class EarlierVectors:
     have no keys, as those of earlier versions."""
 
     def __init__(self, vectors: Vectors):
-        self._shard = lru_cache(OPEN)(vectors.shard)
+        self._shard = lru_cache(OPEN_SHARDS)(vectors.shard)
         keys = [keys for _, keys in document_keys(vectors)]
         self._starts = np.cumsum([0, *map(len, keys)])
         self._keys = np.concatenate(keys).view(np.uint64).reshape(-1, 2)

@@ -79,7 +79,7 @@ def mix(rows: Rows | csr_matrix, own: csr_matrix, near: csr_matrix, weight: floa
     return _in_batches(rows, near, mixed)
 
 
-def mean_of_near(rows: Rows | csr_matrix, near: csr_matrix, entries: int) -> csr_matrix:
+def neighbour_means(rows: Rows | csr_matrix, near: csr_matrix, entries: int) -> csr_matrix:
     """mean_i (documents, width): the largest `entries` entries of each. `near` are inner products (documents, rows)."""
     return _in_batches(rows, near, lambda _, means: largest(means, entries))
 

@@ -39,7 +39,7 @@ def _signs(width: int) -> csr_matrix:
     return csr_matrix((signs, columns, np.arange(width + 1)), shape=(width, DIMENSIONS))
 
 
-def points(positions: Matrix) -> np.ndarray:
+def search_vectors(positions: Matrix) -> np.ndarray:
     """What is searched, float32 (documents, width): dense positions, or sparse ones hashed."""
     if isinstance(positions, np.ndarray):
         return positions
@@ -59,9 +59,9 @@ def build_index(positions: Positions, width: int, size: int) -> faiss.Index:
         clusters.nprobe = -(-lists // 16)
         clusters.cp.niter = 10
         clusters.cp.min_points_per_centroid = 1
-        index.train(points(_take(positions("clusters"), _draw(size, TRAINING * lists))))
+        index.train(search_vectors(_take(positions("clusters"), _draw(size, TRAINING * lists))))
     for matrix in positions("index"):
-        index.add(points(matrix))
+        index.add(search_vectors(matrix))
     return index
 
 
@@ -81,7 +81,7 @@ class Neighbours(NamedTuple):
 
 def nearest(index: faiss.Index, positions: Matrix, numbers: np.ndarray, count: int) -> Neighbours:
     """The `count` nearest other documents of documents with these numbers."""
-    products, found = index.search(points(positions), count + 1)
+    products, found = index.search(search_vectors(positions), count + 1)
     others_first = np.argsort(found == numbers[:, None], axis=1, kind="stable")[:, :-1]  # or all but the last
     return Neighbours(*(np.take_along_axis(values, others_first, axis=1) for values in (found, products)))
 

@@ -31,7 +31,7 @@ from cai_pyserini.core.rows import Matrix as Matrix
 
 SHARD = 4096  # vectors per shard; texts of similar length within a shard make a batch
 THREADS = 16  # threads that wait for an object store
-NAMES = r"\d{5,}(\.unfinished)?\.npz"  # of shards
+SHARD_NAMES = r"\d{5,}(\.unfinished)?\.npz"  # of shards
 UNREADABLE = (BadZipFile, EOFError, KeyError, OSError, RuntimeError, ValueError, zlib.error)  # for a broken file
 
 
@@ -150,7 +150,7 @@ def write_shards[Part](folder: Path, digest: str, parts: Iterable[Part], make: C
 def finish_shards(folder: Path, shards: Sequence[ShardStats]) -> Stats:
     """The counts for the manifest of a folder in which all shards are written. Removes shards that earlier recipes have
     left there, and unfinished ones."""
-    found = {path for path in folder.iterdir() if re.fullmatch(NAMES, path.name)}
+    found = {path for path in folder.iterdir() if re.fullmatch(SHARD_NAMES, path.name)}
     own = {shard_path(folder, number) for number in range(len(shards))}
     for stale in found - own - {folder / name for name in foreign_files(folder)}:
         stale.unlink(missing_ok=True)  # by another process that finishes the same folder
@@ -170,7 +170,7 @@ def paired(first: "Vectors", second: "Vectors") -> Iterator[tuple[Shard, Shard]]
     require_same_documents(first, second)
     for pair in zip_longest(first, second):
         if None in pair or pair[0].ids != pair[1].ids:
-            raise other_documents(first, second)
+            raise different_documents(first, second)
         yield pair
 
 
@@ -178,10 +178,10 @@ def require_same_documents(first: "Vectors", second: "Vectors") -> None:
     """Raise CaiError if two folders were made of other numbers of documents, or of other texts."""
     sizes = [(len(each), each.shards) for each in (first, second)]
     if sizes[0] != sizes[1] or not same_documents(first.documents_digest, second.documents_digest):
-        raise other_documents(first, second)
+        raise different_documents(first, second)
 
 
-def other_documents(first: "Vectors", second: "Vectors") -> CaiError:
+def different_documents(first: "Vectors", second: "Vectors") -> CaiError:
     return CaiError(f"{first.folder} and {second.folder} have different documents: make both from the same collection")
 
 
@@ -232,7 +232,7 @@ class Vectors:
         return CaiError(f"{path} is broken or of other vectors: delete it and run {command} again to restore it")
 
 
-def with_direction(shards: Iterable[Shard]) -> Iterator[Shard]:
+def without_zero_vectors(shards: Iterable[Shard]) -> Iterator[Shard]:
     """Shards of dense vectors without those that are zero, as of a document without text: near nothing, they would come
     before every vector with a negative product."""
     for shard in shards:

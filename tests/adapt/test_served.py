@@ -19,9 +19,9 @@ from cai_pyserini.encode.queries import Queries
 from cai_pyserini.expand.expand import expand
 from cai_pyserini.fusion.fuse import fuse_runs
 from cai_pyserini.idf.idf import compute
-from cai_pyserini.impact.bm25 import NEAR_WORDS
+from cai_pyserini.impact.bm25 import ASSOCIATED_FACTOR
 from cai_pyserini.impact.impacts import open_impacts, write_impacts
-from cai_pyserini.near.near import find_near
+from cai_pyserini.near.near import find_neighbours
 from cai_pyserini.smooth.smooth import smooth
 from cai_pyserini.vectors.mixing import mix
 from cai_pyserini.vectors.shards import Vectors
@@ -40,7 +40,7 @@ def test_documents_are_smoothed_as_the_stage_does(served: Served, tmp_path: Path
     """And remainders as documents: by the neighbours of their own vectors, without the source."""
     rows, dense = served.old_splade.rows, served.dense(None)  # which encodes the documents
     folder = served.material.folder
-    found = Vectors(find_near(Vectors(folder / "dense-documents"), tmp_path / "near"), "near")
+    found = Vectors(find_neighbours(Vectors(folder / "dense-documents"), tmp_path / "near"), "near")
     stage = Vectors(smooth(Vectors(folder / "documents"), found, tmp_path / "s"), "smooth")
     expected = vstack([shard.vectors for shard in stage], format="csr")
     mixed = mix(rows, rows, dense.near, 0.4)
@@ -161,14 +161,14 @@ def test_near_words_and_words_of_near_documents_are_those_of_the_stage(
     encoder, collection = Encoder(config, "cpu"), served.material.documents
     words = Vectors(count_words(collection, tmp_path / "words"), "words")
     vectors = Vectors(encode(collection, encoder, tmp_path / "vectors"))
-    found = Vectors(find_near(vectors, tmp_path / "near"), "near")
+    found = Vectors(find_neighbours(vectors, tmp_path / "near"), "near")
     (shard,) = Vectors(expand(words, vectors, found, encoder, tmp_path / "expansion"), "expand")
     columns = {word: column for column, word in enumerate((words.folder / "words.txt").read_text().splitlines())}
     both = [word for word in served.bm25.words if word in columns]
     dense, own, other = served.dense(projection), *zip(*((served.bm25.words[w], columns[w]) for w in both), strict=True)
     near = shard.vectors[:, : len(columns)].toarray()
     assert len(both) > 80 and np.count_nonzero(near) > 5
-    near_words = (dense.words - dense.bm25)[:12, own].toarray() / NEAR_WORDS
+    near_words = (dense.words - dense.bm25)[:12, own].toarray() / ASSOCIATED_FACTOR
     np.testing.assert_allclose(near_words, near[:, other], atol=0.02)
     rates = shard.vectors[:, len(columns) :].toarray()
     counts = served.counts.toarray()[:12]

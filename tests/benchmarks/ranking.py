@@ -36,8 +36,8 @@ from cai_pyserini.encode.queries import encode_queries
 from cai_pyserini.evaluate.measures import mean, measure
 from cai_pyserini.evaluate.significance import compare, p_text
 from cai_pyserini.expand import word_vectors as learning
-from cai_pyserini.expand.expand import Near
-from cai_pyserini.impact.bm25 import NEAR_WORDS, Bm25, stored_lengths, weights_of
+from cai_pyserini.expand.expand import WordAssociations
+from cai_pyserini.impact.bm25 import ASSOCIATED_FACTOR, Bm25, stored_lengths, weights_of
 from cai_pyserini.models.idf import idf_weights
 from cai_pyserini.vectors.mixing import POWER
 from cai_pyserini.vectors.neighbours import NEIGHBOURS
@@ -131,7 +131,7 @@ class Run:
     def words_near(self, vectors: np.ndarray, documents: np.ndarray) -> csr_matrix:
         """The weights of words with these vectors near documents with these."""
         documents = documents.astype(np.float32)
-        near = Near.among(vectors.astype(np.float32), self.frequencies, [documents], len(documents))
+        near = WordAssociations.fit(vectors.astype(np.float32), self.frequencies, [documents], len(documents))
         return self.placed(near.words(documents))
 
     def placed(self, weights: csr_matrix) -> csr_matrix:
@@ -240,7 +240,7 @@ def _both(run: Run, name: str, words: csr_matrix | Scores) -> Variants:
 
 def counts(run: Run) -> Variants:
     """Words of near documents in BM25: the share of a document's length that they have, and how many words."""
-    near = NEAR_WORDS * run.near_words
+    near = ASSOCIATED_FACTOR * run.near_words
     yield from _both(run, "own words", run.weights + near)
     for share, words in ((0.6, 25), (0.6, 50), (0.6, 100), (0.6, 150), (0.3, 50), (1.0, 50)):
         mixed = run.bm25_of(run.mixed_counts(run.mean_of_near @ run.rates, share, words))
@@ -285,7 +285,7 @@ def expand(run: Run) -> Variants:
 def words(run: Run) -> Variants:
     """Vectors of words, encoded alone or learned, with near documents: in which units their products are compared, and
     what they are learned from."""
-    contexts, targets, alone = learning.read_evidence(run.folder, run.lexicon, Encoder(load_encoder("minilm")))
+    contexts, targets, alone = learning.read_regression(run.folder, run.lexicon, Encoder(load_encoder("minilm")))
     idf = diags_array(run.word_idf[run.places])
     weighted = contexts.sign() @ idf
     lengths = np.sqrt(np.asarray(weighted.multiply(weighted).sum(1)).ravel())
@@ -310,7 +310,7 @@ def words(run: Run) -> Variants:
         units = {"": each, ", in units of its own deviation": own}
         for unit, scaled in units.items() if name in ("learned", "encoded alone") else [("", each)]:
             near = run.words_near(scaled, run.near)
-            yield from _both(run, f"{name}{unit}", run.counted + NEAR_WORDS * near)
+            yield from _both(run, f"{name}{unit}", run.counted + ASSOCIATED_FACTOR * near)
 
 
 def _nearest(vectors: np.ndarray | csr_matrix) -> tuple[np.ndarray, np.ndarray]:

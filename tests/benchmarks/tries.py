@@ -37,8 +37,8 @@ from cai_pyserini.core.tables import markdown
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.encode.queries import encode_queries
 from cai_pyserini.expand import word_vectors as learning
-from cai_pyserini.expand.expand import RATES
-from cai_pyserini.impact.bm25 import NEAR_DOCUMENTS, NEAR_WORDS, stored_lengths, weights_of
+from cai_pyserini.expand.expand import NEIGHBOUR_WORDS
+from cai_pyserini.impact.bm25 import ASSOCIATED_FACTOR, NEIGHBOUR_FACTOR, stored_lengths, weights_of
 from cai_pyserini.vectors.mixing import POWER
 from cai_pyserini.words.analyzer import Analyzer
 
@@ -55,7 +55,7 @@ class Tried(Run):
     def __init__(self, folder: Path, limit: int):
         super().__init__(folder, limit)
         self.run, encoder = RunFolder(folder), Encoder(load_encoder("minilm"))
-        self.contexts, self.targets, self.alone = learning.read_evidence(self.folder, self.lexicon, encoder)
+        self.contexts, self.targets, self.alone = learning.read_regression(self.folder, self.lexicon, encoder)
         lines = [line for _, line in jsonl.read(self.folder / "contexts.jsonl", ["text"])]
         self.context_words = _counts([line["words"] for line in lines], self.columns)
         splade = self.run.encoder(SINGLE["splade-idf"])
@@ -68,7 +68,7 @@ class Tried(Run):
 
 def index(run: Tried) -> Variants:
     """One index, bag-of-words queries."""
-    counted, near = run.counted, NEAR_WORDS * run.near_words
+    counted, near = run.counted, ASSOCIATED_FACTOR * run.near_words
     yield "joint-splade-doc-idf-smooth", run.indexed(counted + near)
     yield "joint-splade-idf-smooth", run.indexed(counted + near, bow=False)
     spans = diags_array(1 / np.maximum(np.asarray(run.context_words.sum(1)).ravel(), 1)) @ run.context_words
@@ -84,20 +84,20 @@ def index(run: Tried) -> Variants:
         scales = (np.maximum(variances, 1e-6) / variances.mean()) ** (-power / 2)
         whiten = (directions * scales) @ directions.T
         whitened = run.words_near(run.vectors @ whiten, run.near @ whiten)
-        yield f"near words in a space whitened by {power}", run.indexed(counted + NEAR_WORDS * whitened)
+        yield f"near words in a space whitened by {power}", run.indexed(counted + ASSOCIATED_FACTOR * whitened)
     mixed = run.near + 0.5 * (run.mean_of_near @ run.near)
     mixed /= np.linalg.norm(mixed, axis=1, keepdims=True)
     yield (
         "near words of documents mixed with near ones",
-        run.indexed(counted + NEAR_WORDS * run.words_near(run.vectors, mixed)),
+        run.indexed(counted + ASSOCIATED_FACTOR * run.words_near(run.vectors, mixed)),
     )
     contexts = np.asarray((run.context_words[:, run.places] > 0).sum(0)).ravel()
     trusted = run.vectors * (contexts / (contexts + 3))[:, None]
     yield (
         "vectors of words times n / (n + 3), of n contexts",
-        run.indexed(counted + NEAR_WORDS * run.words_near(trusted, run.near)),
+        run.indexed(counted + ASSOCIATED_FACTOR * run.words_near(trusted, run.near)),
     )
-    mixed_counts = run.mixed_counts(run.mean_of_near @ run.rates, NEAR_DOCUMENTS, RATES)
+    mixed_counts = run.mixed_counts(run.mean_of_near @ run.rates, NEIGHBOUR_FACTOR, NEIGHBOUR_WORDS)
     for k1, b in ((1.2, 0.75), (0.9, 0.7), (0.6, 0.4)):
         yield f"k1 {k1}, b {b}", run.indexed(run.bm25_of(mixed_counts, k1, b) + near)
     for factor in (0.7, 1.4):
@@ -117,7 +117,7 @@ def _with_idf(run: Tried, words: Scores, idf: np.ndarray) -> Scores:
 
 def pairs(run: Tried) -> Variants:
     """BM25 of pairs of words that follow one another, times a factor, beside that of words."""
-    analyze, words = Analyzer(), run.words["queries"] @ (run.counted + NEAR_WORDS * run.near_words).T
+    analyze, words = Analyzer(), run.words["queries"] @ (run.counted + ASSOCIATED_FACTOR * run.near_words).T
     asked, queries = _of_pairs([analyze(run.run.topics[query]) for query in run.queries])
     contents = {document.id: document.contents for document in run.run.collection.documents()}
     _, documents = _of_pairs([analyze(contents[id]) for id in run.ids], asked)
@@ -145,7 +145,7 @@ def _of_pairs(
 def queries(run: Tried) -> Variants:
     """Weights u of query terms, by gradient descent on the cross entropy of the softmax of BM25 + SPLADE + dense and of
     the index, over the best documents of both for a span, but the one that BM25 finds first: its source."""
-    words = run.alpha[True] * (run.counted + NEAR_WORDS * run.near_words)
+    words = run.alpha[True] * (run.counted + ASSOCIATED_FACTOR * run.near_words)
     documents = hstack([words, run.smoothed @ run.idf], format="csr")
     asked = hstack([run.words["queries"], run.bags["queries"]], format="csr")
     yield "without", (asked @ documents.T).toarray()
@@ -201,7 +201,7 @@ def _term_weights(run: Tried, documents: csr_matrix, regularizer: float, tempera
 
 def static(run: Tried) -> Variants:
     """Dense vectors of queries from those of their words."""
-    yield "joint-splade-doc-idf-smooth", run.indexed(run.counted + NEAR_WORDS * run.near_words)
+    yield "joint-splade-doc-idf-smooth", run.indexed(run.counted + ASSOCIATED_FACTOR * run.near_words)
     sums = run.words["queries"][:, run.places] @ run.vectors
     scores = (sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-9)) @ run.near.T
     yield "static", scores
@@ -292,7 +292,7 @@ class Recipe:
         return f"{self.weight:g} : {' + '.join([*parts, 'dense'])}{' mixed with near documents' * self.smooth}"
 
     def scores(self, parts: dict[str, Scores], z: Callable[[Scores], Scores]) -> Scores:
-        words = parts["bm25"] + NEAR_WORDS * parts["near"] * self.near
+        words = parts["bm25"] + ASSOCIATED_FACTOR * parts["near"] * self.near
         dense = 2 * z(parts["dense, smooth" if self.smooth else "dense"])
         if self.joint:
             return self.weight * z(parts["alpha"] * words + parts["splade"]) + dense
@@ -327,7 +327,7 @@ def judges(run: Tried) -> tuple[dict[str, Scores], Served]:
     shares = vectors.near.power(POWER)
     means = diags_array(1 / np.maximum(shares.sum(1).A1, 1e-9)) @ shares @ vectors.rows[: shares.shape[1]]
     asked = of_splade.queries["splade"]
-    words, near = served.bm25.queries(served.queries), (vectors.words - vectors.bm25) / NEAR_WORDS
+    words, near = served.bm25.queries(served.queries), (vectors.words - vectors.bm25) / ASSOCIATED_FACTOR
     pairs = {
         "bm25": (words, vectors.bm25),
         "near": (words, near),

@@ -19,10 +19,10 @@ from cai_pyserini.encode.encode import encode
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.expand import expand as stage
 from cai_pyserini.expand.__main__ import main
-from cai_pyserini.expand.expand import Near, expand
-from cai_pyserini.expand.word_vectors import RIDGE, evidence, learn, word_vectors
+from cai_pyserini.expand.expand import WordAssociations, expand
+from cai_pyserini.expand.word_vectors import RIDGE, learn, regression, word_vectors
 from cai_pyserini.impact.bm25 import Bm25
-from cai_pyserini.near.near import find_near
+from cai_pyserini.near.near import find_neighbours
 from cai_pyserini.vectors.cache import VARIABLE
 from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.words.words import count_words
@@ -58,17 +58,17 @@ def plain_rates(counts: np.ndarray, documents: np.ndarray) -> np.ndarray:
 
 def test_weights_are_those_of_the_formula(monkeypatch: pytest.MonkeyPatch) -> None:
     """The largest weights are those in a sample, first of every document."""
-    monkeypatch.setattr(stage, "WORDS", 5)
+    monkeypatch.setattr(stage, "ASSOCIATED_WORDS", 5)
     monkeypatch.setattr(stage, "BATCH", 4)
     draw = np.random.default_rng(0)
     words, documents = draw.normal(size=(12, 8)).astype(np.float32), draw.normal(size=(26, 8)).astype(np.float32)
     frequencies = draw.integers(2, 26, 12)
-    near = Near.among(words, frequencies, [documents[:13], documents[13:]], 26)
+    near = WordAssociations.fit(words, frequencies, [documents[:13], documents[13:]], 26)
     expected = plain(words, documents, frequencies, 5)
     np.testing.assert_allclose(near.words(documents).toarray(), expected, atol=1e-4)
     assert np.count_nonzero(expected) == 26 * 5 - 1 and near.words(documents[:0]).shape == (0, 12)
     monkeypatch.setattr(stage, "SAMPLE", 9)
-    sampled = Near.among(words, frequencies, [documents[:13], documents[13:]], 26)
+    sampled = WordAssociations.fit(words, frequencies, [documents[:13], documents[13:]], 26)
     of_sample = plain(words, documents, frequencies, 5, step=3)
     assert (of_sample != expected).any()
     np.testing.assert_allclose(sampled.words(documents).toarray(), of_sample, atol=1e-4)
@@ -77,7 +77,7 @@ def test_weights_are_those_of_the_formula(monkeypatch: pytest.MonkeyPatch) -> No
 def test_of_few_words_all_that_are_nearer_than_usual_are_kept() -> None:
     draw = np.random.default_rng(0)
     words, documents = draw.normal(size=(12, 8)).astype(np.float32), draw.normal(size=(26, 8)).astype(np.float32)
-    found = Near.among(words, np.ones(12), [documents], 26).words(documents)
+    found = WordAssociations.fit(words, np.ones(12), [documents], 26).words(documents)
     np.testing.assert_allclose(found.toarray(), plain(words, documents, np.ones(12), 12), atol=1e-4)
     assert 0.3 < found.nnz / found.toarray().size < 0.7
 
@@ -97,13 +97,13 @@ def test_a_prompt_of_documents_takes_nothing_of_what_is_read_of_words_and_contex
     prompt = "represent this passage of a medical encyclopedia for the retrieval of pages that answer a question : "
     texts, forms = ["the acute fever of a child", "a stone in the kidney"], ["fever", "kidney"]
     encoder = Encoder(load_encoder("minilm").replace(document_prompt=prompt), "cpu", "float32")
-    found = evidence(texts, csr_matrix(np.eye(2)), forms, encoder)
+    found = regression(texts, csr_matrix(np.eye(2)), forms, encoder)
     model = encoder.load("documents")
     np.testing.assert_allclose(found.alone, model.encode(forms, 256), atol=1e-6)
     np.testing.assert_allclose(found.targets, model.encode(texts, 256), atol=1e-6)
     assert found.alone[0] @ found.alone[1] < 0.98
     no_room = Encoder(encoder.config.replace(max_document_length=24), "cpu", "float32")
-    assert evidence(texts, csr_matrix(np.eye(2)), forms, no_room).alone.shape == (2, 384)
+    assert regression(texts, csr_matrix(np.eye(2)), forms, no_room).alone.shape == (2, 384)
 
 
 @pytest.fixture(scope="module")
@@ -122,13 +122,13 @@ def dense() -> Encoder:
 
 def make(inputs: Path, output: Path, vectors: str = "dense", encoder: Encoder | None = None) -> Path:
     words, given = Vectors(inputs / "words", "words"), Vectors(inputs / vectors)
-    near = find_near(given, output.with_name(f"near-{Path(vectors).name}"))
+    near = find_neighbours(given, output.with_name(f"near-{Path(vectors).name}"))
     return expand(words, given, Vectors(near, "near"), encoder or dense(), output)
 
 
 @slow
 def test_command(inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    output, near = tmp_path / "expansion", find_near(Vectors(inputs / "dense"), tmp_path / "near")
+    output, near = tmp_path / "expansion", find_neighbours(Vectors(inputs / "dense"), tmp_path / "near")
     paths = ["--words", str(inputs / "words"), "--vectors", str(inputs / "dense"), "--output", str(output)]
     main([*paths, "--near", str(near), "--encoder", "minilm", "--device", "cpu"])
     lexicon = json_lines(inputs / "words" / "lexicon.jsonl")
@@ -166,7 +166,7 @@ def test_short_documents_have_no_contexts(tmp_path: Path) -> None:
 @slow
 def test_an_interrupted_expansion_continues(inputs: Path, tmp_path: Path) -> None:
     whole, output = make(inputs, tmp_path / "whole"), tmp_path / "near"
-    find_near(Vectors(inputs / "dense"), tmp_path / "near-dense")
+    find_neighbours(Vectors(inputs / "dense"), tmp_path / "near-dense")
     with interrupted_after(1), pytest.raises(KeyboardInterrupt):
         make(inputs, output)
     before = (output / "00000.npz").stat().st_mtime_ns
@@ -205,7 +205,7 @@ def test_words_are_read_by_the_encoder_of_the_documents(inputs: Path, tmp_path: 
 @slow
 def test_near_documents_that_other_vectors_have_found_are_refused(inputs: Path, tmp_path: Path) -> None:
     words, vectors = Vectors(inputs / "words", "words"), Vectors(inputs / "dense")
-    near = Vectors(find_near(Vectors(inputs / "splade"), tmp_path / "near"), "near")
+    near = Vectors(find_neighbours(Vectors(inputs / "splade"), tmp_path / "near"), "near")
     with pytest.raises(CaiError, match=r"near was not found by .*dense: find near documents by these vectors"):
         expand(words, vectors, near, dense(), tmp_path / "expansion")
 

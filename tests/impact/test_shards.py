@@ -40,7 +40,7 @@ def vectors(checkpoint: Path, tmp_path: Path) -> Vectors:
 @pytest.fixture
 def processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A shard is enough for a process."""
-    monkeypatch.setattr("cai_pyserini.impact.impacts.LEAST_SHARDS", 1)
+    monkeypatch.setattr("cai_pyserini.impact.impacts.MIN_SHARDS", 1)
 
 
 def two_words(folder: Path, ids: list[list[str]]) -> Bm25:

@@ -11,9 +11,9 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.near import near as stage
 from cai_pyserini.near.__main__ import main
-from cai_pyserini.near.near import find_near
+from cai_pyserini.near.near import find_neighbours
 from cai_pyserini.vectors import neighbours as searching
-from cai_pyserini.vectors.neighbours import points
+from cai_pyserini.vectors.neighbours import search_vectors
 from cai_pyserini.vectors.shards import Vectors
 from tests.conftest import stored_idf, stored_vectors
 from tests.near.support import matrix_of
@@ -33,12 +33,12 @@ def expected(similarity: np.ndarray, neighbours: int) -> np.ndarray:
 
 def hashed_similarity(rows: np.ndarray) -> np.ndarray:
     """The inner products of hashed vectors."""
-    hashed = points(csr_matrix(rows))
+    hashed = search_vectors(csr_matrix(rows))
     return hashed @ hashed.T
 
 
 def found(vectors: Vectors, output: Path, *arguments: Any) -> np.ndarray:
-    return matrix_of(Vectors(find_near(vectors, output, *arguments), "near"))
+    return matrix_of(Vectors(find_neighbours(vectors, output, *arguments), "near"))
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_idf_weights_the_vectors_that_tell_what_is_near(tmp_path: Path) -> None:
     assert found(vectors, tmp_path / "near", idf, 1)[0].nonzero()[0] == [2]
     other = stored_idf(tmp_path / "other", 100, [99, 2, 2, 99], "another vocabulary")
     with pytest.raises(CaiError, match="other has the IDF of another vocabulary than the encoder's"):
-        find_near(vectors, tmp_path / "refused", other)
+        find_neighbours(vectors, tmp_path / "refused", other)
 
 
 def test_documents_that_are_not_found_or_not_like_it_are_not_near() -> None:
@@ -109,13 +109,13 @@ def test_one_document_has_none_near_it(tmp_path: Path) -> None:
 def test_vectors_without_any_weight_are_refused(tmp_path: Path) -> None:
     vectors = stored_vectors(tmp_path / "vectors", csr_matrix((3, 2), dtype=np.float32))
     with pytest.raises(CaiError, match="vectors: no document has any weight; is this a SPLADE checkpoint"):
-        find_near(vectors, tmp_path / "near")
+        find_neighbours(vectors, tmp_path / "near")
 
 
 def test_an_interrupted_stage_continues(dense: Vectors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = found(dense, tmp_path / "whole")
     with interrupted_after(2), pytest.raises(KeyboardInterrupt):
-        find_near(dense, tmp_path / "resumed")
+        find_neighbours(dense, tmp_path / "resumed")
     with pytest.raises(CaiError, match="unfinished"):
         Vectors(tmp_path / "resumed", "near")
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "resumed").glob("*.npz")}

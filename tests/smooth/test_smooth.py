@@ -15,7 +15,7 @@ from cai_pyserini.encode.encode import encode
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.idf.idf import compute
 from cai_pyserini.impact.impacts import write_impacts
-from cai_pyserini.near.near import find_near
+from cai_pyserini.near.near import find_neighbours
 from cai_pyserini.smooth import smooth as stage
 from cai_pyserini.smooth.__main__ import main
 from cai_pyserini.vectors.mixing import mix
@@ -32,7 +32,7 @@ def smooth(
     vectors: Vectors, output: Path, by: Vectors | None = None, neighbours: int = NEIGHBOURS, weight: float | None = None
 ) -> Path:
     """Smooth vectors with documents that are near by other vectors, or by these."""
-    near = find_near(by or vectors, output.with_name(f"{output.name}-near"), neighbours=neighbours)
+    near = find_neighbours(by or vectors, output.with_name(f"{output.name}-near"), neighbours=neighbours)
     return stage.smooth(vectors, Vectors(near, "near"), output, weight)
 
 
@@ -113,7 +113,7 @@ def test_smoothed_vectors_of_a_collection_take_the_place_of_raw_ones(encoded: Pa
 
 
 def test_near_documents_by_the_splade_vectors_themselves_weigh_less(splade: Vectors, tmp_path: Path) -> None:
-    near = matrix_of(Vectors(find_near(splade, tmp_path / "smoothed-near", neighbours=3), "near"))
+    near = matrix_of(Vectors(find_neighbours(splade, tmp_path / "smoothed-near", neighbours=3), "near"))
     smoothed = Vectors(smooth(splade, tmp_path / "smoothed", neighbours=3))
     np.testing.assert_allclose(matrix_of(smoothed), expected(matrix_of(splade), near, 3, 0.1), rtol=1e-5, atol=1e-6)
 
@@ -144,7 +144,7 @@ def test_an_interrupted_stage_continues_with_the_first_missing_shard(
     splade: Vectors, dense: Vectors, tmp_path: Path
 ) -> None:
     whole = Vectors(smooth(splade, tmp_path / "whole", dense))
-    near = Vectors(find_near(dense, tmp_path / "resumed-near"), "near")
+    near = Vectors(find_neighbours(dense, tmp_path / "resumed-near"), "near")
     with interrupted_after(2), pytest.raises(KeyboardInterrupt):
         stage.smooth(splade, near, tmp_path / "resumed")
     with pytest.raises(CaiError, match="unfinished"):
@@ -159,7 +159,7 @@ def test_an_interrupted_stage_continues_with_the_first_missing_shard(
 
 
 def test_what_another_recipe_left_is_not_used(splade: Vectors, dense: Vectors, tmp_path: Path) -> None:
-    near = Vectors(find_near(dense, tmp_path / "near"), "near")
+    near = Vectors(find_neighbours(dense, tmp_path / "near"), "near")
     with interrupted_after(2), pytest.raises(KeyboardInterrupt):
         stage.smooth(splade, near, tmp_path / "smoothed", weight=0.9)
     small = stored_vectors(tmp_path / "small", csr_matrix(np.eye(3, dtype=np.float32) + 1))
@@ -202,7 +202,7 @@ def test_a_document_alone_stays_as_it_is(tmp_path: Path) -> None:
 
 
 def test_command(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    near = find_near(Vectors(made / "dense"), tmp_path / "near", neighbours=2)
+    near = find_neighbours(Vectors(made / "dense"), tmp_path / "near", neighbours=2)
     arguments = ["--vectors", str(made / "splade"), "--near", str(near), "--output", str(tmp_path / "smoothed")]
     main(arguments)
     stats = artifact.require(tmp_path / "smoothed", "smooth").stats

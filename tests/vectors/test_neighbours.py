@@ -9,7 +9,7 @@ from scipy.sparse import csr_matrix, diags, random_array
 from scipy.sparse.linalg import norm
 
 from cai_pyserini.vectors import neighbours
-from cai_pyserini.vectors.neighbours import DIMENSIONS, build_index, nearest, points, recall
+from cai_pyserini.vectors.neighbours import DIMENSIONS, build_index, nearest, recall, search_vectors
 from cai_pyserini.vectors.shards import Matrix
 
 Positions = Callable[[str], Iterator[Matrix]]
@@ -39,7 +39,7 @@ def sparse() -> csr_matrix:
 
 
 def test_hashing_keeps_inner_products(sparse: csr_matrix) -> None:
-    hashed = points(sparse)
+    hashed = search_vectors(sparse)
     assert hashed.shape == (300, DIMENSIONS) and hashed.dtype == np.float32
     np.testing.assert_allclose(np.linalg.norm(hashed, axis=1), 1, rtol=1e-5)
     errors = hashed @ hashed.T - (sparse @ sparse.T).toarray()
@@ -47,7 +47,7 @@ def test_hashing_keeps_inner_products(sparse: csr_matrix) -> None:
 
 
 def test_a_document_without_weights_is_nowhere() -> None:
-    assert not points(csr_matrix((2, 50), dtype=np.float32)).any()
+    assert not search_vectors(csr_matrix((2, 50), dtype=np.float32)).any()
 
 
 def test_dense_vectors_are_searched_exactly() -> None:
@@ -71,7 +71,7 @@ def test_recall_is_that_of_the_vectors_before_hashing(sparse: csr_matrix, monkey
     monkeypatch.setattr(neighbours, "SAMPLE", 300)
     positions = in_shards(sparse, 8, 200)
     index = build_index(positions, DIMENSIONS, 300)
-    hashed = points(sparse)
+    hashed = search_vectors(sparse)
     found = overlap(nearest_of_all((sparse @ sparse.T).toarray(), 5), nearest_of_all(hashed @ hashed.T, 5))
     assert recall(index, positions, 5) == pytest.approx(found) and 0.2 < found < 0.9
 
