@@ -1,1 +1,1 @@
-"""Retrieval: one open index and encoded queries -> hits, or a TREC run."""
+"""Search one open index with encoded queries, for hits or a TREC run."""

@@ -1,16 +1,15 @@
-"""Filters of documents by their metadata and words: `year>=2020 AND (journal:"BMJ" OR NOT contents:"mouse model")`.
+"""Filters by metadata and words, such as `year>=2020 AND (journal:"BMJ" OR NOT contents:"mouse model")`.
 
     filter     = all {"OR" all}
     all        = one {"AND" one}
     one        = "NOT" one | "(" filter ")" | comparison
     comparison = field ("<" | "<=" | ">" | ">=") value | field ("=" | ":") (value | "(" [value {"," value}] ")")
-    value      = a word, or any text in double quotes, in which a backslash precedes quotes and backslashes
+    value      = a word, or any text in double quotes, in which a backslash escapes quotes and backslashes
 
-A field is one of the index, and its value has its type; strings and lists are compared as a whole, and only for
-equality. `journal:(BMJ, Lancet)` is any of these values, `journal:()` none. A document without a value matches no
-comparison.
+A field is one of the index's, and values have its type. Strings and lists are compared as a whole, for equality only.
+`journal:(BMJ, Lancet)` matches either value, `journal:()` nothing. A document without a value matches no comparison.
 
-The field `contents` is the text: documents that have the words of the value, as BM25 has them, next to each other.
+The field `contents` is the text: it matches documents with the words of the value as a phrase, after BM25's analyzer.
 """
 
 import math
@@ -23,8 +22,8 @@ from cai_pyserini.core.errors import CaiError, require_utf8
 from cai_pyserini.core.metadata import Kind, bounds, composed
 from cai_pyserini.index.metadata import PREFIX
 
-CONTENTS = "contents"  # the field of the words
-DEPTH = 100  # of parentheses, and of NOT
+CONTENTS = "contents"  # the field for words
+DEPTH = 100  # of nested parentheses and NOT, at most
 TOKEN = re.compile(r'\s*(?:(?P<quoted>"(?:[^"\\]|\\.)*")|(?P<sign>[<>]=?|[=:(),])|(?P<word>[^\s"<>=:(),]+))', re.DOTALL)
 ORDERS = ("<", "<=", ">", ">=")
 OPERATOR = re.compile(
@@ -33,11 +32,11 @@ OPERATOR = re.compile(
 
 
 class BadFilter(CaiError):
-    """A filter, or a field to sort or count by, that cannot be understood."""
+    """An invalid filter, sort field or facet."""
 
 
 class Range(NamedTuple):
-    """Numbers or dates from `first` to `last`, both included."""
+    """Numbers or dates from `first` to `last`, inclusive."""
 
     field: str
     first: float
@@ -45,16 +44,16 @@ class Range(NamedTuple):
 
 
 class AnyOf(NamedTuple):
-    """Strings, or lists, with one of these values; or texts with the words of one."""
+    """Strings or lists with one of these values, or texts with one of these phrases."""
 
     field: str
     values: tuple[str, ...]
 
 
 class Combined(NamedTuple):
-    """All (AND) or any (OR) of these filters, or what none of them lets through (NOT)."""
+    """Documents that pass all (AND), any (OR) or none (NOT) of these filters."""
 
-    by: Literal["AND", "OR", "NOT"]
+    operator: Literal["AND", "OR", "NOT"]
     filters: tuple["Filter", ...]
 
 
@@ -64,34 +63,33 @@ type Filter = Range | AnyOf | Combined
 class _Token(NamedTuple):
     text: str
     kind: str | None  # quoted, sign or word; None at the end
-    place: int  # from 1
+    position: int  # from 1
 
 
 def parse_filter(text: str, kinds: Mapping[str, Kind]) -> Filter:
-    """Parse a filter of documents whose metadata has these types. Raises BadFilter, which names the place."""
+    """Parse a filter for metadata of these types. Raises BadFilter with the position of the error."""
     require_utf8(text, "the filter")
-    return _Parser(text, kinds).whole()
+    return _Parser(text, kinds).parse()
 
 
 def without_operators(query: str, filter: str | None = None) -> tuple[str, tuple[str, ...] | None]:
-    """A query as it is searched for, and the filters it comes with: the one given, and what its operators demand. Words
-    in quotes have to be next to each other; a -word, or -"words", have to be missing. Raises BadFilter if nothing is
-    left to search for."""
+    """Split a query into its text and filters: `filter` and those of its operators. A "quoted phrase" must occur as
+    such; a -word or -"phrase" must not occur. Raises BadFilter if no text is left."""
     filters = [filter] if filter else []
 
-    def taken(found: re.Match[str]) -> str:
-        words = (found["phrase"] or found["word"]).replace("\\", " ")
-        filters.append(f'{"NOT " * bool(found["minus"])}{CONTENTS}:"{words}"')
-        return " " if found["minus"] else words
+    def extract(match: re.Match[str]) -> str:
+        words = (match["phrase"] or match["word"]).replace("\\", " ")
+        filters.append(f'{"NOT " if match["minus"] else ""}{CONTENTS}:"{words}"')
+        return " " if match["minus"] else words
 
-    text = OPERATOR.sub(taken, query)
+    text = OPERATOR.sub(extract, query)
     if query.strip() and not text.strip():
         raise BadFilter("query: it only says what has to be missing")
     return text, tuple(filters) or None
 
 
 def require_field(name: str, kinds: Mapping[str, Kind], where: str) -> Kind:
-    """The type of a field. Raises BadFilter if there is none of that name."""
+    """The type of a field. Raises BadFilter for an unknown field."""
     if name not in kinds:
         known = ", ".join(f"{field} ({kind})" for field, kind in kinds.items()) or "none"
         raise BadFilter(f"{where}: no field {name[:50]!r}; those of this index: {known}")
@@ -99,29 +97,29 @@ def require_field(name: str, kinds: Mapping[str, Kind], where: str) -> Kind:
 
 
 class _Parser:
-    """A recursive descent, a method per rule of the grammar."""
+    """A recursive descent parser, one method per rule of the grammar."""
 
     def __init__(self, text: str, kinds: Mapping[str, Kind]):
         self._kinds, self._depth = kinds, 0
         self._tokens = _tokens(text)
         self._next = next(self._tokens)
 
-    def whole(self) -> Filter:
-        found = self._any()
-        return found if self._next.kind is None else self._fail("AND, OR or the end")
+    def parse(self) -> Filter:
+        parsed = self._any()
+        return parsed if self._next.kind is None else self._fail("AND, OR or the end")
 
     def _any(self) -> Filter:
-        return self._joined("OR", self._all)
+        return self._combine("OR", self._all)
 
     def _all(self) -> Filter:
-        return self._joined("AND", self._one)
+        return self._combine("AND", self._one)
 
-    def _joined(self, by: Literal["AND", "OR"], rule: Any) -> Filter:
+    def _combine(self, operator: Literal["AND", "OR"], rule: Callable[[], Filter]) -> Filter:
         filters = [rule()]
-        while self._is(by):
+        while self._is(operator):
             self._take()
             filters.append(rule())
-        return Combined(by, tuple(filters)) if filters[1:] else filters[0]
+        return Combined(operator, tuple(filters)) if filters[1:] else filters[0]
 
     def _one(self) -> Filter:
         if not (self._is("NOT") or self._is("(")):
@@ -130,12 +128,12 @@ class _Parser:
         if self._depth > DEPTH:
             self._fail(f"at most {DEPTH} parentheses and NOT inside each other")
         if self._take().text == "(":
-            found = self._any()
+            parsed = self._any()
             self._expect(")")
         else:
-            found = Combined("NOT", (self._one(),))
+            parsed = Combined("NOT", (self._one(),))
         self._depth -= 1
-        return found
+        return parsed
 
     def _comparison(self) -> Filter:
         name = self._take("word", "a field")
@@ -195,7 +193,7 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 def _where(token: _Token) -> str:
-    return f"filter, character {token.place}"
+    return f"filter, character {token.position}"
 
 
 def _unquoted(token: _Token) -> str:
@@ -216,11 +214,10 @@ def _range(field: str, kind: Kind, sign: str, value: _Token) -> Range:
     return Range(field, *ranges.get(sign, (first, last)))
 
 
-def lucene_query(filter: Filter, kinds: Mapping[str, Kind], having: Callable[[str], Any]) -> Any:
-    """A Lucene query of the documents of an index that a filter lets through.
+def lucene_query(filter: Filter, kinds: Mapping[str, Kind], phrase_query: Callable[[str], Any]) -> Any:
+    """A Lucene query for the documents of an index that pass a filter.
 
-    `having` makes that of the documents that have the words of a text next to each other. Raises BadFilter for metadata
-    that the index does not have.
+    `phrase_query` makes a Lucene query for documents with a phrase. Raises BadFilter for fields that the index lacks.
     """
     java = jvm.java_class
     if not isinstance(filter, Combined) and filter.field != CONTENTS:
@@ -233,16 +230,16 @@ def lucene_query(filter: Filter, kinds: Mapping[str, Kind], having: Callable[[st
         for value in filter.values:
             terms.add(java("org.apache.lucene.util.BytesRef")(value.encode()))
         return java("org.apache.lucene.search.TermInSetQuery")(PREFIX + filter.field, terms)
-    # First, as pyjnius binds `add` to one object at a time.
+    # Subqueries first, because pyjnius binds `add` to one object at a time.
     if isinstance(filter, AnyOf):
-        by, queries = "OR", [having(value) for value in filter.values]
+        operator, queries = "OR", [phrase_query(value) for value in filter.values]
     else:
-        by, queries = filter.by, [lucene_query(each, kinds, having) for each in filter.filters]
+        operator, queries = filter.operator, [lucene_query(each, kinds, phrase_query) for each in filter.filters]
     occur = java("org.apache.lucene.search.BooleanClause$Occur")
     clauses = java("org.apache.lucene.search.BooleanQuery$Builder")()
-    if by == "NOT":
+    if operator == "NOT":
         clauses.add(java("org.apache.lucene.search.MatchAllDocsQuery")(), occur.FILTER)
-    how = {"AND": occur.FILTER, "OR": occur.SHOULD, "NOT": occur.MUST_NOT}[by]
+    occurs = {"AND": occur.FILTER, "OR": occur.SHOULD, "NOT": occur.MUST_NOT}[operator]
     for query in queries:
-        clauses.add(query, how)
+        clauses.add(query, occurs)
     return clauses.build()

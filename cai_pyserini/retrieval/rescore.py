@@ -1,8 +1,8 @@
-"""Score the documents that other systems have retrieved, for exact hybrids.
+"""Rescore the documents that other systems retrieved, for exact hybrids.
 
-In the paper's hybrid, a document that is missing from one of the two lists has score 0 there (Iida & Okazaki 2022,
-section 3.3), although the system would score it, just lower than the last of its list. Here both systems score the
-union of both lists: scores come from the run, or else from Lucene (text) or the vectors.
+In the paper's hybrid, a document missing from one of the two runs has score 0 there (Iida & Okazaki 2022, section 3.3),
+although the system would score it, just below the last of its run. Here both systems score the union of both runs:
+scores come from the run, or else from Lucene (text) or the vectors.
 """
 
 import time
@@ -31,7 +31,7 @@ from cai_pyserini.retrieval.lucene import LuceneSearcher
 from cai_pyserini.retrieval.search import open_searcher
 from cai_pyserini.vectors.shards import Matrix, Shard, Vectors, without_zero_vectors
 
-PAIRS = 8192  # query-document pairs that are scored at a time
+PAIRS = 8192  # query-document pairs per batch
 
 Candidates = dict[str, list[str]]  # query id -> document ids
 Scores = dict[str, dict[str, float]]  # query id -> document id -> score
@@ -41,7 +41,7 @@ Scorer = Callable[[Candidates], Scores]
 def rescore(own: Path, others: Sequence[Path], scorer: Scorer, output: Path, depth: int, tag: str) -> Path:
     """Write a system's run with scores for the best `depth` documents per query of all runs.
 
-    `own` is the system's run; `scorer` scores the documents that are missing from it, but for those without a vector.
+    `own` is the system's run; `scorer` scores the documents missing from it, except those without a vector.
     """
     inputs = {"runs": [run_digest(run) for run in (own, *others)]}
     recipe = artifact.recipe("beir", inputs, result="rescored", depth=depth)
@@ -62,16 +62,19 @@ def rescore(own: Path, others: Sequence[Path], scorer: Scorer, output: Path, dep
 
 def rescore_runs(own: pd.DataFrame, others: Sequence[pd.DataFrame], depth: int, scorer: Scorer) -> pd.DataFrame:
     """The best `depth` documents per query of all runs, with scores of the system that made `own`."""
-    scores, union = scores_by_query(own), Scores()
+    scores, union, missing = scores_by_query(own), Scores(), Candidates()
     for run in (own, *others):
         for query, documents in scores_by_query(top(run, depth)).items():
             union.setdefault(query, {}).update(documents)
-    missing = {query: [d for d in documents if d not in scores.get(query, {})] for query, documents in union.items()}
-    for query, found in scorer({query: documents for query, documents in missing.items() if documents}).items():
-        scores.setdefault(query, {}).update(found)
-    return run_of(
-        {query: [(d, scores[query][d]) for d in documents if d in scores[query]] for query, documents in union.items()}
-    )
+    for query, documents in union.items():
+        if absent := [id for id in documents if id not in scores.setdefault(query, {})]:
+            missing[query] = absent
+    for query, documents in scorer(missing).items():
+        scores[query].update(documents)
+    rescored = {}
+    for query, documents in union.items():
+        rescored[query] = [(id, scores[query][id]) for id in documents if id in scores[query]]
+    return run_of(rescored)
 
 
 def text_scorer(index: Path, topics: dict[str, str], k1: float, b: float) -> Scorer:
@@ -86,7 +89,7 @@ def text_scorer(index: Path, topics: dict[str, str], k1: float, b: float) -> Sco
 
 
 def impact_scorer(index: Path, vectors: Path, words: Path, expansion: Path, queries: Queries) -> Scorer:
-    """A scorer with the impacts of an index, made again from the raw vectors (and words) it was built from."""
+    """A scorer by the impacts of an index, recomputed from the raw vectors (and words) it was built from."""
 
     def score(candidates: Candidates) -> Scores:
         impacts = impacts_of_index(index, vectors, words, expansion)
@@ -106,7 +109,7 @@ def dense_scorer(vectors: Path, queries: Queries) -> Scorer:
 
 
 def vector_scores(candidates: Candidates, ids: Sequence[str], queries: Matrix, shards: Iterable[Shard]) -> Scores:
-    """Dot products of queries (queries, width), with ids `ids`, and document vectors, read shard by shard."""
+    """Inner products of queries (queries, width), with ids `ids`, and document vectors, read shard by shard."""
     rows = {id: row for row, id in enumerate(ids)}
     queries_of: dict[str, list[str]] = {}
     for query, documents in candidates.items():

@@ -1,4 +1,4 @@
-"""The search stage: an index and queries -> a TREC run, with the time per query."""
+"""The search stage: write the TREC run of an index and queries, and the time per query."""
 
 import logging
 import os
@@ -24,15 +24,15 @@ from cai_pyserini.retrieval.filters import BadFilter, parse_filter
 from cai_pyserini.retrieval.lucene import LuceneSearcher
 from cai_pyserini.words.analyzer import Analyzer
 
-PASSAGE_HITS = 10  # passages searched per document in the run, as in Pyserini (--max-passage-hits)
-WARM_UP = 256  # queries to search before timing, so that the JVM has compiled the code
+PASSAGE_HITS = 10  # passages to retrieve per document of the run, as in Pyserini (--max-passage-hits)
+WARM_UP = 256  # queries to search before timing, so that the JVM compiles the code
 
 Searcher = LuceneSearcher | FaissSearcher
 logger = logging.getLogger(__name__)
 
 
 def open_searcher(index: Index, k1: float = 0.9, b: float = 0.4, two_step: TwoStep | None = None) -> Searcher:
-    """Open an index of the index stage, or all shards of one, see LuceneSearcher."""
+    """Open an index of the index stage, or all its shards; see LuceneSearcher."""
     first, *_ = folders(index)
     if require_index(index).stats["kind"] == "dense" and method_of(first) != "lucene":
         return FaissSearcher(first)
@@ -40,7 +40,7 @@ def open_searcher(index: Index, k1: float = 0.9, b: float = 0.4, two_step: TwoSt
 
 
 def method_of(index: Path) -> DenseMethod:
-    """The method by which an index of dense vectors was made. Raises CaiError for one that is not known."""
+    """The method of a dense index. Raises CaiError for an unknown one."""
     method = artifact.require(index, "index").recipe["settings"].get("method", "flat")
     if method not in get_args(DenseMethod):
         raise CaiError(
@@ -66,10 +66,9 @@ def search(
 ) -> Path:
     """Write the run of all queries, with at most `hits` documents per query.
 
-    `filter` limits what is found to documents with such metadata, see retrieval.filters.
-    `remove_query` removes the hit that has the id of its query. With `passages`, documents of the index are passages,
-    and the run has documents, each with the score of its best passage among PASSAGE_HITS times as many hits. Raises
-    CaiError if the index was built with another encoder than that of the queries.
+    `filter` limits the documents, see retrieval.filters. `remove_query` removes the hit with the query's own id. With
+    `passages`, the index holds passages and the run documents, each with the score of its best passage among
+    PASSAGE_HITS * `hits`. Raises CaiError if the queries' encoder is not the one that the index was built with.
     """
     manifest = require_index(index)
     first, *_ = folders(index)
@@ -77,10 +76,10 @@ def search(
         require_same_encoder(first, queries.encoder, queries.words.config if queries.words else None)
     inputs = {"index": manifest.digest, "queries": queries.identity}
     bm25 = {"k1": k1, "b": b} if manifest.stats["kind"] == "bm25" else {}
-    how = {"hits": hits, "remove_query": remove_query, "passages": passages, "filter": filter}
-    recipe = artifact.recipe("search", inputs, **how, **bm25)
-
-    own = PASSAGE_HITS if passages else 1  # hits of the index per hit of the run
+    recipe = artifact.recipe(
+        "search", inputs, hits=hits, remove_query=remove_query, passages=passages, filter=filter, **bm25
+    )
+    depth = (hits + remove_query) * (PASSAGE_HITS if passages else 1)
 
     def write(path: Path) -> artifact.Stats:
         searcher = _filtered(open_searcher(index, k1, b, queries.two_step), filter, first)
@@ -88,8 +87,8 @@ def search(
 
         def parts() -> Iterator[pd.DataFrame]:
             nonlocal seconds
-            for run, spent in timed_search(searcher, encoded, (hits + remove_query) * own, threads, f"search {tag}"):
-                seconds += spent
+            for run, search_seconds in timed_search(searcher, encoded, depth, threads, f"search {tag}"):
+                seconds += search_seconds
                 if passages:
                     run = top(fold_passages(run), hits + remove_query)
                 yield top(without_query(run), hits) if remove_query else run
@@ -103,7 +102,7 @@ def search(
 
 
 def _filtered(searcher: Searcher, filter: str | None, index: Path) -> Searcher:
-    """An open index whose searches are filtered. Raises BadFilter for one that has no metadata."""
+    """An open index, filtered if there is a filter. Raises BadFilter for an index without metadata."""
     if filter is None:
         return searcher
     if isinstance(searcher, FaissSearcher):
@@ -112,7 +111,7 @@ def _filtered(searcher: Searcher, filter: str | None, index: Path) -> Searcher:
 
 
 def word_queries(config: EncoderConfig) -> WordQueries | None:
-    """The words of queries for a joint index, by its encoder; None for an encoder of another index."""
+    """How queries get words for a joint index with this encoder; None for other indexes."""
     return WordQueries(Analyzer(config.joint.language), config) if config.joint else None
 
 
@@ -123,24 +122,22 @@ def queries_for(
     query: Representation | None = None,
     device: str = "auto",
 ) -> Queries:
-    """The topics in the representation that an index needs; the encoder of an impact index defaults to its own.
-
-    Raises CaiError for a dense index without an encoder.
-    """
+    """The topics in the representation that an index takes. `encoder` defaults to an impact index's own; raises
+    CaiError for a dense index without one."""
     kind = artifact.require(index, "index").stats["kind"]
     if kind == "bm25":
         return Queries(topics)
     if kind == "dense" and not encoder:
         raise CaiError(f"{index} is a dense index, which does not name the encoder of its queries: give --encoder")
     config = encoder if isinstance(encoder, EncoderConfig) else load_encoder(encoder or str(index))
-    config = config.replace(kind="dense") if kind == "dense" else config  # as --dense of beir takes it
+    config = config.replace(kind="dense") if kind == "dense" else config  # like --dense of beir
     return Queries(topics, Encoder(config, device), query, words=word_queries(config))
 
 
 def timed_search(
     searcher: Searcher, queries: dict[str, Query], hits: int, threads: int, label: str
 ) -> Iterator[tuple[pd.DataFrame, float]]:
-    """Yield the run of all queries in parts, in the order of their ids, and the seconds per part, after a warm-up."""
+    """After a warm-up, yield the run of all queries in parts, in the order of ids, with the seconds of each part."""
     threads = threads or os.cpu_count() or 1
     warm_up = {str(i): query for i, query in enumerate(islice(cycle(queries.values()), WARM_UP))}
     for _ in searcher.search_many(warm_up, hits, threads):
@@ -158,22 +155,22 @@ def timed_search(
 
 
 def require_same_encoder(index: Path, encoder: Encoder, joint: EncoderConfig | None) -> None:
-    """Raise CaiError if the vectors in an index are not those of its queries' encoder, or if both weight BM25's words
-    differently; `joint` is the encoder that weights these words of queries, if any does."""
+    """Raise CaiError if an index was not built with the queries' encoder, or weights BM25's words differently. `joint`
+    is the encoder config that weights these words in queries, if any."""
     stats = artifact.require(index, "index").stats
     if "encoder" not in stats:
         raise CaiError(
-            f"{index} was not built with an encoder of ours; build an index with `python -m cai_pyserini.index impact`"
+            f"{index} was not built with a cai_pyserini encoder; build one with `python -m cai_pyserini.index impact`"
         )
-    own = f"search it with --encoder {index}" if "settings" in stats else "encode and index the documents again"
-    encoder.require_identity(stats["encoder"], index, own)
+    remedy = f"search it with --encoder {index}" if "settings" in stats else "encode and index the documents again"
+    encoder.require_identity(stats["encoder"], index, remedy)
     if "settings" not in stats:
         return
     if bool(joint) != bool(stats["settings"]["joint"]):
-        what = "no joint index, but the encoder adds" if joint else "a joint index, but the encoder does not add"
-        raise CaiError(f"{index} is {what} the words of BM25 to queries: search it with --encoder {index}")
-    of_words = ("bits", "range", "joint")  # on which the weights of words in queries depend
-    if joint and any(joint.shaping("impacts", defaults=True)[key] != stats["settings"][key] for key in of_words):
+        mismatch = "no joint index, but the encoder adds" if joint else "a joint index, but the encoder does not add"
+        raise CaiError(f"{index} is {mismatch} the words of BM25 to queries: search it with --encoder {index}")
+    word_settings = ("bits", "range", "joint")  # they determine the weights of words in queries
+    if joint and any(joint.shaping("impacts", defaults=True)[key] != stats["settings"][key] for key in word_settings):
         raise CaiError(
             f"{index} and the encoder {joint.name} weight the words of BM25 differently: search it with "
             f"--encoder {index}"

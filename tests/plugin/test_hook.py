@@ -67,7 +67,7 @@ def test_an_index_of_another_encoder_is_refused(run_folder: Path, checkpoint: Pa
     for encoder in (CaiQueryEncoder(str(tmp_path / "other.yaml")), str(other)):
         with pytest.raises(CaiError, match=r"was not encoded as other encodes documents \(checkpoint changed"):
             LuceneImpactSearcher(str(run_folder / "indexes" / "splade"), encoder)
-    with pytest.raises(CaiError, match="was not built with an encoder of ours"):
+    with pytest.raises(CaiError, match="was not built with a cai_pyserini encoder"):
         LuceneImpactSearcher(str(run_folder / "indexes" / "bm25"), CaiQueryEncoder("splade-tiny", query="bow"))
     plain, joint = (str(run_folder / "indexes" / name) for name in ("splade-idf", "joint-splade-idf"))
     with pytest.raises(CaiError, match=f"{joint} is a joint index, but .* does not add the words of BM25"):
