@@ -42,8 +42,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Fill in the table of fusions. Turn links to files outside docs/ into links to the repository at `repo_url`, or into
-    text without one."""
+    """Fill in the table of fusions. Turn links to files outside docs/ into links to the repository at `repo_url`, or
+    into text without one."""
 
     def elsewhere(found: re.Match[str]) -> str:
         path = posixpath.normpath(
