@@ -109,9 +109,8 @@ def explain_query(
             explanations = engines[system].explain(run.topics[query], ids)
         explained[system] = {}
         for id in ids:
-            explanation = explanations.get(id) or Explanation(
-                system.name, id, None, 0.0, None, [], []
-            )  # empty document
+            no_text = Explanation(system.name, id, None, 0.0, None, [], [])
+            explanation = explanations.get(id, no_text)
             explained[system][id] = replace(explanation, rank=ranks[system].get(id), grade=grades.get(id))
     return Case(query, run.topics[query], contents, {s.name: [explained[s][id] for id in shown[s]] for s in requested})
 

@@ -1,1 +1,1 @@
-"""Indexes and encoders that others can use: archives, a registry of them, cards, and uploads to a hub."""
+"""Ship indexes and encoders to others: archives, a registry of them, model cards, and folders for a hub."""

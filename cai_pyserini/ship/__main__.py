@@ -6,7 +6,7 @@ from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
 class ShipIndex(Settings):
     """Pack an index like Pyserini's prebuilt ones: an archive, a README with its scores, and its registry entry.
 
-    The archive also has the encoder's settings and IDF, and the encoder if that is a folder of yours, such as an
+    The archive also has the encoder's settings and IDF, and the encoder itself if it is a local folder, such as an
     adapted one: this one file is enough to search. The same index gives the same archive.
     """
 
@@ -15,10 +15,10 @@ class ShipIndex(Settings):
     output: AnyPath = OUTPUT_FOLDER
     name: str | None = flag(
         None,
-        "name that Pyserini finds the index by (default: collection.encoder.index in a run folder, else the folder's)",
+        "name of the index in Pyserini (default: collection.encoder.index in a run folder, or else the folder's name)",
         pattern=r"^\w[\w.+-]*$",
     )
-    with_encoder: bool = flag(False, "put the encoder into the archive even if it is in a package or on a hub")
+    with_encoder: bool = flag(False, "include the encoder in the archive even if it is in a package or on a hub")
 
 
 class ShipEncoder(Settings):
@@ -31,15 +31,13 @@ class ShipEncoder(Settings):
         help="a name in encoders/, a YAML file, a checkpoint folder, or a Hugging Face model id", positional=True
     )
     output: AnyPath = OUTPUT_FOLDER
-    license: str = flag(help="its licence, by the hub's identifier, such as apache-2.0 or cc-by-nc-sa-4.0")
-    language: str = flag("en", "its language, by ISO code")
-    base_model: str | None = flag(
-        None, "hub id of the model it was adapted from (default: that of the run folder it lies in, if any)"
-    )
+    license: str = flag(help="its licence, as the hub's identifier, such as apache-2.0 or cc-by-nc-sa-4.0")
+    language: str = flag("en", "its language, as an ISO code")
+    base_model: str | None = flag(None, "hub id of the model it was adapted from (default: as in its run folder)")
 
 
 class Add(Settings):
-    """Add an index to your registry, so that Pyserini with our plugin finds it by name and downloads it when needed.
+    """Add an index to your registry: Pyserini with our plugin finds it by name, and downloads it when needed.
 
     The registry is $CAI_PYSERINI_REGISTRY, or cai-registry.json in Pyserini's cache (~/.cache/pyserini).
     """
@@ -49,7 +47,7 @@ class Add(Settings):
 
 
 class Get(Settings):
-    """Print the folder of an index in your registry, downloaded if it is not there yet."""
+    """Print the folder of an index in your registry; download it if it is missing."""
 
     example = "python -m cai_pyserini.ship get hpo.splade-tiny.splade-idf"
     name: str = flag(help="name of an index in the registry", positional=True)

@@ -23,28 +23,28 @@ HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 def ship_encoder(spec: str, output: Path, license: str, language: str = "en", base: str | None = None) -> Path:
     """Write the checkpoint, encoder.yaml, IDF and projection of an encoder, and a model card, to a folder.
 
-    `spec` is what load_encoder takes, `base` the hub id of the model it was made from (default: that of its run folder,
-    if it has one). Raises CaiError for the encoder of a joint index, and for lengths beyond the checkpoint's positions.
+    `spec` is as in load_encoder, `base` the hub id of the model it was made from (default: as in its run folder, if
+    any). Raises CaiError for the encoder of a joint index, and for lengths beyond the checkpoint's positions.
     """
     config = load_encoder(spec)
     if config.joint:
         raise CaiError(f"{spec} is the encoder of a joint index, whose weights belong to the index: ship the index")
     encoder = Encoder(config, "cpu")
     config = encoder.config
-    read: list[Role] = ["documents", "queries"] if encoder.has_query_model else ["documents"]
-    encoder.require_loadable(*read)
+    roles: list[Role] = ["documents", "queries"] if encoder.has_query_model else ["documents"]
+    encoder.require_loadable(*roles)
     folder = Path(spec) if Path(spec).is_dir() else None
-    found = scores.of_encoder(folder) if folder else None
-    made = _adaptation(folder) if folder else None
+    run_scores = scores.of_encoder(folder) if folder else None
+    adaptation = _adaptation(folder) if folder else None
     require_outside(output, Path(spec), checkpoint_folder(config))
-    origin = config.checkpoint if config.kind == "dense" else found.checkpoint if found else ""
+    origin = config.checkpoint if config.kind == "dense" else run_scores.checkpoint if run_scores else ""
     if not base and HUB_ID.fullmatch(origin) and not Path(origin).exists():
         base = origin
 
     def write(folder: Path) -> None:
         bundle(config, folder, ".", checkpoint=True)
         tags = ["splade", "sparse", "learned-sparse-retrieval"] if config.kind == "splade" else ["dense"]
-        front = ModelCardData(
+        metadata = ModelCardData(
             license=license,
             language=language,
             library_name="transformers",
@@ -53,12 +53,12 @@ def ship_encoder(spec: str, output: Path, license: str, language: str = "en", ba
             base_model=base,
         )
         card = template(CARD).render(
-            front=front.to_yaml(),
+            metadata=metadata.to_yaml(),
             folder=output.resolve().name,
             encoder=config,
             base=base,
-            made=made,
-            scores=found,
+            adaptation=adaptation,
+            scores=run_scores,
         )
         (folder / "README.md").write_text(card, encoding="utf-8")
 
@@ -67,27 +67,26 @@ def ship_encoder(spec: str, output: Path, license: str, language: str = "en", ba
         "queries": encoder.query_only_identity,
         "idf": idf_digest(config.idf_folder),
         "encoder": config.model_dump(mode="json", exclude={"checkpoint", "idf", "projection"}, exclude_defaults=True),
-        "adaptation": made and made.digest,
-        "scores": found,
+        "adaptation": adaptation and adaptation.digest,
+        "scores": run_scores,
     }
     recipe = artifact.recipe("ship", inputs, card=[license, language, base, output.resolve().name])
     return artifact.make(output, recipe, write)
 
 
 def _adaptation(folder: Path) -> artifact.Manifest | None:
-    """The manifest of the adaptation that made the encoder of this folder, or the dense encoder in it."""
+    """The manifest of the adaptation that made the encoder in this folder; None for any other encoder."""
     manifests = filter(None, map(artifact.read_manifest, (folder, folder.resolve().parent)))
     return next((manifest for manifest in manifests if manifest.recipe["stage"] == "adapt"), None)
 
 
-def bundle(config: EncoderConfig, folder: Path, place: str, checkpoint: bool) -> None:
-    """Write an encoder.yaml to `folder`, and copies of its checkpoint, IDF and projection to the folder `place` in it.
+def bundle(config: EncoderConfig, folder: Path, subfolder: str, checkpoint: bool) -> None:
+    """Write an encoder.yaml to `folder`, and copies of its checkpoint, IDF and projection to `subfolder` in it.
 
-    Without `checkpoint`, the encoder.yaml names the checkpoint as `config` does. Whether code of the checkpoint may run
-    is for whoever gets the folder to say. Raises CaiError for a checkpoint or an
-    IDF that does not exist.
+    Without `checkpoint`, the encoder.yaml names the checkpoint as `config` does. It never trusts the checkpoint's code:
+    that is for the recipient to decide. Raises CaiError if the checkpoint or the IDF is missing.
     """
-    target = folder / place
+    target = folder / subfolder
     target.mkdir(parents=True, exist_ok=True)
     copies: dict[str, str | None] = {}
     if checkpoint:
@@ -98,20 +97,20 @@ def bundle(config: EncoderConfig, folder: Path, place: str, checkpoint: bool) ->
         copies["query_checkpoint"] = str(_copy_folder(other, target / "queries"))
         copies["query_revision"] = None
     if config.query_weights:
-        (target / "query_weights").mkdir()  # not among the files that name the checkpoint
+        (target / "query_weights").mkdir()  # separate, because all files beside a checkpoint identify it
         copy = target / "query_weights" / "weights.json"
         copies["query_weights"] = str(shutil.copyfile(config.query_weights, copy))
     if config.idf_folder:
         artifact.require(config.idf_folder, "idf")
         copies["idf"] = str(shutil.copytree(config.idf_folder, target / "idf"))
-    if config.projection:  # not beside the checkpoint's own safetensors
-        (target / "projection").mkdir()
+    if config.projection:
+        (target / "projection").mkdir()  # separate from the checkpoint's own safetensors
         copies["projection"] = str(shutil.copyfile(config.projection, target / "projection" / "weight.safetensors"))
     files.write_text(folder / "encoder.yaml", encoder_yaml(config.replace(trust_remote_code=False, **copies), folder))
 
 
 def _copy_folder(config: EncoderConfig, target: Path) -> Path:
-    """Copy a checkpoint with its modules and, if that is trusted, its code."""
+    """Copy a checkpoint with its modules and, if trusted, its code."""
     source = checkpoint_folder(config)
     require_safetensors(read_folder(source).documents.folder, config=False)
     for path in checkpoint_files(source, modules=True, code=config.trust_remote_code):
@@ -122,7 +121,7 @@ def _copy_folder(config: EncoderConfig, target: Path) -> Path:
 
 
 def require_outside(output: Path, *sources: Path) -> None:
-    """Raise CaiError if a source lies in the output folder, which would be replaced."""
+    """Raise CaiError if a source is in the output folder, which will be replaced."""
     for source in sources:
         if source.resolve().is_relative_to(output.resolve()):
-            raise CaiError(f"{output} has {source} in it, which it would replace: choose another --output")
+            raise CaiError(f"{output} contains {source}, which it would replace: choose another --output")

@@ -21,20 +21,20 @@ from cai_pyserini.ship.encoder import bundle, require_outside
 from cai_pyserini.ship.registry import SUFFIX, Entry, parse_entries, to_json
 
 README = Path(__file__).with_name("index.md.jinja")
-PREFIXES = {"impact": "lucene-inverted", "bm25": "lucene-inverted", "lucene": "lucene-hnsw"}  # Pyserini's
-LEVEL = 6  # of gzip's compression; 9 takes twice the time and saves 1 %
-LEFT_OUT = (artifact.UNFINISHED, "write.lock")  # Lucene's lock belongs to a process, not to an index
+PREFIXES = {"impact": "lucene-inverted", "bm25": "lucene-inverted", "lucene": "lucene-hnsw"}  # as in Pyserini's names
+COMPRESSION_LEVEL = 6  # of gzip; 9 takes twice the time and saves 1%
+EXCLUDED = (artifact.UNFINISHED, "write.lock")  # locks of processes
 TITLES = {"impact": "Lucene impact index", "bm25": "Lucene index for BM25", "lucene": "Lucene HNSW index"}
 
 
 def ship_index(index: Path, output: Path, name: str | None = None, with_encoder: bool = False) -> Entry:
-    """Write the archive of an index, its README and its entry to a folder, and return the entry.
+    """Write the archive of an index, its README and its registry entry to a folder, and return the entry.
 
-    The archive holds the encoder's settings and IDF, and the checkpoint if that is a folder, or with `with_encoder`.
-    Its URL is relative to the entry. Raises CaiError for a folder that is not one of our indexes, for `with_encoder`
-    with an index that names no encoder, and for a checkpoint that has changed since.
+    The archive holds the encoder's settings and IDF, and the checkpoint if it is a local folder or `with_encoder` is
+    true. Its URL is relative to the entry. Raises CaiError for a folder that is not one of our indexes, for
+    `with_encoder` with an index without an encoder, and for a checkpoint that has changed since.
     """
-    index = index.resolve()  # that of one version of a run, also if an update makes another meanwhile
+    index = index.resolve()  # stay with one version of a run, even if an update makes another
     manifest = artifact.require(index, "index")
     kind = method_of(index) if manifest.stats["kind"] == "dense" else manifest.stats["kind"]
     title = TITLES.get(kind, f"Faiss {kind} index")
@@ -42,23 +42,24 @@ def ship_index(index: Path, output: Path, name: str | None = None, with_encoder:
     require_outside(output, index)
     if with_encoder and not config:
         raise CaiError(f"{index} is a {title} that names no encoder: leave --with-encoder out")
-    found = scores.of_index(index)
-    parts = [found.collection, *([found.encoder] if config else [])] if found else []  # of a run folder
-    name = name or re.sub(r"[^\w.+-]+", "-", ".".join([*parts, index.resolve().name])).lstrip(".+-")
-    stem = (
-        f"{PREFIXES.get(kind, f'faiss-{kind}')}.{name}.{manifest.created[:10].replace('-', '')}.{manifest.digest[:6]}"
-    )
+    run_scores = scores.of_index(index)
+    parts = [index.name]
+    if run_scores:
+        parts = [run_scores.collection, *([run_scores.encoder] if config else []), *parts]
+    name = name or re.sub(r"[^\w.+-]+", "-", ".".join(parts)).lstrip(".+-")
+    date = manifest.created[:10].replace("-", "")
+    stem = f"{PREFIXES.get(kind, f'faiss-{kind}')}.{name}.{date}.{manifest.digest[:6]}"
     filename = f"{stem}{SUFFIX}"
     is_folder = config is not None and not config.checkpoint.startswith(PIP) and Path(config.checkpoint).is_dir()
-    inside = config is not None and (with_encoder or is_folder)  # others do not have the folder
-    if config and inside:
+    has_checkpoint = config is not None and (with_encoder or is_folder)  # others do not have a local folder
+    if config and has_checkpoint:
         require_same_encoder(index, Encoder(config), config if config.joint else None)
 
     def write(folder: Path) -> None:
         archive = folder / filename
         with tempfile.TemporaryDirectory(dir=folder) as staged:
             if config:
-                bundle(config, Path(staged), "encoder", checkpoint=inside)
+                bundle(config, Path(staged), "encoder", checkpoint=has_checkpoint)
             size = pack([index, Path(staged)], stem, archive)
             settings = (Path(staged) / "encoder.yaml").read_text(encoding="utf-8") if config else ""
         with archive.open("rb") as file:
@@ -74,50 +75,58 @@ def ship_index(index: Path, output: Path, name: str | None = None, with_encoder:
             size=archive.stat().st_size,
             unpacked_size=size,
             documents=manifest.stats["documents"],
-            **(_terms(index) if kind in ("impact", "bm25") else {}),
+            **(_term_counts(index) if kind in ("impact", "bm25") else {}),
         )
         (folder / f"{stem}.json").write_text(to_json([entry]), encoding="utf-8")
-        facts = {"entry": entry, "kind": kind, "title": title, "manifest": manifest, "scores": found}
-        readme = template(README).render(**facts, encoder=config, settings=settings, inside=inside)
+        readme = template(README).render(
+            entry=entry,
+            kind=kind,
+            title=title,
+            manifest=manifest,
+            scores=run_scores,
+            encoder=config,
+            settings=settings,
+            inside=has_checkpoint,
+        )
         (folder / entry.readme).write_text(readme, encoding="utf-8")
 
     inputs = {
         "index": [manifest.digest, manifest.created],
         "encoder": config and config.model_dump(mode="json", exclude={"idf", "projection"}, exclude_defaults=True),
-        "scores": found,
+        "scores": run_scores,
     }
-    recipe = artifact.recipe("ship", inputs, name=name, inside=inside)
+    recipe = artifact.recipe("ship", inputs, name=name, inside=has_checkpoint)
     artifact.make(output, recipe, write)
     (entry,) = parse_entries((output / f"{stem}.json").read_bytes(), stem)
     return entry
 
 
-def _terms(index: Path) -> dict[str, int]:
-    """The numbers of terms that Pyserini checks prebuilt indexes by."""
+def _term_counts(index: Path) -> dict[str, int]:
+    """The numbers of terms by which Pyserini checks prebuilt indexes."""
     with jvm.using_java(f"opening {index}"):
         utilities = jvm.java_class("io.anserini.index.IndexReaderUtils")
         reader = utilities.getReader(str(index))
         stats = utilities.getIndexStats(reader, "contents")
-        found = {key: int(stats.get(key)) for key in ("unique_terms", "total_terms")}
+        counts = {key: int(stats.get(key)) for key in ("unique_terms", "total_terms")}
         reader.close()
-    return found
+    return counts
 
 
 def pack(folders: Sequence[Path], name: str, output: Path) -> int:
-    """Write the files of folders to a .tar.gz, as one folder `name`; where paths are equal, the last folder counts.
+    """Write the files of folders to a .tar.gz, as one folder `name`; for equal paths, the last folder wins.
 
-    Returns the size of the uncompressed tar in bytes. Equal files give equal bytes: members are sorted, and have no
-    owner and no time.
+    Returns the size of the uncompressed tar in bytes. Equal files give equal bytes: members are sorted, and have
+    neither owner nor time.
     """
     files = {
         path.relative_to(folder): path
         for folder in folders
         for path in folder.rglob("*")
-        if path.is_file() and path.name not in LEFT_OUT
+        if path.is_file() and path.name not in EXCLUDED
     }
     parents = {parent for path in files for parent in path.parents}
     paths = progress(sorted({*parents, *files}), len(parents) + len(files), f"pack {name}", "file")
-    with output.open("wb") as file, gzip.GzipFile("", "wb", LEVEL, file, mtime=0) as zipped:
+    with output.open("wb") as file, gzip.GzipFile("", "wb", COMPRESSION_LEVEL, file, mtime=0) as zipped:
         with tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as tar:
             for path in paths:
                 member = tarfile.TarInfo(PurePosixPath(name, path).as_posix())

@@ -1,6 +1,6 @@
 """The registry: prebuilt indexes that Pyserini finds by name when our plugin is registered.
 
-It is a JSON file in the format of Pyserini's own registries, a list of entries: $CAI_PYSERINI_REGISTRY, or else
+It is a list of entries in a JSON file, in the format of Pyserini's own registries: $CAI_PYSERINI_REGISTRY, or else
 cai-registry.json in Pyserini's cache. Archives come from files or over https, redirections included, must have the size
 and SHA-256 of their entry, and are unpacked to the folder `indexes` of the cache.
 """
@@ -31,11 +31,11 @@ from cai_pyserini.core.settings import Settings, read_yaml
 from cai_pyserini.core.terminal import progress
 
 SUFFIX = ".tar.gz"
-TIMEOUT = 60  # seconds to wait for an answer
-LARGEST = 1 << 20  # the most bytes of a file of entries, and of a header in an archive
-MOST = 10_000  # members of an archive: empty ones take room on the disk, too
-CHUNK = 1 << 20
-FAILURES = (OSError, ValueError, HTTPError)  # of reading a URL; ValueError if it is malformed
+TIMEOUT = 60  # seconds to wait for a response
+MAX_BYTES = 1 << 20  # of a file of entries, and of a header in an archive
+MAX_MEMBERS = 10_000  # of an archive; even empty ones take disk space
+CHUNK_BYTES = 1 << 20
+DOWNLOAD_ERRORS = (OSError, ValueError, HTTPError)  # ValueError: a malformed URL
 
 
 class Entry(Settings):
@@ -43,13 +43,13 @@ class Entry(Settings):
 
     name: Annotated[str, Field(pattern=r"^\w[\w.+-]*$")]  # neither a path nor hidden
     description: str
-    filename: Annotated[str, Field(pattern=r"^\w[\w.+-]*\.tar\.gz$")]  # of an archive with one folder of that name
+    filename: Annotated[str, Field(pattern=r"^\w[\w.+-]*\.tar\.gz$")]  # the archive, with one folder of this name
     readme: str
-    urls: list[str] = Field(min_length=1)  # of the archive; relative ones are relative to the file with the entry
-    md5: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]  # for Pyserini; not checked here, as it can be forged
+    urls: list[str] = Field(min_length=1)  # of the archive, or relative to the file of entries
+    md5: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]  # for Pyserini; not checked here, because it can be forged
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     size: int = Field(gt=0)  # bytes of the archive
-    unpacked_size: int = Field(gt=0)  # bytes of the tar in the archive
+    unpacked_size: int = Field(gt=0)  # bytes of the uncompressed tar
     documents: int
     unique_terms: int | None = None
     total_terms: int | None = None
@@ -71,12 +71,12 @@ def to_json(entries: Sequence[Entry]) -> str:
 
 
 def parse_entries(text: str | bytes, where: str) -> list[Entry]:
-    """The entries of a registry. Raises CaiError, beginning with `where`, for anything else."""
+    """Parse the entries of a registry. Raises CaiError, which begins with `where`, for anything else."""
     try:
         return ENTRIES.validate_json(text)
     except ValidationError as error:
-        wrong = [f"{'.'.join(map(str, detail['loc'])) or 'file'}: {detail['msg']}" for detail in error.errors()]
-        raise CaiError(f"{where}: not a list of registry entries ({'; '.join(wrong)})") from None
+        reasons = [f"{'.'.join(map(str, detail['loc'])) or 'file'}: {detail['msg']}" for detail in error.errors()]
+        raise CaiError(f"{where}: not a list of registry entries ({'; '.join(reasons)})") from None
 
 
 def entries() -> dict[str, Entry]:
@@ -85,7 +85,7 @@ def entries() -> dict[str, Entry]:
 
 
 def find(name: str) -> Entry:
-    """The entry of a name. Raises CaiError if the registry has none."""
+    """The entry with a name. Raises CaiError if the registry has none."""
     known = entries()
     if name not in known:
         raise CaiError(f"{registry_path()} has no {name} ({', '.join(sorted(known)) or 'it has no entries'}): add it")
@@ -93,24 +93,26 @@ def find(name: str) -> Entry:
 
 
 def add(source: str) -> list[Entry]:
-    """Add the entries of a file or https URL to the user's registry; they replace those of the same name.
+    """Add the entries of a file or https URL to the user's registry, replacing entries of the same names.
 
-    Raises CaiError for an entry whose URL is not https; in a file, URLs of files are allowed as well.
+    Raises CaiError for an entry whose URL is not https; from a file, file URLs are allowed as well.
     """
     if Path(source).is_dir():
         raise CaiError(f"{source} is a folder: give the file in it that `ship index` has written, NAME.json")
-    url = source if "://" in source else Path(source).absolute().as_uri()
+    source_url = source if "://" in source else Path(source).absolute().as_uri()
+    schemes = ["https", "file"]
     try:
-        with _open(url) as file:
-            found = parse_entries(file.read(LARGEST), source)
-        added = [entry.replace(urls=[urljoin(url, place) for place in entry.urls]) for entry in found]
-        schemes = ["https"] if urlsplit(url).scheme == "https" else ["https", "file"]
-        wrong = [place for entry in added for place in entry.urls if urlsplit(place).scheme not in schemes]
-    except FAILURES as error:
+        with _open(source_url) as file:
+            parsed = parse_entries(file.read(MAX_BYTES), source)
+        added = [entry.replace(urls=[urljoin(source_url, url) for url in entry.urls]) for entry in parsed]
+        if urlsplit(source_url).scheme == "https":
+            schemes.remove("file")
+        refused = [url for entry in added for url in entry.urls if urlsplit(url).scheme not in schemes]
+    except DOWNLOAD_ERRORS as error:
         raise CaiError(f"{source}: cannot be read ({error})") from None
-    if wrong:
-        raise CaiError(f"{source}: expected a URL that begins with {':// or '.join(schemes)}://, not {wrong[0]}")
-    path = registry_path().resolve()  # of a link, the file
+    if refused:
+        raise CaiError(f"{source}: expected a URL that begins with {':// or '.join(schemes)}://, not {refused[0]}")
+    path = registry_path().resolve()  # not a link to it
     path.parent.mkdir(parents=True, exist_ok=True)
     with alone_in(path.parent):
         files.write_text(path, to_json([*(entries() | {entry.name: entry for entry in added}).values()]))
@@ -120,11 +122,11 @@ def add(source: str) -> list[Entry]:
 def fetch(entry: Entry) -> Path:
     """The folder of a prebuilt index, downloaded and unpacked if it is missing or damaged.
 
-    Raises CaiError for an archive that cannot be downloaded, does not have the size and SHA-256 of the entry, needs
-    more than the free disk, or is refused by `unpack`; nothing is left behind then.
+    Raises CaiError, and leaves nothing behind, for an archive that cannot be downloaded, does not have the size and
+    SHA-256 of its entry, does not fit on the disk, or is refused by `unpack`.
     """
 
-    def get(work: Path) -> Path:
+    def make(work: Path) -> Path:
         if (free := disk_usage(work).free) < (needed := entry.size + entry.unpacked_size):
             raise CaiError(
                 f"{entry.name} needs {needed / 1e9:,.1f} GB to be unpacked, and {work.parent} has {free / 1e9:,.1f} GB "
@@ -133,7 +135,7 @@ def fetch(entry: Entry) -> Path:
         _download(entry, work / entry.filename)
         return unpack(work / entry.filename, entry.folder, entry.unpacked_size, work / "unpacked")
 
-    return cached_index(f"{entry.folder}.{entry.sha256}", get)
+    return cached_index(f"{entry.folder}.{entry.sha256}", make)
 
 
 def _download(entry: Entry, output: Path) -> None:
@@ -146,14 +148,14 @@ def _download(entry: Entry, output: Path) -> None:
                 _open(url) as source,
                 output.open("wb") as file,
             ):
-                while chunk := source.read(min(CHUNK, entry.size + 1 - file.tell())):
+                while chunk := source.read(min(CHUNK_BYTES, entry.size + 1 - file.tell())):
                     digest.update(chunk)
                     bar.update(file.write(chunk))
-                found = (file.tell(), digest.hexdigest())
-        except FAILURES as error:
+                size = file.tell()
+        except DOWNLOAD_ERRORS as error:
             errors.append(f"{url}: cannot be downloaded ({error})")
             continue
-        if found == (entry.size, entry.sha256):
+        if (size, digest.hexdigest()) == (entry.size, entry.sha256):
             return
         errors.append(f"{url}: refused, as it is not the {entry.size:,} bytes with SHA-256 {entry.sha256} of its entry")
     raise CaiError("\n".join(errors))
@@ -164,7 +166,7 @@ def _open(url: str) -> Any:
     if urlsplit(url).scheme == "file":
         return Path(url2pathname(urlsplit(url).path)).open("rb")
     session = requests.Session()
-    del session.adapters["http://"]  # so http raises InvalidSchema, also where https redirects to it
+    del session.adapters["http://"]  # so that http raises InvalidSchema, even if https redirects to it
     try:
         response = session.get(url, stream=True, timeout=TIMEOUT, headers={"Accept-Encoding": "identity"})
     except InvalidSchema as error:
@@ -176,18 +178,18 @@ def _open(url: str) -> Any:
 def unpack(archive: Path, name: str, size: int, output: Path) -> Path:
     """Unpack an archive of one folder `name` into `output`, and return that folder.
 
-    Raises CaiError for an archive that is broken, uncompresses to more than `size` bytes, has more than MOST members,
-    anything but folders and regular files inside `name`, or an encoder whose code would run. What is in `output` must
-    not be used then.
+    Raises CaiError for an archive that is broken, uncompresses to more than `size` bytes, has more than MAX_MEMBERS
+    members, anything but folders and regular files inside `name`, or an encoder whose code would run. `output` must not
+    be used then.
     """
     try:
         with (
             gzip.open(archive) as unzipped,
-            tarfile.open(fileobj=_Bounded(unzipped, size, archive), mode="r|", tarinfo=_Member) as tar,
+            tarfile.open(fileobj=_LimitedReader(unzipped, size, archive), mode="r|", tarinfo=_LimitedMember) as tar,
         ):
             for count, member in enumerate(progress(tar, None, f"unpack {name}", "file"), 1):
-                if count > MOST:
-                    raise CaiError(f"{archive}: refused, as it has more than {MOST:,} files and folders")
+                if count > MAX_MEMBERS:
+                    raise CaiError(f"{archive}: refused, as it has more than {MAX_MEMBERS:,} files and folders")
                 parts = PurePosixPath(member.name).parts
                 is_inside = parts[:1] == (name,) and ".." not in parts
                 if not is_inside or member.issparse() or not (member.isdir() or member.isreg()):
@@ -203,27 +205,27 @@ def unpack(archive: Path, name: str, size: int, output: Path) -> Path:
     return output / name
 
 
-class _Member(tarfile.TarInfo):
-    """A member whose extended header, which tarfile reads into memory, has at most LARGEST bytes."""
+class _LimitedMember(tarfile.TarInfo):
+    """A member whose extended header, which tarfile reads into memory, has at most MAX_BYTES."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
         member = super().frombuf(buf, encoding, errors)
-        if not (member.isreg() or member.isdir()) and member.size > LARGEST:
+        if not (member.isreg() or member.isdir()) and member.size > MAX_BYTES:
             raise ValueError(f"a header of {member.size:,} bytes")
         return member
 
 
-class _Bounded(io.BufferedIOBase):
-    """A stream that refuses to be longer than `size` bytes."""
+class _LimitedReader(io.BufferedIOBase):
+    """A stream that raises CaiError beyond `size` bytes."""
 
     def __init__(self, file: io.BufferedIOBase, size: int, archive: Path):
-        self._file, self._left = file, size
+        self._file, self._remaining = file, size
         self._message = f"{archive}: refused, as it uncompresses to more than the {size:,} bytes of its entry"
 
     def read(self, count: int | None = -1) -> bytes:
         data = self._file.read(count)
-        self._left -= len(data)
-        if self._left < 0:
+        self._remaining -= len(data)
+        if self._remaining < 0:
             raise CaiError(self._message)
         return data

@@ -1,4 +1,4 @@
-"""Scores of an index or an encoder, from the run folder that it lies in."""
+"""Scores of an index or an encoder, from the run folder that contains it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,14 +11,14 @@ from cai_pyserini.evaluate.measures import MEASURES
 
 
 class Scores(NamedTuple):
-    """What a run says about some of its systems."""
+    """The scores of some of a run's systems."""
 
     collection: str
     split: str
-    encoder: str  # the name
-    checkpoint: str  # of that encoder
+    encoder: str  # its name
+    checkpoint: str
     table: str  # in Markdown
-    date: str  # of the last run among these systems
+    date: str  # of the latest run of these systems
     versions: dict[str, str]
 
 
@@ -31,7 +31,7 @@ def of_index(index: Path) -> Scores | None:
 
 
 def of_encoder(folder: Path) -> Scores | None:
-    """The scores of systems with an adapted encoder, a run folder's `adapted` or `adapted/dense`; None elsewhere."""
+    """The scores of systems with an adapted encoder, `adapted` or `adapted/dense` in a run folder; None elsewhere."""
     folder = folder.resolve()
     splade, dense = RunFolder(folder.parent), RunFolder(folder.parent.parent)
     if folder == splade.adapted:
@@ -41,21 +41,21 @@ def of_encoder(folder: Path) -> Scores | None:
     return None
 
 
-def _scores(folder: Path, wanted: Callable[[System], bool]) -> Scores | None:
+def _scores(folder: Path, includes: Callable[[System], bool]) -> Scores | None:
     run = RunFolder(folder)
     if not run.is_finished:
         return None
     results = run.results
-    systems = [system for system in map(parse_system, results.systems) if wanted(system) and results.scored]
+    systems = [system for system in map(parse_system, results.systems) if includes(system) and results.scored]
     rows = [["system", *MEASURES]]
     rows += [[s.name, *(f"{results.systems[s.name][measure]:.4f}" for measure in MEASURES)] for s in systems]
     dates = [artifact.require(run.run(system), "search").created[:10] for system in systems]
     return Scores(
-        results.collection,
-        results.split,
-        results.encoder,
-        run.experiment.encoder.checkpoint,
-        tables.markdown(rows) if systems else "",
-        max(dates, default=""),
-        results.versions,
+        collection=results.collection,
+        split=results.split,
+        encoder=results.encoder,
+        checkpoint=run.experiment.encoder.checkpoint,
+        table=tables.markdown(rows) if systems else "",
+        date=max(dates, default=""),
+        versions=results.versions,
     )

@@ -98,7 +98,7 @@ def test_a_header_is_not_read_into_memory_whatever_its_size(tmp_path: Path) -> N
 def test_an_archive_of_very_many_files_is_refused(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "MOST", 3)
+    monkeypatch.setattr(registry, "MAX_MEMBERS", 3)
     size = pack([folder], "name", tmp_path / "x.tar.gz")  # name, name/b, name/sub, name/sub/a
     with pytest.raises(CaiError, match="refused, as it has more than 3 files and folders"):
         unpack(tmp_path / "x.tar.gz", "name", size, tmp_path / "out")
