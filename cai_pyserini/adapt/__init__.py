@@ -1,1 +1,1 @@
-"""Adapt a retriever to a collection, from nothing but its documents."""
+"""Adapt a retriever to a collection, using only its documents."""

@@ -1,9 +1,9 @@
-"""Adapt a released SPLADE checkpoint, and a dense encoder, to a collection with nothing but its documents.
+"""Adapt a released SPLADE checkpoint, and a dense encoder, to a collection, using only its documents.
 
-SPLADE is trained on pseudo queries with in-batch and hard negatives (contrast); with a dense encoder, a second training
-from the same checkpoint distils a teacher. The mean of the old and the new weights (Wortsman et al. 2022) keeps what
-the checkpoint knew. For the dense encoder, a projection is learned. Held-out queries decide how much of both is used.
-docs/experiments/adaptation.md has what was tried.
+SPLADE is trained on pseudo queries with in-batch and hard negatives (contrast). With a dense encoder, a second training
+from the same checkpoint distils a teacher. Averaging the old and new weights (Wortsman et al. 2022) preserves what the
+checkpoint has learned before. For the dense encoder, a projection is learned. Held-out queries decide how much of both
+is used. docs/experiments/adaptation.md lists what was tried.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -17,9 +17,9 @@ from transformers import AutoTokenizer
 from cai_pyserini.adapt import paper, projection
 from cai_pyserini.adapt.choice import Candidate, Decision, decide, fusion_weights
 from cai_pyserini.adapt.examples import NEGATIVES, write_examples
-from cai_pyserini.adapt.material import Material
+from cai_pyserini.adapt.material import AdaptationData
 from cai_pyserini.adapt.mixture import LANGUAGES
-from cai_pyserini.adapt.served import Served
+from cai_pyserini.adapt.served import SimulatedRetrieval
 from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.core import artifact, files
 from cai_pyserini.core.config import load_encoder, load_index_config
@@ -36,17 +36,17 @@ from cai_pyserini.trainer.pairs import base_encoder, train
 from cai_pyserini.trainer.settings import SpladeSettings, inherited, load_step, recorded, write_encoder
 
 STAGE = "adapt"
-SHORT = {"batch_size": 24, "max_document_length": 96, "dropout": 0.0, "sampled_terms": 1000}
-CONTRAST = SHORT | {"loss": "in-batch", "learning_rate": 5e-5, "max_steps": 200, "warmup": 0.25}
-DISTIL = SHORT | {"learning_rate": 2e-4, "max_steps": 450, "warmup": 0.11, "lambda_q": 0.01, "lambda_d": 0.01}
-WEIGHTS = {1: 0.3, 2: 0.4}  # the share of new weights in the mean, by the number of trainings
+SHORT_TRAINING = {"batch_size": 24, "max_document_length": 96, "dropout": 0.0, "sampled_terms": 1000}
+CONTRAST = SHORT_TRAINING | {"loss": "in-batch", "learning_rate": 5e-5, "max_steps": 200, "warmup": 0.25}
+DISTIL = SHORT_TRAINING | {"learning_rate": 2e-4, "max_steps": 450, "warmup": 0.11, "lambda_q": 0.01, "lambda_d": 0.01}
+NEW_SHARES = {1: 0.3, 2: 0.4}  # the share of the new weights in the mean, by number of trainings
 NO_JUDGES = "not adapted: no document yields a query to judge by"
 
 
 def steps(settings: AdaptSettings, made: Container[Path] = ()) -> list[Step]:
     """The steps of an adaptation, in order; only the last one if it is up to date.
 
-    `made` has the folders of vectors that earlier steps make. Raises CaiError for settings that a step would refuse.
+    `made` contains the folders of vectors that earlier steps write. Raises CaiError for settings that a step refuses.
     """
     training.require_one_gpu(settings.device)
     folder = settings.output.with_name(f"{settings.output.name}.steps")
@@ -54,7 +54,7 @@ def steps(settings: AdaptSettings, made: Container[Path] = ()) -> list[Step]:
 
 
 class Adaptation:
-    """An adaptation whose steps have their results in a folder."""
+    """An adaptation whose steps write their results to a folder."""
 
     def __init__(self, settings: AdaptSettings, folder: Path, made: Container[Path] = ()):
         self.settings, self._made = settings, made
@@ -63,12 +63,12 @@ class Adaptation:
         self.examples = folder / "examples.jsonl"
         self.projection = folder / "projection.safetensors"
         fixed = {"base": settings.base, "data": self.examples, "device": settings.device, "seed": settings.seed}
-        given: list[tuple[str, Path | None, Mapping[str, Any]]] = [("contrast", settings.splade, CONTRAST)]
+        trainings: list[tuple[str, Path | None, Mapping[str, Any]]] = [("contrast", settings.splade, CONTRAST)]
         if settings.dense:
-            given.append(("distilled", settings.distil, DISTIL))
+            trainings.append(("distilled", settings.distil, DISTIL))
         self.trainings: list[SpladeSettings] = []
-        for name, file, usual in given:
-            step = load_step(SpladeSettings, file, fixed | {"output": folder / name}, usual)
+        for name, file, defaults in trainings:
+            step = load_step(SpladeSettings, file, fixed | {"output": folder / name}, defaults)
             if step.negatives > NEGATIVES:
                 raise CaiError(f"{name}: negatives {step.negatives}, but pseudo queries have {NEGATIVES} each")
             if step.loss == "margin-mse" and not settings.dense:
@@ -76,33 +76,33 @@ class Adaptation:
             self.trainings.append(step)
 
     @cached_property
-    def material(self) -> Material:
-        """What the steps share; it stays in memory until the last one is done."""
+    def data(self) -> AdaptationData:
+        """The data that the steps share; it stays in memory until the last one is done."""
         settings = self.settings
-        return Material(
-            load_index_config(settings.collection),
-            self.base,
-            load_encoder(settings.dense).replace(kind="dense") if settings.dense else None,
-            settings.vectors or self.folder / "vectors",
-            settings.queries,
-            settings.seed,
-            settings.device,
-            settings.precision,
-            self._made,
-            settings.alpha,
-            settings.weights,
-            settings.depth,
+        return AdaptationData(
+            collection=load_index_config(settings.collection),
+            splade=self.base,
+            dense=load_encoder(settings.dense).replace(kind="dense") if settings.dense else None,
+            folder=settings.vectors or self.folder / "vectors",
+            queries=settings.queries,
+            seed=settings.seed,
+            device=settings.device,
+            precision=settings.precision,
+            made=self._made,
+            alpha=settings.alpha,
+            weights=settings.weights,
+            depth=settings.depth,
         )
 
     def steps(self) -> list[Step]:
-        """The steps, in order; only the last one if it is up to date. Raises CaiError for texts longer than a
+        """The steps, in order; only the last one if it is up to date. Raises CaiError for maximum lengths beyond what a
         checkpoint reads, and for a language without pseudo queries."""
-        if (language := self.material.collection.language) not in LANGUAGES:
+        if (language := self.data.collection.language) not in LANGUAGES:
             raise CaiError(
-                f"collection {self.material.collection.name}: adaptation makes queries of words between spaces, and "
-                f"stems them, which it cannot do for {language!r}, only for {', '.join(sorted(LANGUAGES))}"
+                f"collection {self.data.collection.name}: adaptation makes queries from stemmed words between spaces, "
+                f"which it cannot do for {language!r}, only for {', '.join(sorted(LANGUAGES))}"
             )
-        output, examples, encoders = self.settings.output, self.examples, self.material.encoders
+        output, examples, encoders = self.settings.output, self.examples, self.data.encoders
         for encoder in encoders:
             encoder.require_loadable("documents", "queries")
         for step in self.trainings:
@@ -112,85 +112,85 @@ class Adaptation:
         if artifact.is_up_to_date(output, recipe):
             return [Step("adapt", output, last)]
         artifact.require_writable(output)
-        vectors = tuple(map(self.material.vectors, encoders))
+        vectors = tuple(map(self.data.vectors, encoders))
         steps = [
             Step(f"adapt: {encoder.config.kind} vectors", folder, partial(self._encode, number))
             for number, (encoder, folder) in enumerate(zip(encoders, vectors, strict=True))
         ]
-        steps.append(Step("adapt: pseudo queries", examples, lambda: write_examples(self.material, examples), vectors))
+        steps.append(Step("adapt: pseudo queries", examples, lambda: write_examples(self.data, examples), vectors))
         if self.settings.dense:
             learned, needed = self.projection, (*vectors, examples)
-            steps.append(Step("adapt: projection", learned, lambda: projection.learn(self.material, learned), needed))
+            steps.append(Step("adapt: projection", learned, lambda: projection.learn(self.data, learned), needed))
         for step in self.trainings:
             steps.append(Step(f"adapt: {step.output.name}", step.output, partial(train, step), (examples,)))
         return [*steps, Step("adapt", output, last, tuple(step.output for step in steps))]
 
     def recipe(self) -> artifact.Recipe:
-        """What the adapted checkpoint depends on; the steps need not exist."""
-        settings, material = self.settings, self.material
+        """The recipe of the adapted checkpoint; the results of the steps need not exist."""
+        settings, data = self.settings, self.data
         checkpoint = {"checkpoint": checkpoint_digest(model_folder(self.base)), "encoder": inherited(self.base)}
         own = settings.model_dump(include={"queries", "seed", "weight", "alpha", "weights", "depth"})
         trained = [recorded(step, "data", "base", "idf") | {"idf": idf_digest(step.idf)} for step in self.trainings]
-        return artifact.recipe(STAGE, material.judged_identity | checkpoint, **own, trainings=trained)
+        return artifact.recipe(STAGE, data.judged_identity | checkpoint, **own, trainings=trained)
 
     def _encode(self, number: int) -> Path:
-        return self.material.encode_documents(self.material.encoders[number])
+        return self.data.encode_documents(self.data.encoders[number])
 
     def _write(self, folder: Path) -> artifact.Stats:
-        """Write the encoders with the weights that the judges choose."""
-        material, old = self.material, model_folder(self.base)
-        (weight, share), why, gains = self._decide()
-        say(why)
+        """Write the encoders with the weights that the held-out queries choose."""
+        data, old = self.data, model_folder(self.base)
+        (weight, share), reason, gains = self._decide()
+        say(reason)
         mean_of_weights(old, self._trained if weight else [old], weight, folder)
-        compute(material.whole, self.base.replace(checkpoint=str(folder)), folder / "idf")
+        compute(data.full_collection, self.base.replace(checkpoint=str(folder)), folder / "idf")
         write_encoder(self.base, folder, folder / "idf")
-        if material.dense:
-            projection.write_dense(material.dense, self.projection, share, folder / "dense")
-        del self.material  # frees the vectors
-        return {"weight": weight, "projection": share, "decision": [why], "gains": gains}
+        if data.dense:
+            projection.write_dense(data.dense, self.projection, share, folder / "dense")
+        del self.data  # frees the vectors
+        return {"weight": weight, "projection": share, "decision": [reason], "gains": gains}
 
     @property
     def _trained(self) -> list[Path]:
         return [step.output for step in self.trainings]
 
     @property
-    def tried(self) -> tuple[Sequence[float], Sequence[float]]:
+    def candidates(self) -> tuple[Sequence[float], Sequence[float]]:
         """The candidate weights of the trained SPLADE and of the projection."""
-        given = self.settings.weight
-        splade = (given,) if given else (0.0, WEIGHTS[len(self.trainings)])
+        weight = self.settings.weight
+        splade = (weight,) if weight else (0.0, NEW_SHARES[len(self.trainings)])
         return splade, (0.0, *projection.WEIGHTS) if self.settings.dense else (0.0,)
 
     def _decide(self) -> Decision:
-        material, given = self.material, self.settings.weight
-        splade, shares = self.tried
-        if not len(material.held_out) or len(splade) == len(shares) == 1:
-            why = f"weight {given} of the trained SPLADE, as given" if given else NO_JUDGES
-            return Decision(Candidate(splade[0], 0.0), why, [])
-        served = Served.judges(material, material.held_out)
-        fusion = fusion_weights(served)[0] if material.dense else ()
-        return decide(self.values(served, fusion), served.sources, served.systems)
+        data, weight = self.data, self.settings.weight
+        splade, shares = self.candidates
+        if not len(data.held_out) or len(splade) == len(shares) == 1:
+            reason = f"weight {weight} of the trained SPLADE, as given" if weight else NO_JUDGES
+            return Decision(Candidate(splade[0], 0.0), reason, [])
+        retrieval = SimulatedRetrieval.for_pseudo_queries(data, data.held_out)
+        fusion = fusion_weights(retrieval)[0] if data.dense else ()
+        return decide(self.values(retrieval, fusion), retrieval.sources, retrieval.systems)
 
-    def values(self, served: Served, fusion: Sequence[float]) -> dict[Candidate, np.ndarray]:
-        """nDCG@10 of all candidates (systems, queries), with these weights of BM25, SPLADE and dense in the fusion."""
+    def values(self, retrieval: SimulatedRetrieval, fusion: Sequence[float]) -> dict[Candidate, np.ndarray]:
+        """nDCG@10 (systems, queries) of every candidate; `fusion` has the weights of BM25, SPLADE and dense."""
         work = self.folder / "candidate"
-        weights, shares = self.tried
+        weights, shares = self.candidates
         projections = [projection.read_projection(self.projection, share) for share in shares]
-        dense = [served.dense(matrix) for matrix in projections] if self.settings.dense else []
-        found: dict[Candidate, np.ndarray] = {}
+        dense = [retrieval.dense(matrix) for matrix in projections] if self.settings.dense else []
+        values: dict[Candidate, np.ndarray] = {}
         for weight in progress(weights, len(weights), "choose", "weight"):
-            splade = served.old_splade
+            splade = retrieval.old_splade
             if weight:
                 mean_of_weights(model_folder(self.base), self._trained, weight, work)
                 config, settings = self.base.replace(checkpoint=str(work), range=None), self.settings  # as written
-                splade = served.splade(Encoder(config, settings.device, settings.precision))
-            for share, of_systems in zip(shares, served.values(splade, dense, fusion), strict=True):
-                found[Candidate(weight, share)] = of_systems
+                splade = retrieval.splade(Encoder(config, settings.device, settings.precision))
+            for share, ndcg in zip(shares, retrieval.values(splade, dense, fusion), strict=True):
+                values[Candidate(weight, share)] = ndcg
         files.remove(work)
-        return found
+        return values
 
 
 def mean_of_weights(old: Path, new: Sequence[Path], weight: float, output: Path) -> None:
-    """Write the checkpoint (1 - weight) * old + weight * the mean of the new ones, with their tokenizer."""
+    """Write the checkpoint (1 - weight) * old + weight * mean(new), with the tokenizer of the new ones."""
     first, *others = [training.load_model(path) for path in (old, *new)]
     states = [model.state_dict() for model in others]
     mean = {

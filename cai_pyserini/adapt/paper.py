@@ -1,6 +1,7 @@
-"""The paper's method (Iida & Okazaki 2022), from a plain language model and a training file of MS MARCO (`--data`):
+"""The paper's method (Iida & Okazaki 2022), from a plain language model and a training file of MS MARCO (`--data`).
 
-vocabulary expansion, pretraining on the collection, SPLADE training with Margin-MSE, and the collection's IDF.
+Its steps are vocabulary expansion, pretraining on the collection, SPLADE training with Margin-MSE, and the collection's
+IDF.
 """
 
 from functools import partial
@@ -37,9 +38,9 @@ STAGE = "adapt"
 
 
 def steps(settings: AdaptSettings, data: Path, folder: Path) -> list[Step]:
-    """The steps, in order, with their results in a folder; only the last one if it is up to date.
+    """The steps, in order, which write their results to a folder; only the last one if it is up to date.
 
-    Raises CaiError for settings that a step would refuse.
+    Raises CaiError for settings that a step refuses.
     """
     base, collection = load_encoder(settings.base), load_collection(settings.collection)
     corpus, common = {"corpus": [settings.collection]}, {"device": settings.device, "seed": settings.seed}
@@ -61,8 +62,8 @@ def steps(settings: AdaptSettings, data: Path, folder: Path) -> list[Step]:
         "idf": idf_digest(splade.idf),
     }
     trained = {"vocabulary": expanded, "pretrain": pretrained, "splade": splade}
-    own = {name: recorded(step, "corpus", "data", "base", "idf") for name, step in trained.items()}
-    recipe = artifact.recipe(STAGE, inputs, **own)
+    settings_of_steps = {name: recorded(step, "corpus", "data", "base", "idf") for name, step in trained.items()}
+    recipe = artifact.recipe(STAGE, inputs, **settings_of_steps)
 
     def write(output: Path) -> artifact.Stats:
         training.load_model(splade.output).save_pretrained(output)

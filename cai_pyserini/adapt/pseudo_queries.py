@@ -1,18 +1,18 @@
-"""Pseudo queries: queries made of a collection's own documents, without labels.
+"""Pseudo queries, which are made from a collection's own documents, without labels.
 
-The kinds are mixed, since nobody knows what people will type:
+They are of several kinds, because real queries are unknown:
 
 title     the title of a document, if it is at most a third of it
-span      5 to 12 consecutive words, at most a third of the document, wherever its sentences end
+span      5 to 12 consecutive words, at most a third of the document, across sentence boundaries
 phrases   2 to 5 rare words of the document, in its order
 dropped   a title or a span without some of its words
-question  a question about one or two phrases of a document; these only judge, so that what judges is not only what has
-          trained
+question  a question about one or two phrases of a document; only for judging, so that judges also have a kind of query
+          that the training did not see
 
-The document that a query was made of is its source. SPLADE trains on sources with the query's words: it matches words,
-and would unlearn that without them. For the same reason, it trains on the passage of a long document that has most of
-the query's words. A source without its query's words is its remainder: a dense encoder trains on it, and judges search
-for it.
+The source of a query is the document that it was made from. SPLADE is trained on sources with the query's words: it
+matches words, and would unlearn that without them. For the same reason, a long document is represented by the passage
+with the most query words. The remainder of a source is what is left without the query's words: dense encoders are
+trained on it, and judges search for it.
 """
 
 import random
@@ -25,10 +25,10 @@ import bm25s
 from cai_pyserini.collection.copies import PUNCTUATION, plain
 from cai_pyserini.collection.spans import SHARE, passage_starts, random_span
 
-PHRASES = (2, 5)  # the least and largest number of words of `phrases`
-CHOICE = 4  # the rarest of this many times as many words become phrases
-KEPT = 0.7  # the share of words that `dropped` keeps
-PASSAGE, STRIDE = 70, 35  # words of a passage, and between the starts of two
+PHRASES = (2, 5)  # minimum and maximum number of words in `phrases`
+PHRASE_POOL = 4  # words drawn per word of `phrases`, which takes the rarest of them
+KEPT_SHARE = 0.7  # the share of words that `dropped` keeps
+PASSAGE, STRIDE = 70, 35  # words per passage, and between the starts of neighbouring passages
 STOP_WORDS = frozenset(bm25s.stopwords.STOPWORDS_EN)
 QUESTIONS = (
     "what is {}",
@@ -51,7 +51,7 @@ class PseudoQuery(NamedTuple):
 
 
 def pseudo_queries(titles: Sequence[str], contents: Sequence[str], draw: random.Random) -> Iterator[PseudoQuery]:
-    """At most one query of each kind for every document."""
+    """Make at most one query of each kind for every document."""
     documents = [[word.strip(PUNCTUATION) for word in text.split()] for text in contents]
     frequencies = Counter(word.casefold() for words in documents for word in set(words))
     for number, (title, text, words) in enumerate(zip(titles, contents, documents, strict=True)):
@@ -68,24 +68,24 @@ def pseudo_queries(titles: Sequence[str], contents: Sequence[str], draw: random.
 
 
 def questions(documents: Iterable[int], contents: Sequence[str], draw: random.Random) -> Iterator[PseudoQuery]:
-    """A question about each of the documents with these numbers, if it has enough words that are no stop words."""
+    """Make a question about each document, by number, that has enough words besides stop words."""
     for number in documents:
         words = [word.strip(PUNCTUATION).lower() for word in contents[number].split()]
-        starts = [place for place, word in enumerate(words) if _says_something(word)]
+        starts = [position for position, word in enumerate(words) if _is_content_word(word)]
         question = draw.choice(QUESTIONS)
         count = question.count("{}")
         if len(starts) >= SHARE * count:
             phrases = (words[start : start + draw.randint(1, 2)] for start in draw.sample(starts, count))
-            text = question.format(*(" ".join(filter(_says_something, phrase)) for phrase in phrases))
+            text = question.format(*(" ".join(filter(_is_content_word, phrase)) for phrase in phrases))
             yield PseudoQuery(number, text, "question")
 
 
-def _says_something(word: str) -> bool:
+def _is_content_word(word: str) -> bool:
     return len(word) > 1 and word not in STOP_WORDS
 
 
 def remainder(text: str, query: str) -> str:
-    """A text without a query: without the passage that equals the query, or else without the query's words."""
+    """Remove a query from a text: the passage that equals it, or else all of its words."""
     if query in text:
         return text.replace(query, " ", 1)
     words = {plain(word) for word in query.split()}
@@ -93,22 +93,22 @@ def remainder(text: str, query: str) -> str:
 
 
 def passage(text: str, query: str) -> str:
-    """The passage of 70 words that has most of a query's words; ties keep the earlier passage."""
-    words, wanted = text.split(), {plain(word) for word in query.split()}
+    """The passage of 70 words with the most query words; ties keep the earlier passage."""
+    words, query_words = text.split(), {plain(word) for word in query.split()}
     starts = passage_starts(len(words), PASSAGE, STRIDE)
-    best = max(starts, key=lambda start: len(wanted.intersection(map(plain, words[start : start + PASSAGE]))))
+    best = max(starts, key=lambda start: len(query_words.intersection(map(plain, words[start : start + PASSAGE]))))
     return " ".join(words[best : best + PASSAGE])
 
 
 def _phrases(words: Sequence[str], frequencies: Counter[str], draw: random.Random) -> str:
-    """Some of the rarest among a few words of a document, in its order."""
+    """The rarest of some random words of a document, in its order."""
     count = min(draw.randint(*PHRASES), len(words) // SHARE)
-    places = draw.sample(range(len(words)), min(CHOICE * count, len(words)))
-    rarest = sorted(places, key=lambda place: frequencies[words[place].casefold()])[:count]
-    return " ".join(words[place] for place in sorted(rarest))
+    drawn = draw.sample(range(len(words)), min(PHRASE_POOL * count, len(words)))
+    rarest = sorted(drawn, key=lambda position: frequencies[words[position].casefold()])[:count]
+    return " ".join(words[position] for position in sorted(rarest))
 
 
 def _dropped(words: Sequence[str], draw: random.Random) -> str:
-    """Words without some of them; empty if none or too few would be left out."""
-    kept = [word for word in words if draw.random() < KEPT]
+    """Drop some of the words; empty if none is dropped, or fewer than two remain."""
+    kept = [word for word in words if draw.random() < KEPT_SHARE]
     return " ".join(kept) if 1 < len(kept) < len(words) else ""

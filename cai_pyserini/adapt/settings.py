@@ -1,4 +1,4 @@
-"""The settings of an adaptation; those of single steps can be given in YAML files."""
+"""The settings of an adaptation; YAML files can set those of single steps."""
 
 from typing import Literal, Self
 
@@ -11,7 +11,7 @@ from cai_pyserini.trainer.settings import CONFIG, SEED
 
 
 class AdaptSettings(Settings):
-    """Adapt SPLADE to a collection, from nothing but its documents.
+    """Adapt SPLADE to a collection, using only its documents.
 
     If interrupted, run the same command again to continue. docs/how-to/adapt.md explains the steps.
     """
@@ -23,7 +23,7 @@ class AdaptSettings(Settings):
     output: AnyPath = flag(help="output folder, the checkpoint; the results of the steps are kept in <output>.steps")
     data: AnyPath | None = flag(None, "follow the paper: train on this file, written by `trainer msmarco`")
     dense: str | None = flag(None, "use this dense encoder as teacher, such as minilm, and adapt it too")
-    queries: int = flag(5000, "number of pseudo queries, at most", ge=1)
+    queries: int = flag(5000, "maximum number of pseudo queries for training", ge=1)
     weight: float | None = flag(
         None,
         "weight of the new checkpoints in their mean with the old one (default: held-out queries decide between 0 and "
@@ -32,12 +32,12 @@ class AdaptSettings(Settings):
         le=1,
     )
     alpha: float | None = flag(
-        None, "weight of BM25 in the joint systems that judge (default: estimated, as for the index)", gt=0
+        None, "weight of BM25 in the simulated joint systems (default: estimated, as for the index)", gt=0
     )
     weights: list[float] = flag(
-        [], "weights of BM25, SPLADE and dense in the fusion that judges (default: chosen for the collection)"
+        [], "weights of BM25, SPLADE and dense in the simulated fusion (default: chosen for the collection)"
     )
-    depth: int = flag(DEPTH, "fuse this many best documents per query of each run in the fusion that judges", ge=1)
+    depth: int = flag(DEPTH, "fuse this many best documents per query of each run in the simulated fusion", ge=1)
     vocabulary: AnyPath | None = flag(None, "with --data, YAML file with settings for the vocabulary expansion")
     pretrain: AnyPath | None = flag(None, "with --data, YAML file with settings for the pretraining")
     splade: AnyPath | None = flag(None, "YAML file with settings for the SPLADE training")
@@ -48,22 +48,22 @@ class AdaptSettings(Settings):
     seed: int = SEED
     device: str = DEVICE
     precision: Literal["auto", "float32", "bfloat16", "int8"] = DOCUMENT_PRECISION
-    dry_run: bool = flag(False, "only print the steps, and of each whether it is up to date, or why it must run")
+    dry_run: bool = flag(False, "only print the steps, and for each whether it is up to date, or why it must run")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        def given(*names: str) -> list[str]:
+        def changed(*names: str) -> list[str]:
             return [name for name in names if getattr(self, name) != type(self).model_fields[name].default]
 
-        of_judges = ("alpha", "weights", "depth")
-        if self.data and (without := given("dense", "weight", "queries", "vectors", "precision", *of_judges)):
-            raise ValueError(f"--data is the paper's method, which has no --{without[0]}")
-        if not self.data and (steps := given("vocabulary", "pretrain")):
-            raise ValueError(f"--{steps[0]} is a step of the paper's method, which needs --data")
+        not_in_paper = ("dense", "weight", "queries", "vectors", "precision", "alpha", "weights", "depth")
+        if self.data and (names := changed(*not_in_paper)):
+            raise ValueError(f"--data is the paper's method, which has no --{names[0]}")
+        if not self.data and (names := changed("vocabulary", "pretrain")):
+            raise ValueError(f"--{names[0]} is a step of the paper's method, which needs --data")
         if self.distil and not self.dense:
             raise ValueError("--distil needs a teacher: --dense")
-        if (without := given("weights", "depth")) and not self.dense:
-            raise ValueError(f"--{without[0]} is of the fusion with a dense encoder: --dense")
+        if (names := changed("weights", "depth")) and not self.dense:
+            raise ValueError(f"--{names[0]} applies to the fusion with a dense encoder: add --dense")
         if self.weights and (len(self.weights) != 3 or min(self.weights) <= 0):
-            raise ValueError("--weights: give three positive numbers, of BM25, SPLADE and dense")
+            raise ValueError("--weights: give three positive numbers, for BM25, SPLADE and dense")
         return self

@@ -290,11 +290,11 @@ class Plan:
 
         def call() -> Path:
             from cai_pyserini.adapt.choice import balance  # imports torch, which takes seconds
-            from cai_pyserini.adapt.material import Material
+            from cai_pyserini.adapt.material import AdaptationData
 
             splade, dense = (run.encoder(system).config for system in (SINGLE["splade"], DENSE))
             how: dict[str, Any] = experiment.model_dump(include={"device", "precision", "depth"})
-            return balance(Material(experiment.collection, splade, dense, run.vectors, 0, SEED, **how), output)
+            return balance(AdaptationData(experiment.collection, splade, dense, run.vectors, 0, SEED, **how), output)
 
         return self._add("weights", output, call, self.documents(SINGLE["splade"]), *self._dense_documents())
 

@@ -124,8 +124,8 @@ def drift(before: RunFolder, after: RunFolder, systems: Sequence[System], change
 def _gains(run: RunFolder, systems: Sequence[System], stats: artifact.Stats) -> dict[str, list[float]]:
     """Of the recommended systems, what the adapted encoders gain on pseudo queries: when they were chosen, now, and its
     standard error now. None where nothing was chosen, or the run lacks vectors of the encoders before adaptation."""
-    from cai_pyserini.adapt.choice import gains_of  # imports torch, which takes seconds
-    from cai_pyserini.adapt.material import Material
+    from cai_pyserini.adapt.choice import measure_gains  # imports torch, which takes seconds
+    from cai_pyserini.adapt.material import AdaptationData
 
     experiment = run.experiment
     plain = [SINGLE["splade"], SINGLE["dense"]][: 2 if experiment.dense else 1]
@@ -138,8 +138,8 @@ def _gains(run: RunFolder, systems: Sequence[System], stats: artifact.Stats) -> 
     new_splade, new_dense, *_ = [*(run.encoder(adapted(system)) for system in plain), None]
     how: dict[str, Any] = experiment.model_dump(include={"device", "precision", "alpha", "depth"})
     how["weights"] = experiment.given_weights or (run.chosen_weights() if artifact.read_manifest(run.weights) else ())
-    material = Material(experiment.collection, splade, dense, run.vectors, 0, SEED, **how)
-    gains = gains_of(material, new_splade, new_dense)
+    data = AdaptationData(experiment.collection, splade, dense, run.vectors, 0, SEED, **how)
+    gains = measure_gains(data, new_splade, new_dense)
     known = {name: now for name, now in gains.items() if name in then and math.isfinite(now[1])}
     return {name: [then[name], *now] for name, now in known.items()}
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from cai_pyserini.adapt.choice import Candidate, Decision, balance, decide, gains_of
-from cai_pyserini.adapt.material import Material
+from cai_pyserini.adapt.choice import Candidate, Decision, balance, decide, measure_gains
+from cai_pyserini.adapt.material import AdaptationData
 from cai_pyserini.core import artifact
 from cai_pyserini.encode.encoder import Encoder
-from tests.adapt.conftest import material
+from tests.adapt.conftest import adaptation_data
 
 SYSTEMS = ["fusion", "joint"]
 SOURCES = np.repeat(np.arange(100), 3)  # of three queries each
@@ -39,8 +39,9 @@ def test_noise_goes_to_the_encoders_as_they_were(gains: dict) -> None:
     assert max(found, key=lambda each: found[each].mean()) != NONE
     decision = choose(found)
     assert decision.chosen == NONE
-    assert decision.why.startswith("not adapted: the encoders are used as before, since no candidate")
-    assert "of 300 pseudo queries of 100 documents found without their words; gains in nDCG@10: fusion" in decision.why
+    assert decision.reason.startswith("not adapted: the encoders are used as before, since no candidate")
+    evidence = "of 300 pseudo queries of 100 documents found without their words; gains in nDCG@10: fusion"
+    assert evidence in decision.reason
 
 
 def test_one_system_that_does_not_gain_is_enough_to_decline() -> None:
@@ -51,10 +52,10 @@ def test_one_system_that_does_not_gain_is_enough_to_decline() -> None:
 def test_a_gain_in_every_system_is_taken() -> None:
     decision = choose(values({ALL: 0.05}))
     assert decision.chosen == ALL
-    assert decision.why.startswith(
+    assert decision.reason.startswith(
         "adapted: weight 0.8 of the trained SPLADE and weight 0.5 of the projection (sources "
     )
-    assert "fusion +0.0517 ± 0.0016, joint +0.05" in decision.why
+    assert "fusion +0.0517 ± 0.0016, joint +0.05" in decision.reason
     assert [(gains["splade"], gains["projection"]) for gains in decision.gains] == [(0.4, 0), (0, 0.5), (0.8, 0.5)]
     assert decision.gains[-1]["joint"] == pytest.approx(0.05, abs=0.005)
 
@@ -79,11 +80,11 @@ def test_without_a_candidate_that_changes_nothing_the_smallest_one_is_the_measur
     found = values({Candidate(0.4, 0.0): 0.2, ALL: 0.2})
     decision = choose({SOME: found[SOME], ALL: found[ALL]})
     assert decision.chosen == SOME
-    assert decision.why.startswith("no projection: the dense encoder is used as before")
+    assert decision.reason.startswith("no projection: the dense encoder is used as before")
 
 
 @pytest.mark.slow
-def test_weights_of_the_fusion_are_chosen_once(with_dense: Material, tmp_path: Path) -> None:
+def test_weights_of_the_fusion_are_chosen_once(with_dense: AdaptationData, tmp_path: Path) -> None:
     output = tmp_path / "weights.json"
     weights = json.loads(balance(with_dense, output).read_text())
     assert list(weights) == ["bm25", "splade", "dense"]
@@ -96,10 +97,10 @@ def test_weights_of_the_fusion_are_chosen_once(with_dense: Material, tmp_path: P
 
 
 @pytest.mark.slow
-def test_gains_are_measured_again(with_dense: Material, tmp_path: Path) -> None:
+def test_gains_are_measured_again(with_dense: AdaptationData, tmp_path: Path) -> None:
     """The faults: the encoders before are compared with themselves; the projection is left out."""
     splade, dense = with_dense.encoders
-    same = gains_of(with_dense, splade, dense)
+    same = measure_gains(with_dense, splade, dense)
     assert list(same) == [
         "fused-bm25-smooth-splade-idf-smooth-dense-zscore",
         "joint-splade-idf-smooth",
@@ -110,12 +111,12 @@ def test_gains_are_measured_again(with_dense: Material, tmp_path: Path) -> None:
     weight = np.random.default_rng(1).normal(size=(width, width)).astype(np.float32)
     save_file({"weight": weight}, tmp_path / "weight.safetensors")
     config = dense.config.replace(projection=str(tmp_path / "weight.safetensors"))
-    other = gains_of(with_dense, Encoder(splade.config, "cpu"), Encoder(config, "cpu"))
+    other = measure_gains(with_dense, Encoder(splade.config, "cpu"), Encoder(config, "cpu"))
     assert any(gain for gain, _ in other.values())
 
 
 def test_without_queries_the_default_weights_remain(short: Path, tmp_path: Path) -> None:
-    made, output = material(short, tmp_path / "vectors", dense=True), tmp_path / "weights.json"
+    made, output = adaptation_data(short, tmp_path / "vectors", dense=True), tmp_path / "weights.json"
     assert json.loads(balance(made, output).read_text()) == {"bm25": 2, "splade": 1, "dense": 2}
     (decision,) = artifact.require(output, "adapt: balance").stats["decision"]
     assert decision.endswith(" : 1 : 2 (no document yields a query to judge by)")

@@ -6,14 +6,14 @@ import pytest
 import Stemmer
 from scipy.sparse import csr_matrix
 
-from cai_pyserini.adapt.mixture import LANGUAGES, Bm25, Mixture, Products
+from cai_pyserini.adapt.mixture import LANGUAGES, Bm25, Mixture, VectorSystem
 from cai_pyserini.core.config import IndexConfig, Language
 
 
 def test_scores_are_standardized_and_weighted() -> None:
     """Two systems score three documents 1, 2, 3 and 30, 20, 10; a deviation is 1.2247 times the difference."""
-    first = Products(np.ones((1, 1), np.float32), np.array([[1.0], [2.0], [3.0]], np.float32))
-    second = Products(csr_matrix([[10.0]], dtype=np.float32), csr_matrix([[3.0], [2.0], [1.0]], dtype=np.float32))
+    first = VectorSystem(np.ones((1, 1), np.float32), np.array([[1.0], [2.0], [3.0]], np.float32))
+    second = VectorSystem(csr_matrix([[10.0]], dtype=np.float32), csr_matrix([[3.0], [2.0], [1.0]], dtype=np.float32))
     mixture = Mixture([first, second], [2.0, 1.0])
     every = np.arange(3)
     np.testing.assert_allclose(mixture.scores(np.array([0]), every), [[-1.2247, 0, 1.2247]], atol=1e-3)
@@ -25,7 +25,7 @@ def test_scores_are_standardized_and_weighted() -> None:
 def test_many_queries_and_documents_are_as_in_plain_numpy() -> None:
     """With more documents than the best, which alone set mean and deviation, and several chunks of queries."""
     draw = np.random.default_rng(1)
-    systems = [Products(*(draw.normal(size=(n, 8)).astype(np.float32) for n in (150, 300))) for _ in range(2)]
+    systems = [VectorSystem(*(draw.normal(size=(n, 8)).astype(np.float32) for n in (150, 300))) for _ in range(2)]
     mixture = Mixture(systems, [1.0, 3.0])
     expected = np.zeros((150, 300))
     for weight, system in zip((1.0, 3.0), systems, strict=True):

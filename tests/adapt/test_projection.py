@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from cai_pyserini.adapt.mixture import Mixture, Products
-from cai_pyserini.adapt.projection import learn_projection, mixed
+from cai_pyserini.adapt.mixture import Mixture, VectorSystem
+from cai_pyserini.adapt.projection import interpolated, learn_projection
 from cai_pyserini.models.dense import project
 
 
@@ -18,11 +18,11 @@ def test_it_learns_which_dimensions_matter(monkeypatch: pytest.MonkeyPatch) -> N
     draw = np.random.default_rng(1)
     signal, noise = draw.normal(size=(700, 128)), draw.normal(size=(700, 128))
     both = unit(np.hstack([signal, noise]))
-    dense, clean = Products(both[:200], both[200:]), Products(unit(signal[:200]), unit(signal[200:]))
+    dense, clean = VectorSystem(both[:200], both[200:]), VectorSystem(unit(signal[:200]), unit(signal[200:]))
     mixture = Mixture([clean, dense], [2.0, 1.0])
     sources = mixture.best[0, :, 0]
     inputs = (mixture, np.arange(100), sources, both[200:][sources], 1)
-    projection = mixed(learn_projection(*inputs), 0.5)
+    projection = interpolated(learn_projection(*inputs), 0.5)
 
     def agreement(queries: np.ndarray, documents: np.ndarray) -> float:
         """The mean correlation with the clean scores, for queries that did not train."""
@@ -32,7 +32,7 @@ def test_it_learns_which_dimensions_matter(monkeypatch: pytest.MonkeyPatch) -> N
     before = agreement(both[:200], both[200:])
     after = agreement(project(both[:200], projection), project(both[200:], projection))
     assert after > before + 0.01
-    np.testing.assert_array_equal(projection, mixed(learn_projection(*inputs), 0.5))
+    np.testing.assert_array_equal(projection, interpolated(learn_projection(*inputs), 0.5))
 
 
 def test_it_learns_to_find_sources_without_the_words_of_queries() -> None:
@@ -42,14 +42,14 @@ def test_it_learns_to_find_sources_without_the_words_of_queries() -> None:
     words, meaning, noise, others = draw.normal(size=(4, 400, 64))
     queries, documents = unit(np.hstack([2 * words, meaning + noise])), unit(np.hstack([2 * words, meaning]))
     remainders = unit(np.hstack([others, meaning]))
-    dense, numbers = Products(queries, documents), np.arange(400)
+    dense, numbers = VectorSystem(queries, documents), np.arange(400)
     mixture = Mixture([dense, dense], [1, 1])
     learned = learn_projection(mixture, numbers[:300], numbers, remainders, 1)
 
     def found(weight: float) -> float:
         """How often the remainder of an unseen query's source is nearer to the query than other documents are."""
         of_queries, of_documents, rest = (
-            project(part, mixed(learned, weight)) for part in (queries, documents, remainders)
+            project(part, interpolated(learned, weight)) for part in (queries, documents, remainders)
         )
         others = (of_queries @ of_documents.T)[300:]
         others[np.arange(100), np.arange(300, 400)] = -1

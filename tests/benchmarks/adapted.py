@@ -16,10 +16,10 @@ from unittest.mock import patch
 
 import numpy as np
 
-from cai_pyserini.adapt.adapt import WEIGHTS, Adaptation
-from cai_pyserini.adapt.choice import SIGNIFICANT, Candidate, decide, fusion_weights
-from cai_pyserini.adapt.material import Material
-from cai_pyserini.adapt.served import Served
+from cai_pyserini.adapt.adapt import NEW_SHARES, Adaptation
+from cai_pyserini.adapt.choice import STANDARD_ERRORS, Candidate, decide, fusion_weights
+from cai_pyserini.adapt.material import AdaptationData
+from cai_pyserini.adapt.served import SimulatedRetrieval
 from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.core import steps
 from cai_pyserini.core.tables import markdown
@@ -27,32 +27,32 @@ from cai_pyserini.core.tables import markdown
 LOSS = 0.003
 LARGER = 0.8  # another weight of the trained SPLADE
 NONE = Candidate(0.0, 0.0)
-RULES = list(product((WEIGHTS[2], LARGER), (1.0, 2.0, 3.0, 4.0)))  # the largest weight, and standard errors
+RULES = list(product((NEW_SHARES[2], LARGER), (1.0, 2.0, 3.0, 4.0)))  # the largest weight, and standard errors
 
 
 class Larger(Adaptation):
     """An adaptation that also tries a larger weight."""
 
     @property
-    def tried(self) -> tuple[Sequence[float], Sequence[float]]:
-        weights, shares = super().tried
+    def candidates(self) -> tuple[Sequence[float], Sequence[float]]:
+        weights, shares = super().candidates
         return (*weights, LARGER), shares
 
 
-class Asked(Served):
+class Asked(SimulatedRetrieval):
     """The queries of a collection, and all of its documents."""
 
-    def __init__(self, material: Material):
-        collection, split = material.whole, material.collection.split
+    def __init__(self, data: AdaptationData):
+        collection, split = data.full_collection, data.collection.split
         numbers = {record.id: number for number, record in enumerate(collection.records())}
         topics = collection.topics(split)
         qrels = collection.qrels(split).items()
         grades = {topics[id]: {numbers[d]: g for d, g in judged.items() if g > 0} for id, judged in qrels}
         self._judged = {text: judged for text, judged in grades.items() if judged}  # the grades of relevant documents
-        queries, documents = list(self._judged), np.arange(len(material.contents))
-        super().__init__(material, queries, documents, np.zeros(len(queries), np.int64))
+        queries, documents = list(self._judged), np.arange(len(data.contents))
+        super().__init__(data, queries, documents, np.zeros(len(queries), np.int64))
 
-    def found(self, scores: np.ndarray) -> np.ndarray:
+    def ndcg(self, scores: np.ndarray) -> np.ndarray:
         """nDCG@10 (queries,)."""
         best = np.argpartition(-scores, 9, axis=1)[:, :10]
         best = np.take_along_axis(best, np.argsort(-np.take_along_axis(scores, best, axis=1), axis=1), axis=1)
@@ -79,11 +79,11 @@ class Measured(NamedTuple):
     def collection(self) -> str:
         return self.name.rpartition("-")[0]
 
-    def decide(self, most: float = WEIGHTS[2], errors: float = SIGNIFICANT) -> Candidate:
+    def decide(self, most: float = NEW_SHARES[2], errors: float = STANDARD_ERRORS) -> Candidate:
         """The choice with another largest weight and number of standard errors."""
         values = zip(self.candidates, self.judged, strict=True)
         tried = {each: judged for each, judged in values if each.splade <= most}
-        with patch("cai_pyserini.adapt.choice.SIGNIFICANT", errors):
+        with patch("cai_pyserini.adapt.choice.STANDARD_ERRORS", errors):
             return decide(tried, self.sources, self.systems).chosen
 
     def gains(self, chosen: Candidate) -> np.ndarray:
@@ -105,10 +105,10 @@ def measure(collection: str, encoder: str, dense: str, seed: int, folder: Path) 
             folder / f"{name}.steps",
         )
         steps.run(adaptation.steps()[:-1])
-        material = adaptation.material
-        judges = Served.judges(material, material.held_out)
+        data = adaptation.data
+        judges = SimulatedRetrieval.for_pseudo_queries(data, data.held_out)
         weights, _ = fusion_weights(judges)
-        judged, real = (adaptation.values(served, weights) for served in (judges, Asked(material)))
+        judged, real = (adaptation.values(served, weights) for served in (judges, Asked(data)))
         np.savez(
             file,
             candidates=list(judged),

@@ -25,9 +25,9 @@ import torch
 from ranking import Run, Scores, Variants, _best, _counts, _shares, _spread, _z, table
 from scipy.sparse import csr_matrix, diags_array, hstack
 
-from cai_pyserini.adapt.choice import _by_source
-from cai_pyserini.adapt.material import Material
-from cai_pyserini.adapt.served import Served, smoothed
+from cai_pyserini.adapt.choice import _mean_by_source
+from cai_pyserini.adapt.material import AdaptationData
+from cai_pyserini.adapt.served import SimulatedRetrieval, smoothed
 from cai_pyserini.beir.run_folder import RunFolder
 from cai_pyserini.beir.systems import SINGLE
 from cai_pyserini.collection.spans import passages
@@ -317,14 +317,14 @@ def real(run: Tried) -> dict[str, Scores]:
     }
 
 
-def judges(run: Tried) -> tuple[dict[str, Scores], Served]:
+def judges(run: Tried) -> tuple[dict[str, Scores], SimulatedRetrieval]:
     """The same for pseudo queries, whose sources have lost the queries' words."""
     splade, dense = (run.run.encoder(SINGLE[name]).config for name in ("splade", "dense"))
-    material = Material(run.run.experiment.collection, splade, dense, run.run.vectors, 0, JUDGES_SEED, "auto")
-    served = Served.judges(material, material.held_out)
-    vectors, of_splade, idf = served.dense(None), served.old_splade, diags_array(material.idf)
-    rows = smoothed(of_splade.rows, vectors.near)
-    shares = vectors.near.power(POWER)
+    data = AdaptationData(run.run.experiment.collection, splade, dense, run.run.vectors, 0, JUDGES_SEED, "auto")
+    served = SimulatedRetrieval.for_pseudo_queries(data, data.held_out)
+    vectors, of_splade, idf = served.dense(None), served.old_splade, diags_array(data.idf)
+    rows = smoothed(of_splade.rows, vectors.neighbours)
+    shares = vectors.neighbours.power(POWER)
     means = diags_array(1 / np.maximum(shares.sum(1).A1, 1e-9)) @ shares @ vectors.rows[: shares.shape[1]]
     asked = of_splade.queries["splade"]
     words, near = served.bm25.queries(served.queries), (vectors.words - vectors.bm25) / ASSOCIATED_FACTOR
@@ -335,7 +335,9 @@ def judges(run: Tried) -> tuple[dict[str, Scores], Served]:
         "dense": (vectors.queries, vectors.rows),
         "dense, smooth": (vectors.queries, vectors.rows + 2 / 3 * means),
     }
-    scores = {name: np.nan_to_num(served.products(*pair), neginf=0) for name, pair in pairs.items()}  # of copies, 0
+    scores = {
+        name: np.nan_to_num(served.product_scores(*pair), neginf=0) for name, pair in pairs.items()
+    }  # of copies, 0
     return scores | {"alpha": np.float32(served.alpha(of_splade, rows)["splade"])}, served
 
 
@@ -345,7 +347,7 @@ def recipes(runs: list[Tried]) -> list[list[str]]:
     for run in runs:
         parts, (judged, served) = real(run), judges(run)
         for recipe, row in zip(RECIPES, rows[1:], strict=True):
-            found = _by_source(served.found(recipe.scores(judged, _z)), served.sources).mean()
+            found = _mean_by_source(served.ndcg(recipe.scores(judged, _z)), served.sources).mean()
             row.append(f"{np.mean([*run.ndcg(recipe.scores(parts, _z)).values()]):.4f} ({found:.4f})")
     return rows
 
