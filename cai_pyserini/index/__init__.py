@@ -1,1 +1,1 @@
-"""Indexes that Pyserini opens: impacts and text in Lucene, dense vectors in Faiss."""
+"""Indexes that Pyserini opens: impacts, text and dense vectors in Lucene, dense vectors in Faiss."""

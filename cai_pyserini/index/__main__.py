@@ -4,13 +4,13 @@ from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import COLLECTION, DENSE_METHOD, NO_RAW, OR_URL, THREADS, VECTORS, DenseMethod, Sharded
 from cai_pyserini.core.settings import Argv, PathOrUrl, Settings, flag, parse
 
-OUTPUT = flag(help=f"output folder, the index, {OR_URL}")
+OUTPUT = flag(help=f"output folder for the index, {OR_URL}")
 
 
 class ImpactIndex(Sharded):
     """Index JSON vectors, from the impact stage or pyserini.encode, in Lucene.
 
-    With --shard-num, index one shard of those from the impact stage; search takes all shards as one index.
+    With --shard-num, index one shard of the impact stage's files; search treats all shards as one index.
     """
 
     example = "python -m cai_pyserini.index impact --input impacts --collection hpo --output index"
@@ -18,7 +18,7 @@ class ImpactIndex(Sharded):
     output: PathOrUrl = OUTPUT
     collection: str | None = flag(
         None,
-        "the collection of the vectors, to store its documents, so that searcher.doc(id).raw() and "
+        "also store the documents of this collection, which the vectors are of, so that searcher.doc(id).raw() and "
         "cai_pyserini.search can show them",
     )
     threads: int = THREADS
@@ -27,7 +27,7 @@ class ImpactIndex(Sharded):
 class Bm25Index(Sharded):
     """Index the text of a collection for BM25, with Anserini.
 
-    With --shard-num, index one shard of it; search takes all shards as one index.
+    With --shard-num, index one shard of it; search treats all shards as one index.
     """
 
     example = "python -m cai_pyserini.index bm25 --collection hpo --output index"
@@ -43,8 +43,8 @@ class Bm25Index(Sharded):
 class DenseIndex(Settings):
     """Index dense vectors with Faiss or Lucene.
 
-    Several threads link a graph in another order each time, and so does Lucene; with --threads 1, Faiss makes the same
-    index of the same vectors.
+    Graphs built by several threads, or by Lucene, differ from build to build. With --threads 1, Faiss always builds the
+    same index from the same vectors.
     """
 
     example = "python -m cai_pyserini.index dense --vectors vectors --method hnsw --output index"
@@ -66,9 +66,12 @@ def main(argv: Argv = None) -> None:
     if isinstance(settings, ImpactIndex):
         from cai_pyserini.index.impact import index_impacts
 
-        collection = load_collection(settings.collection) if settings.collection else None
-        shard = settings.shard_id, settings.shard_num
-        index_impacts(settings.input, settings.output, collection, settings.threads, *shard)
+        index_impacts(
+            settings.input,
+            settings.output,
+            load_collection(settings.collection) if settings.collection else None,
+            **settings.model_dump(include={"threads", "shard_id", "shard_num"}),
+        )
     elif isinstance(settings, DenseIndex):
         from cai_pyserini.index.dense import index_dense
         from cai_pyserini.vectors.shards import Vectors
@@ -77,10 +80,13 @@ def main(argv: Argv = None) -> None:
     else:
         from cai_pyserini.index.bm25 import index_bm25
 
-        generated = load_collection(settings.generated) if settings.generated else None
-        collection = load_collection(settings.collection)
-        shard = settings.shard_id, settings.shard_num
-        index_bm25(collection, settings.output, settings.threads, generated, not settings.no_raw, *shard)
+        index_bm25(
+            load_collection(settings.collection),
+            settings.output,
+            generated=load_collection(settings.generated) if settings.generated else None,
+            raw=not settings.no_raw,
+            **settings.model_dump(include={"threads", "shard_id", "shard_num"}),
+        )
     stats = artifact.require(settings.output, "index").stats
     size = f"{stats['documents']:,} documents, {stats['bytes'] / 1e6:.2f} MB"
     recalls = "".join(f", {name} {value:.3f}" for name, value in stats.items() if name.startswith("recall"))

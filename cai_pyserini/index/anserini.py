@@ -1,4 +1,4 @@
-"""Anserini's own indexers, in a process of their own."""
+"""Run Anserini's indexers, each in a separate process."""
 
 import re
 import subprocess
@@ -8,8 +8,8 @@ from cai_pyserini.core.errors import CaiError
 
 
 def run_indexer(indexer: str, count: int, heap: str, *arguments: str) -> int:
-    """Index `count` documents with a class of io.anserini.index, and return how many it indexed: all but the empty
-    ones. Raises CaiError with its messages if others are missing."""
+    """Index `count` documents with a class of io.anserini.index, and return how many were not empty and so were
+    indexed. Raises CaiError with Anserini's messages if any other document is missing."""
     java = jvm.set_environment()
     command = [java.command, *jvm.options(java, heap), "-cp", str(jvm.anserini_jar())]
     command += [f"io.anserini.index.{indexer}", "-optimize", *arguments]

@@ -1,4 +1,4 @@
-"""Index dense vectors, for search by inner product: exactly or approximately, with Faiss or Lucene."""
+"""Index dense vectors for exact or approximate search by inner product, with Faiss or Lucene."""
 
 import os
 import struct
@@ -18,17 +18,17 @@ from cai_pyserini.index.hnsw import graph, index_hnsw
 from cai_pyserini.vectors.neighbours import EXACT, Positions, build_index, recall
 from cai_pyserini.vectors.shards import Matrix, Shard, Vectors, without_zero_vectors
 
-COUNT = struct.Struct("<Q")  # of the numbers that follow: the last field of the header
-CUTOFFS = (10, 100)  # hits whose recall is measured
+COUNT = struct.Struct("<Q")  # last field of Faiss's header: how many numbers follow
+CUTOFFS = (10, 100)  # of the measured recall
 
 
 def index_dense(vectors: Vectors, output: Path, method: DenseMethod = "flat", threads: int = 0) -> Path:
-    """Index dense vectors in a format of Pyserini's: for its FaissSearcher, a file `index` and a file `docid`, or a
-    Lucene index for its LuceneHnswDenseSearcher.
+    """Index dense vectors in a format of Pyserini's: files `index` and `docid` for its FaissSearcher, or a Lucene index
+    for its LuceneHnswDenseSearcher.
 
-    Flat indexes are written shard by shard; graphs and clusters are made in memory, by at most `threads` threads. What
-    is found by a method other than flat is compared with exact search. Vectors that are zero are left out. Raises
-    CaiError for sparse vectors, and for those that the method cannot index.
+    Flat indexes are written shard by shard; graphs and clusters are built in memory with at most `threads` threads.
+    Measures the recall of other methods against exact search. Zero vectors are left out. Raises CaiError for sparse
+    vectors, and for vectors that the method cannot index.
     """
     if vectors.kind != "dense":
         raise CaiError(f"{vectors.folder} has sparse vectors: make impacts of them, and index those")
@@ -58,8 +58,8 @@ def index_dense(vectors: Vectors, output: Path, method: DenseMethod = "flat", th
                 with (folder / "docid").open("w", encoding="utf-8") as ids:
                     ids.writelines(f"{id}\n" for shard in without_zero_vectors(vectors) for id in shard.ids)
                 index = faiss.read_index(str(folder / "index"), faiss.IO_FLAG_MMAP_IFC)
-            found = {} if method == "flat" else {f"recall@{n}": recall(index, rows, min(n, others)) for n in CUTOFFS}
-        return found | {
+            recalls = {} if method == "flat" else {f"recall@{n}": recall(index, rows, min(n, others)) for n in CUTOFFS}
+        return recalls | {
             "kind": "dense",
             "raw": False,
             "documents": size,
@@ -72,7 +72,7 @@ def index_dense(vectors: Vectors, output: Path, method: DenseMethod = "flat", th
         "index",
         {"vectors": vectors.manifest.digest},
         kind="dense",
-        method=None if method == "flat" else method,  # indexes that name no method are flat
+        method=None if method == "flat" else method,  # recipes without a method are of flat indexes
         left_out="zero" if has_zeros else None,
     )
     return artifact.make(output, recipe, write)
@@ -80,13 +80,13 @@ def index_dense(vectors: Vectors, output: Path, method: DenseMethod = "flat", th
 
 @contextmanager
 def faiss_threads(threads: int) -> Iterator[None]:
-    """Let Faiss use so many threads (0: one per processor)."""
-    others = faiss.omp_get_max_threads()  # of everything in this process, PyTorch too
+    """Let Faiss use `threads` threads (0: one per processor)."""
+    previous = faiss.omp_get_max_threads()  # of the whole process, PyTorch included
     faiss.omp_set_num_threads(threads or os.cpu_count() or 1)
     try:
         yield
     finally:
-        faiss.omp_set_num_threads(others)
+        faiss.omp_set_num_threads(previous)
 
 
 def _write_faiss(method: DenseMethod, vectors: Vectors, size: int, path: Path, rows: Positions) -> None:
@@ -106,12 +106,12 @@ def _write_faiss(method: DenseMethod, vectors: Vectors, size: int, path: Path, r
 
 
 def _write_flat(vectors: Vectors, size: int, path: Path, matrices: Iterable[Matrix], half: bool) -> None:
-    """Write what Faiss writes, without a copy of all vectors in memory: a header, and the vectors one after another."""
+    """Write Faiss's file format, a header and the vectors, without holding all vectors in memory."""
     width = vectors.width
-    halves = faiss.IndexScalarQuantizer(width, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT)
-    empty = halves if half else faiss.IndexFlatIP(width)
+    float16 = faiss.IndexScalarQuantizer(width, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT)
+    empty = float16 if half else faiss.IndexFlatIP(width)
     empty.ntotal = size
-    count = size * width * (2 if half else 1)  # of bytes, or of float32
+    count = size * width * (2 if half else 1)  # float16: bytes; float32: numbers
     with path.open("wb") as file:
         file.write(faiss.serialize_index(empty).tobytes()[: -COUNT.size] + COUNT.pack(count))
         for matrix in matrices:

@@ -1,7 +1,7 @@
 """Index impacts with Lucene.
 
-Each of several processes indexes some of the files, and the parts are merged, in their order, to one segment: the index
-does not depend on the number of processes. Threads would not help: calls into Java go one at a time, see core.jvm.
+Several processes index some of the files each, and the parts are merged in order to a single segment, so the index does
+not depend on the number of processes. Threads would not help: calls into Java go one at a time, see core.jvm.
 """
 
 import time
@@ -26,13 +26,13 @@ from cai_pyserini.index.metadata import add_metadata
 from cai_pyserini.index.shards import shard_settings
 from cai_pyserini.index.writer import ids_are_unique, merge, open_writer, raw_documents
 
-LEAST_BYTES = 100_000_000  # the fewest bytes of JSON vectors per process, whose JVM takes seconds to warm up
-CARRIED = ("document_scale", "settings", "encoder", "documents_digest", "made_from")  # from the impacts' manifest
-BATCH = 1024  # documents between two steps of the progress bar
+MIN_BYTES = 100_000_000  # of JSON vectors per process, as its JVM takes seconds to warm up
+COPIED_STATS = ("document_scale", "settings", "encoder", "documents_digest", "made_from")  # from the impacts' manifest
+BATCH = 1024  # documents per step of the progress bar
 
 
 class Part(NamedTuple):
-    """Files of JSON vectors that one process indexes, and the folder of their index."""
+    """The files of JSON vectors that one process indexes, and the folder of their index."""
 
     files: list[Path]
     folder: Path
@@ -46,16 +46,16 @@ def index_impacts(
     shard_id: int = 0,
     shard_num: int = 1,
 ) -> Path:
-    """Index JSON vectors, from the impact stage or any other tool; with their collection, its documents are stored.
+    """Index JSON vectors, from the impact stage or any other tool; with `collection`, also store its documents.
 
-    With `shard_num`, only the files whose number modulo `shard_num` is `shard_id`. They are divided among at most
-    `threads` processes (0: one per processor), on which the index does not depend. Raises CaiError for a line that is
-    not {"id": string, "vector": {term: positive integer, …}}, for a document that the collection lacks or has in
-    another place, for shards of too few files, and for an unfinished or damaged folder of the impact stage.
+    With `shard_num`, indexes only files whose number modulo `shard_num` is `shard_id`. Runs at most `threads` processes
+    (0: one per processor). Raises CaiError for a line that is not {"id": string, "vector": {term: positive integer,
+    …}}, for a document that the collection lacks or has in another order, for more shards than files, and for an
+    unfinished or damaged folder of the impact stage.
     """
     ours = artifact.require_if_ours(impacts, "impact")
-    found = (impacts / name for name in ours.files) if ours else impacts.glob("*.jsonl")
-    files = sorted(path for path in found if path.suffix == ".jsonl")
+    paths = (impacts / name for name in ours.files) if ours else impacts.glob("*.jsonl")
+    files = sorted(path for path in paths if path.suffix == ".jsonl")
     if not files:
         raise CaiError(f"{impacts}: no *.jsonl; make JSON vectors with `python -m cai_pyserini.impact`")
     if shard_num > 1 and not ours:
@@ -67,14 +67,14 @@ def index_impacts(
     if collection:
         inputs |= {"documents": collection.fingerprint("documents"), "metadata": collection.metadata_fingerprint}
     recipe = artifact.recipe("index", inputs, kind="impact", **shard_settings(shard_id, shard_num))
-    of_whole = ours.stats if ours and shard_num == 1 else {}
+    whole_stats = ours.stats if ours and shard_num == 1 else {}
     if collection and ours and not same_documents(ours.stats["documents_digest"], collection.documents_digest):
         raise CaiError(f"{impacts} was made of other documents than {collection.name} has now: make its vectors again")
 
     def write(folder: Path) -> artifact.Stats:
         start = time.perf_counter()
-        documents = _write_index(files[shard_id::shard_num], folder, of_whole.get("vectors"), collection, threads)
-        artifact.require_count(impacts, documents, of_whole.get("vectors", documents))
+        documents = _write_index(files[shard_id::shard_num], folder, whole_stats.get("vectors"), collection, threads)
+        artifact.require_count(impacts, documents, whole_stats.get("vectors", documents))
         stats: artifact.Stats = {
             "kind": "impact",
             "raw": collection is not None,
@@ -86,8 +86,9 @@ def index_impacts(
             config = load_encoder(str(impacts / "encoder.yaml"))
             write_text(folder / "encoder.yaml", encoder_yaml(config, output))
             stats |= {"query_scale": config.query_scale}
-            stats |= {key: ours.stats[key] for key in CARRIED}
-            stats |= {"nonzeros": of_whole["nonzeros"]} if of_whole else {}
+            stats |= {key: ours.stats[key] for key in COPIED_STATS}
+            if whole_stats:
+                stats["nonzeros"] = whole_stats["nonzeros"]
         return stats | {"bytes": folder_bytes(folder)}
 
     artifact.make(output, recipe, write)
@@ -99,8 +100,8 @@ def index_impacts(
 def _write_index(
     files: list[Path], folder: Path, total: int | None, collection: Collection | None, threads: int
 ) -> int:
-    """Write a Lucene index of JSON vectors, of one segment, and return the number of documents."""
-    groups = _divided(files, threads)
+    """Write a Lucene index of JSON vectors with one segment, and return the number of documents."""
+    groups = _divide(files, threads)
     parts = [Part(group, folder / f"part {i}" if len(groups) > 1 else folder) for i, group in enumerate(groups)]
     with spread(partial(_write_part, collection), parts) as counts:
         added = (document for count in counts for document in range(count))
@@ -110,22 +111,22 @@ def _write_index(
     with jvm.using_java(f"indexing {files[0].parent}"):
         merge([part.folder for part in parts], folder)
         if not ids_are_unique(folder):
-            raise _twice(files)
+            raise _duplicate_id(files)
     return documents
 
 
-def _divided(files: list[Path], threads: int) -> list[list[Path]]:
-    """Groups of consecutive files, of about equal size."""
+def _divide(files: list[Path], threads: int) -> list[list[Path]]:
+    """Groups of consecutive files of about equal size, one per process."""
     sizes = [file.stat().st_size for file in files]
     total = sum(sizes) + 1
-    count = processes_for(total, LEAST_BYTES, threads)
+    count = processes_for(total, MIN_BYTES, threads)
     middles = [end - size // 2 for end, size in zip(accumulate(sizes), sizes, strict=True)]
     numbered = zip([middle * count // total for middle in middles], files, strict=True)
     return [[file for _, file in group] for _, group in groupby(numbered, itemgetter(0))]
 
 
 def _write_part(collection: Collection | None, part: Part) -> Generator[int]:
-    """Write an index of a part, and yield the numbers of documents that have been added."""
+    """Write an index of a part, and yield the number of documents of each batch."""
     using_java = partial(jvm.using_java, f"indexing {part.files[0].parent}")
     with using_java():
         writer, add = open_writer(part.folder, raw_documents(collection) if collection else None)
@@ -136,7 +137,7 @@ def _write_part(collection: Collection | None, part: Part) -> Generator[int]:
                     try:
                         add(id, contents)
                     except jvm.start().JavaException:
-                        parse_checked(line, where)  # raises an error that names the fault, if it is in the line
+                        parse_checked(line, where)  # raises a clear error if the line is at fault
                         raise
             yield len(batch)
         with using_java():
@@ -147,8 +148,8 @@ def _write_part(collection: Collection | None, part: Part) -> Generator[int]:
         raise
 
 
-def _twice(files: list[Path]) -> CaiError:
-    """The error that names the first id that occurs twice."""
+def _duplicate_id(files: list[Path]) -> CaiError:
+    """The error for the first duplicate id."""
     seen = SeenIds()
     where, id = next((where, id) for where, _, id, _ in read_vectors(files) if seen.add(id))
     return CaiError(f"{where}: document id {id!r} occurs twice")

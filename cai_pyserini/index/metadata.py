@@ -1,8 +1,8 @@
-"""Metadata in Lucene indexes: values by which documents are filtered and counted.
+"""Metadata fields in Lucene indexes, for filters and facets.
 
-Anserini writes none, so they are written to an index of their own, in the order of the documents, and the fields of
-both are merged, as they are, to one segment. A number, and the day of a date, is a DoubleField `metadata.NAME` (points,
-and sorted numeric doc values); a string, and each of a list, a KeywordField (terms, and sorted set doc values).
+Anserini writes none, so they go to a separate index in the same document order, and the fields of both indexes are
+merged unchanged to one segment. A number, or the day of a date, is a DoubleField `metadata.NAME` (points and sorted
+numeric doc values); a string, or each string of a list, is a KeywordField (terms and sorted set doc values).
 """
 
 import json
@@ -18,8 +18,8 @@ from cai_pyserini.core.metadata import Kind, Metadata, bounds
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.index.writer import directory, writing
 
-PREFIX = "metadata."  # of the names of fields
-IDS = "docid"  # a file: the ids of the documents, in the order of the index
+PREFIX = "metadata."  # of field names
+IDS = "docid"  # a file: document ids in index order
 TABLE = """
 PRAGMA journal_mode = OFF;
 PRAGMA synchronous = OFF;
@@ -29,19 +29,19 @@ CREATE TABLE metadata (id TEXT PRIMARY KEY, fields TEXT) WITHOUT ROWID"""
 def add_metadata(index: Path, collection: Collection) -> artifact.Stats:
     """Add the metadata of a collection to a Lucene index of one segment, and write the file IDS.
 
-    Returns what the manifest says of it: the types, by name. Does nothing for a collection without metadata.
+    Returns the stats for the manifest, the types by name; none for a collection without metadata.
     """
     if not collection.metadata:
         return {}
-    before = [path for path in index.iterdir() if path.is_file()]
-    alone, merged, values = (index / name for name in ("metadata", "merged", "values"))
+    original = [path for path in index.iterdir() if path.is_file()]
+    separate, merged, values = (index / name for name in ("metadata", "merged", "values"))
     with closing(sqlite3.connect(values)) as file, jvm.using_java(f"adding metadata to {index}"):
         open_index = jvm.java_class("org.apache.lucene.index.DirectoryReader").open
         with closing(open_index(directory(index))) as documents:
-            _write(documents, alone, index / IDS, collection, _by_id(collection, file))
-            with closing(open_index(directory(alone))) as metadata:
+            _write(documents, separate, index / IDS, collection, _metadata_by_id(collection, file))
+            with closing(open_index(directory(separate))) as metadata:
                 _merge(merged, documents, metadata)
-    for path in (*before, alone, values):
+    for path in (*original, separate, values):
         files.remove(path)
     for path in merged.iterdir():
         path.rename(index / path.name)
@@ -49,22 +49,24 @@ def add_metadata(index: Path, collection: Collection) -> artifact.Stats:
     return {"metadata": collection.metadata}
 
 
-def _by_id(collection: Collection, file: sqlite3.Connection) -> Callable[[str], Metadata]:
-    """A function that returns the metadata of a document, from a file that is filled first: indexes can have another
-    order than the collection."""
+def _metadata_by_id(collection: Collection, file: sqlite3.Connection) -> Callable[[str], Metadata]:
+    """A function from a document id to its metadata, stored in an SQLite file, because the order of an index can differ
+    from the collection's."""
     file.executescript(TABLE)
     records = ((record.id, json.dumps(record.metadata)) for record in collection.records() if record.metadata)
     file.executemany("INSERT INTO metadata VALUES (?, ?)", records)
 
-    def of(id: str) -> Metadata:
-        found = file.execute("SELECT fields FROM metadata WHERE id = ?", (id,)).fetchone()
-        return json.loads(found[0]) if found else {}
+    def metadata_of(id: str) -> Metadata:
+        row = file.execute("SELECT fields FROM metadata WHERE id = ?", (id,)).fetchone()
+        return json.loads(row[0]) if row else {}
 
-    return of
+    return metadata_of
 
 
-def _write(documents: Any, folder: Path, ids: Path, collection: Collection, of: Callable[[str], Metadata]) -> None:
-    """Write an index of one segment of the metadata of documents, in their order, and their ids to a file."""
+def _write(
+    documents: Any, folder: Path, ids: Path, collection: Collection, metadata_of: Callable[[str], Metadata]
+) -> None:
+    """Write an index of one segment with the metadata of documents, in the same order, and a file with their ids."""
     values = _leaf(documents).getBinaryDocValues("id")
     document, fields = jvm.java_class("org.apache.lucene.document.Document")(), _Fields()
     with writing(folder) as writer:
@@ -74,14 +76,14 @@ def _write(documents: Any, folder: Path, ids: Path, collection: Collection, of: 
                 id = values.binaryValue().utf8ToString()
                 file.write(f"{id}\n")
                 document.clear()
-                for field in fields.of(of(id), collection.metadata):
+                for field in fields.of(metadata_of(id), collection.metadata):
                     document.add(field)
                 writer.addDocument(document)
         writer.forceMerge(1)
 
 
 def _merge(folder: Path, *readers: Any) -> None:
-    """Write an index of one segment with the fields of several, whose documents are the same in the same order."""
+    """Merge the fields of several indexes, with the same documents in the same order, to an index of one segment."""
     java = jvm.java_class
     both = java("org.apache.lucene.index.ParallelLeafReader")(*map(_leaf, readers))
     codec = java("org.apache.lucene.index.SlowCodecReaderWrapper").wrap(both)
@@ -90,7 +92,7 @@ def _merge(folder: Path, *readers: Any) -> None:
 
 
 def _add_index(writer: Any, reader: Any) -> None:
-    """Call IndexWriter.addIndexes(CodecReader...), for which pyjnius takes addIndexes(Directory...)."""
+    """Call IndexWriter.addIndexes(CodecReader...), which pyjnius confuses with addIndexes(Directory...)."""
     java = jvm.java_class
     named, invoke = java("java.lang.Class").forName, "java.lang.invoke.Method"
     kind = java(invoke + "Type").methodType(
@@ -104,29 +106,28 @@ def _add_index(writer: Any, reader: Any) -> None:
 
 
 def _leaf(reader: Any) -> Any:
-    """The only segment of an index."""
+    """The single segment of an index."""
     return reader.leaves().get(0).reader()
 
 
 class _Fields:
-    """Fields of Lucene, which are used again: creating Java objects from Python is slow."""
+    """Lucene fields, reused for all documents, because creating Java objects from Python is slow."""
 
     def __init__(self) -> None:
-        self._made: dict[str, list[Any]] = {}
-        self._stored = jvm.java_class("org.apache.lucene.document.Field$Store").NO
+        self._fields: dict[str, list[Any]] = {}
+        self._not_stored = jvm.java_class("org.apache.lucene.document.Field$Store").NO
 
     def of(self, metadata: Metadata, kinds: Mapping[str, Kind]) -> Iterator[Any]:
         """Yield the fields of a document."""
         for name, value in metadata.items():
-            is_number, made = kinds[name] in ("number", "date"), self._made.setdefault(name, [])
-            for number, one in enumerate(value if isinstance(value, list) else [value]):
-                if number == len(made):
+            is_number, fields = kinds[name] in ("number", "date"), self._fields.setdefault(name, [])
+            for number, item in enumerate(value if isinstance(value, list) else [value]):
+                if number == len(fields):
                     kind, empty = ("DoubleField", 0.0) if is_number else ("KeywordField", "")
-                    made.append(
-                        jvm.java_class(f"org.apache.lucene.document.{kind}")(PREFIX + name, empty, self._stored)
-                    )
+                    make_field = jvm.java_class(f"org.apache.lucene.document.{kind}")
+                    fields.append(make_field(PREFIX + name, empty, self._not_stored))
                 if is_number:
-                    made[number].setDoubleValue(bounds(one, kinds[name])[0])
+                    fields[number].setDoubleValue(bounds(item, kinds[name])[0])
                 else:
-                    made[number].setStringValue(one)
-                yield made[number]
+                    fields[number].setStringValue(item)
+                yield fields[number]

@@ -1,10 +1,10 @@
-"""Write impacts with Lucene's own IndexWriter, and the form in which indexes store documents.
+"""Write impacts with Lucene's IndexWriter, and the JSON that indexes store for documents.
 
-Anserini's JsonVectorCollection repeats each term as many times as its impact, so that indexing time grows with the sum
-of the impacts. Here a document is `term␁impact term␁impact …`, split at white space and analyzed by
-DelimitedTermFrequencyTokenFilter, so that it grows with the number of terms. The index is the same for Anserini and
-Pyserini: a field `contents` with documents and frequencies and without norms, scored by ImpactSimilarity, a field
-`id`, stored and in doc values, and the stored field `raw`, which Pyserini's `searcher.doc(id).raw()` returns.
+Anserini's JsonVectorCollection repeats each term as often as its impact, so its indexing time grows with the sum of
+impacts. Here, a document is `term␁impact term␁impact …`, split at white space and analyzed by
+DelimitedTermFrequencyTokenFilter, so that the time grows with the number of terms. Anserini and Pyserini see the same
+index: a field `contents` with documents and frequencies but no norms, scored by ImpactSimilarity; a field `id`, stored
+and in doc values; and the stored field `raw`, which Pyserini's `searcher.doc(id).raw()` returns.
 """
 
 import json
@@ -18,19 +18,19 @@ from cai_pyserini.core import files, jvm
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.json_vectors import DELIMITER
 
-RAM_BUFFER_MB = 64.0  # on the heap of the JVM
+RAM_BUFFER_MB = 64.0  # in the JVM's heap
 
 
 def raw_json(id: str, title: str, contents: str, metadata: Mapping[str, Any]) -> str:
-    """The stored form of a document; `contents` is its text that is searched."""
+    """The stored JSON of a document; `contents` is the indexed text."""
     others = {key: value for key, value in {"title": title, "metadata": metadata}.items() if value}
     return json.dumps({"id": id, **others, "contents": contents}, ensure_ascii=False)
 
 
 def raw_documents(collection: Collection) -> Callable[[str], str]:
-    """A function that returns the stored form of the document with an id; ids must be in the collection's order.
+    """A function from a document id to its stored JSON, to be called in the collection's order.
 
-    It raises CaiError for an id that the rest of the collection does not have.
+    It raises CaiError for an id that is not in the rest of the collection.
     """
     records = collection.records()
 
@@ -44,31 +44,31 @@ def raw_documents(collection: Collection) -> Callable[[str], str]:
 
 
 def delimited_analyzer(filter: str) -> Any:
-    """A Lucene analyzer of `term␁number term␁number …`; `filter` tells the meaning of the numbers."""
-    # Tokens may be longer than Lucene's longest term, so that a term that is too long is refused, not split.
+    """A Lucene analyzer for `term␁number term␁number …`; the token filter `filter` interprets the numbers."""
+    # Allow tokens longer than Lucene's longest term, so that too long a term is refused, not split.
     builder = jvm.java_class("org.apache.lucene.analysis.custom.CustomAnalyzer").builder()
     builder = builder.withTokenizer("whitespace", jvm.java_map({"maxTokenLen": str(1 << 20)}))
     return builder.addTokenFilter(filter, jvm.java_map({"delimiter": DELIMITER})).build()
 
 
 def new_writer(folder: Path) -> Any:
-    """A Lucene IndexWriter that keeps the order of documents, and merges segments only when told to."""
+    """A Lucene IndexWriter that keeps the order of documents and merges segments only on request."""
     java = jvm.java_class
     analyzer = delimited_analyzer("delimitedTermFrequency")
     config = java("org.apache.lucene.index.IndexWriterConfig")(analyzer)
     config.setSimilarity(java("io.anserini.search.similarity.ImpactSimilarity")())
     config.setRAMBufferSizeMB(RAM_BUFFER_MB)
     config.setUseCompoundFile(False)
-    merges = java("org.apache.lucene.index.LogDocMergePolicy")()  # keeps the order of the documents
-    merges.setNoCFSRatio(0.0)
-    merges.setMergeFactor(1 << 20)  # all at the end, and at once
-    config.setMergePolicy(merges)
+    policy = java("org.apache.lucene.index.LogDocMergePolicy")()  # keeps the order of documents
+    policy.setNoCFSRatio(0.0)
+    policy.setMergeFactor(1 << 20)  # a single merge at the end
+    config.setMergePolicy(policy)
     return java("org.apache.lucene.index.IndexWriter")(directory(folder), config)
 
 
 @contextmanager
 def writing(folder: Path) -> Iterator[Any]:
-    """A new_writer that is closed at the end, or rolled back, which closes its files."""
+    """A new_writer that is closed at the end, or rolled back after an error, which also closes its files."""
     writer = new_writer(folder)
     try:
         yield writer
@@ -79,7 +79,7 @@ def writing(folder: Path) -> Iterator[Any]:
 
 
 def open_writer(folder: Path, raw: Callable[[str], str] | None) -> tuple[Any, Callable[[str, str], None]]:
-    """A Lucene IndexWriter, and a function that adds a document to it, and what `raw` returns for its id."""
+    """A Lucene IndexWriter and a function that adds a document, with the stored JSON from `raw` if given."""
     java = jvm.java_class
     writer = new_writer(folder)
     kind = java("org.apache.lucene.document.FieldType")()
@@ -94,11 +94,11 @@ def open_writer(folder: Path, raw: Callable[[str], str] | None) -> tuple[Any, Ca
     id_values = java("org.apache.lucene.document.BinaryDocValuesField")("id", no_bytes)
     raw_field = java("org.apache.lucene.document.StoredField")("raw", "")
     document = java("org.apache.lucene.document.Document")()
-    for field in (id_field, id_values, contents_field, *[raw_field] * bool(raw)):
+    for field in (id_field, id_values, contents_field, *([raw_field] if raw else [])):
         document.add(field)
 
     def add(id: str, contents: str) -> None:
-        # One Document is reused: creating Java objects from Python is slow.
+        # The Document is reused, because creating Java objects from Python is slow.
         id_field.setStringValue(id)
         id_values.setBytesValue(id.encode())
         contents_field.setStringValue(contents)
@@ -110,7 +110,7 @@ def open_writer(folder: Path, raw: Callable[[str], str] | None) -> tuple[Any, Ca
 
 
 def merge(parts: Sequence[Path], index: Path) -> None:
-    """Merge indexes in their order into `index`, of one segment, which may be the only part; remove the others."""
+    """Merge indexes in order to one segment in `index`, which may be the only part, and remove the parts."""
     with writing(index) as writer:
         if [*parts] != [index]:
             writer.addIndexes(*map(directory, parts))
@@ -120,7 +120,7 @@ def merge(parts: Sequence[Path], index: Path) -> None:
 
 
 def ids_are_unique(index: Path) -> bool:
-    """Whether the documents of an index of one segment have different ids."""
+    """Whether all documents of an index of one segment have different ids."""
     reader = jvm.java_class("org.apache.lucene.index.DirectoryReader").open(directory(index))
     ids = reader.leaves().get(0).reader().terms("id").size()
     documents = reader.maxDoc()

@@ -150,7 +150,7 @@ def test_made_again_only_where_the_vectors_change(write, tmp_path: Path) -> None
 @pytest.fixture
 def many(write, monkeypatch: pytest.MonkeyPatch) -> Path:
     """JSON vectors of 90 documents with many equal scores, in 5 files, each of which is enough for a process."""
-    monkeypatch.setattr("cai_pyserini.index.impact.LEAST_BYTES", 1)
+    monkeypatch.setattr("cai_pyserini.index.impact.MIN_BYTES", 1)
     draw = random.Random(0)
     for number in range(5):
         ids = [f"d{document}" for document in range(18 * number, 18 * (number + 1))]
