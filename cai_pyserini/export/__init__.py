@@ -1,1 +1,1 @@
-"""Exports of document impacts and encoders to formats that other systems read."""
+"""Export document impacts and encoders to the formats of other systems."""

@@ -21,7 +21,7 @@ class SentenceTransformers(EncoderExport):
     """Write an encoder as a folder for SparseEncoder of sentence-transformers.
 
     With --query bow, queries need no model: their tokens have static weights, the IDF of a collection if the encoder
-    has one. A token that occurs twice in a query counts once there, and twice here.
+    has it. A repeated query token counts once in sentence-transformers, but every time in this package.
     """
 
     example = (
@@ -33,7 +33,7 @@ class Anserini(EncoderExport):
     """Write a query encoder as ONNX and vocab.txt, for the encoder SpladePlusPlusEnsembleDistil of Anserini.
 
     With PYSERINI_CACHE=OUTPUT in the environment, Anserini loads it by that name, and queries have the same impacts as
-    here, except for special tokens, and for Chinese and Japanese, which Anserini does not split.
+    in this package, except for special tokens, and for Chinese and Japanese, which Anserini does not split.
     """
 
     example = f"{PREFIX} anserini --encoder runs/hpo/splade-tiny/indexes/splade-idf --output anserini"
@@ -51,10 +51,10 @@ class DocumentExport(Settings):
 
 
 class Milvus(DocumentExport):
-    """Write impacts to a collection of Milvus: a server, or a file of Milvus Lite.
+    """Write impacts to a collection in Milvus: on a server, or in a file of Milvus Lite.
 
     The output folder gets terms.txt, whose line numbers, from 0, are the keys of the sparse vectors, and queries.jsonl.
-    The environment variable MILVUS_TOKEN has the token of a server that needs one.
+    For a server that needs a token, set the environment variable MILVUS_TOKEN.
     """
 
     example = f"{PREFIX} milvus {IMPACTS} --collection hpo --uri milvus.db --output milvus"
@@ -65,7 +65,7 @@ class Milvus(DocumentExport):
 class OpenSearch(DocumentExport):
     """Write impacts as bulk requests for OpenSearch, with a mapping and the bodies of searches.
 
-    To load them, where a server answers 200 also if it has refused documents:
+    To load them (a server answers 200 even if it refuses documents):
       BULK="$URL/cai/_bulk?filter_path=errors,items.*.error"
       curl -sS --fail-with-body -X PUT $URL/cai -H 'Content-Type: application/json' \\
           --data-binary @opensearch/mapping.json &&
@@ -96,10 +96,10 @@ class Seismic(DocumentExport):
 
 
 class Format(NamedTuple):
-    """The settings of a format, the function that writes it, in a module of this folder, and what that has to have."""
+    """An export format: its settings, and the function that writes it."""
 
     settings: type[Settings]
-    module: str
+    module: str  # in this folder
     function: str
     needs: tuple[str, ...] = ()  # packages of the extra `export`
 
@@ -116,12 +116,13 @@ FORMATS = {
 
 
 def main(argv: Argv = None) -> None:
-    kinds = {name: format.settings for name, format in FORMATS.items()}
-    settings = parse(kinds, argv, PREFIX, "Write an encoder, or the impacts of documents, for other systems.")
+    commands = {name: format.settings for name, format in FORMATS.items()}
+    settings = parse(commands, argv, PREFIX, "Write an encoder, or the impacts of documents, for other systems.")
     name, format = next(item for item in FORMATS.items() if type(settings) is item[1].settings)
     require_modules(format.needs, "export")
     write = attrgetter(format.function)(import_module(f"cai_pyserini.export.{format.module}"))
-    stats = (_encoder if isinstance(settings, EncoderExport) else _documents)(settings, name, write)
+    export = _export_encoder if isinstance(settings, EncoderExport) else _export_documents
+    stats = export(settings, name, write)
     counts = ", ".join(f"{stats[key]:,} {key}" for key in ("documents", "impacts", "queries") if stats.get(key))
     print(f"{settings.output}: {counts}{', ' if counts else ''}{stats['bytes'] / 1e6:.2f} MB")
     print("not in this format:")
@@ -129,14 +130,14 @@ def main(argv: Argv = None) -> None:
         print(f"  {loss}")
 
 
-def _encoder(settings: EncoderExport, format: str, write: Any) -> dict[str, Any]:
+def _export_encoder(settings: EncoderExport, format: str, write: Any) -> dict[str, Any]:
     from cai_pyserini.core.config import load_encoder
     from cai_pyserini.export.source import export_encoder
 
     return export_encoder(load_encoder(settings.encoder), settings.output, format, write, settings.query).stats
 
 
-def _documents(settings: DocumentExport, format: str, write: Any) -> dict[str, Any]:
+def _export_documents(settings: DocumentExport, format: str, write: Any) -> dict[str, Any]:
     from cai_pyserini.collection.readers import open_collection
     from cai_pyserini.core.config import load_index_config
     from cai_pyserini.export.source import Source

@@ -1,8 +1,8 @@
-"""The query encoder as ONNX, for the encoders that are built into Anserini.
+"""The query encoder as ONNX, for Anserini's built-in SPLADE encoders.
 
-Anserini multiplies an encoder's weights by 256 / 5, where ours have a query_scale. The graph contains the quotient, so
-that Anserini's impacts are round(weight * query_scale), those of our indexes. `encoders/` in the output has the two
-file names that Anserini's SpladePlusPlusEnsembleDistil looks for in its cache:
+Anserini multiplies an encoder's weights by 256 / 5, where we have a query_scale. The graph multiplies them by the
+quotient, so that Anserini's impacts are ours, round(weight * query_scale). `encoders/` in the output has the two files
+that Anserini's SpladePlusPlusEnsembleDistil looks for in its cache:
 
     PYSERINI_CACHE=OUTPUT java -cp ANSERINI.jar io.anserini.search.SearchCollection \\
         -encoder SpladePlusPlusEnsembleDistil -impact -pretokenized …
@@ -24,14 +24,14 @@ from cai_pyserini.models.transformer import load_pretrained
 
 ENCODER = "SpladePlusPlusEnsembleDistil"
 MODEL, VOCABULARY = "splade-pp-ed-optimized.onnx", "splade-pp-ed-vocab.txt"  # names in Anserini's cache
-SCALE = 256 / 5  # the scale of all of Anserini's SPLADE encoders
-LONGEST = 512  # tokens that Anserini reads
-DROPPED = {0: "[PAD]", 101: "[CLS]", 102: "[SEP]"}  # token ids that Anserini drops from queries, whatever they are
-IR_VERSION = 8  # what Anserini's ONNX runtime reads
+SCALE = 256 / 5  # of all of Anserini's SPLADE encoders
+MAX_TOKENS = 512  # that Anserini reads
+DROPPED = {0: "[PAD]", 101: "[CLS]", 102: "[SEP]"}  # Anserini drops these ids from queries, whatever the tokens are
+IR_VERSION = 8  # of Anserini's ONNX runtime
 
 
 class QueryEncoder(torch.nn.Module):
-    """Token ids (1, tokens) -> token ids (entries,) and weights (entries,): the model's or, without one, counts."""
+    """Token ids (1, tokens) -> token ids (nnz,) and weights (nnz,), the model's or, without a model, counts."""
 
     def __init__(self, model: torch.nn.Module | None, width: int, query_scale: int):
         super().__init__()
@@ -53,7 +53,7 @@ class QueryEncoder(torch.nn.Module):
 def write_onnx(config: EncoderConfig, query: Representation, folder: Path) -> list[str]:
     """Write the model and vocab.txt, and return what the format loses.
 
-    Raises CaiError for a tokenizer that Anserini does not have, which is any but BERT's uncased WordPiece.
+    Raises CaiError for any tokenizer but BERT's uncased WordPiece, the only one that Anserini has.
     """
     config = require_standard(config, "Anserini's encoder")
     checkpoint = model_folder(config)
@@ -62,13 +62,14 @@ def write_onnx(config: EncoderConfig, query: Representation, folder: Path) -> li
     output = folder / "encoders"
     output.mkdir()
     (output / VOCABULARY).write_text("".join(f"{term}\n" for term in tokenizer.terms), encoding="utf-8")
-    head = ("AutoModelForMaskedLM", checkpoint, "masked-language-model head")
-    model = load_pretrained(*head) if query == "splade" else None
+    model = None
+    if query == "splade":
+        model = load_pretrained("AutoModelForMaskedLM", checkpoint, "masked-language-model head")
     encoder = QueryEncoder(model, len(tokenizer), config.query_scale).eval()
     _export(encoder, output / MODEL)
     return [
         "weights of the special tokens [PAD], [CLS] and [SEP]: Anserini drops them",
-        f"the length of queries: Anserini reads up to {LONGEST} tokens, not {config.max_query_length}",
+        f"the length of queries: Anserini reads up to {MAX_TOKENS} tokens, not {config.max_query_length}",
         "characters that Anserini's tokenizer does not split at or does not drop: Chinese, Japanese, invisible ones",
     ]
 
@@ -83,12 +84,12 @@ def _require_bert(checkpoint: Path, tokenizer: Tokenizer) -> None:
 
 
 def _export(encoder: QueryEncoder, path: Path) -> None:
-    """Export with the dynamo exporter: the older one would fix the length of queries."""
+    """Export with the dynamo exporter; the older one would fix the length of queries."""
     example = torch.tensor([[101, 2054, 2003, 102]])
-    length = {1: torch.export.Dim("tokens", min=2, max=LONGEST)}
+    length = {1: torch.export.Dim("tokens", min=2, max=MAX_TOKENS)}
     for name in ("torch.onnx", "onnxscript", "onnx_ir"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    with warnings.catch_warnings(action="ignore"):  # that all inputs have the same length
+    with warnings.catch_warnings(action="ignore"):  # all inputs have the same length, which is intended
         torch.onnx.export(
             encoder,
             (example, torch.ones_like(example), torch.zeros_like(example)),

@@ -1,11 +1,11 @@
 """CIFF, the Common Index File Format, which PISA, BMP, JASS and Terrier import.
 
-A file is a sequence of protobuf messages, each after its length: a header, a postings list per term in the order of the
-terms' bytes, and a record per document. See github.com/osirrc/ciff. The document numbers of a list are gaps, except for
-the first one. Impacts take the place of term frequencies.
+A file is a sequence of protobuf messages, each preceded by its length: a header, a postings list per term in the order
+of the terms' bytes, and a record per document. See github.com/osirrc/ciff. Document numbers in a list are gaps, except
+for the first. Impacts take the place of term frequencies.
 
 Documents are read twice, first to count the postings of each term, then to write each posting to its place in a
-temporary file; so memory grows with the number of terms, not of documents.
+temporary file, so that memory grows with the number of terms, not of documents.
 """
 
 import shutil
@@ -27,7 +27,7 @@ NAME = "index.ciff"
 
 def write_ciff(source: Source, folder: Path) -> list[str]:
     """Write index.ciff, and queries.jsonl if there are topics."""
-    frequencies: Counter[str] = Counter()  # of documents, by term
+    frequencies: Counter[str] = Counter()  # term -> documents
     documents = total = 0
     records = folder / "documents"
     with records.open("wb") as file:
@@ -56,36 +56,36 @@ def write_ciff(source: Source, folder: Path) -> list[str]:
 
 
 def _postings(source: Source, path: Path, numbers: dict[str, int], starts: np.ndarray) -> np.ndarray:
-    """(document, impact) of every posting, in the order of terms and then of documents, in a memory-mapped file."""
+    """Memory-mapped (document, impact) of every posting, (postings, 2), sorted by term, then document."""
     postings = np.memmap(path, np.int32, "w+", shape=(int(starts[-1]), 2))
-    free = starts[:-1].copy()  # the next place of each term
+    next_rows = starts[:-1].copy()  # the next free row of each term
     for batch in batched(enumerate(source.documents()), BATCH):
         entries = [
             (numbers[term], document, impact) for document, (_, vector) in batch for term, impact in vector.items()
         ]
         if not entries:
             continue
-        rows = np.array(entries, np.int64)
-        rows = rows[np.argsort(rows[:, 0], kind="stable")]
-        present, first, counts = np.unique(rows[:, 0], return_index=True, return_counts=True)
-        places = np.repeat(free[present] - first, counts) + np.arange(len(rows))
-        postings[places] = rows[:, 1:]
-        free[present] += counts
+        batch_postings = np.array(entries, np.int64)  # (term, document, impact)
+        batch_postings = batch_postings[np.argsort(batch_postings[:, 0], kind="stable")]
+        terms, first, counts = np.unique(batch_postings[:, 0], return_index=True, return_counts=True)
+        rows = np.repeat(next_rows[terms] - first, counts) + np.arange(len(batch_postings))
+        postings[rows] = batch_postings[:, 1:]
+        next_rows[terms] += counts
     return postings
 
 
 def _write_list(file: BinaryIO, term: str, postings: np.ndarray) -> None:
-    """Write the list of a term, with its document frequency and the sum of its impacts."""
+    """Write the postings list of a term, with its document frequency and the sum of its impacts."""
     gaps = np.diff(postings[:, 0], prepend=0).tolist()
     impacts = postings[:, 1].tolist()
-    head = _text(1, term), _number(2, len(impacts)), _number(3, sum(impacts))
+    header = _text(1, term), _number(2, len(impacts)), _number(3, sum(impacts))
     pairs = zip(gaps, impacts, strict=True)
-    _write(file, *head, *(_bytes(4, _number(1, gap) + _number(2, impact)) for gap, impact in pairs))
+    _write(file, *header, *(_bytes(4, _number(1, gap) + _number(2, impact)) for gap, impact in pairs))
 
 
 @lru_cache(1 << 16)
 def _varint(value: int) -> bytes:
-    """7 bits per byte, the lowest first; the top bit says that another byte follows."""
+    """Encode 7 bits per byte, lowest first; the top bit says that another byte follows."""
     result = bytearray()
     while value > 0x7F:
         result.append(value & 0x7F | 0x80)
@@ -107,6 +107,6 @@ def _text(field: int, text: str) -> bytes:
 
 
 def _write(file: BinaryIO, *parts: bytes) -> None:
-    """Write a message, after its length."""
+    """Write a message, preceded by its length."""
     content = b"".join(parts)
     file.write(_varint(len(content)) + content)

@@ -1,9 +1,9 @@
 """Formats of JSON lines: Seismic, OpenSearch and Elasticsearch.
 
 OpenSearch and Elasticsearch store a weight as the frequency of a term in a Lucene FeatureField, which has 9 significant
-bits: integers up to 512 are exact; larger ones are rounded here to those that fit. A search is a sum of linear queries,
-whose weights must be in (0, 64]; so queries have their weights without the query_scale, divided by powers of two where
-they exceed 64. Terms are written as integer keys, because names of features must not contain dots.
+bits: integers up to 512 are exact; larger ones are rounded here. A search is a sum of linear queries, whose weights
+must be in (0, 64], so query weights are exported without query_scale, and halved until they are at most 64. Terms are
+written as integer keys, because names of features must not contain dots.
 """
 
 import json
@@ -14,13 +14,13 @@ from typing import Any
 
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.export.source import TIES, Keys, Source, without_impacts
+from cai_pyserini.export.source import TIES, Keys, Source, empty_documents_note
 
-REQUEST = 10_000_000  # bytes of a bulk request: a server takes 100 MB by default, a small one of a cloud 10 MB
-LONGEST_ID = 512  # bytes of UTF-8
-CLAUSES = 1024  # the most terms of a query, by default
-SIGNIFICANT = 9  # significant bits of a FeatureField
-LARGEST_WEIGHT = 64.0  # the largest weight of a linear query on a FeatureField
+MAX_REQUEST_BYTES = 10_000_000  # of a bulk request: a server takes 100 MB by default, a small one in a cloud 10 MB
+MAX_ID_BYTES = 512  # in UTF-8
+MAX_CLAUSES = 1024  # terms of a query that a server accepts by default
+SIGNIFICANT_BITS = 9  # of a FeatureField
+MAX_WEIGHT = 64.0  # of a linear query on a FeatureField
 FIELD = "impacts"
 HITS = 1000
 
@@ -29,18 +29,18 @@ Json = dict[str, Any]
 
 def write_seismic(source: Source, folder: Path) -> list[str]:
     """Write documents.jsonl, {"id": …, "content": "", "vector": {term: impact}}, and queries.jsonl."""
-    found = ({"id": id, "content": "", "vector": vector} for id, vector in source.documents() if vector)
-    written = jsonl.write(folder / "documents.jsonl", found)
+    records = ({"id": id, "content": "", "vector": vector} for id, vector in source.documents() if vector)
+    written = jsonl.write(folder / "documents.jsonl", records)
     source.write_queries(folder)
     return [
-        without_impacts(source.manifest.stats["vectors"] - written),
-        "exactness: Seismic skips documents that its summaries rule out; heap_factor and query_cut say how many",
+        empty_documents_note(source.manifest.stats["vectors"] - written),
+        "exactness: Seismic skips documents that its summaries rule out; heap_factor and query_cut control how many",
     ]
 
 
 @dataclass(frozen=True)
 class Engine:
-    """A search engine: the type of the field, and the query on it for weights by key."""
+    """A search engine: its type of the field of impacts, and its query for weights by key."""
 
     name: str
     field: str
@@ -56,8 +56,8 @@ class Engine:
         def requests() -> Iterator[bytes]:
             nonlocal rounded
             for id, vector in source.documents():
-                if len(id.encode()) > LONGEST_ID:
-                    raise CaiError(f"the id {id[:20]}… has {len(id.encode()):,} bytes; {self.name} takes {LONGEST_ID}")
+                if (size := len(id.encode())) > MAX_ID_BYTES:
+                    raise CaiError(f"the id {id[:20]}… has {size:,} bytes; {self.name} takes {MAX_ID_BYTES}")
                 impacts = keys.of_document(vector)
                 stored = {key: representable(impact) for key, impact in impacts.items()}
                 rounded += sum(stored[key] != impact for key, impact in impacts.items())
@@ -69,21 +69,22 @@ class Engine:
         queries = {id: keys.of_query(vector) for id, vector in source.queries().items()}
         searches = ({"id": id, **self.search(vector, source.config.query_scale)} for id, vector in queries.items())
         jsonl.write(folder / "queries.jsonl", searches)
+        too_long = sum(len(vector) > MAX_CLAUSES for vector in queries.values())
         return [
-            f"queries of more than {CLAUSES:,} terms: {sum(len(vector) > CLAUSES for vector in queries.values()):,}; "
-            "a server refuses them unless its indices.query.bool.max_clause_count is larger",
+            f"queries of more than {MAX_CLAUSES:,} terms: {too_long:,}; a server refuses them unless its "
+            "indices.query.bool.max_clause_count is larger",
             f"bits of large impacts: {rounded / max(source.manifest.stats['nonzeros'], 1):.2%} were rounded to "
-            f"{SIGNIFICANT} significant bits" + ("; impacts of `impact --bits 9` lose nothing" if rounded else ""),
+            f"{SIGNIFICANT_BITS} significant bits" + ("; impacts of `impact --bits 9` lose nothing" if rounded else ""),
             TIES,
         ]
 
     def search(self, weights: dict[int, int], query_scale: int) -> Json:
-        """The `body` of a search, and the `scale` that turns its scores into sums of weight * impact."""
+        """The `body` of a search, and the `scale` that multiplies its scores to sums of weight * impact."""
         scale = query_scale
-        while weights and max(weights.values()) / scale > LARGEST_WEIGHT:
+        while weights and max(weights.values()) / scale > MAX_WEIGHT:
             scale *= 2
         tokens = {str(key): weight / scale for key, weight in weights.items()}
-        query = self.query(tokens) if tokens else {"match_none": {}}  # no query takes zero tokens
+        query = self.query(tokens) if tokens else {"match_none": {}}  # servers refuse queries without tokens
         return {"scale": scale, "body": {"size": HITS, "_source": False, "query": query}}
 
 
@@ -99,15 +100,15 @@ ELASTICSEARCH = Engine(
 
 def representable(impact: int) -> int:
     """The nearest integer with at most 9 significant bits; halves are rounded to even."""
-    step = 1 << max(impact.bit_length() - SIGNIFICANT, 0)
+    step = 1 << max(impact.bit_length() - SIGNIFICANT_BITS, 0)
     return round(impact / step) * step
 
 
 def _joined(requests: Iterable[bytes]) -> Iterator[bytearray]:
-    """Join requests to as few as have at most REQUEST bytes; only a larger document makes a larger one."""
+    """Join requests into batches of at most MAX_REQUEST_BYTES, except for a larger single document."""
     batch = bytearray()
     for request in requests:
-        if batch and len(batch) + len(request) > REQUEST:
+        if batch and len(batch) + len(request) > MAX_REQUEST_BYTES:
             yield batch
             batch = bytearray()
         batch += request

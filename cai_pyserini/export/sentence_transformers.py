@@ -1,8 +1,8 @@
 """A folder that SparseEncoder of sentence-transformers loads.
 
-With SPLADE queries, both sides are the model. With bags of words, queries take the inference-free route: each token has
-a static weight. That weight is the IDF of the token, by which CAI multiplies the weights of documents; documents then
-have SPLADE's raw weights, and the scores are the same:  sum over t of idf_t * w_td
+With SPLADE queries, the model encodes both sides. With bags of words, queries are inference-free: each token has a
+static weight, its IDF. CAI multiplies document weights by the IDF instead; here documents have SPLADE's raw weights,
+and the scores are the same:  sum over t of idf_t * w_td
 """
 
 from pathlib import Path
@@ -22,17 +22,17 @@ from cai_pyserini.models.idf import idf_weights
 
 
 def write_sparse_encoder(config: EncoderConfig, query: Representation, folder: Path) -> list[str]:
-    """Write the folder, and return what it loses."""
+    """Write the folder, and return what the format loses."""
     encoder = Encoder(config, "cpu")
     config, checkpoint = encoder.config, str(encoder.checkpoint)
     for setting in ("binary_queries", "expand_queries"):
         if query == "splade" and setting in config.shaping("query vectors"):
             raise CaiError(f"{config.name} has a setting {setting}, which sentence-transformers has no module for")
     model = Transformer(checkpoint, transformer_task="fill-mask", max_seq_length=config.max_document_length)
-    pooling: Any = config.pooling or "max"
-    pooled = SpladePooling(pooling, config.activation)
-    documents = [model, pooled]
-    more: dict[str, Any] = {
+    strategy: Any = config.pooling or "max"
+    pooling = SpladePooling(strategy, config.activation)
+    documents = [model, pooling]
+    settings: dict[str, Any] = {
         "max_active_dims": config.max_active_dims,
         "prompts": {"query": config.query_prompt, "document": config.document_prompt},
     }
@@ -48,27 +48,27 @@ def write_sparse_encoder(config: EncoderConfig, query: Representation, folder: P
         if width != len(tokenizer):
             raise CaiError(
                 f"{checkpoint}: the decoder has {width:,} entries, the vocabulary {len(tokenizer):,}; "
-                "sentence-transformers takes bags of words only where they are equal"
+                "sentence-transformers takes bags of words only if they are equal"
             )
-        own, idf = (
-            None if config.binary_queries else encoder.token_weights,
-            idf_weights(config, encoder.tokenizer.vocabulary),
-        )
+        token_weights = None if config.binary_queries else encoder.token_weights
         static = torch.ones(width)
-        for weights in (own, idf):
-            static = static if weights is None else static * torch.from_numpy(weights).float()
+        for weights in (token_weights, idf_weights(config, encoder.tokenizer.vocabulary)):
+            if weights is not None:
+                static *= torch.from_numpy(weights).float()
         queries = [SparseStaticEmbedding(tokenizer, static, frozen=True)]
-        SparseEncoder(modules=[Router.for_query_document(queries, documents)], **more).save_pretrained(str(folder))
-        if own is None and not config.binary_queries:
+        SparseEncoder(modules=[Router.for_query_document(queries, documents)], **settings).save_pretrained(str(folder))
+        if token_weights is None and not config.binary_queries:
             loses.append("counts of repeated tokens in queries: a token counts once")
     else:
-        modules, reads_more = documents, config.max_query_length != config.max_document_length
-        if (own_model := encoder.folder("queries")) != encoder.checkpoint:
-            other = Transformer(str(own_model), transformer_task="fill-mask", max_seq_length=config.max_query_length)
-            modules, reads_more = [Router.for_query_document([other, pooled], documents)], False
-        SparseEncoder(modules=modules, **more).save_pretrained(str(folder))
+        modules, changes_length = documents, config.max_query_length != config.max_document_length
+        if (query_folder := encoder.folder("queries")) != encoder.checkpoint:
+            query_model = Transformer(
+                str(query_folder), transformer_task="fill-mask", max_seq_length=config.max_query_length
+            )
+            modules, changes_length = [Router.for_query_document([query_model, pooling], documents)], False
+        SparseEncoder(modules=modules, **settings).save_pretrained(str(folder))
         if config.idf and config.idf_power:
             loses.append("the IDF weights of documents: no module of the library holds them; --query bow keeps them")
-        if reads_more:
+        if changes_length:
             loses.append(f"the length of queries: up to {config.max_document_length} tokens are read, as of documents")
     return loses

@@ -1,6 +1,6 @@
-"""What exports share: the impacts of documents with their queries, or an encoder, and the artifact that is made.
+"""Shared by all exports: the impacts of documents and queries, or an encoder, and the artifact.
 
-A format is a function that writes its files to a folder and returns what the format loses, in sentences.
+A format is a function that writes its files to a folder and returns what the format loses, as sentences.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ WriteEncoder = Callable[[EncoderConfig, Representation, Path], list[str]]
 
 
 class Source:
-    """A folder of impacts. `topics`, if given, are exported beside the documents, encoded for them.
+    """A folder of impacts and, optionally, topics to encode and export with it.
 
     Raises CaiError for a folder that the impact stage has not written, or whose checkpoint has changed since.
     """
@@ -39,19 +39,19 @@ class Source:
         device: str = "auto",
     ):
         self._impacts = impacts
-        place = impacts.resolve()  # in one version of a run, also if an update makes another meanwhile
-        self.manifest = artifact.require(place, "impact")
+        folder = impacts.resolve()  # stay with one version of a run, even if an update makes another
+        self.manifest = artifact.require(folder, "impact")
         self.config = load_encoder(str(impacts / "encoder.yaml"))
         self.encoder = Encoder(self.config, device)
         self.encoder.require_identity(self.manifest.stats["encoder"], impacts, "make it again")
-        if impacts.resolve() != place:
+        if impacts.resolve() != folder:
             raise CaiError(f"{impacts} was replaced by an update: run the command again")
-        self._files = [place / name for name in self.manifest.files if name.endswith(".jsonl")]
+        self._files = [folder / name for name in self.manifest.files if name.endswith(".jsonl")]
         words = word_queries(self.config) if topics else None
         self._queries = Queries(topics or {}, self.encoder, query, words=words)
 
     def documents(self) -> Iterator[tuple[str, Vector]]:
-        """Yield the id and the impacts of every document. Raises CaiError if some are missing."""
+        """Yield the id and impacts of every document. Raises CaiError if some are missing."""
         lines = (line for file in self._files for line in jsonl.read_lines(file))
         expected, documents = self.manifest.stats["vectors"], 0
         for where, line in progress(lines, expected, "export"):
@@ -60,19 +60,19 @@ class Source:
         artifact.require_count(self._impacts, documents, expected)
 
     def queries(self) -> dict[str, Vector]:
-        """Query weights by id of the topic; empty without topics."""
+        """Query weights by topic id; empty without topics."""
         encoded: dict[str, Any] = self._queries.for_search(self.config.query_scale)[0] if self._queries.topics else {}
         return encoded
 
     def write_queries(self, folder: Path) -> None:
-        """Write {"id", "vector"} of the queries to queries.jsonl, if there are topics."""
+        """Write the queries to queries.jsonl, as {"id", "vector"}, if there are topics."""
         if queries := self.queries():
             jsonl.write(folder / "queries.jsonl", ({"id": id, "vector": vector} for id, vector in queries.items()))
 
     def export(
         self, output: Path, write: Callable[["Source", Path], list[str]], format: str, **settings: object
     ) -> artifact.Manifest:
-        """Make the artifact `output`, with the encoder.yaml that further queries are encoded with."""
+        """Make the artifact `output`, with an encoder.yaml to encode other queries."""
         inputs = {
             "impacts": self.manifest.digest,
             "encoder": self.config.shaping("query vectors", "queries"),
@@ -97,27 +97,26 @@ class Source:
         return artifact.require(artifact.make(output, recipe, make), "export")
 
 
-def without_impacts(empty: int) -> str:
-    """The sentence on documents that a format leaves out."""
+def empty_documents_note(empty: int) -> str:
     return f"documents without any impact: {empty:,}; none of them matches a query"
 
 
 class Keys:
-    """Integer keys of terms: the ids of tokens, followed by words in the order of their first occurrence."""
+    """Integer keys of terms: token ids, followed by words in the order of their first occurrence."""
 
     def __init__(self, terms: list[str]):
         self._keys = {term: key for key, term in enumerate(terms)}
 
     def of_document(self, vector: Vector) -> dict[int, int]:
-        """The impacts of a document by key; new words get one."""
+        """The impacts of a document by key; new words get a new key."""
         return {self._keys.setdefault(term, len(self._keys)): impact for term, impact in vector.items()}
 
     def of_query(self, vector: Vector) -> dict[int, int]:
-        """The weights of a query by key, without words that no document has."""
+        """The weights of a query by key, without words that are in no document."""
         return {self._keys[term]: weight for term, weight in vector.items() if term in self._keys}
 
     def write(self, folder: Path) -> None:
-        """Write terms.txt, a line per term; the number of a line, from 0, is the key."""
+        """Write terms.txt, a line per term; the line number, from 0, is the key."""
         (folder / "terms.txt").write_text("".join(f"{term}\n" for term in self._keys), encoding="utf-8")
 
 
@@ -126,7 +125,7 @@ def export_encoder(
 ) -> artifact.Manifest:
     """Make the artifact `output` of an encoder.
 
-    Raises CaiError for a dense encoder, for that of a joint index, whose words have no place in a vocabulary, and for
+    Raises CaiError for a dense encoder, for the encoder of a joint index, whose words are in no vocabulary, and for
     lengths beyond the checkpoint's positions.
     """
     encoder = Encoder(config, "cpu")
@@ -140,8 +139,8 @@ def export_encoder(
             "`python -m cai_pyserini.plugin export-topics`"
         )
     representation = query or config.query
-    read: list[Role] = ["documents", "queries"] if representation == "splade" else ["documents"]
-    encoder.require_loadable(*read)
+    roles: list[Role] = ["documents", "queries"] if representation == "splade" else ["documents"]
+    encoder.require_loadable(*roles)
     inputs = {
         "checkpoint": checkpoint_digest(encoder.checkpoint),
         "encoder": config.shaping("vectors", "impacts", "query vectors", "queries"),
@@ -152,10 +151,12 @@ def export_encoder(
     def make(folder: Path) -> artifact.Stats:
         loses = write(config, representation, folder)
         if representation == "splade" or encoder.token_weights is not None:
-            two_steps = {"keep_query_terms", "rescore"} if config.rescore else set()  # which score all terms
-            kept = {"query"} | two_steps
-            others = {key: value for key, value in config.shaping("queries").items() if key not in kept}
-            loses += [f"the setting {key}, {value}: queries are encoded without it" for key, value in others.items()]
+            harmless = {"query"}
+            if config.rescore:  # two-step search scores by all terms, as the export does
+                harmless |= {"keep_query_terms", "rescore"}
+            for key, value in config.shaping("queries").items():
+                if key not in harmless:
+                    loses.append(f"the setting {key}, {value}: queries are encoded without it")
         return {"bytes": files.folder_bytes(folder), "loses": loses}
 
     return artifact.require(artifact.make(output, recipe, make), "export")

@@ -135,7 +135,7 @@ def test_bulk_requests_are_small_enough_for_a_server(
 ) -> None:
     Source(impacts_by_hand).export(tmp_path / "one", OPENSEARCH.write, "opensearch")
     assert [path.name for path in (tmp_path / "one").glob("bulk-*")] == ["bulk-00000.ndjson"]
-    monkeypatch.setattr("cai_pyserini.export.json_lines.REQUEST", 120)
+    monkeypatch.setattr("cai_pyserini.export.json_lines.MAX_REQUEST_BYTES", 120)
     Source(impacts_by_hand).export(tmp_path / "many", OPENSEARCH.write, "opensearch")
     sizes = [path.stat().st_size for path in sorted((tmp_path / "many").glob("bulk-*"))]
     assert len(sizes) > 2 and max(sizes) <= 120
@@ -179,7 +179,7 @@ def test_what_a_server_refuses_ends_the_loading(
 ) -> None:
     """The commands that we show, with a server that answers as OpenSearch does; the real one cannot be had here. The
     faults: documents are missing without a word; those of an earlier export stay."""
-    monkeypatch.setattr("cai_pyserini.export.json_lines.REQUEST", 60)  # a request per document
+    monkeypatch.setattr("cai_pyserini.export.json_lines.MAX_REQUEST_BYTES", 60)  # a request per document
     Source(impacts_by_hand).export(tmp_path / "opensearch", OPENSEARCH.write, "opensearch")
     page = Path(__file__).parents[2] / "docs" / "how-to" / "export.md"
     text = (OpenSearch.__doc__ or "") if place == "help" else page.read_text().replace("/hpo", "/cai")
