@@ -1,1 +1,1 @@
-"""Expanding documents by words that a dense encoder finds near them."""
+"""Document expansion with associated words and neighbours' words."""

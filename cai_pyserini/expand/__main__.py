@@ -1,12 +1,10 @@
-"""Words near documents, for joint indexes."""
-
 from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import DEVICE, OUTPUT_FOLDER
 from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
 
 
 class ExpandSettings(Settings):
-    """Expand documents by words that a dense encoder finds near them, such as synonyms, and by words of near documents.
+    """Expand documents with words that a dense encoder associates with them, such as synonyms, and neighbours' words.
 
     The impact stage adds both to the words of a joint index. If interrupted, run the same command again: it continues
     with the first missing shard.
@@ -17,7 +15,7 @@ class ExpandSettings(Settings):
     )
     words: AnyPath = flag(help="folder written by the words stage")
     vectors: AnyPath = flag(help="folder of dense vectors of the same documents, written by the encode stage")
-    near: AnyPath = flag(help="folder of the documents near each, which the near stage finds by these vectors")
+    near: AnyPath = flag(help="folder of the neighbours by these vectors, written by the near stage")
     encoder: str = flag(help="dense encoder that the vectors were made with")
     output: AnyPath = OUTPUT_FOLDER
     device: str = DEVICE

@@ -1,20 +1,20 @@
-"""Expand documents by words that they may not contain: words near them, and words of near documents.
+"""Expand documents with words that they may not contain: associated words and neighbours' words.
 
-What is near, a dense encoder tells. *Words near a document* get weights that are added to those of BM25:
+A dense encoder decides which words are associated with a document. Their weights are added to those of BM25:
 
     z(w, d) = (w · d - mean of w · d' over all documents d') / deviation
-    weight(w, d) = z(w, d)    where z(w, d) * df(w)^(1/4) is largest and above 0, of 100 words per document on average
+    weight(w, d) = z(w, d)    for positive z(w, d) with the largest z(w, d) * df(w)^(1/4), 100 per document on average
 
 w and d are dense vectors of a word (see word_vectors) and of a document; `deviation` is the root mean square of the
-numerator over all words and documents. A word's products are compared with their mean, since some words are near
-everything, but not with their own deviation: those of a word that says more deviate more. Of words in more documents,
-smaller weights are kept, since they are more likely to be asked for.
+numerator over all words and documents. A word's products are centred on their mean, because some words are similar to
+everything, but not divided by their own deviation, which is larger for more informative words. Words in more documents
+keep smaller weights, because they are more likely to be searched for.
 
-*Words of near documents* have rates, from which counts are made that are added to the document's own:
+Neighbours' words have rates, from which counts are derived that are added to the document's own:
 
-    rate(w, d) = mean of tf(w, d') / length(d') over the near documents d'    of the 50 words with the largest mean
+    rate(w, d) = mean of tf(w, d') / length(d') over the neighbours d' of d    for the 50 words with the largest mean
 
-The mean is that of the smooth stage (see mixing). So a Lucene index gets what the dense encoder knows, above all
+The mean is that of the smooth stage (see mixing). A Lucene index thus gets the dense encoder's knowledge, above all
 synonyms, and is searched without a model.
 """
 
@@ -34,20 +34,20 @@ from cai_pyserini.expand.word_vectors import word_vectors
 from cai_pyserini.vectors.mixing import neighbour_means, stored_rows, work_folder
 from cai_pyserini.vectors.shards import SHARD_NAMES, Shard, Vectors, paired, write_shards
 
-ASSOCIATED_WORDS = 100  # words near a document, on average
-SAMPLE = 500  # documents that tell what the largest weights are
-NEIGHBOUR_WORDS = 50  # words of near documents per document
+ASSOCIATED_WORDS = 100  # per document, on average
+SAMPLE = 500  # documents from which the threshold of the weights is estimated
+NEIGHBOUR_WORDS = 50  # per document
 BATCH = 256  # documents compared at a time
 TINY = 1e-9
 
 
 def expand(words: Vectors, dense: Vectors, near: Vectors, encoder: Encoder, output: Path) -> Path:
     """Write weights and rates, side by side (documents, 2 * words), to a folder of shards; both have the columns of
-    `words`, the counts of the words stage. `near` has what the near stage found by the dense vectors; `encoder` is
-    theirs. If interrupted, the same call continues with the first missing shard.
+    `words`, the counts of the words stage. `near` has the neighbours by the dense vectors, and `encoder` is the encoder
+    of these vectors. If interrupted, the same call continues with the first missing shard.
 
     Raises CaiError for vectors that are not dense, of another encoder, or of other documents than the words, and for
-    near documents that other vectors have found.
+    neighbours found by other vectors.
     """
     inputs = {"words": words.manifest.digest, "vectors": dense.manifest.digest, "near": near.manifest.digest}
     recipe = artifact.recipe("expand", {**inputs, "encoder": encoder.identity("documents")})
@@ -57,12 +57,12 @@ def expand(words: Vectors, dense: Vectors, near: Vectors, encoder: Encoder, outp
             raise CaiError(f"{dense.folder} has {dense.kind} vectors: choose a folder with dense ones")
         encoder.require_identity(dense.encoder, dense.folder)
         if near.manifest.recipe["inputs"]["vectors"] != dense.manifest.digest:
-            raise CaiError(f"{near.folder} was not found by {dense.folder}: find near documents by these vectors")
+            raise CaiError(f"{near.folder} was not made from {dense.folder}: run the near stage with these vectors")
         lines = jsonl.read(words.folder / "lexicon.jsonl", ["word", "form"])
         lexicon = {line["word"]: line["form"] for _, line in lines}
         all_words = jsonl.Lines(words.folder / "words.txt")
         columns = {word: column for column, word in enumerate(all_words) if word in lexicon}
-        columns_of_lexicon = np.array([columns[word] for word in lexicon], np.int32)
+        lexicon_columns = np.array([columns[word] for word in lexicon], np.int32)
         vectors = word_vectors(words.folder, lexicon, encoder)
         width, digest = len(all_words), artifact.digest(recipe)
 
@@ -78,41 +78,42 @@ def expand(words: Vectors, dense: Vectors, near: Vectors, encoder: Encoder, outp
         for _, matrix, _ in words:
             frequencies += np.bincount(matrix.indices, minlength=width)
         parts = (shard.vectors for shard in progress(dense, dense.shards, "moments", "shard"))
-        near_words = WordAssociations.fit(vectors, frequencies[columns_of_lexicon], parts, len(dense))
+        associations = WordAssociations.fit(vectors, frequencies[lexicon_columns], parts, len(dense))
 
         def expanded(part: tuple[tuple[Shard, Shard], Shard]) -> Shard:
             (counted, encoded), products = part
             own: csr_matrix = counted.vectors
-            found = near_words.words(encoded.vectors)
-            entries = found.data, columns_of_lexicon[found.indices], found.indptr
+            associated = associations.words(encoded.vectors)
+            entries = associated.data, lexicon_columns[associated.indices], associated.indptr
             weights = csr_matrix(entries, shape=(len(counted.ids), width))
             weights.sort_indices()
             both = hstack([weights, neighbour_means(rows, products.vectors, NEIGHBOUR_WORDS)], format="csr")
-            has_both = (np.diff(own.indptr) > 0) & encoded.vectors.any(axis=1)  # words, and a vector
-            both.data *= np.repeat(has_both, np.diff(both.indptr))
+            expandable = (np.diff(own.indptr) > 0) & encoded.vectors.any(axis=1)  # has words and a non-zero vector
+            both.data *= np.repeat(expandable, np.diff(both.indptr))
             both.eliminate_zeros()
             return Shard(counted.ids, both)
 
         documents = progress(zip(paired(words, dense), near, strict=True), words.shards, "expand", "shard")
         counts = write_shards(folder, digest, documents, expanded)
         shutil.rmtree(work)
-        facts = {"encoder": {"kind": "words"}, "documents_digest": words.documents_digest}
-        return counts | facts | {"lexicon": len(lexicon), "words": words.manifest.digest}
+        stats = {"encoder": {"kind": "words"}, "documents_digest": words.documents_digest}
+        return counts | stats | {"lexicon": len(lexicon), "words": words.manifest.digest}
 
     return artifact.make(output, recipe, write, resumable=True, names=SHARD_NAMES)
 
 
 class WordAssociations:
-    """The dense vectors of a lexicon (words, width), the mean of each word's products with all documents (words,), the
-    deviation of all products from these means, and the least z of each word for which a document gets it (words,)."""
+    """Finds the words of a lexicon that are associated with documents, by dense vectors."""
 
     def __init__(self, vectors: np.ndarray, means: np.ndarray, deviation: float):
+        """`vectors` (words, width) of the lexicon, `means` (words,) of each word's products with all documents, and the
+        deviation of all products from these means."""
         self._vectors, self._means, self._deviation = vectors, means, deviation
-        self._least = np.zeros(len(vectors), np.float32)
+        self._thresholds = np.zeros(len(vectors), np.float32)  # minimum z of each word
 
     @classmethod
-    def among(cls, vectors: np.ndarray, frequencies: np.ndarray, documents: Iterable[np.ndarray], size: int) -> Self:
-        """Compare words with these vectors (words, width) and document frequencies (words,) with `size` documents, in
+    def fit(cls, vectors: np.ndarray, frequencies: np.ndarray, documents: Iterable[np.ndarray], size: int) -> Self:
+        """Compare words with these vectors (words, width) and document frequencies (words,) to `size` documents, in
         parts (documents, width)."""
         count, sums, products = 0, np.zeros(vectors.shape[1]), np.zeros((vectors.shape[1],) * 2)
         sample = [np.zeros((0, vectors.shape[1]), np.float32)]
@@ -125,20 +126,20 @@ class WordAssociations:
         mean = sums / count
         variances = np.einsum("wi,ij,wj->w", vectors, products / count - np.outer(mean, mean), vectors, optimize=True)
         deviation = float(np.sqrt(max(variances.sum() / max(len(vectors), 1), TINY)))
-        near = cls(vectors, (vectors @ mean).astype(np.float32), deviation)
+        fitted = cls(vectors, (vectors @ mean).astype(np.float32), deviation)
         root = np.float_power(frequencies, 0.25).astype(np.float32)
-        worth = (near._z(np.vstack(sample)) * root).ravel()
-        kept = ASSOCIATED_WORDS * sum(map(len, sample))
-        if kept < len(worth):
-            near._least = max(np.partition(worth, -kept)[-kept], np.float32(0)) / root
-        return near
+        scores = (fitted._z(np.vstack(sample)) * root).ravel()
+        count = ASSOCIATED_WORDS * sum(map(len, sample))
+        if count < len(scores):
+            fitted._thresholds = max(np.partition(scores, -count)[-count], np.float32(0)) / root
+        return fitted
 
     def words(self, documents: np.ndarray) -> csr_matrix:
-        """The weights of the words (documents, lexicon) that are near each of these documents (documents, width)."""
+        """The weights (documents, lexicon) of the words associated with documents (documents, width)."""
         parts = []
         for start in range(0, max(len(documents), 1), BATCH):
             z = self._z(documents[start : start + BATCH])
-            parts.append(csr_matrix(np.where(z > self._least, z, 0)))
+            parts.append(csr_matrix(np.where(z > self._thresholds, z, 0)))
         return vstack(parts, format="csr")
 
     def _z(self, documents: np.ndarray) -> np.ndarray:

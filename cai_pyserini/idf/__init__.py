@@ -1,1 +1,1 @@
-"""The collection's IDF under an encoder's own tokenizer."""
+"""IDF of an encoder's tokens in a collection."""

@@ -1,4 +1,4 @@
-"""Compute the IDF of a collection, see models.idf."""
+"""Compute the IDF of a collection (see models.idf)."""
 
 import logging
 from dataclasses import asdict
@@ -18,9 +18,9 @@ logger = logging.getLogger(__name__)
 
 
 def compute(collection: Collection, encoder: EncoderConfig, output: Path) -> Path:
-    """Write the IDF of a collection under an encoder's tokenizer to a folder.
+    """Write the IDF of the tokens of an encoder's tokenizer in a collection to a folder.
 
-    Warns of a vocabulary for other languages: one that lacks words of most documents.
+    Warns if the vocabulary lacks words of most documents, as that of another language does.
     """
     checkpoint = model_folder(encoder)
     tokenizer = checkpoint_digest(checkpoint, tokenizer_only=True)
@@ -30,12 +30,12 @@ def compute(collection: Collection, encoder: EncoderConfig, output: Path) -> Pat
         documents = progress(collection.documents(), collection.size, "idf")
         reader = tokenizer_of(encoder)
         idf = Idf.count((document.contents for document in documents), reader)
-        lacking = 0 if reader.unknown_id is None else int(idf.frequencies[reader.unknown_id])
-        if 2 * lacking > idf.documents:
+        unknown = 0 if reader.unknown_id is None else int(idf.frequencies[reader.unknown_id])
+        if 2 * unknown > idf.documents:
             logger.warning(
                 "%s of %s documents have words or characters that the vocabulary of %s lacks: to the encoder, they are "
-                "all one token, [UNK]; take an encoder for the language of the collection",
-                *(f"{lacking:,}", f"{idf.documents:,}", checkpoint),
+                "all one token, [UNK]; choose an encoder for the language of the collection",
+                *(f"{unknown:,}", f"{idf.documents:,}", checkpoint),
             )
         np.savez(folder / "idf.npz", allow_pickle=False, **asdict(idf))
         return {"documents": idf.documents, "tokens": int((idf.frequencies > 0).sum())}

@@ -1,1 +1,1 @@
-"""Near documents: of each document, those nearest to it."""
+"""The nearest neighbours of every document."""

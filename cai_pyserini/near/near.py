@@ -1,7 +1,7 @@
-"""Find the documents near each document, and how near they are.
+"""Find the nearest neighbours of every document.
 
-Row i of the result has the inner products of document i and of the nearest other documents, where these are above 0.
-They are products of dense vectors; or else of SPLADE vectors, weighted with IDF and scaled to length 1.
+Row i of the result has the positive inner products of document i with its nearest other documents. The products are of
+dense vectors, or of SPLADE vectors weighted with IDF and scaled to length 1.
 """
 
 import shutil
@@ -26,10 +26,10 @@ from cai_pyserini.vectors.shards import SHARD_NAMES, Matrix, Shard, Vectors, wri
 def find_neighbours(vectors: Vectors, output: Path, idf: Path | None = None, neighbours: int = NEIGHBOURS) -> Path:
     """Write the products (documents, documents) to a folder of shards, with the ids of `vectors`.
 
-    SPLADE vectors are weighted with the IDF in the folder `idf`, if it is given. Of a small collection, all documents
-    are near each other. If interrupted, the same call continues with the first missing shard.
+    SPLADE vectors are weighted with the IDF in the folder `idf`, if any. In a small collection, every document is a
+    neighbour of every other. If interrupted, the same call continues with the first missing shard.
 
-    Raises CaiError for IDF of another vocabulary, or beside dense vectors, and if no document has any weight.
+    Raises CaiError for IDF of another vocabulary, for IDF with dense vectors, and if no document has any weight.
     """
     is_dense = vectors.kind == "dense"
     if not vectors.manifest.stats["nonzeros"]:
@@ -48,7 +48,7 @@ def find_neighbours(vectors: Vectors, output: Path, idf: Path | None = None, nei
             return _positions(progress(vectors, vectors.shards, label, "shard"), weights)
 
         def positions(label: str) -> Iterable[Matrix]:
-            return (shard.vectors for _, shard in documents(f"near documents: {label}"))
+            return (shard.vectors for _, shard in documents(f"neighbours: {label}"))
 
         work = work_folder(folder, digest)
         path = work / "index"
@@ -59,25 +59,25 @@ def find_neighbours(vectors: Vectors, output: Path, idf: Path | None = None, nei
             with files.atomic_write(path) as unfinished:
                 faiss.write_index(index, str(unfinished))
 
-        def near(part: tuple[int, Shard]) -> Shard:
+        def neighbour_shard(part: tuple[int, Shard]) -> Shard:
             first, shard = part
             numbers = np.arange(first, first + len(shard.ids))
             return Shard(shard.ids, nearest(index, shard.vectors, numbers, count).matrix(size))
 
-        counts = write_shards(folder, digest, documents("near"), near)
+        counts = write_shards(folder, digest, documents("near"), neighbour_shard)
         is_exact = isinstance(index, faiss.IndexFlat)
         found = 1.0 if is_exact and is_dense else recall(index, positions, count)
         shutil.rmtree(work)
         search = "exact" if is_exact else "approximate"
-        facts = {"encoder": {"kind": "near"}, "documents_digest": vectors.documents_digest}
-        return counts | facts | {"near_by": vectors.kind, "search": search, "recall": found}
+        stats = {"encoder": {"kind": "near"}, "documents_digest": vectors.documents_digest}
+        return counts | stats | {"near_by": vectors.kind, "search": search, "recall": found}
 
     return artifact.make(output, recipe, write, resumable=True, names=SHARD_NAMES)
 
 
 def _positions(shards: Iterable[Shard], weights: np.ndarray | None) -> Iterator[tuple[int, Shard]]:
-    """The number of the first document of each shard, and the shard with vectors whose products tell what is near:
-    dense ones, or SPLADE vectors times `weights` (vocabulary,) in length 1."""
+    """The number of the first document of each shard, and the shard with the vectors to compare: dense vectors, or
+    SPLADE vectors times `weights` (vocabulary,) in length 1."""
     first = 0
     for ids, vectors, _ in shards:
         if not isinstance(vectors, np.ndarray):

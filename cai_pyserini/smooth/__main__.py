@@ -4,7 +4,7 @@ from cai_pyserini.core.settings import AnyPath, Argv, PathOrUrl, Settings, flag,
 
 
 class SmoothSettings(Settings):
-    """Mix the raw SPLADE vector of each document with those of the documents nearest to it.
+    """Mix the raw SPLADE vector of each document with those of its nearest neighbours.
 
     The output replaces the raw vectors, for example in the impact stage. If interrupted, run the same command again: it
     continues with the first missing shard.
@@ -12,12 +12,11 @@ class SmoothSettings(Settings):
 
     example = "python -m cai_pyserini.smooth --vectors vectors --near near --output smoothed"
     vectors: PathOrUrl = flag(help=f"folder of SPLADE vectors, written by the encode stage, {OR_URL}")
-    near: AnyPath = flag(help="folder of near documents of the same documents, written by the near stage")
+    near: AnyPath = flag(help="folder of the neighbours of the same documents, written by the near stage")
     output: AnyPath = OUTPUT_FOLDER
     weight: float | None = flag(
         None,
-        "weight of the mean of near documents, from 0 to 1 (default: 0.4 if they were found by dense vectors, "
-        "else 0.1)",
+        "weight of the neighbours' mean, from 0 to 1 (default: 0.4 for neighbours by dense vectors, else 0.1)",
         ge=0,
         le=1,
     )

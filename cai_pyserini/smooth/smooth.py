@@ -1,10 +1,10 @@
-"""Smooth raw SPLADE vectors: mix each with those of its nearest documents.
+"""Smooth raw SPLADE vectors: mix each with those of its neighbours.
 
-    s_i = (1 - weight) * v_i + weight * mean of v_j over the nearest documents j of i
+    s_i = (1 - weight) * v_i + weight * weighted mean of v_j over the neighbours j of i
 
-In the mean, each is weighted with the fourth power of its inner product with i, a cosine where vectors have length 1.
-s_i keeps its nnz(v_i) largest entries: a document gains terms of similar documents, and the index does not grow.
-Documents without any weight stay as they are, and are nobody's neighbours.
+In the mean, the weight of j is the fourth power of its inner product with i, a cosine if vectors have length 1. s_i
+keeps its nnz(v_i) largest entries: a document gains terms of similar documents, and the index does not grow. Documents
+without any weight are unchanged, and are nobody's neighbours.
 """
 
 import shutil
@@ -19,16 +19,16 @@ from cai_pyserini.core.terminal import progress
 from cai_pyserini.vectors.mixing import mix, stored_rows, work_folder
 from cai_pyserini.vectors.shards import SHARD_NAMES, Shard, Vectors, paired, write_shards
 
-WEIGHTS = {"dense": 0.4, "splade": 0.1}  # weight of the neighbours' mean, by the vectors that find neighbours
+WEIGHTS = {"dense": 0.4, "splade": 0.1}  # of the neighbours' mean, by the kind of vectors that found the neighbours
 
 
 def smooth(vectors: Vectors, near: Vectors, output: Path, weight: float | None = None) -> Path:
     """Write smoothed vectors to a folder of shards, with the ids of `vectors`.
 
-    `near` was written by the near stage. `weight` is that of WEIGHTS unless given. If interrupted, the same call
-    continues with the first missing shard.
+    `near` was written by the near stage; `weight` defaults to that in WEIGHTS. If interrupted, the same call continues
+    with the first missing shard.
 
-    Raises CaiError for vectors that are not SPLADE's, and near documents of other documents.
+    Raises CaiError for vectors other than SPLADE's, and if `near` has other documents.
     """
     if vectors.kind != "splade":
         raise CaiError(f"{vectors.folder} has {vectors.kind} vectors: choose a folder with splade ones")
@@ -53,7 +53,7 @@ def smooth(vectors: Vectors, near: Vectors, output: Path, weight: float | None =
 
         counts = write_shards(folder, digest, documents("smooth"), smoothed)
         shutil.rmtree(work)
-        facts = {"vocabulary": vectors.vocabulary, "encoder": vectors.encoder}
-        return counts | facts | {"documents_digest": vectors.documents_digest}
+        stats = {"vocabulary": vectors.vocabulary, "encoder": vectors.encoder}
+        return counts | stats | {"documents_digest": vectors.documents_digest}
 
     return artifact.make(output, recipe, write, resumable=True, names=SHARD_NAMES)

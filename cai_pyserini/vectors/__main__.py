@@ -12,15 +12,15 @@ if TYPE_CHECKING:  # imports SciPy
 
 
 class VectorsSettings(Settings):
-    """List the cache of vectors, with which no text is encoded twice on this machine, and delete old ones.
+    """List the vector cache, which saves encoding a text twice on this machine, and delete old vectors.
 
-    The cache is the folder `vectors` in $PYSERINI_CACHE or ~/.cache/pyserini, or is $CAI_PYSERINI_VECTORS; if that is
-    empty, there is none. Whatever is deleted is encoded again where it is needed.
+    The cache is $CAI_PYSERINI_VECTORS, or else the folder `vectors` in $PYSERINI_CACHE or ~/.cache/pyserini. An empty
+    $CAI_PYSERINI_VECTORS turns it off. Deleted vectors are encoded again when they are needed.
     """
 
     example = "python -m cai_pyserini.vectors --older-than 90"
-    older_than: int | None = flag(None, "delete vectors that have not been used for so many days, give or take 7", ge=0)
-    size: float | None = flag(None, "keep so many GB, of the vectors that were used last, and delete the others", ge=0)
+    older_than: int | None = flag(None, "delete vectors not used for this many days, give or take 7", ge=0)
+    size: float | None = flag(None, "keep this many GB of the most recently used vectors, and delete the others", ge=0)
 
 
 def main(argv: Argv = None) -> None:
@@ -29,13 +29,13 @@ def main(argv: Argv = None) -> None:
     from cai_pyserini.vectors.cache import VARIABLE, cache_folder, file_stats, prune
 
     if (folder := cache_folder()) is None:
-        raise CaiError(f"there is no cache of vectors, as {VARIABLE} is set to nothing")
+        raise CaiError(f"the vector cache is off, because {VARIABLE} is empty")
     rows, deleted, path = [["encoder", "vectors", "MB", "last used", "file"]], 0, folder
     paths = sorted(folder.glob("*.sqlite"))
     try:
         before = int(time.time()) - 86400 * settings.older_than + 1 if settings.older_than is not None else 0
         if settings.size is not None:
-            before = max(before, _oldest([file_stats(path := each) for each in paths], 1e9 * settings.size))
+            before = max(before, _oldest_to_keep([file_stats(path := each) for each in paths], 1e9 * settings.size))
         for path in paths:
             deleted += prune(path, before) if before else 0
             stats = file_stats(path)
@@ -48,11 +48,11 @@ def main(argv: Argv = None) -> None:
         print(tables.aligned(rows))
 
 
-def _oldest(files: "list[FileStats]", limit: float) -> int:
-    """The time of last use from which on vectors take at most so many bytes."""
+def _oldest_to_keep(files: "list[FileStats]", limit: float) -> int:
+    """The earliest time of last use such that the vectors used since then take at most `limit` bytes."""
     used = sorted(((at, count * file.bytes / file.rows) for file in files for at, count in file.used), reverse=True)
-    sizes = accumulate(size for _, size in used)
-    return next((at + 1 for (at, _), so_far in zip(used, sizes, strict=True) if so_far > limit), 0)
+    totals = accumulate(size for _, size in used)
+    return next((at + 1 for (at, _), total in zip(used, totals, strict=True) if total > limit), 0)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""The cache of vectors: a text that an encoder has read on this machine is not encoded again, in whatever collection.
+"""The vector cache: an encoder encodes a text once on this machine, whatever the collection.
 
-The folder `vectors` in Pyserini's cache, or $CAI_PYSERINI_VECTORS, has a SQLite file for each encoder and role, named
-after the digest of all that a vector depends on but its text. A row has the key of a text (shards.text_keys) and its
-vector: the float32 values of a dense one, the int32 indices and float32 values of a sparse one. Only vectors whose
-checksums are right are found. Whatever else is wrong with the cache, vectors are encoded without it, after a warning.
+The folder `vectors` in Pyserini's cache, or $CAI_PYSERINI_VECTORS, has a SQLite file per encoder and role, named after
+the digest of everything that shapes a vector except its text. A row has the key of a text (shards.text_keys) and its
+vector: float32 values if dense, int32 indices and float32 values if sparse. Rows with a wrong checksum are ignored. If
+the cache fails otherwise, a warning is logged and vectors are encoded without it.
 """
 
 import logging
@@ -26,8 +26,8 @@ from cai_pyserini.core.rows import Matrix
 
 VARIABLE = "CAI_PYSERINI_VECTORS"
 WAIT_SECONDS = 30.0  # for another process that writes
-RENEW_SECONDS = 7 * 86400  # after which a use is noted: each time would write as much as is read
-# File systems on which processes of several machines would damage a database.
+RENEW_SECONDS = 7 * 86400  # precision of times of last use: recording every use would write as much as is read
+# File systems on which processes of several machines would corrupt a database.
 NETWORK = {"nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "gpfs", "beegfs", "afs", "fuse.sshfs", "fuse.glusterfs"}
 SCHEMA = """
     PRAGMA auto_vacuum = INCREMENTAL;
@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 
 class Row(NamedTuple):
-    """A row that was looked up."""
+    """A row of a lookup."""
 
     key: bytes
     vector: bytes
@@ -56,7 +56,7 @@ class Row(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Vectors (keys, width) from the cache, None where there are none, and the seconds that encoding them took."""
+    """Cached vectors (keys, width), None if there are none, and the time that encoding them took, in seconds."""
 
     keys: Sequence[bytes] = ()
     vectors: Matrix | None = None
@@ -64,12 +64,11 @@ class Found(NamedTuple):
 
 
 class FileStats(NamedTuple):
-    """What is in a file of the cache: names of the encoder, its size, and times of last use (seconds since 1970), the
-    latest first, each with the number of vectors."""
+    """Statistics of a file of the cache."""
 
-    names: list[str]
+    names: list[str]  # of the encoder
     bytes: int
-    used: list[tuple[int, int]]
+    used: list[tuple[int, int]]  # times of last use (seconds since 1970), latest first, with the number of vectors
 
     @property
     def rows(self) -> int:
@@ -77,50 +76,48 @@ class FileStats(NamedTuple):
 
 
 def cache_folder() -> Path | None:
-    """The folder of the cache; None if the environment says that there is none."""
+    """The folder of the cache; None if the environment turns it off."""
     folder = os.environ.get(VARIABLE)
     return cache_home() / "vectors" if folder is None else Path(folder) if folder else None
 
 
 class VectorCache:
-    """The vectors of an encoder in the role that `digest` names; `width` is that of sparse vectors, None for dense."""
+    """The vectors of an encoder in one role, identified by `digest`; `width` is None for dense vectors."""
 
     def __init__(self, folder: Path, digest: str, name: str, width: int | None):
         self._path, self._name, self._width = folder / f"{digest}.sqlite", name, width
         self._is_usable = True
 
     def get(self, keys: Sequence[bytes]) -> Found:
-        """The vectors that are there, in any order; the keys are distinct."""
+        """The cached vectors, in any order; `keys` are distinct."""
         now = int(time.time())
 
         def read(database: sqlite3.Connection) -> list[Row]:
-            database.execute("CREATE TEMP TABLE wanted (key BLOB PRIMARY KEY) WITHOUT ROWID")
+            database.execute("CREATE TEMP TABLE requested (key BLOB PRIMARY KEY) WITHOUT ROWID")
             with database:
                 database.execute("BEGIN")
-                database.executemany("INSERT INTO wanted VALUES (?)", ((key,) for key in keys))
-            columns = "SELECT key, vector, checksum, seconds, used FROM wanted CROSS JOIN vectors USING (key)"
-            rows = list(map(Row._make, database.execute(columns)))
+                database.executemany("INSERT INTO requested VALUES (?)", ((key,) for key in keys))
+            query = "SELECT key, vector, checksum, seconds, used FROM requested CROSS JOIN vectors USING (key)"
+            rows = list(map(Row._make, database.execute(query)))
             if any(row.used < now - RENEW_SECONDS for row in rows):
-                used = "UPDATE vectors SET used = ? WHERE used < ? AND key IN (SELECT key FROM wanted)"
-                database.execute(used, (now, now - RENEW_SECONDS))
+                update = "UPDATE vectors SET used = ? WHERE used < ? AND key IN (SELECT key FROM requested)"
+                database.execute(update, (now, now - RENEW_SECONDS))
             return rows
 
-        nothing: list[Row] = []
-        rows = [row for row in self._call(read, nothing) if row.checksum == _checksum(row.key, row.vector)]
+        no_rows: list[Row] = []
+        rows = [row for row in self._call(read, no_rows) if row.checksum == _checksum(row.key, row.vector)]
         if not rows:
             return Found()
         matrix, seconds = self._matrix([row.vector for row in rows]), sum(row.seconds for row in rows)
         return Found([row.key for row in rows], matrix, seconds)
 
     def put(self, keys: Sequence[bytes], vectors: Matrix, seconds: float) -> None:
-        """Add vectors (keys, width) that took so many seconds to encode."""
-        now, share = int(time.time()), seconds / max(len(keys), 1)
+        """Add vectors (keys, width), which took `seconds` to encode."""
+        now, each = int(time.time()), seconds / max(len(keys), 1)
 
         def write(database: sqlite3.Connection) -> None:
-            rows = (
-                (key, now, share, _checksum(key, vector), vector)
-                for key, vector in zip(keys, _rows(vectors), strict=True)
-            )
+            pairs = zip(keys, _vector_bytes(vectors), strict=True)
+            rows = ((key, now, each, _checksum(key, vector), vector) for key, vector in pairs)
             with database:
                 database.execute("BEGIN IMMEDIATE")
                 database.execute("INSERT OR IGNORE INTO encoders VALUES (?)", (self._name,))
@@ -128,8 +125,8 @@ class VectorCache:
 
         self._call(write, None)
 
-    def _call[R](self, function: Callable[[sqlite3.Connection], R], otherwise: R) -> R:
-        """What `function` returns for the database; `otherwise` from the first failure on."""
+    def _call[R](self, function: Callable[[sqlite3.Connection], R], default: R) -> R:
+        """Call a function on the database; after the first failure, always return `default`."""
         if self._is_usable:
             try:
                 with closing(_connect(self._path)) as database:
@@ -137,7 +134,7 @@ class VectorCache:
             except (sqlite3.Error, OSError) as error:
                 self._is_usable = False
                 _warn(self._path if isinstance(error, sqlite3.Error) else self._path.parent, str(error))
-        return otherwise
+        return default
 
     def _matrix(self, rows: Sequence[bytes]) -> Matrix:
         if self._width is None:
@@ -152,7 +149,7 @@ def _checksum(key: bytes, vector: bytes) -> int:
     return zlib.crc32(vector, zlib.crc32(key))
 
 
-def _rows(vectors: Matrix) -> list[bytes]:
+def _vector_bytes(vectors: Matrix) -> list[bytes]:
     if isinstance(vectors, np.ndarray):
         return [row.astype(np.float32).tobytes() for row in vectors]
     indices, data = vectors.indices.astype(np.int32), vectors.data.astype(np.float32)
@@ -160,15 +157,15 @@ def _rows(vectors: Matrix) -> list[bytes]:
     return [indices[start:end].tobytes() + data[start:end].tobytes() for start, end in ends]
 
 
-@cache  # once in a process
+@cache  # once per process
 def _warn(path: Path, reason: str) -> None:
     remedy = f"set {VARIABLE} to another folder, or to nothing for no cache"
-    logger.warning("vectors are neither kept nor found in %s (%s); %s", path, reason, remedy)
+    logger.warning("vectors are not cached in %s (%s); %s", path, reason, remedy)
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    """Open a database, which is made if need be. Raises OSError on a network file system."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # who reads a sparse vector knows words of the text
+    """Open a database, and create it if necessary. Raises OSError on a network file system."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # a sparse vector reveals words of its text
     if (kind := file_system(path.parent)) in NETWORK:
         raise OSError(f"SQLite needs a local disk, and this is {kind}")
     database = sqlite3.connect(path, WAIT_SECONDS, isolation_level=None)
@@ -181,7 +178,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def file_system(folder: Path) -> str:
-    """The type of the file system of a folder, as Linux names it; empty elsewhere."""
+    """The type of a folder's file system in Linux's terms; empty on other systems."""
     device = folder.stat().st_dev
     try:
         mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()]
@@ -192,7 +189,7 @@ def file_system(folder: Path) -> str:
 
 
 def file_stats(path: Path) -> FileStats:
-    """What is in a file of the cache. Raises sqlite3.Error if it is damaged."""
+    """The statistics of a file of the cache. Raises sqlite3.Error if it is damaged."""
     with closing(_connect(path)) as database:
         names = [name for (name,) in database.execute("SELECT name FROM encoders")]
         used = database.execute("SELECT used, COUNT(*) FROM vectors GROUP BY used ORDER BY used DESC").fetchall()
@@ -201,8 +198,8 @@ def file_stats(path: Path) -> FileStats:
 
 def prune(path: Path, before: int) -> int:
     """Delete the vectors of a file that were last used before this time, and return their number. Raises sqlite3.Error,
-    as for a disk that is full."""
+    for example if the disk is full."""
     with closing(_connect(path)) as database:
         count = database.execute("DELETE FROM vectors WHERE used < ?", (before,)).rowcount
-        database.execute("PRAGMA incremental_vacuum").fetchall()  # VACUUM would need as much disk again
+        database.execute("PRAGMA incremental_vacuum").fetchall()  # VACUUM would need the disk space twice
     return count

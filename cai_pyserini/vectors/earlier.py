@@ -1,4 +1,4 @@
-"""Vectors of an earlier run, found by the keys of their texts."""
+"""Vectors of an earlier run, looked up by the keys of their texts."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -9,12 +9,12 @@ from cai_pyserini.core.rows import stacked
 from cai_pyserini.vectors.cache import Found
 from cai_pyserini.vectors.shards import Vectors, document_keys
 
-OPEN_SHARDS = 2  # shards in memory: texts mostly keep their order
+OPEN_SHARDS = 2  # in memory; few, because texts mostly keep their order
 
 
 class EarlierVectors:
-    """Vectors that were encoded earlier; takes 24 bytes of memory per vector. Raises CaiError if shards are broken, or
-    have no keys, as those of earlier versions."""
+    """Vectors encoded earlier, in 24 bytes of memory per vector. Raises CaiError if shards are broken, or have no keys
+    because an earlier version wrote them."""
 
     def __init__(self, vectors: Vectors):
         self._shard = lru_cache(OPEN_SHARDS)(vectors.shard)
@@ -25,17 +25,16 @@ class EarlierVectors:
         self._seconds = vectors.manifest.stats.get("encoding_seconds", 0.0) / max(len(vectors), 1)
 
     def get(self, keys: Sequence[bytes]) -> Found:
-        """The vectors that are there, in any order; the keys are distinct."""
-        wanted = np.frombuffer(b"".join(keys), np.uint64).reshape(-1, 2)
-        at = np.searchsorted(self._keys[:, 0], wanted[:, 0], sorter=self._order)
-        places = self._order[np.minimum(at, len(self._order) - 1)]
-        found = np.flatnonzero((self._keys[places] == wanted).all(1))
+        """The vectors of these keys that exist, in any order; `keys` are distinct."""
+        requested = np.frombuffer(b"".join(keys), np.uint64).reshape(-1, 2)
+        places = np.searchsorted(self._keys[:, 0], requested[:, 0], sorter=self._order)
+        rows = self._order[np.minimum(places, len(self._order) - 1)]
+        found = np.flatnonzero((self._keys[rows] == requested).all(1))
         if not len(found):
             return Found()
-        found = found[np.argsort(places[found])]
-        shards = np.searchsorted(self._starts, places[found], side="right") - 1
-        parts = [
-            self._shard(number).vectors[places[found[shards == number]] - self._starts[number]]
-            for number in np.unique(shards).tolist()
-        ]
+        found = found[np.argsort(rows[found])]
+        shards = np.searchsorted(self._starts, rows[found], side="right") - 1
+        parts = []
+        for number in np.unique(shards).tolist():
+            parts.append(self._shard(number).vectors[rows[found[shards == number]] - self._starts[number]])
         return Found([keys[i] for i in found.tolist()], stacked(parts), self._seconds * len(found))

@@ -1,9 +1,9 @@
-"""Sums of the vectors of near documents.
+"""Means of the vectors of neighbours.
 
-    mean_i = mean of v_j over the nearest documents j of i
+    mean_i = weighted mean of v_j over the neighbours j of document i
 
-In it, each is weighted with the fourth power of its inner product with i, a cosine where vectors have length 1.
-Documents without any entry do not count.
+The weight of j is the fourth power of its inner product with i, a cosine if vectors have length 1. Neighbours without
+any non-zero are ignored.
 """
 
 import os
@@ -18,12 +18,12 @@ from cai_pyserini.core import files
 from cai_pyserini.core.rows import largest
 from cai_pyserini.vectors.neighbours import TINY
 
-POWER = 4  # power of the inner products that weight near documents in the mean
-BATCH = 256  # documents that a thread mixes at a time
+POWER = 4  # of the inner products
+BATCH = 256  # documents per task of a thread
 
 
 def work_folder(folder: Path, digest: str) -> Path:
-    """The folder of unfinished work in `folder` for a recipe with this digest; those of other recipes are removed."""
+    """The subfolder for unfinished work of the recipe with this digest; those of other recipes are removed."""
     work = folder / f"work-{digest}"
     for stale in {*folder.glob("work-*")} - {work}:
         files.remove(stale)
@@ -32,7 +32,7 @@ def work_folder(folder: Path, digest: str) -> Path:
 
 
 class Rows:
-    """A CSR matrix (documents, width) in memory-mapped files, of which only the rows asked for are read."""
+    """A CSR matrix (documents, width) in memory-mapped files; indexing reads only the requested rows."""
 
     def __init__(self, folder: Path, width: int):
         self._width = width
@@ -49,8 +49,8 @@ class Rows:
 
 
 def stored_rows(folder: Path, width: int, matrices: Callable[[], Iterable[csr_matrix]]) -> Rows:
-    """The rows of matrices that follow one another, from files in a folder, which are written if they are not there."""
-    if not (folder / "indptr").exists():  # is written last
+    """The rows of consecutive matrices, from files in a folder, which are written if they are missing."""
+    if not (folder / "indptr").exists():  # written last
         lengths = [np.zeros(1, np.int64)]
         with (folder / "data").open("wb") as data, (folder / "indices").open("wb") as indices:
             for matrix in matrices():
@@ -66,37 +66,37 @@ def stored_rows(folder: Path, width: int, matrices: Callable[[], Iterable[csr_ma
 
 
 def mix(rows: Rows | csr_matrix, own: csr_matrix, near: csr_matrix, weight: float) -> csr_matrix:
-    """(1 - weight) * own_i + weight * mean_i, (documents, width): as many entries of each as `own` has, the largest.
-    `near` are inner products (documents, rows). Documents without near ones stay as they are."""
-    budgets = np.diff(own.indptr)
+    """(1 - weight) * own_i + weight * mean_i, (documents, width), pruned to the nnz(own_i) largest entries. `near` has
+    inner products (documents, rows). Documents without neighbours are unchanged."""
+    nnz = np.diff(own.indptr)
 
     def mixed(batch: slice, means: csr_matrix) -> csr_matrix:
-        kept = diags_array(np.where(np.diff(means.indptr), 1 - weight, 1).astype(np.float32))
-        sums = csr_matrix(kept @ own[batch] + weight * means)
+        own_weights = diags_array(np.where(np.diff(means.indptr), 1 - weight, 1).astype(np.float32))
+        sums = csr_matrix(own_weights @ own[batch] + weight * means)
         sums.sort_indices()
-        return largest(sums, budgets[batch])
+        return largest(sums, nnz[batch])
 
     return _in_batches(rows, near, mixed)
 
 
 def neighbour_means(rows: Rows | csr_matrix, near: csr_matrix, entries: int) -> csr_matrix:
-    """mean_i (documents, width): the largest `entries` entries of each. `near` are inner products (documents, rows)."""
+    """mean_i (documents, width), pruned to the `entries` largest each; `near` has inner products (documents, rows)."""
     return _in_batches(rows, near, lambda _, means: largest(means, entries))
 
 
 def _in_batches(
     rows: Rows | csr_matrix, near: csr_matrix, finish: Callable[[slice, csr_matrix], csr_matrix]
 ) -> csr_matrix:
-    """What `finish` returns for batches of documents and their means, by threads."""
+    """Stack the results of `finish` for batches of documents and their means, computed by threads."""
 
-    def of(batch: slice) -> csr_matrix:
+    def finished_batch(batch: slice) -> csr_matrix:
         finished = finish(batch, _means(rows, near[batch]))
         finished.eliminate_zeros()
         return finished
 
     batches = [slice(start, start + BATCH) for start in range(0, max(near.shape[0], 1), BATCH)]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return vstack(list(pool.map(of, batches)), "csr")
+        return vstack(list(pool.map(finished_batch, batches)), "csr")
 
 
 def _means(rows: Rows | csr_matrix, near: csr_matrix) -> csr_matrix:

@@ -1,10 +1,10 @@
-"""The nearest documents of a document, by the inner product of their positions.
+"""Nearest-neighbour search over documents, by the inner product of their vectors, called positions.
 
-Sparse positions are hashed into DIMENSIONS: each vocabulary entry adds to one of them, or subtracts (Weinberger et al.,
-"Feature hashing for large scale multitask learning", 2009); the result is scaled to length 1.
+Sparse positions are hashed into DIMENSIONS: each vocabulary entry is added to, or subtracted from, one of them
+(Weinberger et al., "Feature hashing for large scale multitask learning", 2009); the result is scaled to length 1.
 
-Up to EXACT documents, all are compared. More are clustered; a document is compared with those in the nearest 1/16 of
-the clusters, by product quantization with 4 bits, and the best of these again, with 8 bits per dimension.
+The search is exact up to EXACT documents. Beyond that, it compares a document with those in the nearest 1/16 of
+clusters, using product quantization with 4 bits, and reranks the best with 8 bits per dimension.
 """
 
 import math
@@ -19,28 +19,28 @@ from scipy.sparse import csr_matrix
 from cai_pyserini.core.rows import stacked
 from cai_pyserini.vectors.shards import Matrix
 
-NEIGHBOURS = 40  # documents that are near one, unless another number is given
+NEIGHBOURS = 40  # per document, by default
 DIMENSIONS = 1024
 EXACT = 50_000
-TRAINING = 40  # documents per cluster, to find the clusters
-CANDIDATES = 8  # candidates per neighbour that are compared again
-SAMPLE = 200  # documents whose recall is measured
+TRAINING = 40  # documents per cluster in the training set
+CANDIDATES = 8  # reranked candidates per neighbour
+SAMPLE = 200  # documents with which recall is measured
 SEED = 42
-TINY = 1e-9  # the least length of a vector, for divisions by it
+TINY = 1e-9  # avoids divisions by a length of 0
 
 type Positions = Callable[[str], Iterable[Matrix]]  # label of a progress bar -> the positions of all documents
 
 
 @cache
 def _signs(width: int) -> csr_matrix:
-    """A ±1 for each of `width` columns, in a random one of the DIMENSIONS."""
+    """The hashing matrix (width, DIMENSIONS): one ±1 per row, in a random column."""
     draw = np.random.default_rng(SEED)
     columns, signs = draw.integers(0, DIMENSIONS, width), draw.choice(np.array([-1, 1], np.float32), width)
     return csr_matrix((signs, columns, np.arange(width + 1)), shape=(width, DIMENSIONS))
 
 
 def search_vectors(positions: Matrix) -> np.ndarray:
-    """What is searched, float32 (documents, width): dense positions, or sparse ones hashed."""
+    """The vectors to index and search, float32 (documents, width): dense positions unchanged, sparse ones hashed."""
     if isinstance(positions, np.ndarray):
         return positions
     hashed = (positions @ _signs(positions.shape[1])).toarray()
@@ -66,37 +66,35 @@ def build_index(positions: Positions, width: int, size: int) -> faiss.Index:
 
 
 class Neighbours(NamedTuple):
-    """The nearest documents, nearest first: `numbers` (documents, count), -1 where the index finds fewer, and the
-    `products` (documents, count) of their positions with that of the document."""
+    """The neighbours of documents, nearest first."""
 
-    numbers: np.ndarray
-    products: np.ndarray
+    numbers: np.ndarray  # (documents, count); -1 where the index finds fewer
+    products: np.ndarray  # (documents, count), inner products
 
     def matrix(self, size: int) -> csr_matrix:
-        """The products above 0, in the columns of all documents (documents, size)."""
+        """The positive products as a matrix (documents, size), with a column for every document of the collection."""
         rows, places = np.nonzero((self.numbers >= 0) & (self.products > 0))
         entries = self.products[rows, places], (rows, self.numbers[rows, places])
         return csr_matrix(entries, shape=(len(self.numbers), size))
 
 
 def nearest(index: faiss.Index, positions: Matrix, numbers: np.ndarray, count: int) -> Neighbours:
-    """The `count` nearest other documents of documents with these numbers."""
+    """The `count` nearest other documents of the documents with these numbers and positions."""
     products, found = index.search(search_vectors(positions), count + 1)
-    others_first = np.argsort(found == numbers[:, None], axis=1, kind="stable")[:, :-1]  # or all but the last
+    # Drop the document itself, or the last hit if it was not found.
+    others_first = np.argsort(found == numbers[:, None], axis=1, kind="stable")[:, :-1]
     return Neighbours(*(np.take_along_axis(values, others_first, axis=1) for values in (found, products)))
 
 
 def recall(index: faiss.Index, positions: Positions, count: int) -> float:
-    """Which part of the `count` nearest documents is found, for a sample of documents that have any weight.
-
-    Compared with the inner products of unhashed positions.
-    """
+    """The fraction of the `count` nearest documents, by exact inner products of unhashed positions, that the index
+    finds, averaged over a sample of documents with non-zero vectors."""
     numbers = _draw(index.ntotal, SAMPLE)
     sample = _take(positions("sample"), numbers)
-    weighty = np.flatnonzero(np.asarray(abs(sample).sum(1)).ravel())
-    if not (count and weighty.size):
-        return 1.0  # of no documents, all are found
-    numbers, sample = numbers[weighty], sample[weighty]
+    nonzero = np.flatnonzero(np.asarray(abs(sample).sum(1)).ravel())
+    if not (count and nonzero.size):
+        return 1.0
+    numbers, sample = numbers[nonzero], sample[nonzero]
     columns = (sample if isinstance(sample, np.ndarray) else sample.toarray()).T
     best = faiss.ResultHeap(len(numbers), count + 1, keep_max=True)
     start = 0
@@ -107,16 +105,16 @@ def recall(index: faiss.Index, positions: Positions, count: int) -> float:
     best.finalize()
     found = nearest(index, sample, numbers, count).numbers
     expected = [row[row != number][:count] for row, number in zip(best.I, numbers, strict=True)]
-    return float(np.mean([np.isin(a, b).mean() for a, b in zip(expected, found, strict=True)]))
+    return float(np.mean([np.isin(true, hits).mean() for true, hits in zip(expected, found, strict=True)]))
 
 
 def _draw(size: int, count: int) -> np.ndarray:
-    """The numbers of `count` random documents, in order."""
+    """The numbers of `count` random documents, sorted."""
     return np.sort(np.random.default_rng(SEED).choice(size, min(size, count), replace=False))
 
 
 def _take(matrices: Iterable[Matrix], numbers: np.ndarray) -> Matrix:
-    """The rows with these numbers, in order, of matrices that follow one another."""
+    """The rows with these sorted numbers, of consecutive matrices."""
     parts, start = [], 0
     for matrix in matrices:
         inside = numbers[(start <= numbers) & (numbers < start + matrix.shape[0])]

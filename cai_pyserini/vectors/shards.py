@@ -1,10 +1,10 @@
-"""Vectors, on disk or in an object store: a folder of shards, each with vectors and ids of consecutive documents.
+"""Vectors, on disk or in an object store: a folder of shards with the vectors and ids of consecutive documents.
 
 A shard is an .npz file without pickled objects. Sparse vectors are stored as a CSR matrix (`data` float32, `indices`
 int32, `indptr` int64, `shape`), dense ones as an array `vectors` (float32). The file also has `ids`, statistics, and
-`made_from`, its name and the digest of the recipe, so that each shard can be checked by itself, whichever process
-wrote it; those of the encode stage also have the `keys` of their texts (uint8). A shard that cannot be read counts as
-missing, and is made again.
+`made_from`, its name and the digest of the recipe, so that a shard can be checked on its own, whichever process wrote
+it; shards of the encode stage also have the `keys` of their texts (uint8). An unreadable shard counts as missing, and
+is made again.
 """
 
 import hashlib
@@ -30,14 +30,14 @@ from cai_pyserini.core.identity import same_documents
 from cai_pyserini.core.rows import Matrix as Matrix
 
 SHARD = 4096  # vectors per shard; texts of similar length within a shard make a batch
-THREADS = 16  # threads that wait for an object store
-SHARD_NAMES = r"\d{5,}(\.unfinished)?\.npz"  # of shards
-UNREADABLE = (BadZipFile, EOFError, KeyError, OSError, RuntimeError, ValueError, zlib.error)  # for a broken file
+THREADS = 16  # concurrent requests to an object store
+SHARD_NAMES = r"\d{5,}(\.unfinished)?\.npz"
+UNREADABLE = (BadZipFile, EOFError, KeyError, OSError, RuntimeError, ValueError, zlib.error)  # raised for broken files
 
 
 class Shard(NamedTuple):
-    """Vectors (documents, width); row i belongs to `ids[i]`. `keys` (documents, 16) are those of the texts that were
-    encoded, see text_keys; shards that are made of others may have none."""
+    """Vectors (documents, width); row i belongs to `ids[i]`. `keys` (documents, 16) has the keys of the encoded texts
+    (see text_keys); shards derived from other shards may have none."""
 
     ids: list[str]
     vectors: Matrix
@@ -45,15 +45,14 @@ class Shard(NamedTuple):
 
 
 class ShardStats(NamedTuple):
-    """Counts of a shard, and the time it took; of its rows, so many were found and not encoded. `encoding` is the time
-    that encoding takes, which those that were found took before."""
+    """Counts and times of a shard."""
 
     rows: int
     nonzeros: int
     batches: int
-    seconds: float
-    found: int
-    encoding: float  # seconds
+    seconds: float  # to make the shard
+    found: int  # rows that came from the cache
+    encoding: float  # seconds to encode all rows; cached rows count with the time they took originally
 
 
 def shard_path(folder: Path, number: int) -> Path:
@@ -69,8 +68,7 @@ def write_shard(
     found: int = 0,
     encoding: float | None = None,
 ) -> ShardStats:
-    """Write a shard atomically; the numbers go into its statistics, which are returned. Without `encoding`, it is
-    `seconds`."""
+    """Write a shard atomically, and return its statistics; `encoding` defaults to `seconds`."""
     vectors = shard.vectors
     if isinstance(vectors, np.ndarray):
         arrays = {"vectors": vectors.astype(np.float32)}
@@ -98,9 +96,9 @@ def write_shard(
 
 
 def read_shard(path: Path, digest: str) -> Shard | None:
-    """Read a shard; None if it is missing, broken, or made by another recipe than that of `digest`."""
+    """Read a shard; None if it is missing, broken, or made by a recipe with another digest."""
     try:
-        data = BytesIO(path.read_bytes())  # one request to a store, not one per array
+        data = BytesIO(path.read_bytes())  # one request to a store, instead of one per array
         with np.load(data, allow_pickle=False) as arrays:
             if arrays["made_from"] != _made_from(path, digest):
                 return None
@@ -114,7 +112,7 @@ def read_shard(path: Path, digest: str) -> Shard | None:
 
 
 def shard_stats(path: Path, digest: str) -> ShardStats | None:
-    """The statistics of a shard; None if it is missing, broken, or made by another recipe than that of `digest`."""
+    """The statistics of a shard; None if it is missing, broken, or made by a recipe with another digest."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             if arrays["made_from"] != _made_from(path, digest):
@@ -127,14 +125,14 @@ def shard_stats(path: Path, digest: str) -> ShardStats | None:
 
 
 def stats_of_shards(paths: Sequence[Path], digest: str) -> list[ShardStats | None]:
-    """`shard_stats` of several shards, read by many threads."""
+    """`shard_stats` of several shards, read concurrently."""
     with ThreadPoolExecutor(THREADS) as pool:
         return list(pool.map(partial(shard_stats, digest=digest), paths))
 
 
 def write_shards[Part](folder: Path, digest: str, parts: Iterable[Part], make: Callable[[Part], Shard]) -> Stats:
-    """Write the shard that `make` returns for each part, unless an earlier attempt has written it; returns the counts
-    for the manifest. Removes stale shards."""
+    """Write the shard that `make` returns for each part, unless an earlier attempt wrote it, and remove stale shards.
+    Returns the counts for the manifest."""
     written = []
     for number, part in enumerate(parts):
         path = shard_path(folder, number)
@@ -148,12 +146,12 @@ def write_shards[Part](folder: Path, digest: str, parts: Iterable[Part], make: C
 
 
 def finish_shards(folder: Path, shards: Sequence[ShardStats]) -> Stats:
-    """The counts for the manifest of a folder in which all shards are written. Removes shards that earlier recipes have
-    left there, and unfinished ones."""
+    """Remove stale and unfinished shards from a folder whose shards are all written. Returns the counts for the
+    manifest."""
     found = {path for path in folder.iterdir() if re.fullmatch(SHARD_NAMES, path.name)}
     own = {shard_path(folder, number) for number in range(len(shards))}
     for stale in found - own - {folder / name for name in foreign_files(folder)}:
-        stale.unlink(missing_ok=True)  # by another process that finishes the same folder
+        stale.unlink(missing_ok=True)  # another process may finish the same folder
     return {
         "vectors": sum(shard.rows for shard in shards),
         "shards": len(shards),
@@ -166,7 +164,7 @@ def _made_from(path: Path, digest: str) -> str:
 
 
 def paired(first: "Vectors", second: "Vectors") -> Iterator[tuple[Shard, Shard]]:
-    """The shards of two folders together. Raises CaiError if they are not of the same documents."""
+    """Pair the shards of two folders. Raises CaiError if they have different documents."""
     require_same_documents(first, second)
     for pair in zip_longest(first, second):
         if None in pair or pair[0].ids != pair[1].ids:
@@ -175,7 +173,7 @@ def paired(first: "Vectors", second: "Vectors") -> Iterator[tuple[Shard, Shard]]
 
 
 def require_same_documents(first: "Vectors", second: "Vectors") -> None:
-    """Raise CaiError if two folders were made of other numbers of documents, or of other texts."""
+    """Raise CaiError if two folders have different numbers of documents, or different texts."""
     sizes = [(len(each), each.shards) for each in (first, second)]
     if sizes[0] != sizes[1] or not same_documents(first.documents_digest, second.documents_digest):
         raise different_documents(first, second)
@@ -186,13 +184,14 @@ def different_documents(first: "Vectors", second: "Vectors") -> CaiError:
 
 
 class Vectors:
-    """A complete folder of shards, written by one of `stages`. Iterating reads one shard at a time."""
+    """A complete folder of shards, written by one of `stages` (default: encode and smooth). Iterating reads one shard
+    at a time."""
 
     def __init__(self, folder: Path, *stages: str):
         self.folder = folder
         self.manifest = require(folder, *(stages or ("encode", "smooth")))
         stats, recipe = self.manifest.stats, self.manifest.recipe
-        # The identity of the encoder of documents; of other vectors, only their kind.
+        # Identity of the document encoder; for vectors of no encoder, only their kind.
         self.encoder: dict[str, Any] = recipe["inputs"]["encoder"] if recipe["stage"] == "encode" else stats["encoder"]
         self.documents_digest: list[str | None] | None = stats.get("documents_digest")  # see Collection
         self.kind: str = self.encoder["kind"]
@@ -208,7 +207,7 @@ class Vectors:
 
     @property
     def vocabulary(self) -> str:
-        """The vocabulary of the encoder's tokenizer, see Tokenizer.vocabulary."""
+        """The vocabulary of the encoder's tokenizer (see Tokenizer.vocabulary)."""
         return str(self.manifest.stats["vocabulary"])
 
     def __iter__(self) -> Iterator[Shard]:
@@ -220,7 +219,7 @@ class Vectors:
         require_count(self.folder, rows, len(self))
 
     def shard(self, number: int) -> Shard:
-        """Read a shard. Raises CaiError if it is missing, broken, or not made by the recipe of the folder."""
+        """Read a shard. Raises CaiError if it is missing, broken, or made by another recipe than the folder."""
         path = shard_path(self.folder, number)
         shard = read_shard(path, self.manifest.digest)
         if shard is None:
@@ -233,22 +232,22 @@ class Vectors:
 
 
 def without_zero_vectors(shards: Iterable[Shard]) -> Iterator[Shard]:
-    """Shards of dense vectors without those that are zero, as of a document without text: near nothing, they would come
-    before every vector with a negative product."""
+    """Remove zero vectors, for example of documents without text, from dense shards: a search would rank them above
+    every vector with a negative product."""
     for shard in shards:
-        kept = shard.vectors.any(axis=1)
-        yield shard if kept.all() else Shard([*compress(shard.ids, kept)], shard.vectors[kept])
+        nonzero = shard.vectors.any(axis=1)
+        yield shard if nonzero.all() else Shard([*compress(shard.ids, nonzero)], shard.vectors[nonzero])
 
 
 def text_keys(texts: Sequence[str]) -> np.ndarray:
-    """Hashes of texts, uint8 (texts, 16): equal texts, and no others, have equal keys."""
+    """Hashes of texts, uint8 (texts, 16); different texts have different keys."""
     hashes = (hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts)
     return np.frombuffer(b"".join(hashes), np.uint8).reshape(-1, 16)
 
 
 def document_keys(vectors: Vectors) -> Iterator[tuple[list[str], np.ndarray]]:
     """The ids and keys of each shard, without reading its vectors. Raises CaiError for a shard that is broken, or has
-    no keys, as those that were encoded before shards had them."""
+    no keys because an earlier version wrote it."""
     rows = 0
     for number in range(vectors.shards):
         path = shard_path(vectors.folder, number)

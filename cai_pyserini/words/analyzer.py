@@ -1,4 +1,4 @@
-"""Anserini's analysis of texts: words are split, stopped and stemmed, as is usual in a language."""
+"""Anserini's text analysis: tokenization, stopword removal and stemming for each language."""
 
 import json
 from typing import Any
@@ -7,11 +7,11 @@ from cai_pyserini.core import jvm
 from cai_pyserini.core.config import ENGLISH, Language
 from cai_pyserini.core.json_vectors import DELIMITER
 
-UNANALYZED = ("ha", "so", "sw", "yo")  # languages whose texts are only split, at white space
+UNANALYZED = ("ha", "so", "sw", "yo")  # languages whose texts are only split at white space
 
 
 def lucene_analyzer(language: Language) -> Any:
-    """The analyzer that Anserini's IndexCollection takes for -language; of English, its default."""
+    """The analyzer that Anserini's IndexCollection uses for -language; for English, its default analyzer."""
     java = jvm.java_class
     if language == ENGLISH:
         return java("io.anserini.analysis.DefaultEnglishAnalyzer").newDefaultInstance()
@@ -21,9 +21,9 @@ def lucene_analyzer(language: Language) -> Any:
 
 
 class Analyzer:
-    """Text -> words, as in an index of BM25, except that DELIMITER, which an impact index cannot hold, is white space.
+    """Text -> words, as in a BM25 index, except that DELIMITER, which an impact index cannot hold, is white space.
 
-    Starts the JVM. Threads can share one, or have their own.
+    Starts the JVM. Thread-safe.
     """
 
     @jvm.using_java("analyzing")
@@ -34,6 +34,6 @@ class Analyzer:
 
     def __call__(self, text: str) -> list[str]:
         with jvm.using_java("analyzing"):
-            # One string from Java, not a call for every word.
+            # One string from Java is faster than a call per word.
             words = self._analyze(self._analyzer, text.replace(DELIMITER, " "))
             return json.loads(self._json.writeValueAsString(words))

@@ -1,10 +1,10 @@
-"""Count the words of a collection, and of spans of its text.
+"""Count the words of documents and of random text spans.
 
-The counts are what BM25 is computed from; k1 and b come later, in the impact stage. The spans stand in for queries
-there: they balance BM25 and SPLADE, so they are random, and need neither titles nor punctuation. The lexicon is for the
-expand stage: words are stems, which a dense encoder does not know, so each is listed with a form that occurs in texts.
-Contexts are more spans, from which that stage learns what words mean to the encoder; as it encodes them, they stay as
-they are where documents do.
+The impact stage computes BM25 from the counts, with its own k1 and b. There, the spans stand in for queries when BM25
+and SPLADE are balanced, so they are random, and need neither titles nor punctuation. The lexicon is for the expand
+stage: words are stems, which a dense encoder does not know, so each is listed with a form that occurs in texts. That
+stage also learns the meanings of words from contexts, which are more spans. Their sampling is stable: unchanged
+documents yield the same contexts, which need not be encoded again.
 """
 
 import logging
@@ -33,18 +33,18 @@ SPANS = 500
 SEED = 42
 CONTEXTS = 20_000
 LEXICON = 50_000  # words
-FORMS = 500_000  # in memory before they are written to the file
+FORMS = 500_000  # held in memory before they are written to the file
 FORM = re.compile(r"[^\W\d_]{2,}")
-INFLECTED = ("pl", "uk")  # languages whose analyzer gives all base forms that a word may have
-FORMLESS = UNSPACED | {"bn", "hi", "te"}  # languages whose words FORM does not find; vowel signs are no letters to it
+INFLECTED = ("pl", "uk")  # languages whose analyzer returns all possible base forms of a word
+FORMLESS = UNSPACED | {"bn", "hi", "te"}  # languages whose words FORM cannot find; it excludes vowel signs
 
 logger = logging.getLogger(__name__)
 
 
 def count_words(collection: Collection, output: Path) -> Path:
-    """Write a folder with shards of counts (documents, words); words.txt, one word per line, in the order of the
+    """Write a folder with shards of counts (documents, words); words.txt, one word per line in the order of the
     columns; spans.jsonl and contexts.jsonl, {"text": …, "words": {word: count}}; and lexicon.jsonl, {"word": …,
-    "form": …}, the words that occur in most documents, each in its most frequent form."""
+    "form": …}, the words with the highest document frequency, each with its most frequent form."""
     language, inputs = collection.language, {"documents": collection.fingerprint("documents")}
     recipe = artifact.recipe("words", inputs, language=unless_english(language))
 
@@ -79,16 +79,17 @@ def count_words(collection: Collection, output: Path) -> Path:
         for name, sample in (("spans", spans.items), ("contexts", contexts.items)):
             lines = ({"text": span, "words": Counter(analyzer(span))} for span in sample)
             jsonl.write(folder / f"{name}.jsonl", lines)
-        facts = {"encoder": {"kind": "words"}, "documents_digest": collection.documents_digest}
-        return counts | facts | {"words": len(columns)}
+        stats = {"encoder": {"kind": "words"}, "documents_digest": collection.documents_digest}
+        return counts | stats | {"words": len(columns)}
 
     return artifact.make(output, recipe, write)
 
 
 class Forms:
-    """In how many documents each form occurs, in a file: there are far more forms than words.
+    """The document frequency of each form, in a file, because there are far more forms than words.
 
-    Iterating yields the forms of several documents, the most frequent first; ties keep the order of the documents.
+    Iterating yields the forms that occur in at least two documents, most frequent first; ties keep the order in which
+    they were found.
     """
 
     def __init__(self, path: Path):
@@ -100,7 +101,7 @@ class Forms:
         )
 
     def add(self, forms: Iterable[str]) -> None:
-        """Count the different forms of a document."""
+        """Count the distinct forms of a document."""
         self._recent.update(list(dict.fromkeys(forms)))
         if len(self._recent) >= FORMS:
             self._write()
@@ -124,7 +125,7 @@ class Forms:
 
 
 def _lexicon(forms: Iterable[str], analyzer: Analyzer, columns: Container[str]) -> Iterator[dict[str, str]]:
-    """The words that occur in most documents, with their most frequent forms."""
+    """The words with the highest document frequency, with their most frequent forms."""
     found: set[str] = set()
     for form in forms:
         if len(found) == LEXICON:
@@ -136,7 +137,7 @@ def _lexicon(forms: Iterable[str], analyzer: Analyzer, columns: Container[str]) 
 
 
 def _count(documents: Sequence[Document], analyzer: Analyzer, columns: dict[str, int]) -> csr_matrix:
-    """Counts (documents, words so far); `columns` gets the new words."""
+    """Counts (documents, words so far); new words are added to `columns`."""
     indices, counts, indptr = array("i"), array("f"), [0]
     for document in documents:
         words = Counter(analyzer(document.contents))

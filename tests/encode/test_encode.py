@@ -534,7 +534,7 @@ def test_encoding_goes_on_without_a_cache_that_is_broken(
     (path,) = cache.glob("*.sqlite")
     path.write_bytes(b"x" * 10_000)
     assert_same(whole, encode(collection, encoder(), tmp_path / "again"))
-    assert "vectors are neither kept nor found" in caplog.text
+    assert "vectors are not cached in" in caplog.text
 
 
 @KINDS

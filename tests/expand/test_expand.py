@@ -206,7 +206,7 @@ def test_words_are_read_by_the_encoder_of_the_documents(inputs: Path, tmp_path: 
 def test_near_documents_that_other_vectors_have_found_are_refused(inputs: Path, tmp_path: Path) -> None:
     words, vectors = Vectors(inputs / "words", "words"), Vectors(inputs / "dense")
     near = Vectors(find_neighbours(Vectors(inputs / "splade"), tmp_path / "near"), "near")
-    with pytest.raises(CaiError, match=r"near was not found by .*dense: find near documents by these vectors"):
+    with pytest.raises(CaiError, match=r"near was not made from .*dense: run the near stage with these vectors"):
         expand(words, vectors, near, dense(), tmp_path / "expansion")
 
 

@@ -132,7 +132,7 @@ def test_command(dense: Vectors, tmp_path: Path, capsys: pytest.CaptureFixture[s
     arguments = ["--vectors", str(dense.folder), "--output", str(tmp_path / "near")]
     main([*arguments, "--neighbours", "2"])
     assert capsys.readouterr().out == (
-        f"{tmp_path / 'near'}: 9 documents, 2.0 near each, by dense vectors, exact search, recall 1.00\n"
+        f"{tmp_path / 'near'}: 9 documents, 2.0 neighbours each, by dense vectors, exact search, recall 1.00\n"
     )
     idf = stored_idf(tmp_path / "idf", 100, [99, 2, 2])
     with pytest.raises(CaiError, match="dense has dense vectors: leave out the IDF, which weights SPLADE vectors"):
