@@ -1,1 +1,1 @@
-"""Our systems inside other frameworks: PyTerrier, LangChain, LlamaIndex, Haystack."""
+"""Our systems in other frameworks: PyTerrier, LangChain, LlamaIndex, Haystack."""

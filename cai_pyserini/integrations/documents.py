@@ -1,4 +1,4 @@
-"""Hits with their documents, of which the retrievers of other frameworks make theirs."""
+"""Hits with their documents, for the retrievers of other frameworks."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -7,30 +7,32 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.search.engine import Engine, Hit, Stored
 
 
-class Found(NamedTuple):
-    """A hit with its document, or, in an index of passages, with the document's best passage."""
+class RetrievedDocument(NamedTuple):
+    """A hit with its document or, in an index of passages, the document's best passage."""
 
-    id: str  # in the index
-    document: str  # the id of the document
+    id: str  # of the document or passage
+    document: str  # the document's id
     score: float
-    text: str  # what is searched, with the title
-    metadata: dict[str, Any]  # that of the document, and its title; both may be missing
-    score_name: str  # of the score, in metadata
+    text: str  # title and text
+    metadata: dict[str, Any]  # with the title, if there is one
+    score_name: str  # a key for the score that metadata does not use
 
 
-def documents(engine: Engine, text: str, hits: int, filter: str | None = None) -> Iterator[Found]:
-    """Yield the best documents for a text, see Engine.search and `stored`."""
-    title, score = (_free(name, engine) for name in ("title", "score"))
+def documents(engine: Engine, text: str, hits: int, filter: str | None = None) -> Iterator[RetrievedDocument]:
+    """Yield the best documents for a query, as of Engine.search. Raises CaiError if no index stores documents."""
+    title_name, score_name = _unused_name("title", engine), _unused_name("score", engine)
     (ranking,) = engine.search([text], hits, filter=filter) if hits else [[]]
     for hit in ranking:
         document = stored(engine, hit)
-        metadata = dict(document.metadata) | ({title: document.title} if document.title else {})
-        yield Found(hit.stored, hit.id, hit.score, document.contents, metadata, score)
+        metadata = dict(document.metadata)
+        if document.title:
+            metadata[title_name] = document.title
+        yield RetrievedDocument(hit.stored, hit.id, hit.score, document.contents, metadata, score_name)
 
 
-def _free(name: str, engine: Engine) -> str:
-    """The name, after as many underscores as metadata of the collection takes."""
-    return _free(f"_{name}", engine) if name in engine.metadata else name
+def _unused_name(name: str, engine: Engine) -> str:
+    """The name, prefixed with underscores until no metadata field of the collection has it."""
+    return _unused_name(f"_{name}", engine) if name in engine.metadata else name
 
 
 def stored(engine: Engine, hit: Hit) -> Stored:

@@ -1,4 +1,4 @@
-"""A component of Haystack."""
+"""A retriever for Haystack."""
 
 import asyncio
 from collections.abc import Mapping
@@ -13,16 +13,16 @@ from cai_pyserini.integrations.documents import documents
 from cai_pyserini.search.engine import BadFilter, Engine
 from cai_pyserini.search.open import OpenRun, open_index
 
-JOINED = {"AND": " AND ", "OR": " OR ", "NOT": " AND "}
-OPENING = Lock()  # of all, so that components can be copied
-SIGNS = {"==": ":", "!=": ":", "in": ":", "not in": ":", ">": ">", ">=": ">=", "<": "<", "<=": "<="}
+CONNECTIVES = {"AND": " AND ", "OR": " OR ", "NOT": " AND "}
+OPEN_LOCK = Lock()  # not a field, so that components can be copied
+COMPARISONS = {"==": ":", "!=": ":", "in": ":", "not in": ":", ">": ">", ">=": ">=", "<": "<", "<=": "<="}
 
 
 @component
 class CaiRetriever:
-    """The best `top_k` documents of a system of a run folder, or, without `system`, of an index.
+    """Retrieve the best `top_k` documents, from a system of a run folder or, without `system`, from an index.
 
-    It is opened when it is first used, and pipelines with it can be saved.
+    The index is opened at first use, so that pipelines with this component can be saved.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class CaiRetriever:
         self._engine: Engine | None = None
 
     def warm_up(self) -> Engine:
-        with OPENING:
+        with OPEN_LOCK:
             if self._engine is None:
                 folder, device = Path(self.folder), self.device
                 self._engine = (
@@ -50,8 +50,8 @@ class CaiRetriever:
         self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None
     ) -> dict[str, list[Document]]:
         filters, hits = filters or self.filters, self.top_k if top_k is None else top_k
-        found = documents(self.warm_up(), query, hits, as_text(filters) if filters else None)
-        return {"documents": [Document(id=d.id, content=d.text, meta=d.metadata, score=d.score) for d in found]}
+        retrieved = documents(self.warm_up(), query, hits, as_text(filters) if filters else None)
+        return {"documents": [Document(id=d.id, content=d.text, meta=d.metadata, score=d.score) for d in retrieved]}
 
     @component.output_types(documents=list[Document])
     async def run_async(
@@ -61,18 +61,19 @@ class CaiRetriever:
 
 
 def as_text(filters: Mapping[str, Any]) -> str:
-    """A filter of Haystack as one of retrieval.filters. Raises BadFilter for what that cannot express."""
+    """Translate a filter of Haystack to retrieval.filters' syntax. Raises BadFilter if that cannot express it."""
     operator = filters.get("operator")
-    if operator in JOINED and (conditions := filters.get("conditions")):
-        joined = JOINED[operator].join(f"({as_text(each)})" for each in conditions)
+    if operator in CONNECTIVES and (conditions := filters.get("conditions")):
+        joined = CONNECTIVES[operator].join(f"({as_text(each)})" for each in conditions)
         return f"NOT ({joined})" if operator == "NOT" else joined
     name, value = str(filters.get("field")).removeprefix("meta."), filters.get("value")
-    values, several = value if isinstance(value, list) else [value], operator in ("in", "not in")
-    if operator not in SIGNS or None in values or isinstance(value, list) != several or not NAME.fullmatch(name):
-        expected = f"{', '.join(JOINED)} with conditions, or {', '.join(SIGNS)} with a field and a value"
+    values, takes_list = value if isinstance(value, list) else [value], operator in ("in", "not in")
+    is_valid = operator in COMPARISONS and None not in values and isinstance(value, list) == takes_list
+    if not is_valid or not NAME.fullmatch(name):
+        expected = f"{', '.join(CONNECTIVES)} with conditions, or {', '.join(COMPARISONS)} with a field and a value"
         raise BadFilter(f"filters: expected {expected} (a list for in and not in), not {filters}")
     quoted = ", ".join(map(_quoted, values))
-    comparison = f"{name}{SIGNS[operator]}{f'({quoted})' if several else quoted}"
+    comparison = f"{name}{COMPARISONS[operator]}{f'({quoted})' if takes_list else quoted}"
     return f"NOT {comparison}" if operator in ("!=", "not in") else comparison
 
 

@@ -1,4 +1,4 @@
-"""A retriever of LangChain."""
+"""A retriever for LangChain."""
 
 from langchain_core.callbacks import CallbackManagerForRetrieverRun
 from langchain_core.documents import Document
@@ -9,7 +9,7 @@ from cai_pyserini.search.engine import Engine
 
 
 class CaiRetriever(BaseRetriever):
-    """The best `k` documents of a system. Their metadata has the score as well."""
+    """Retrieve the best `k` documents of a system, with the score in their metadata."""
 
     engine: Engine
     k: int = 10
@@ -17,6 +17,6 @@ class CaiRetriever(BaseRetriever):
 
     def _get_relevant_documents(self, query: str, *, run_manager: CallbackManagerForRetrieverRun) -> list[Document]:
         return [
-            Document(id=found.id, page_content=found.text, metadata=found.metadata | {found.score_name: found.score})
-            for found in documents(self.engine, query, self.k, self.filter)
+            Document(id=d.id, page_content=d.text, metadata=d.metadata | {d.score_name: d.score})
+            for d in documents(self.engine, query, self.k, self.filter)
         ]

@@ -1,4 +1,4 @@
-"""A retriever of LlamaIndex."""
+"""A retriever for LlamaIndex."""
 
 import asyncio
 from typing import Any
@@ -6,26 +6,26 @@ from typing import Any
 from llama_index.core.retrievers import BaseRetriever
 from llama_index.core.schema import NodeRelationship, NodeWithScore, QueryBundle, RelatedNodeInfo, TextNode
 
-from cai_pyserini.integrations.documents import Found, documents
+from cai_pyserini.integrations.documents import RetrievedDocument, documents
 from cai_pyserini.search.engine import Engine
 
 
 class CaiRetriever(BaseRetriever):
-    """The best `similarity_top_k` documents of a system; `settings` are those of BaseRetriever."""
+    """Retrieve the best `similarity_top_k` documents of a system; `settings` are passed to BaseRetriever."""
 
     def __init__(self, engine: Engine, similarity_top_k: int = 10, filter: str | None = None, **settings: Any):
         super().__init__(**settings)
         self.engine, self.similarity_top_k, self.filter = engine, similarity_top_k, filter
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        found = documents(self.engine, query_bundle.query_str, self.similarity_top_k, self.filter)
-        return [NodeWithScore(node=_node(each), score=each.score) for each in found]
+        retrieved = documents(self.engine, query_bundle.query_str, self.similarity_top_k, self.filter)
+        return [NodeWithScore(node=_node(document), score=document.score) for document in retrieved]
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         return await asyncio.to_thread(self._retrieve, query_bundle)
 
 
-def _node(found: Found) -> TextNode:
-    """A document, or a passage of it. Without a source, LlamaIndex would drop documents of the same text."""
-    source = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id=found.document)}
-    return TextNode(id_=found.id, text=found.text, metadata=found.metadata, relationships=source)
+def _node(retrieved: RetrievedDocument) -> TextNode:
+    """A node with a source; without one, LlamaIndex would drop documents with equal texts."""
+    source = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id=retrieved.document)}
+    return TextNode(id_=retrieved.id, text=retrieved.text, metadata=retrieved.metadata, relationships=source)

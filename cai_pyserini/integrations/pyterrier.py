@@ -1,6 +1,6 @@
-"""Transformers of PyTerrier: a retriever, an encoder, an indexer; and collections as datasets.
+"""Transformers for PyTerrier: a retriever, an encoder and an indexer; and collections as datasets.
 
-A column `title` of documents is put before their `text`, as everywhere in this package.
+A column `title` of documents is prepended to their `text`, as everywhere in this package.
 """
 
 import json
@@ -34,10 +34,10 @@ from cai_pyserini.search.open import OpenRun
 
 
 class CaiRetriever(pt.Transformer):
-    """Queries -> the best `num_results` documents of a system: adds `docno`, `score`, `rank`, and with `text` also the
-    `text` of the document, or of its best passage.
+    """Queries -> the best `num_results` documents of a system, as columns `docno`, `score`, `rank`, and with `text` the
+    `text` of the document or of its best passage.
 
-    Scores fall strictly, as in the runs of this package, since measures order documents by them.
+    Scores are strictly descending, as in this package's runs, because measures sort documents by score.
     """
 
     def __init__(self, engine: Engine, num_results: int = 1000, filter: str | None = None, text: bool = False):
@@ -51,10 +51,8 @@ class CaiRetriever(pt.Transformer):
         queries, threads = inp["query"].tolist(), os.cpu_count() or 1
         rankings = self.engine.search(queries, self.num_results, threads, self.filter) if queries else []
         hits = [hit for ranking in rankings for hit in ranking]
-        places = np.repeat(np.arange(len(inp)), np.array([len(ranking) for ranking in rankings], int))
-        scores = pd.DataFrame(
-            {"query_id": pd.Categorical(places), "score": np.array([hit.score for hit in hits], float)}
-        )
+        rows = np.repeat(np.arange(len(inp)), np.array([len(ranking) for ranking in rankings], int))
+        scores = pd.DataFrame({"query_id": pd.Categorical(rows), "score": np.array([hit.score for hit in hits], float)})
         columns: dict[str, Any] = {
             "docno": pd.Series([hit.id for hit in hits], dtype=object),
             "score": strictly_descending(scores),
@@ -62,13 +60,13 @@ class CaiRetriever(pt.Transformer):
         }
         if self.text:
             columns["text"] = pd.Series([stored(self.engine, hit).contents for hit in hits], dtype=object)
-        return inp.iloc[places].reset_index(drop=True).assign(**columns)
+        return inp.iloc[rows].reset_index(drop=True).assign(**columns)
 
 
 class CaiEncoder(pt.Transformer):
-    """Queries -> `query_toks`, documents -> `toks`, {term: impact}; with a dense encoder `query_vec` and `doc_vec`.
+    """Queries -> `query_toks`, documents -> `toks`, {term: impact}; with a dense encoder, `query_vec` and `doc_vec`.
 
-    It needs no Java, except for the words of a joint index.
+    Only the words of a joint index need Java.
     """
 
     def __init__(self, encoder: str, device: str = "auto"):
@@ -78,17 +76,19 @@ class CaiEncoder(pt.Transformer):
         with pt.validate.any(inp) as frame:
             frame.query_frame(["query"], mode="queries")
             frame.columns(includes=["text"], mode="documents")
-        queries, dense = frame.mode == "queries", self._encoder.config.kind == "dense"
-        name = ("query_" if queries else "doc_" * dense) + ("vec" if dense else "toks")
-        encode = self._queries if queries else self._documents
+        is_dense = self._encoder.config.kind == "dense"
+        if frame.mode == "queries":
+            name, encode = "query_vec" if is_dense else "query_toks", self._encode_queries
+        else:
+            name, encode = "doc_vec" if is_dense else "toks", self._encode_documents
         return inp.assign(**{name: pd.Series(list(encode(inp)) if len(inp) else [], inp.index, object)})
 
-    def _queries(self, frame: pd.DataFrame) -> Iterable[Any]:
+    def _encode_queries(self, frame: pd.DataFrame) -> Iterable[Any]:
         config, texts = self._encoder.config, frame["query"].tolist()
         vectors = encode_queries(self._encoder, texts)
         return for_index(vectors, texts, self._encoder, config.query_scale, words=word_queries(config))
 
-    def _documents(self, frame: pd.DataFrame) -> Iterable[Any]:
+    def _encode_documents(self, frame: pd.DataFrame) -> Iterable[Any]:
         titles = frame["title"].fillna("") if "title" in frame else [""] * len(frame)
         return self._impacts([f"{title} {text}" for title, text in zip(titles, frame["text"].fillna(""), strict=True)])
 
@@ -98,10 +98,9 @@ class CaiEncoder(pt.Transformer):
 
 
 class CaiIndexer(pt.Indexer):
-    """Documents, with `docno` and `text` -> a run folder with an index of a system, and its retriever.
+    """Documents, with `docno` and `text` -> a run folder with an index of a system, and a retriever for it.
 
-    The documents are kept beside the folder, in a file of the same name that ends in `.jsonl`. Raises CaiError if there
-    is another file of that name.
+    The documents are stored in FOLDER.jsonl, beside the run folder. Raises CaiError if another file has that name.
     """
 
     def __init__(
@@ -111,9 +110,11 @@ class CaiIndexer(pt.Indexer):
 
     def index(self, iter: Iterable[Mapping[str, Any]], batch_size: int | None = None) -> CaiRetriever:
         corpus, run = self._folder.with_name(f"{self._folder.name}.jsonl"), RunFolder(self._folder)
-        of_run = Path(run.experiment.collection.source).resolve() if run.is_finished else None
-        if corpus.exists() and not (of_run == corpus.resolve() if of_run else run.lock.exists()):
-            raise CaiError(f"{corpus} is not what an index in {self._folder} was made of: choose another folder")
+        is_ours = run.lock.exists()
+        if run.is_finished:
+            is_ours = Path(run.experiment.collection.source).resolve() == corpus.resolve()
+        if corpus.exists() and not is_ours:
+            raise CaiError(f"{corpus} is not the source of an index in {self._folder}: choose another folder")
         with atomic_write(corpus) as partial, partial.open("w", encoding="utf-8") as file:
             for document in iter:
                 if missing := next((key for key in ("docno", "text") if key not in document), None):
@@ -128,7 +129,7 @@ class CaiIndexer(pt.Indexer):
 
 
 class CaiDataset(pt.datasets.Dataset):
-    """A collection, see load_index_config; a variant of its topics and qrels is a split."""
+    """A collection, as of load_index_config; a variant of its topics and qrels is a split."""
 
     def __init__(self, collection: str):
         config = load_index_config(collection)

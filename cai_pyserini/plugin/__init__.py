@@ -1,1 +1,1 @@
-"""Our encoders inside Pyserini, and exports for a Pyserini without this package."""
+"""Use our encoders in Pyserini, or export them for Pyserini without this package."""

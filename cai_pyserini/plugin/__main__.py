@@ -7,7 +7,7 @@ from cai_pyserini.plugin import hook
 class Enable(Settings):
     """Let plain `python -m pyserini.…` in this environment use our encoders and find Java.
 
-    This adds a file cai_pyserini.pth to the environment's site-packages. Pyserini's own files stay as they are.
+    This adds a file cai_pyserini.pth to the environment's site-packages. Pyserini's own files do not change.
     """
 
     example = "python -m cai_pyserini.plugin enable"
@@ -20,13 +20,13 @@ class Disable(Settings):
 
 
 class Status(Settings):
-    """Say whether the plugin is enabled; the exit code is 0 if it is, 1 if not."""
+    """Print whether the plugin is enabled; the exit code is 0 if it is, or else 1."""
 
     example = "python -m cai_pyserini.plugin status"
 
 
 class ExportEncoder(Settings):
-    """Write a folder that SpladeQueryEncoder of stock Pyserini loads, without this package."""
+    """Write a folder that stock Pyserini's SpladeQueryEncoder loads, without this package."""
 
     example = "python -m cai_pyserini.plugin export-encoder --encoder splade-tiny --output splade-tiny"
     encoder: str = ENCODER
@@ -34,7 +34,7 @@ class ExportEncoder(Settings):
 
 
 class ExportTopics(Settings):
-    """Write pre-encoded topics for stock Pyserini, without this package.
+    """Write pre-encoded topics for stock Pyserini without this package.
 
     The files are topics.json, splade.jsonl and splade-doc.jsonl. To search with them:
       python -m pyserini.search.lucene --index INDEX --topics topics/topics.json --impact --min-idf -1 \\
@@ -56,7 +56,7 @@ COMMANDS: dict[str, type[Settings]] = {
     "export-encoder": ExportEncoder,
     "export-topics": ExportTopics,
 }
-DESCRIPTION = "Use our encoders in Pyserini, or export them for one without this package."
+DESCRIPTION = "Use our encoders in Pyserini, or export them for Pyserini without this package."
 
 
 def main(argv: Argv = None) -> int:
@@ -78,7 +78,7 @@ def main(argv: Argv = None) -> int:
     if isinstance(settings, Enable):
         from cai_pyserini.core.files import write_text
 
-        write_text(path, hook.LINE)  # whole, as every Python reads it at its start
+        write_text(path, hook.LINE)  # atomically, because every Python reads it when it starts
     elif isinstance(settings, Disable):
         path.unlink(missing_ok=True)
     print(f"{'enabled' if path.exists() else 'disabled'}: {path}")

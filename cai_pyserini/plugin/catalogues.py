@@ -1,7 +1,7 @@
-"""Pyserini's lists of prebuilt indexes, topics and qrels, which from 2.4 on it reads from GitHub.
+"""Pyserini's catalogues of prebuilt indexes, topics and qrels, which it reads from GitHub since version 2.4.
 
-It looks two indexes up when it is imported, so without a network the import would fail. Here, the catalogues of indexes
-are read when they are first asked for a name, and are empty where no network is.
+Pyserini looks up two indexes when it is imported, which fails without a network. Here, the catalogues of indexes are
+read when a name is first looked up, and are empty without a network.
 """
 
 import builtins
@@ -15,22 +15,22 @@ from urllib.request import urlopen
 from cai_pyserini.core.errors import CaiError
 
 log = logging.getLogger(__name__)
-_unreachable: CaiError | None = None  # why the catalogues are empty; reading all others would take minutes as well
+_connection_error: CaiError | None = None  # once set, no other catalogue is tried: each could take minutes to fail
 
 
 class Unreachable(CaiError):
-    """No network, or none that leads to a list of Pyserini's."""
+    """A catalogue of Pyserini's cannot be reached."""
 
 
-class _Names(dict[str, Any]):
-    """What an alias is made of while the catalogues are not read yet: `names["x"]` is "x"."""
+class _UnreadCatalogue(dict[str, Any]):
+    """Stands for a catalogue that is not read yet, so that aliases can be defined: `catalogue["x"]` is "x"."""
 
     def __missing__(self, name: str) -> str:
         return name
 
 
 def read(url: str, timeout: float = 10) -> io.BytesIO:
-    """The contents of a URL, in place of Pyserini's `urlopen`. Raises Unreachable, or HTTPError."""
+    """Replace Pyserini's `urlopen`: the contents of a URL. Raises Unreachable or HTTPError."""
     try:
         with urlopen(url, timeout=timeout) as response:  # noqa: S310
             return io.BytesIO(response.read())
@@ -46,42 +46,42 @@ def define(module: Any, execute: Callable[[Any], None]) -> None:
     defining = True
 
     def build_class(*args: Any, **kwargs: Any) -> type:
-        made = builtins.__build_class__(*args, **kwargs)
-        if load := getattr(made, "_load", None):
-            made._load = lambda self: _Names() if defining else _load(self, load)
-        if resolve := getattr(made, "_resolve_alias", None):  # it would list aliases of what is not there
-            made.__iter__ = lambda self, names=made.__iter__: (
+        cls = builtins.__build_class__(*args, **kwargs)
+        if load := getattr(cls, "_load", None):
+            cls._load = lambda self: _UnreadCatalogue() if defining else _load(self, load)
+        if resolve := getattr(cls, "_resolve_alias", None):  # do not list aliases of missing entries
+            cls.__iter__ = lambda self, names=cls.__iter__: (
                 name for name in names(self) if any(resolve(self, name) in source for source in self._sources)
             )
-        return made
+        return cls
 
     module.__builtins__ = {**vars(builtins), "__build_class__": build_class}
     execute(module)
     module.urlopen, defining = read, False
     for catalogue in vars(module).values():
         for source in getattr(catalogue, "_sources", ()):
-            if isinstance(source, dict):  # of names that should have been entries: aliases, like the catalogue's own
+            if isinstance(source, dict):  # filled from _UnreadCatalogue: alias -> name, not entries
                 catalogue._aliases.update(source)
 
 
 def _load(catalogue: Any, load: Callable[[Any], Any]) -> Any:
-    """The entries of a catalogue; none, with a warning, if it cannot be reached."""
-    global _unreachable
+    """The entries of a catalogue; if it cannot be reached, log a warning and return none."""
+    global _connection_error
     try:
-        return {} if _unreachable else load(catalogue)
+        return {} if _connection_error else load(catalogue)
     except Unreachable as error:
-        _unreachable = error
-        log.warning("Pyserini's catalogues of prebuilt indexes cannot be reached, and count as empty")
+        _connection_error = error
+        log.warning("Pyserini's catalogues of prebuilt indexes cannot be reached, and are treated as empty")
         return {}
 
 
 def download(stock: Callable[..., str], name: str, *args: Any, **kwargs: Any) -> str:
-    """The folder of a prebuilt index of Pyserini's. Raises Unreachable if its name cannot be looked up."""
-    global _unreachable
-    _unreachable = None
+    """The folder of one of Pyserini's prebuilt indexes. Raises Unreachable if its name cannot be looked up."""
+    global _connection_error
+    _connection_error = None
     try:
         return stock(name, *args, **kwargs)
     except (KeyError, ValueError):
-        if _unreachable:
-            raise Unreachable(f"your registry has no index {name}, and {_unreachable}") from None
+        if _connection_error:
+            raise Unreachable(f"your registry has no index {name}, and {_connection_error}") from None
         raise

@@ -6,7 +6,7 @@
     searcher = LuceneImpactSearcher("indexes/splade-idf", CaiQueryEncoder("splade-tiny"))
     hits = searcher.search("repeated bladder infections")
 
-Importing this module also registers them, so that Pyserini can load them by name, see cai_pyserini.plugin.hook.
+Importing this module also registers them, so that Pyserini can load them by name; see cai_pyserini.plugin.hook.
 """
 
 from pathlib import Path
@@ -33,8 +33,8 @@ from cai_pyserini.retrieval.search import require_same_encoder, word_queries  # 
 class CaiQueryEncoder(QueryEncoder):
     """Text -> {term: impact}, with impact = round(weight * query_scale); with a dense encoder, text -> vector.
 
-    With the encoder of a joint index, such as the index itself, the words of BM25 are among the terms. `query`, splade
-    or bow, overrides the encoder's setting; bags of word pieces need no model.
+    With the encoder of a joint index, such as the index itself, the terms include BM25's words. `query`, splade or bow,
+    overrides the encoder's setting; bags of word pieces need no model.
     """
 
     def __init__(self, encoder: str | EncoderConfig, query: Representation | None = None, device: str = "auto"):
@@ -47,20 +47,20 @@ class CaiQueryEncoder(QueryEncoder):
             self._encoder.load("queries")
 
     def encode(self, query: str, max_length: int | None = None, **kwargs: Any) -> Query:
-        """The impacts, or the vector (width,), of the first `max_length` tokens of a query."""
+        """The impacts, or the vector (dimensions,), of the first `max_length` tokens of a query."""
         vectors = encode_queries(self._encoder, [query], self.query, max_length)
         return for_index(vectors, [query], self._encoder, self.config.query_scale, self.query, self._words)[0]
 
     def require_same_encoder(self, index: str | Path) -> None:
-        """Raise CaiError if one of our indexes was built with another encoder. Other indexes are not checked."""
+        """Raise CaiError for one of our indexes that was built with another encoder. Other indexes are not checked."""
         if artifact.require_if_ours(Path(index), "index"):
             require_same_encoder(Path(index), self._encoder, self.config if self._words else None)
 
 
 class CaiDocumentEncoder(DocumentEncoder):
-    """Texts -> [{term: impact}], or dense vectors, see TextImpacts.
+    """Texts -> [{term: impact}], or dense vectors; see TextImpacts.
 
-    With an encoder.yaml of the impact stage, documents get the same impacts as there.
+    With the encoder.yaml of an impact stage, documents get the same impacts as in that stage.
     """
 
     def __init__(self, encoder: str | EncoderConfig, device: str = "auto", precision: Precision = "auto"):
@@ -75,16 +75,14 @@ class CaiDocumentEncoder(DocumentEncoder):
         add_sep: bool = False,
         **kwargs: Any,
     ) -> list[dict[str, int]] | np.ndarray:
-        """The impacts, or the vectors (documents, width), of documents: `title text` if titles are given.
+        """The impacts, or the vectors (documents, dimensions), of documents: `title text`, if there are titles.
 
-        Only the first `max_length` tokens of each are read. Raises CaiError for what would be left out: `add_sep`, and
-        other fields.
+        Only the first `max_length` tokens of each are read. Raises CaiError for settings that would be ignored:
+        `add_sep` and other fields.
         """
         if add_sep:
             raise CaiError("add_sep does not apply: a SPLADE document is a title, a space and a text")
         if others := [name for name, value in kwargs.items() if value is not None and value is not False]:
-            raise CaiError(
-                f"{', '.join(others)} does not apply: an encoder of ours reads titles and texts, as it is set"
-            )
+            raise CaiError(f"{', '.join(others)} does not apply: our encoders read only titles and texts")
         pairs = zip(titles or [""] * len(texts), texts, strict=True)
         return self._impacts([f"{title or ''} {text or ''}" for title, text in pairs], max_length)

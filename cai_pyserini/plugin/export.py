@@ -1,4 +1,4 @@
-"""Exports for a Pyserini without this package: an encoder and pre-encoded topics in formats that it loads.
+"""Export encoders and pre-encoded topics for Pyserini without this package.
 
 Stock Pyserini treats a folder as a SPLADE encoder if its path contains `splade`, and loads PyTorch weights from it, not
 safetensors. It treats a .jsonl file as pre-encoded queries, {"id": …, "contents": query, "vector": {term: weight}}.
@@ -54,8 +54,8 @@ def export_encoder(config: EncoderConfig, output: Path) -> Path:
 
 
 def export_topics(topics: dict[str, str], config: EncoderConfig, output: Path, device: str = "auto") -> Path:
-    """Write topics.json, Pyserini's topics; and the same pre-encoded: splade-doc.jsonl, and splade.jsonl if there is a
-    model for queries."""
+    """Write topics.json, in Pyserini's format, and pre-encoded topics: splade-doc.jsonl, and splade.jsonl if the
+    encoder has a query model."""
     encoder = Encoder(config, device)
     words = word_queries(config)
 

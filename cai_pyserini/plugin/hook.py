@@ -1,27 +1,27 @@
-"""Let Pyserini load our encoders by name or path, and indexes by their name in our registry, and provide Java.
+"""Let Pyserini load our encoders by name or path, and indexes by their names in our registry, and provide Java.
 
-`register()` patches Pyserini in this process: its encoder classes and LuceneImpactSearcher, when given the name of one
-of our encoders, use ours; prebuilt indexes are first looked for in the user's registry, see cai_pyserini.ship.registry;
-and it can be imported without a network, see cai_pyserini.plugin.catalogues.
+`register()` patches Pyserini in this process: given the name of one of our encoders, its encoder classes and
+LuceneImpactSearcher use ours; prebuilt indexes are looked up in the user's registry first (cai_pyserini.ship.registry);
+and it can be imported without a network (cai_pyserini.plugin.catalogues).
 `python -m cai_pyserini -m pyserini.…` registers and then runs the module; after `python -m cai_pyserini.plugin enable`,
-every Python of this environment registers at its start. Pyserini's files on disk do not change.
+every Python in this environment registers when it starts. Pyserini's files on disk do not change.
 
-If the plugin is enabled, Python imports this module at every start, so other imports are deferred until Pyserini is
-imported. The module with our encoders is referred to by name, because it imports this one.
+If the plugin is enabled, every Python imports this module when it starts, so other imports are deferred until Pyserini
+is imported. The module with our encoders is referred to by name, because it imports this one.
 """
 
 from __future__ import annotations
 
 import sys
 
-TYPE_CHECKING = False  # as typing's, without importing it
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING, without the import
 if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-OURS = "cai_pyserini.plugin.encoders"
+ENCODERS_MODULE = "cai_pyserini.plugin.encoders"
 CATALOGUES = "pyserini.prebuilt_index_info"
-# Of a .pth file, which Python runs at every start; it must do nothing after the package is uninstalled.
+# The .pth file, which Python runs when it starts; it must do nothing after the package is uninstalled.
 LINE = (
     """import sys; exec("try:\\n import cai_pyserini.plugin.hook as h\\n h.register()\\nexcept ImportError: pass")\n"""
 )
@@ -39,7 +39,7 @@ class PyseriniFinder:
     """A finder on sys.meta_path that prepares Java and registers our encoders and indexes when Pyserini is imported."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """The spec of a module that needs registration after its import; None, to let others find it, of any other."""
+        """The spec of a module to patch after its import; None for any other, which other finders find."""
         if name in ("pyserini", "pyserini.pyclass"):
             from cai_pyserini.core import jvm
 
@@ -66,7 +66,7 @@ class PyseriniFinder:
 
 
 def register() -> None:
-    """Let Pyserini load our encoders and indexes, whether it is already imported or not."""
+    """Let Pyserini load our encoders and indexes, whether or not it is already imported."""
     if any(isinstance(finder, PyseriniFinder) for finder in sys.meta_path):
         return
     sys.meta_path.insert(0, PyseriniFinder())
@@ -80,43 +80,43 @@ def _register_encoders(module: Any) -> None:
     _register_encoder(module.QueryEncoder, "CaiQueryEncoder")
 
 
-def _register_encoder(base: Any, ours: str) -> None:
-    """Make subclasses of Pyserini's `base` return `ours` when created with the name of one of our encoders."""
+def _register_encoder(base: Any, class_name: str) -> None:
+    """Make subclasses of Pyserini's `base` create our class when called with the name of one of our encoders."""
 
     def new(cls: type, *args: Any, **kwargs: Any) -> Any:
-        given = [*args[:1], *(kwargs.get(key) for key in ("model_name", "model_name_or_path", "encoder_dir"))]
-        name = next((value for value in given if isinstance(value, str)), None)
+        values = [*args[:1], *(kwargs.get(key) for key in ("model_name", "model_name_or_path", "encoder_dir"))]
+        name = next((value for value in values if isinstance(value, str)), None)
         if name and cls.__module__.startswith("pyserini."):
             from cai_pyserini.core.config import is_checkpoint, is_encoder
 
-            # Pyserini's own SPLADE encoders cannot load safetensors, so such a folder is meant for ours.
+            # Pyserini's own SPLADE encoders cannot load safetensors, so such a folder is for ours.
             if is_encoder(name) or ("Splade" in cls.__name__ and is_checkpoint(name)):
-                return _encoder(ours, name, kwargs.get("device"))
+                return _create_encoder(class_name, name, kwargs.get("device"))
         return object.__new__(cls)
 
     base.__new__ = new
 
 
-def _encoder(kind: str, name: str, device: str | None = None) -> Any:
+def _create_encoder(class_name: str, name: str, device: str | None = None) -> Any:
     from importlib import import_module
 
-    return getattr(import_module(OURS), kind)(name, device=device or "auto")
+    return getattr(import_module(ENCODERS_MODULE), class_name)(name, device=device or "auto")
 
 
 def _register_searcher(module: Any) -> None:
-    """Let LuceneImpactSearcher take our encoders by name, check that the index matches, and keep all terms."""
+    """Let LuceneImpactSearcher take our encoders by name, check that they match the index, and keep all terms."""
     init = module.LuceneImpactSearcher.__init__
 
     def __init__(self: Any, index_dir: str, query_encoder: Any, min_idf: int = 0, *args: Any, **kwargs: Any) -> None:
         from cai_pyserini.core.config import is_checkpoint, is_encoder
 
         if isinstance(query_encoder, str) and query_encoder == kwargs.get("prebuilt_index_name"):
-            query_encoder = index_dir  # whose encoder.yaml names the encoder
+            query_encoder = index_dir  # its encoder.yaml names the encoder
         if isinstance(query_encoder, str) and (is_encoder(query_encoder) or is_checkpoint(query_encoder)):
-            query_encoder = _encoder("CaiQueryEncoder", query_encoder)
-        if type(query_encoder).__module__ == OURS:
+            query_encoder = _create_encoder("CaiQueryEncoder", query_encoder)
+        if type(query_encoder).__module__ == ENCODERS_MODULE:
             query_encoder.require_same_encoder(index_dir)
-            min_idf = min_idf or -1  # 0, the default, would drop terms that are in every document
+            min_idf = min_idf or -1  # the default, 0, would drop terms that are in every document
         init(self, index_dir, query_encoder, min_idf, *args, **kwargs)
 
     module.LuceneImpactSearcher.__init__ = __init__
@@ -128,7 +128,7 @@ def _register_dense_searcher(module: Any) -> None:
 
     def __init__(self: Any, index_dir: str, *args: Any, **kwargs: Any) -> None:
         init(self, index_dir, *args, **kwargs)
-        if type(self.query_encoder).__module__ == OURS:
+        if type(self.query_encoder).__module__ == ENCODERS_MODULE:
             self.query_encoder.require_same_encoder(index_dir)
 
     module.FaissSearcher.__init__ = __init__
@@ -144,13 +144,13 @@ def _register_indexes(util: Any) -> None:
         entry = registry.entries().get(index_name)
         return str(registry.fetch(entry)) if entry else catalogues.download(stock, index_name, *args, **kwargs)
 
-    for name, module in list(sys.modules.items()):  # those that have imported it already, and its own
+    for name, module in list(sys.modules.items()):  # all that have already imported it, and its own
         if name.startswith("pyserini.") and getattr(module, "download_prebuilt_index", None) is stock:
             module.download_prebuilt_index = download_prebuilt_index  # type: ignore[attr-defined]
 
 
 def _register_validation(module: Any) -> None:
-    """Let Pyserini check an index by the entry of its name, unless that is in our registry, with a SHA-256."""
+    """Let Pyserini validate prebuilt indexes, except those in our registry, whose SHA-256 was checked."""
     stock = module.LuceneIndexReader.validate
 
     def validate(self: Any, prebuilt_index_name: str, verbose: bool = False) -> bool:
@@ -162,13 +162,13 @@ def _register_validation(module: Any) -> None:
 
 
 def _register_topics(module: Any) -> None:
-    """Names of topics and qrels are looked up with a timeout, and an error that says what cannot be reached."""
+    """Look up names of topics and qrels with a timeout, and with an error that says what cannot be reached."""
     from cai_pyserini.plugin import catalogues
 
     module.urlopen = catalogues.read
 
 
-REGISTRATIONS = {  # modules of Pyserini, and what patches them once they are imported
+REGISTRATIONS = {  # Pyserini's modules -> functions that patch them after their import
     "pyserini.encode": _register_encoders,
     "pyserini.index.lucene._base": _register_validation,
     "pyserini.search._base": _register_topics,

@@ -1,4 +1,4 @@
-"""Collections that Pyserini has by name: the documents of a prebuilt index, and topics with their qrels."""
+"""Import Pyserini's collections by name: the documents of a prebuilt index, and topics with their qrels."""
 
 import json
 import shutil
@@ -12,14 +12,14 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.plugin import hook
 
-FAILURES = (ValueError, OSError, AssertionError)  # of Pyserini; the last for a download with another checksum
+FAILURES = (ValueError, OSError, AssertionError)  # raised by Pyserini; AssertionError for a wrong checksum
 
 
 @jvm.using_java("reading a prebuilt index")
 def import_collection(index: str, topics: str | None, output: Path) -> Path:
-    """Write a BEIR folder of the documents that an index stores, and the topics and qrels of a name as its split test.
+    """Write a BEIR folder with the documents that an index stores, and named topics and their qrels as its split test.
 
-    Raises CaiError for unknown names, and for an index without its documents.
+    Raises CaiError for unknown names, and for an index that does not store its documents.
     """
     hook.register()
     from pyserini.prebuilt_index_info import TF_INDEX_INFO  # imports the JVM
@@ -35,7 +35,7 @@ def import_collection(index: str, topics: str | None, output: Path) -> Path:
         queries = {str(id): topic["title"] for id, topic in get_topics(topics).items()} if topics else {}
         qrels = Path(get_qrels_file(topics)) if topics else None
     except FAILURES as error:
-        known = vars(_base).get("topics_mapping") or vars(_base).get("_topics_mapping")  # of 2.3 and 2.4
+        known = vars(_base).get("topics_mapping") or vars(_base).get("_topics_mapping")  # Pyserini 2.3, and 2.4
         raise _failure(error, topics or "", known or ()) from None
 
     def documents() -> Iterator[dict[str, str]]:
@@ -44,11 +44,13 @@ def import_collection(index: str, topics: str | None, output: Path) -> Path:
             document = searcher.doc(number)
             try:
                 fields = json.loads(document.raw() or "")
-                text = fields["text"] if "text" in fields else fields["contents"]  # which begins with the title
+                text = fields["text"] if "text" in fields else fields["contents"]  # contents begin with the title
                 title = fields.get("title", "") if "text" in fields else ""
             except (ValueError, KeyError):
-                stored = f"{index} does not store its documents, or not as JSON with text or contents"
-                raise CaiError(f"{stored}; another index of the collection, as .flat, may") from None
+                raise CaiError(
+                    f"{index} does not store its documents as JSON with text or contents; another index of the "
+                    "collection, such as .flat, may"
+                ) from None
             yield {"_id": document.docid(), "title": title, "text": text}
 
     def write(folder: Path) -> artifact.Stats:
@@ -57,16 +59,19 @@ def import_collection(index: str, topics: str | None, output: Path) -> Path:
             jsonl.write(folder / "queries.jsonl", ({"_id": id, "text": text} for id, text in queries.items()))
             (folder / "qrels").mkdir()
             shutil.copy(qrels, folder / "qrels" / "test.txt")
-            # Pyserini takes ids of digits for numbers, without their zeros in front.
+            # Pyserini reads ids of digits as numbers, which drops leading zeros.
             if unknown := BeirFolder(folder, index).qrels("test").keys() - queries.keys():
                 raise CaiError(f"{topics}: Pyserini's qrels judge a query {min(unknown)}, which its topics do not have")
         return {"documents": count, "queries": len(queries)}
 
-    judged = qrels and artifact.file_digest(qrels)
-    inputs = {"index": source.name, "topics": artifact.digest([*queries.items()]), "qrels": judged}
+    inputs = {
+        "index": source.name,
+        "topics": artifact.digest([*queries.items()]),
+        "qrels": qrels and artifact.file_digest(qrels),
+    }
     return artifact.make(output, artifact.recipe("plugin", inputs), write)
 
 
 def _failure(error: Exception, name: str, known: Iterable[str]) -> CaiError:
-    near = [] if name in known else get_close_matches(name, known, 5)
-    return CaiError(f"Pyserini: {error}" + f" (near names: {', '.join(near)})" * bool(near))
+    similar = [] if name in known else get_close_matches(name, known, 5)
+    return CaiError(f"Pyserini: {error} (similar names: {', '.join(similar)})" if similar else f"Pyserini: {error}")

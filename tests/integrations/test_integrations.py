@@ -215,9 +215,7 @@ def test_the_indexer_of_pyterrier_replaces_no_file_of_others(tmp_path: Path) -> 
     from cai_pyserini.integrations.pyterrier import CaiIndexer
 
     (tmp_path / "mine.jsonl").write_text("of somebody\n")
-    with pytest.raises(
-        CaiError, match=r"mine\.jsonl is not what an index in .*mine was made of: choose another folder"
-    ):
+    with pytest.raises(CaiError, match=r"mine\.jsonl is not the source of an index in .*mine: choose another folder"):
         CaiIndexer(str(tmp_path / "mine"), "bm25").index([{"docno": "d1", "text": "a text"}])
     assert (tmp_path / "mine.jsonl").read_text() == "of somebody\n"
     for names, missing in (("id text", "docno"), ("docno body", "text")):

@@ -64,7 +64,7 @@ def lists(java: None, monkeypatch: pytest.MonkeyPatch, server: str, tmp_path: Pa
         for name, value in {"_urls": [f"{server}/list.json"], "_url": f"{server}/dict.json", "_info": None}.items():
             if name in getattr(catalogue, "__dict__", ()):
                 monkeypatch.setattr(catalogue, name, value)
-    monkeypatch.setattr(catalogues, "_unreachable", None)
+    monkeypatch.setattr(catalogues, "_connection_error", None)
     monkeypatch.setenv("PYSERINI_CACHE", str(tmp_path / "cache"))
     (tmp_path / "dict.json").write_text("{}")
     return tmp_path / "list.json"
@@ -206,9 +206,9 @@ def test_what_cannot_be_imported(
         load_collection(f"pyserini:{NAME}.flat")
     (tmp_path / "qrels.txt").write_text((tmp_path / "qrels.txt").read_text().replace("q1", "007"))
     for index, topics, message in [
-        (NAME, None, rf"name {NAME} \(near names: {NAME}.flat, {NAME}.bare\)"),
-        (f"{NAME}.flat", f"{NAME}-dev", rf"Topic {NAME}-dev Not Found \(near names: {NAME}-test\)"),
-        (f"{NAME}.bare", f"{NAME}-test", f"{NAME}.bare does not store its documents, or not as JSON .*, as .flat, may"),
+        (NAME, None, rf"name {NAME} \(similar names: {NAME}.flat, {NAME}.bare\)"),
+        (f"{NAME}.flat", f"{NAME}-dev", rf"Topic {NAME}-dev Not Found \(similar names: {NAME}-test\)"),
+        (f"{NAME}.bare", f"{NAME}-test", f"{NAME}.bare does not store its documents as JSON .*, such as .flat, may"),
         (f"{NAME}.flat", f"{NAME}-test", "Pyserini's qrels judge a query 007, which its topics do not have"),
     ]:
         with pytest.raises(CaiError, match=message):
