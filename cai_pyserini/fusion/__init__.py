@@ -1,1 +1,1 @@
-"""Combining runs: fusion and reranking."""
+"""Fusion and reranking of runs."""

@@ -5,7 +5,7 @@ from cai_pyserini.fusion.fusions import DEFAULT, DEPTH, FUSIONS
 
 
 class Fuse(Settings):
-    """Fuse TREC runs, from this package or any other tool."""
+    """Fuse TREC runs from this package or any other tool."""
 
     example = "python -m cai_pyserini.fusion fuse --runs bm25.trec splade-idf.trec --method minmax --output hybrid.trec"
     runs: list[AnyPath] = flag(help="two or more TREC runs", min_length=2)
@@ -14,7 +14,7 @@ class Fuse(Settings):
     depth: int = flag(DEPTH, "fuse this many best documents per query of each run", ge=1)
     hits: int = flag(1000, "documents per query in the output", ge=1)
     weights: list[float] | None = flag(
-        None, "positive weights of the runs, in the order of --runs (default: all 1); not with product"
+        None, "one positive weight per run, in the order of --runs (default: all 1); not with product"
     )
 
 
@@ -34,7 +34,7 @@ class Rerank(Settings):
     split: str | None = SPLIT
     depth: int = flag(DEPTH, "rerank this many best documents per query", ge=1)
     minutes: float | None = flag(
-        None, "lower the depth to what takes no longer than this on this machine, as measured first", gt=0
+        None, "time limit: measures the speed of this machine, then lowers the depth to fit", gt=0
     )
     device: str = DEVICE
 
@@ -60,8 +60,8 @@ def main(argv: Argv = None) -> None:
         collection = open_collection(config)
         checkpoint = load_checkpoint(settings.cross_encoder)
         topics = collection.topics(settings.split or config.split)
-        output, depth, device, minutes = settings.output, settings.depth, settings.device, settings.minutes
-        rerank(settings.run, topics, collection, checkpoint, output, depth, device, minutes=minutes)
+        options = settings.model_dump(include={"depth", "device", "minutes"})
+        rerank(settings.run, topics, collection, checkpoint, settings.output, **options)
     manifest = artifact.read_manifest(settings.output)
     print(f"{settings.output}: {manifest.stats['queries'] if manifest else 0:,} queries")
     for line in manifest.stats.get("decision", ()) if manifest else ():

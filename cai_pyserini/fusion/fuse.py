@@ -1,4 +1,4 @@
-"""Fuse runs: hybrid search, such as the paper's sum of BM25 and SPLADE scores (section 3.3)."""
+"""Fuse runs for hybrid search, such as the paper's sum of BM25 and SPLADE scores (section 3.3)."""
 
 import logging
 import math
@@ -32,19 +32,19 @@ logger = logging.getLogger(__name__)
 
 
 def require_fusable(runs: Sequence[Path]) -> None:
-    """Warn of a run that has fewer than half of the queries of all, or fewer than half of its documents, in common with
-    those before it. Raises CaiError if it has none in common. Runs that find nothing are none of these; and runs of
-    ours that say which documents they are of, see `documents_digest`, may find different ones."""
-    known = all(manifest and manifest.stats.get("documents_digest") for manifest in map(artifact.read_manifest, runs))
+    """Warn if a run shares fewer than half of its queries or documents with the runs before it. Raises CaiError if it
+    shares none. Ignores runs without hits, and documents if the manifests of all runs have a `documents_digest`."""
+    ours = all(manifest and manifest.stats.get("documents_digest") for manifest in map(artifact.read_manifest, runs))
     name, queries, documents = "", set[str](), set[str]()
     for run in runs:
-        of_run, in_run = queries_in(run), documents_in(run)
-        if queries and of_run:
-            require_common("queries", len(queries | of_run), {name: queries, str(run): of_run})
-            if not known:
-                require_common("documents", min(len(documents), len(in_run)), {name: documents, str(run): in_run})
+        new_queries, new_documents = queries_in(run), documents_in(run)
+        if queries and new_queries:
+            require_common("queries", len(queries | new_queries), {name: queries, str(run): new_queries})
+            if not ours:
+                fewer = min(len(documents), len(new_documents))
+                require_common("documents", fewer, {name: documents, str(run): new_documents})
         name = f"{name}, {run}" if name else str(run)
-        queries, documents = queries | of_run, documents | in_run
+        queries, documents = queries | new_queries, documents | new_documents
 
 
 def fuse(
@@ -58,7 +58,7 @@ def fuse(
 ) -> Path:
     """Write the fusion of TREC runs, with at most `hits` documents per query; see `fuse_runs`.
 
-    Warns of runs with scores below 0, if these change what the method does.
+    Warns of runs with scores below 0 if the method treats these differently.
     """
     settings: dict[str, Any] = {"depth": depth, "weights": weights and [*map(float, weights)]}
     inputs = {"runs": [run_digest(run) for run in runs]}
@@ -66,22 +66,23 @@ def fuse(
 
     def write(path: Path) -> artifact.Stats:
         documents, seconds, queries = documents_digest(runs), 0.0, 0
-        negative: Counter[Path] = Counter()  # run -> queries
+        negative: Counter[Path] = Counter()  # run -> number of queries
 
         def parts() -> Iterator[pd.DataFrame]:
             nonlocal seconds, queries
-            for read in read_parts(runs):
+            for part in read_parts(runs):
                 start = time.perf_counter()
-                fused = fuse_runs(read, method, depth, hits, weights)
+                fused = fuse_runs(part, method, depth, hits, weights)
                 seconds += time.perf_counter() - start
                 queries += fused["query_id"].nunique()
-                if FUSIONS[method].below_0:
-                    negative.update({run: _below_0(read, at, FUSIONS[method], depth) for at, run in enumerate(runs)})
+                if FUSIONS[method].negative_warning:
+                    counts = (_negative_queries(part, number, FUSIONS[method], depth) for number in range(len(runs)))
+                    negative.update(dict(zip(runs, counts, strict=True)))
                 yield fused
 
         write_parts(parts(), path, tag)
         for run, count in (+negative).items():
-            consequence = FUSIONS[method].below_0
+            consequence = FUSIONS[method].negative_warning
             logger.warning("%s has scores below 0 for %d of %d queries; %s", run, count, queries, consequence)
         latency = add_latency(1000 * seconds / max(queries, 1), runs)
         return {"queries": queries, "ms_per_query": latency, "documents_digest": documents, **settings}
@@ -89,16 +90,16 @@ def fuse(
     return artifact.make(output, recipe, write, folder=False)
 
 
-def _below_0(runs: Sequence[pd.DataFrame], number: int, fusion: Fusion, depth: int) -> int:
-    """The number of queries for which a run has scores below 0 among its best `depth`; in a sum, of those for which
-    documents of other runs are missing from it."""
+def _negative_queries(runs: Sequence[pd.DataFrame], number: int, fusion: Fusion, depth: int) -> int:
+    """The number of queries for which a run has scores below 0 among its best `depth`; in a sum, only of queries for
+    which it also lacks documents of other runs."""
     best = top(runs[number], depth)
     queries = best.loc[best["score"] < 0, "query_id"].unique().astype(object)
     if not len(queries) or fusion.combine == "product":
         return len(queries)
     fused, _ = candidates(runs, fusion, depth)
-    found, all_found = (hits["query_id"].astype(object).value_counts() for hits in (best, fused))
-    return int((found[queries] < all_found[queries]).sum())
+    own, union = (hits["query_id"].astype(object).value_counts() for hits in (best, fused))
+    return int((own[queries] < union[queries]).sum())
 
 
 def fuse_runs(
@@ -110,8 +111,8 @@ def fuse_runs(
 ) -> pd.DataFrame:
     """Fuse the best `depth` documents per query of two or more runs.
 
-    `weights`, one positive number per run, multiply what the runs contribute to a sum; None is 1 for all. Raises
-    CaiError for an unknown method, and for wrong weights.
+    `weights`, one positive number per run, multiply contributions to a sum; None: all 1. Raises CaiError for an
+    unknown method, and for invalid weights.
     """
     if method not in FUSIONS:
         raise CaiError(f"no fusion method {method!r}; known are {', '.join(FUSIONS)}")
@@ -130,16 +131,16 @@ def fuse_runs(
 
 
 class Shares(NamedTuple):
-    """The fused score of a document, and what each run contributes to it."""
+    """The fused score of a document, and the contribution of each run."""
 
     score: float
-    of_runs: list[float]
+    by_run: list[float]
 
 
 def shares(
     runs: Sequence[pd.DataFrame], method: str, depth: int, weights: Sequence[float] | None = None
 ) -> dict[str, Shares]:
-    """The shares of every candidate of one query, whose hits are all that the runs have."""
+    """The shares of every candidate, by document id, for runs of a single query."""
     fusion = FUSIONS[method]
     fused, values = candidates(runs, fusion, depth, weights)
     scores = fusion.combined(values).tolist()
@@ -149,32 +150,34 @@ def shares(
 def candidates(
     runs: Sequence[pd.DataFrame], fusion: Fusion, depth: int, weights: Sequence[float] | None = None
 ) -> tuple[pd.DataFrame, np.ndarray]:
-    """The documents to fuse, and what each run contributes to their scores.
+    """The documents to fuse, and each run's contribution to their scores.
 
-    Returns the columns `query_id` and `doc_id`, sorted, and float64 (runs, documents).
+    Returns the columns `query_id` and `doc_id`, sorted, and contributions, float64 (runs, documents).
     """
     if fusion.missing == "zero":
         runs = [top(run, depth) for run in runs]
-    query_ids, doc_ids = (_concatenated([run[name].array for run in runs]) for name in ("query_id", "doc_id"))
-    of_run = np.repeat(np.arange(len(runs)), [len(run) for run in runs])  # of all hits, as are the next three
+    query_ids, doc_ids = (_concatenate([run[name].array for run in runs]) for name in ("query_id", "doc_id"))
+    run_numbers = np.repeat(
+        np.arange(len(runs)), [len(run) for run in runs]
+    )  # (hits of all runs,), as are scores, keys
     scores = np.concatenate([run["score"] for run in runs])
     keys = query_ids.codes.astype(np.int64) * len(doc_ids.categories) + doc_ids.codes
-    starts = np.flatnonzero((np.diff(query_ids.codes, prepend=-1) != 0) | (np.diff(of_run, prepend=-1) != 0))
+    starts = np.flatnonzero((np.diff(query_ids.codes, prepend=-1) != 0) | (np.diff(run_numbers, prepend=-1) != 0))
     if not len(scores):
         return pd.DataFrame({"query_id": query_ids, "doc_id": doc_ids}), np.zeros((len(runs), 0))
-    contributed = fusion.normalize(scores, starts, depth)
+    contributions = fusion.normalize(scores, starts, depth)
     ordered = np.sort(keys[ranks_within(scores, starts) <= depth])
-    fused = ordered[np.diff(ordered, prepend=-1) > 0]  # without repetitions; np.unique hashes, which is far slower
+    fused = ordered[np.diff(ordered, prepend=-1) > 0]  # distinct; np.unique hashes, which is far slower
     query, document = np.divmod(fused, len(doc_ids.categories))
     values = np.zeros((len(runs), len(fused)))
     if fusion.missing == "last":
         ends = np.append(starts[1:], len(scores)) - 1
         last = np.zeros((len(runs), len(query_ids.categories)))
-        last[of_run[ends], query_ids.codes[ends]] = contributed[ends]
+        last[run_numbers[ends], query_ids.codes[ends]] = contributions[ends]
         values = last[:, query]
-    places = np.searchsorted(fused, keys)
-    found = fused.take(places, mode="clip") == keys
-    values[of_run[found], places[found]] = contributed[found]
+    positions = np.searchsorted(fused, keys)
+    is_fused = fused.take(positions, mode="clip") == keys
+    values[run_numbers[is_fused], positions[is_fused]] = contributions[is_fused]
     if weights is not None:
         values *= np.array(weights)[:, None]
     columns = {
@@ -184,10 +187,10 @@ def candidates(
     return pd.DataFrame(columns), values
 
 
-def _concatenated(columns: Sequence[pd.Categorical]) -> pd.Categorical:
-    """The ids of several runs, in categories that they share."""
-    known = [column.categories for column in columns]
-    ids = categories(known[0].append(known[1:]))
-    places = np.split(ids.codes, np.cumsum([len(names) for names in known[:-1]]))
-    codes = [place[column.codes] for place, column in zip(places, columns, strict=True)]
+def _concatenate(columns: Sequence[pd.Categorical]) -> pd.Categorical:
+    """Concatenate the ids of several runs, with common categories."""
+    by_run = [column.categories for column in columns]
+    ids = categories(by_run[0].append(by_run[1:]))
+    new_codes = np.split(ids.codes, np.cumsum([len(names) for names in by_run[:-1]]))
+    codes = [new[column.codes] for new, column in zip(new_codes, columns, strict=True)]
     return pd.Categorical.from_codes(np.concatenate(codes), dtype=ids.dtype)

@@ -1,7 +1,7 @@
-"""Fusion methods. A new one is a function here, and a worked example in tests/fusion/test_fusions.py.
+"""Fusion methods. To add one, write a function here and a worked example in tests/fusion/test_fusions.py.
 
-Every method normalizes the scores of each run, query by query, and then adds or multiplies the values that a document
-has in the runs. The candidates of a query are the best `depth` documents of every run.
+Every method normalizes the scores of each run per query, then adds or multiplies a document's values. The candidates
+of a query are the best `depth` documents of every run.
 """
 
 from collections.abc import Callable
@@ -13,8 +13,8 @@ import numpy as np
 Normalize = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
 
 RRF_K = 60  # Cormack et al. 2009
-DEPTH = 100  # default number of documents per query of each run that are fused or reranked
-DEFAULT = "sum"  # the paper's (section 3.3)
+DEPTH = 100  # documents per query of each run to fuse or rerank, by default
+DEFAULT = "sum"  # as in the paper (section 3.3)
 
 
 @dataclass(frozen=True)
@@ -22,14 +22,14 @@ class Fusion:
     """How scores are normalized and combined.
 
     `normalize` takes the scores of a run, float64 (hits,), best first within a query, the row at which each query
-    starts, (queries,), and the depth; it returns what each hit contributes, (hits,).
+    starts, (queries,), and the depth; it returns the contribution of each hit, (hits,).
 
-    `missing` is the value of a candidate that is not among a run's best `depth`. "zero": 0, and `normalize` gets these
-    best only. "last": `normalize` gets the whole run, in which a candidate has its own value, or else that of the
-    query's last hit; 0 if the run has no hit of the query.
+    `missing` is the value of a candidate that is not among a run's best `depth`. "zero": 0, and `normalize` gets only
+    these best. "last": `normalize` gets the whole run, and a candidate has its own value there, or else that of the
+    query's last hit, or 0 if the run has no hit for the query.
 
-    `uses_scores` is false if only ranks count: such a method has no `-exact` hybrids. `below_0` says what scores below
-    0 do in this method; it ends the warning about a run that has them.
+    `uses_scores` is false if only ranks count; such a method has no `-exact` hybrids. `negative_warning` describes the
+    effect of scores below 0, for the warning about a run that has them.
     """
 
     description: str
@@ -37,10 +37,10 @@ class Fusion:
     combine: Literal["sum", "product"] = "sum"
     missing: Literal["zero", "last"] = "zero"
     uses_scores: bool = True
-    below_0: str = ""
+    negative_warning: str = ""
 
     def combined(self, values: np.ndarray) -> np.ndarray:
-        """The fused scores, (documents,), of what each run contributes, (runs, documents)."""
+        """The fused scores, (documents,), of the contributions of all runs, (runs, documents)."""
         return (values.sum(axis=0) if self.combine == "sum" else values.prod(axis=0)) + 0.0  # -0 becomes 0
 
 
@@ -57,7 +57,10 @@ def fusion(name: str, **properties: Any) -> Callable[[Normalize], Normalize]:
     return register
 
 
-@fusion("sum", below_0="documents that are missing from it count 0, which is higher; minmax and zscore rank them last")
+@fusion(
+    "sum",
+    negative_warning="documents that are missing from it count 0, which is higher; minmax and zscore rank them last",
+)
 def _unchanged(scores: np.ndarray, starts: np.ndarray, depth: int) -> np.ndarray:
     """sum of the scores"""
     return scores
@@ -77,11 +80,11 @@ def _reciprocal_rank(scores: np.ndarray, starts: np.ndarray, depth: int) -> np.n
     return 1 / (RRF_K + ranks_within(scores, starts))
 
 
-@fusion("product", combine="product", below_0="a product subtracts the lowest score of a query")
+@fusion("product", combine="product", negative_warning="a product subtracts the lowest score of a query")
 def _nonnegative(scores: np.ndarray, starts: np.ndarray, depth: int) -> np.ndarray:
     """product of the scores (LaPraDoR, Xu et al. 2022), less the lowest of a query where that is below 0"""
-    # LaPraDoR multiplies the scores as they are, BM25's and a cosine. Two that are below 0 would have a high product,
-    # and with one of them the product would fall as the other score rises.
+    # LaPraDoR multiplies the raw scores, BM25's and a cosine. Two negative scores would have a high product, and with
+    # one of them, the product would fall as the other score rises.
     return scores - np.minimum(_per_hit(np.minimum.reduceat(scores, starts), starts, scores), 0)
 
 
@@ -94,7 +97,7 @@ def _zscore(scores: np.ndarray, starts: np.ndarray, depth: int) -> np.ndarray:
     def mean(values: np.ndarray) -> np.ndarray:
         return _per_hit(np.add.reduceat(values * best, starts) / hits, starts, scores)
 
-    centered = scores - _per_hit(scores[starts], starts, scores)  # of equal scores exactly 0
+    centered = scores - _per_hit(scores[starts], starts, scores)  # exactly 0 if all scores are equal
     centered -= mean(centered)
     deviation = np.sqrt(mean(centered**2))
     return np.divide(centered, deviation, out=np.zeros_like(scores), where=deviation > 0)

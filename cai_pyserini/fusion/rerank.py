@@ -1,5 +1,5 @@
-"""Rerank the best documents of a run, or of one query in a given time, with a cross-encoder, which scores pairs of
-query and document."""
+"""Rerank the best documents of a run, or of one query by a deadline, with a cross-encoder, which scores pairs of query
+and document."""
 
 import time
 from collections.abc import Sequence
@@ -24,11 +24,11 @@ if TYPE_CHECKING:  # imports torch, which takes seconds
 
 
 class Work(NamedTuple):
-    """What there is to rerank."""
+    """The hits to rerank, and the loaded model."""
 
-    hits: pd.DataFrame  # a run, with the texts in the columns `query` and `document`
+    hits: pd.DataFrame  # a run with the texts in columns `query` and `document`
     model: "CrossEncoder"
-    seconds: float  # that the model takes per pair
+    seconds: float  # per pair
 
 
 def rerank(
@@ -45,10 +45,10 @@ def rerank(
 ) -> Path:
     """Write the best `depth` documents per query of a run, scored by the cross-encoder.
 
-    `minutes` lowers the depth to what takes no longer on this machine, as measured first. The recipe has the depth that
-    is used, so that the run can be made again anywhere; a run made with this limit stays up to date.
+    `minutes` is a time limit: the model's speed is measured first, and the depth lowered to fit. The recipe has the
+    lowered depth, so that the run is reproducible elsewhere; a run made with the same limit stays up to date.
 
-    Raises CaiError for a query that is not among the topics, for a document that is not in the collection, and where
+    Raises CaiError for a query that is not among the topics, for a document that is not in the collection, and if even
     one document per query takes longer than `minutes`.
     """
     digests = {"run": run_digest(run), "topics": artifact.digest(topics)}
@@ -61,8 +61,8 @@ def rerank(
         return artifact.recipe("fusion rerank", digests, depth=depth)
 
     limit = {"depth": depth, "minutes": minutes} if minutes else None
-    made = artifact.read_manifest(output)
-    if limit and made and made.stats.get("limit") == limit and made.recipe == recipe(made.stats["depth"]):
+    old = artifact.read_manifest(output)
+    if limit and old and old.stats.get("limit") == limit and old.recipe == recipe(old.stats["depth"]):
         return output
 
     @cache
@@ -73,7 +73,7 @@ def rerank(
         queries, documents = (hits[column].astype(object) for column in ("query_id", "doc_id"))
         if unknown := sorted(set(queries) - topics.keys()):
             raise CaiError(
-                f"{run} has results of query {unknown[0]!r}, which is not among the topics, whose ids are such as "
+                f"{run} has hits for query {unknown[0]!r}, which is not among the topics, whose ids are such as "
                 f"{min(topics)!r}: rerank with the collection and the split that were searched"
             )
         contents = collection.contents(set(documents), str(run))
@@ -81,16 +81,16 @@ def rerank(
         model = CrossEncoder(checkpoint, device, precision)
         return Work(hits, model, model.seconds_per_pair(*_columns(hits), pairs=0 if minutes else len(hits)))
 
-    used = depth
+    lowered = depth
     if minutes and not artifact.in_dry_run() and not artifact.is_up_to_date(output, recipe(depth)):
-        used = _affordable(work(), depth, minutes)
+        lowered = _affordable_depth(work(), depth, minutes)
 
     def write(path: Path) -> artifact.Stats:
         from cai_pyserini.models.cross_encoder import announce
 
-        known = documents_digest([run], collection.documents_digest)
+        digest = documents_digest([run], collection.documents_digest)
         hits, model, seconds = work()
-        hits = top(hits, used)
+        hits = top(hits, lowered)
         announce(len(hits), seconds)
         start = time.perf_counter()
         with progress(range(0), len(hits), "rerank", "pair") as bar:
@@ -98,47 +98,56 @@ def rerank(
             scores = model.score(queries, documents, bar.update, names)
         ms = 1000 * (time.perf_counter() - start) / len(topics)
         write_run(sorted_run(hits.assign(score=scores.astype(float))), path, tag)
-        stats = {"queries": len(topics), "ms_per_query": add_latency(ms, [run]), "limit": limit, "depth": used}
-        lowered = f"{tag} reranks the best {used} of {depth} documents: more would take over {minutes or 0:g} minutes"
-        return stats | {"decision": [lowered] * (used < depth), "documents_digest": known}
+        decision = []
+        if lowered < depth:
+            limit_text = f"more would take over {minutes or 0:g} minutes"
+            decision.append(f"{tag} reranks the best {lowered} of {depth} documents: {limit_text}")
+        return {
+            "queries": len(topics),
+            "ms_per_query": add_latency(ms, [run]),
+            "limit": limit,
+            "depth": lowered,
+            "decision": decision,
+            "documents_digest": digest,
+        }
 
-    return artifact.make(output, recipe(used), write, folder=False)
+    return artifact.make(output, recipe(lowered), write, folder=False)
 
 
 class Reranker:
-    """A cross-encoder that scores as many documents as there is time for. `checkpoint` is a folder or a hub id."""
+    """A cross-encoder that scores as many documents as time allows. `checkpoint` is a folder or a hub id."""
 
     def __init__(self, checkpoint: str, device: str = "auto"):
         from cai_pyserini.models.cross_encoder import PAIR_TOKENS, CrossEncoder
 
         self._model = CrossEncoder(load_checkpoint(checkpoint), device)
-        self._pace = self._model.seconds_per_pair(["query"], ["word " * PAIR_TOKENS], pairs=1)
+        self._seconds_per_document = self._model.seconds_per_pair(["query"], ["word " * PAIR_TOKENS], pairs=1)
 
     def scores(self, query: str, documents: Sequence[str], deadline: float) -> list[float]:
-        """The scores of documents, from the first on, that should be there at `deadline`, a time.monotonic().
+        """Scores of the first documents, as many as should be done by `deadline`, a time.monotonic().
 
-        Documents are scored in batches, of which each is expected to take as long per document as the last one did.
+        Documents are scored in batches; each batch is expected to take as long per document as the last one.
         """
         scores: list[float] = []
         while left := documents[len(scores) :][: self._model.transformer.batch_size]:
-            batch = left[: max(0, int((deadline - time.monotonic()) / self._pace))]
+            batch = left[: max(0, int((deadline - time.monotonic()) / self._seconds_per_document))]
             if not batch:
                 break
             start = time.perf_counter()
             scores += self._model.score([query] * len(batch), batch).tolist()
-            self._pace = (time.perf_counter() - start) / len(batch)
+            self._seconds_per_document = (time.perf_counter() - start) / len(batch)
         if not scores:
-            self._pace /= 2  # or nothing would be tried again after one slow batch
+            self._seconds_per_document /= 2  # so that a slow batch does not stop reranking for good
         return scores
 
 
 def _columns(hits: pd.DataFrame) -> list[list[str]]:
-    """Queries, documents, and the documents' ids."""
+    """Queries, documents and document ids."""
     return [hits[column].tolist() for column in ("query", "document", "doc_id")]
 
 
-def _affordable(work: Work, depth: int, minutes: float) -> int:
-    """The largest depth whose pairs take at most these minutes. Raises CaiError if there is none."""
+def _affordable_depth(work: Work, depth: int, minutes: float) -> int:
+    """The largest depth whose pairs take at most `minutes`. Raises CaiError if there is none."""
     hits = work.hits["query_id"].value_counts().to_numpy()
     times = [work.seconds * np.minimum(hits, n).sum() / 60 for n in range(1, depth + 1)]
     if times[0] > minutes:
