@@ -129,9 +129,9 @@ class WordAssociations:
         fitted = cls(vectors, (vectors @ mean).astype(np.float32), deviation)
         root = np.float_power(frequencies, 0.25).astype(np.float32)
         scores = (fitted._z(np.vstack(sample)) * root).ravel()
-        count = ASSOCIATED_WORDS * sum(map(len, sample))
-        if count < len(scores):
-            fitted._thresholds = max(np.partition(scores, -count)[-count], np.float32(0)) / root
+        keep = ASSOCIATED_WORDS * sum(map(len, sample))
+        if keep < len(scores):
+            fitted._thresholds = max(np.partition(scores, -keep)[-keep], np.float32(0)) / root
         return fitted
 
     def words(self, documents: np.ndarray) -> csr_matrix:

@@ -3,8 +3,8 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import OR_URL, OUTPUT_OR_URL, THREADS, VECTORS
 from cai_pyserini.core.settings import AnyPath, Argv, PathOrUrl, Settings, flag, parse
 
-NEEDS = {"alpha": "words", "expansion": "words", "documents_only": "expansion"}  # setting -> what it belongs to
-CHANGES = {"idf", "idf_power", "bits", "range", "keep_terms", "keep_mass"}  # of the encoder's settings
+REQUIRES = {"alpha": "words", "expansion": "words", "documents_only": "expansion"}
+ENCODER_SETTINGS = {"idf", "idf_power", "bits", "range", "keep_terms", "keep_mass"}  # flags that override them
 
 
 class ImpactSettings(Settings):
@@ -30,27 +30,28 @@ class ImpactSettings(Settings):
     )
     expansion: AnyPath | None = flag(
         None,
-        "with --words: folder written by the expand stage; adds words near the documents, and words of near documents",
+        "with --words: folder written by the expand stage; adds associated words and neighbours' words",
     )
-    documents_only: bool = flag(False, "with --expansion: add words of near documents only")
+    documents_only: bool = flag(False, "with --expansion: add only neighbours' words")
     k1: float = flag(0.9, "with --words: k1 of BM25", ge=0)
     b: float = flag(0.4, "with --words: b of BM25", ge=0, le=1)
     keep_terms: int | None = flag(
         None,
-        "keep only this many of SPLADE's impacts per document, the largest; 0: none, with --words for an index of BM25 "
-        "alone (default: the encoder's)",
+        "keep only this many SPLADE impacts per document, the largest; 0: none, with --words for BM25 alone (default: "
+        "the encoder's)",
         ge=0,
     )
     keep_mass: float | None = flag(
         None,
-        "keep only SPLADE's largest impacts of a document that have this share of their sum (default: the encoder's)",
+        "keep only the largest SPLADE impacts of a document that make up this fraction of their sum (default: the "
+        "encoder's)",
         gt=0,
         le=1,
     )
     bits: int | None = flag(None, "bits per impact (default: the encoder's, usually 10)", ge=1, le=16)
     range: float | None = flag(
         None,
-        "weight that gets the largest impact; larger weights are clipped (default: the encoder's, or else the "
+        "weight that maps to the largest impact; larger weights are clipped (default: the encoder's, or else the "
         "collection's largest weight)",
         ge=1e-6,
     )
@@ -68,14 +69,14 @@ def main(argv: Argv = None) -> None:
     from cai_pyserini.models.folder import with_folder_settings
     from cai_pyserini.vectors.shards import Vectors
 
-    for name, other in NEEDS.items():
+    for name, other in REQUIRES.items():
         if getattr(settings, name) and not getattr(settings, other):
             raise CaiError(f"--{name.replace('_', '-')} has no effect without --{other}")
-    changes = settings.model_dump(include=CHANGES, exclude_none=True)
+    changes = settings.model_dump(include=ENCODER_SETTINGS, exclude_none=True)
     bm25 = None
     if settings.words:
-        how = settings.k1, settings.b, settings.alpha, settings.expansion, settings.documents_only
-        bm25 = Bm25(settings.words, *how)
+        parameters = {key: getattr(settings, key) for key in ("k1", "b", "alpha", "expansion", "documents_only")}
+        bm25 = Bm25(settings.words, **parameters)
     config = with_folder_settings(load_encoder(settings.encoder)).replace(**changes)
     if settings.idf and settings.idf_power is None and config.idf_power == 0:
         raise CaiError(f"--idf {settings.idf} has no effect, because {config.name} has idf_power 0: give --idf-power 1")
@@ -86,9 +87,8 @@ def main(argv: Argv = None) -> None:
         f"scale {stats['document_scale']:.3f}; quantization: {loss_text(stats['loss'])}"
     )
     if stats["alpha"]:
-        print(
-            "alpha, the weight of BM25: " + ", ".join(f"{a:.3g} ({kind} queries)" for kind, a in stats["alpha"].items())
-        )
+        alphas = ", ".join(f"{alpha:.3g} ({kind} queries)" for kind, alpha in stats["alpha"].items())
+        print(f"alpha, the weight of BM25: {alphas}")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""BM25 as vectors: the weights that Lucene would give to the counts of the words stage.
+"""BM25 as vectors: Lucene's weights for the counts of the words stage.
 
     weight = idf * tf / (tf + k1 * (1 - b + b * length / average length)),   idf = ln(1 + (N - df + 0.5) / (df + 0.5))
 
-N is the number of documents that have words. `length` is the number of words, rounded down as in Lucene, which stores
+N is the number of documents with words. `length` is the number of words, rounded down as in Lucene, which stores
 lengths above 40 with four significant bits.
 
-An expansion adds to tf the rate of the word in near documents, times 0.6 * length, as if a part of the document said
-what these say; `length` stays that of the document's own words. Words that are near the document add 0.6 of their
-weight from the expand stage.
+Expansion adds 0.6 * length * rate to tf, for the word's rate in the neighbours, as if a part of the document repeated
+its neighbours; `length` still counts only the document's own words. It also adds 0.6 times the weights of associated
+words from the expand stage.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,17 +25,17 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.vectors.shards import Shard, Vectors
 
-ASSOCIATED_FACTOR = 0.6  # factor on the weights of near words, whose spread is about that of BM25's
-NEIGHBOUR_FACTOR = 0.6  # words of near documents that a document has for each word of its own
-EXACT_LENGTHS = 24  # lengths below it are stored as they are, the others minus it, in Lucene's SmallFloat.intToByte4
+ASSOCIATED_FACTOR = 0.6  # on the weights of associated words, whose spread is about that of BM25's
+NEIGHBOUR_FACTOR = 0.6  # neighbours' words per own word of a document
+EXACT_LENGTHS = 24  # Lucene's SmallFloat.intToByte4 stores smaller lengths unchanged, and encodes length - 24 otherwise
 
 
 @dataclass(frozen=True)
 class Bm25:
     """The words of a collection, in a folder written by the words stage, with the parameters of BM25.
 
-    `alpha` is the weight of BM25 in a joint index; None: estimated. `expansion` is a folder of the expand stage, of
-    which only words of near documents are added with `documents_only`.
+    `alpha` is the weight of BM25 in a joint index; None: estimated. `expansion` is a folder of the expand stage; with
+    `documents_only`, only its neighbours' words are added.
     """
 
     folder: Path
@@ -54,22 +54,22 @@ class Bm25:
         return self.counts.manifest.recipe["settings"].get("language", ENGLISH)
 
     @cached_property
-    def near(self) -> Vectors | None:
-        """The weights of words near documents, and the rates of words in near documents, (documents, 2 * words). Raises
+    def expansion_vectors(self) -> Vectors | None:
+        """Weights of associated words, and rates of neighbours' words, side by side (documents, 2 * words). Raises
         CaiError if they were made from other counts."""
-        near = Vectors(self.expansion, "expand") if self.expansion else None
-        if near and near.manifest.stats["words"] != self.counts.manifest.digest:
+        vectors = Vectors(self.expansion, "expand") if self.expansion else None
+        if vectors and vectors.manifest.stats["words"] != self.counts.manifest.digest:
             raise CaiError(f"{self.expansion} was not made from {self.folder}: expand these words")
-        return near
+        return vectors
 
     @cached_property
     def words(self) -> Sequence[str]:
-        """The words, in the order of the columns."""
+        """The words in the order of the columns."""
         return jsonl.Lines(self.folder / "words.txt")
 
     @property
     def spans(self) -> list[tuple[str, dict[str, int]]]:
-        """Spans of documents, which stand in for queries, each with its words and how often they occur."""
+        """Spans of documents, which stand in for queries, each with its word counts."""
         return [(line["text"], line["words"]) for _, line in jsonl.read(self.folder / "spans.jsonl", ["text"])]
 
     @cached_property
@@ -83,25 +83,25 @@ class Bm25:
 
     def shard(self, number: int) -> Shard:
         counts = self.counts.shard(number)
-        if self.near is None:
+        if self.expansion_vectors is None:
             return Shard(counts.ids, self.weighting.weights(counts.vectors))
-        near, width = self.near.shard(number).vectors, len(self.words)
-        words = None if self.documents_only else near[:, :width]
-        return Shard(counts.ids, self.weighting.weights(counts.vectors, near[:, width:], words))
+        expansion, width = self.expansion_vectors.shard(number).vectors, len(self.words)
+        associated = None if self.documents_only else expansion[:, :width]
+        return Shard(counts.ids, self.weighting.weights(counts.vectors, expansion[:, width:], associated))
 
 
 @dataclass(frozen=True)
 class WordWeighting:
-    """BM25 of a collection: the IDF of its words (words,), the average length of a document, and the parameters."""
+    """BM25's statistics and parameters for a collection."""
 
-    idf: np.ndarray
-    average: float
+    idf: np.ndarray  # (words,)
+    average: float  # length of a document
     k1: float
     b: float
 
     @classmethod
     def of(cls, counts: Iterable[csr_matrix], words: int, k1: float, b: float) -> Self:
-        """The weighting of a collection whose documents have these counts, in parts (documents, words)."""
+        """The weighting of a collection with these counts, in parts (documents, words)."""
         frequencies = np.zeros(words, np.int64)
         documents = length = 0
         for part in counts:
@@ -112,34 +112,34 @@ class WordWeighting:
         return cls(idf, max(length / max(documents, 1), 1.0), k1, b)
 
     def weights(
-        self, counts: csr_matrix, rates: csr_matrix | None = None, near: csr_matrix | None = None
+        self, counts: csr_matrix, rates: csr_matrix | None = None, associated: csr_matrix | None = None
     ) -> csr_matrix:
-        """The weights of counts (documents, words), float32; `rates` are those of near documents, and `near` the
-        weights of near words."""
+        """The float32 weights of counts (documents, words), with the `rates` of neighbours' words, and the weights of
+        `associated` words."""
         lengths = np.asarray(counts.sum(1)).ravel()
         counts = csr_matrix((counts.data, counts.indices, counts.indptr), (counts.shape[0], len(self.idf)))
         if rates is not None:
             counts = csr_matrix(counts + diags_array(NEIGHBOUR_FACTOR * lengths) @ rates)
         weights = weights_of(counts, stored_lengths(lengths) / self.average, self.idf, self.k1, self.b)
-        return weights if near is None else csr_matrix(weights + ASSOCIATED_FACTOR * near)
+        return weights if associated is None else csr_matrix(weights + ASSOCIATED_FACTOR * associated)
 
 
 def weights_of(counts: csr_matrix, lengths: np.ndarray, idf: np.ndarray, k1: float, b: float) -> csr_matrix:
-    """BM25's weights of counts (documents, words), float32; lengths (documents,) are in units of their average."""
+    """BM25's float32 weights of counts (documents, words); `lengths` (documents,) are divided by their average."""
     saturation = np.repeat(k1 * (1 - b + b * lengths), np.diff(counts.indptr))
     data = idf[counts.indices] * counts.data / (counts.data + saturation)
     return csr_matrix((data.astype(np.float32), counts.indices, counts.indptr), shape=counts.shape)
 
 
 def stored_lengths(lengths: np.ndarray) -> np.ndarray:
-    """The lengths that Lucene scores documents of these lengths with: it stores them in a byte."""
+    """The lengths with which Lucene scores documents of these lengths, because it stores a length in a byte."""
     return _LENGTHS[np.searchsorted(_LENGTHS, lengths, side="right") - 1]
 
 
-def _decoded(code: int) -> int:
-    """Lucene's SmallFloat.int4ToLong: three bits of mantissa behind a leading one."""
+def _decode(code: int) -> int:
+    """Lucene's SmallFloat.int4ToLong: a mantissa of three bits after a leading one."""
     mantissa, exponent = code & 7, (code >> 3) - 1
     return mantissa if exponent < 0 else (mantissa | 8) << exponent
 
 
-_LENGTHS = np.array([*range(EXACT_LENGTHS), *(EXACT_LENGTHS + _decoded(code) for code in range(256 - EXACT_LENGTHS))])
+_LENGTHS = np.array([*range(EXACT_LENGTHS), *(EXACT_LENGTHS + _decode(code) for code in range(256 - EXACT_LENGTHS))])

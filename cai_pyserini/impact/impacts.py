@@ -1,17 +1,17 @@
 """Impacts as JSON vectors, which Anserini's JsonVectorCollection and the index stage read.
 
-One line per document, {"id": …, "contents": "", "vector": {term: impact, …}}, and an encoder.yaml with the settings
-used, so that the Pyserini plugin can encode queries, and further documents, in the same way.
+There is one line per document, {"id": …, "contents": "", "vector": {term: impact, …}}, and an encoder.yaml with the
+settings used, so that the Pyserini plugin encodes queries and further documents in the same way.
 
-Joint impacts also hold the BM25 weights of words, quantized with a range of their own; a word's name begins with
-`bm25:`. The query balances both (encode.queries), so that one search has the score alpha * BM25 + SPLADE. Pruning
-leaves the words as they are: they are few, and how much their impacts weigh beside SPLADE's depends on the query.
-Unless it is given, alpha is estimated without labels:
+Joint impacts also contain the BM25 weights of words, under names that begin with `bm25:`, quantized with their own
+range. Query weights balance both parts (encode.queries), so that one search scores alpha * BM25 + SPLADE. Words are not
+pruned: they are few, and the relation of their impacts to SPLADE's depends on the query. By default, alpha is estimated
+without labels, so that both parts have the same spread of scores:
 
-    alpha = mean over queries of deviation(SPLADE's best scores) / mean over queries of deviation(BM25's best scores)
+    alpha = mean over queries of deviation(SPLADE's top scores) / mean over queries of deviation(BM25's top scores)
 
-which brings both to one scale. Queries are spans of documents; the best scores are 100 per query; BM25's are without
-expansion. (The mean of the ratios would be no estimate: it explodes on a query that matches a handful of documents.)
+Queries are spans of documents, with the top 100 scores each; BM25 is without expansion. (The mean of the ratios is not
+usable: a query that matches a handful of documents makes it explode.)
 """
 
 import json
@@ -36,12 +36,12 @@ from cai_pyserini.impact.quantization import Quantizer, Weighting, loss_stats, w
 from cai_pyserini.models.idf import idf_digest, idf_weights
 from cai_pyserini.vectors.shards import Shard, Vectors, different_documents, require_same_documents
 
-MIN_SHARDS = 4  # the fewest per process, which takes longer to start than to write one shard
-BEST = 100  # best documents per query that alpha is estimated with
+MIN_SHARDS = 4  # per process, which takes longer to start than to write one shard
+BEST = 100  # top scores per query from which alpha is estimated
 
 
 class WrittenShard(NamedTuple):
-    """A shard that has been written."""
+    """Counts of a written shard."""
 
     number: int
     documents: int
@@ -50,7 +50,7 @@ class WrittenShard(NamedTuple):
 
 
 class Terms(Sequence[str]):
-    """The columns of impacts: the tokens of a vocabulary, and then words, which can be millions."""
+    """The names of the columns of impacts: the tokens of a vocabulary, then words, possibly millions."""
 
     def __init__(self, tokens: Sequence[str], words: Sequence[str]):
         self._tokens, self._words = tokens, words
@@ -69,10 +69,10 @@ class Terms(Sequence[str]):
 
 @dataclass(frozen=True)
 class Impacts:
-    """The impacts of a collection, as `config`, an encoder.yaml of the impact stage, says; with `bm25`, joint ones.
+    """The impacts of a collection under the encoder.yaml `config` of the impact stage; joint ones with `bm25`.
 
-    Iterating yields int32 impacts (documents, columns), shard by shard; the columns are `terms`: the tokens of the
-    vocabulary, and then the words. `weights` are the IDF of the tokens.
+    Iterating yields int32 impacts (documents, columns), shard by shard. The columns are `terms`: the tokens of the
+    vocabulary, then the words. `weights` are the IDF of the tokens.
     """
 
     vectors: Vectors
@@ -116,7 +116,7 @@ class Impacts:
 
 
 def term_matrix(texts: Collection[Mapping[str, int]], terms: Sequence[str]) -> csr_matrix:
-    """Weights of terms, as float32 (texts, terms); terms that are not in `terms` are left out."""
+    """The weights of texts as a float32 matrix (texts, terms); terms that are not in `terms` are left out."""
     used = {term for text in texts for term in text}
     columns = {term: column for column, term in enumerate(terms) if term in used}
     entries = [(row, columns[t], n) for row, text in enumerate(texts) for t, n in text.items() if t in columns]
@@ -125,7 +125,7 @@ def term_matrix(texts: Collection[Mapping[str, int]], terms: Sequence[str]) -> c
 
 
 def json_vectors(ids: Sequence[str], impacts: csr_matrix, terms: Sequence[str]) -> list[str]:
-    """One JSON line per row, with its newline; terms are in vocabulary order."""
+    """One JSON line per row, with a newline; terms are in vocabulary order."""
     names = {column: json.dumps(terms[column], ensure_ascii=False) for column in np.unique(impacts.indices).tolist()}
     lines = []
     for row, id in enumerate(ids):
@@ -137,40 +137,42 @@ def json_vectors(ids: Sequence[str], impacts: csr_matrix, terms: Sequence[str]) 
 
 
 def open_impacts(vectors: Vectors, config: EncoderConfig, bm25: Bm25 | None = None) -> Impacts:
-    """The impacts of vectors and words with the settings of an encoder.yaml that this stage has written."""
+    """The impacts of vectors and words with the settings of an encoder.yaml written by this stage."""
     tokenizer = Encoder(config).tokenizer
     terms = Terms(tokenizer.terms, bm25.words if bm25 else ())
     return Impacts(vectors, config, terms, idf_weights(config, tokenizer.vocabulary), bm25)
 
 
 def impacts_of_index(index: Path, vectors: Path, words: Path, expansion: Path) -> Impacts:
-    """The impacts of an index, made again from its vectors and, if it is joint, its words and expansion. Raises
-    CaiError where these, or the IDF, are not those that the index was made from."""
+    """The impacts of an index, recomputed from its vectors and, if it is joint, its words and expansion. Raises
+    CaiError if the index was made from other inputs."""
     raw, config = Vectors(vectors), load_encoder(str(index))
     bm25 = bm25_of_index(config, words, expansion)
-    made, found = artifact.require(index, "index").stats["made_from"], _inputs(raw, config, bm25)
-    if different := [name for name, digest in found.items() if digest != made.get(name)]:
-        raise CaiError(f"{index} was made from other {different[0]} than are there now: make its impacts and it again")
+    recorded, current = artifact.require(index, "index").stats["made_from"], _inputs(raw, config, bm25)
+    if different := [name for name, digest in current.items() if digest != recorded.get(name)]:
+        raise CaiError(
+            f"{index} was made from other {different[0]} than the current ones: make its impacts and it again"
+        )
     return open_impacts(raw, config, bm25)
 
 
 def _inputs(vectors: Vectors, config: EncoderConfig, bm25: Bm25 | None) -> dict[str, Any]:
-    """The digests of all that impacts are made from."""
+    """The digests of the inputs of impacts."""
     return {
         "vectors": vectors.manifest.digest,
         "idf": idf_digest(config.idf_folder),
         "words": bm25 and bm25.counts.manifest.digest,
-        "expansion": bm25 and bm25.near and bm25.near.manifest.digest,
+        "expansion": bm25 and bm25.expansion_vectors and bm25.expansion_vectors.manifest.digest,
     }
 
 
 def bm25_of_index(config: EncoderConfig, words: Path, expansion: Path) -> Bm25 | None:
-    """The words of the joint index whose encoder is `config`, with its parameters of BM25; None if it is not joint."""
+    """The words and BM25 parameters of the joint index with the encoder `config`; None if it is not joint."""
     joint = config.joint
     if joint is None:
         return None
-    near = expansion if joint.expanded else None
-    return Bm25(words, joint.k1, joint.b, expansion=near, documents_only=joint.documents_only)
+    used = expansion if joint.expanded else None
+    return Bm25(words, joint.k1, joint.b, expansion=used, documents_only=joint.documents_only)
 
 
 def write_impacts(
@@ -181,11 +183,11 @@ def write_impacts(
     encoder: Encoder | None = None,
     threads: int = 0,
 ) -> Path:
-    """Write the impacts of a collection as JSON vectors, one file per shard; with `bm25`, joint ones.
+    """Write the impacts of a collection as JSON vectors, one file per shard; joint ones with `bm25`.
 
-    `encoder`, that of the vectors, encodes the spans that alpha is estimated with; give one that has its model loaded.
-    At most `threads` processes write; 0 means one per processor. Raises CaiError for dense vectors, for vectors of
-    another encoder, and for words of other documents.
+    `encoder`, the encoder of the vectors, encodes the spans from which alpha is estimated; pass one whose model is
+    already loaded, if there is one. At most `threads` processes write; 0 means one per processor. Raises CaiError for
+    dense vectors, for vectors of another encoder, and for words of other documents.
     """
     if vectors.kind == "dense":
         raise CaiError(f"{vectors.folder} has dense vectors: index them with `index dense`")
@@ -193,26 +195,29 @@ def write_impacts(
     if bm25:
         require_same_documents(vectors, bm25.counts)
     if config.keep_terms == 0 and bm25 is None:
-        raise CaiError("keep_terms: 0 leaves nothing of SPLADE: give --words, whose BM25 is indexed alone then")
+        raise CaiError("keep_terms: 0 leaves nothing of SPLADE: give --words, to index BM25 alone")
     inputs = _inputs(vectors, config, bm25)
     words: dict[str, Any] = {}
     if bm25:
         words = {"k1": bm25.k1, "b": bm25.b, "alpha": bm25.alpha, "documents_only": bm25.documents_only}
     if bm25 and bm25.alpha is None:
-        words["queries"] = (encoder or Encoder(config)).query_only_identity  # which alpha is estimated with
+        words["queries"] = (encoder or Encoder(config)).query_only_identity  # the estimate of alpha depends on it
     recipe = artifact.recipe("impact", inputs, **config.replace(joint=None).shaping("impacts"), **words)
 
     def write(folder: Path) -> artifact.Stats:
         impacts = open_impacts(vectors, config, bm25)
-        of_documents = (weighted(shard.vectors, impacts.weights) for shard in vectors)
-        largest = config.range or largest_weight(of_documents, vectors.folder)
-        used = config.replace(range=largest, joint=None)
+        document_weights = (weighted(shard.vectors, impacts.weights) for shard in vectors)
+        used = config.replace(range=config.range or largest_weight(document_weights, vectors.folder), joint=None)
         if bm25:
-            alpha = estimate_alpha(vectors, impacts.weights, bm25, encoder or Encoder(config))
-            largest = largest_weight((shard.vectors for shard in bm25.shards()), bm25.folder)
-            joint = Joint(alpha=alpha, range=largest, k1=bm25.k1, b=bm25.b, language=bm25.language)
-            near = {"expanded": bm25.near is not None, "documents_only": bm25.documents_only}
-            used = used.replace(joint=joint.replace(**near))
+            joint = Joint(
+                alpha=estimate_alpha(vectors, impacts.weights, bm25, encoder or Encoder(config)),
+                range=largest_weight((shard.vectors for shard in bm25.shards()), bm25.folder),
+                k1=bm25.k1,
+                b=bm25.b,
+                language=bm25.language,
+            )
+            expansion = {"expanded": bm25.expansion is not None, "documents_only": bm25.documents_only}
+            used = used.replace(joint=joint.replace(**expansion))
         impacts = replace(impacts, config=used)
         count = processes_for(vectors.shards, MIN_SHARDS, threads)
         numbers = [range(vectors.shards * i // count, vectors.shards * (i + 1) // count) for i in range(count)]
@@ -236,7 +241,7 @@ def write_impacts(
     stats = artifact.require(artifact.make(output, recipe, write), "impact").stats
     joint = stats["alpha"] and Joint(alpha=stats["alpha"], **stats["settings"]["joint"])
     used = config.replace(range=stats["settings"]["range"], joint=joint)
-    artifact.renew(output / "encoder.yaml", encoder_yaml(used, output))  # settings of queries may be others
+    artifact.renew(output / "encoder.yaml", encoder_yaml(used, output))  # query settings may have changed
     return output
 
 
@@ -251,7 +256,7 @@ def largest_weight(vectors: Iterable[csr_matrix], source: object) -> float:
 def estimate_alpha(
     vectors: Vectors, weights: np.ndarray | None, bm25: Bm25, encoder: Encoder
 ) -> dict[Representation, float]:
-    """Alpha for each representation of queries, from raw vectors and their IDF `weights` (vocabulary,).
+    """Estimate alpha for each query representation, from raw vectors and their IDF `weights` (vocabulary,).
 
     Raises CaiError if documents are too short to have spans, or too few.
     """
@@ -265,7 +270,7 @@ def estimate_alpha(
     words = term_matrix([counts for _, counts in spans], bm25.words)
     bar = progress(vectors, vectors.shards, "alpha", "shard")
     shards = zip(bar, replace(bm25, expansion=None).shards(), strict=True)
-    documents = ((weighted(shard.vectors, weights), of_words.vectors) for shard, of_words in shards)
+    documents = ((weighted(shard.vectors, weights), word_shard.vectors) for shard, word_shard in shards)
     return balanced_alpha(queries, words, documents, bm25.folder)
 
 
@@ -275,16 +280,16 @@ def balanced_alpha(
     documents: Iterable[tuple[csr_matrix, csr_matrix]],
     source: object,
 ) -> dict[Representation, float]:
-    """Alpha for each representation of queries (queries, vocabulary), whose counts of words are `words` (queries,
-    words), from documents in parts: SPLADE's weights (documents, vocabulary) and BM25's (documents, words).
+    """Alpha for each query representation (queries, vocabulary), from the queries' word counts `words` (queries, words)
+    and documents in parts: SPLADE weights (documents, vocabulary) and BM25 weights (documents, words).
 
-    Raises CaiError if there are too few documents; `source` is what it names.
+    Raises CaiError, with `source` as its place, if there are too few documents.
     """
     best: dict[str, np.ndarray] = {kind: np.zeros((words.shape[0], 0)) for kind in (*queries, "bm25")}
-    for of_splade, of_words in documents:
+    for splade_weights, bm25_weights in documents:
         for kind, matrix in queries.items():
-            best[kind] = _merge(best[kind], matrix @ of_splade.T)
-        best["bm25"] = _merge(best["bm25"], words @ of_words.T)
+            best[kind] = _merge(best[kind], matrix @ splade_weights.T)
+        best["bm25"] = _merge(best["bm25"], words @ bm25_weights.T)
     deviations = {kind: float(scores.std(1).mean()) for kind, scores in best.items()}
     if not all(deviations.values()):
         raise CaiError(f"{source}: the documents are too few to estimate alpha from them: give --alpha")
@@ -292,6 +297,6 @@ def balanced_alpha(
 
 
 def _merge(best: np.ndarray, scores: csr_matrix) -> np.ndarray:
-    """The best scores of each query so far (queries, at most BEST), and of a shard (queries, documents)."""
-    every = np.hstack([best, scores.toarray()])
-    return every if every.shape[1] <= BEST else np.partition(every, -BEST, axis=1)[:, -BEST:]
+    """Merge the best scores of each query so far (queries, at most BEST) with those of a shard (queries, documents)."""
+    merged = np.hstack([best, scores.toarray()])
+    return merged if merged.shape[1] <= BEST else np.partition(merged, -BEST, axis=1)[:, -BEST:]

@@ -1,8 +1,8 @@
-"""Raw vectors -> integer impacts: IDF weighting (Iida & Okazaki 2022, equation 6), quantization, static pruning.
+"""Turn raw vectors into integer impacts: IDF weighting (Iida & Okazaki 2022, eq. 6), quantization, static pruning.
 
     impact = round(weight * document_scale),   document_scale = (2 ** bits - 1) / range
 
-Weights above `range` get the largest impact; entries that become 0 are dropped.
+Weights above `range` are clipped to the largest impact; impacts of 0 are dropped.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ class Quantizer:
     def impacts(self, weights: csr_matrix, names: Sequence[str] = ()) -> csr_matrix:
         """int32 impacts (documents, vocabulary), without zeros.
 
-        Raises CaiError for a weight that is not finite, with the document's name if there are `names`.
+        Raises CaiError for a weight that is not finite; the message has the document's name if there are `names`.
         """
         if (row := first_not_finite(weights)) is not None:
             name = repr(names[row]) if names else f"number {row}"
@@ -50,8 +50,8 @@ class Quantizer:
         return impacts
 
     def loss(self, weights: csr_matrix, impacts: csr_matrix) -> np.ndarray:
-        """The loss from quantization, as sums that add up over shards: squared error, squared weights, and the numbers
-        of entries, dropped ones and clipped ones."""
+        """The quantization loss as sums, which can be added over shards: squared error, squared weights, and numbers of
+        entries, dropped entries and clipped entries, (5,)."""
         difference = weights - impacts / self.scale
         clipped = weights.data * self.scale >= 2**self.bits - 0.5
         squares = (np.square(difference.data).sum(), np.square(weights.data, dtype=np.float64).sum())
@@ -59,7 +59,7 @@ class Quantizer:
 
 
 def loss_stats(sums: np.ndarray) -> dict[str, float]:
-    """`relative_error`: ||w - impact / scale|| / ||w||; `dropped`, `clipped`: fractions of the entries."""
+    """`relative_error`, ||w - impact / scale|| / ||w||, and the fractions of `dropped` and `clipped` entries."""
     error, square, entries, dropped, clipped = sums.tolist()
     return {
         "relative_error": float(np.sqrt(error / square)) if square else 0.0,
@@ -76,10 +76,8 @@ def loss_text(loss: dict[str, float]) -> str:
 
 
 def prune(impacts: csr_matrix, config: EncoderConfig) -> csr_matrix:
-    """The largest impacts (documents, vocabulary) of each document, by keep_mass and keep_terms (Lassance et al. 2023).
-
-    Small impacts make up most of an index and little of its scores. Those that remain are unchanged.
-    """
+    """Keep the largest impacts of each document (documents, vocabulary), by keep_mass and keep_terms (Lassance et al.
+    2023): small impacts make up most of an index, but contribute little to scores."""
     if config.keep_mass is not None:
         impacts = largest_of_mass(impacts, config.keep_mass)
     if config.keep_terms is not None:
@@ -89,11 +87,10 @@ def prune(impacts: csr_matrix, config: EncoderConfig) -> csr_matrix:
 
 @dataclass(frozen=True)
 class Weighting:
-    """How the documents of an index get their impacts: as `config` says, an encoder.yaml of the impact stage, with the
-    IDF of tokens (vocabulary,), if there is one."""
+    """The settings and IDF weights that turn raw vectors into the impacts of an index."""
 
-    config: EncoderConfig
-    idf: np.ndarray | None
+    config: EncoderConfig  # the encoder.yaml of the impact stage
+    idf: np.ndarray | None  # (vocabulary,); None: unweighted
 
     @property
     def quantizer(self) -> Quantizer:
@@ -102,16 +99,16 @@ class Weighting:
     def impacts(
         self, vectors: csr_matrix, words: csr_matrix | None = None, names: Sequence[str] = ()
     ) -> tuple[csr_matrix, np.ndarray]:
-        """int32 impacts (documents, vocabulary) of raw vectors, and Quantizer.loss of their weights. With `words`, the
-        BM25 weights of the documents (documents, words), their impacts in a joint index follow.
+        """The int32 impacts (documents, vocabulary) of raw vectors, and Quantizer.loss of their weights. In a joint
+        index, the impacts of the BM25 weights `words` (documents, words) are appended as further columns.
 
-        Raises CaiError for a weight that is not finite, with the document's name if there are `names`.
+        Raises CaiError for a weight that is not finite; the message has the document's name if there are `names`.
         """
         weights = weighted(vectors, self.idf)
         impacts = self.quantizer.impacts(weights, names)
         loss = self.quantizer.loss(weights, impacts)
         impacts = prune(impacts, self.config)
         if words is not None and (joint := self.config.joint):
-            of_words = Quantizer.of(joint.bits, joint.range).impacts(words, names)
-            impacts = hstack([impacts, of_words], format="csr")
+            word_impacts = Quantizer.of(joint.bits, joint.range).impacts(words, names)
+            impacts = hstack([impacts, word_impacts], format="csr")
         return impacts, loss

@@ -1,4 +1,4 @@
-"""The impacts of texts by themselves, without a collection."""
+"""Impacts of single texts, without a collection."""
 
 from collections.abc import Sequence
 
@@ -10,13 +10,13 @@ from cai_pyserini.encode.queries import as_terms
 from cai_pyserini.impact.quantization import Weighting
 from cai_pyserini.models.idf import idf_weights
 
-TYPICAL_RANGE = 5.0  # SPLADE weights rarely exceed it; Pyserini's own encoders quantize with it too
+TYPICAL_RANGE = 5.0  # SPLADE weights rarely exceed it; Pyserini's own encoders also quantize with it
 
 
 class TextImpacts:
-    """Texts of documents -> [{term: impact}], weighted with the encoder's IDF, if it has one; or dense vectors.
+    """Document texts -> [{term: impact}], weighted with the encoder's IDF, if it has one; or dense vectors.
 
-    An encoder without a range, such as a bare checkpoint, uses 5 times its largest IDF weight. Raises CaiError for the
+    Without a range, as of a bare checkpoint, the range is 5 times the largest IDF weight. Raises CaiError for the
     encoder of a joint index.
     """
 

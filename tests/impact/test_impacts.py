@@ -184,7 +184,7 @@ def test_impacts_are_not_made_again_from_something_else(run_folder: Path, tiny: 
     run = shutil.copytree(run_folder, tmp_path / "run")
     folders = [run / folder for folder in ("vectors/documents", "words", "expansion")]
     compute(BeirFolder(tiny / "corpus.jsonl", "other", ["title"]), load_encoder("splade-tiny"), run / "idf")
-    with pytest.raises(CaiError, match="joint-splade-idf was made from other idf than are there now"):
+    with pytest.raises(CaiError, match="joint-splade-idf was made from other idf than the current ones"):
         impacts_of_index(run / "indexes" / "joint-splade-idf", *folders)
 
 
