@@ -12,7 +12,7 @@ class EvaluateSettings(Settings):
     split: str | None = SPLIT
     strict: bool | None = STRICT
     measures: list[str] = flag(
-        ["nDCG@10", "R@100", "RR@10"], "measures, as ir_measures names them; runs are compared by the first one"
+        ["nDCG@10", "R@100", "RR@10"], "measures, in ir_measures' syntax; runs are compared by the first one"
     )
 
 
@@ -27,10 +27,11 @@ def main(argv: Argv = None) -> None:
 
     changes = settings.model_dump(include={"split", "strict"}, exclude_none=True)
     config = load_index_config(settings.collection).replace(**changes)
-    found = measure_runs(open_collection(config), config.split, settings.runs, settings.measures)
-    values = {str(run): of_run for run, of_run in found.items()}
+    measured = measure_runs(open_collection(config), config.split, settings.runs, settings.measures)
+    values = {str(run): by_measure for run, by_measure in measured.items()}
     rows = [["run", *settings.measures]]
-    rows += [[name, *(f"{mean(of_run[m]):.4f}" for m in settings.measures)] for name, of_run in values.items()]
+    for name, by_measure in values.items():
+        rows.append([name, *(f"{mean(by_measure[measure]):.4f}" for measure in settings.measures)])
     print(tables.aligned(rows))
     first, *others = values
     main_measure = settings.measures[0]

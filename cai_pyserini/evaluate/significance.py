@@ -8,18 +8,18 @@ from scipy.stats import ttest_1samp
 
 from cai_pyserini.evaluate.measures import mean
 
-# A test that assumes nothing of the differences (signs, randomization) gives p = 2^(1 - n) at least for n queries:
-# 0.002 for 10 of them, which stays below 0.05 if corrected for up to 25 systems.
+# A test without assumptions about the differences (sign test, randomization) gives at least p = 2^(1 - n) for n
+# queries: 0.002 for 10 queries, which stays below 0.05 when corrected for up to 25 systems.
 MIN_QUERIES = 10
 NO_P = "–"
 NO_P_MEANS = f"{NO_P}: no p below {MIN_QUERIES} queries, nor of differences that are all the same"
 
 
 class Comparison(NamedTuple):
-    """A system against a baseline: the mean difference, and the Holm-corrected p of the paired t-test.
+    """A system against a baseline: the mean difference and the Holm-corrected p-value of the paired t-test.
 
-    `p` is None below MIN_QUERIES queries, and where all queries differ alike, so that there is no variance to test; it
-    is 1 where none differs.
+    `p` is None below MIN_QUERIES queries, and if all differences are equal, so that there is no variance to test; it is
+    1 if all differences are 0.
     """
 
     difference: float
@@ -32,10 +32,8 @@ def compare(baseline: dict[str, float], systems: dict[str, dict[str, float]]) ->
 
 
 def compare_pairs(pairs: Mapping[str, tuple[dict[str, float], dict[str, float]]]) -> dict[str, Comparison]:
-    """As `compare`, with a separate baseline for each system, the first of its pair.
-
-    Systems without a p do not count in the correction.
-    """
+    """Like `compare`, with a separate baseline for each system, the first of its pair. Systems without a p-value do not
+    count in the correction."""
     tested = {name: p for name, pair in pairs.items() if (p := _p(*pair)) is not None}
     corrected = dict(zip(tested, holm(list(tested.values())), strict=True))
     return {
@@ -54,7 +52,7 @@ def _p(baseline: dict[str, float], values: dict[str, float]) -> float | None:
 
 
 def p_text(p: float | None) -> str:
-    """A p for people, which is never shown as 0."""
+    """A p-value as text, never 0."""
     return NO_P if p is None else f"{p:.3f}" if p >= 0.0005 else "<0.001"
 
 

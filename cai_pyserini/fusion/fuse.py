@@ -157,9 +157,7 @@ def candidates(
     if fusion.missing == "zero":
         runs = [top(run, depth) for run in runs]
     query_ids, doc_ids = (_concatenate([run[name].array for run in runs]) for name in ("query_id", "doc_id"))
-    run_numbers = np.repeat(
-        np.arange(len(runs)), [len(run) for run in runs]
-    )  # (hits of all runs,), as are scores, keys
+    run_numbers = np.repeat(np.arange(len(runs)), [len(run) for run in runs])  # (all hits,), like scores and keys
     scores = np.concatenate([run["score"] for run in runs])
     keys = query_ids.codes.astype(np.int64) * len(doc_ids.categories) + doc_ids.codes
     starts = np.flatnonzero((np.diff(query_ids.codes, prepend=-1) != 0) | (np.diff(run_numbers, prepend=-1) != 0))

@@ -1,1 +1,1 @@
-"""A run whose collection has changed: a new run is made beside it, and takes its place."""
+"""Update a run whose collection has changed: build a new version beside the old one, then switch to it."""

@@ -8,30 +8,30 @@ from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
 
 
 class UpdateSettings(Settings):
-    """Update a run to its collection as it is now.
+    """Update a run after its collection has changed.
 
-    Only new texts are encoded. IDF, impacts and indexes are made again as a new version of the run, while a search
-    service goes on using the old one, and take its place in one step. Your own files in the folder stay. Adapted
-    encoders stay, and so do the chosen weights of BM25 + SPLADE + dense.
+    Only new texts are encoded. IDF, impacts and indexes are rebuilt as a new version of the run, which replaces the old
+    one in a single step; until then, a search service continues to use the old one. Adapted encoders, the chosen
+    weights of BM25 + SPLADE + dense, and your own files in the folder are kept.
     If interrupted, run the same command again to continue.
     """
 
     example = "cai-pyserini update runs/hpo/splade-tiny --reload http://127.0.0.1:8000"
     run: AnyPath = flag(help="run folder, written by run_beir.sh", positional=True)
     evaluate: bool = flag(
-        False, "search for the collection's queries and evaluate, when all else is done (default: indexes only)"
+        False, "finally, search for the collection's queries and evaluate (default: update indexes only)"
     )
     reload: str | None = flag(
         None,
-        "address of a service that serves the run, and reopens it then; a key comes from CAI_PYSERINI_API_KEY",
+        "address of a service that serves the run and is to reopen it; CAI_PYSERINI_API_KEY has its key, if any",
         pattern="https?://.",
     )
     judgments: AnyPath | None = flag(
-        None, "database of `judge serve`: say how many queries it has to train on, and propose it when they are enough"
+        None, "database of `judge serve`: count the queries that it has to train on, and suggest training if enough"
     )
     keep: int = flag(1, "earlier runs to keep, in RUN/versions", ge=0)
-    clean: bool = flag(False, "only remove earlier runs, and what an interrupted update has left")
-    dry_run: bool = flag(False, "only print what has changed, and of each step whether it must run")
+    clean: bool = flag(False, "only remove earlier runs and leftovers of an interrupted update")
+    dry_run: bool = flag(False, "only print what has changed, and whether each step must run")
     device: str = DEVICE
     batch_size: int | None = BATCH_SIZE
     threads: int = THREADS
@@ -55,9 +55,9 @@ def main(argv: Argv = None) -> None:
             print(f"removed {folder}")
         return
     if settings.judgments:
-        Judgments(settings.judgments)  # or an error before the work
-    of_call = settings.model_dump(include={"device", "batch_size", "threads"})
-    for line in update(settings.run, settings.keep, settings.dry_run, **of_call):
+        Judgments(settings.judgments)  # to fail early
+    runtime = settings.model_dump(include={"device", "batch_size", "threads"})
+    for line in update(settings.run, settings.keep, settings.dry_run, **runtime):
         print(line, flush=True)
     if settings.judgments:
         print(proposal(settings.run, settings.judgments), flush=True)
@@ -66,7 +66,7 @@ def main(argv: Argv = None) -> None:
     if settings.reload:
         print(reload(settings.reload), flush=True)
     if settings.evaluate:
-        print(evaluate(settings.run, **of_call))
+        print(evaluate(settings.run, **runtime))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What an update has moved: IDF, the length of documents, and the balance of joint indexes."""
+"""Drift between two versions of a run: changed documents, and shifts of IDF and document length."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,14 +13,14 @@ from cai_pyserini.core.terminal import progress
 from cai_pyserini.models.idf import Idf
 from cai_pyserini.vectors.shards import SHARD, Vectors, document_keys, text_keys
 
-MOST = 10  # tokens shown
-FEWEST = 5  # documents that a shown token is in; the IDF of rarer ones moves by chance
-DOUBLED = math.log(2)  # how far IDF moves if twice as large a share of the documents has a token, or half of it
-MANY = 0.2  # the share of new documents from which on adapting again is proposed
+SHOWN_TOKENS = 10
+MIN_DOCUMENTS = 5  # of a shown token; the IDF of rarer tokens moves by chance
+DOUBLED = math.log(2)  # shift of IDF if the share of documents with a token doubles or halves
+READAPT_SHARE = 0.2  # share of new documents above which adapting again is suggested
 
 
 class Changes(NamedTuple):
-    """How a collection differs from that of a run, in documents (or passages)."""
+    """How a collection differs from a run's, in documents (or passages)."""
 
     before: int
     added: int
@@ -32,44 +32,45 @@ class Changes(NamedTuple):
 
 
 def compare(vectors: Vectors, collection: Collection) -> Changes:
-    """Compare a collection with the documents that vectors were made from, by ids and keys of texts. Raises CaiError
-    for vectors without keys."""
+    """Compare a collection with the documents behind vectors, by ids and text keys. Raises CaiError for vectors without
+    keys."""
     documents = progress(collection.documents(), collection.size, "compare")
-    new = (([d.id for d in part], text_keys([d.contents for d in part])) for part in batched(documents, SHARD))
-    (ids, keys), (new_ids, new_keys) = _table(document_keys(vectors)), _table(new)
-    common, old, now = np.intersect1d(ids, new_ids, assume_unique=True, return_indices=True)
-    changed = int((keys[old] != new_keys[now]).any(1).sum())
+    current = (([d.id for d in part], text_keys([d.contents for d in part])) for part in batched(documents, SHARD))
+    (ids, keys), (new_ids, new_keys) = _table(document_keys(vectors)), _table(current)
+    common, old, new = np.intersect1d(ids, new_ids, assume_unique=True, return_indices=True)
+    changed = int((keys[old] != new_keys[new]).any(1).sum())
     return Changes(len(ids), len(new_ids) - len(common), changed, len(ids) - len(common))
 
 
 def _table(parts: Iterable[tuple[Sequence[str], np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """The hashes of ids (documents,) and the keys (documents, 16), in 24 bytes per document."""
+    """Hashes of ids (documents,) and keys (documents, 16), 24 bytes per document."""
     hashed = [(np.fromiter(map(hash, ids), np.int64, len(ids)), keys) for ids, keys in parts]
     return np.concatenate([ids for ids, _ in hashed]), np.concatenate([keys for _, keys in hashed])
 
 
 def idf_drift(before: Path, after: Path, tokens: Sequence[str]) -> dict[str, Any]:
-    """How far IDF has moved between two folders of the idf stage, for tokens that both collections have; and the length
-    of documents in both, in different tokens."""
+    """The shift of IDF between two folders of the idf stage, for tokens that occur in both collections, and the mean
+    number of distinct tokens per document in both."""
     old, new = Idf.load(before), Idf.load(after)
-    both = (old.frequencies > 0) & (new.frequencies > 0)
+    in_both = (old.frequencies > 0) & (new.frequencies > 0)
     weights = old.weights(), new.weights()
-    moved = np.where(both, np.abs(weights[1] - weights[0]), 0)
-    shown = np.where(np.minimum(old.frequencies, new.frequencies) >= FEWEST, moved, 0)
-    most = [number for number in np.argsort(-shown, kind="stable")[:MOST] if shown[number]]
+    shift = np.where(in_both, np.abs(weights[1] - weights[0]), 0)
+    shown = np.where(np.minimum(old.frequencies, new.frequencies) >= MIN_DOCUMENTS, shift, 0)
+    most = [number for number in np.argsort(-shown, kind="stable")[:SHOWN_TOKENS] if shown[number]]
     return {
-        "mean_difference": float(moved.sum() / max(both.sum(), 1)),
-        "doubled_or_halved": float(new.frequencies[moved > DOUBLED].sum() / new.frequencies.sum()),
-        "moved_most": {tokens[number]: [round(float(each[number]), 4) for each in weights] for number in most},
+        "mean_difference": float(shift.sum() / max(in_both.sum(), 1)),
+        "doubled_or_halved": float(new.frequencies[shift > DOUBLED].sum() / new.frequencies.sum()),
+        "moved_most": {tokens[number]: [round(float(idf[number]), 4) for idf in weights] for number in most},
         "length": [float(idf.frequencies.sum() / idf.documents) for idf in (old, new)],
     }
 
 
 def idf_line(drift: Mapping[str, Any], since: str) -> str:
-    most = ", ".join(f"{token} {old:.2f} → {new:.2f}" for token, (old, new) in drift["moved_most"].items())
-    length, now = drift["length"]
+    shifts = ", ".join(f"{token} {old:.2f} → {new:.2f}" for token, (old, new) in drift["moved_most"].items())
+    most = f"; most: {shifts}" if shifts else ""
+    old_length, new_length = drift["length"]
     return (
         f"since {since}, IDF has moved by {drift['mean_difference']:.4f} in the mean, by ln 2 or more for "
-        f"{drift['doubled_or_halved']:.1%} of the tokens in documents{'; most: ' * bool(most)}{most}; documents have "
-        f"{length:.1f} → {now:.1f} different tokens"
+        f"{drift['doubled_or_halved']:.1%} of the tokens in documents{most}; documents have "
+        f"{old_length:.1f} → {new_length:.1f} different tokens"
     )

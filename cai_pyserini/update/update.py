@@ -1,4 +1,4 @@
-"""Update a run to its collection as it is now."""
+"""Update a run after its collection has changed."""
 
 import json
 import math
@@ -23,25 +23,25 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import API_KEY
 from cai_pyserini.judge.judgments import Judgments
 from cai_pyserini.judge.pool import stored_texts
-from cai_pyserini.update.drift import MANY, Changes, compare, idf_drift, idf_line
+from cai_pyserini.update.drift import READAPT_SHARE, Changes, compare, idf_drift, idf_line
 from cai_pyserini.vectors.shards import Vectors
 
-RELOAD_SECONDS = 600.0  # the longest that a service takes to open its indexes
+RELOAD_SECONDS = 600.0  # timeout for a service to reopen its indexes
 
-# Judged queries with a relevant document from which on training is proposed: 400 of SciFact's improve splade and the
+# Suggest training from this many judged queries with a relevant document on: 400 of SciFact's improve splade and the
 # hybrid significantly, 200 do not (docs/experiments/reproduction.md has the curve).
-ENOUGH = 400
+ENOUGH_QUERIES = 400
 
 
-def update(folder: Path, keep: int = 1, dry_run: bool = False, **of_call: Any) -> Iterator[str]:
-    """Make a new run beside the run in `folder`, with the collection as it is now, and let it take its place; yields
-    lines to print. `of_call` are settings of Experiment.
+def update(folder: Path, keep: int = 1, dry_run: bool = False, **runtime: Any) -> Iterator[str]:
+    """Build a new version of the run in `folder` from the current collection, and switch to it; yields lines to print.
+    `runtime` are runtime settings of Experiment.
 
-    Adapted encoders and chosen weights stay. There are no scores: the earlier ones are those of another collection.
+    Adapted encoders and chosen weights are kept. There are no scores, as the earlier ones are of another collection.
     Raises CaiError for a folder without a finished run, and for one that another process is writing.
     """
     with versions.updating(folder) as run:
-        systems, vectors, experiment = run.systems, _vectors(run), run.experiment.replace(**of_call)
+        systems, vectors, experiment = run.systems, _document_vectors(run), run.experiment.replace(**runtime)
         current = RunFolder(folder, experiment)
         planned = plan(current, systems, evaluate=False, earlier=run)
         if all(reason is None for _, reason in steps.plan(planned)):
@@ -49,9 +49,9 @@ def update(folder: Path, keep: int = 1, dry_run: bool = False, **of_call: Any) -
             return
         changes = None
         if vectors:
-            with suppress(CaiError):  # vectors of an earlier version have no keys
+            with suppress(CaiError):  # vectors from an earlier release have no keys
                 changes = compare(vectors, current.collection)
-        yield _text(changes)
+        yield _changes_line(changes)
         if dry_run:
             steps.print_plan(planned)
             return
@@ -60,16 +60,16 @@ def update(folder: Path, keep: int = 1, dry_run: bool = False, **of_call: Any) -
         report = drift(run, next_run, systems, changes)
         files.write_text(next_run.changes, files.json_text(report))
         _add_to_report(next_run)
-        before = versions.swap(folder)
+        previous = versions.swap(folder)
         versions.prune(folder, keep)
         yield from [*lines(report)][1:]
-        yield f"{folder} is updated" + f"; the earlier run is {before}" * (keep > 0)
+        yield f"{folder} is updated; the earlier run is {previous}" if keep else f"{folder} is updated"
 
 
-def evaluate(folder: Path, **of_call: Any) -> str:
-    """Search for the queries of a run and evaluate, which leaves its indexes as they are; returns the table."""
+def evaluate(folder: Path, **runtime: Any) -> str:
+    """Search for the queries of a run and evaluate, without changing its indexes; returns the table."""
     run = RunFolder(folder)
-    results = execute(RunFolder(folder, run.experiment.replace(**of_call)), run.systems, earlier=run)
+    results = execute(RunFolder(folder, run.experiment.replace(**runtime)), run.systems, earlier=run)
     if run.changes.exists():
         _add_to_report(run)
     return table(results)
@@ -80,25 +80,25 @@ def _add_to_report(run: RunFolder) -> None:
     files.write_text(run.report, "\n".join([text, "## Update", "", *(f"- {line}" for line in lines(report)), ""]))
 
 
-def _text(changes: Changes | None) -> str:
+def _changes_line(changes: Changes | None) -> str:
     return str(changes) if changes else "the collection has changed"
 
 
-def _encoded(systems: Sequence[System]) -> list[System]:
-    """The systems, and parts of systems, whose documents have vectors."""
+def _with_vectors(systems: Sequence[System]) -> list[System]:
+    """The systems and parts of systems whose documents have vectors."""
     return [system for system in with_parts(systems) if system.kind in ("splade", "dense")]
 
 
-def _vectors(run: RunFolder) -> Vectors | None:
-    """The raw vectors of a system's documents, by which these are known; None if no system has any."""
-    for system in sorted(_encoded(run.systems), key=lambda system: system.adapted):
+def _document_vectors(run: RunFolder) -> Vectors | None:
+    """The raw document vectors of a system, which record the documents' ids and keys; None if no system has any."""
+    for system in sorted(_with_vectors(run.systems), key=lambda system: system.adapted):
         if run.has(path := run.vectors_of(replace(system, smooth=False))):
             return Vectors(path)
     return None
 
 
 def drift(before: RunFolder, after: RunFolder, systems: Sequence[System], changes: Changes | None) -> dict[str, Any]:
-    """What update.json has: how documents, IDF, lengths and the balance of joint indexes have moved since the earlier
+    """The contents of update.json: shifts of documents, IDF, lengths and the balance of joint indexes since the earlier
     run, and since the encoder was adapted."""
     old, new = before.results, after.results
     weighted = sorted((s for s in with_parts(systems) if s.idf), key=lambda s: (s.adapted, s.kind != "splade"))
@@ -109,21 +109,22 @@ def drift(before: RunFolder, after: RunFolder, systems: Sequence[System], change
         report["idf"] = idf_drift(before.idf(system), after.idf(system), tokens)
     report["nonzeros_per_document"] = [old.nonzeros_per_document, new.nonzeros_per_document]
     report["alpha"] = {index: [old.alpha[index], alpha] for index, alpha in new.alpha.items()}
-    of_adapted = [system for system in with_parts(systems) if system.adapted]
-    if of_adapted and (manifest := artifact.read_manifest(after.adapted)):
-        report["adaptation"] = {"created": manifest.created, "new": _new_since(manifest.created, before, changes)}
-        if splade := [system for system in of_adapted if system.kind == "splade" and system.idf]:
+    adapted_systems = [system for system in with_parts(systems) if system.adapted]
+    if adapted_systems and (manifest := artifact.read_manifest(after.adapted)):
+        new = _new_share(manifest.created, before, changes)
+        report["adaptation"] = adaptation = dict[str, Any](created=manifest.created, new=new)
+        if splade := [system for system in adapted_systems if system.kind == "splade" and system.idf]:
             tokens = after.encoder(splade[0]).tokenizer.terms
-            report["adaptation"]["idf"] = idf_drift(after.adapted / "idf", after.idf(splade[0]), tokens)
-        if (report["adaptation"]["new"] or 0) > MANY:
-            with suppress(CaiError):  # it is only a report
-                report["adaptation"]["gains"] = _gains(after, systems, manifest.stats)
+            adaptation["idf"] = idf_drift(after.adapted / "idf", after.idf(splade[0]), tokens)
+        if (new or 0) > READAPT_SHARE:
+            with suppress(CaiError):  # the gains are optional
+                adaptation["gains"] = _gains(after, systems, manifest.stats)
     return report
 
 
 def _gains(run: RunFolder, systems: Sequence[System], stats: artifact.Stats) -> dict[str, list[float]]:
-    """Of the recommended systems, what the adapted encoders gain on pseudo queries: when they were chosen, now, and its
-    standard error now. None where nothing was chosen, or the run lacks vectors of the encoders before adaptation."""
+    """Gains of the adapted encoders on pseudo queries, by recommended system: when they were chosen, now, and the
+    standard error now. Empty if no choice is on record, or the run lacks vectors of the unadapted encoders."""
     from cai_pyserini.adapt.choice import measure_gains  # imports torch, which takes seconds
     from cai_pyserini.adapt.material import AdaptationData
 
@@ -131,8 +132,8 @@ def _gains(run: RunFolder, systems: Sequence[System], stats: artifact.Stats) -> 
     plain = [SINGLE["splade"], SINGLE["dense"]][: 2 if experiment.dense else 1]
     chosen = {"splade": stats.get("weight"), "projection": stats.get("projection")}
     then = next((row for row in stats.get("gains", []) if chosen.items() <= row.items()), None)
-    there = {run.vectors_of(replace(system, smooth=False)) for system in _encoded(systems)}
-    if then is None or not {run.vectors_of(system) for system in plain} <= there:
+    available = {run.vectors_of(replace(system, smooth=False)) for system in _with_vectors(systems)}
+    if then is None or not {run.vectors_of(system) for system in plain} <= available:
         return {}
     splade, dense, *_ = [*(run.encoder(system).config for system in plain), None]
     new_splade, new_dense, *_ = [*(run.encoder(adapted(system)) for system in plain), None]
@@ -144,21 +145,21 @@ def _gains(run: RunFolder, systems: Sequence[System], stats: artifact.Stats) -> 
     return {name: [then[name], *now] for name, now in known.items()}
 
 
-def _new_since(adapted: str, before: RunFolder, changes: Changes | None) -> float | None:
-    """The share of documents that are new or changed since an adaptation, at most: some may have changed twice. None
-    where it is not known."""
-    known = 0
+def _new_share(adapted: str, before: RunFolder, changes: Changes | None) -> float | None:
+    """An upper bound on the share of documents that are new or changed since an adaptation (some may have changed
+    twice); None if unknown."""
+    earlier = 0
     with suppress(FileNotFoundError):
-        earlier = json.loads(before.changes.read_text(encoding="utf-8")).get("adaptation", {})
-        known = earlier["new"] if earlier.get("created") == adapted else 0
-    if changes is None or known is None:
+        adaptation = json.loads(before.changes.read_text(encoding="utf-8")).get("adaptation", {})
+        earlier = adaptation["new"] if adaptation.get("created") == adapted else 0
+    if changes is None or earlier is None:
         return None
-    return known + (changes.added + changes.changed) / (changes.before + changes.added - changes.deleted)
+    return earlier + (changes.added + changes.changed) / (changes.before + changes.added - changes.deleted)
 
 
 def lines(report: Mapping[str, Any]) -> Iterator[str]:
-    """update.json in words."""
-    yield _text(report["documents"] and Changes(**report["documents"]))
+    """Yield the lines of text for update.json."""
+    yield _changes_line(report["documents"] and Changes(**report["documents"]))
     if "idf" in report:
         yield idf_line(report["idf"], "the earlier run")
     if all(nonzeros := report["nonzeros_per_document"]):
@@ -172,44 +173,44 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
             yield f"gain of the adaptation on pseudo queries, {name}: {then:+.4f} → {now:+.4f} ± {error:.4f} nDCG@10"
         new, created = adaptation["new"], adaptation["created"][:10]
         share = "an unknown share" if new is None else f"{min(new, 1):.1%}"
-        again = f"; by the rule of thumb (above {MANY:.0%}), adapt it again: run beir with --adapt"
-        yield f"the encoder stays as adapted on {created}; new or changed since: {share} of the documents" + again * (
-            (new or 0) > MANY
-        )
+        line = f"the encoder stays as adapted on {created}; new or changed since: {share} of the documents"
+        if (new or 0) > READAPT_SHARE:
+            line += f"; by the rule of thumb (above {READAPT_SHARE:.0%}), adapt it again: run beir with --adapt"
+        yield line
 
 
 def proposal(folder: Path, database: Path) -> str:
-    """How many judgments of the documents of a run, as they are now, a database has to train on, and the proposal to
-    do so if they are enough. Raises CaiError for a file that is no such database."""
+    """How many judged queries a database has to train on, for the run's current documents, and the suggestion to train
+    if they are enough. Raises CaiError for a file that is not such a database."""
     judgments = Judgments(database)
     judgments.limit_to(None, stored_texts(RunFolder(folder), judgments.documents()))
     queries = len({judged.query for judged in judgments.all() if judged.grade > 0})
-    left_out = f" ({found})" if (found := judgments.left_out()) else ""
-    found = f"queries of {database} with a relevant document: {queries:,}{left_out}"
-    if queries < ENOUGH:
-        return f"{found}; from {ENOUGH} on, this proposes to train on them"
+    left_out = f" ({text})" if (text := judgments.left_out()) else ""
+    count = f"queries of {database} with a relevant document: {queries:,}{left_out}"
+    if queries < ENOUGH_QUERIES:
+        return f"{count}; training is suggested from {ENOUGH_QUERIES} on"
     return (
-        f"{found}, enough to train an encoder on ({ENOUGH} or more); with the systems that were judged, whose runs "
-        f"--evaluate makes, begin with `python -m cai_pyserini.judge examples {folder} --database {database} --output "
-        "train.jsonl --systems SYSTEM …`"
+        f"{count}, enough to train an encoder on ({ENOUGH_QUERIES} or more); with the systems that were judged, whose "
+        f"runs --evaluate makes, begin with `python -m cai_pyserini.judge examples {folder} --database {database} "
+        "--output train.jsonl --systems SYSTEM …`"
     )
 
 
 def reload(url: str) -> str:
-    """Have a service reopen what it serves; returns what to print. Raises CaiError where it does not."""
+    """Have a service reopen its indexes; returns the line to print. Raises CaiError if the service does not."""
     key = os.environ.get(API_KEY)
 
-    class Followed(HTTPRedirectHandler):
-        def redirect_request(self, request: Request, *of: Any) -> None:
-            """Follow none: the key is for this service, and GET reloads nothing."""
+    class NoRedirects(HTTPRedirectHandler):
+        def redirect_request(self, request: Request, *_: Any) -> None:
+            """Follow no redirect: the key is for this service only, and GET does not reload."""
 
     try:
         request = Request(f"{url.rstrip('/')}/reload", method="POST", headers={"X-API-Key": key} if key else {})  # noqa: S310
-        with build_opener(ProxyHandler({}), Followed).open(request, timeout=RELOAD_SECONDS) as response:
+        with build_opener(ProxyHandler({}), NoRedirects).open(request, timeout=RELOAD_SECONDS) as response:
             return f"{url} has reopened {', '.join(json.load(response)['indexes'])}"
     except HTTPError as error:
-        to = error.headers.get("Location")
-        reason = f"{error}: {f'it is at {to}' if to else error.read().decode(errors='replace')}"
+        target = error.headers.get("Location")
+        reason = f"{error}: {f'it is at {target}' if target else error.read().decode(errors='replace')}"
     except (OSError, HTTPException) as error:
         reason = str(error) or type(error).__name__
     except (ValueError, LookupError, TypeError):

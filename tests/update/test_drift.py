@@ -80,7 +80,7 @@ def test_training_is_proposed_when_there_are_enough_judgments(
 ) -> None:
     """The faults: what was undone counts, as does a query without a relevant document, or one twice, or a grade of a
     text that the run does not have."""
-    monkeypatch.setattr(update, "ENOUGH", 2)
+    monkeypatch.setattr(update, "ENOUGH_QUERIES", 2)
     database = tmp_path / "judgments.sqlite"
     with pytest.raises(CaiError, match=r"no file .*judgments\.sqlite"):
         proposal(run_folder, database)
@@ -94,4 +94,4 @@ def test_training_is_proposed_when_there_are_enough_judgments(
     said = proposal(run_folder, database)
     assert said.startswith(f"{found}2 {left_out}, enough to train an encoder on (2 or more); with the ")
     judgments.undo("ana")
-    assert proposal(run_folder, database) == f"{found}1 {left_out}; from 2 on, this proposes to train on them"
+    assert proposal(run_folder, database) == f"{found}1 {left_out}; training is suggested from 2 on"
