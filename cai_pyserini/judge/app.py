@@ -109,12 +109,7 @@ def create_app(
     def _render(judge: str, mine: Grades, **shown: Any) -> str:
         finished = sum(ids <= mine.get(query, {}).keys() for query, ids in pool.documents.items())
         return TEMPLATE.render(
-            judge=judge,
-            rubric=rubric,
-            language=pool.language,
-            finished=finished,
-            queries=len(pool.documents),
-            **shown,
+            judge=judge, rubric=rubric, language=pool.language, finished=finished, queries=len(pool.documents), **shown
         )
 
     def _documents(query: str, document: str) -> set[str]:

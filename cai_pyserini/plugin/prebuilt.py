@@ -64,11 +64,8 @@ def import_collection(index: str, topics: str | None, output: Path) -> Path:
                 raise CaiError(f"{topics}: Pyserini's qrels judge a query {min(unknown)}, which its topics do not have")
         return {"documents": count, "queries": len(queries)}
 
-    inputs = {
-        "index": source.name,
-        "topics": artifact.digest([*queries.items()]),
-        "qrels": qrels and artifact.file_digest(qrels),
-    }
+    qrels_digest = qrels and artifact.file_digest(qrels)
+    inputs = {"index": source.name, "topics": artifact.digest([*queries.items()]), "qrels": qrels_digest}
     return artifact.make(output, artifact.recipe("plugin", inputs), write)
 
 

@@ -100,14 +100,8 @@ def main(argv: Argv = None) -> None:
         if settings.access_log:
             log = stack.enter_context(closing(AccessLog(settings.access_log, settings.access_log_queries)))
         service = open_service()
-        app = create_app(
-            service,
-            key=key,
-            local=is_loopback(settings.host),
-            log=log,
-            public_url=settings.public_url,
-            origins=settings.allow_origins,
-        )
+        local, public_url, origins = is_loopback(settings.host), settings.public_url, settings.allow_origins
+        app = create_app(service, key=key, local=local, log=log, public_url=public_url, origins=origins)
         listen(app, settings, ", ".join(service.engines), settings.timeout)
 
 

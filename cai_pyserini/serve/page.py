@@ -48,40 +48,22 @@ async def render(service: Service, query: str, first: str, second: str, hits: in
                 continue
             text, filters = parse_operators(name)
             described = await service.call(name, partial(Engine.describe, text=text, hits=hits, filter=filters))
-            engine = engines[name]
-            columns.append(
-                {
-                    "name": name,
-                    "description": engine.description,
-                    "language": engine.language,
-                    "hits": [_hit(name, hit) for hit in described],
-                }
-            )
+            column = {"name": name, "description": engines[name].description, "language": engines[name].language}
+            columns.append(column | {"hits": [_hit(name, hit) for hit in described]})
         if query and fields:
             text, filters = parse_operators(first)
             counts = await service.call(first, lambda engine: engine.facets(fields, text, filters))
-            facets = [
-                (name, _facet_links(parameters, filter, name, values)) for name, values in counts.items() if values
-            ]
+            for field, values in counts.items():
+                if values:
+                    facets.append((field, _facet_links(parameters, filter, field, values)))
     except BadFilter as error:
         error_message = str(error)
     suggestion = await service.call(first, lambda engine: engine.suggestion(query)) if query else None
-    return TEMPLATE.render(
-        query=query,
-        hits=hits,
-        first=first,
-        second=second,
-        filter=filter,
-        wrong=error_message,
-        suggestion=suggestion,
-        suggested="./?" + urlencode(parameters | {"q": suggestion, "filter": filter}),
-        columns=columns,
-        facets=facets,
-        can_filter=can_filter or filter,
-        names=names,
-        longest=MAX_QUERY_LENGTH,
-        most=MAX_SHOWN_HITS,
-    )
+    suggested = f"./?{urlencode(parameters | {'q': suggestion, 'filter': filter})}"
+    form = {"query": query, "hits": hits, "first": first, "second": second, "filter": filter, "names": names}
+    limits = {"longest": MAX_QUERY_LENGTH, "most": MAX_SHOWN_HITS}
+    results = {"columns": columns, "facets": facets, "suggestion": suggestion, "suggested": suggested}
+    return TEMPLATE.render(**form, **limits, **results, can_filter=can_filter or filter, wrong=error_message)
 
 
 def _facet_links(

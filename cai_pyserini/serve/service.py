@@ -295,13 +295,10 @@ class Service:
         jobs = [job for job in jobs if not job.answer.done()]  # skips those that have timed out
         try:
             for job, result in zip(jobs, self._results(jobs) if jobs else [], strict=True):
-                if isinstance(result, Exception):
-                    _settle(job, job.answer.set_exception, result)
-                else:
-                    _settle(job, job.answer.set_result, result)
+                _settle(job, result)
         except Exception as error:
             if len(jobs) == 1:
-                _settle(jobs[0], jobs[0].answer.set_exception, error)
+                _settle(jobs[0], error)
             else:
                 for job in jobs:
                     self._run([job])
@@ -409,12 +406,12 @@ def _truncate(stored: Stored, length: int | None) -> Stored:
     return stored._replace(contents=stored.contents[:length])
 
 
-def _settle[T](job: Job, settle: Callable[[T], None], value: T) -> None:
+def _settle(job: Job, result: Any) -> None:
     """Set the result or error of a request from the worker thread, unless it has timed out."""
 
     def in_loop() -> None:
         if not job.answer.done():
-            settle(value)
+            (job.answer.set_exception if isinstance(result, Exception) else job.answer.set_result)(result)
 
     job.answer.get_loop().call_soon_threadsafe(in_loop)
 

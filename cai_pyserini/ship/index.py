@@ -78,16 +78,8 @@ def ship_index(index: Path, output: Path, name: str | None = None, with_encoder:
             **(_term_counts(index) if kind in ("impact", "bm25") else {}),
         )
         (folder / f"{stem}.json").write_text(to_json([entry]), encoding="utf-8")
-        readme = template(README).render(
-            entry=entry,
-            kind=kind,
-            title=title,
-            manifest=manifest,
-            scores=run_scores,
-            encoder=config,
-            settings=settings,
-            inside=has_checkpoint,
-        )
+        values = {"entry": entry, "kind": kind, "title": title, "manifest": manifest, "scores": run_scores}
+        readme = template(README).render(**values, encoder=config, settings=settings, inside=has_checkpoint)
         (folder / entry.readme).write_text(readme, encoding="utf-8")
 
     inputs = {

@@ -1,4 +1,4 @@
-"""Significance worked by hand, and the command."""
+"""Significance computed by hand, and the command."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Costs against counts by hand and against the files that the run left."""
+"""Costs against counts by hand and against the run's files."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which words fall into pieces, against the trainer's own counting."""
+"""Which words are split into pieces, compared with the trainer's own counts."""
 
 import json
 from collections import Counter
@@ -30,7 +30,7 @@ def words(backend: Backend) -> list[Word]:
 
 
 def test_coverage_worked_example(words: list[Word]) -> None:
-    """Of words with a letter, first those that would save most."""
+    """Words with a letter, sorted by saving."""
     assert words == [
         Word("phosphorylation", 2, PHOSPHORYLATION),
         Word("tumours", 3, ["tu", "##mour", "##s"]),

@@ -1,4 +1,4 @@
-"""Explanations add up to the scores in the runs, and are shown without loss."""
+"""Explanations add up to the scores in the runs, and are shown in full."""
 
 import json
 import re
@@ -73,7 +73,7 @@ def test_text_of_a_case() -> None:
 
 @pytest.fixture(scope="module")
 def run(run_folder: Path, tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """A run of every kind of system but the cross-encoder on the tiny collection."""
+    """A run of every kind of system except the cross-encoder on the tiny collection."""
     folder = Path(shutil.copytree(run_folder, tmp_path_factory.mktemp("explain") / "run"))
     beir([str(tiny), "--output", str(folder), "--dense", "splade-tiny", "--systems", *ALL])
     return RunFolder(folder)
@@ -101,7 +101,7 @@ def explained(explain: Explain) -> dict[str, dict[str, list[Explanation]]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("system", ALL)
 def test_explained_scores_are_those_of_the_run(system: str, run: RunFolder, explained: dict) -> None:
-    """Also of d8, a query that is a document, which its run does not have."""
+    """Including d8, a query that is also a document, which its run leaves out."""
     tolerance = 6e-5 if system == "bm25" else 2e-6  # Anserini rounds BM25's scores to 4 decimals
     hits = read_run(run.run(parse_system(system)))
     for query in QUERIES:
@@ -145,7 +145,7 @@ def test_words_of_a_joint_index_have_bm25s_weight(run: RunFolder, explain: Expla
 @pytest.mark.slow
 @pytest.mark.parametrize("document, absent", [("d5", False), ("d7", True)])
 def test_shares_of_a_zscore(document: str, absent: bool, run: RunFolder, explain: Explain) -> None:
-    """A document that a part has not found has the share of the part's last one."""
+    """A document missing from a part has the share of the part's last hit."""
     (explained,) = explain("q3", [ZSCORE], documents=[document])[ZSCORE]
     hits = scores_by_query(read_run(run.run(parse_system("bm25"))))["q3"]
     bm25, splade, dense = explained.parts

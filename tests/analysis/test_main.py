@@ -1,4 +1,4 @@
-"""The list of analyses, and their help."""
+"""The list of analyses and their help."""
 
 import subprocess
 import sys
@@ -36,7 +36,7 @@ ANALYSES = {
 
 @pytest.mark.parametrize("name", ANALYSES)
 def test_a_folder_without_runs_is_named(name: str, run_folder: Path, tmp_path: Path) -> None:
-    """The faults: an empty table; a missing run folder is taken for one without runs; after an update without
+    """The faults: an empty table; a missing run folder is treated as one without runs; after an update without
     --evaluate, no remedy."""
     (tmp_path / "file").touch()
     (tmp_path / "updated").mkdir()
@@ -59,7 +59,7 @@ def test_a_folder_without_runs_is_named(name: str, run_folder: Path, tmp_path: P
 def test_runs_of_documents_that_have_changed_are_refused(
     name: str, run_folder: Path, tiny: Path, broken: Path, tmp_path: Path
 ) -> None:
-    """The fault: what is said of them depends on documents, or grades, that they were not searched in."""
+    """The fault: runs are analysed with documents or grades other than those they were searched in."""
     runs = [str(run_folder / "runs" / f"{system}.trec") for system in ("bm25", "splade-idf")]
     main([name, "--collection", str(tiny), "--runs", *runs, "--output", str(tmp_path / "out")])
     corpus = broken / "corpus.jsonl"

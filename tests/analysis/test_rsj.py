@@ -1,4 +1,4 @@
-"""ΔRSJ by hand, tokens as Pyserini has them."""
+"""ΔRSJ computed by hand, with Pyserini's tokens."""
 
 import json
 from math import log

@@ -1,4 +1,4 @@
-"""Impacts of the tiny collection, and what Lucene finds in their indexes."""
+"""Impacts of the tiny collection, and Lucene's hits in their indexes."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,12 +11,12 @@ from cai_pyserini.core.config import encoder_yaml, load_encoder
 from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.retrieval.search import open_searcher, queries_for
 
-Found = dict[str, dict[str, float]]  # query -> document -> sum of weight * impact
+Rankings = dict[str, dict[str, float]]  # query -> document -> sum of weight * impact
 
 
 @pytest.fixture(scope="session")
 def topics(tiny: Path) -> dict[str, str]:
-    """The test queries, one of which has no word that a document has, and one a repeated word."""
+    """The test queries; one has no word in any document, and one has a repeated word."""
     more = {"none": "quux", "again": "fever fever of unknown fever"}
     return BeirFolder(tiny, "tiny").topics("test") | more
 
@@ -38,8 +38,8 @@ def index(run_folder: Path, name: str) -> Path:
 
 
 @pytest.fixture(scope="session")
-def expected(java: None, index: Path, topics: dict[str, str]) -> Found:
-    """What a search of the Lucene index finds."""
+def expected(java: None, index: Path, topics: dict[str, str]) -> Rankings:
+    """The hits in the Lucene index."""
     return search_lucene(index, topics)
 
 
@@ -48,14 +48,14 @@ BY_HAND = {"d1": {"fever": 3, "cold": 5}, "d2": {"fever": 1}, "d3": {"cold": 2, 
 
 @pytest.fixture
 def impacts_by_hand(checkpoint: Path, tmp_path: Path) -> Path:
-    """Impacts as that stage leaves them, of two shards, one document without any."""
+    """Output of the impact stage with two shards; one document has no impacts."""
     return stored_impacts(checkpoint, tmp_path / "impacts", (BY_HAND, {"d5": {"é": 300}}))
 
 
 def stored_impacts(
     checkpoint: Path, output: Path, shards: Sequence[Mapping[str, Mapping[str, int]]], version: int = 1
 ) -> Path:
-    """Impacts of documents, by their ids, as that stage leaves them."""
+    """Write impacts, by document id, as the impact stage does."""
     config = load_encoder("splade-tiny").replace(range=10.0)
 
     def write(folder: Path) -> artifact.Stats:
@@ -73,8 +73,8 @@ def stored_impacts(
     return artifact.make(output, artifact.recipe("impact", {"version": version}), write)
 
 
-def search_lucene(index: Path, topics: dict[str, str]) -> Found:
-    """All documents found in an index of impacts."""
+def search_lucene(index: Path, topics: dict[str, str]) -> Rankings:
+    """All hits in an impact index."""
     searcher = open_searcher(index)
     queries, _ = queries_for(index, topics, str(index)).for_search(searcher.query_scale)
     scale = searcher.document_scale * searcher.query_scale
@@ -84,8 +84,8 @@ def search_lucene(index: Path, topics: dict[str, str]) -> Found:
     return found
 
 
-def assert_same(found: Found, expected: Found, rel: float = 2e-6) -> None:
-    """The same documents with the same scores for every query."""
+def assert_same(found: Rankings, expected: Rankings, rel: float = 2e-6) -> None:
+    """Assert equal documents and scores for every query."""
     assert found.keys() == expected.keys()
     for query, scores in expected.items():
         assert found[query] == pytest.approx(scores, rel=rel), query

@@ -1,4 +1,4 @@
-"""CIFF files, read as the format's specification says (github.com/osirrc/ciff)."""
+"""CIFF files, read according to the specification (github.com/osirrc/ciff)."""
 
 import struct
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ Message = dict[int, list[Any]]
 
 
 def varint(data: bytes, place: int) -> tuple[int, int]:
-    """A varint and the place after it."""
+    """A varint and the offset after it."""
     value = shift = 0
     while True:
         byte = data[place]

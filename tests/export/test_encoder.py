@@ -1,4 +1,4 @@
-"""Exports of encoders, loaded by sentence-transformers and by Anserini: the same vectors of queries and documents."""
+"""Exported encoders in sentence-transformers and in Anserini: equal vectors of queries and documents."""
 
 from pathlib import Path
 
@@ -57,7 +57,7 @@ def test_sentence_transformers_with_splade_queries(sentence_transformers, texts:
 
 
 def test_sentence_transformers_with_bags_of_words(sentence_transformers, run_folder: Path, texts: list[str]) -> None:
-    """Documents have SPLADE's weights, and the tokens of queries the IDF as static weights."""
+    """Documents have SPLADE's weights; query tokens have the IDF as static weights."""
     model, loses = sentence_transformers("bow")
     encoder = Encoder(load_encoder("splade-tiny"), "cpu", "float32")
     found = model.encode_document(texts, convert_to_sparse_tensor=False).numpy()

@@ -1,4 +1,4 @@
-"""JSON lines: Seismic's index of them; requests for OpenSearch and Elasticsearch, scored by Lucene's FeatureField."""
+"""JSON lines: an index of Seismic; requests for OpenSearch and Elasticsearch, scored by Lucene's FeatureField."""
 
 import json
 import re
@@ -22,13 +22,13 @@ from cai_pyserini.impact.impacts import write_impacts
 from cai_pyserini.index.impact import index_impacts
 from cai_pyserini.vectors.shards import Vectors
 from tests.conftest import json_lines
-from tests.export.conftest import Found, assert_same, search_lucene, stored_impacts
+from tests.export.conftest import Rankings, assert_same, search_lucene, stored_impacts
 
 ENGINES = pytest.mark.parametrize("engine", [OPENSEARCH, ELASTICSEARCH], ids=["opensearch", "elasticsearch"])
 
 
 def read_bulk(folder: Path) -> dict[str, dict[str, float]]:
-    """The documents of bulk requests, which have a line for the action and a line for the document."""
+    """The documents of bulk requests, which alternate lines of actions and documents."""
     documents = {}
     for path in sorted(folder.glob("bulk-*.ndjson")):
         assert path.read_bytes().endswith(b"\n")  # the servers demand it
@@ -42,7 +42,7 @@ def read_bulk(folder: Path) -> dict[str, dict[str, float]]:
 
 
 def read_searches(folder: Path, engine: Engine) -> dict[str, tuple[dict[str, float], int]]:
-    """The weights by key, and the scale, of the searches, whose bodies are as the engine's reference says."""
+    """The weights by key and the scale of the searches; their bodies follow the engine's reference."""
     searches = {}
     for record in json_lines(folder / "queries.jsonl"):
         (query,) = record["body"]["query"].values()
@@ -57,8 +57,8 @@ def read_searches(folder: Path, engine: Engine) -> dict[str, tuple[dict[str, flo
     return searches
 
 
-def search_features(documents: dict[str, dict[str, float]], queries: dict[str, dict[str, float]]) -> Found:
-    """What Lucene finds with linear queries on a FeatureField."""
+def search_features(documents: dict[str, dict[str, float]], queries: dict[str, dict[str, float]]) -> Rankings:
+    """Lucene's hits for linear queries on a FeatureField."""
     java = jvm.java_class
     feature = java("org.apache.lucene.document.FeatureField")
     directory = java("org.apache.lucene.store.ByteBuffersDirectory")()
@@ -74,7 +74,7 @@ def search_features(documents: dict[str, dict[str, float]], queries: dict[str, d
     searcher = java("org.apache.lucene.search.IndexSearcher")(reader.getContext())
     should = java("org.apache.lucene.search.BooleanClause$Occur").SHOULD
     ids = list(documents)
-    found: Found = {}
+    found: Rankings = {}
     for id, weights in queries.items():
         both = java("org.apache.lucene.search.BooleanQuery$Builder")()
         for key, weight in weights.items():
@@ -85,7 +85,7 @@ def search_features(documents: dict[str, dict[str, float]], queries: dict[str, d
     return found
 
 
-def search_export(folder: Path, engine: Engine) -> Found:
+def search_export(folder: Path, engine: Engine) -> Rankings:
     """The scores of the exported searches in the exported documents, as sums of weight * impact."""
     searches = read_searches(folder, engine)
     found = search_features(read_bulk(folder), {id: weights for id, (weights, _) in searches.items()})
@@ -95,7 +95,7 @@ def search_export(folder: Path, engine: Engine) -> Found:
 @pytest.mark.slow
 @ENGINES
 def test_feature_fields_have_the_scores_of_lucene(
-    engine: Engine, java: None, impacts: Path, topics: dict[str, str], expected: Found, tmp_path: Path
+    engine: Engine, java: None, impacts: Path, topics: dict[str, str], expected: Rankings, tmp_path: Path
 ) -> None:
     manifest = Source(impacts, topics).export(tmp_path / "export", engine.write, engine.name)
     documents = read_bulk(tmp_path / "export")
@@ -151,7 +151,7 @@ def answer(server: BaseHTTPRequestHandler, status: int, body: str) -> None:
 
 
 class Servant(BaseHTTPRequestHandler):
-    """Answers as OpenSearch and Elasticsearch do: 200 to bulk requests, whatever they have refused."""
+    """Responds like OpenSearch and Elasticsearch: 200 to bulk requests, even if documents are refused."""
 
     def log_message(self, *arguments: object) -> None:
         """Nothing is logged."""
@@ -177,8 +177,8 @@ class Servant(BaseHTTPRequestHandler):
 def test_what_a_server_refuses_ends_the_loading(
     place: str, impacts_by_hand: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The commands that we show, with a server that answers as OpenSearch does; the real one cannot be had here. The
-    faults: documents are missing without a word; those of an earlier export stay."""
+    """The documented commands, with a server that responds like OpenSearch, which is not available here. The
+    faults: documents are missing without a message; those of an earlier export stay."""
     monkeypatch.setattr("cai_pyserini.export.json_lines.MAX_REQUEST_BYTES", 60)  # a request per document
     Source(impacts_by_hand).export(tmp_path / "opensearch", OPENSEARCH.write, "opensearch")
     page = Path(__file__).parents[2] / "docs" / "how-to" / "export.md"
@@ -190,7 +190,7 @@ def test_what_a_server_refuses_ends_the_loading(
     threading.Thread(target=server.serve_forever, daemon=True).start()
 
     def load(path: str) -> tuple[str, int]:
-        """What is printed, and the number of requests."""
+        """The output, and the number of requests."""
         server.calls.clear()  # type: ignore[attr-defined]
         url = f"URL=http://127.0.0.1:{server.server_port}{path}\n"
         done = subprocess.run(["bash", "-c", url + found[0]], cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -223,7 +223,7 @@ def test_weights_above_64_are_divided_and_the_scale_says_so() -> None:
 
 @pytest.mark.slow
 def test_seismic_finds_the_best_documents_of_lucene(
-    java: None, impacts: Path, topics: dict[str, str], expected: Found, tmp_path: Path
+    java: None, impacts: Path, topics: dict[str, str], expected: Rankings, tmp_path: Path
 ) -> None:
     seismic = pytest.importorskip("seismic")
     Source(impacts, topics).export(tmp_path / "seismic", write_seismic, "seismic")

@@ -11,7 +11,7 @@ import pytest
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.export.source import Source
 from tests.conftest import json_lines
-from tests.export.conftest import BY_HAND, Found, assert_same, stored_impacts
+from tests.export.conftest import BY_HAND, Rankings, assert_same, stored_impacts
 
 pymilvus = pytest.importorskip("pymilvus")
 
@@ -37,12 +37,12 @@ def collections(uri: str) -> dict[str, int]:
 
 
 def test_milvus_finds_the_documents_of_lucene(
-    java: None, impacts: Path, topics: dict[str, str], expected: Found, uri: str, tmp_path: Path
+    java: None, impacts: Path, topics: dict[str, str], expected: Rankings, uri: str, tmp_path: Path
 ) -> None:
     manifest = export_milvus(Source(impacts, topics), tmp_path / "milvus", uri, "cai")
     client = connect(uri)
     client.load_collection("cai")
-    found: Found = {}
+    found: Rankings = {}
     for query in json_lines(tmp_path / "milvus" / "queries.jsonl"):
         vector = {int(key): weight for key, weight in query["vector"].items()}
         hits = client.search("cai", [vector], anns_field=FIELD, limit=1000, output_fields=["id"])[0] if vector else []
@@ -77,7 +77,7 @@ def test_an_export_is_done_once_and_again_if_the_collection_is_gone(
 def test_there_always_is_a_collection_to_search(
     impacts_by_hand: Path, checkpoint: Path, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever ends an export of changed impacts; and nothing but the new collection is left after one."""
+    """Whatever interrupts an export of changed impacts; a complete one leaves only the new collection."""
 
     def killed(*arguments: object, **named: object) -> None:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""Every framework gets what our own search finds, with the same scores, texts, metadata and filters."""
+"""Every framework gets the hits of our own search, with equal scores, texts, metadata and filters."""
 
 import asyncio
 import json
@@ -73,7 +73,7 @@ def test_llama_index(engine: Engine) -> None:
 
 
 def test_haystack(engine: Engine, metadata_run: Path) -> None:
-    """In a pipeline that was saved and loaded, synchronous and asynchronous."""
+    """In a saved and loaded pipeline, synchronous and asynchronous."""
     from haystack import Pipeline
 
     from cai_pyserini.integrations.haystack import CaiRetriever
@@ -95,7 +95,7 @@ def test_haystack(engine: Engine, metadata_run: Path) -> None:
 
 
 def test_a_component_of_haystack_is_opened_once(metadata_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fault: each of the first calls, which run at the same time, opens it."""
+    """The fault: concurrent first calls each open the index."""
     from cai_pyserini.integrations import haystack
 
     opened: list[Engine] = []

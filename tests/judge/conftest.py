@@ -1,4 +1,4 @@
-"""A run folder with nothing but runs and an index, and queries to judge."""
+"""A run folder with only runs and an index, and queries to judge."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Two judges in a real browser: with the keyboard and without scripts, for screen readers; then qrels and a verdict."""
+"""Two judges in a real browser: by keyboard, without scripts, for screen readers; then qrels and a verdict."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -36,7 +36,7 @@ def address(judged_run: Path, topics: Path, database: Path, tmp_path: Path) -> I
 
 @pytest.fixture
 def opened(browser: Browser, address: str) -> Iterator[Callable[..., Page]]:
-    """Open the page of a judge, who types a name. An error of a page, or a request elsewhere, fails the test."""
+    """Open the page and enter a judge's name. Errors of the page, and requests to other servers, fail the test."""
     errors: list[str] = []
 
     def open_page(name: str, scripts: bool = True) -> Page:
@@ -64,7 +64,7 @@ def press(page: Page, button: str) -> None:
         page.get_by_role("button", name=button).click()
 
 
-def is_wanted(page: Page, titles: dict[str, str]) -> bool:
+def is_relevant(page: Page, titles: dict[str, str]) -> bool:
     query = page.get_by_role("heading", level=1).inner_text()
     return page.get_by_role("heading", level=2).inner_text() == titles[RELEVANT[query]]
 
@@ -87,7 +87,7 @@ def test_two_judges_make_qrels_and_a_verdict(
     expect(ana.get_by_role("main")).to_be_focused()
     count = 0
     while ana.get_by_role("button").count():
-        grade = "3" if is_wanted(ana, titles) else "0"
+        grade = "3" if is_relevant(ana, titles) else "0"
         with ana.expect_navigation():
             ana.keyboard.press(grade)
         count += 1
@@ -95,7 +95,7 @@ def test_two_judges_make_qrels_and_a_verdict(
 
     ben = opened("ben", scripts=False)
     for number in range(20):
-        grade = 3 if is_wanted(ben, titles) else int(number % 5 == 0)
+        grade = 3 if is_relevant(ben, titles) else int(number % 5 == 0)
         press(ben, RUBRIC[grade])
     press(ben, "undo")
     press(ben, "skip")

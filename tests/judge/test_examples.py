@@ -16,7 +16,7 @@ from tests.judge.conftest import RELEVANT, SYSTEMS
 
 
 def test_refused_documents_are_negatives_before_those_that_nobody_judged() -> None:
-    """The faults: a relevant document, or one that is a little relevant, is a negative; another query's is."""
+    """The faults: a document that is relevant, partly relevant, or another query's is a negative."""
     pool = {"q1": {"good", "fair", "bad", "worse", "new", "newer"}, "q2": {"new"}}
     qrels = {"q1": {"good": 3, "fair": 1, "bad": 0, "worse": 0, "gone": 2}, "q3": {"good": 3}}
     first, second = label_queries({"q1": "one", "q2": "two"}, pool, qrels, relevant=2, seed=0)
@@ -26,7 +26,7 @@ def test_refused_documents_are_negatives_before_those_that_nobody_judged() -> No
 
 
 def test_judgments_of_a_query_that_is_typed_otherwise_are_merged() -> None:
-    """The fault: what is relevant to a query is a negative of the same query in other case."""
+    """The fault: a document relevant to a query is a negative of the same query in another case."""
     topics, pool = {"q1": "Heart attack", "q2": "heart  attack"}, {"q1": {*"prbx"}, "q2": {*"pt"}}
     qrels = {"q1": {"p": 3, "r": 0, "t": 0, "b": 0, "f": 1}, "q2": {"t": 2}}
     (found,) = label_queries(topics, pool, qrels, relevant=2, seed=0)
@@ -35,7 +35,7 @@ def test_judgments_of_a_query_that_is_typed_otherwise_are_merged() -> None:
 
 
 def test_lines_have_what_is_stored(tmp_path: Path) -> None:
-    """The fault: a negative has the text of a positive, as a copy of it does."""
+    """The fault: a negative has the text of a positive, because it is a copy."""
 
     def text(id: str) -> Stored | None:
         return None if id == "gone" else Stored(id, "", f"text of {id[0]}")

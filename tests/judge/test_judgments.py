@@ -69,8 +69,8 @@ STORED = {id: Stored(id, "", f"the text of {id}") for id in ("d1", "d2", "d3")}
 
 
 def test_a_grade_counts_only_for_the_texts_that_were_judged(judgments: Judgments, tmp_path: Path) -> None:
-    """The faults: the grade of a text that was edited, of a document that was deleted, or of another collection's query
-    of the same id counts; a document is not judged again, or its new grade is merged with the old one."""
+    """The faults: the grade of an edited text, of a deleted document, or of another collection's query
+    with the same id counts; a document is not judged again, or its new grade is merged with the old one."""
     judgments.limit_to(TOPICS, STORED.get)
     for query in TOPICS:
         for document in STORED:
@@ -125,7 +125,7 @@ def test_exported_qrels_are_those_of_a_collection(
 
 
 def test_files_that_are_refused(tmp_path: Path, run_folder: Path) -> None:
-    """The faults: a database of an earlier version is read, though nobody knows what was judged; tables are made in a
+    """The faults: a database of an earlier version is read, although the judged texts are unknown; tables are made in a
     database of another program."""
     (tmp_path / "text").write_text("this is no database, " * 100)
     sqlite3.connect(tmp_path / "other").executescript("CREATE TABLE bookmarks (x)")
@@ -220,7 +220,7 @@ def test_a_verdict_needs_queries_and_differences() -> None:
 
 
 def test_queries_without_hits_have_nothing_unjudged() -> None:
-    """The fault: a system that finds nothing for a query has ten unjudged hits there."""
+    """The fault: a query without hits counts as ten unjudged hits."""
     made, qrels = runs(4, 0)
     some = made["b"][made["b"]["query_id"] == "q0"]
     lines = verdict({"a": made["a"], "b": some}, qrels | {"q9": {"good": 1}}, 0.02).splitlines()

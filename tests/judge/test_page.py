@@ -1,4 +1,4 @@
-"""The page: what a judge sees and does not see, and what is refused."""
+"""The page: what a judge sees and does not see, and which requests are refused."""
 
 import html
 import re
@@ -39,7 +39,7 @@ def client(pool: Pool, judgments: Judgments) -> Iterator[TestClient]:
 
 
 def press(client: TestClient, page: str, action: str, **headers: str) -> str:
-    """The page after a button."""
+    """The page after pressing a button."""
     (target,) = re.findall(f'formaction="([^"]*action={action}&[^"]*)"', page)
     answer = client.post(html.unescape(target), headers=headers)
     assert answer.status_code == 200, answer.text
@@ -154,8 +154,8 @@ def test_what_is_refused(
 def test_what_has_another_text_is_judged_again(
     client: TestClient, pool: Pool, judgments: Judgments, tmp_path: Path
 ) -> None:
-    """The faults: a document that was edited is not asked for again, its old grade is shown as if it counted, or a page
-    that was opened before grades the new text."""
+    """The faults: an edited document is not asked for again, its old grade is shown as if it counted, or a page
+    opened earlier grades the new text."""
     page = client.get("/", params={"judge": "ana"}).text
     before = press(client, page, "3")
     (edited,) = judgments.of("ana")["q/1"]
@@ -184,8 +184,8 @@ def test_runs_of_other_documents_are_refused(judged_run: Path, topics: Path, tmp
 
 
 def test_where_there_is_no_run_the_index_is_searched(run_folder: Path, tmp_path: Path) -> None:
-    """The faults: after an update, nothing can be judged; what is searched differs from the run, or none is made of a
-    system that cannot be searched by hand."""
+    """The faults: after an update, nothing can be judged; the search differs from the run, or is attempted for a
+    system that cannot be searched interactively."""
     for name in ("indexes", "results.json", "collection.json", "collection.json.manifest.json"):
         (tmp_path / name).symlink_to(run_folder / name)
     whole, bare = RunFolder(run_folder), RunFolder(tmp_path)

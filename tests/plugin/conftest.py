@@ -1,4 +1,4 @@
-"""Topics in Pyserini's forms, and Pyserini's search on them."""
+"""Topics in Pyserini's formats, and Pyserini's search for them."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def joint(run_folder: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def topics(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The test topics of the tiny collection in Pyserini's forms."""
+    """The test topics of the tiny collection in Pyserini's formats."""
     folder = tmp_path_factory.mktemp("export") / "topics"
     return export_topics(BeirFolder(tiny, "tiny").topics("test"), load_encoder("splade-tiny"), folder, "cpu")
 
@@ -36,7 +36,7 @@ def scores(run: Path) -> dict[tuple[str, str], float]:
 
 
 def search_topics(index: Path, encoder: object, collection: Path, **settings: object) -> dict[tuple[str, str], float]:
-    """What Pyserini's searcher finds for the test topics: query and document -> score on the scale of our runs."""
+    """Pyserini's hits for the test topics: query and document -> score on the scale of our runs."""
     from pyserini.search.lucene import LuceneImpactSearcher
 
     searcher, stats = LuceneImpactSearcher(str(index), encoder, **settings), artifact.require(index, "index").stats
@@ -49,6 +49,6 @@ def search_topics(index: Path, encoder: object, collection: Path, **settings: ob
 
 
 def search_arguments(index: Path, topics: Path, encoder: object, output: Path) -> list[object]:
-    """Of pyserini.search.lucene."""
+    """Arguments of pyserini.search.lucene."""
     settings = ["--impact", "--hits", 1000, "--remove-query", "--output", output]
     return ["--index", index, "--topics", topics / "topics.json", "--encoder", encoder, *settings]

@@ -1,4 +1,4 @@
-"""Pyserini's names, where its lists cannot be reached, and where a server on this machine has them."""
+"""Names in Pyserini's catalogues: unreachable, and served on this machine."""
 
 import json
 import os
@@ -57,7 +57,7 @@ def server(tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def lists(java: None, monkeypatch: pytest.MonkeyPatch, server: str, tmp_path: Path) -> Path:
-    """The file that stands for all catalogues of indexes; the caches are empty."""
+    """The file in place of all catalogues of indexes; the caches are empty."""
     from pyserini import prebuilt_index_info
 
     for catalogue in vars(prebuilt_index_info).values():
@@ -80,7 +80,7 @@ def serve_index(index: Path, folder: Path, server: str) -> dict[str, object]:
 
 @in_network
 def test_an_import_asks_no_network(command: Command) -> None:
-    """Where a firewall drops packets, it would wait for minutes."""
+    """If a firewall drops packets, each attempt takes minutes."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         proxy = f"http://127.0.0.1:{silent.getsockname()[1]}"
         done = command("timeit", "-n1", "-r1", IMPORT, https_proxy=proxy, http_proxy=proxy)
@@ -137,7 +137,7 @@ def test_a_prebuilt_index_by_name_and_alias(lists: Path, server: str, run_folder
 def by_name(
     lists: Path, server: str, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[Path, BeirFolder]:
-    """The tiny collection as Pyserini has BEIR's: an index that it makes as their .flat indexes are made, topics and
+    """The tiny collection like Pyserini's BEIR collections: an index built like their .flat indexes, topics and
     qrels. This process and its children read the server's files in place of every https URL."""
     from pyserini.search import _base
 
@@ -170,7 +170,7 @@ def by_name(
 
 @in_network
 def test_a_collection_by_name(by_name: tuple[Path, BeirFolder], tmp_path: Path) -> None:
-    """Its texts, and the BM25 scores of its index, which is not used; once imported, no list is read."""
+    """Its texts, and the BM25 scores of its unused index; once imported, no catalogue is read."""
     (flat, expected), output = by_name, tmp_path / "run"
     beir([f"pyserini:{NAME}.flat", "--systems", "bm25", "--output", str(output)])
     for list_of_names in tmp_path.glob("*.json"):
@@ -199,7 +199,7 @@ def test_topics_of_another_name(by_name: tuple[Path, BeirFolder], tmp_path: Path
 def test_what_cannot_be_imported(
     by_name: tuple[Path, BeirFolder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Taken for a collection, it would have no documents, or queries that no qrels judge."""
+    """As a collection, it would have no documents, or no qrels for its queries."""
     with monkeypatch.context() as patch, pytest.raises(CaiError, match=r"looks names up at https.* cannot be reached"):
         patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
         patch.setenv("https_proxy", "http://127.0.0.1:1")

@@ -1,4 +1,4 @@
-"""The plugin, enabled in an environment of its own: plain `python -m pyserini.…` knows our encoders."""
+"""The plugin, enabled in a separate environment: plain `python -m pyserini.…` knows our encoders."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]  # whose package is tested, also in a worktree
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of a new environment that sees the packages of this one: a place to enable the plugin in."""
+    """The Python of a new environment with the packages of this one, to enable the plugin in."""
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, symlinks=True)
     packages = next((folder / "lib").glob("python*/site-packages"))
@@ -28,7 +28,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file in place of that in the site-packages of this environment."""
+    """A file in place of the one in this environment's site-packages."""
     path = tmp_path / "cai_pyserini.pth"
     monkeypatch.setattr(hook, "pth_path", lambda: path)
     return path

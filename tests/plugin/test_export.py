@@ -1,4 +1,4 @@
-"""Exports for a Pyserini without this package."""
+"""Exports for Pyserini without this package."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Pyserini's own, unmodified modules with our encoders."""
+"""Pyserini's unmodified modules with our encoders."""
 
 import shutil
 from pathlib import Path
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
 
 @pytest.mark.parametrize("name", ["splade", "splade-idf", "joint-splade-idf"])
 def test_pyserinis_run_equals_ours(name: str, run_folder: Path, topics: Path, tmp_path: Path) -> None:
-    """With the encoder by its name, or as a joint index needs it, by the index."""
+    """With the encoder named, or, for a joint index, the index as the encoder."""
     index = run_folder / "indexes" / name
     encoder = index if name.startswith("joint") else "splade-tiny"
     run_module("pyserini.search.lucene", *search_arguments(index, topics, encoder, tmp_path / "run.trec"))

@@ -1,4 +1,4 @@
-"""A server in this process, with a queue and real indexes; and one in a process of its own."""
+"""Servers with a queue and real indexes, in this process or in their own."""
 
 import os
 import re
@@ -41,17 +41,16 @@ def client(run_folder: Path) -> Iterator[TestClient]:
 
 
 @contextmanager
-def served(what: Path | Service, *systems: str, **guard: Any) -> Iterator[str]:
-    """The address of a server of a run folder or a service, in a thread of this process, which need not import
-    everything again."""
-    service = what if isinstance(what, Service) else Service(lambda: open_systems([what], systems))
+def served(source: Path | Service, *systems: str, **guard: Any) -> Iterator[str]:
+    """Serve a run folder or a service in a thread of this process, and yield the address."""
+    service = source if isinstance(source, Service) else Service(lambda: open_systems([source], systems))
     with listening(create_app(service, local=True, **guard)) as address:
         yield address
 
 
 @contextmanager
 def listening(app: Guard, seconds: float = 10.0) -> Iterator[str]:
-    """The address of a server of an application, in a thread of this process."""
+    """Serve an application in a thread of this process, and yield the address."""
     server = Server(app, seconds=seconds)
     with socket.create_server(("127.0.0.1", 0)) as opened:
         thread = threading.Thread(target=server.run, args=([opened],))
@@ -66,13 +65,13 @@ def listening(app: Guard, seconds: float = 10.0) -> Iterator[str]:
 def serve(
     folder: Path, *arguments: str, **environment: str
 ) -> AbstractContextManager[tuple[subprocess.Popen[str], str]]:
-    """A server process for systems of a run folder, and its address."""
+    """Start a server process for systems of a run folder, and yield it with its address."""
     return started("serve", str(folder), "--systems", *arguments, **environment)
 
 
 @contextmanager
 def started(command: str, *arguments: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A process of a command that serves at any free port, and its address."""
+    """Start a command that serves at any free port, and yield the process and its address."""
     words = [sys.executable, "-m", f"cai_pyserini.{command}", *arguments, "--port", "0"]
     with (
         subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=os.environ | environment) as process,

@@ -1,4 +1,4 @@
-"""The access log: what it says of requests and people, how long, and that nobody waits for it."""
+"""The access log: what it records, for how long, and that no request waits for it."""
 
 import json
 import logging
@@ -68,7 +68,7 @@ def test_a_line_per_request(run_folder: Path, tmp_path: Path, form: QueryForm) -
 
 
 def test_no_line_is_lost_when_a_log_that_two_services_write_is_moved(tmp_path: Path) -> None:
-    """The fault: at midnight, each of two services with one file moves it, and the second deletes the day."""
+    """The fault: at midnight, two services that share a file both rotate it, and the second deletes the day's log."""
     path, moved = tmp_path / "access.log", tmp_path / "access.log.1"
     path.write_text("{}\n")
     os.utime(path, (time.time() - 86_400,) * 2)
@@ -89,7 +89,7 @@ def test_no_line_is_lost_when_a_log_that_two_services_write_is_moved(tmp_path: P
 def test_nobody_waits_for_a_disk_that_does_not_answer_or_fails(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A pipe that nobody reads, and then one without a reader, whose writes fail as those to a full disk."""
+    """A pipe that nobody reads, and then one without a reader, where writes fail as on a full disk."""
     monkeypatch.setattr(access_log, "FLUSH_SECONDS", 0.1)
     path = tmp_path / "pipe"
     os.mkfifo(path)

@@ -1,4 +1,4 @@
-"""The REST API: answers, and reasons for refusals."""
+"""The REST API: responses, and reasons for refusals."""
 
 import json
 import re
@@ -77,7 +77,7 @@ def test_operators_of_a_query(client: TestClient, index: str) -> None:
 
 
 def queries(*texts: str, **others: object) -> dict[str, object]:
-    """The body of a request with these queries."""
+    """A request body with these queries."""
     return {"queries": [{"qid": str(number), "text": text} for number, text in enumerate(texts)], **others}
 
 
@@ -107,7 +107,7 @@ def test_wrong_bodies_get_a_reason(client: TestClient, body: object, reason: str
 
 
 def test_a_body_has_a_length_within_limits(client: TestClient) -> None:
-    """Nothing else limits the memory that a body takes, which is read before the key is asked for."""
+    """Nothing else limits the memory of a body, which is read before the key is checked."""
     longest = json.dumps(queries("🧬" * (MAX_QUERY_LENGTH - BATCH + 1), *["🧬"] * (BATCH - 1), hits=1))
     assert client.post("/v1/bm25/search", content=longest, headers=JSON).status_code == 200
     assert client.post("/v1/bm25/search", content=longest + " " * MAX_BODY_BYTES, headers=JSON).status_code == 413
@@ -117,7 +117,7 @@ def test_a_body_has_a_length_within_limits(client: TestClient) -> None:
 
 @pytest.mark.parametrize("index", SYSTEMS)
 def test_more_like_a_document(client: TestClient, index: str) -> None:
-    """The text of d1 finds d1 first, which is left out; so does d6, whose text is all that it has."""
+    """The text of d1 finds d1 first, which is left out; d6, which has only a text, behaves the same."""
     for docid in ("d1", "d6"):
         text = client.get(f"/v1/{index}/doc/{docid}").json()["doc"]
         text = text if isinstance(text, str) else text["contents"]
@@ -345,7 +345,7 @@ def test_head_is_get_without_the_body(client: TestClient) -> None:
     ],
 )
 def test_unknown_parameters_are_refused(client: TestClient, path: str, reason: str) -> None:
-    """The fault: a filter that is misspelt answers what is not filtered."""
+    """The fault: a misspelt filter returns unfiltered hits."""
     answer = client.get(path)
     assert answer.status_code == 400 and answer.json()["error"].startswith(reason)
     if "search" in path:

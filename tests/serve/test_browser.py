@@ -23,7 +23,7 @@ def address(run_folder: Path) -> Iterator[str]:
 
 @pytest.fixture
 def page(browser: Browser, address: str) -> Iterator[Page]:
-    """The page; the test fails if it reports an error or asks another server for something."""
+    """The page; the test fails if it reports an error or sends a request to another server."""
     page = browser.new_page()
     errors: list[str] = []
     page.on("console", lambda message: errors.append(message.text))

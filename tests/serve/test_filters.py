@@ -101,7 +101,7 @@ def test_wrong_ones_get_a_reason(client: TestClient, parameter: str, value: str,
 
 
 def test_searches_with_different_filters_are_not_mixed_up(client: TestClient) -> None:
-    """Waiting searches are batched: each has to keep its own filter."""
+    """Waiting searches are batched, but each keeps its own filter."""
     from concurrent.futures import ThreadPoolExecutor
 
     def years(year: int) -> set[int]:

@@ -1,4 +1,4 @@
-"""Clients that send half a request, read no answer, or leave: what each may cost, and for how long."""
+"""Clients that send half a request, do not read the response, or leave: what each can cost, and for how long."""
 
 import json
 import logging
@@ -42,7 +42,7 @@ def address(run_folder: Path) -> Iterator[str]:
 
 
 def sent(address: str, text: str) -> socket.socket:
-    """A connection on which a client has sent something."""
+    """A connection on which a client has sent `text`."""
     host, port = address.removeprefix("http://").rstrip("/").split(":")
     connection = socket.create_connection((host, int(port)), timeout=20)
     connection.sendall(text.encode())
@@ -50,7 +50,7 @@ def sent(address: str, text: str) -> socket.socket:
 
 
 def answer(connection: socket.socket) -> bytes:
-    """All that comes until the server closes the connection."""
+    """Everything received until the server closes the connection."""
     found = b""
     with suppress(ConnectionError):
         while received := connection.recv(1 << 16):
@@ -59,7 +59,7 @@ def answer(connection: socket.socket) -> bytes:
 
 
 def requests(address: str, status: int) -> int:
-    """The number of such answers of the service so far."""
+    """The number of responses with this status so far."""
     metrics = urlopen(f"{address}metrics").read().decode()
     return sum(map(int, re.findall(rf'cai_requests_total{{.*status="{status}"}} (\d+)', metrics)))
 
@@ -129,7 +129,7 @@ def test_a_client_that_leaves_before_the_answer_is_no_failure(
 
 
 def test_half_requests_lock_nobody_out(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The faults: 290 clients that send half of their headers, and nobody else is answered; a traceback for each."""
+    """The faults: 290 clients send half of their headers, and nobody else gets a response; a traceback for each."""
     monkeypatch.setattr(listen, "REQUEST_SECONDS", 60)
     monkeypatch.setattr(guard, "BODY_SECONDS", 60)
     monkeypatch.setattr(listen, "CONNECTIONS", 20)
@@ -196,7 +196,7 @@ def test_files_that_run_out_are_said_once(caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_an_answer_that_nobody_reads_is_given_up(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The faults: it stays in memory until the client leaves, and the service does not end."""
+    """The faults: the response stays in memory until the client leaves, and the service does not stop."""
     service = Service(lambda: open_systems([run_folder], ["bm25"]))
     long = "x" * 10_000_000
     monkeypatch.setattr(service.engines["bm25"], "document", lambda id: service_module.Stored(id, "", long))

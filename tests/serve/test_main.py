@@ -1,4 +1,4 @@
-"""The command: who is served, where, and until when."""
+"""The command: who may connect, where it listens, and when it stops."""
 
 import json
 import signal

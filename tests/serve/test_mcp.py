@@ -1,4 +1,4 @@
-"""The tools of assistants, with the client of the protocol's own package: in memory, over HTTP and standard output."""
+"""The MCP tools, with the protocol's own client: in memory, over HTTP, and over standard input and output."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ INITIALIZE = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo":
 
 
 def session(opened: dict[str, Engine], scenario: Callable[[Client], Awaitable[Any]], limit: int = 256) -> Any:
-    """What comes of a client's session in memory."""
+    """Run a scenario with a client in memory, and return its result."""
 
     async def run() -> Any:
         service = Service(lambda: opened, limit)
@@ -46,7 +46,7 @@ def session(opened: dict[str, Engine], scenario: Callable[[Client], Awaitable[An
 
 
 async def call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
-    """The structured content of an answer, which the client has compared with its schema."""
+    """The structured content of a result, which the client has validated."""
     result = await client.call_tool(tool, arguments)
     assert not result.is_error and result.structured_content, result.content
     return result.structured_content
@@ -199,7 +199,7 @@ def test_requests_are_counted_bounded_and_leave_no_stream_open(client: TestClien
 
 
 def test_standard_output_has_messages_only(run_folder: Path) -> None:
-    """Java prints at its start and while it works."""
+    """Java prints when it starts and while it works."""
     messages = [
         {"id": 1, "method": "initialize", "params": INITIALIZE},
         {"method": "notifications/initialized"},

@@ -1,4 +1,4 @@
-"""What the OpenAPI document promises holds for requests that schemathesis makes up, wrong ones too, and programs can be
+"""The OpenAPI document holds for requests that schemathesis generates, invalid ones too, and clients can be
 generated from it."""
 
 import os
@@ -44,7 +44,7 @@ def address(run_folder: Path) -> Iterator[str]:
 
 
 def test_a_generated_client_searches(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The faults: a generator cannot read the document, or its types are not those of the answers."""
+    """The faults: a generator cannot read the document, or its types differ from the responses."""
     generator = pytest.importorskip("openapi_generator_cli")
     java = find_java().command, "-XX:TieredStopAtLevel=1", "-jar"
     generate = Path(generator.__file__).with_name("openapi-generator.jar"), "generate", "--generator-name", "python"

@@ -1,4 +1,4 @@
-"""The page: what it shows, and that nothing in it comes from a document or a query unescaped."""
+"""The page: what it shows, and that everything from documents and queries is escaped."""
 
 import html
 import json
@@ -28,7 +28,7 @@ def links(page: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def odd(run_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
-    """A server of documents with odd ids, titles and texts, and of an index that has no words."""
+    """A server for documents with odd ids, titles and texts, and an index without words."""
     folder = tmp_path_factory.mktemp("odd")
     documents = ({"_id": id, "title": f"{SCRIPT} {id}", "text": f"zebra {SCRIPT} & co"} for id in ODD)
     (folder / "corpus.jsonl").write_text("".join(json.dumps(document) + "\n" for document in documents))
@@ -82,7 +82,7 @@ def test_a_page_asks_for_nothing_elsewhere_and_labels_its_fields(client: TestCli
 
 
 def test_operators_and_filters_are_there_where_words_are(odd: TestClient) -> None:
-    """The faults: an error in place of the hits of an index without words; no filter for one without metadata."""
+    """The faults: an index without words gives an error instead of hits; one without metadata has no filter."""
     assert all('id="filter"' in odd.get("/", params={"a": name}).text for name in ("odd", "splade"))
     page = odd.get("/", params={"q": 'zebra "bladder infection" -alert', "a": "splade", "b": "odd"}).text
     of_splade, of_odd = page.split('id="system-2"')

@@ -1,4 +1,4 @@
-"""The service and the judging page behind nginx, below a path that it removes or keeps, with its own name or ours."""
+"""The service and the judging page behind nginx, which strips or keeps the path and sends its own host or ours."""
 
 import re
 import shutil
@@ -61,7 +61,7 @@ def nginx(folder: Path, port: int, *locations: str) -> Iterator[None]:
 
 @pytest.mark.parametrize(("kept", "host"), [("", "$http_host"), ("", "127.0.0.1"), ("/", "$http_host")])
 def test_the_service_below_a_path(run_folder: Path, tmp_path: Path, kept: str, host: str) -> None:
-    """`kept` is what nginx makes of the path: / removes it."""
+    """`kept` says what nginx does with the path: / strips it."""
     port = free_port()
     public = f"http://127.0.0.1:{port}/search/"
     with served(run_folder, "bm25", public_url=public) as address, httpx2.Client(follow_redirects=True) as client:
@@ -88,7 +88,7 @@ def test_the_service_below_a_path(run_folder: Path, tmp_path: Path, kept: str, h
 
 @pytest.mark.parametrize("public_path", ["/", "/judge/"])
 def test_judgments_are_saved(tmp_path: Path, public_path: str) -> None:
-    """The fault: the page of a proxy that sends `Host: 127.0.0.1`, as we advised, can save no judgment."""
+    """The fault: behind a proxy that sends `Host: 127.0.0.1`, as we advised, the page saves no judgment."""
     port = free_port()
     origin = f"http://judge.example.org:{port}"
     judgments = Judgments(tmp_path / "judgments.sqlite", RUBRIC)

@@ -26,7 +26,7 @@ def service(opened: dict[str, Engine]) -> Service:
 
 
 def run(service: Service, scenario: Callable[[], Awaitable[Any]]) -> Any:
-    """The result of a scenario while the service works."""
+    """Run a scenario while the service answers, and return its result."""
 
     async def working() -> Any:
         work = asyncio.create_task(service.work())
@@ -39,7 +39,7 @@ def run(service: Service, scenario: Callable[[], Awaitable[Any]]) -> Any:
 
 
 async def together(service: Service, *requests: Coroutine[Any, Any, Any]) -> list[Any]:
-    """What comes of requests that all wait until the worker is free."""
+    """The results of requests that all wait until the worker is free."""
     release = threading.Event()
     holding = asyncio.create_task(service.call("bm25", lambda engine: release.wait(30)))
     await asyncio.sleep(0.1)
@@ -143,7 +143,7 @@ def test_work_stops_where_nobody_waits_for_it(opened: dict[str, Engine]) -> None
 def test_snippets_are_looked_for_in_the_beginning_until_the_request_times_out(
     opened: dict[str, Engine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The fault: 100 long documents keep the only worker busy for a minute after the request has timed out."""
+    """The fault: 100 long documents keep the only worker busy for a minute after the request timed out."""
     engine, shown = opened["bm25"], list[str]()
     service = Service(lambda: opened, timeout=0.5)
     words = " ".join(f"w{number}" for number in range(100_000))
@@ -169,7 +169,7 @@ def test_snippets_are_looked_for_in_the_beginning_until_the_request_times_out(
 
 
 def test_probes_and_reloads_that_wait_are_one(opened: dict[str, Engine], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fault: a loop of requests for /ready or /reload, which cost nothing to ask for, keeps the service busy."""
+    """The fault: a loop of cheap requests for /ready or /reload keeps the service busy."""
     monkeypatch.setattr(service_module, "MIN_INTERVAL", 0.3)
     service = Service(lambda: opened)
     sizes: list[float] = []
@@ -194,7 +194,7 @@ def test_a_service_has_a_system() -> None:
 
 
 def test_a_reload_frees_what_was_open_before(run_folder: Path) -> None:
-    """The fault: engines refer to themselves, so that models stay in memory, reload after reload."""
+    """The fault: engines are in reference cycles, so that models stay in memory, reload after reload."""
     opened: list[weakref.ref[Engine]] = []
 
     def open_engines() -> dict[str, Engine]:

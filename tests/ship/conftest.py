@@ -1,4 +1,4 @@
-"""An empty cache of Pyserini's."""
+"""An empty Pyserini cache."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ __all__ = ["topics"]
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache of Pyserini's."""
+    """An empty Pyserini cache."""
     monkeypatch.setenv("PYSERINI_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("CAI_PYSERINI_REGISTRY", raising=False)
     return tmp_path / "cache"

@@ -1,4 +1,4 @@
-"""Archives that are reproducible, and archives that are refused."""
+"""Reproducible archives, and archives that are refused."""
 
 import gzip
 import io
@@ -32,7 +32,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_round_trip(folder: Path, tmp_path: Path) -> None:
-    """Where a later folder replaces a file."""
+    """A later folder replaces a file of an earlier one."""
     (tmp_path / "over" / "sub").mkdir(parents=True)
     (tmp_path / "over" / "sub" / "a").write_text("other")
     size = pack([folder, tmp_path / "over"], "name", tmp_path / "x.tar.gz")
@@ -61,7 +61,7 @@ def test_equal_files_give_equal_archives(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cut", [0, 1000, 49_000, None])
 def test_a_truncated_archive_is_refused(cut: int | None, folder: Path, tmp_path: Path) -> None:
-    """And a file that is no archive at all."""
+    """Including a file that is no archive at all."""
     archive = tmp_path / "x.tar.gz"
     size = pack([folder], "name", archive)
     archive.write_bytes(gzip.compress(b"no tar at all" * 100) if cut is None else archive.read_bytes()[:cut])
@@ -81,14 +81,14 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "", size: int =
 
 
 def sparse(tar: tarfile.TarFile) -> None:
-    """A file that says it is 1 TB large, and has no data."""
+    """A file that claims to have 1 TB, and has no data."""
     info = tarfile.TarInfo("name/large")
     info.pax_headers = {"GNU.sparse.size": str(10**12), "GNU.sparse.map": "0,0", "GNU.sparse.name": "name/large"}
     tar.addfile(info)
 
 
 def test_a_header_is_not_read_into_memory_whatever_its_size(tmp_path: Path) -> None:
-    """The entry claims as much, but a name of 2 MB is none."""
+    """The entry claims this size, but a name of 2 MB is refused."""
     with tarfile.open(tmp_path / "x.tar.gz", "w:gz", format=tarfile.PAX_FORMAT) as tar:
         member("name/" + "x" * (2 << 20))(tar)
     with pytest.raises(CaiError, match=r"cannot be unpacked \(a header of 2,0\d\d,\d{3} bytes\)"):

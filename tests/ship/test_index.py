@@ -1,4 +1,4 @@
-"""Indexes that are shipped, and searched by those who receive them."""
+"""Indexes that are shipped, and searched by their recipients."""
 
 import json
 import re
@@ -26,24 +26,24 @@ from tests.plugin.conftest import ranking, search_arguments
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java", "cache")]
 QUERIES = ("bladder infection", "cancer of the colon", "fever")
 
-Found = list[list[tuple[str, float]]]
+Rankings = list[list[tuple[str, float]]]
 
 
-def ship_away(index: Path, tmp_path: Path, **how: object) -> Entry:
-    """Ship an index, and add its entry from another folder; what was in the first folder is gone."""
-    ship_index(index, tmp_path / "here" / "shipped", **how)
+def ship_and_move(index: Path, tmp_path: Path, **settings: object) -> Entry:
+    """Ship an index, move the files, and add its entry from the other folder."""
+    ship_index(index, tmp_path / "here" / "shipped", **settings)
     shutil.move(tmp_path / "here" / "shipped", tmp_path / "there")
     (file,) = (tmp_path / "there").glob("*.*.json")
     (entry,) = registry.add(str(file))
     return entry
 
 
-def search(searcher, queries: Sequence[str] = QUERIES) -> Found:
+def search(searcher, queries: Sequence[str] = QUERIES) -> Rankings:
     return [[(hit.docid, hit.score) for hit in searcher.search(query, 10)] for query in queries]
 
 
-def search_index(index: Path) -> Found:
-    """What Pyserini finds in an index with the encoder that the index names."""
+def search_index(index: Path) -> Rankings:
+    """Pyserini's hits in an index, with the encoder that the index names."""
     from pyserini.search.lucene import LuceneImpactSearcher
 
     return search(LuceneImpactSearcher(str(index), str(index)))
@@ -62,7 +62,7 @@ def test_a_round_trip(
     whole = artifact.require
 
     def updated_meanwhile(*arguments: str, **more: bool) -> artifact.Manifest:
-        """An update lets the name of the index lead to another one, once its manifest has been read."""
+        """An update replaces the index after its manifest has been read."""
         manifest = whole(*arguments, **more)
         monkeypatch.setattr(artifact, "require", whole)
         (tmp_path / name).unlink()
@@ -70,7 +70,7 @@ def test_a_round_trip(
         return manifest
 
     monkeypatch.setattr(artifact, "require", updated_meanwhile)
-    entry = ship_away(tmp_path / name, tmp_path)
+    entry = ship_and_move(tmp_path / name, tmp_path)
     expected = search_index(index)
     assert len(expected[0]) > 2
     assert search(LuceneImpactSearcher.from_prebuilt_index(entry.name, entry.name)) == expected
@@ -88,11 +88,11 @@ def test_a_round_trip(
 def test_an_adapted_checkpoint_travels_in_the_archive(
     adapted_run: Path, topics: Path, tmp_path: Path, command: Command
 ) -> None:
-    """To where nothing of the run folder is left."""
+    """To a place where nothing of the run folder exists."""
     run = Path(shutil.copytree(adapted_run, tmp_path / "here" / "run"))
     expected = search_index(run / "indexes" / "adapted-joint-splade-idf")
     digest = checkpoint_digest(run / "adapted")
-    entry = ship_away(run / "indexes" / "adapted-joint-splade-idf", tmp_path)
+    entry = ship_and_move(run / "indexes" / "adapted-joint-splade-idf", tmp_path)
     shutil.rmtree(tmp_path / "here")
     output = tmp_path / "run.trec"
     arguments = search_arguments(Path(entry.name), topics, entry.name, output)
@@ -109,7 +109,7 @@ def test_an_index_for_bm25(run_folder: Path, tmp_path: Path) -> None:
     from pyserini.search.lucene import LuceneSearcher
 
     index = run_folder / "indexes" / "bm25"
-    entry = ship_away(index, tmp_path)
+    entry = ship_and_move(index, tmp_path)
     assert entry.name == "tiny.bm25" and entry.filename.startswith("lucene-inverted.tiny.bm25.")
     expected = search(LuceneSearcher(str(index)))
     assert search(LuceneSearcher.from_prebuilt_index(entry.name)) == expected and expected[0]
@@ -121,7 +121,7 @@ def test_a_dense_index(adapted_run: Path, tmp_path: Path) -> None:
     from cai_pyserini.plugin.encoders import CaiQueryEncoder
 
     index, encoder = adapted_run / "indexes" / "adapted-dense", CaiQueryEncoder(str(adapted_run / "adapted" / "dense"))
-    entry = ship_away(index, tmp_path)
+    entry = ship_and_move(index, tmp_path)
     assert entry.filename.startswith("faiss-flat.tiny.adapted-dense.") and entry.unique_terms is None
     ours, theirs = (search(FaissSearcher(str(folder), encoder))[0] for folder in (index, registry.fetch(entry)))
     assert [id for id, _ in theirs] == [id for id, _ in ours] and len(ours) == 10
@@ -141,7 +141,7 @@ def test_an_approximate_dense_index(tmp_path: Path, method: DenseMethod, prefix:
 
 
 def test_the_same_index_gives_the_same_archive(run_folder: Path, checkpoint: Path, tmp_path: Path) -> None:
-    """Also with the checkpoint of a package, which documents can be encoded with where it arrives."""
+    """Also with the checkpoint of a package, with which the recipient can encode documents."""
     from cai_pyserini.plugin.encoders import CaiDocumentEncoder
 
     copy = shutil.copytree(run_folder, tmp_path / "copy", copy_function=shutil.copyfile)
@@ -168,7 +168,7 @@ def test_stock_pyserini_unpacks_the_archive(run_folder: Path, tmp_path: Path) ->
     from pyserini import util
 
     index = run_folder / "indexes" / "splade-idf"
-    entry = ship_away(index, tmp_path)
+    entry = ship_and_move(index, tmp_path)
     unpack = getattr(util, "download_and_unpack_archive", None) or util.download_and_unpack_index  # 2.3's name
     folder = Path(unpack(entry.urls[0], str(tmp_path), md5=entry.md5, expected_size=entry.size))
     assert folder == tmp_path / entry.folder
@@ -197,7 +197,7 @@ def test_the_command_and_its_readme(run_folder: Path, tmp_path: Path, capsys: py
 
 
 def test_without_a_run_folder_there_are_no_scores(run_folder: Path, tmp_path: Path) -> None:
-    """But the IDF that the index names has to be there."""
+    """But the IDF that the index names must exist."""
     index = Path(shutil.copytree(run_folder / "indexes" / "splade-idf", tmp_path / "here" / "my index"))
     with pytest.raises(CaiError, match="idf is missing"):
         ship_index(index, tmp_path / "shipped")

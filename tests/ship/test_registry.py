@@ -1,4 +1,4 @@
-"""The user's registry, and what is downloaded from its entries."""
+"""The user's registry, and downloads from its entries."""
 
 import hashlib
 import json
@@ -42,7 +42,7 @@ def write_entry(folder: Path, source: Path, **changes: object) -> Path:
 
 @pytest.fixture
 def index(tmp_path: Path) -> Path:
-    """A folder with the manifest of an index, which is all that is looked at here."""
+    """A folder with only the manifest of an index."""
 
     def write(folder: Path) -> None:
         (folder / "data").write_text("data\n" * 1000)
@@ -92,7 +92,7 @@ def test_entries_of_the_same_name_are_replaced(index: Path, tmp_path: Path) -> N
 
 
 def test_entries_that_are_added_at_once_are_all_kept(index: Path, cache: Path, tmp_path: Path) -> None:
-    """In a registry that is a link, which stays one."""
+    """A registry that is a link stays a link."""
     (tmp_path / "elsewhere").mkdir()
     cache.mkdir()
     (cache / "cai-registry.json").symlink_to(tmp_path / "elsewhere" / "registry.json")
@@ -153,7 +153,7 @@ Change = Callable[[Path, Entry], Entry]
 
 
 def with_data(change: Callable[[bytes], bytes]) -> Change:
-    """Change the archive; its entry has the MD5 of the changed one, as anybody can make such a file."""
+    """Change the archive; its entry has the new MD5, which anybody can forge."""
 
     def changed(archive: Path, entry: Entry) -> Entry:
         archive.write_bytes(change(archive.read_bytes()))
@@ -206,7 +206,7 @@ def test_an_archive_without_an_index_is_refused(cache: Path, tmp_path: Path) -> 
 
 
 def test_an_archive_whose_encoder_would_run_code_is_refused(index: Path, cache: Path, tmp_path: Path) -> None:
-    """Otherwise who packed it would have agreed to that, in place of who opens it."""
+    """Trusting code is for the recipient to decide, not for the sender."""
     settings = {"checkpoint": "org/own", "revision": "1", "trust_remote_code": True}
     (index / "encoder.yaml").write_text(json.dumps(settings))
     (entry,) = registry.add(str(write_entry(tmp_path / "shipped", index)))
