@@ -111,12 +111,12 @@ def drift(before: RunFolder, after: RunFolder, systems: Sequence[System], change
     report["alpha"] = {index: [old.alpha[index], alpha] for index, alpha in new.alpha.items()}
     adapted_systems = [system for system in with_parts(systems) if system.adapted]
     if adapted_systems and (manifest := artifact.read_manifest(after.adapted)):
-        new = _new_share(manifest.created, before, changes)
-        report["adaptation"] = adaptation = dict[str, Any](created=manifest.created, new=new)
+        new_share = _new_share(manifest.created, before, changes)
+        report["adaptation"] = adaptation = dict[str, Any](created=manifest.created, new=new_share)
         if splade := [system for system in adapted_systems if system.kind == "splade" and system.idf]:
             tokens = after.encoder(splade[0]).tokenizer.terms
             adaptation["idf"] = idf_drift(after.adapted / "idf", after.idf(splade[0]), tokens)
-        if (new or 0) > READAPT_SHARE:
+        if (new_share or 0) > READAPT_SHARE:
             with suppress(CaiError):  # the gains are optional
                 adaptation["gains"] = _gains(after, systems, manifest.stats)
     return report
