@@ -278,10 +278,10 @@ def test_shards_of_another_process_are_waited_for(run: RunFolder, monkeypatch: p
     """A stage whose folder is unfinished ends the run, as where another process still encodes."""
     stage = planning.encode
 
-    def a_half(*arguments: object, earlier: None) -> Path:
-        return stage(*arguments, 0, 2)  # type: ignore[arg-type]
+    def encode_half(*arguments: Any, **options: Any) -> Path:
+        return stage(*arguments, **options, shard_num=2)
 
-    monkeypatch.setattr(planning, "encode", a_half)
+    monkeypatch.setattr(planning, "encode", encode_half)
     monkeypatch.setattr("cai_pyserini.encode.encode.SHARD", 5)
     with pytest.raises(CaiError, match="encode documents is unfinished: another process has yet to encode its shards"):
         execute(run, [parse_system("splade")])

@@ -85,7 +85,7 @@ def test_several_processes_read_a_store(
     checkpoint: Path, bucket: StorePath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, java: None
 ) -> None:
     monkeypatch.setattr("cai_pyserini.impact.impacts.MIN_SHARDS", 1)
-    monkeypatch.setattr("cai_pyserini.index.impact.LEAST_BYTES", 1)
+    monkeypatch.setattr("cai_pyserini.index.impact.MIN_BYTES", 1)
     shards = [csr_matrix((np.full(2, i), ([0, 1], [2000, 2000 + i])), shape=(2, 30522)) for i in (1, 2)]
     for root in (tmp_path, bucket):
         vectors = stored_vectors(root / "vectors", *shards, checkpoint=checkpoint_digest(checkpoint))
