@@ -293,8 +293,9 @@ class Plan:
             from cai_pyserini.adapt.material import AdaptationData
 
             splade, dense = (run.encoder(system).config for system in (SINGLE["splade"], DENSE))
-            how: dict[str, Any] = experiment.model_dump(include={"device", "precision", "depth"})
-            return balance(AdaptationData(experiment.collection, splade, dense, run.vectors, 0, SEED, **how), output)
+            options = experiment.model_dump(include={"device", "precision", "depth"})
+            data = AdaptationData(experiment.collection, splade, dense, run.vectors, queries=0, seed=SEED, **options)
+            return balance(data, output)
 
         return self._add("weights", output, call, self.documents(SINGLE["splade"]), *self._dense_documents())
 

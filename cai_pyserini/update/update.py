@@ -137,12 +137,11 @@ def _gains(run: RunFolder, systems: Sequence[System], stats: artifact.Stats) -> 
         return {}
     splade, dense, *_ = [*(run.encoder(system).config for system in plain), None]
     new_splade, new_dense, *_ = [*(run.encoder(adapted(system)) for system in plain), None]
-    how: dict[str, Any] = experiment.model_dump(include={"device", "precision", "alpha", "depth"})
-    how["weights"] = experiment.given_weights or (run.chosen_weights() if artifact.read_manifest(run.weights) else ())
-    data = AdaptationData(experiment.collection, splade, dense, run.vectors, 0, SEED, **how)
+    weights = experiment.three_way_weights or (run.chosen_weights() if artifact.read_manifest(run.weights) else ())
+    options = experiment.model_dump(include={"device", "precision", "alpha", "depth"}) | {"weights": weights}
+    data = AdaptationData(experiment.collection, splade, dense, run.vectors, queries=0, seed=SEED, **options)
     gains = measure_gains(data, new_splade, new_dense)
-    known = {name: now for name, now in gains.items() if name in then and math.isfinite(now[1])}
-    return {name: [then[name], *now] for name, now in known.items()}
+    return {name: [then[name], *now] for name, now in gains.items() if name in then and math.isfinite(now[1])}
 
 
 def _new_share(adapted: str, before: RunFolder, changes: Changes | None) -> float | None:
