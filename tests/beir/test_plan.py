@@ -37,7 +37,7 @@ def adaptation(tiny: Path, run: RunFolder) -> AdaptSettings:
     return AdaptSettings(**settings, output=run.adapted, vectors=run.vectors)
 
 
-def changed(run: RunFolder, **changes: Any) -> RunFolder:
+def with_settings(run: RunFolder, **changes: Any) -> RunFolder:
     return RunFolder(run.folder, run.experiment.replace(**changes))
 
 
@@ -65,7 +65,7 @@ def test_the_steps_of_systems(run: RunFolder) -> None:
     ]
     assert labels(run, "bm25") == {"check", "index bm25", "search bm25", "evaluate bm25"}
     assert not any("queries" in label for label in labels(run, "splade-doc-idf"))  # which no model encodes
-    dense = changed(run, dense=load_encoder("minilm"), cross_encoder="somewhere")
+    dense = with_settings(run, dense=load_encoder("minilm"), cross_encoder="somewhere")
     assert labels(dense, "hybrid-cross-encoder-dense-idf") == {
         *("check", "idf-dense", "encode dense-idf-documents", "encode dense-idf-queries-test", "index bm25"),
         *("index dense-idf", "search bm25", "search dense-idf", "rerank cross-encoder"),
@@ -84,7 +84,7 @@ def test_the_steps_of_systems(run: RunFolder) -> None:
 
 
 def test_the_steps_of_adapted_systems(run: RunFolder, adaptation: AdaptSettings) -> None:
-    run = changed(run, dense=load_encoder("minilm"))
+    run = with_settings(run, dense=load_encoder("minilm"))
     plain = ("joint-splade-idf", "hybrid-dense-minmax")
     found = labels(run, *plain, *(f"adapted-{name}" for name in plain), adaptation=adaptation)
     assert labels(run, *plain) < found
@@ -96,7 +96,7 @@ def test_the_steps_of_adapted_systems(run: RunFolder, adaptation: AdaptSettings)
     }
     three = "adapted-hybrid-splade-doc-dense-zscore"
     assert "weights" in labels(run, three, adaptation=adaptation)
-    assert "weights" not in labels(changed(run, weights=[1.0, 1.0, 1.0]), three, adaptation=adaptation)
+    assert "weights" not in labels(with_settings(run, weights=[1.0, 1.0, 1.0]), three, adaptation=adaptation)
 
 
 def test_without_qrels_nothing_is_evaluated_and_without_queries_nothing_is_searched(
@@ -105,17 +105,17 @@ def test_without_qrels_nothing_is_evaluated_and_without_queries_nothing_is_searc
     systems = ("hybrid-splade-idf-minmax-exact", "joint-splade-doc", "bm25")
     judged = labels(run, *systems)
     shutil.rmtree(broken / "qrels")
-    unjudged = changed(run, collection=IndexConfig(name="broken", source=str(broken)))
+    unjudged = with_settings(run, collection=IndexConfig(name="broken", source=str(broken)))
     assert labels(unjudged, *systems) == {label for label in judged if not label.startswith("evaluate")} < judged
     (broken / "queries.jsonl").unlink()
-    alone = changed(unjudged)
+    documents_only = with_settings(unjudged)
     kept = ("check", "idf", "encode documents", "words", "impacts", "index")
-    assert labels(alone, *systems) == {label for label in judged if label.startswith(kept)}
+    assert labels(documents_only, *systems) == {label for label in judged if label.startswith(kept)}
 
 
 def test_without_evaluation_weights_are_chosen_all_the_same_or_kept(run: RunFolder) -> None:
     """The faults: a fusion is served without weights; weights that an update keeps are chosen again."""
-    run = changed(run, dense=load_encoder("minilm"))
+    run = with_settings(run, dense=load_encoder("minilm"))
     systems = [parse_system("hybrid-splade-idf-dense-zscore"), parse_system("hybrid-dense-minmax")]
     served = {step.name for step in plan(run, systems, evaluate=False)}
     assert {"weights", "index dense"} < served and not any(name.startswith(("search", "evaluate")) for name in served)
@@ -180,15 +180,15 @@ def test_a_system_without_its_model_or_adaptation_is_refused(
     run: RunFolder, adaptation: AdaptSettings, changes: dict, adapts: bool, systems: list[str], message: str
 ) -> None:
     changes = {"dense": load_encoder("minilm"), **changes}
-    assert_refused(changed(run, **changes), systems, message, adaptation if adapts else None)
+    assert_refused(with_settings(run, **changes), systems, message, adaptation if adapts else None)
 
 
 def test_what_adaptation_cannot_do_here_is_refused_before_any_step(
     run: RunFolder, adaptation: AdaptSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    of_passages = changed(run, collection=run.experiment.collection.replace(passages=50))
+    with_passages = with_settings(run, collection=run.experiment.collection.replace(passages=50))
     message = "--passages with --adapt: write `passages` to a YAML file of the"
-    assert_refused(of_passages, ["adapted-splade"], message, adaptation)
+    assert_refused(with_passages, ["adapted-splade"], message, adaptation)
     with monkeypatch.context() as patch:
         patch.setattr(torch.cuda, "device_count", lambda: 4)
         message = "one process trains on one GPU, and this one sees 4: choose one"
@@ -205,9 +205,9 @@ def assert_refused(run: RunFolder, systems: list[str], message: str, adaptation:
 
 
 def test_encoders_of_another_kind_are_refused(run: RunFolder) -> None:
-    dense = changed(run, encoder=load_encoder("minilm"))
+    dense = with_settings(run, encoder=load_encoder("minilm"))
     assert_refused(dense, ["bm25", "splade"], "encoder minilm is dense: use it with --dense")
-    plain = changed(run, encoder=run.experiment.encoder.replace(idf_power=0.0))
+    plain = with_settings(run, encoder=run.experiment.encoder.replace(idf_power=0.0))
     assert_refused(plain, ["splade", "splade-doc-idf"], "has idf_power 0: splade-doc-idf would be unweighted")
     require(plain, [parse_system("splade")])
 
@@ -218,9 +218,9 @@ def test_more_tokens_than_positions_are_refused(run: RunFolder, field: str, read
     splade = run.experiment.encoder.replace(**{field: 1024})
     dense = load_encoder("minilm").replace(kind="dense", **{field: 1024})
     message = f"has 512 positions, too few for {field} 1024: set it to 512 at most"
-    assert_refused(changed(run, encoder=splade), ["bm25", "joint-splade-idf"], message)
-    assert_refused(changed(run, dense=dense), ["bm25", "dense"], message)
-    bow = changed(run, encoder=splade)
+    assert_refused(with_settings(run, encoder=splade), ["bm25", "joint-splade-idf"], message)
+    assert_refused(with_settings(run, dense=dense), ["bm25", "dense"], message)
+    bow = with_settings(run, encoder=splade)
     if reads == "queries":  # for which bags of word pieces need no model
         require(bow, [parse_system("splade-doc")])
     else:
@@ -231,7 +231,7 @@ def test_more_tokens_than_positions_are_refused(run: RunFolder, field: str, read
 def test_what_cannot_be_loaded_is_refused(run: RunFolder, system: str, checkpoint: Path, tmp_path: Path) -> None:
     def with_models(spec: str, **changes: Any) -> RunFolder:
         encoder = load_encoder(spec)
-        return changed(run, encoder=encoder, dense=encoder.replace(kind="dense"), cross_encoder=spec, **changes)
+        return with_settings(run, encoder=encoder, dense=encoder.replace(kind="dense"), cross_encoder=spec, **changes)
 
     device = f"cuda:{torch.cuda.device_count()}"
     assert_refused(with_models(str(checkpoint), device=device), ["bm25", system], f"no device '{device}'")
@@ -261,7 +261,7 @@ def test_a_broken_collection_stops_it_before_anything_is_made(broken: Path, run:
         corpus.write('{"_id": "d13", "text": \n')
     collection = run.experiment.collection.replace(source=str(broken))
     with pytest.raises(CaiError, match=f"{broken}/corpus.jsonl:13: not JSON"):
-        execute(changed(run, collection=collection), [parse_system("splade")])
+        execute(with_settings(run, collection=collection), [parse_system("splade")])
     assert [path.name for path in run.folder.iterdir()] == [".lock"]
 
 

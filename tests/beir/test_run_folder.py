@@ -31,29 +31,29 @@ def copy(run_folder: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(run_folder, tmp_path / "run"))
 
 
-TAKE_RUNS = {
+RUN_COMMANDS = {
     "search": ["--run", "RUN", "text"],
     "serve": ["RUN"],
     "update": ["RUN"],
     "judge": ["serve", "RUN", "--database", "OUT", "--systems", "bm25"],
     "analysis": ["cost", "--run-folders", "RUN", "--output", "OUT"],
 }
-TAKE_PARTS = {
+ARTIFACT_COMMANDS = {
     "search": ["text", "--index", "RUN"],
     "ship": ["index", "RUN", "--output", "OUT"],
     "export": ["ciff", "--impacts", "RUN", "--output", "OUT"],
 }
 
 
-def given(arguments: list[str], run: Path, folder: Path) -> list[str]:
-    return [each.replace("RUN", str(run)).replace("OUT", str(folder / "out")) for each in arguments]
+def fill_in(arguments: list[str], run: Path, folder: Path) -> list[str]:
+    return [word.replace("RUN", str(run)).replace("OUT", str(folder / "out")) for word in arguments]
 
 
-@pytest.mark.parametrize("command", TAKE_RUNS)
+@pytest.mark.parametrize("command", RUN_COMMANDS)
 def test_a_folder_without_a_finished_run_is_named_with_what_to_do(command: str, tmp_path: Path) -> None:
     """The fault: a missing folder, or a run that is not finished, is an index that is missing or unfinished."""
     run, beir = RunFolder(tmp_path / "run"), r"`python -m cai_pyserini\.beir`"
-    arguments = given(TAKE_RUNS[command], run.root, tmp_path)
+    arguments = fill_in(RUN_COMMANDS[command], run.root, tmp_path)
     main = import_module(f"cai_pyserini.{command}.__main__").main
     with pytest.raises(CaiError, match=rf"^no folder \S*/run: {beir} makes a run$"):
         main(arguments)
@@ -71,9 +71,9 @@ def test_a_folder_without_a_finished_run_is_named_with_what_to_do(command: str, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", TAKE_PARTS)
+@pytest.mark.parametrize("command", ARTIFACT_COMMANDS)
 def test_a_run_folder_in_place_of_a_part_is_told_the_part(command: str, run_folder: Path, tmp_path: Path) -> None:
-    arguments = given(TAKE_PARTS[command], run_folder, tmp_path)
+    arguments = fill_in(ARTIFACT_COMMANDS[command], run_folder, tmp_path)
     part = "impacts" if command == "export" else "indexes"
     with pytest.raises(CaiError, match=rf" has no manifest: .*, or name one that is in it, such as .*/{part}/"):
         import_module(f"cai_pyserini.{command}.__main__").main(arguments)

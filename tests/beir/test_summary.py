@@ -94,7 +94,7 @@ def test_verify_names_the_collection() -> None:
         verify(list(zip([FIRST, SECOND], configs, strict=True)))
 
 
-def found(folder: Path) -> Results:
+def load_results(folder: Path) -> Results:
     return Results(**json.loads((folder / "results.json").read_text()))
 
 
@@ -105,7 +105,7 @@ def test_several_collections_in_one_run(tmp_path: Path, capsys: pytest.CaptureFi
     main([*collections, *arguments, output])
     printed = capsys.readouterr().out
     systems = [parse_system(name) for name in arguments[1:4]]
-    results = [found(tmp_path / name) for name in ("tiny", "de")]
+    results = [load_results(tmp_path / name) for name in ("tiny", "de")]
     assert printed.startswith("tiny:\nsystem ") and f"\n{output}/tiny/report.md\n\nde:\nsystem " in printed
     assert printed.endswith(f"\n\n{table(systems, results)}\n\n{output}/summary-splade-tiny.md\n")
     text = (tmp_path / "summary-splade-tiny.md").read_text()
@@ -116,7 +116,7 @@ def test_several_collections_in_one_run(tmp_path: Path, capsys: pytest.CaptureFi
     time.sleep(1)  # manifests are dated to the second
     main([collections[1], *arguments, f"{output}/de"])
     assert capsys.readouterr().err == "" and "summary" not in printed.partition("de:")[0]
-    assert found(tmp_path / "de").systems == results[1].systems
+    assert load_results(tmp_path / "de").systems == results[1].systems
     main([*collections, *arguments, output, "--dry-run"])
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if "up to date" not in line] == ["tiny:", "de:"]

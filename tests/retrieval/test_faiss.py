@@ -38,7 +38,7 @@ def searcher(tmp_path: Path) -> FaissSearcher:
     return FaissSearcher(index_dense(vectors, tmp_path / "index"))
 
 
-def found(searcher: Searcher, queries: dict[str, list[float]], hits: int) -> dict:
+def search(searcher: Searcher, queries: dict[str, list[float]], hits: int) -> dict:
     batches = searcher.search_many({id: np.array(query, np.float32) for id, query in queries.items()}, hits, 1)
     return {id: list(hits) for batch in batches for id, hits in batch.items()}
 
@@ -47,19 +47,19 @@ def found(searcher: Searcher, queries: dict[str, list[float]], hits: int) -> dic
 def test_scores_are_dot_products(searcher: FaissSearcher, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(searching, "BATCH", batch)
     queries = {"q2": [2 / 3, 1.0], "q1": [0.0, 1.0], "q3": [-2.0, -0.5]}
-    assert found(searcher, queries, 2) == {
+    assert search(searcher, queries, 2) == {
         "q2": [("c", 6.0), ("a", 2.0)],
         "q1": [("c", 4.0), ("a", 2.0)],
         "q3": [("a", -1.0), ("e", -2.0)],
     }
-    more_than_there_are = found(searcher, {"q": [1.0, 0.0]}, 1000)["q"]  # ties are in the order of their ids
+    more_than_there_are = search(searcher, {"q": [1.0, 0.0]}, 1000)["q"]  # ties are in the order of their ids
     assert more_than_there_are == [("c", 3.0), ("b", 1.5), ("d", 1.5), ("e", 1.0), ("a", 0.0)]
 
 
 def test_the_threads_of_others_stay_as_they_are(searcher: FaissSearcher) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(3)
-    assert found(searcher, {"q": [1.0, 0.0]}, 1)
+    assert search(searcher, {"q": [1.0, 0.0]}, 1)
     assert torch.get_num_threads() == 3
     torch.set_num_threads(before)
 
@@ -90,7 +90,7 @@ def test_other_methods_find_nearly_the_same_and_open_in_stock_pyserini(
     stats = artifact.require(index, "index").stats
     queries = many.shard(1).vectors[:40]
     searcher, expected = open_searcher(index), exact(many, queries, 100)
-    hits = list(found(searcher, {f"{number:02}": query for number, query in enumerate(queries)}, 128).values())
+    hits = list(search(searcher, {f"{number:02}": query for number, query in enumerate(queries)}, 128).values())
     best = [{id for id, _ in of_query[:100]} for of_query in hits]
     recall = np.mean([len(of_query & ids.keys()) / 100 for of_query, ids in zip(best, expected, strict=True)])
     assert recall > 0.8 and stats["recall@10"] > 0.9 and stats["recall@100"] == pytest.approx(recall, abs=0.05)
@@ -99,7 +99,7 @@ def test_other_methods_find_nearly_the_same_and_open_in_stock_pyserini(
     some = ["d7", "d1999", "missing"]
     scores = searcher.scores(queries[0], some)
     assert scores == {id: pytest.approx(exact(many, queries, 2000)[0][id], abs=error) for id in some[:2]}
-    (deep,) = found(searcher, {"q": queries[0]}, 2000).values()
+    (deep,) = search(searcher, {"q": queries[0]}, 2000).values()
     assert 128 < len(deep) == len({id for id, _ in deep}) <= 2000  # no place without a document
     searcher.close()
 
@@ -131,7 +131,7 @@ def test_a_zero_vector_is_not_found_and_finds_nothing(
     rows[::3] = 0
     vectors = stored_vectors(tmp_path / "v", rows[:900], rows[900:], ids=[NAMES[:900], NAMES[900:]], kind="dense")
     searcher = open_searcher(index_dense(vectors, tmp_path / "index", method, threads=1))
-    hits = found(searcher, {"q": -rows.sum(0), "zero": 0 * rows[0]}, 2000)
+    hits = search(searcher, {"q": -rows.sum(0), "zero": 0 * rows[0]}, 2000)
     assert hits["zero"] == [] and len(hits["q"]) > 90
     assert not {id for id, _ in hits["q"]} & {*NAMES[::3]}
     assert [*searcher.scores(rows[1], ["d0", "d1", "d3"])] == ["d1"]
@@ -155,11 +155,11 @@ def test_a_filter_finds_every_document_that_it_lets_through(
     query, whole = many.shard(0).vectors[3], FaissSearcher(index_dense(many, tmp_path / "index", method, threads=2))
     searcher = whole.filtered(parse_filter("rest:7", lucene.metadata), lucene)
     products, allowed = exact(many, query[None], 2000)[0], [f"d{number}" for number in range(7, 2000, 40)]
-    hits = found(searcher, {"q": query}, 100)["q"]
+    hits = search(searcher, {"q": query}, 100)["q"]
     assert dict(hits) == {id: pytest.approx(products[id], abs=error) for id in allowed}
     assert [score for _, score in hits] == sorted((score for _, score in hits), reverse=True)
-    assert found(searcher, {"q": query}, 5)["q"] == hits[:5]
-    assert found(whole, {"q": query}, 1)["q"][0][0] not in allowed  # the open index itself is not filtered
+    assert search(searcher, {"q": query}, 5)["q"] == hits[:5]
+    assert search(whole, {"q": query}, 1)["q"][0][0] not in allowed  # the open index itself is not filtered
 
 
 def test_an_index_of_a_later_version_is_refused(many: Vectors, tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_an_index_is_exact_and_opens_in_stock_pyserini(java: None, tiny: Path, t
     query = encoder.load("queries").encode(["bladder infection"], 256)
     expected = dict(zip(shard.ids, (query @ shard.vectors.T)[0].tolist(), strict=True))
 
-    hits = found(FaissSearcher(index), {"q": query[0]}, 12)["q"]
+    hits = search(FaissSearcher(index), {"q": query[0]}, 12)["q"]
     assert hits[0][0] == "d4"
     assert dict(hits) == {id: pytest.approx(score, abs=1e-6) for id, score in expected.items()}
 
@@ -203,7 +203,7 @@ def test_pyserini_encodes_and_searches_with_idf_by_the_name_of_a_file(java: None
     encoder = Encoder(load_encoder(str(config)), "cpu", "float32")
     index = index_dense(Vectors(encode(BeirFolder(tiny, "tiny"), encoder, tmp_path / "vectors")), tmp_path / "index")
     query = encoder.load("queries").encode(["bladder infection"], 256)[0]
-    expected = found(FaissSearcher(index), {"q": query}, 3)["q"]
+    expected = search(FaissSearcher(index), {"q": query}, 3)["q"]
 
     topics, run = tmp_path / "topics.tsv", tmp_path / "run.trec"
     topics.write_text("1\tbladder infection\n")

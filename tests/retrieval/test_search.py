@@ -45,20 +45,20 @@ def queries(checkpoint: Path, tmp_path: Path) -> Queries:
     return Queries(dict.fromkeys(NUMBERS, "text"), encoder, stored=vectors.folder)
 
 
-def found(run: Path) -> dict[str, list[str]]:
+def ranking(run: Path) -> dict[str, list[str]]:
     return {query: list(hits) for query, hits in scores_by_query(read_run(run)).items()}
 
 
 def test_a_run_of_all_queries(index: Path, queries: Queries, tmp_path: Path) -> None:
     run = search(index, queries, tmp_path / "run.trec", hits=2, tag="dense")
     assert run.read_text().splitlines()[:3] == ["0 Q0 0 1 16 dense", "0 Q0 1 2 12 dense", "1 Q0 0 1 12 dense"]
-    assert found(run) == {"0": ["0", "1"], "1": ["0", "1"], "2": ["2", "1"]}
+    assert ranking(run) == {"0": ["0", "1"], "1": ["0", "1"], "2": ["2", "1"]}
     assert artifact.require(run, "search").stats["queries"] == 3
 
 
 def test_removing_a_query_leaves_as_many_hits(index: Path, queries: Queries, tmp_path: Path) -> None:
     run = search(index, queries, tmp_path / "run.trec", hits=2, remove_query=True)
-    assert found(run) == {"0": ["1", "2"], "1": ["0", "2"], "2": ["1", "0"]}
+    assert ranking(run) == {"0": ["1", "2"], "1": ["0", "2"], "2": ["1", "0"]}
 
 
 def test_searched_again_only_where_something_changes(index: Path, queries: Queries, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def make_shard(folder: Path, name: str, output: Path, number: int, count: int) -
     return output
 
 
-def whole(folder: Path, name: str) -> Path:
+def whole_index(folder: Path, name: str) -> Path:
     return folder / "run" / "indexes" / name
 
 
@@ -71,7 +71,7 @@ def shards(folder: Path, name: str) -> list[Path]:
     return [folder / f"{name}-{number}" for number in (2, 0, 1)]
 
 
-def run_of(collection: Path, output: Path, *indexes: Path, hits: int = 1000) -> str:
+def run_text(collection: Path, output: Path, *indexes: Path, hits: int = 1000) -> str:
     """The run that the command writes."""
     paths = ["--index", *map(str, indexes), "--collection", str(collection), "--output", str(output)]
     main([*paths, "--hits", str(hits)])
@@ -85,16 +85,16 @@ def run_of(collection: Path, output: Path, *indexes: Path, hits: int = 1000) -> 
 def test_shards_have_the_run_of_the_whole_index(folder: Path, name: str, tmp_path: Path) -> None:
     sizes = [artifact.require(shard, "index").stats["documents"] for shard in shards(folder, name)]
     assert sum(sizes) == 500 and max(sizes) < 250
-    assert require_index(shards(folder, name)).digest == artifact.require(whole(folder, name), "index").digest
+    assert require_index(shards(folder, name)).digest == artifact.require(whole_index(folder, name), "index").digest
     for hits in (10, 1000):
-        expected = run_of(folder / "hpo", tmp_path / "run.trec", whole(folder, name), hits=hits)
-        assert run_of(folder / "hpo", tmp_path / "run.trec", *shards(folder, name), hits=hits) == expected
+        expected = run_text(folder / "hpo", tmp_path / "run.trec", whole_index(folder, name), hits=hits)
+        assert run_text(folder / "hpo", tmp_path / "run.trec", *shards(folder, name), hits=hits) == expected
         assert expected.count("\n") > 500 and "-again" in expected
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_shards_have_the_scores_documents_and_explanations_of_the_whole_index(folder: Path, name: str) -> None:
-    one, several = Retriever(whole(folder, name)), Retriever(shards(folder, name))
+    one, several = Retriever(whole_index(folder, name)), Retriever(shards(folder, name))
     for text, expected, found in zip(QUERIES, one.search(QUERIES, 1000), several.search(QUERIES, 1000), strict=True):
         assert found == expected and len(found) > 3  # the same bits
         ids = [id for id, _ in found]
@@ -108,14 +108,14 @@ def test_runs_of_shards_of_impacts_can_be_merged(folder: Path, tmp_path: Path) -
     runs = []
     for shard in shards(folder, "splade-idf"):
         runs.append(tmp_path / f"{shard.name}.trec")
-        runs[-1].write_text(run_of(folder / "hpo", tmp_path / "run.trec", shard, hits=20))
+        runs[-1].write_text(run_text(folder / "hpo", tmp_path / "run.trec", shard, hits=20))
     fused = fuse(runs, tmp_path / "fused.trec", "sum", 20, 20, "cai_pyserini").read_text()
-    assert fused == run_of(folder / "hpo", tmp_path / "run.trec", whole(folder, "splade-idf"), hits=20)
+    assert fused == run_text(folder / "hpo", tmp_path / "run.trec", whole_index(folder, "splade-idf"), hits=20)
 
 
 def test_what_is_not_all_shards_of_one_index_is_refused(folder: Path, tmp_path: Path) -> None:
     first, second, _ = shards(folder, "bm25")
-    index = whole(folder, "bm25")
+    index = whole_index(folder, "bm25")
     splade, joint = shards(folder, "splade-idf"), shards(folder, "joint-splade-idf")
     of_two = make_shard(folder, "bm25", tmp_path / "of two", 1, 2)
     for indexes, message in (

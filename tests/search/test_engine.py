@@ -102,22 +102,22 @@ def test_late_parts_are_left_out_and_come_back(run: OpenRun) -> None:
     for engine in (whole, product):
         engine.search([text])  # loads the models
 
-    def in_time(engine: Engine, seconds: float) -> tuple[list[Hit], list[str]]:
+    def search_until(engine: Engine, seconds: float) -> tuple[list[Hit], list[str]]:
         effort = Effort(time.monotonic() + seconds)
         (found,) = engine.search([text], effort=effort)
         return found, effort.late
 
     with encoder.lock:
         start = time.monotonic()
-        assert in_time(whole, 0.5) == (rest.search([text])[0], ["dense"])
-        assert in_time(product, 0.5) == (bm25.search([text])[0], ["dense"])
+        assert search_until(whole, 0.5) == (rest.search([text])[0], ["dense"])
+        assert search_until(product, 0.5) == (bm25.search([text])[0], ["dense"])
         assert 1 <= time.monotonic() - start < 5
         start = time.monotonic()
-        assert in_time(whole, 60)[1] == ["dense"]  # its last search still runs
+        assert search_until(whole, 60)[1] == ["dense"]  # its last search still runs
         assert time.monotonic() - start < 30
     for engine in (whole, product):
         engine._last_calls["dense"].result(60)
-        assert in_time(engine, 60) == (engine.search([text])[0], [])
+        assert search_until(engine, 60) == (engine.search([text])[0], [])
 
 
 def test_documents_are_shown_with_the_words_of_their_scores(engine: Engine) -> None:

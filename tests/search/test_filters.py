@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 PARTS = {"hybrid-splade-idf-minmax": ("bm25", "splade-idf"), "hybrid-dense-minmax": ("bm25", "dense")}
 SYSTEMS = ("bm25", "splade-idf", "joint-splade-idf", "dense", *PARTS)
-OF_WORDS: dict[str, Callable[[str], bool]] = {
+WORD_FILTERS: dict[str, Callable[[str], bool]] = {
     'NOT contents:Cancers AND contents:("blood pressure", "risk of fever", kidney)': lambda of: (
         "cancer" not in of and bool(re.search(r"blood pressure|risk \w+ fever|kidney", of))
     )
@@ -41,18 +41,18 @@ def engines(metadata_run: Path) -> Iterator[dict[str, Engine]]:
         engine.close()
 
 
-def picked(hits: list[Hit], text: str) -> list[tuple[str, float]]:
+def pick(hits: list[Hit], text: str) -> list[tuple[str, float]]:
     if text in FILTERS:
         return [(hit.id, hit.score) for hit in hits if FILTERS[text](metadata()[hit.id])]
-    return [(hit.id, hit.score) for hit in hits if OF_WORDS[text](texts()[hit.id])]
+    return [(hit.id, hit.score) for hit in hits if WORD_FILTERS[text](texts()[hit.id])]
 
 
-@pytest.mark.parametrize("text", [*FILTERS, *OF_WORDS])
+@pytest.mark.parametrize("text", [*FILTERS, *WORD_FILTERS])
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_what_is_found_is_what_would_be_picked_by_hand(engines: dict[str, Engine], system: str, text: str) -> None:
     whole = [engines[part].search(QUERIES, len(metadata())) for part in PARTS.get(system, (system,))]
     for number, found in enumerate(engines[system].search(QUERIES, 20, threads=2, filter=text)):
-        expected, *others = (picked(hits[number], text) for hits in whole)
+        expected, *others = (pick(hits[number], text) for hits in whole)
         if others:
             runs = [run_of({"query": hits[:100]}) for hits in (expected, *others)]
             expected = list(scores_by_query(fuse_runs(runs, "minmax", 100, 20)).get("query", {}).items())

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.slow
 CHANGED = "added 1, changed 1, deleted 1 of 12 documents"
 
 
-def found(run: Path, system: str, query: str = "bladder infection") -> dict[str, float]:
+def hits_of(run: Path, system: str, query: str = "bladder infection") -> dict[str, float]:
     """Document id -> score."""
     engine = OpenRun(run).open(system)
     try:
@@ -97,8 +97,8 @@ def test_an_updated_run_equals_one_from_scratch(
     (before,) = versions.earlier(run)
     assert (
         RunFolder(before).results == earlier
-        and "d12" in found(before, "bm25", "naïve")
-        and not found(run, "bm25", "naïve")
+        and "d12" in hits_of(before, "bm25", "naïve")
+        and not hits_of(run, "bm25", "naïve")
     )
     assert before == run / "versions" / "1" and list(run.parent.iterdir()) == [run]
 
@@ -119,14 +119,14 @@ def test_scores_of_the_earlier_collection_are_not_shown(
     assert "\nupdated without --evaluate: nothing is searched or evaluated; " in (run / "report.md").read_text()
     results = RunFolder(run).results
     assert not any(results.systems.values()) and not results.best and not any((run / "runs").iterdir())
-    assert OpenRun(run).systems == best_first and "new" in found(run, "hybrid-splade-idf-minmax")
+    assert OpenRun(run).systems == best_first and "new" in hits_of(run, "hybrid-splade-idf-minmax")
     judge(["compare", str(run), "bm25", "splade-idf", str(database)])
     printed = capsys.readouterr().out
     assert "\nof 1 queries, B wins" in printed and "\n1 grades do not count: " in printed
     documents = (run / "vectors" / "documents" / "manifest.json").stat().st_ino
     assert list(update(run)) == [f"{run} is up to date"]
     evaluate(run)
-    assert RunFolder(run).results.scored and "d12" not in found(run, "bm25", "Größe")
+    assert RunFolder(run).results.scored and "d12" not in hits_of(run, "bm25", "Größe")
     assert (run / "vectors" / "documents" / "manifest.json").stat().st_ino == documents
 
 
@@ -140,7 +140,7 @@ def test_what_would_be_done(run: Path, broken: Path, capsys: pytest.CaptureFixtu
 
 def test_killed_in_a_step_the_run_is_whole_and_the_update_continues(small: Path, broken: Path) -> None:
     """The faults: a killed update leaves half a run in place, or begins anew."""
-    run, old = small, found(small, "joint-splade-idf")
+    run, old = small, hits_of(small, "joint-splade-idf")
     change(broken)
     command = [sys.executable, "-m", "cai_pyserini.update", str(run)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
@@ -148,10 +148,10 @@ def test_killed_in_a_step_the_run_is_whole_and_the_update_continues(small: Path,
         assert any(line.startswith("idf ") for line in process.stderr)
         os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == -signal.SIGKILL
-    assert found(run, "joint-splade-idf") == old and not versions.earlier(run)
+    assert hits_of(run, "joint-splade-idf") == old and not versions.earlier(run)
     made = (run / "versions" / "2" / "idf" / "manifest.json").stat().st_ino
     assert CHANGED in list(update(run))
-    assert (run / "idf" / "manifest.json").stat().st_ino == made and "new" in found(run, "joint-splade-idf")
+    assert (run / "idf" / "manifest.json").stat().st_ino == made and "new" in hits_of(run, "joint-splade-idf")
     assert list(run.parent.iterdir()) == [run]
 
 
@@ -164,7 +164,7 @@ def test_adapted_encoders_stay_as_they_are(adapted_run: Path, broken: Path, tmp_
     assert artifact.require(run / "adapted", "adapt") == before
     share = "new or changed since: 16.7% of the documents"
     assert any(line.startswith("the encoder stays as adapted on ") and line.endswith(share) for line in lines)
-    assert "new" in found(run, "adapted-joint-splade-idf") and "new" in found(run, "dense")
+    assert "new" in hits_of(run, "adapted-joint-splade-idf") and "new" in hits_of(run, "dense")
     assert artifact.require(run / "adapted-idf", "idf").created > before.created
     assert json.loads((run / "update.json").read_text())["adaptation"]["new"] == pytest.approx(2 / 12)
     documents = (broken / "corpus.jsonl").read_text().replace("Resistant starch", "Resistant starches")

@@ -27,7 +27,7 @@ from tests.update.conftest import on_collection
 
 pytestmark = pytest.mark.slow
 OLD, NEW = "# tiny, encoder", "the next run"
-OF_PEOPLE = [
+USER_FILES = [
     "notes.txt",
     "runs/mine.trec",
     "runs/splade.trec",
@@ -115,19 +115,19 @@ def test_killed_at_any_moment_one_run_is_whole_and_the_next_update_ends_it(
     if begun:
         updated(only_bm25)
         shutil.copy(only_bm25 / "versions" / "1" / "report.md", RunFolder(only_bm25).report)
-    put(only_bm25, *OF_PEOPLE, "indexes/bm25/inside.txt")
+    put(only_bm25, *USER_FILES, "indexes/bm25/inside.txt")
     seen, moment = set(), 0
     while True:
         run = Path(shutil.copytree(only_bm25, only_bm25.with_name(f"run{moment}"), symlinks=True))
         with monkeypatch.context() as patch:
             ended = _update_until_killed(run, moment, patch)
         seen.add(state(run))
-        for name in OF_PEOPLE:
+        for name in USER_FILES:
             assert (run / name).read_text() == name, moment
         assert [path.read_text() for path in run.rglob("inside.txt")] == ["indexes/bm25/inside.txt"], moment
         updated(run)
         assert state(run) == NEW and not list(run.rglob("*.partial")), moment
-        assert all((run / name).read_text() == name for name in OF_PEOPLE) and len([*run.rglob("inside.txt")]) == 1
+        assert all((run / name).read_text() == name for name in USER_FILES) and len([*run.rglob("inside.txt")]) == 1
         links = [path for path in run.rglob("*") if path.is_symlink()]
         assert {"bm25", "results.json", "report.md"} <= {path.name for path in links}
         assert all(path.exists() for path in links), moment
@@ -168,7 +168,7 @@ def test_files_of_people_stay_where_they_are(only_bm25: Path) -> None:
         database.executescript("PRAGMA journal_mode = WAL; CREATE TABLE grade (value)")
 
         def meanwhile() -> None:
-            put(run, *OF_PEOPLE, "indexes/bm25/README.md", "adapted/README.md")
+            put(run, *USER_FILES, "indexes/bm25/README.md", "adapted/README.md")
             database.execute("INSERT INTO grade VALUES (1)")
             database.commit()
 
@@ -176,7 +176,7 @@ def test_files_of_people_stay_where_they_are(only_bm25: Path) -> None:
             updated(run, 0, meanwhile)
         with closing(sqlite3.connect(run / "judgments.sqlite")) as other:
             assert other.execute("SELECT count(*) FROM grade").fetchone() == (3,)
-    for name in (*OF_PEOPLE, "indexes/bm25/README.md", "adapted/README.md"):
+    for name in (*USER_FILES, "indexes/bm25/README.md", "adapted/README.md"):
         assert (run / name).read_text() == name
     assert not versions.earlier(run) and {path.name for path in (run / "versions").iterdir()} == {"4", "current"}
 
