@@ -78,37 +78,38 @@ def compare(settings: CompareSettings) -> Report:
     measured = measure_runs(collection, split, settings.runs, [name])
     topics = collection.topics(split)
     a, b = (measured[path][name] for path in settings.runs)
-    found = difference(a, b)
+    result = difference(a, b)
     changes = [Change(query, topics.get(query, ""), a[query], b[query], b[query] - a[query]) for query in a]
     changes.sort(key=lambda change: -change.difference)
     runs = labels(settings.runs)
-    lines = [*summary(found, (runs[0], runs[1]), name), ""]
-    shown = changes[: min(settings.top, found.wins)] + changes[::-1][: min(settings.top, found.losses)]
+    lines = [*summary(result, (runs[0], runs[1]), name), ""]
+    largest = changes[: min(settings.top, result.wins)] + changes[::-1][: min(settings.top, result.losses)]
     rows = [["queries that changed most", "A", "B", "B - A"]]
     rows += [
-        [f"{c.query}: {cut(c.text, TEXT_WIDTH)}", f"{c.a:.4f}", f"{c.b:.4f}", f"{c.difference:+.4f}"] for c in shown
+        [f"{c.query}: {cut(c.text, TEXT_WIDTH)}", f"{c.a:.4f}", f"{c.b:.4f}", f"{c.difference:+.4f}"] for c in largest
     ]
-    data: dict[str, Any] = {"a": str(settings.runs[0]), "b": str(settings.runs[1]), "measure": name} | asdict(found)
+    data: dict[str, Any] = {"a": str(settings.runs[0]), "b": str(settings.runs[1]), "measure": name} | asdict(result)
     data["changes"] = [change._asdict() for change in changes]
-    plotted = plot([change.difference for change in changes], found, name, runs)
+    plotted = plot([change.difference for change in changes], result, name, runs)
     return Report("compare", "\n".join([*lines, aligned(rows)]), data, {"compare.png": plotted})
 
 
-def summary(found: Difference, names: tuple[str, str], measure: str) -> list[str]:
+def summary(result: Difference, names: tuple[str, str], measure: str) -> list[str]:
     """A difference as lines of text."""
     interval = ""
-    if found.interval:
-        low, high = found.interval
+    if result.interval:
+        low, high = result.interval
         interval = f", 95% confidence interval {low:+.4f} to {high:+.4f} (bootstrap)"
     lines = [
-        f"A: {names[0]}, mean {measure} {found.means[0]:.4f}",
-        f"B: {names[1]}, mean {measure} {found.means[1]:.4f}",
-        f"B - A: {found.difference:+.4f}{interval}",
-        f"p: {p_text(found.p_t_test)} (paired t-test), {p_text(found.p_randomization)} (randomization test)",
+        f"A: {names[0]}, mean {measure} {result.means[0]:.4f}",
+        f"B: {names[1]}, mean {measure} {result.means[1]:.4f}",
+        f"B - A: {result.difference:+.4f}{interval}",
+        f"p: {p_text(result.p_t_test)} (paired t-test), {p_text(result.p_randomization)} (randomization test)",
     ]
-    if found.p_t_test is None:
+    if result.p_t_test is None:
         lines.append(NO_P_MEANS)
-    return [*lines, f"of {found.queries:,} queries, B wins {found.wins:,}, loses {found.losses:,}, ties {found.ties:,}"]
+    wins = f"B wins {result.wins:,}, loses {result.losses:,}, ties {result.ties:,}"
+    return [*lines, f"of {result.queries:,} queries, {wins}"]
 
 
 def difference(first: dict[str, float], second: dict[str, float]) -> Difference:
@@ -132,13 +133,13 @@ def difference(first: dict[str, float], second: dict[str, float]) -> Difference:
     )
 
 
-def plot(differences: Sequence[float], found: Difference, measure: str, runs: Sequence[str]) -> Figure:
+def plot(differences: Sequence[float], result: Difference, measure: str, runs: Sequence[str]) -> Figure:
     """The differences of all queries, in descending order."""
-    made, axes = figure("queries, in order of the difference", f"{measure}, B - A")
+    fig, axes = figure("queries, in order of the difference", f"{measure}, B - A")
     axes.set_title(f"A: {runs[0]}\nB: {runs[1]}", fontsize="medium", loc="left")
     values = np.array(differences)
-    axes.stairs(values.clip(min=0), fill=True, color="tab:green", label=f"B wins {found.wins:,}")
-    axes.stairs(values.clip(max=0), fill=True, color="tab:red", label=f"B loses {found.losses:,}")
-    axes.axhline(found.difference, color="black", linewidth=1, linestyle="--", label=f"mean {found.difference:+.4f}")
+    axes.stairs(values.clip(min=0), fill=True, color="tab:green", label=f"B wins {result.wins:,}")
+    axes.stairs(values.clip(max=0), fill=True, color="tab:red", label=f"B loses {result.losses:,}")
+    axes.axhline(result.difference, color="black", linewidth=1, linestyle="--", label=f"mean {result.difference:+.4f}")
     axes.legend()
-    return made
+    return fig

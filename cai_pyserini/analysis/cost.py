@@ -84,7 +84,7 @@ def cost(settings: CostSettings) -> Report:
 def costs(run: RunFolder) -> list[Cost]:
     """The cost of every system of a run that searches one Lucene index once. Raises CaiError if there is none."""
     run.results  # noqa: B018 - raises CaiError for a folder without a run
-    found = []
+    results = []
     documents: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for system in [system for system in SYSTEMS if run.has(run.run(system))]:
         folder = run.require(run.index(system))
@@ -98,7 +98,7 @@ def costs(run: RunFolder) -> list[Cost]:
             flops = float(query_shares @ document_shares)
         else:
             document_nonzeros, query_nonzeros, flops = _bm25_nonzeros(folder, run.topics.values())
-        found.append(
+        results.append(
             Cost(
                 system=system.name,
                 document_nonzeros=Distribution.of(document_nonzeros),
@@ -109,9 +109,9 @@ def costs(run: RunFolder) -> list[Cost]:
                 ms_per_query=artifact.require(run.run(system), "search").stats["ms_per_query"],
             )
         )
-    if not found:
+    if not results:
         raise CaiError(f"{run.root} has no runs of bm25 or SPLADE: {SEARCH_AGAIN}")
-    return found
+    return results
 
 
 def activations(matrices: Iterable[csr_matrix]) -> tuple[np.ndarray, np.ndarray]:
@@ -152,12 +152,12 @@ def plot(by_run: Mapping[str, Sequence[Cost]]) -> Figure:
         "index, bytes\nper document": [cost.bytes_per_document for _, cost in bars],
         "latency,\nms per query": [cost.ms_per_query for _, cost in bars],
     }
-    made = Figure(figsize=(9, 1.2 + 0.32 * len(bars)), layout="constrained")
-    for axes, (title, values) in zip(made.subplots(1, len(panels), sharey=True), panels.items(), strict=True):
+    fig = Figure(figsize=(9, 1.2 + 0.32 * len(bars)), layout="constrained")
+    for axes, (title, values) in zip(fig.subplots(1, len(panels), sharey=True), panels.items(), strict=True):
         axes.bar_label(axes.barh(names, values, color=colors), [f"{value:.3g}" for value in values], padding=3)
         axes.set_title(title, fontsize="medium")
         axes.margins(x=0.2)
         axes.spines[["top", "right", "bottom"]].set_visible(False)
         axes.tick_params(left=False, bottom=False, labelbottom=False)
     axes.invert_yaxis()  # shared by all panels; the first system is on top
-    return made
+    return fig

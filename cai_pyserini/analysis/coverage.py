@@ -88,9 +88,9 @@ def coverage(settings: CoverageSettings) -> Report:
         raise CaiError(f"collection {config.name} has no words")
     covered, saved = measure(words, unknown), savings(words)
     saved_by = {size: saved[size - 1] for size in (*SIZES, len(saved)) if 0 < size <= len(saved)}
-    shown = [word for word in words[: settings.top] if word.saving]
+    top_words = [word for word in words[: settings.top] if word.saving]
     rows = [["word", "occurrences", "pieces", "saving", "split"]]
-    rows += [[w.text, f"{w.occurrences:,}", f"{len(w.pieces)}", f"{w.saving:,}", " ".join(w.pieces)] for w in shown]
+    rows += [[w.text, f"{w.occurrences:,}", f"{len(w.pieces)}", f"{w.saving:,}", " ".join(w.pieces)] for w in top_words]
     lines = [
         aligned(rows),
         "",
@@ -105,7 +105,7 @@ def coverage(settings: CoverageSettings) -> Report:
         "encoder": encoder.name,
         "coverage": covered._asdict(),
         "savings": saved_by,
-        "top": [word._asdict() for word in shown],
+        "top": [word._asdict() for word in top_words],
     }
     plotted = plot(words, f"{config.name} with the vocabulary of {encoder.name}")
     return Report("coverage", "\n".join(lines), data, {"coverage.png": plotted})
@@ -146,7 +146,7 @@ def savings(words: Sequence[Word]) -> list[float]:
 
 def plot(words: Sequence[Word], title: str) -> Figure:
     """Bars: the number of pieces per occurrence of a word. Inset: the pieces saved by adding words."""
-    made, axes = figure("pieces per word", "share of occurrences", title, (7, 4.5))
+    fig, axes = figure("pieces per word", "share of occurrences", title, (7, 4.5))
     pieces = np.minimum([len(word.pieces) for word in words], LAST_BAR)
     shares = np.bincount(pieces, [word.occurrences for word in words], LAST_BAR + 1)[1:]
     bars = axes.bar([*map(str, range(1, LAST_BAR)), f"{LAST_BAR}+"], shares / shares.sum(), color="C0")
@@ -160,4 +160,4 @@ def plot(words: Sequence[Word], title: str) -> Figure:
     curve.yaxis.set_major_formatter(PercentFormatter(1))
     curve.set_ylim(0)
     curve.grid(alpha=0.3)
-    return made
+    return fig

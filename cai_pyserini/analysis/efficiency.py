@@ -213,12 +213,12 @@ def times(searchers: Mapping[str, Searcher], ids: Sequence[str], rounds: int, la
 
 def plot(rows: Sequence[Efficiency], stock: Latencies) -> Figure:
     """The measure by median latency, a panel per number of hits; stock is a cross."""
-    made = Figure(figsize=(4 * len(stock) + 2, 4), layout="constrained")
-    for axes, (hits, (p50, _)) in zip(made.subplots(1, len(stock), squeeze=False)[0], stock.items(), strict=True):
+    fig = Figure(figsize=(4 * len(stock) + 2, 4), layout="constrained")
+    for axes, (hits, (p50, _)) in zip(fig.subplots(1, len(stock), squeeze=False)[0], stock.items(), strict=True):
         for row in rows:
             axes.plot([row.latency[hits][0]], [row.score], marker="o", linestyle="none", label=row.name)
         axes.plot([p50], [rows[0].score], marker="x", linestyle="none", color="black", label=STOCK)
         axes.set(xlabel=f"median latency, ms, {hits:,} hits", ylabel=MEASURE, xlim=(0, None))
         axes.grid(alpha=0.3)
-    made.legend(*axes.get_legend_handles_labels(), loc="outside right upper")
-    return made
+    fig.legend(*axes.get_legend_handles_labels(), loc="outside right upper")
+    return fig

@@ -145,7 +145,7 @@ def jaccard(a: Mapping[str, int], b: Mapping[str, int]) -> float:
 def plot(names: Sequence[str], similarities: Mapping[tuple[str, str], float]) -> Figure:
     """A heatmap of all pairs."""
     size = 2 + 0.8 * len(names)
-    made, axes = figure("", "", "Weighted Jaccard similarity of words", (size + 0.5, size))
+    fig, axes = figure("", "", "Weighted Jaccard similarity of words", (size + 0.5, size))
     matrix = np.eye(len(names))
     for pair, similarity in similarities.items():
         for i, j in permutations([names.index(name) for name in pair]):
@@ -155,4 +155,4 @@ def plot(names: Sequence[str], similarities: Mapping[tuple[str, str], float]) ->
     axes.set_xticks(range(len(names)), names, rotation=30, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(len(names)), names)
     axes.grid(visible=False)
-    return made
+    return fig

@@ -141,10 +141,10 @@ def analyze(collection: Collection, split: str, runs: dict[str, DocumentSets]) -
     rows, delta = [], []
     for query, query_tokens in tokens.items():
         for token in query_tokens:
-            if found := holders[token]:
-                weight = rsj_weight(found, relevant[query], len(ids))
-                rows.append((query, token, len(found), math.log(len(ids) / len(found)), weight))
-                delta.append({name: rsj_weight(found, run[query], len(ids)) - weight for name, run in runs.items()})
+            if documents := holders[token]:
+                weight = rsj_weight(documents, relevant[query], len(ids))
+                rows.append((query, token, len(documents), math.log(len(ids) / len(documents)), weight))
+                delta.append({name: rsj_weight(documents, run[query], len(ids)) - weight for name, run in runs.items()})
     if not rows:
         raise CaiError(
             f"no query of {collection.name}, split {split!r}, is in every run and has a word of the documents"
@@ -159,7 +159,7 @@ def analyze(collection: Collection, split: str, runs: dict[str, DocumentSets]) -
 
 def plot(analysis: Analysis, title: str) -> Figure:
     """Box plots of ΔRSJ by group and run: quartiles, and whiskers from the 5th to the 95th percentile."""
-    made, axes = figure("", "ΔRSJ = R̂SJ − RSJ", title, (9, 4.5))
+    fig, axes = figure("", "ΔRSJ = R̂SJ − RSJ", title, (9, 4.5))
     groups = analysis.groups()
     names: Sequence[str] = list(analysis.delta.columns)
     for i, name in enumerate(names):
@@ -177,5 +177,5 @@ def plot(analysis: Analysis, title: str) -> Figure:
     axes.axhline(0, color="black", linewidth=0.8)
     axes.set_xticks(range(len(groups)), [f"{name}\n{len(group):,} pairs" for name, group in groups.items()])
     axes.grid(visible=False, axis="x")
-    made.legend(loc="outside lower center", ncols=3)
-    return made
+    fig.legend(loc="outside lower center", ncols=3)
+    return fig

@@ -58,7 +58,7 @@ class Engine:
             for id, vector in source.documents():
                 if (size := len(id.encode())) > MAX_ID_BYTES:
                     raise CaiError(f"the id {id[:20]}… has {size:,} bytes; {self.name} takes {MAX_ID_BYTES}")
-                impacts = keys.of_document(vector)
+                impacts = keys.document_vector(vector)
                 stored = {key: representable(impact) for key, impact in impacts.items()}
                 rounded += sum(stored[key] != impact for key, impact in impacts.items())
                 yield f"{json.dumps({'index': {'_id': id}})}\n{json.dumps({FIELD: stored})}\n".encode()
@@ -66,7 +66,7 @@ class Engine:
         for number, request in enumerate(_joined(requests())):
             (folder / f"bulk-{number:05d}.ndjson").write_bytes(request)
         keys.write(folder)
-        queries = {id: keys.of_query(vector) for id, vector in source.queries().items()}
+        queries = {id: keys.query_vector(vector) for id, vector in source.queries().items()}
         searches = ({"id": id, **self.search(vector, source.config.query_scale)} for id, vector in queries.items())
         jsonl.write(folder / "queries.jsonl", searches)
         too_long = sum(len(vector) > MAX_CLAUSES for vector in queries.values())

@@ -73,7 +73,7 @@ def export_milvus(source: Source, output: Path, uri: str, name: str) -> artifact
         else:
             client.create_alias(new, name)  # raises MilvusException if the name was taken meanwhile
         keys.write(folder)
-        queries = ({"id": id, "vector": _floats(keys.of_query(vector))} for id, vector in source.queries().items())
+        queries = ({"id": id, "vector": _floats(keys.query_vector(vector))} for id, vector in source.queries().items())
         jsonl.write(folder / "queries.jsonl", queries)
         return [empty_documents_note(empty), TIES]
 
@@ -96,7 +96,7 @@ def _insert(client: Any, name: str, source: Source, keys: Keys) -> int:
     client.create_collection(name, schema=schema, index_params=index)
     empty = 0
     for batch in batched(source.documents(), BATCH):
-        rows = [{"id": id, FIELD: _floats(keys.of_document(vector))} for id, vector in batch if vector]
+        rows = [{"id": id, FIELD: _floats(keys.document_vector(vector))} for id, vector in batch if vector]
         empty += len(batch) - len(rows)
         client.insert(name, rows)
     client.flush(name)

@@ -107,11 +107,11 @@ class Keys:
     def __init__(self, terms: list[str]):
         self._keys = {term: key for key, term in enumerate(terms)}
 
-    def of_document(self, vector: Vector) -> dict[int, int]:
+    def document_vector(self, vector: Vector) -> dict[int, int]:
         """The impacts of a document by key; new words get a new key."""
         return {self._keys.setdefault(term, len(self._keys)): impact for term, impact in vector.items()}
 
-    def of_query(self, vector: Vector) -> dict[int, int]:
+    def query_vector(self, vector: Vector) -> dict[int, int]:
         """The weights of a query by key, without words that are in no document."""
         return {self._keys[term]: weight for term, weight in vector.items() if term in self._keys}
 

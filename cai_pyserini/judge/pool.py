@@ -110,10 +110,11 @@ def shuffled(judge: str, query: str, documents: Collection[str]) -> list[str]:
 def next_query(pool: Mapping[str, Collection[str]], mine: Grades, counts: Counter[str], shared: int) -> str | None:
     """The next query for a judge with the grades `mine`: one that is started, else one of the first `shared`, which
     everybody judges, else the one with the fewest judgments (`counts`). None if all are done."""
-    unfinished = {query: place for place, query in enumerate(pool) if set(pool[query]) - mine.get(query, {}).keys()}
+    positions = {query: position for position, query in enumerate(pool)}
+    unfinished = (query for query in pool if set(pool[query]) - mine.get(query, {}).keys())
 
     def priority(query: str) -> tuple[bool, bool, int, int]:
-        place = unfinished[query]
-        return query not in mine, place >= shared, 0 if place < shared else counts[query], place
+        is_shared = positions[query] < shared
+        return query not in mine, not is_shared, 0 if is_shared else counts[query], positions[query]
 
     return min(unfinished, key=priority, default=None)

@@ -10,7 +10,6 @@ import json
 import logging
 import os
 import secrets
-from collections.abc import Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -60,8 +59,10 @@ class AccessLog:
         if route in UNLOGGED:
             return
         line |= {"id": id, "route": route, "status": status, "ms": round(1000 * seconds, 2)}
-        if (texts := line.pop("texts", None)) and self._queries != "none":
-            line["texts" if self._queries == "text" else "hashes"] = self._for_log(texts)
+        if (texts := line.pop("texts", None)) and self._queries == "text":
+            line["texts"] = texts
+        elif texts and self._queries == "hash":
+            line["hashes"] = [hmac.new(self._key, text.encode(), hashlib.sha256).hexdigest()[:16] for text in texts]
         with suppress(Full):
             self._pending.put_nowait(json.dumps(line))
 
@@ -80,11 +81,6 @@ class AccessLog:
         with suppress(Full):
             self._pending.put(None, timeout=FLUSH_SECONDS)
         self._thread.join(FLUSH_SECONDS)
-
-    def _for_log(self, texts: Sequence[str]) -> list[str]:
-        if self._queries == "text":
-            return list(texts)
-        return [hmac.new(self._key, text.encode(), hashlib.sha256).hexdigest()[:16] for text in texts]
 
 
 class _File(WatchedFileHandler):

@@ -24,7 +24,7 @@ from cai_pyserini.serve.access_log import AccessLog, note
 from cai_pyserini.serve.guard import CHECK_PARAMETERS, Guard, Metrics, error_response, key_schemes
 from cai_pyserini.serve.mcp import ForwardedResponse, over_http
 from cai_pyserini.serve.page import MAX_SHOWN_HITS, STYLE, render
-from cai_pyserini.serve.service import BATCH, MAX_HITS, MAX_QUERY_LENGTH, Found, Service
+from cai_pyserini.serve.service import BATCH, MAX_HITS, MAX_QUERY_LENGTH, Hits, Service
 
 PUBLIC_ROUTES = {"/health", "/ready", "/openapi.json"}  # need no key
 NOT_BLANK = r"[^\s\x1c-\x1f]"  # as in str.strip, these four characters are white space, too
@@ -122,10 +122,10 @@ class DocumentForm:
             return stored.contents
         return Document(title=stored.title, contents=stored.contents, metadata=dict(stored.metadata))
 
-    def candidates(self, found: Found, snippets: Sequence[str] = ()) -> list[Candidate]:
+    def candidates(self, hits: Hits, snippets: Sequence[str] = ()) -> list[Candidate]:
         return [
             Candidate(docid=hit.id, score=hit.score, rank=hit.rank, doc=stored and self.of(stored), snippet=snippet)
-            for (hit, stored), snippet in zip_longest(found, snippets)
+            for (hit, stored), snippet in zip_longest(hits, snippets)
         ]
 
 
@@ -320,15 +320,15 @@ def create_app(
     async def facets_and_snippets(
         index: str,
         texts: Sequence[str],
-        found: Sequence[Found],
+        rankings: Sequence[Hits],
         facets: Sequence[str],
         filter: Filters,
         snippets: bool,
     ) -> tuple[list[Counts], list[list[str]]]:
         """The facets of each query, and the snippets of its hits; empty if not requested."""
         counts = await service.facets(index, facets, texts, filter) if facets else [{} for _ in texts]
-        shown = await service.snippets(index, texts, found) if snippets else [[] for _ in texts]
-        return counts, shown
+        hit_snippets = await service.snippets(index, texts, rankings) if snippets else [[] for _ in texts]
+        return counts, hit_snippets
 
     @locked.get("/v1/{index}/search")
     async def search(
@@ -361,11 +361,11 @@ def create_app(
         else:
             raise HTTPException(400, "query: Field required")
         names = facets.split(",") if facets else []
-        counts, shown = await facets_and_snippets(index, [text], searched.found, names, filters, snippets)
+        counts, hit_snippets = await facets_and_snippets(index, [text], searched.rankings, names, filters, snippets)
         return SearchAnswer(
             index=index,
             query=Query(text=text if query is None else query),
-            candidates=form.candidates(searched.found[0], shown[0]),
+            candidates=form.candidates(searched.rankings[0], hit_snippets[0]),
             degraded=searched.degraded,
             reranked=searched.reranked,
             facets=counts[0],
@@ -377,10 +377,12 @@ def create_app(
         body.check_limits()
         texts, filter = [topic.text for topic in body.queries], body.filter or None
         searched = await service.search_all(index, texts, body.hits, 0, filter, body.sort or None, form.length)
-        counts, snippets = await facets_and_snippets(index, texts, searched.found, body.facets, filter, body.snippets)
+        counts, snippets = await facets_and_snippets(
+            index, texts, searched.rankings, body.facets, filter, body.snippets
+        )
         results = [
-            TopicAnswer(qid=topic.qid, candidates=form.candidates(found, shown), facets=facets)
-            for topic, found, facets, shown in zip(body.queries, searched.found, counts, snippets, strict=True)
+            TopicAnswer(qid=topic.qid, candidates=form.candidates(hits, hit_snippets), facets=facets)
+            for topic, hits, facets, hit_snippets in zip(body.queries, searched.rankings, counts, snippets, strict=True)
         ]
         return SearchAnswers(index=index, results=results, degraded=searched.degraded)
 

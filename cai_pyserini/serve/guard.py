@@ -35,8 +35,8 @@ MAX_BODY_BYTES = 1 << 19  # queries, 64 ids, a filter and names, all as \ud83e\u
 BODY_SECONDS = 10.0  # to receive a body
 CHUNK_BYTES = 1 << 16  # of a response sent at once, to buffer little for slow clients
 CLIENT_CLOSED = 499  # status of a request whose client left before the response
-REQUEST_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)  # seconds
-STAGE_BUCKETS = (0.0002, 0.0005, 0.001, 0.002, *REQUEST_BUCKETS)
+BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)  # seconds
+STAGE_BUCKETS = (0.0002, 0.0005, 0.001, 0.002, *BUCKETS)
 
 
 class Metrics:
@@ -47,9 +47,7 @@ class Metrics:
     def __init__(self, service: Service):
         self._registry = registry = CollectorRegistry()
         self.requests = Counter("cai_requests", "Requests", ["route", "status"], registry=registry)
-        self.seconds = Histogram(
-            "cai_request_seconds", "Time to answer", ["route"], registry=registry, buckets=REQUEST_BUCKETS
-        )
+        self.seconds = Histogram("cai_request_seconds", "Time to answer", ["route"], registry=registry, buckets=BUCKETS)
         unanswered = Gauge("cai_unanswered_requests", "Requests that wait for an answer", registry=registry)
         unanswered.set_function(lambda: service.unanswered)
         sizes = Histogram(
@@ -167,7 +165,7 @@ class Guard:
     def _refusal(self, request: Request) -> Response | None:
         """The response to a request that the application must not see; None to pass it on."""
         host, origin = request.headers.get("host", ""), request.headers.get("origin")
-        own = [self._public_origin, *(f"{scheme}://{host}" for scheme in ("http", "https"))]
+        own_origins = [self._public_origin, f"http://{host}", f"https://{host}"]
         if self._local and not is_loopback(_hostname(host)) and host.lower() != self._public_host:
             return error_response(403, f"this server is not {host}")
         if request.method == "OPTIONS" and origin in self._origins:
@@ -179,7 +177,7 @@ class Guard:
             return error_response(411, "a body needs its Content-Length")
         if int(request.headers.get("content-length", 0)) > MAX_BODY_BYTES:
             return error_response(413, f"the body has more than {MAX_BODY_BYTES:,} bytes")
-        if request.method == "POST" and origin and origin not in (*own, *self._origins):
+        if request.method == "POST" and origin and origin not in (*own_origins, *self._origins):
             return error_response(403, f"a page of {origin} may not do this; see --public-url")
         return None
 

@@ -49,8 +49,7 @@ def api_key(settings: Listening) -> str | None:
             "or give --proxy-authenticates if a proxy in front of it authenticates users"
         )
     if key is not None and not re.fullmatch("[!-~]+", key):
-        place = file or API_KEY
-        raise CaiError(f"{place} is empty or has other characters than printable ASCII; use {advice}")
+        raise CaiError(f"{file or API_KEY} is empty or has other characters than printable ASCII; use {advice}")
     return key
 
 
@@ -178,15 +177,14 @@ class Server(uvicorn.Server):
                 f"this process may open {limit} files, and has {opened} open: too few for connections and reloads; "
                 f"raise the limit, with `ulimit -n 1024` or LimitNOFILE= of systemd"
             )
+        open_connections = _OpenConnections(min(connections, MAX_CONNECTIONS), app.count_refused)
         super().__init__(
             uvicorn.Config(
                 app,
                 host,
                 port,
                 loop="asyncio",
-                http=partial(  # type: ignore[arg-type]
-                    Connection, _OpenConnections(min(connections, MAX_CONNECTIONS), app.count_refused)
-                ),
+                http=partial(Connection, open_connections),  # type: ignore[arg-type]
                 ws="none",
                 h11_max_incomplete_event_size=MAX_HEADER_BYTES,
                 backlog=ACCEPT_BATCH,
@@ -202,8 +200,8 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket] | None = None) -> None:
         asyncio.get_running_loop().set_exception_handler(_ExceptionHandler())
         await super().startup(sockets)
-        for each in sockets or ():
-            each.listen(BACKLOG)  # asyncio sets it to ACCEPT_BATCH
+        for listening in sockets or ():
+            listening.listen(BACKLOG)  # asyncio sets it to ACCEPT_BATCH
 
     async def shutdown(self, sockets: list[socket] | None = None) -> None:
         def give_up() -> None:
@@ -240,7 +238,7 @@ def listen(app: Guard, settings: Listening, content: str, seconds: float = 10.0)
     listening.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)  # saves 40 ms; asyncio sets it only on sockets that it creates
     listening.listen()  # requests can arrive before the server has started
     host, port = listening.getsockname()[:2]
-    place = f"[{host}]" if ":" in host else host
-    print(f"serving {content} at http://{place}:{port}/", file=sys.stderr, flush=True)
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    print(f"serving {content} at http://{address}/", file=sys.stderr, flush=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn raises SIGTERM again when it has finished
     server.run([listening])

@@ -218,7 +218,7 @@ def create_server(service: Service) -> MCPServer[Any]:
         if offset >= end:
             raise ToolError(f"offset: a search has at most {MAX_HITS} hits; make the query more specific instead")
         name, described = await ask(index, lambda engine: engine.describe(query, end, offset, filter))
-        found = [
+        results = [
             Found(
                 rank=hit.rank,
                 docid=hit.id,
@@ -230,9 +230,9 @@ def create_server(service: Service) -> MCPServer[Any]:
             )
             for hit, _, title, snippet, metadata in described
         ]
-        note(returned=len(found))
-        more = offset + len(found) == end < MAX_HITS
-        return SearchResult(index=name, query=query, hits=found, next_offset=end if more else None)
+        note(returned=len(results))
+        has_more = offset + len(results) == end < MAX_HITS
+        return SearchResult(index=name, query=query, hits=results, next_offset=end if has_more else None)
 
     @server.tool(annotations=read_only)
     async def document(

@@ -35,7 +35,7 @@ MAX_PENDING_LENGTH = 1 << 27  # the same of all answers that are not sent yet
 MIN_INTERVAL = 1.0  # seconds between probes, and between reloads
 PROBE_QUERY = "ready"  # the query of the readiness probe
 
-Found = list[tuple[Hit, Stored | None]]
+Hits = list[tuple[Hit, Stored | None]]
 Rerank = Callable[[str, Sequence[str], float], list[float]]  # Reranker.scores
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 class SearchResults(NamedTuple):
     """The hits of each query of a request, the parts of a fusion that were late, and the number of reranked hits."""
 
-    found: list[Found]
+    rankings: list[Hits]
     late: list[str]
     reranked: int | None = None
 
@@ -149,10 +149,10 @@ class Service:
         self.batches: Callable[[float], None] = lambda queries: None  # called with the queries of each batch
         self.stages: Callable[[str, dict[str, float]], None] = lambda index, seconds: None  # and with its timings
 
-    async def search(self, index: str, text: str, hits: int, filter: Filters = None, sort: str | None = None) -> Found:
+    async def search(self, index: str, text: str, hits: int, filter: Filters = None, sort: str | None = None) -> Hits:
         """The best hits for a query, as of Engine.search, with their stored documents."""
-        (found,) = (await self.search_all(index, [text], hits, 0, filter, sort)).found
-        return found
+        (ranking,) = (await self.search_all(index, [text], hits, 0, filter, sort)).rankings
+        return ranking
 
     async def search_all(
         self,
@@ -173,7 +173,7 @@ class Service:
             raise HTTPException(400, "rerank: this server has no cross-encoder; it is started with --cross-encoder")
         job = Job(index, texts, max(hits, rerank), rerank, filter, sort, hits, length)
         searched: SearchResults = await self._answer(job)
-        note(returned=sum(map(len, searched.found)))
+        note(returned=sum(map(len, searched.rankings)))
         if searched.late or rerank:
             note(degraded=searched.degraded, reranked=searched.reranked)
         return searched
@@ -186,10 +186,10 @@ class Service:
         if not text.strip():
             raise HTTPException(404, f"document {id!r} has no text")
         searched = await self.search_all(index, [text], hits + 1, 0, filter, sort, length)
-        others = [(hit, stored) for hit, stored in searched.found[0] if id not in (hit.id, hit.stored)]
+        others = [(hit, stored) for hit, stored in searched.rankings[0] if id not in (hit.id, hit.stored)]
         ranking = [(hit._replace(rank=rank), stored) for rank, (hit, stored) in enumerate(others[:hits], 1)]
         note(hits=hits, returned=len(ranking))
-        return text, searched._replace(found=[ranking])
+        return text, searched._replace(rankings=[ranking])
 
     async def facets(
         self, index: str, names: Sequence[str], texts: Sequence[str], filter: Filters
@@ -197,15 +197,15 @@ class Service:
         """The facets of each query, as of Engine.facets."""
         return await self.call(index, lambda engine: (engine.facets(names, text, filter) for text in texts))
 
-    async def snippets(self, index: str, texts: Sequence[str], found: Sequence[Found]) -> list[list[str]]:
+    async def snippets(self, index: str, texts: Sequence[str], rankings: Sequence[Hits]) -> list[list[str]]:
         """The snippets of the hits of each query."""
 
         def all_snippets(engine: Engine) -> Iterator[str]:  # lazy, so that it stops when the request times out
-            for text, ranking in zip(texts, found, strict=True):
+            for text, ranking in zip(texts, rankings, strict=True):
                 yield from engine.snippets(text, [hit for hit, _ in ranking])
 
         snippets = iter(await self.call(index, all_snippets))
-        return [[next(snippets) for _ in ranking] for ranking in found]
+        return [[next(snippets) for _ in ranking] for ranking in rankings]
 
     async def document(self, index: str, id: str, length: int | None = None) -> Stored:
         """A document, with `length` characters of its contents. Raises HTTPException if there is none."""
@@ -247,10 +247,10 @@ class Service:
         """Search every system: name -> "ok" or the type of error."""
         states = dict.fromkeys(self.engines, "ok")
         searches = [self.search(index, PROBE_QUERY, 1) for index in states]
-        for index, found in zip(list(states), await asyncio.gather(*searches, return_exceptions=True), strict=True):
-            if isinstance(found, Exception):
-                logger.warning("%s is not ready: %r", index, found)
-                states[index] = type(found).__name__
+        for index, result in zip(list(states), await asyncio.gather(*searches, return_exceptions=True), strict=True):
+            if isinstance(result, Exception):
+                logger.warning("%s is not ready: %r", index, result)
+                states[index] = type(result).__name__
         return states
 
     async def _reload(self) -> None:
@@ -314,8 +314,8 @@ class Service:
         texts = [text for job in jobs for text in job.texts]
         self.batches(len(texts))
         effort = Effort(min(job.arrived for job in jobs) + self._deadline)
-        found = iter(engine.search(texts, first.hits, self._threads, first.filter, first.sort, effort))
-        rankings = [list(islice(found, len(job.texts))) for job in jobs]
+        all_rankings = iter(engine.search(texts, first.hits, self._threads, first.filter, first.sort, effort))
+        rankings = [list(islice(all_rankings, len(job.texts))) for job in jobs]
         stages = {"encode": effort.encode, "search": effort.search}
         reranked = None
         if first.rerank:  # it is alone in its batch
@@ -385,20 +385,20 @@ def _fetch_documents(
     job: Job, engine: Engine, rankings: Sequence[Sequence[Hit]], late: list[str], reranked: int | None
 ) -> SearchResults | HTTPException:
     """The hits of a job with their stored documents, until it times out; or the error if these are too long."""
-    found: list[Found] = [[] for _ in rankings]
+    fetched: list[Hits] = [[] for _ in rankings]
     characters = 0
     try:
-        for fetched, ranking in zip(found, rankings, strict=True):
+        for hits, ranking in zip(fetched, rankings, strict=True):
             for hit in takewhile(lambda _: not job.answer.done(), ranking[: job.returned]):
                 stored = engine.document(hit.stored)
                 if stored:
                     stored = _truncate(stored, job.length)
                     characters += len(stored.contents)
                     job.answer_length.update(characters)
-                fetched.append((hit, stored))
+                hits.append((hit, stored))
     except HTTPException as error:
         return error
-    return SearchResults(found, late, reranked)
+    return SearchResults(fetched, late, reranked)
 
 
 def _truncate(stored: Stored, length: int | None) -> Stored:

@@ -34,7 +34,7 @@ def ship_encoder(spec: str, output: Path, license: str, language: str = "en", ba
     roles: list[Role] = ["documents", "queries"] if encoder.has_query_model else ["documents"]
     encoder.require_loadable(*roles)
     folder = Path(spec) if Path(spec).is_dir() else None
-    run_scores = scores.of_encoder(folder) if folder else None
+    run_scores = scores.encoder_scores(folder) if folder else None
     adaptation = _adaptation(folder) if folder else None
     require_outside(output, Path(spec), checkpoint_folder(config))
     origin = config.checkpoint if config.kind == "dense" else run_scores.checkpoint if run_scores else ""

@@ -42,7 +42,7 @@ def ship_index(index: Path, output: Path, name: str | None = None, with_encoder:
     require_outside(output, index)
     if with_encoder and not config:
         raise CaiError(f"{index} is a {title} that names no encoder: leave --with-encoder out")
-    run_scores = scores.of_index(index)
+    run_scores = scores.index_scores(index)
     parts = [index.name]
     if run_scores:
         parts = [run_scores.collection, *([run_scores.encoder] if config else []), *parts]

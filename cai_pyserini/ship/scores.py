@@ -22,7 +22,7 @@ class Scores(NamedTuple):
     versions: dict[str, str]
 
 
-def of_index(index: Path) -> Scores | None:
+def index_scores(index: Path) -> Scores | None:
     """The scores of the systems that search this index alone; None outside a run folder."""
     index = index.resolve()
     if index.parent.name != "indexes":
@@ -30,7 +30,7 @@ def of_index(index: Path) -> Scores | None:
     return _scores(index.parents[1], lambda system: system.index == index.name)
 
 
-def of_encoder(folder: Path) -> Scores | None:
+def encoder_scores(folder: Path) -> Scores | None:
     """The scores of systems with an adapted encoder, `adapted` or `adapted/dense` in a run folder; None elsewhere."""
     folder = folder.resolve()
     splade, dense = RunFolder(folder.parent), RunFolder(folder.parent.parent)

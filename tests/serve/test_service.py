@@ -67,7 +67,7 @@ def test_several_texts_are_one_request_of_a_batch(opened: dict[str, Engine]) -> 
     service.batches = sizes.append
     many = [["bladder"] * BATCH, ["cancer", "bladder"]]
     some, others = run(service, lambda: together(service, *(service.search_all("bm25", texts, 1) for texts in many)))
-    assert [found[0][0].id for found in (*some.found, *others.found)] == ["d4"] * BATCH + ["d3", "d4"]
+    assert [found[0][0].id for found in (*some.rankings, *others.rankings)] == ["d4"] * BATCH + ["d3", "d4"]
     assert sizes == [BATCH, 2]
 
 
