@@ -1,4 +1,4 @@
-"""BEIR folders, and what every collection checks: what is read, what is refused, and the place a message names."""
+"""BEIR folders, and the checks of all collections: what is read, what is refused, and the place in messages."""
 
 import gzip
 import json
@@ -28,7 +28,7 @@ Lines = Iterable[str]
 
 @pytest.fixture
 def files(tmp_path: Path):
-    """Write files, name by name, and open their folder."""
+    """Write files by name, and open their folder."""
 
     def write(texts: dict[str, str], **settings: Any) -> BeirFolder:
         for name, text in texts.items():
@@ -62,7 +62,7 @@ def test_contents_are_title_space_text(tiny: Path) -> None:
     assert next(BeirFolder(tiny, "tiny", ["text"]).documents()).contents.startswith("Dietary phytate, found")
 
 
-def test_topics_are_the_judged_ones_of_the_split(tiny: Path) -> None:
+def test_topics_are_the_judged_queries_of_the_split(tiny: Path) -> None:
     collection = BeirFolder(tiny, "tiny")
     assert list(collection.topics("test")) == ["q1", "q2", "q3", "q4", "d8"]
     assert collection.topics("train") == {"t1": "diabetes and sugar"}
@@ -123,7 +123,7 @@ def test_the_qrels_of_tiny(tiny: Path) -> None:
         ),
     ],
 )
-def test_parts_that_do_not_fit_together_are_refused(beir, lines: dict[str, Lines], message: str) -> None:
+def test_inconsistent_parts_are_refused(beir, lines: dict[str, Lines], message: str) -> None:
     with pytest.raises(CaiError, match=message):
         beir(**lines).check("test")
 
@@ -156,7 +156,7 @@ def test_the_contents_of_some_documents(beir) -> None:
         beir().contents({"d1", "d9", "d8"}, "a run")
 
 
-def test_empty_documents_are_kept_and_warned_of_once(beir, caplog: pytest.LogCaptureFixture) -> None:
+def test_empty_documents_are_kept_with_one_warning(beir, caplog: pytest.LogCaptureFixture) -> None:
     empty = ['{"_id": "e1", "title": " ", "text": "\\n"}', '{"_id": "e2", "title": null, "text": null}']
     collection = beir(corpus=[*CORPUS, *empty])
     with caplog.at_level(logging.WARNING):
@@ -194,7 +194,7 @@ LACKING = [HEADER, "q2\td8\t1", "q1\td1\t1", "q1\td8\t0", "q1\td9\t0"]
 
 
 @pytest.mark.parametrize("ask", ["topics", "qrels", "check"])
-def test_judgments_of_unknown_documents_are_left_out(beir, caplog: pytest.LogCaptureFixture, ask: str) -> None:
+def test_judgments_of_unknown_documents_are_skipped(beir, caplog: pytest.LogCaptureFixture, ask: str) -> None:
     message = r"test\.tsv:2: document 'd8', judged for query 'q2'.*\(2 such documents\); remove such judgments or add"
     for _ in range(2):
         with pytest.raises(CaiError, match=message):
@@ -213,7 +213,7 @@ def test_judgments_of_unknown_documents_are_left_out(beir, caplog: pytest.LogCap
     )
 
 
-def test_documents_are_read_once_to_find_the_judged_ones(beir, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documents_are_read_once_to_find_judged_documents(beir, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
     records = BeirFolder._records
 
@@ -233,7 +233,7 @@ def test_documents_are_read_once_to_find_the_judged_ones(beir, monkeypatch: pyte
     read.clear()
     assert read_of("topics", "qrels", qrels=LACKING) == ["d1", "d2"]
     read.clear()
-    assert read_of("qrels", "topics", qrels=QRELS[:2]) == ["d1"]  # all judged ones are found
+    assert read_of("qrels", "topics", qrels=QRELS[:2]) == ["d1"]  # stops after the last judged document
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ def test_broken_qrels_are_named(beir, qrels: tuple[str, ...], message: str) -> N
     ],
 )
 @pytest.mark.parametrize("suffix", [".tsv", ".txt", ".qrels"])
-def test_qrels_in_other_forms(files, text: str, suffix: str) -> None:
+def test_qrels_in_other_formats(files, text: str, suffix: str) -> None:
     collection = files({"corpus.jsonl": "\n".join(CORPUS), f"qrels/dev{suffix}": text})
     collection.set_missing("dev", frozenset())
     found = collection.qrels("dev")
@@ -288,7 +288,7 @@ def test_qrels_in_other_forms(files, text: str, suffix: str) -> None:
         collection.qrels("test")
 
 
-def test_qrels_whose_columns_have_names(files, tmp_path: Path) -> None:
+def test_qrels_with_named_columns(files, tmp_path: Path) -> None:
     rows = [{"query-id": "q1", "corpus-id": "d1", "score": 1}, {"query-id": "q2", "corpus-id": "d2", "score": 2.0}]
     texts = {
         "csv": 'relevance,"qid",docid\n1,q1,d1\n2,"q2",d2\n',
@@ -311,7 +311,7 @@ def test_qrels_whose_columns_have_names(files, tmp_path: Path) -> None:
             files({"qrels/csv.csv": text}).qrels("csv")
 
 
-def test_queries_can_be_topics_of_trec(files) -> None:
+def test_queries_can_be_trec_topics(files) -> None:
     topics = "<top><num> Number: q1 <title> flu\nvirus <desc> Description: x </top>"
     collection = files({"corpus.jsonl": CORPUS[0], "queries.txt": topics, "qrels/test.txt": "q1 0 d1 1"})
     assert collection.topics("test") == {"q1": "flu virus"}
@@ -320,7 +320,7 @@ def test_queries_can_be_topics_of_trec(files) -> None:
 
 
 @pytest.mark.parametrize("ask", ["qrels", "topics", "check", "fingerprint"])
-def test_a_missing_split_is_answered_with_those_that_exist(tiny: Path, ask: str) -> None:
+def test_the_error_for_a_missing_split_lists_the_others(tiny: Path, ask: str) -> None:
     with pytest.raises(CaiError, match=r"no file .*qrels/dev\.tsv; splits of this collection: test, train"):
         getattr(BeirFolder(tiny, "tiny"), ask)("dev")
 
@@ -329,7 +329,7 @@ PARTS = {"corpus.jsonl": "documents", "queries.jsonl": "queries", "qrels/test.ts
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_a_fingerprint_is_of_its_part(broken: Path, name: str) -> None:
+def test_a_fingerprint_covers_only_its_part(broken: Path, name: str) -> None:
     def fingerprints() -> dict[str, str]:
         return {part: BeirFolder(broken, "any").fingerprint(part) for part in PARTS.values()}
 
@@ -360,7 +360,7 @@ THREE = [Document("1", "A x"), Document("2", " y")]
         ("part-1.jsonl", '{"id": "1", "title": "A", "contents": "x"}\n{"id": "2", "contents": "y"}\n'),
     ],
 )
-def test_documents_in_other_forms(files, name: str, text: str) -> None:
+def test_documents_in_other_formats(files, name: str, text: str) -> None:
     collection = files({name: text})
     assert list(collection.documents()) == THREE
     assert not collection.has_queries("test") and not collection.has_qrels("test")
@@ -410,14 +410,14 @@ LINE = '{"id": "1", "contents": "x"}\n'
         ("part-1.jsonl", "qrels.tsv"),
     ],
 )
-def test_a_file_that_may_or_may_not_have_documents_is_refused(files, beside: str, unclear: str) -> None:
+def test_a_file_that_might_have_documents_is_refused(files, beside: str, unclear: str) -> None:
     collection = files({beside: LINE, unclear: LINE})
     for ask in (collection.documents, lambda: iter([collection.fingerprint("documents")])):
         with pytest.raises(CaiError, match=rf"{re.escape(unclear)}: does it have documents\? Move it away or merge"):
             next(ask())
 
 
-def test_what_every_file_is_taken_for_is_said_once(files, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+def test_the_roles_of_files_are_logged_once(files, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     names = ["corpus.jsonl", "queries.tsv", "qrels/test.tsv", "qrels/dev.txt", "more.csv", "qgen-queries.jsonl"]
     collection = files(dict.fromkeys(names, LINE))
     with caplog.at_level(logging.INFO, "cai_pyserini"):
@@ -440,7 +440,7 @@ def test_two_files_of_the_same_part_are_refused(beir, files, names: tuple[str, s
         getattr(files(dict.fromkeys(names, LINE)), ask)("test")
 
 
-def test_columns_have_the_names_that_are_given(files) -> None:
+def test_column_names_can_be_configured(files) -> None:
     collection = files(
         {
             "corpus.csv": "pmid,heading,abstract,text\n1,A,x,no\n2,,y,no\n",
@@ -482,6 +482,6 @@ def test_queries_without_qrels_are_all_topics(files, caplog: pytest.LogCaptureFi
         ),
     ],
 )
-def test_parts_in_the_wrong_place_are_not_passed_over(files, name: str, message: str) -> None:
+def test_misplaced_files_are_named(files, name: str, message: str) -> None:
     with pytest.raises(CaiError, match=message):
         files({"nothing" if name == "notes" else "corpus.jsonl": CORPUS[0], name: "q1\td1\t1\n"}).check("test")

@@ -1,4 +1,4 @@
-"""The check stage: counts, and what is cut off of long documents."""
+"""The check step: counts, and truncation of long documents."""
 
 import json
 import logging
@@ -24,7 +24,7 @@ def checked(collection: Collection, output: Path, *reading: object) -> artifact.
     return stats
 
 
-def test_what_is_cut_off_is_counted_and_warned_of(tiny: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_truncation_is_counted_and_warned_of(tiny: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     collection = BeirFolder(tiny, "tiny")
     lengths = words([document.contents for document in collection.documents()])
     with caplog.at_level(logging.WARNING):
@@ -42,10 +42,10 @@ def test_what_is_cut_off_is_counted_and_warned_of(tiny: Path, tmp_path: Path, ca
     )
 
 
-def test_of_a_large_collection_documents_spread_evenly_are_measured(
+def test_large_collections_are_sampled_evenly(
     tiny: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All tokens of half a million documents were counted, which took as long as IDF."""
+    """Counting all tokens of half a million documents takes as long as IDF."""
     monkeypatch.setattr("cai_pyserini.collection.check.SAMPLE_SIZE", 5)
     collection = BeirFolder(tiny, "tiny")
     lengths = words([document.contents for document in collection.documents()])[::3]

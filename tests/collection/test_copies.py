@@ -1,4 +1,4 @@
-"""Copies and passages of one document, by hand."""
+"""Copies, and passages of the same document, by hand."""
 
 import random
 
@@ -26,7 +26,7 @@ def test_copies_have_nine_in_ten_words_in_common(other: str, is_copy: bool) -> N
     assert Copies(texts).of(2).tolist() == [1, 2][1 - is_copy :]
 
 
-def test_copies_are_found_as_by_comparing_all() -> None:
+def test_copies_equal_those_of_an_exhaustive_comparison() -> None:
     draw = random.Random(1)
     words = [f"word{number}" for number in range(30)]
     texts = [" ".join(draw.choices(words, k=draw.randint(0, 25))) for _ in range(40)]

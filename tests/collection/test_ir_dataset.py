@@ -13,7 +13,7 @@ from cai_pyserini.core.errors import CaiError
 
 @pytest.fixture
 def register(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Make a dataset of ir_datasets from TSV texts, or documents in JSONL, in a registry of this test's own."""
+    """Make a dataset of ir_datasets from TSV texts, or documents in JSONL, in a registry of this test alone."""
     monkeypatch.setenv("IR_DATASETS_HOME", str(tmp_path / "home"))
     import ir_datasets
     from ir_datasets.datasets.beir import BeirTitleDoc
@@ -52,7 +52,7 @@ def test_an_ir_dataset_with_splits(register) -> None:
     assert collection.check("dev") == {"documents": 2, "queries": 1, "judgments": 1}
 
 
-def test_the_title_is_no_part_of_the_text_whatever_the_fields_are_called(register) -> None:
+def test_the_title_is_not_part_of_the_text(register) -> None:
     from ir_datasets.datasets.cord19 import Cord19Doc
     from ir_datasets.datasets.msmarco_document import MsMarcoDocument
     from ir_datasets.formats.trec import TrecDoc
@@ -69,7 +69,7 @@ def test_the_title_is_no_part_of_the_text_whatever_the_fields_are_called(registe
 
 
 def test_a_field_without_a_value_is_empty(register) -> None:
-    """ir_datasets makes the word None of it."""
+    """ir_datasets renders it as the word None."""
     from ir_datasets.datasets.nfcorpus import NfCorpusDoc
 
     lines = (

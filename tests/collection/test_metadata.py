@@ -1,4 +1,4 @@
-"""Metadata of documents: where it is found, what is left out or refused, and what it changes."""
+"""Metadata of documents: where it is found, what is skipped or refused, and what depends on it."""
 
 import json
 import logging
@@ -62,7 +62,7 @@ def test_values_are_found_in_jsonl_csv_and_parquet(tmp_path: Path) -> None:
         ("authors", ["Doe", None], "a string"),
     ],
 )
-def test_values_of_another_type_are_left_out_or_refused(
+def test_values_of_another_type_are_skipped_or_refused(
     name: str, value: object, expected: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = written(tmp_path, {"metadata": WHOLE}, {"metadata": {name: value}})
@@ -93,7 +93,7 @@ def test_an_object_can_be_a_string_of_json_or_a_map(tmp_path: Path, caplog: pyte
 
 
 @pytest.mark.parametrize("wrong", ['{"year": 2020', "[2020]", 2020, [2020], ["year"]])
-def test_an_object_that_is_none_is_not_dropped_in_silence(
+def test_an_invalid_metadata_object_is_reported(
     wrong: object, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = written(tmp_path, {"metadata": WHOLE}, {"metadata": wrong, "year": 7})
@@ -115,7 +115,7 @@ def test_a_number_that_would_be_rounded_is_refused(value: object, tmp_path: Path
         found(BeirFolder(folder, "x", metadata={"year": "number"}))
 
 
-def test_numbers_that_are_held_exactly_and_quantities_are_kept(tmp_path: Path) -> None:
+def test_exact_numbers_and_quantities_are_kept(tmp_path: Path) -> None:
     values = [2**53, 2**60, 10**22, 1e300, "6.022e23", "0.1"]
     folder = written(tmp_path, *({"year": value} for value in values))
     assert [of["year"] for of in found(BeirFolder(folder, "x", metadata={"year": "number"}))] == list(
@@ -140,7 +140,7 @@ def test_a_field_that_no_document_has_is_refused(tmp_path: Path) -> None:
         found(BeirFolder(tmp_path / "x.csv", "x", metadata={"yaer": "number"}))
 
 
-def test_a_yaml_file_names_them(tmp_path: Path) -> None:
+def test_metadata_fields_are_declared_in_yaml(tmp_path: Path) -> None:
     written(tmp_path, WHOLE)
     config = tmp_path / "x.yaml"
     config.write_text(f"source: .\npassages: 1\nmetadata: {json.dumps(KINDS)}\n")
@@ -159,8 +159,8 @@ def test_a_yaml_file_names_them(tmp_path: Path) -> None:
         load_collection(str(config))
 
 
-def test_other_metadata_is_another_index_of_the_same_vectors(tmp_path: Path) -> None:
-    """Or a corrected year would have all documents encoded again, or none indexed."""
+def test_changed_metadata_changes_the_index_but_not_the_vectors(tmp_path: Path) -> None:
+    """Otherwise a corrected year would encode all documents again, or not be indexed."""
 
     def fingerprints(text: str, year: int, kind: Kind = "number") -> tuple[str, str | None]:
         collection = BeirFolder(written(tmp_path, {"text": text, "year": year}), "x", metadata={"year": kind})

@@ -1,4 +1,4 @@
-"""How collections are opened, and passages: what each holds, and what stays that of whole documents."""
+"""How collections are opened, and passages: their contents, and what still refers to whole documents."""
 
 import json
 import logging
@@ -33,7 +33,7 @@ def test_a_collection_can_be_opened_in_passages(tiny: Path) -> None:
     assert documents[0].contents == "Dietary phytate, found in"
 
 
-def test_no_folder_gives_the_note(tmp_path: Path) -> None:
+def test_the_note_is_shown_if_the_folder_is_missing(tmp_path: Path) -> None:
     config = IndexConfig(name="news", source=str(tmp_path / "absent"), note="it is licensed; ask for it")
     with pytest.raises(CaiError, match=r"no collection file or folder .*absent; it is licensed; ask for it"):
         open_collection(config)
@@ -41,7 +41,7 @@ def test_no_folder_gives_the_note(tmp_path: Path) -> None:
 
 @pytest.fixture
 def folder(broken: Path) -> Path:
-    """The tiny collection, with a long, a fitting and an empty document."""
+    """The tiny collection, plus a long, a short and an empty document."""
     records = [("long", "Long", LONG), ("fits", "", "one  two\nthree "), ("empty", "Nothing", " ")]
     with (broken / "corpus.jsonl").open("a") as file:
         file.writelines(json.dumps({"_id": id, "title": title, "text": text}) + "\n" for id, title, text in records)
@@ -76,7 +76,7 @@ def test_passages_are_equally_long_and_hold_every_word(folder: Path, words: int,
         assert found[id] == [text[start : start + words] for start in starts]
 
 
-def test_all_but_documents_is_of_whole_documents(tiny: Path, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_only_documents_are_split_into_passages(tiny: Path, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     collection, whole = passages(folder, 3, 1, ("text",)), BeirFolder(tiny, "tiny")
     assert (collection.topics("test"), collection.qrels("test")) == (whole.topics("test"), whole.qrels("test"))
     assert (collection.name, collection.fields, collection.size) == ("made", ("text",), None)
@@ -87,7 +87,7 @@ def test_all_but_documents_is_of_whole_documents(tiny: Path, folder: Path, caplo
         count = len(list(collection.documents()))
         assert collection.check("test") == {"documents": 15, "queries": 5, "judgments": 8, "passages": count}
     warned = [record for record in caplog.records if record.levelno == logging.WARNING]
-    (message,) = [record.getMessage() for record in warned]  # once, although both read the collection
+    (message,) = [record.getMessage() for record in warned]  # one warning, although both read the collection
     assert count > 15 and message.startswith("2 of 15 documents are empty")
 
 
@@ -110,7 +110,7 @@ def test_qrels_name_documents(folder: Path, caplog: pytest.LogCaptureFixture, as
     ],
 )
 @pytest.mark.parametrize("read", [lambda made: list(made.documents()), lambda made: made.check("test")])
-def test_an_id_like_that_of_a_passage_and_a_duplicate_are_refused(folder: Path, line: str, message: str, read) -> None:
+def test_ids_that_look_like_passages_and_duplicates_are_refused(folder: Path, line: str, message: str, read) -> None:
     with (folder / "corpus.jsonl").open("a") as file:
         file.write(f"{line}\n")
     with pytest.raises(CaiError, match=message):
@@ -127,7 +127,7 @@ def test_a_fingerprint_of_documents_depends_on_the_settings(tiny: Path) -> None:
         assert passages(tiny).fingerprint(part) == BeirFolder(tiny, "tiny").fingerprint(part)
 
 
-def test_where_no_spaces_are_written_a_character_counts_as_a_word() -> None:
+def test_without_spaces_each_character_counts_as_a_word() -> None:
     whole = open_collection(IndexConfig(name="ja", source=str(DATA / "ja"), language="ja"))
     config = IndexConfig(name="ja", source=str(DATA / "ja"), language="ja", passages=20, passage_overlap=5)
     cut, words = open_collection(config), open_collection(config.replace(language="en"))

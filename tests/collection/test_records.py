@@ -1,4 +1,4 @@
-"""Records of files: what each format holds, and the place that a message names."""
+"""Records of files: the contents of each format, and the place in messages."""
 
 import gzip
 import io
@@ -19,7 +19,7 @@ OF_EACH_KIND = ("a.jsonl", "a.tsv", "a.csv", "a.parquet")
 
 @pytest.fixture
 def read(tmp_path: Path):
-    """Write a file and read it: its records, with only the end of each place."""
+    """Write a file and read its records, with only the end of each place."""
 
     def read(name: str, contents: str | bytes, **given: str) -> list[tuple[str, dict[str, Any]]]:
         data = contents.encode() if isinstance(contents, str) else contents
@@ -95,7 +95,7 @@ def test_parquet(read_parquet) -> None:
     ]
 
 
-def test_given_names_replace_the_usual_ones(read, read_parquet) -> None:
+def test_configured_names_replace_the_defaults(read, read_parquet) -> None:
     given = {"id": "pmid", "text": "abstract"}
     expected = record("7", "x", "A")
     assert read("a.csv", "id,pmid,abstract,text,title\n1,7,x,y,A\n", **given) == [(":2", expected)]
@@ -108,7 +108,7 @@ def test_given_names_replace_the_usual_ones(read, read_parquet) -> None:
         read("a.jsonl", '{"id": "1", "text": "x", "title": "A"}', title="heading")
 
 
-def test_the_first_of_the_usual_names_counts(read) -> None:
+def test_the_first_default_name_wins(read) -> None:
     line = '{"docid": "3", "id": "2", "_id": "1", "contents": "b", "text": "a"}\n'
     assert read("a.jsonl", line) == [(":1", record("1", "a"))]
     assert read("a.csv", "docid,id,contents,text\n3,2,b,a\n") == [(":2", record("2", "a"))]
@@ -183,7 +183,7 @@ COVID = """<?xml version="1.0"?>
 </topics>"""
 
 
-def test_topics_of_trec(read) -> None:
+def test_trec_topics(read) -> None:
     expected = [(":1", "301", "International\nOrganized Crime & AT&T"), (":9", "302", "Poliomyelitis  and Post-Polio")]
     for name in ("a.trec", "a.txt.gz"):
         assert [(where, values["id"], values["text"]) for where, values in read(name, ROBUST)] == expected
@@ -208,7 +208,7 @@ def test_a_file_of_another_kind_is_refused(read, name: str) -> None:
         read(name, "")
 
 
-def test_records_are_counted_where_that_is_quick(tmp_path: Path) -> None:
+def test_records_are_counted_if_that_is_fast(tmp_path: Path) -> None:
     for name in ("a.jsonl", "a.tsv", "a.csv", "a.jsonl.gz"):
         (tmp_path / name).write_text("x\ny\n")
     parquet.write_table(pa.table({"id": ["1"] * 3}), tmp_path / "a.parquet")

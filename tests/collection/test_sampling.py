@@ -19,7 +19,7 @@ def test_ids_are_remembered_after_merging() -> None:
     assert not ids.add(f"d{count}")
 
 
-def test_every_item_is_kept_as_often_as_every_other() -> None:
+def test_the_reservoir_is_uniform() -> None:
     draw = random.Random(1)
     kept: Counter[int] = Counter()
     for _ in range(3000):
@@ -40,8 +40,8 @@ def contexts(texts: Iterable[str], size: int = 100) -> list[str]:
 
 
 @pytest.mark.parametrize("size", [100, 10_000])  # of 4,000 spans
-def test_a_text_that_is_added_or_removed_changes_few_contexts(size: int) -> None:
-    """And their order is that of the keys, not of the texts."""
+def test_adding_or_removing_a_text_changes_few_contexts(size: int) -> None:
+    """They are in the order of the keys, not of the texts."""
     texts = [" ".join(f"{number}-{word}" for word in range(40)) for number in range(500)]
     whole = contexts(texts, size)
     assert len(whole) == min(size, 500 * SPANS_PER_TEXT) and contexts(reversed(texts + texts[:9]), size) == whole
@@ -53,7 +53,7 @@ def test_a_text_that_is_added_or_removed_changes_few_contexts(size: int) -> None
         assert len(own) <= SPANS_PER_TEXT and own == set(contexts([texts[removed]])) & own
 
 
-def test_contexts_are_of_all_texts_alike() -> None:
+def test_contexts_are_spread_over_all_texts() -> None:
     texts = [" ".join(f"{number}-{word}" for word in range(40)) for number in range(500)]
     found = Counter(span.split("-")[0] for span in contexts(texts, 2000))
     assert (
@@ -82,14 +82,14 @@ def test_a_text_of_less_than_three_words_has_no_span(text: str) -> None:
     assert random_span(text, random.Random(1)) is None
 
 
-def test_a_span_of_a_language_without_spaces_is_of_characters() -> None:
+def test_spans_count_characters_in_languages_without_spaces() -> None:
     text = "痛風では尿酸の結晶が関節にたまる。夜に痛む。" * 2
     for seed in range(20):
         span = random_span(text, random.Random(seed), "ja")
         assert span and span in text and SHORTEST <= len(span) <= LONGEST
 
 
-def test_every_place_is_as_likely() -> None:
+def test_all_positions_of_a_span_are_equally_likely() -> None:
     draw = random.Random(1)
     found = Counter(random_span("a b c", draw) for _ in range(3000))
     assert found.keys() == {"a", "b", "c"} and min(found.values()) > 900

@@ -1,4 +1,4 @@
-"""The constants of the code that shape results, which tests/core/test_identity.py compares with those on record.
+"""The constants that shape results, which tests/core/test_identity.py compares with the recorded ones.
 
     python -m tests.core.constants
 
@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 RECORDED = Path(__file__).with_name("constants.json")
 CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*")
-# Modules that stages import, and that shape no result: help texts, messages, locks, places, names of systems.
+# Imported modules whose constants shape no result: help texts, messages, locks, paths, names of systems.
 HARMLESS = {
     *("core.artifact", "core.files", "core.flags", "core.jvm", "core.lock", "core.packages", "core.processes"),
     *("core.settings", "core.store", "core.terminal", "beir.experiment", "beir.run_folder", "beir.systems"),
@@ -23,7 +23,7 @@ HARMLESS = {
 
 
 def _modules() -> dict[str, ast.Module]:
-    """The modules of the package, by their names without that of the package."""
+    """The modules of the package, by dotted names without the package's."""
     files = (ROOT / "cai_pyserini").rglob("*.py")
     names = {path: path.relative_to(ROOT / "cai_pyserini").with_suffix("").as_posix() for path in files}
     return {name.replace("/", "."): ast.parse(path.read_text(encoding="utf-8")) for path, name in names.items()}
@@ -43,7 +43,7 @@ def _imported(module: ast.Module) -> Iterator[str]:
 
 
 def constants() -> dict[str, str]:
-    """module.NAME -> expression, of all modules that make recipes, and of those that they import."""
+    """module.NAME -> expression, for all modules that make recipes and the modules they import."""
     modules = _modules()
     todo = [name for name, module in modules.items() if _makes_recipes(module) and not name.endswith("__main__")]
     covered: set[str] = set()

@@ -1,4 +1,4 @@
-"""Artifacts: what is unfinished, out of date or broken is never used."""
+"""Artifacts: unfinished, outdated or broken ones are never used."""
 
 import errno
 import fcntl
@@ -47,8 +47,8 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_undefined_numbers_are_null_in_a_manifest(tmp_path: Path) -> None:
-    """JSON has no NaN, and readers other than Python's refuse it."""
+def test_nan_is_null_in_a_manifest(tmp_path: Path) -> None:
+    """JSON has no NaN, and only Python's parser accepts it."""
 
     def write(path: Path) -> artifact.Stats:
         path.write_text("x")
@@ -72,13 +72,13 @@ def test_a_made_artifact_is_up_to_date(tmp_path: Path, folder: bool) -> None:
 
 
 @FORMS
-def test_a_failure_leaves_what_was_there(tmp_path: Path, folder: bool) -> None:
+def test_a_failure_keeps_the_previous_artifact(tmp_path: Path, folder: bool) -> None:
     path = tmp_path / "a"
     for fail in (ValueError, KeyboardInterrupt):
         with pytest.raises(fail):
             make(path, NEW, "half", folder, fail)
         assert names(tmp_path) == []
-    for _ in range(2):  # the second time, nothing is done
+    for _ in range(2):  # the second call does nothing
         make(path, OLD, "old", folder)
     there = ["a"] if folder else ["a", "a.manifest.json"]
     with pytest.raises(KeyboardInterrupt):
@@ -89,7 +89,7 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path, folder: bool) -> None:
     assert content(make(path, NEW, "newer", folder)) == "new"
 
 
-# A program that makes the artifact sys.argv[1], and stops half way: it prints a line and sleeps.
+# A program that makes the artifact sys.argv[1], but stops half way: it prints a line and sleeps.
 STOPS = """
 import sys, time
 from pathlib import Path
@@ -117,12 +117,12 @@ def half_way(path: Path, form: str) -> Iterator[subprocess.Popen]:
 
 
 @pytest.mark.parametrize("form", ["folder", "file", "in place"])
-def test_two_processes_do_not_write_the_same_artifact_until_one_is_killed(tmp_path: Path, form: str) -> None:
+def test_a_second_process_cannot_write_until_the_first_is_killed(tmp_path: Path, form: str) -> None:
     path, folder, resumable = tmp_path / "a", form != "file", form == "in place"
     make(path, OLD, "old", folder)
     with half_way(path, form) as process:
         during = sorted(tmp_path.rglob("*"))
-        for in_place in {resumable, folder}:  # one that is written in place, and one that is not, exclude each other
+        for in_place in {resumable, folder}:  # writing in place and writing aside exclude each other
             message = rf"a is being written by process {process.pid} on \S+, since 20.*: wait until it has ended, or"
             with pytest.raises(CaiError, match=message):
                 artifact.make(path, NEW, lambda place: pytest.fail("it writes"), folder=folder, resumable=in_place)
@@ -130,7 +130,7 @@ def test_two_processes_do_not_write_the_same_artifact_until_one_is_killed(tmp_pa
         assert artifact.is_up_to_date(path, OLD) != resumable
         process.kill()
         process.wait()
-        (tmp_path / ".ab.elsewhere-1-01234567.partial").touch()  # of others, who may be at work
+        (tmp_path / ".ab.elsewhere-1-01234567.partial").touch()  # of another machine, which may be at work
         (tmp_path / f".a.b.{HOST}-{process.pid}-01234567.partial").touch()
         make(path, NEW, "new", folder)
     assert content(path) == "new"
@@ -139,7 +139,7 @@ def test_two_processes_do_not_write_the_same_artifact_until_one_is_killed(tmp_pa
     assert not folder or names(path) == ["data", "manifest.json"]
 
 
-def test_only_those_that_make_the_same_may_share(tmp_path: Path) -> None:
+def test_only_processes_with_the_same_recipe_share_an_artifact(tmp_path: Path) -> None:
     def outer(path: Path) -> artifact.Stats:
         artifact.make(path, NEW, lambda path: step(path, 2), resumable=True, shared=True)
         for recipe, shared in ((NEW, False), (OLD, True)):
@@ -153,7 +153,7 @@ def test_only_those_that_make_the_same_may_share(tmp_path: Path) -> None:
     assert names(path) == ["0", "1", "manifest.json"]
 
 
-# A program of which four processes at a time start to make one of 20 artifacts in sys.argv[1], each a part of it.
+# A program that makes 20 artifacts in sys.argv[1], each by four processes at once, which do a part each.
 SHARE = """
 import os, sys
 from pathlib import Path
@@ -181,7 +181,7 @@ for job in range(20):
 """
 
 
-def test_several_processes_may_share_what_they_write(tmp_path: Path) -> None:
+def test_several_processes_share_an_artifact(tmp_path: Path) -> None:
     """The faults: one is refused, as another has not written yet with whom it shares, or is still alone; a part that
     another had written passes for a file of others; two that end at once delete what the other writes."""
     subprocess.run([sys.executable, "-c", SHARE, tmp_path], check=True)
@@ -190,9 +190,7 @@ def test_several_processes_may_share_what_they_write(tmp_path: Path) -> None:
         assert names(tmp_path / str(job)) == [*"0123", "manifest.json"]
 
 
-def test_without_locks_an_artifact_is_not_finished_by_whom_it_was_taken_from(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_locks_a_superseded_process_does_not_finish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_locks(*_: object) -> None:
         raise OSError(errno.ENOLCK, "no locks available")
 
@@ -206,7 +204,7 @@ def test_without_locks_an_artifact_is_not_finished_by_whom_it_was_taken_from(
     assert artifact.read_manifest(tmp_path / "a") is None
 
 
-# A program that makes the file sys.argv[1], and is killed as it renames something for the sys.argv[2]-th time.
+# A program that makes the file sys.argv[1], and is killed at its sys.argv[2]-th rename.
 DIES = """
 import os, signal, sys
 from pathlib import Path
@@ -229,8 +227,8 @@ artifact.make(Path(sys.argv[1]), recipe, write, folder=folder)
 
 
 @pytest.mark.parametrize("rename", [1, 2, 3])
-def test_a_file_that_was_killed_half_way_and_then_interrupted_is_made_again(tmp_path: Path, rename: int) -> None:
-    """It has no lock any more, and without a manifest it would pass for the file of another tool."""
+def test_a_file_is_made_again_after_a_kill_and_an_interruption(tmp_path: Path, rename: int) -> None:
+    """Without a lock and a manifest, it would be taken for the file of another tool."""
     path = make(tmp_path / "a", OLD, "old", folder=False)
     killed = subprocess.run([sys.executable, "-c", DIES, path, str(rename)])
     assert killed.returncode == -signal.SIGKILL
@@ -244,10 +242,10 @@ def test_a_file_that_was_killed_half_way_and_then_interrupted_is_made_again(tmp_
 
 
 @pytest.mark.parametrize("recipe, text", [(OLD, "old"), (NEW | {"bits": 9}, "new")])
-def test_a_folder_whose_process_was_killed_between_two_renames_is_not_made_again(
+def test_a_folder_is_recovered_after_a_kill_between_two_renames(
     tmp_path: Path, recipe: artifact.Recipe, text: str
 ) -> None:
-    """The fault: the work of both the old and the new one is lost."""
+    """Otherwise both the old and the new folder are lost."""
     path = make(tmp_path / "a", OLD, "old")
     killed = subprocess.run([sys.executable, "-c", DIES, path, "3", "folder"])
     assert killed.returncode == -signal.SIGKILL and not path.exists()
@@ -256,7 +254,7 @@ def test_a_folder_whose_process_was_killed_between_two_renames_is_not_made_again
     assert names(tmp_path) == ["a"]
 
 
-def test_a_file_of_others_is_not_replaced_because_of_the_lock_of_a_killed_process(tmp_path: Path) -> None:
+def test_the_lock_of_a_killed_process_does_not_make_a_foreign_file_ours(tmp_path: Path) -> None:
     path = tmp_path / "a"
     with half_way(path, "file") as process:
         process.kill()
@@ -267,9 +265,7 @@ def test_a_file_of_others_is_not_replaced_because_of_the_lock_of_a_killed_proces
     assert content(path) == "theirs"
 
 
-def test_a_file_stays_if_the_manifest_of_another_cannot_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_is_kept_if_its_new_manifest_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make(tmp_path / "a", OLD, "old", folder=False)
     sync = files.sync
 
@@ -289,10 +285,10 @@ def test_a_file_stays_if_the_manifest_of_another_cannot_be_written(
 
 @FORMS
 @pytest.mark.parametrize("error", [OSError(errno.EBUSY, "busy"), KeyboardInterrupt()], ids=["busy", "interrupted"])
-def test_if_it_cannot_get_its_name_the_old_one_is_back_and_the_new_one_is_named(
+def test_a_failed_rename_restores_the_old_artifact_and_names_the_new_one(
     tmp_path: Path, folder: bool, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The faults: both are deleted; the old file has the manifest of an unfinished one."""
+    """Otherwise both are deleted, or the old file has the manifest of an unfinished one."""
     path, replace = make(tmp_path / "a", OLD, "old", folder), Path.replace
 
     def fail(source: Path, target: Path) -> Path:
@@ -319,8 +315,8 @@ def test_if_it_cannot_get_its_name_the_old_one_is_back_and_the_new_one_is_named(
 
 @pytest.mark.parametrize("form", ["folder", "file", "in place"])
 @pytest.mark.parametrize("there", [True, False])
-def test_an_output_that_is_a_link_is_written_where_it_leads(tmp_path: Path, form: str, there: bool) -> None:
-    """The fault: after all the work an error, or the link is replaced."""
+def test_an_output_link_is_followed(tmp_path: Path, form: str, there: bool) -> None:
+    """Otherwise there is an error after all the work, or the link is replaced."""
     (tmp_path / "disk").mkdir()
     (link := tmp_path / "a").symlink_to("disk/b")
     options = {"folder": form != "file", "resumable": form == "in place"}
@@ -337,7 +333,7 @@ def test_an_output_that_is_a_link_is_written_where_it_leads(tmp_path: Path, form
     with atomic_write(link / "data" if options["folder"] else link) as partial:
         partial.write_text("by another tool")
     assert names(tmp_path) == ["a", "disk"] and content(link) == "by another tool"
-    if form == "file":  # as of one that was moved to another disk
+    if form == "file":  # as if it had been moved to another disk
         make(tmp_path / "c", NEW, "new", False).rename(tmp_path / "disk" / "d")
         (tmp_path / "c").symlink_to("disk/d")
         assert artifact.is_up_to_date(tmp_path / "c", NEW)
@@ -353,7 +349,7 @@ def test_a_device_is_not_replaced(tmp_path: Path) -> None:
 
 @FORMS
 @pytest.mark.parametrize("damage", ["missing", "shorter", "empty"])
-def test_an_artifact_that_has_lost_something_is_refused_and_remade(tmp_path: Path, folder: bool, damage: str) -> None:
+def test_a_damaged_artifact_is_refused_and_made_again(tmp_path: Path, folder: bool, damage: str) -> None:
     path = make(tmp_path / "a", NEW, "data", folder)
     file = path / "data" if folder else path
     if damage == "missing":
@@ -370,7 +366,7 @@ def test_an_artifact_that_has_lost_something_is_refused_and_remade(tmp_path: Pat
 
 
 @FORMS
-def test_what_another_tool_made_is_told_from_what_is_broken(tmp_path: Path, folder: bool) -> None:
+def test_outputs_of_other_tools_are_distinguished_from_broken_artifacts(tmp_path: Path, folder: bool) -> None:
     path = tmp_path / "a"
     assert artifact.require_if_ours(path) is None
     make(path, NEW, "data", folder)
@@ -388,7 +384,7 @@ def test_what_another_tool_made_is_told_from_what_is_broken(tmp_path: Path, fold
 
 
 @FORMS
-def test_what_counts_as_whole_survives_a_power_cut(
+def test_a_complete_artifact_survives_a_power_cut(
     tmp_path: Path, folder: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events: list[str] = []
@@ -441,7 +437,7 @@ def test_a_broken_manifest_is_named(tmp_path: Path, folder: bool, data: bytes, r
 
 
 @FORMS
-def test_an_artifact_is_of_the_stage_and_version_that_is_asked_for(tmp_path: Path, folder: bool) -> None:
+def test_an_artifact_of_another_stage_or_version_is_refused(tmp_path: Path, folder: bool) -> None:
     path = make(tmp_path / "a", NEW, "old", folder)
     with pytest.raises(CaiError, match="a was made by stage 'idf', not by 'encode'"):
         artifact.require(path, "encode")
@@ -457,7 +453,7 @@ def test_an_artifact_is_of_the_stage_and_version_that_is_asked_for(tmp_path: Pat
         artifact.require(path, "idf")
 
 
-def test_what_did_not_record_its_files_is_not_replaced(tmp_path: Path) -> None:
+def test_an_artifact_without_recorded_files_is_not_replaced(tmp_path: Path) -> None:
     path = make(tmp_path / "a", NEW, "old")
     data = json.loads(artifact.manifest_path(path).read_text())
     del data["format"], data["files"]
@@ -467,12 +463,12 @@ def test_what_did_not_record_its_files_is_not_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", '{"version": 3, "files": []}'])
-def test_another_tool_may_have_a_manifest_json_of_its_own(tmp_path: Path, text: str) -> None:
+def test_another_tool_may_have_its_own_manifest_json(tmp_path: Path, text: str) -> None:
     (tmp_path / "manifest.json").write_text(text)
     assert artifact.require_if_ours(tmp_path) is None
 
 
-def test_a_file_that_is_damaged_is_no_input(tmp_path: Path) -> None:
+def test_a_damaged_file_is_refused_as_input(tmp_path: Path) -> None:
     path = make(tmp_path / "a", NEW, "line 1\nline 2\n", folder=False)
     artifact.file_digest(path)
     path.write_text("line 1\n")
@@ -498,13 +494,13 @@ def test_the_manifest_is_deleted_first(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def step(folder: Path, total: int) -> artifact.Stats | None:
-    """Write the first missing of `total` files, as a process that is stopped after each one would."""
+    """Write the first missing one of `total` files, like a process that is stopped after each file."""
     missing = [i for i in range(total) if not (folder / str(i)).exists()]
     (folder / str(missing[0])).touch()
     return {"files": total} if len(missing) == 1 else None
 
 
-def test_a_resumable_artifact_is_complete_once_nothing_is_missing(tmp_path: Path) -> None:
+def test_a_resumable_artifact_is_complete_once_all_parts_exist(tmp_path: Path) -> None:
     path = tmp_path / "a"
     for done in ([".unfinished", "0"], [".unfinished", "0", "1"], ["0", "1", "2", "manifest.json"]):
         artifact.make(path, NEW, lambda folder: step(folder, 3), resumable=True)
@@ -514,7 +510,7 @@ def test_a_resumable_artifact_is_complete_once_nothing_is_missing(tmp_path: Path
     artifact.make(path, NEW, lambda folder: pytest.fail("it is up to date"), resumable=True)
 
 
-def test_what_others_put_into_an_unfinished_folder_stays(tmp_path: Path) -> None:
+def test_foreign_files_in_an_unfinished_folder_are_kept(tmp_path: Path) -> None:
     def write(folder: Path) -> artifact.Stats:
         (folder / "work" / "done").mkdir(parents=True, exist_ok=True)
         (folder / "work" / "done" / "model").write_text("new")
@@ -534,8 +530,8 @@ def test_what_others_put_into_an_unfinished_folder_stays(tmp_path: Path) -> None
         assert (path / "notes.txt").read_text() == "mine"
 
 
-def test_what_a_killed_process_has_moved_does_not_stay(tmp_path: Path) -> None:
-    """Killed between two renames, with no manifest that lists what it has made."""
+def test_files_moved_by_a_killed_process_are_removed(tmp_path: Path) -> None:
+    """The process is killed between two renames, before a manifest lists its files."""
     path = tmp_path / "a"
     code = DIES.partition("recipe = ")[0] + (
         "def write(folder):\n"
@@ -559,8 +555,8 @@ def test_what_a_killed_process_has_moved_does_not_stay(tmp_path: Path) -> None:
     assert names(path) == ["log", "manifest.json", "notes.txt", "work"]
 
 
-def test_equal_values_have_equal_digests_and_others_do_not() -> None:
-    """The fault: an order that is relied on is in no digest. That of settings is not; rows have that of their texts."""
+def test_digests_are_equal_exactly_for_equal_values() -> None:
+    """The order of topics counts, because rows of query vectors follow it; the order of settings does not."""
     assert artifact.digest({"a": 1, "b": [1, 2]}) == artifact.digest({"b": [1, 2], "a": 1})
     topics = {"q1": "fever", "q2": "cough"}
     turned = dict(reversed(topics.items()))
@@ -569,7 +565,7 @@ def test_equal_values_have_equal_digests_and_others_do_not() -> None:
     assert len({artifact.digest(recipe) for recipe in recipes}) == len(recipes)
 
 
-def test_several_writers_of_a_file_do_not_meet(tmp_path: Path) -> None:
+def test_concurrent_writers_of_a_file_do_not_collide(tmp_path: Path) -> None:
     path = tmp_path / "f"
     with pytest.raises(KeyboardInterrupt), atomic_write(path) as partial:
         partial.write_text("half")
@@ -598,7 +594,7 @@ def test_several_writers_of_a_file_do_not_meet(tmp_path: Path) -> None:
         ("thesis.txt", "", True, ". has files that this command has not made"),
     ],
 )
-def test_what_is_not_ours_is_not_replaced(
+def test_foreign_files_and_folders_are_not_replaced(
     tmp_path: Path, there: str, place: str, folder: bool, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -610,7 +606,7 @@ def test_what_is_not_ours_is_not_replaced(
     assert sorted(tmp_path.rglob("*")) == before and Path(there).read_text() == "years of work"
 
 
-def test_an_empty_folder_and_one_with_a_marker_are_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_or_marked_folder_may_be_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "empty").mkdir()
     assert content(make(tmp_path / "empty", NEW, "new")) == "new"
     (tmp_path / "run").mkdir()
@@ -624,7 +620,7 @@ def test_an_empty_folder_and_one_with_a_marker_are_ours(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize("theirs", ["notes.txt", "sub/thesis.txt"])
-def test_files_that_were_put_into_an_artifact_are_not_deleted(tmp_path: Path, theirs: str) -> None:
+def test_foreign_files_in_an_artifact_are_not_deleted(tmp_path: Path, theirs: str) -> None:
     path = make(tmp_path / "a", OLD, "old")
     (path / theirs).parent.mkdir(exist_ok=True)
     (path / theirs).write_text("years of work")
@@ -633,13 +629,13 @@ def test_files_that_were_put_into_an_artifact_are_not_deleted(tmp_path: Path, th
         make(path, NEW, "new")
     assert (content(path), (path / theirs).read_text()) == ("old", "years of work")
     assert names(tmp_path) == ["a"]
-    for recipe in (NEW, OLD):  # in place, nothing has to be deleted
+    for recipe in (NEW, OLD):  # writing in place deletes nothing
         artifact.make(path, recipe, lambda folder: step(folder, 1), resumable=True)
         assert artifact.require(path, "idf").files == {"0": 0}
         assert (path / theirs).read_text() == "years of work" and not (path / "data").exists()
 
 
-def test_files_that_were_put_there_meanwhile_are_not_deleted(tmp_path: Path) -> None:
+def test_foreign_files_added_meanwhile_are_not_deleted(tmp_path: Path) -> None:
     path = make(tmp_path / "a", OLD, "old")
 
     def write(partial: Path) -> None:

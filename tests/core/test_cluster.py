@@ -1,4 +1,4 @@
-"""Work that is shared by a Ray cluster."""
+"""Work distributed over a Ray cluster."""
 
 import os
 from pathlib import Path
@@ -17,14 +17,14 @@ def handles(number: int) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("java")
-def test_a_part_that_kills_its_workers_ends_the_work_and_java_keeps_its_handlers(
+def test_a_part_that_kills_its_workers_ends_the_run_and_signal_handlers_are_restored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without that of SIGSEGV, Java crashes this process some time later."""
+    """Without its SIGSEGV handler, Java crashes this process some time later."""
     pytest.importorskip("ray")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    monkeypatch.setenv("RAY_worker_niceness", "0")  # or else other tests leave its workers little of the processors
+    monkeypatch.setenv("RAY_worker_niceness", "0")  # else its workers get little processor time beside other tests
     log = tmp_path / "log"
 
     def set_up() -> cluster.Work[str]:

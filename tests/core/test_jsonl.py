@@ -1,4 +1,4 @@
-"""Lines and JSON objects: what is read, and the line that a mistake is in."""
+"""Lines and JSON objects: what is read, and the line that an error names."""
 
 import gzip
 import pickle
@@ -23,7 +23,7 @@ def test_lines_come_with_their_place(tmp_path: Path, name: str) -> None:
     ]
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_records_round_trip(tmp_path: Path) -> None:
     records = [{"_id": "1", "text": 'Größe\n\u2028 "x"'}, {"n": 1.5, "list": [None, True]}]
     path = tmp_path / "a.jsonl"
     assert jsonl.write(path, iter(records)) == 2
@@ -48,7 +48,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         ('{"_id": "1", "more": [{"text": "a", "text": "b"}]}', "f:2: the key 'text' occurs twice in an object"),
     ],
 )
-def test_what_no_result_can_hold_is_named(text: str, message: str) -> None:
+def test_unpaired_surrogates_are_named(text: str, message: str) -> None:
     with pytest.raises(CaiError) as error:
         jsonl.parse(text, "f:2")
     assert str(error.value).startswith(message)
@@ -94,7 +94,7 @@ def test_a_damaged_gzip_file_is_named(tmp_path: Path, damage: str) -> None:
         list(jsonl.read_lines(path))
 
 
-def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
+def test_lines_equal_the_file(tmp_path: Path) -> None:
     written = ["one", "", "zwölf", "血圧", "a\u2028b\x85c", "last"]
     path = tmp_path / "lines"
     path.write_text("".join(f"{line}\n" for line in written), encoding="utf-8", newline="\n")

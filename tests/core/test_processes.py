@@ -1,4 +1,4 @@
-"""Work in several processes: results, errors, and that none is left."""
+"""Work in several processes: results, errors, and that no process is left."""
 
 import multiprocessing
 import os
@@ -25,13 +25,13 @@ def squares(numbers: range) -> Generator[tuple[int, int]]:
         yield number**2, os.getpid()
 
 
-def test_one_part_is_done_here() -> None:
+def test_one_part_is_done_in_this_process() -> None:
     with spread(squares, [range(3)]) as results:
         assert list(results) == [(0, os.getpid()), (1, os.getpid()), (4, os.getpid())]
 
 
 @pytest.mark.slow
-def test_parts_are_done_by_a_process_each() -> None:
+def test_several_parts_get_a_process_each() -> None:
     with spread(squares, [range(5), range(5, 7)]) as results:
         found = list(results)
     with spread(squares, [range(1)], apart=True) as results:
@@ -68,7 +68,7 @@ def test_an_error_ends_all(part: str, error: type[Exception], message: str) -> N
     assert not multiprocessing.active_children()
 
 
-def test_none_is_left_after_an_interruption() -> None:
+def test_no_process_survives_an_interruption() -> None:
     with pytest.raises(KeyboardInterrupt), spread(fail, ["endless", "endless"]) as results:
         assert next(results) == "endless"
         raise KeyboardInterrupt

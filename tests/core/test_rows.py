@@ -9,7 +9,7 @@ from cai_pyserini.core.rows import largest, largest_of_mass
 MATRIX = csr_matrix(np.array([[1, 5, 3, 2], [0, 0, 0, 0], [4, 0, 7, 0], [2, 2, 0, 9]], np.int32))
 
 
-def test_as_many_of_every_row() -> None:
+def test_largest_keeps_a_number_of_entries_per_row() -> None:
     assert largest(MATRIX, 2).toarray().tolist() == [[0, 5, 3, 0], [0, 0, 0, 0], [4, 0, 7, 0], [2, 0, 0, 9]]
 
 
@@ -22,7 +22,7 @@ def test_as_many_of_every_row() -> None:
         (0.1, [[0, 5, 0, 0], [0, 0, 0, 0], [0, 0, 7, 0], [0, 0, 0, 9]]),
     ],
 )
-def test_as_few_as_have_a_share(share: float, expected: list[list[int]]) -> None:
+def test_largest_of_mass_keeps_the_fewest_entries(share: float, expected: list[list[int]]) -> None:
     assert largest_of_mass(MATRIX, share).toarray().tolist() == expected
 
 

@@ -1,4 +1,4 @@
-"""Settings: what a command line and a YAML file may say, and what a mistake is told."""
+"""Settings: valid command lines and YAML files, and the messages for mistakes."""
 
 from pathlib import Path
 from typing import ClassVar, Literal, Self
@@ -50,7 +50,7 @@ def train(*arguments: object) -> Train:
 
 
 def usage_error(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """What argparse says of a wrong command line, which ends with exit code 2."""
+    """The message of argparse for an invalid command line, which exits with 2."""
     with pytest.raises(SystemExit) as exit:
         train(*arguments)
     out, err = capsys.readouterr()
@@ -140,7 +140,7 @@ def test_the_first_argument_chooses_a_command(capsys: pytest.CaptureFixture[str]
 # YAML files.
 
 
-def test_a_file_gives_the_values_that_flags_do_not(yaml_file) -> None:
+def test_values_come_from_the_file_unless_flags_are_given(yaml_file) -> None:
     path = yaml_file("data: [a, b]\noutput: o\nsteps: 7\nkind: dense\nshuffle: true\n")
     given = train("--config", path, "--steps", 5, "--output", "p")
     assert given == Train(
@@ -166,7 +166,7 @@ def test_a_wrong_value_in_a_file_is_named(yaml_file, text: str, message: str) ->
 
 
 @pytest.mark.parametrize("number", ["5e-5", "5E-5", "5.e-5", "0.5e-4", ".5e-4", "+50e-6", "5.0e-5"])
-def test_a_number_is_read_as_on_the_command_line(yaml_file, number: str) -> None:
+def test_numbers_in_yaml_are_read_as_on_the_command_line(yaml_file, number: str) -> None:
     path = yaml_file(f"learning_rate: {number}\noutput: '1e3'\n")
     given = train("--config", path, "--data", "a")
     assert given.learning_rate == train(*REQUIRED, "--learning-rate", number).learning_rate == 5e-5
@@ -177,7 +177,7 @@ def test_a_number_is_read_as_on_the_command_line(yaml_file, number: str) -> None
             train("--config", yaml_file(wrong), *REQUIRED)
 
 
-def test_flags_can_complete_what_a_file_says(yaml_file, capsys: pytest.CaptureFixture[str]) -> None:
+def test_flags_can_complete_a_file(yaml_file, capsys: pytest.CaptureFixture[str]) -> None:
     path = yaml_file("data: [a]\noutput: o\nstart: 12\n")
     assert train("--config", path, "--stop", 20).stop == 20
     assert usage_error(capsys, "--config", path) == "train: error: --start 12 is after --stop 9"

@@ -1,4 +1,4 @@
-"""Paths in object stores: on a server that speaks S3, and in memory."""
+"""Paths in object stores: on an S3 server, and in memory."""
 
 import errno
 import json
@@ -31,7 +31,7 @@ def root(request: pytest.FixtureRequest) -> StorePath:
 
 
 @pytest.mark.parametrize("text", ["s3://bucket/a", "gs://b", "memory://x/y", "adl+x://a"])
-def test_urls_are_paths_in_a_store(text: str) -> None:
+def test_urls_are_store_paths(text: str) -> None:
     path = as_path(text)
     assert isinstance(path, StorePath) and str(path) == text
     assert str(path / "b" / "c.npz") == f"{text}/b/c.npz"
@@ -39,7 +39,7 @@ def test_urls_are_paths_in_a_store(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["a", "/a/b", "a/b:/c", "file:///a", "://a", "s3:/a"])
-def test_others_are_paths_on_this_machine(text: str) -> None:
+def test_other_strings_are_local_paths(text: str) -> None:
     assert as_path(text) == Path(text) and not isinstance(as_path(text), StorePath)
     assert as_path("s3://bucket/a") / "/b" == Path("/b")
 
@@ -97,7 +97,7 @@ def test_a_folder_that_is_not_ours_is_refused(root: StorePath) -> None:
         artifact.make(root / "theirs" / "file", RECIPE, write)
 
 
-def test_a_download_of_what_changes_is_refused(
+def test_a_download_that_changes_meanwhile_is_refused(
     root: StorePath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = artifact.make(root / "changing", RECIPE, write)
@@ -116,7 +116,7 @@ def test_a_download_of_what_changes_is_refused(
         artifact.download(path, tmp_path / "mixed")
 
 
-def test_a_download_does_not_leave_its_folder(tmp_path: Path) -> None:
+def test_a_download_stays_inside_its_folder(tmp_path: Path) -> None:
     path = artifact.make(StorePath("memory://bucket/traversal"), RECIPE, write)
     store = fsspec.filesystem("memory").store
     store["/bucket/traversal/../outside"] = store["/bucket/traversal/a.txt"]
@@ -136,14 +136,14 @@ def test_a_download_does_not_leave_its_folder(tmp_path: Path) -> None:
         lambda path: Path("folder").rename(path),
     ],
 )
-def test_what_a_store_does_not_have_is_refused(use: Callable[[Path], object], tmp_path: Path) -> None:
+def test_unsupported_uses_of_a_store_path_are_refused(use: Callable[[Path], object], tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(CaiError, match="memory://bucket/a is in an object store, which cannot be used here"):
         use(StorePath("memory://bucket/a"))
 
 
 @pytest.mark.slow
-def test_a_bucket_that_does_not_exist(bucket: StorePath) -> None:
+def test_a_missing_bucket_is_named(bucket: StorePath) -> None:
     with pytest.raises(CaiError, match=r"s3://nowhere/a/.unfinished cannot be written \(The specified bucket does not"):
         artifact.make(StorePath("s3://nowhere/a"), RECIPE, write)
     with pytest.raises(CaiError, match="s3://nowhere/a is missing"):
@@ -151,7 +151,7 @@ def test_a_bucket_that_does_not_exist(bucket: StorePath) -> None:
 
 
 @pytest.mark.slow
-def test_a_store_that_does_not_answer(bucket: StorePath, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_store_is_named(bucket: StorePath, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3fs.S3FileSystem, "retries", 1)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")

@@ -1,4 +1,4 @@
-"""Tables, as they are printed, and figures."""
+"""Printed tables, and figures."""
 
 from pathlib import Path
 

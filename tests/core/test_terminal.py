@@ -1,4 +1,4 @@
-"""How commands end: exit codes, messages, interrupts and closed pipes."""
+"""Exit codes, messages, interrupts and closed pipes of commands."""
 
 import errno
 import json
@@ -61,7 +61,7 @@ def test_notes_and_warnings_are_lines_of_stderr() -> None:
 def test_an_expected_failure_is_one_line(
     capsys: pytest.CaptureFixture[str], error: BaseException, code: int, message: str
 ) -> None:
-    list(terminal.progress(iter("abc"), None, "letters"))  # is shown on a terminal only
+    list(terminal.progress(iter("abc"), None, "letters"))  # shown only on a terminal
     assert exit_code(raising(error)) == code
     assert capsys.readouterr() == ("", f"error: {message}\n")
 
@@ -81,7 +81,7 @@ def test_only_the_first_process_says_something(
 
 
 def python(code: str) -> list[str]:
-    """A command whose main() is this code."""
+    """The command line of a program whose main() is this code."""
     lines = "".join(f"    {line}\n" for line in code.splitlines())
     return [sys.executable, "-c", f"from cai_pyserini.core import terminal\ndef main():\n{lines}terminal.run(main)"]
 
@@ -100,7 +100,7 @@ EVIL = "\x1b]0;title\x07 \x1b[2J \x9b1A \u202etxt.exe \r hidden"
 SHOWN = r"\u001b]0;title\u0007 \u001b[2J \u009b1A \u202etxt.exe \u000d hidden"
 
 
-def test_a_terminal_shows_control_characters_instead_of_obeying_them(on_terminal: Callable[..., str]) -> None:
+def test_control_characters_are_escaped_on_a_terminal(on_terminal: Callable[..., str]) -> None:
     got = on_terminal(
         *python(
             "import logging, json\n"
@@ -121,7 +121,7 @@ def test_a_terminal_shows_control_characters_instead_of_obeying_them(on_terminal
     assert not re.search(r"\x1b(?!\[[01]m|\[A)|[\x07\x9b\u202e]", got)
 
 
-def test_what_is_piped_stays_as_it_is() -> None:
+def test_piped_output_is_unchanged() -> None:
     done = subprocess.run(python(f"print({EVIL!r})"), capture_output=True, check=True)
     assert done.stdout.decode() == EVIL + "\n"
 

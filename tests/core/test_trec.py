@@ -1,4 +1,4 @@
-"""TREC runs: what is written, what is read, and the line that a mistake is in."""
+"""TREC runs: what is written, what is read, and the line that an error names."""
 
 import math
 import random
@@ -33,7 +33,7 @@ def read(path: Path) -> list[tuple[str, str, float]]:
 
 @pytest.fixture
 def written(tmp_path: Path):
-    """Write a run and give its path."""
+    """Write a run, and return its path."""
 
     def write(text: str) -> Path:
         path = tmp_path / "run.trec"
@@ -55,7 +55,7 @@ def test_the_format(tmp_path: Path) -> None:
 
 
 def scored(seed: int) -> dict[str, list[tuple[str, float]]]:
-    """Hits whose documents are not in the order of their ids, with scores of several kinds."""
+    """Hits that are not in the order of their ids, with various kinds of scores."""
     draw = random.Random(seed)
     documents = [f"d{i}" for i in draw.sample(range(10, 90), 60)]
     close = 0.1 + 0.2
@@ -73,8 +73,8 @@ def scored(seed: int) -> dict[str, list[tuple[str, float]]]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_is_read_back_is_what_was_found_and_every_tool_measures_it(tmp_path: Path, seed: int) -> None:
-    """Ties, and scores that are ties in single precision, were ordered by id by other tools, in either direction."""
+def test_a_run_round_trips_and_other_tools_measure_the_same(tmp_path: Path, seed: int) -> None:
+    """Other tools order ties, including ties in single precision, by id, in either direction."""
     hits = scored(seed)
     run = trec.run_of(hits)
     trec.write_run(run, tmp_path / "run", "t")
@@ -100,7 +100,7 @@ def test_what_is_read_back_is_what_was_found_and_every_tool_measures_it(tmp_path
 
 
 @pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf, 1e39])
-def test_what_is_not_finite_is_not_written(tmp_path: Path, score: float) -> None:
+def test_scores_that_are_not_finite_are_not_written(tmp_path: Path, score: float) -> None:
     with pytest.raises(
         CaiError, match=rf"run: the score of document 'b' for query 'q2' is {re.escape(str(score))}, which"
     ):
@@ -133,8 +133,8 @@ def test_runs_are_read_in_parts(
         assert (tmp_path / "parts").read_bytes() == (tmp_path / "whole").read_bytes()
 
 
-def test_hits_of_other_tools_are_in_the_order_of_trec_eval_whatever_their_ranks_are(written) -> None:
-    """Scores in single precision, and ties by falling id."""
+def test_hits_of_other_tools_are_ordered_as_by_trec_eval(written) -> None:
+    """Scores are compared in single precision, and ties are ordered by descending id."""
     path = written(
         "q2 Q0 a 1 7 x\nq1 Q0 c 1 1.0 x\nq1 Q0 b 2 2.0 x\nq1 Q0 a 3 2.0 x\nq10 Q0 a 1 1 x\nq1 Q0 d 4 10.0 x\n"
         "q3 Q0 b5 1 16777217 x\nq3 Q0 b6 2 16777216 x\nq4 Q0 a 1 2e39 x\nq4 Q0 b 1 1e39 x\n"
@@ -150,7 +150,7 @@ def test_ranks_and_the_best_hits() -> None:
     assert trec.ranks(run).tolist() == [1, 2, 3, 1]
     best = trec.top(run, 2)
     assert rows(best) == [("q1", "b", 3), ("q1", "c", 2), ("q2", "a", 1)]
-    assert trec.ranks(best).tolist() == [1, 2, 1]  # "a" of q1 has gone, although it is still a category
+    assert trec.ranks(best).tolist() == [1, 2, 1]  # "a" of q1 is removed, but still a category
 
 
 def test_scores_by_query_are_plain_dicts_best_first() -> None:
@@ -160,12 +160,12 @@ def test_scores_by_query_are_plain_dicts_best_first() -> None:
     assert [list(hits) for hits in scores.values()] == [["b", "c"], ["a"]]
 
 
-def test_a_document_with_the_id_of_its_query_can_be_removed() -> None:
+def test_hits_with_the_id_of_their_query_can_be_removed() -> None:
     run = trec.run_of({"d1": [("d1", 3), ("d2", 2)], "d2": [("d1", 1)]})
     assert rows(trec.without_query(run)) == [("d1", "d2", 2), ("d2", "d1", 1)]
 
 
-def test_passages_are_folded_to_documents_by_their_best() -> None:
+def test_passages_are_folded_to_documents() -> None:
     run = trec.run_of(
         {
             "q1": [("b#0", 1.0), ("a#1", 3.0), ("b#12", 2.0), ("a#0", 1.5), ("a!#0", 2.0), ("c", -1.0), ("a-b#7", 2.0)],
@@ -182,7 +182,7 @@ def test_passages_are_folded_to_documents_by_their_best() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("java")
-def test_folding_is_as_pyserinis_own(tiny: Path, tmp_path: Path) -> None:
+def test_folding_equals_pyserinis(tiny: Path, tmp_path: Path) -> None:
     collection = BeirFolder(tiny, "tiny").in_passages(4, 1)
     index = index_bm25(collection, tmp_path / "index", threads=1)
     topics = collection.topics("test")

@@ -1,4 +1,4 @@
-"""The expand stage: equal to the plain formula, and what it adds is found by one search."""
+"""The expand stage equals the plain formula, and searches find the words that it adds."""
 
 import json
 from dataclasses import replace
@@ -46,7 +46,7 @@ def plain(words: np.ndarray, documents: np.ndarray, frequencies: np.ndarray, cou
 
 
 def plain_rates(counts: np.ndarray, documents: np.ndarray) -> np.ndarray:
-    """The rates of words in near documents, of the 50 words with the largest, document by document."""
+    """The rates of neighbours' words, the 50 largest of each document, document by document."""
     cosines = documents @ documents.T
     np.fill_diagonal(cosines, 0)
     shares = np.maximum(cosines, 0) ** 4
@@ -56,8 +56,8 @@ def plain_rates(counts: np.ndarray, documents: np.ndarray) -> np.ndarray:
     return rates
 
 
-def test_weights_are_those_of_the_formula(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The largest weights are those in a sample, first of every document."""
+def test_weights_equal_the_formula(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The threshold comes from a sample, first from all documents."""
     monkeypatch.setattr(stage, "ASSOCIATED_WORDS", 5)
     monkeypatch.setattr(stage, "BATCH", 4)
     draw = np.random.default_rng(0)
@@ -74,7 +74,7 @@ def test_weights_are_those_of_the_formula(monkeypatch: pytest.MonkeyPatch) -> No
     np.testing.assert_allclose(sampled.words(documents).toarray(), of_sample, atol=1e-4)
 
 
-def test_of_few_words_all_that_are_nearer_than_usual_are_kept() -> None:
+def test_with_few_words_all_positive_weights_are_kept() -> None:
     draw = np.random.default_rng(0)
     words, documents = draw.normal(size=(12, 8)).astype(np.float32), draw.normal(size=(26, 8)).astype(np.float32)
     found = WordAssociations.fit(words, np.ones(12), [documents], 26).words(documents)
@@ -82,7 +82,7 @@ def test_of_few_words_all_that_are_nearer_than_usual_are_kept() -> None:
     assert 0.3 < found.nnz / found.toarray().size < 0.7
 
 
-def test_learned_vectors_are_those_of_the_formula() -> None:
+def test_learned_vectors_equal_the_formula() -> None:
     draw = np.random.default_rng(0)
     x = (draw.random((9, 5)) < [0.4, 0.4, 0.4, 0.4, 0]).astype(np.float32)  # the last word has no context
     targets, alone = draw.normal(size=(9, 3)).astype(np.float32), draw.normal(size=(5, 3)).astype(np.float32)
@@ -93,7 +93,7 @@ def test_learned_vectors_are_those_of_the_formula() -> None:
 
 
 @slow
-def test_a_prompt_of_documents_takes_nothing_of_what_is_read_of_words_and_contexts() -> None:
+def test_the_document_prompt_does_not_shorten_words_and_contexts() -> None:
     prompt = "represent this passage of a medical encyclopedia for the retrieval of pages that answer a question : "
     texts, forms = ["the acute fever of a child", "a stone in the kidney"], ["fever", "kidney"]
     encoder = Encoder(load_encoder("minilm").replace(document_prompt=prompt), "cpu", "float32")
@@ -193,9 +193,8 @@ def test_other_vectors_are_refused(inputs: Path, tmp_path: Path, vectors: str, e
 
 
 @slow
-def test_words_are_read_by_the_encoder_of_the_documents(inputs: Path, tmp_path: Path) -> None:
-    """The faults: an encoder that reads otherwise is taken for that of the vectors; what one made passes for another's
-    for ever."""
+def test_the_encoder_must_be_that_of_the_documents(inputs: Path, tmp_path: Path) -> None:
+    """Otherwise the result of another encoder would count as up to date."""
     make(inputs, output := tmp_path / "near")
     other = Encoder(dense().config.replace(pooling="cls"), "cpu")
     with pytest.raises(CaiError, match=r"encodes documents \(pooling default → cls\)"):
@@ -203,7 +202,7 @@ def test_words_are_read_by_the_encoder_of_the_documents(inputs: Path, tmp_path: 
 
 
 @slow
-def test_near_documents_that_other_vectors_have_found_are_refused(inputs: Path, tmp_path: Path) -> None:
+def test_neighbours_by_other_vectors_are_refused(inputs: Path, tmp_path: Path) -> None:
     words, vectors = Vectors(inputs / "words", "words"), Vectors(inputs / "dense")
     near = Vectors(find_neighbours(Vectors(inputs / "splade"), tmp_path / "near"), "near")
     with pytest.raises(CaiError, match=r"near was not made from .*dense: run the near stage with these vectors"):
@@ -223,14 +222,14 @@ def test_vectors_of_other_documents_are_refused(inputs: Path, tmp_path: Path, id
 def test_only_new_contexts_and_words_are_encoded(
     broken: Path, tmp_path: Path, cache: Path, encoded: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When a document changes; equal contexts of a document are one text."""
+    """A document changes; equal contexts of a document are one text."""
 
     def texts_of(folder: Path) -> set[str]:
         contexts, forms = (json_lines(folder / "words" / f"{name}.jsonl") for name in ("contexts", "lexicon"))
         return {f"context {line['text']}" for line in contexts} | {f"word {line['form']}" for line in forms}
 
     def expanded(folder: Path) -> int:
-        """How many texts are encoded."""
+        """The number of texts encoded."""
         collection = BeirFolder(broken, "broken")
         encode(collection, dense(), folder / "dense")
         count_words(collection, folder / "words")
@@ -252,7 +251,7 @@ def test_only_new_contexts_and_words_are_encoded(
 
 
 @slow
-def test_a_document_without_words_has_none_near_it_and_one_alone_has_no_near_documents(tmp_path: Path) -> None:
+def test_empty_documents_and_single_documents_are_not_expanded(tmp_path: Path) -> None:
     (tmp_path / "corpus.jsonl").write_text('{"_id": "1", "text": "red fox"}\n{"_id": "2", "text": ""}\n')
     collection = BeirFolder(tmp_path, "alone")
     encode(collection, dense(), tmp_path / "dense")
@@ -262,9 +261,7 @@ def test_a_document_without_words_has_none_near_it_and_one_alone_has_no_near_doc
 
 
 @slow
-def test_bm25_has_words_of_near_documents_and_near_words_so_a_word_finds_a_document_without_it(
-    broken: Path, tmp_path: Path
-) -> None:
+def test_expanded_bm25_finds_documents_without_the_query_word(broken: Path, tmp_path: Path) -> None:
     texts = "Chest pain is a sign of a heart attack", "Patients take aspirin after a heart attack"
     with (broken / "corpus.jsonl").open("a") as corpus:
         corpus.writelines(json.dumps({"_id": text[0], "text": text}) + "\n" for text in texts)
@@ -276,7 +273,7 @@ def test_bm25_has_words_of_near_documents_and_near_words_so_a_word_finds_a_docum
     ((added,), (counted,)) = Vectors(near, "expand"), Vectors(folder, "words")
     names, counts = Bm25(folder).words, counted.vectors.toarray()
     near_words, rates = added.vectors[:, : len(names)].toarray(), added.vectors[:, len(names) :].toarray()
-    lengths = counts.sum(1, keepdims=True)  # short: Lucene stores them as they are
+    lengths = counts.sum(1, keepdims=True)  # short enough for Lucene to store exactly
     counts += 0.6 * lengths * rates
     saturation = 0.9 * (1 - 0.4 + 0.4 * lengths / lengths[lengths > 0].mean())
     expected = Bm25(folder).weighting.idf * counts / (counts + saturation) + 0.6 * near_words
@@ -291,9 +288,7 @@ def test_bm25_has_words_of_near_documents_and_near_words_so_a_word_finds_a_docum
 
 
 @slow
-def test_near_words_are_in_smooth_joint_indexes_and_words_of_near_documents_in_bm25_smooth_too(
-    tiny: Path, tmp_path: Path
-) -> None:
+def test_smooth_joint_indexes_have_both_expansions_and_bm25_smooth_one(tiny: Path, tmp_path: Path) -> None:
     output, names = tmp_path / "run", ["joint-splade-doc-idf", "joint-splade-doc-idf-smooth", "bm25-smooth"]
     fused = "fused-joint-splade-doc-idf-smooth-bm25-smooth-dense-exact"
     run_beir([str(tiny), "--dense", "minilm", "--output", str(output), "--systems", *names, fused])

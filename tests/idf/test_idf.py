@@ -1,4 +1,4 @@
-"""IDF: document frequencies counted by hand, and the weights that they give."""
+"""IDF: document frequencies counted by hand, and the weights computed from them."""
 
 import json
 import logging
@@ -36,7 +36,7 @@ def idf_of(folder: Path, tokenizer: Tokenizer, *texts: str) -> Idf:
     return counted_in(BeirFolder(folder, "made"), tokenizer)
 
 
-# How many of the twelve documents contain the word in their title or text.
+# The number of the twelve documents that contain the word in title or text.
 FREQUENCIES = {"the": 5, "of": 3, "blood": 3, "pressure": 2, "cancer": 3, "lowers": 3, "insulin": 1, "a": 2, "|": 1}
 
 
@@ -64,7 +64,7 @@ def test_weights_worked_example(tmp_path: Path, tokenizer: Tokenizer, power: flo
     np.testing.assert_allclose(idf.weights(power)[tokens], weights, rtol=1e-12)
 
 
-def test_whole_texts_of_more_documents_than_a_batch_count(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_idf_counts_whole_texts_over_several_batches(tmp_path: Path, tokenizer: Tokenizer) -> None:
     tokenizer.encode(["fever"], 8)  # this truncation must not last
     idf = idf_of(tmp_path, tokenizer, "colon " * 600 + "fever", *["colon"] * 1024, "")
     assert idf.documents == 1026
@@ -76,7 +76,7 @@ def test_whole_texts_of_more_documents_than_a_batch_count(tmp_path: Path, tokeni
     "name, addition, computed_again",
     [("corpus.jsonl", '{"_id": "d13", "text": "fever"}', True), ("queries.jsonl", '{"_id": "q9", "text": "f"}', False)],
 )
-def test_it_is_computed_again_only_if_the_documents_change(
+def test_idf_is_computed_again_only_if_the_documents_change(
     broken: Path, checkpoint: Path, tmp_path: Path, name: str, addition: str, computed_again: bool
 ) -> None:
     output = compute(BeirFolder(broken, "any"), load_encoder(str(checkpoint)), tmp_path / "idf")

@@ -1,4 +1,4 @@
-"""Words and impacts as the stages leave them."""
+"""Words and impacts in the formats of the stages."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ def counted(
     ids: list[list[str]] | None = None,
     spans: Mapping[str, dict[str, int]] | None = None,
 ) -> Path:
-    """A folder as the words stage leaves it, with a shard for each matrix of counts."""
+    """A folder like that of the words stage, with a shard per matrix of counts."""
     parts = [csr_matrix(np.asarray(part, np.float32)) for part in counts]
     stored_vectors(folder, *parts, stage="words", kind="words", ids=ids)
     (folder / "words.txt").write_text("".join(f"{word}\n" for word in words))
@@ -32,5 +32,5 @@ def vectors_of(folder: Path) -> dict[str, dict[str, int]]:
 
 
 def words_of(vector: Mapping[str, int]) -> dict[str, int]:
-    """The part of a vector that is BM25's."""
+    """The BM25 part of a vector."""
     return {term.removeprefix(WORD): impact for term, impact in vector.items() if term.startswith(WORD)}

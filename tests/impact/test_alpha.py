@@ -1,4 +1,4 @@
-"""The estimate of alpha by hand, and as NumPy computes it from whole matrices."""
+"""The estimate of alpha, compared with a worked example and with NumPy on whole matrices."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def words_of_documents(folder: Path, spans: dict[str, dict[str, int]]) -> Path:
 
 @pytest.fixture
 def bow(checkpoint: Path) -> Encoder:
-    """An encoder whose queries are bags of word pieces, which need no model."""
+    """An encoder with bag-of-words queries, which need no model."""
     return Encoder(EncoderConfig(name="test", checkpoint=str(checkpoint), query="bow"), "cpu")
 
 
@@ -66,7 +66,7 @@ def test_a_given_alpha_is_not_estimated(vectors: Vectors, bow: Encoder, tmp_path
     assert estimate_alpha(vectors, None, words, bow) == {"splade": 2.5, "bow": 2.5}
 
 
-def test_too_short_and_too_few_documents_give_no_estimate(vectors: Vectors, bow: Encoder, tmp_path: Path) -> None:
+def test_too_short_or_too_few_documents_give_no_estimate(vectors: Vectors, bow: Encoder, tmp_path: Path) -> None:
     words = Bm25(words_of_documents(tmp_path / "short", {"the": {}}))
     with pytest.raises(CaiError, match="short: the documents are too short to estimate alpha from them: give --alpha"):
         estimate_alpha(vectors, None, words, bow)
@@ -78,7 +78,7 @@ def test_too_short_and_too_few_documents_give_no_estimate(vectors: Vectors, bow:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shard", [5, 4096])
-def test_the_estimate_is_that_of_whole_matrices(
+def test_the_estimate_equals_that_of_whole_matrices(
     shard: int, java: None, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("encode.encode", "words.words"):

@@ -1,4 +1,4 @@
-"""BM25 as vectors, against Lucene's own scores and lengths."""
+"""BM25 as vectors, compared with Lucene's scores and lengths."""
 
 import json
 import random
@@ -41,7 +41,7 @@ def test_stored_lengths_by_hand(length: int, stored: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("java")
-def test_stored_lengths_are_lucenes() -> None:
+def test_stored_lengths_equal_lucenes() -> None:
     lucene = jvm.java_class("org.apache.lucene.util.SmallFloat")
     lengths = [*range(300), *(base + d for base in (1 << i for i in range(9, 31)) for d in (-1, 0, 23, 24, 25))]
     expected = [lucene.byte4ToInt(lucene.intToByte4(length)) for length in lengths]
@@ -49,7 +49,7 @@ def test_stored_lengths_are_lucenes() -> None:
 
 
 def made(folder: Path, lengths: list[int]) -> Collection:
-    """Documents of random words, in as many words as these, and a blank one and one of stop words."""
+    """Documents of random words with these lengths, plus a blank one and one of stopwords."""
     draw = random.Random(1)
     vocabulary = [f"w{i}" for i in range(50)]
     texts = [" ".join(draw.choices(vocabulary, k=length)) for length in lengths]
@@ -63,7 +63,7 @@ def made(folder: Path, lengths: list[int]) -> Collection:
 @pytest.mark.slow
 @pytest.mark.usefixtures("java")
 @pytest.mark.parametrize("long", [False, True])
-def test_scores_are_lucenes(long: bool, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_equal_lucenes(long: bool, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage, "SHARD", 5)
     collection = made(tmp_path / "long", LENGTHS) if long else BeirFolder(tiny, "tiny")
     queries = ["w1", "w2 w2 w3 w3 w3 w17 absent"] if long else list(collection.topics("test").values())

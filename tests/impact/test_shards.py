@@ -1,4 +1,4 @@
-"""Impacts of random vectors in three shards: what pruning leaves of them, and what several processes write."""
+"""Impacts of random vectors in three shards: pruning, and writing with several processes."""
 
 from pathlib import Path
 
@@ -39,12 +39,12 @@ def vectors(checkpoint: Path, tmp_path: Path) -> Vectors:
 
 @pytest.fixture
 def processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A shard is enough for a process."""
+    """A process needs only one shard."""
     monkeypatch.setattr("cai_pyserini.impact.impacts.MIN_SHARDS", 1)
 
 
 def two_words(folder: Path, ids: list[list[str]]) -> Bm25:
-    """Two words, one in every document and one in half of them."""
+    """Two words, one in every document, one in half of them."""
     counts = [[[2, row % 2] for row in range(len(of_shard))] for of_shard in ids]
     return Bm25(counted(folder, ["fever", "cold"], *counts, ids=ids), alpha=1.0)
 
@@ -83,7 +83,7 @@ def test_the_words_of_joint_impacts_are_not_pruned(vectors: Vectors, config: Enc
 @pytest.mark.slow
 @pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("joint", [False, True])
-def test_processes_write_what_one_writes(joint: bool, vectors: Vectors, config: EncoderConfig, tmp_path: Path) -> None:
+def test_processes_write_the_same_as_one(joint: bool, vectors: Vectors, config: EncoderConfig, tmp_path: Path) -> None:
     bm25 = two_words(tmp_path / "words", IDS) if joint else None
     one, two = (write_impacts(vectors, config, tmp_path / str(n), bm25, threads=n) for n in (1, 2))
     files = ["00000.jsonl", "00001.jsonl", "00002.jsonl", "encoder.yaml", "manifest.json"]

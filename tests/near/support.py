@@ -1,4 +1,4 @@
-"""All vectors of a folder."""
+"""Read all vectors of a folder."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The near stage: the nearest documents and their inner products, by dense or SPLADE vectors, exact or not."""
+"""The near stage: neighbours and their inner products, by dense or SPLADE vectors, exact or approximate."""
 
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ WIDTH = 30522  # of splade-tiny
 
 
 def expected(similarity: np.ndarray, neighbours: int) -> np.ndarray:
-    """The products of the nearest other documents, document by document."""
+    """The products with the nearest other documents, document by document."""
     found = np.zeros_like(similarity)
     for i in range(len(similarity)):
         near = sorted((j for j in range(len(similarity)) if j != i), key=lambda j: -similarity[i, j])[:neighbours]
@@ -60,7 +60,7 @@ def test_by_dense_vectors(dense: Vectors, tmp_path: Path, neighbours: int) -> No
 
 
 def groups(draw: np.random.Generator, count: int, size: int) -> csr_matrix:
-    """Documents (count * size, WIDTH): those of a group, which follow one another, have almost the same vector."""
+    """Documents (count * size, WIDTH): consecutive ones form groups with almost equal vectors."""
     centres = random_array((count, WIDTH), density=100 / WIDTH, rng=draw, format="csr", dtype=np.float32)
     documents = centres[np.repeat(np.arange(count), size)]
     documents.data *= draw.uniform(0.8, 1.2, documents.nnz).astype(np.float32)
@@ -71,7 +71,7 @@ def groups(draw: np.random.Generator, count: int, size: int) -> csr_matrix:
 def test_by_splade_vectors(count: int, search: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(searching, "EXACT", 399)
     documents = groups(np.random.default_rng(0), count, 4)
-    blank = csr_matrix((2, WIDTH), dtype=np.float32)  # is near nothing, and no part of the recall
+    blank = csr_matrix((2, WIDTH), dtype=np.float32)  # no neighbours, and not part of the recall
     ids = [[str(i) for i in range(4 * count)], ["x", "y"]]
     vectors = stored_vectors(tmp_path / "vectors", documents, blank, ids=ids)
     near = found(vectors, tmp_path / "near", None, 3)
@@ -83,7 +83,7 @@ def test_by_splade_vectors(count: int, search: str, tmp_path: Path, monkeypatch:
     assert (stats["near_by"], stats["search"], stats["recall"]) == ("splade", search, 1.0)
 
 
-def test_idf_weights_the_vectors_that_tell_what_is_near(tmp_path: Path) -> None:
+def test_idf_weights_the_compared_vectors(tmp_path: Path) -> None:
     # b shares a frequent term with a, and c a rare one.
     rows = np.array([[3, 1, 0, 0], [3, 0, 1, 0], [0, 1, 0, 3]], np.float32)
     vectors = stored_vectors(tmp_path / "vectors", csr_matrix(rows))
@@ -95,13 +95,13 @@ def test_idf_weights_the_vectors_that_tell_what_is_near(tmp_path: Path) -> None:
         find_neighbours(vectors, tmp_path / "refused", other)
 
 
-def test_documents_that_are_not_found_or_not_like_it_are_not_near() -> None:
+def test_missing_and_dissimilar_documents_are_not_neighbours() -> None:
     numbers, products = np.array([[1, -1], [2, 0]]), np.array([[0.5, -np.inf], [-0.1, 1]], np.float32)
     near = searching.Neighbours(numbers, products).matrix(3)
     np.testing.assert_array_equal(near.toarray(), [[0, 0.5, 0], [1, 0, 0]])
 
 
-def test_one_document_has_none_near_it(tmp_path: Path) -> None:
+def test_a_single_document_has_no_neighbours(tmp_path: Path) -> None:
     vectors = stored_vectors(tmp_path / "vectors", np.ones((1, 2), np.float32), kind="dense")
     assert not found(vectors, tmp_path / "near").any()
 
@@ -120,7 +120,7 @@ def test_an_interrupted_stage_continues(dense: Vectors, tmp_path: Path, monkeypa
         Vectors(tmp_path / "resumed", "near")
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "resumed").glob("*.npz")}
     assert len(times) == 2
-    monkeypatch.delattr(stage, "build_index")  # that of the first attempt is used
+    monkeypatch.delattr(stage, "build_index")  # the index of the first attempt is used
     np.testing.assert_array_equal(found(dense, tmp_path / "resumed"), whole)
     assert {path: path.stat().st_mtime_ns for path in times} == times
     assert {path.name for path in (tmp_path / "resumed").iterdir()} == {

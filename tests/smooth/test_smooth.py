@@ -1,4 +1,4 @@
-"""The smooth stage: equal to the plain formula, whatever is blank, tied or interrupted."""
+"""The smooth stage equals the plain formula, despite blank documents, ties and interruptions."""
 
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ BLANK = [1, 6]  # documents of `made`
 def smooth(
     vectors: Vectors, output: Path, by: Vectors | None = None, neighbours: int = NEIGHBOURS, weight: float | None = None
 ) -> Path:
-    """Smooth vectors with documents that are near by other vectors, or by these."""
+    """Smooth vectors with the neighbours by other vectors, or by these."""
     near = find_neighbours(by or vectors, output.with_name(f"{output.name}-near"), neighbours=neighbours)
     return stage.smooth(vectors, Vectors(near, "near"), output, weight)
 
@@ -52,7 +52,7 @@ def expected(raw: np.ndarray, similarity: np.ndarray, neighbours: int, weight: f
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with SPLADE vectors of 9 documents in three shards, of which 2 are blank, and their dense vectors."""
+    """A folder with SPLADE and dense vectors of 9 documents, 2 of them blank, in three shards."""
     folder = tmp_path_factory.mktemp("made")
     draw = np.random.default_rng(0)
     sparse = random_array((9, 40), density=0.3, rng=draw, format="csr", dtype=np.float32).tolil()
@@ -98,7 +98,7 @@ def test_equal_to_the_formula_with_dense_vectors(
     assert not formula[BLANK].any() and formula.any()
 
 
-def test_smoothed_vectors_of_a_collection_take_the_place_of_raw_ones(encoded: Path, tmp_path: Path) -> None:
+def test_smoothed_vectors_can_replace_raw_ones(encoded: Path, tmp_path: Path) -> None:
     splade, dense = Vectors(encoded / "splade"), Vectors(encoded / "dense")
     smoothed = Vectors(smooth(splade, tmp_path / "smoothed", dense, neighbours=3))
     raw, positions = matrix_of(splade), matrix_of(dense)
@@ -112,13 +112,13 @@ def test_smoothed_vectors_of_a_collection_take_the_place_of_raw_ones(encoded: Pa
     assert artifact.require(impacts, "impact").stats["vectors"] == 12
 
 
-def test_near_documents_by_the_splade_vectors_themselves_weigh_less(splade: Vectors, tmp_path: Path) -> None:
+def test_neighbours_by_splade_vectors_weigh_less(splade: Vectors, tmp_path: Path) -> None:
     near = matrix_of(Vectors(find_neighbours(splade, tmp_path / "smoothed-near", neighbours=3), "near"))
     smoothed = Vectors(smooth(splade, tmp_path / "smoothed", neighbours=3))
     np.testing.assert_allclose(matrix_of(smoothed), expected(matrix_of(splade), near, 3, 0.1), rtol=1e-5, atol=1e-6)
 
 
-def test_weight_0_gives_the_vectors_back(splade: Vectors, tmp_path: Path) -> None:
+def test_weight_0_leaves_the_vectors_unchanged(splade: Vectors, tmp_path: Path) -> None:
     smoothed = Vectors(smooth(splade, tmp_path / "smoothed", weight=0.0))
     np.testing.assert_array_equal(matrix_of(smoothed), matrix_of(splade))
     assert [shard.ids for shard in smoothed] == [shard.ids for shard in splade]
@@ -133,7 +133,7 @@ def test_a_shard_without_any_weight(tmp_path: Path) -> None:
 
 
 def test_documents_without_weights_are_nobodys_neighbours() -> None:
-    """Those that are near by their dense vectors."""
+    """They have neighbours by their dense vectors."""
     raw = csr_matrix(np.array([[4, 1, 0], [0, 0, 0], [0, 1, 6]], np.float32))
     near = csr_matrix(np.array([[0, 1, 0.5], [1, 0, 0], [0, 1, 0]], np.float32))
     smoothed = mix(raw, raw, near, 0.5)
@@ -158,7 +158,7 @@ def test_an_interrupted_stage_continues_with_the_first_missing_shard(
     assert resumed.manifest.stats | {"seconds": 0} == whole.manifest.stats | {"seconds": 0}
 
 
-def test_what_another_recipe_left_is_not_used(splade: Vectors, dense: Vectors, tmp_path: Path) -> None:
+def test_unfinished_work_of_another_recipe_is_not_used(splade: Vectors, dense: Vectors, tmp_path: Path) -> None:
     near = Vectors(find_neighbours(dense, tmp_path / "near"), "near")
     with interrupted_after(2), pytest.raises(KeyboardInterrupt):
         stage.smooth(splade, near, tmp_path / "smoothed", weight=0.9)
@@ -168,7 +168,7 @@ def test_what_another_recipe_left_is_not_used(splade: Vectors, dense: Vectors, t
     assert sorted(path.name for path in smoothed.folder.iterdir()) == ["00000.npz", "manifest.json"]
 
 
-def test_made_again_only_where_an_input_changes(splade: Vectors, dense: Vectors, tmp_path: Path) -> None:
+def test_made_again_only_if_an_input_changes(splade: Vectors, dense: Vectors, tmp_path: Path) -> None:
     def digest(*arguments: Any) -> str:
         return Vectors(smooth(splade, tmp_path / "smoothed", *arguments)).manifest.digest
 
@@ -195,7 +195,7 @@ def test_vectors_of_the_wrong_kind_are_refused(splade: Vectors, dense: Vectors, 
         smooth(dense, tmp_path / "smoothed", splade)
 
 
-def test_a_document_alone_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_single_document_is_unchanged(tmp_path: Path) -> None:
     vectors = stored_vectors(tmp_path / "vectors", csr_matrix(np.array([[0, 0], [2, 1]], np.float32)))
     smoothed = Vectors(smooth(vectors, tmp_path / "smoothed"))
     np.testing.assert_array_equal(matrix_of(smoothed), matrix_of(vectors))

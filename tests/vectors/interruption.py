@@ -12,7 +12,7 @@ from cai_pyserini.vectors import shards
 
 @contextmanager
 def interrupted_after(writes: int) -> Iterator[None]:
-    """Meanwhile, the user presses Ctrl-C after this number of shards is written."""
+    """Simulate Ctrl-C after this number of shards is written."""
     written, write_shard = 0, shards.write_shard
 
     def write(*args: Any) -> shards.ShardStats:

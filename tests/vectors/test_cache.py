@@ -1,4 +1,4 @@
-"""The cache of vectors: what is found is what was put there, and no fault of it reaches who asks."""
+"""The vector cache: it returns what was put there, and its failures never reach the caller."""
 
 import logging
 import multiprocessing
@@ -24,7 +24,7 @@ OTHER = b"x" * 16
 
 @pytest.fixture(autouse=True)
 def warnings_again() -> None:
-    module._warn.cache_clear()  # said once in a process
+    module._warn.cache_clear()  # warns once per process
 
 
 def opened(folder: Path, width: int | None = None) -> VectorCache:
@@ -42,8 +42,8 @@ def execute(path: Path, *statement: object) -> None:
 
 
 @pytest.mark.parametrize("matrix, width", [(SPARSE, 4), (DENSE, None)], ids=["sparse", "dense"])
-def test_what_is_found_is_what_was_put(matrix: Matrix, width: int | None, tmp_path: Path) -> None:
-    """The faults: a bit is lost, rows change places, or another text's vector is found."""
+def test_cached_vectors_round_trip(matrix: Matrix, width: int | None, tmp_path: Path) -> None:
+    """A bit is flipped, rows are swapped, or a row has another text's vector."""
     assert opened(tmp_path, width).get(KEYS).vectors is None
     opened(tmp_path, width).put(KEYS, matrix, 6.0)
     found = opened(tmp_path, width).get([KEYS[2], OTHER, KEYS[1]])
@@ -54,7 +54,7 @@ def test_what_is_found_is_what_was_put(matrix: Matrix, width: int | None, tmp_pa
     assert opened(tmp_path, width).get([OTHER]).vectors is None
 
 
-def test_a_damaged_row_is_missing_until_it_is_put_again(tmp_path: Path) -> None:
+def test_a_damaged_row_is_missing_until_it_is_replaced(tmp_path: Path) -> None:
     path = filled(tmp_path)
     execute(path, "UPDATE vectors SET vector = ? WHERE key = ?", (DENSE[2].tobytes(), KEYS[0]))
     execute(path, "UPDATE vectors SET key = ? WHERE key = ?", (OTHER, KEYS[2]))
@@ -64,7 +64,7 @@ def test_a_damaged_row_is_missing_until_it_is_put_again(tmp_path: Path) -> None:
 
 
 def refused(folder: Path, caplog: pytest.LogCaptureFixture, reason: str) -> None:
-    """Assert that a cache finds and keeps nothing, and says so once."""
+    """Assert that a cache finds and stores nothing, and warns once."""
     cache = opened(folder)
     for _ in range(2):
         cache.put(KEYS, DENSE, 1.0)
@@ -92,14 +92,14 @@ def test_a_cache_that_cannot_be_written_is_not_used(tmp_path: Path, caplog: pyte
 def test_network_file_systems_are_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """SQLite's log of changes is shared memory, which two machines do not have."""
+    """SQLite's write-ahead log needs shared memory, which two machines do not have."""
     assert module.file_system(Path("/proc/self")) == "proc"
     monkeypatch.setattr(module, "file_system", lambda folder: "nfs4")
     refused(tmp_path, caplog, "SQLite needs a local disk, and this is nfs4")
     assert not list(tmp_path.iterdir())
 
 
-def test_a_cache_that_another_process_has_locked_is_not_waited_for_long(
+def test_waiting_for_a_locked_cache_times_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "WAIT_SECONDS", 0.1)
@@ -121,7 +121,7 @@ def test_a_full_disk_is_not_an_error(
 
     def full(path: Path) -> sqlite3.Connection:
         database = connect(path)
-        database.execute("PRAGMA max_page_count = 1")  # SQLite takes the present number, and refuses more
+        database.execute("PRAGMA max_page_count = 1")  # SQLite rounds up to the current number, and refuses more
         return database
 
     monkeypatch.setattr(module, "_connect", full)
@@ -143,7 +143,7 @@ def _put_and_get(folder: Path, process: int) -> None:
 
 @pytest.mark.slow
 def test_several_processes_use_a_new_cache_at_once(tmp_path: Path) -> None:
-    """The faults: SQLite refuses one of those that make the file, or one that reads and then writes."""
+    """SQLite may refuse processes that create the file, or that read and then write."""
     context = multiprocessing.get_context("spawn")
     processes = [context.Process(target=_put_and_get, args=(tmp_path / "new", number)) for number in range(4)]
     for process in processes:
@@ -157,7 +157,7 @@ def test_several_processes_use_a_new_cache_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_process_that_is_killed_leaves_whole_shards(tmp_path: Path) -> None:
-    """What it was adding is there or not, and who comes next is not in its way."""
+    """Its last rows are there or not, and the next process is not blocked."""
     process = multiprocessing.get_context("spawn").Process(target=_put_and_get, args=(tmp_path, 0))
     process.start()
     while not (tmp_path / "digest.sqlite-wal").exists():
@@ -179,7 +179,7 @@ def test_the_command_lists_and_deletes(
     path, now, day = filled(tmp_path), time.time(), 86400
 
     def rows(*argv: str) -> tuple[int, int]:
-        """How many vectors are deleted, and how many remain."""
+        """The numbers of vectors deleted and remaining."""
         main(argv)
         first, *table = capsys.readouterr().out.splitlines()
         assert table[-1].split()[0] == "mine" and table[-1].endswith("digest.sqlite")
@@ -198,7 +198,7 @@ def test_the_command_lists_and_deletes(
     assert rows("--size", "0") == (1, 0)
 
 
-def test_pruning_gives_the_disk_back(tmp_path: Path) -> None:
+def test_pruning_frees_disk_space(tmp_path: Path) -> None:
     cache = opened(tmp_path)
     keys = [number.to_bytes(16) for number in range(4000)]
     cache.put(keys, np.ones((4000, 100), np.float32), 1.0)

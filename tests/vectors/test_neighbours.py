@@ -1,4 +1,4 @@
-"""The nearest documents, compared with all inner products."""
+"""Nearest neighbours, compared with an exhaustive search."""
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -16,17 +16,17 @@ Positions = Callable[[str], Iterator[Matrix]]
 
 
 def in_shards(matrix: Matrix, *ends: int) -> Positions:
-    """The positions in a matrix, as shards that end there."""
+    """The rows of a matrix as shards with these ends."""
     return lambda label: (matrix[start:end] for start, end in pairwise([0, *ends, matrix.shape[0]]))
 
 
 def nearest_of_all(similarity: np.ndarray, count: int) -> np.ndarray:
-    """The `count` columns with the largest values of each row, the diagonal left out."""
+    """The `count` columns with the largest values of each row, without the diagonal."""
     return np.argsort(-np.where(np.eye(len(similarity)), -np.inf, similarity), axis=1)[:, :count]
 
 
 def overlap(one: np.ndarray, other: np.ndarray) -> float:
-    """The mean part of each row of `one` that is in the same row of `other`."""
+    """The mean fraction of each row of `one` that is in the same row of `other`."""
     return np.mean([len({*a} & {*b}) / len(a) for a, b in zip(one, other, strict=True)])
 
 
@@ -46,7 +46,7 @@ def test_hashing_keeps_inner_products(sparse: csr_matrix) -> None:
     assert abs(errors.mean()) < 0.002 and errors.std() < 1.2 / np.sqrt(DIMENSIONS)
 
 
-def test_a_document_without_weights_is_nowhere() -> None:
+def test_a_document_without_weights_is_hashed_to_zero() -> None:
     assert not search_vectors(csr_matrix((2, 50), dtype=np.float32)).any()
 
 
@@ -61,13 +61,13 @@ def test_dense_vectors_are_searched_exactly() -> None:
     assert recall(index, positions, 7) == 1.0
 
 
-def test_a_document_is_not_its_own_neighbour_but_one_like_it_is() -> None:
+def test_an_equal_document_is_a_neighbour_but_not_the_document_itself() -> None:
     rows = np.array([[2, 0], [2, 0], [2, 0], [3, 0], [0, 1]], np.float32)  # the fourth is nearest to all but the last
     found = nearest(build_index(in_shards(rows), 2, 5), rows, np.arange(5), 3).numbers
     assert [{*near} for near in found[:4].tolist()] == [{3, 1, 2}, {3, 0, 2}, {3, 0, 1}, {0, 1, 2}]
 
 
-def test_recall_is_that_of_the_vectors_before_hashing(sparse: csr_matrix, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recall_is_measured_on_unhashed_vectors(sparse: csr_matrix, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(neighbours, "SAMPLE", 300)
     positions = in_shards(sparse, 8, 200)
     index = build_index(positions, DIMENSIONS, 300)

@@ -1,4 +1,4 @@
-"""Shards of raw vectors: what is written is what is read, and nothing else is."""
+"""Shards of raw vectors: they round-trip, and broken or foreign ones are refused."""
 
 import random
 import shutil
@@ -121,7 +121,7 @@ def test_a_broken_shard_counts_as_missing(folder: Path, damage: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_garbled_shard_is_read_as_it_was_or_not_at_all(tmp_path: Path) -> None:
+def test_a_garbled_shard_is_read_correctly_or_not_at_all(tmp_path: Path) -> None:
     path, draw = tmp_path / "s.npz", random.Random(0)
     write_shard(path, SHARD, "digest", 1.5, 1)
     data = path.read_bytes()
@@ -135,8 +135,8 @@ def test_a_garbled_shard_is_read_as_it_was_or_not_at_all(tmp_path: Path) -> None
             assert shard.ids == SHARD.ids and abs(shard.vectors - MATRIX).max() == 0
 
 
-def test_shards_are_those_of_the_manifest(folder: Path, tmp_path: Path) -> None:
-    """Shards of other settings, or of another place in the same folder, have the same size."""
+def test_shards_of_another_recipe_or_number_are_refused(folder: Path, tmp_path: Path) -> None:
+    """They have the same size, so only their contents tell."""
     ids = [[f"{number}-{id}" for id in SHARD.ids] for number in range(2)]
     other = stored_vectors(tmp_path / "other", MATRIX, MATRIX * 2, ids=ids, max_length=128).folder
     for source in (shard_path(other, 1), shard_path(folder, 0)):
@@ -147,7 +147,7 @@ def test_shards_are_those_of_the_manifest(folder: Path, tmp_path: Path) -> None:
             vectors.shard(1)
 
 
-def test_vectors_are_as_many_as_the_manifest_says(folder: Path) -> None:
+def test_the_number_of_vectors_must_match_the_manifest(folder: Path) -> None:
     manifest = artifact.manifest_path(folder)
     manifest.write_text(manifest.read_text().replace('"vectors": 6', '"vectors": 7'))
     with pytest.raises(CaiError, match="vectors has 6 documents, its manifest says 7"):
@@ -155,8 +155,8 @@ def test_vectors_are_as_many_as_the_manifest_says(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("matrix", [MATRIX, DENSE], ids=["sparse", "dense"])
-def test_keys_tell_which_texts_were_encoded(matrix: Matrix, tmp_path: Path) -> None:
-    """The faults: two texts have one key, a key depends on its place, or keys are lost in a shard."""
+def test_keys_identify_the_encoded_texts(matrix: Matrix, tmp_path: Path) -> None:
+    """Different texts have different keys, a key does not depend on its row, and shards keep keys."""
     keys = text_keys(["fever", "fever ", "fever"])
     assert keys.shape == (3, 16) and keys.dtype == np.uint8
     assert (keys[0] == keys[2]).all() and (keys[0] != keys[1]).any() and text_keys([]).shape == (0, 16)

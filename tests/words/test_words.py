@@ -1,4 +1,4 @@
-"""Words as Anserini counts them in its own index of text."""
+"""Word counts, compared with Anserini's text index."""
 
 import json
 from collections import Counter
@@ -54,7 +54,7 @@ def counts(folder: Path) -> dict[str, dict[str, int]]:
     }
 
 
-def test_counts_are_those_of_anserinis_index(odd: Collection, tmp_path: Path) -> None:
+def test_counts_equal_anserinis_index(odd: Collection, tmp_path: Path) -> None:
     found = counts(count_words(odd, tmp_path / "words"))
     index = reader(index_bm25(odd, tmp_path / "index", threads=1))
     assert list(found) == [document.id for document in odd.documents()]
@@ -74,7 +74,7 @@ def test_shards_do_not_change_the_counts(odd: Collection, tmp_path: Path, monkey
     cut = count_words(odd, tmp_path / "cut")
     assert (Vectors(whole, "words").shards, Vectors(cut, "words").shards) == (1, 4)
     widths = [shard.vectors.shape[1] for shard in Vectors(cut, "words")]
-    assert widths == sorted(set(widths))  # a shard has the words so far
+    assert widths == sorted(set(widths))  # a shard has columns for the words so far
     assert counts(cut) == counts(whole)
     assert (cut / "spans.jsonl").read_text() == (whole / "spans.jsonl").read_text()
 
@@ -88,7 +88,7 @@ def test_spans_are_random_parts_of_documents(odd: Collection, tmp_path: Path, mo
         assert f" {span['text']} " in f" {text} " and len(span["text"].split()) <= len(text.split()) / 3
         assert span["words"] == Counter(Analyzer()(span["text"]))
     contexts = json_lines(tmp_path / "words" / "contexts.jsonl")
-    assert len({context["text"] for context in contexts}) > len(spans)  # several of a document
+    assert len({context["text"] for context in contexts}) > len(spans)  # several per document
     assert all(any(f" {context['text']} " in f" {text} " for text in long_enough) for context in contexts)
     monkeypatch.setattr(stage, "SPANS", 5)
     few = json_lines(count_words(odd, tmp_path / "few") / "spans.jsonl")
@@ -113,7 +113,7 @@ def test_a_document_that_changes_changes_only_its_contexts(broken: Path, tmp_pat
     assert [span for span in after if span not in new] == [span for span in before if span not in old]
 
 
-def test_the_lexicon_has_frequent_words_as_they_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lexicon_has_frequent_words_in_their_written_forms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["Kidneys and THE kidney's stones", "kidneys, stones in 1999", "a kidney ate kidneys: 1999"]
     records = [{"_id": f"d{number}", "text": text} for number, text in enumerate([*texts, "öl stone Öl", "öl"])]
     (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
@@ -136,7 +136,7 @@ def test_the_lexicon_does_not_depend_on_the_order_in_which_forms_are_counted(
     assert (tmp_path / "other" / "lexicon.jsonl").read_text() == whole
 
 
-def test_counted_again_only_where_the_documents_change(broken: Path, tmp_path: Path) -> None:
+def test_counted_again_only_if_the_documents_change(broken: Path, tmp_path: Path) -> None:
     def count() -> Path:
         return count_words(BeirFolder(broken, "broken"), tmp_path / "words")
 
@@ -155,7 +155,7 @@ def test_command(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert {"phytat", "lozeng"} < set(words)
 
 
-def test_only_another_language_than_english_is_in_a_recipe(tiny: Path, tmp_path: Path) -> None:
+def test_recipes_omit_english(tiny: Path, tmp_path: Path) -> None:
     collection = BeirFolder(tiny, "tiny")
     before = artifact.require(count_words(collection, tmp_path / "words"), "words")
     collection.language = "de"
@@ -171,9 +171,7 @@ def test_words_without_spaces_are_their_own_forms(tmp_path: Path) -> None:
     assert len(forms) > 50 and forms["花粉"] == "花粉" and forms["入れる"] == "入れる"
 
 
-def test_lengths_of_words_with_several_base_forms_are_warned_of(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_languages_with_several_base_forms_per_word_warn(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "corpus.jsonl").write_text('{"_id": "d", "text": "Ala ma kota"}\n')
     collection = BeirFolder(tmp_path, "pl")
     collection.language = "pl"
