@@ -6,11 +6,13 @@ DESCRIPTION = (
     "Convert PubMed's baseline, S2ORC's abstracts, or BioASQ's articles and questions to BEIR's format, or the pickles "
     "of a checkpoint to safetensors."
 )
-MIN_WORDS = "leave out articles whose abstract has fewer words; 0 keeps all articles with a title or an abstract"
+MIN_WORDS = "leave out articles whose abstract has fewer words; 0 keeps every article with a title or an abstract"
 
 
 class ConvertSettings(Settings):
-    input: list[AnyPath] = flag(help="files of articles, gzipped or not; a later article replaces one of the same id")
+    input: list[AnyPath] = flag(
+        help="files of articles, gzipped or not; a later article replaces an earlier one with its id"
+    )
     output: AnyPath = OUTPUT_FOLDER
     min_words: int = flag(128, MIN_WORDS, ge=0)
 
@@ -39,12 +41,12 @@ class BioasqSettings(ConvertSettings):
 
 
 class CheckpointSettings(Settings):
-    """Convert a checkpoint whose weights are pickles (pytorch_model.bin) to safetensors.
+    """Convert a checkpoint with pickled weights (pytorch_model.bin) to safetensors.
 
-    A pickle can run code when it is read; no other command reads one. This one reads it in a process of its own, with
-    bounded memory, and takes nothing but tensors: a file with anything else is refused. The pickles of a Hugging Face
-    model id are downloaded. The output has all that the model is loaded from: use it as --encoder, or as `checkpoint`
-    in an encoder's YAML.
+    A pickle can run code when it is read; no other command reads one. This command reads it in a separate process with
+    bounded memory, and refuses a file with anything but tensors. The pickles of a Hugging Face model id are downloaded.
+    The output has all files that the model is loaded from: use it as --encoder, or as `checkpoint` in an encoder's
+    YAML.
     """
 
     example = (
@@ -63,39 +65,39 @@ COMMANDS: dict[str, type[Settings]] = {
 
 
 def main(argv: Argv = None) -> None:
-    given = parse(COMMANDS, argv, "python -m cai_pyserini.convert", DESCRIPTION)
-    if isinstance(given, CheckpointSettings):
-        _convert_checkpoint(given)
+    settings = parse(COMMANDS, argv, "python -m cai_pyserini.convert", DESCRIPTION)
+    if isinstance(settings, CheckpointSettings):
+        _convert_checkpoint(settings)
     else:
-        _convert_articles(given)
-    print(f"\n{given.output}")
+        _convert_articles(settings)
+    print(f"\n{settings.output}")
 
 
-def _convert_checkpoint(given: CheckpointSettings) -> None:
+def _convert_checkpoint(settings: CheckpointSettings) -> None:
     from cai_pyserini.convert.checkpoint import convert_checkpoint
     from cai_pyserini.core import artifact
 
-    convert_checkpoint(given.checkpoint, given.output)
+    convert_checkpoint(settings.checkpoint, settings.output)
     print("converted from pickles to safetensors:")
-    for name, counts in artifact.require(given.output, "convert checkpoint").stats["written"].items():
+    for name, counts in artifact.require(settings.output, "convert checkpoint").stats["written"].items():
         print(f"{name}: {counts['tensors']:,} tensors, {counts['bytes'] / 1e6:,.1f} MB")
 
 
-def _convert_articles(given: ConvertSettings) -> None:
-    source = next(name for name, kind in COMMANDS.items() if type(given) is kind)
-    questions = given.questions if isinstance(given, BioasqSettings) else []
+def _convert_articles(settings: ConvertSettings) -> None:
+    source = next(name for name, kind in COMMANDS.items() if type(settings) is kind)
+    questions = settings.questions if isinstance(settings, BioasqSettings) else []
 
     from cai_pyserini.convert.convert import convert
     from cai_pyserini.core import artifact
     from cai_pyserini.core.tables import aligned
 
-    convert(source, given.input, given.output, given.min_words, questions)
-    stats = artifact.require(given.output, "convert").stats
+    convert(source, settings.input, settings.output, settings.min_words, questions)
+    stats = artifact.require(settings.output, "convert").stats
     labels = {
         "read": "read",
         "replaced": "replaced or deleted later",
-        "without_abstract": "without an abstract" if given.min_words else "without a title and an abstract",
-        **({"short": f"fewer than {given.min_words} words"} if given.min_words else {}),
+        "without_abstract": "without an abstract" if settings.min_words else "without a title and an abstract",
+        **({"short": f"fewer than {settings.min_words} words"} if settings.min_words else {}),
         "kept": "kept",
     }
     print(aligned([["articles", "number"], *([label, f"{stats['articles'][key]:,}"] for key, label in labels.items())]))

@@ -1,4 +1,4 @@
-"""Conversion of a checkpoint in pickle format to safetensors."""
+"""Convert a checkpoint with pickled weights to safetensors."""
 
 import json
 import re
@@ -17,23 +17,24 @@ from cai_pyserini.models.checkpoint import checkpoint_folder, suffixes
 WEIGHTS = "pytorch_model.bin"
 INDEX = f"{WEIGHTS}.index.json"  # of weights in several files
 SHARD = re.compile(r"pytorch_model[\w-]*\.bin")
-MODULE = re.compile(r"(\w+_)?\d+_\w+")  # the folder of a module in a folder of sentence-transformers'
+MODULE = re.compile(r"(\w+_)?\d+_\w+")  # the folder of a module in a sentence-transformers folder
 
 
 def convert_checkpoint(spec: str, output: Path) -> Path:
-    """Write a checkpoint with its pickled weights in safetensors, and everything else that a model is loaded from.
+    """Write a checkpoint with its pickled weights as safetensors, and all other files that a model is loaded from.
 
-    `spec` is what load_encoder takes. Tensors that share memory become copies, so that the weights have all names that
-    they had. Raises CaiError for a checkpoint without pickled weights, with safetensors, or with anything but tensors
-    in a pickle.
+    `spec` names an encoder, see load_encoder. Tensors that share memory become copies, so that the weights keep all
+    their names. Raises CaiError for a checkpoint without pickled weights, with safetensors, or with anything but
+    tensors in a pickle.
     """
     config = load_encoder(spec)
     source = checkpoint_folder(config, pickles=True)
     folders = [source, *(path for path in sorted(source.iterdir()) if path.is_dir() and MODULE.fullmatch(path.name))]
     pickles = [path for folder in folders for path in _pickles(folder)]
     if not pickles:
-        has = any(path for folder in folders for path in folder.glob("*.safetensors"))
-        raise CaiError(f"{source} {'has safetensors already: use it as it is' if has else f'has no {WEIGHTS}'}")
+        if any(path for folder in folders for path in folder.glob("*.safetensors")):
+            raise CaiError(f"{source} has safetensors already: use it as it is")
+        raise CaiError(f"{source} has no {WEIGHTS}")
     others = [
         path
         for folder in folders
@@ -66,7 +67,7 @@ def convert_checkpoint(spec: str, output: Path) -> Path:
 
 
 def _pickles(folder: Path) -> list[Path]:
-    """The files of pickled weights in a folder without safetensors, one or as its index says."""
+    """The pickled weights of a folder without safetensors: one file, or the files in the index."""
     if any(folder.glob("*.safetensors")):
         return []
     if (folder / WEIGHTS).is_file():
@@ -78,7 +79,7 @@ def _pickles(folder: Path) -> list[Path]:
         if wrong := [name for name in names if not SHARD.fullmatch(name)]:
             raise CaiError(f"{index}: {wrong[0]!r} is not the name of a file of weights, such as {WEIGHTS}")
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise CaiError(f"{index}: expected a JSON object with `weight_map`, files by names of weights") from None
+        raise CaiError(f"{index}: expected a JSON object with `weight_map`, which maps weights to files") from None
     return [folder / name for name in names]
 
 
@@ -87,12 +88,15 @@ def _renamed(path: Path) -> Path:
 
 
 def _unpickle(source: Path, target: Path) -> dict[str, int]:
-    """Convert one file, see unpickle. Returns its numbers of tensors and bytes."""
+    """Convert one file in a separate process, see unpickle. Returns the numbers of tensors and bytes."""
     command = [sys.executable, "-m", unpickle.__name__, str(source), str(target)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, encoding="utf-8")
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or [""])[-1]
-        died = f"{source} cannot be read: the process that reads it died (exit code {done.returncode}) {last}"
-        raise CaiError(last.removeprefix("error: ") if last.startswith("error: ") else died)
-    counts: dict[str, int] = json.loads(done.stdout)
+    process = subprocess.run(command, capture_output=True, text=True, check=False, encoding="utf-8")
+    if process.returncode:
+        last = (process.stderr.strip().splitlines() or [""])[-1]
+        if last.startswith("error: "):
+            raise CaiError(last.removeprefix("error: "))
+        raise CaiError(
+            f"{source} cannot be read: the process that reads it died (exit code {process.returncode}) {last}"
+        )
+    counts: dict[str, int] = json.loads(process.stdout)
     return counts

@@ -1,8 +1,8 @@
-"""Conversion of a source's files to a BEIR folder.
+"""Convert the files of a source to a BEIR folder.
 
-Every input file is first converted to an intermediate JSONL file of its own, so that an interrupted conversion resumes
-at the file where it stopped. These files are then merged backwards, from the last article to the first: the version of
-an article that is met first is its latest.
+Every input file is first converted to a separate intermediate JSONL file, so that an interrupted conversion resumes at
+the file where it stopped. These files are then merged backwards, from the last article to the first, so that the first
+version of an article that is read is the latest.
 """
 
 import gzip
@@ -30,8 +30,8 @@ def convert(
 ) -> Path:
     """Write a BEIR folder of the articles whose abstracts have at least `min_words` words; 0 also keeps bare titles.
 
-    The latest version of an article counts, in the order of `inputs`. With questions, the folder also has queries and
-    the split `test`, without the judgments of articles that are not in the corpus. Raises CaiError if nothing is left.
+    Only the last version of an article, in the order of `inputs`, is used. With questions, the folder also has queries
+    and the split `test`, without judgments of articles that are not in the corpus. Raises CaiError if nothing is left.
     """
     if missing := next((path for path in (*inputs, *question_files) if not path.is_file()), None):
         raise CaiError(f"{missing} is a folder: give its files" if missing.is_dir() else f"no file {missing}")
@@ -55,7 +55,7 @@ def convert(
 
 
 def _read_files(inputs: Sequence[Path], recipes: Sequence[artifact.Recipe], folder: Path) -> list[Path]:
-    """Convert each input file to a JSONL file in `folder`, unless that is up to date. Returns the JSONL files."""
+    """Convert each input file to a JSONL file in `folder`, unless it is up to date. Returns the JSONL files."""
     outputs = [folder / f"{recipe['settings']['source']}-{recipe['inputs']['file']}.jsonl" for recipe in recipes]
     with progress(range(0), sum(path.stat().st_size for path in inputs), "read", "B") as bar:
         for path, recipe, output in zip(inputs, recipes, outputs, strict=True):
@@ -69,7 +69,7 @@ def _read_files(inputs: Sequence[Path], recipes: Sequence[artifact.Recipe], fold
 
 
 def _write_records(source: str, path: Path, bar: "tqdm[int]", output: Path) -> artifact.Stats:
-    """Write the articles of a file as records of BEIR's; `text` is null for an article that the source deletes."""
+    """Write the articles of a file as BEIR records; `text` is null for an article that the source deletes."""
 
     def records() -> Iterator[dict[str, Any]]:
         position = 0
@@ -88,7 +88,7 @@ def _write_records(source: str, path: Path, bar: "tqdm[int]", output: Path) -> a
 
 
 def _merge(files: Sequence[Path], min_words: int, judged: set[str], corpus: Path) -> tuple[dict[str, int], set[str]]:
-    """Write the corpus. Returns the numbers of articles by outcome, and the ids in `judged` that the corpus has."""
+    """Write the corpus. Returns the number of articles by outcome, and the ids in `judged` that are in the corpus."""
     counts = dict.fromkeys(("read", "replaced", "without_abstract", "short", "kept"), 0)
     found, seen = set(), SeenIds()
     total = sum(artifact.require(file, "convert").stats["articles"] for file in files)
@@ -96,11 +96,11 @@ def _merge(files: Sequence[Path], min_words: int, judged: set[str], corpus: Path
     with corpus.open("wb") as out:
         for line in progress(lines, total, "merge", "article"):
             data = json.loads(line)
-            later = seen.add(data["_id"])
+            has_later_version = seen.add(data["_id"])
             if data["text"] is None:
                 continue
             counts["read"] += 1
-            if later:
+            if has_later_version:
                 counts["replaced"] += 1
             elif not data["text"] and (min_words or not data["title"]):
                 counts["without_abstract"] += 1
@@ -121,7 +121,7 @@ def _merge(files: Sequence[Path], min_words: int, judged: set[str], corpus: Path
 
 
 def _backwards(path: Path) -> Iterator[bytes]:
-    """The lines of a file, last to first, in 8 bytes of memory per line."""
+    """Yield the lines of a file from last to first, with 8 bytes of memory per line."""
     with path.open("rb") as file:
         ends = array("q", accumulate(map(len, file), initial=0))
         while ends.pop():
@@ -132,17 +132,17 @@ def _backwards(path: Path) -> Iterator[bytes]:
 def _write_questions(questions: dict[str, Question], found: set[str], folder: Path) -> dict[str, int]:
     """Write queries.jsonl and qrels/test.tsv of the questions with a relevant article in `found`. Returns counts."""
     relevant = {id: [pmid for pmid in question.relevant if pmid in found] for id, question in questions.items()}
-    kept = {id: pmids for id, pmids in relevant.items() if pmids}
-    if not kept:
+    judged = {id: pmids for id, pmids in relevant.items() if pmids}
+    if not judged:
         raise CaiError("the articles include none of the questions' documents: both must be of the same edition")
-    jsonl.write(folder / "queries.jsonl", ({"_id": id, "text": questions[id].text} for id in kept))
-    lines = [f"{id}\t{pmid}\t1\n" for id, pmids in kept.items() for pmid in pmids]
+    jsonl.write(folder / "queries.jsonl", ({"_id": id, "text": questions[id].text} for id in judged))
+    lines = [f"{id}\t{pmid}\t1\n" for id, pmids in judged.items() for pmid in pmids]
     (folder / "qrels").mkdir()
     (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(lines), encoding="utf-8")
     judgments = sum(len(question.relevant) for question in questions.values())
     return {
         "read": len(questions),
-        "kept": len(kept),
+        "kept": len(judged),
         "judgments": len(lines),
         "judgments_left_out": judgments - len(lines),
     }

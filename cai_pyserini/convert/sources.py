@@ -1,6 +1,7 @@
-"""Readers of PubMed's baseline, S2ORC's abstracts, and BioASQ's articles and questions.
+"""Read PubMed's baseline, S2ORC's abstracts, and BioASQ's articles and questions.
 
-A reader takes an open file and its path, and yields articles. It raises CaiError, with file and line, for a broken one.
+A reader takes an open file and its path, and yields articles. It raises CaiError, with file and line, for a broken
+article.
 """
 
 import json
@@ -15,11 +16,11 @@ from cai_pyserini.core import jsonl
 from cai_pyserini.core.errors import CaiError
 
 LINE_BREAK = ":::"  # in S2ORC's abstracts
-OPENING = re.compile(r'\{\s*"articles"\s*:\s*\[')  # of a file of BioASQ's
+OPENING = re.compile(r'\{\s*"articles"\s*:\s*\[')  # of a BioASQ file
 
 
 class Article(NamedTuple):
-    """An article as its source has it."""
+    """An article, with the texts of its source."""
 
     id: str
     title: str
@@ -34,16 +35,16 @@ class Question(NamedTuple):
 
 
 def read_pubmed(file: BinaryIO, path: Path) -> Iterator[Article]:
-    """The articles of a PubmedArticleSet (XML), and those that it deletes.
+    """Read the articles of a PubmedArticleSet (XML), and the articles that it deletes.
 
     The text inside markup is kept. The sections of a structured abstract follow their labels, as PubMed shows them.
     """
     try:
-        # Safe for files from the network: expat loads no external entities and limits how far entities expand.
+        # Safe for files from the network: expat loads no external entities and limits entity expansion.
         events = ElementTree.iterparse(file, ("start", "end"))  # noqa: S314
         root = next(events)[1]
         if root.tag != "PubmedArticleSet":
-            raise CaiError(f"{path}: the root element is {root.tag}, not PubmedArticleSet; is this a file of PubMed's?")
+            raise CaiError(f"{path}: the root element is {root.tag}, not PubmedArticleSet; is this a PubMed file?")
         for event, element in events:
             if event == "end" and element.tag == "PubmedArticle":
                 yield _pubmed_article(element, path)
@@ -67,7 +68,7 @@ def _pubmed_article(element: ElementTree.Element, path: Path) -> Article:
 
 
 def read_s2orc(file: BinaryIO, path: Path) -> Iterator[Article]:
-    """The articles of S2ORC's metadata of 2020, or of Semantic Scholar's `abstracts`, which have no titles (JSONL)."""
+    """Read the articles of S2ORC's metadata of 2020, or of Semantic Scholar's `abstracts`, without titles (JSONL)."""
     for number, line in enumerate(file, 1):
         if text := decode(line).strip():
             text = text.replace(LINE_BREAK, " ")
@@ -75,7 +76,7 @@ def read_s2orc(file: BinaryIO, path: Path) -> Iterator[Article]:
 
 
 def read_bioasq(file: BinaryIO, path: Path) -> Iterator[Article]:
-    """The articles of BioASQ's Task A: `{"articles":[`, one article per line, `]}`; or the articles' lines alone."""
+    """Read the articles of BioASQ's Task A: `{"articles":[`, one article per line, `]}`; or only the article lines."""
     opened = closed = False
     for number, line in enumerate(file, 1):
         text = decode(line).strip()
@@ -98,7 +99,7 @@ READERS: dict[str, Callable[[BinaryIO, Path], Iterator[Article]]] = {
 
 
 def _json_article(line: str, where: str, id_keys: Sequence[str], abstract_key: str) -> Article:
-    """The article in a JSON line, whose id is under the first of `id_keys` that it has; both texts may be null."""
+    """Parse an article from a JSON line. Its id is under the first of `id_keys` in it; both texts may be null."""
     data = jsonl.parse(line, where, surrogates=True)
     id = next((data[key] for key in id_keys if key in data), None)
     title, abstract = data.get("title"), data.get(abstract_key, 0)
@@ -108,7 +109,7 @@ def _json_article(line: str, where: str, id_keys: Sequence[str], abstract_key: s
 
 
 def read_questions(paths: Sequence[Path]) -> dict[str, Question]:
-    """The questions of BioASQ's Task B by id. The URL of a relevant document ends with its PMID."""
+    """Read the questions of BioASQ's Task B, by id. The URL of a relevant document ends with its PMID."""
     questions: dict[str, Question] = {}
     for path in paths:
         try:
@@ -126,7 +127,7 @@ def read_questions(paths: Sequence[Path]) -> dict[str, Question]:
 
 
 def decode(data: bytes) -> str:
-    """UTF-8, or else Latin-1, which some editions of BioASQ use."""
+    """Decode UTF-8, or Latin-1, which some editions of BioASQ use."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -134,5 +135,5 @@ def decode(data: bytes) -> str:
 
 
 def one_line(text: str) -> str:
-    """`text` in one line, without unpaired surrogates, which JSON can escape but UTF-8 cannot hold."""
+    """Put a text on one line, without unpaired surrogates, which JSON can escape but UTF-8 cannot encode."""
     return " ".join(text.encode(errors="ignore").decode().split())

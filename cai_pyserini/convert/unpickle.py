@@ -1,8 +1,8 @@
-"""One file of pickled weights to safetensors, in a process of its own: `python -m cai_pyserini.convert.unpickle`.
+"""Convert a file of pickled weights to safetensors in a separate process: `python -m cai_pyserini.convert.unpickle`.
 
 A pickle can run code when it is read. With `weights_only=True`, torch builds tensors from it and refuses anything else.
-Should that ever fail, the process has no network, where Linux lets it give that up. Its memory is bounded, as a small
-file can describe tensors of any size. It prints the numbers of tensors and bytes it has written, as JSON.
+In case that ever fails, the process drops network access where Linux permits it. Its memory is bounded, because a small
+file can describe tensors of any size. It prints the numbers of tensors and bytes written, as JSON.
 """
 
 import json
@@ -17,16 +17,16 @@ from pathlib import Path
 from cai_pyserini.core import terminal
 from cai_pyserini.core.errors import CaiError
 
-SIZES_MOST = 4  # memory, in sizes of the file: its tensors, and copies of those that others share memory with
-OWN_MOST = 2**31  # bytes; torch itself needs 0.8 GB
+MAX_FILE_SIZES = 4  # memory in multiples of the file's size: its tensors, and copies of those that share memory
+TORCH_BYTES = 2**31  # further memory; torch itself needs 0.8 GB
 
 
 def main() -> None:
     source, target = map(Path, sys.argv[1:])
     if sys.platform == "linux":
-        with suppress(OSError):  # before torch starts threads; only the root user can without a new user namespace
+        with suppress(OSError):  # before torch starts threads; other users than root need a new user namespace
             os.unshare(os.CLONE_NEWNET | (os.CLONE_NEWUSER if os.geteuid() else 0))
-    bound = OWN_MOST + SIZES_MOST * source.stat().st_size
+    bound = TORCH_BYTES + MAX_FILE_SIZES * source.stat().st_size
     with suppress(ValueError):  # the limit of this process is lower already
         resource.setrlimit(resource.RLIMIT_DATA, (bound, bound))
 
@@ -40,16 +40,14 @@ def main() -> None:
         tensors, shared = {}, set()
         for name, tensor in loaded.items():
             tensor = tensor.detach().contiguous()
-            place = tensor.untyped_storage().data_ptr()
-            tensors[name] = tensor.clone() if place in shared else tensor
-            shared.add(place)
+            address = tensor.untyped_storage().data_ptr()
+            tensors[name] = tensor.clone() if address in shared else tensor
+            shared.add(address)
         save_file(tensors, target, {"format": "pt"})
     except pickle.UnpicklingError as error:
         found = re.search(r"GLOBAL (\S+)", str(error))
-        what = f"it refers to {found[1]}, which is code" if found else "it is damaged, or has more than tensors"
-        raise CaiError(
-            f"{source}: refused, as {what}; nothing in it was run. Use another file, of safetensors"
-        ) from None
+        reason = f"it refers to {found[1]}, which is code" if found else "it is damaged, or has more than tensors"
+        raise CaiError(f"{source}: refused, because {reason}; nothing in it was run. Use a safetensors file") from None
     except CaiError:
         raise
     except Exception as error:  # of many kinds

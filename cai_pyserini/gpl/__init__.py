@@ -1,1 +1,1 @@
-"""GPL: adapt a retriever with generated queries and the scores of a cross-encoder."""
+"""GPL: adapt a retriever with generated queries and a cross-encoder's scores."""

@@ -1,9 +1,9 @@
-"""GPL (Wang et al. 2022): generated queries and a cross-encoder's margins, for SPLADE or dense retrieval.
+"""GPL (Wang et al. 2022): adapt SPLADE or a dense encoder with generated queries and a cross-encoder's margins.
 
     generate queries ──► search them with each retriever ──► draw negatives ──► a cross-encoder's margins ──► Margin-MSE
 
-Every step skips what is done, and keeps its result in `<output>.steps`. The defaults are those of the paper (Iida &
-Okazaki 2022, section 4 and Appendix D).
+Every step skips finished work, and keeps its result in `<output>.steps`. The defaults are the paper's (Iida & Okazaki
+2022, section 4 and Appendix D).
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ TRAINING = {"batch_size": 24, "max_steps": 140_000, "warmup": 0.00714, "max_docu
 
 
 def gpl(settings: GplSettings) -> Path:
-    """Write the adapted checkpoint."""
+    """Adapt a checkpoint, and write it."""
     require_one_gpu(settings.device)
     folder, device = settings.output.with_name(f"{settings.output.name}.steps"), settings.device
     encoders = [load_encoder(spec) for spec in (settings.base, *settings.retrievers)]
@@ -53,16 +53,16 @@ def gpl(settings: GplSettings) -> Path:
     training = load_step(kind, settings.train, common | fixed, TRAINING)
     for encoder in encoders:
         Encoder(encoder, device).require_loadable("documents", "queries")
-    names = _names(encoders)
+    named = _by_name(encoders)
     base_encoder(training)
     require_reranker(load_checkpoint(settings.cross_encoder))
 
     generated = unchanged(partial(generate, generation))
-    runs = [_search(generated, encoder, folder / "runs" / name, device) for name, encoder in names.items()]
+    runs = [_search(generated, encoder, folder / "runs" / name, device) for name, encoder in named.items()]
     negatives = _negatives(training, artifact.require(generated, STAGE).stats["queries"], settings.depth * len(runs))
-    drawn = {"negatives": negatives, "depth": settings.depth, "seed": settings.seed}
     fixed = {"collection": str(generated), "runs": runs, "output": folder / "negatives.jsonl"}
-    mined = unchanged(partial(mine, load_step(MineSettings, None, fixed | drawn)))
+    fixed |= {"negatives": negatives, "depth": settings.depth, "seed": settings.seed}
+    mined = unchanged(partial(mine, load_step(MineSettings, None, fixed)))
     count(mined, margins=False, negatives=training.negatives)  # before hours of scoring
     scoring = ScoreSettings(data=mined, cross_encoder=settings.cross_encoder, output=training.data, device=device)
     unchanged(partial(score, scoring))
@@ -70,29 +70,29 @@ def gpl(settings: GplSettings) -> Path:
 
 
 def _negatives(settings: DenseSettings | SpladeSettings, queries: int, candidates: int) -> int:
-    """How many negatives each query needs so that no pair is seen twice in the training, if there are enough."""
+    """The number of negatives per query with which the training repeats no pair, if there are enough candidates."""
     pairs = settings.batch_size * settings.accumulate * total_steps(settings, queries) * settings.negatives
     negatives = min(candidates, max(1, ceil(pairs / queries)))
     return negatives + -negatives % settings.negatives
 
 
-def _names(encoders: Sequence[EncoderConfig]) -> dict[str, EncoderConfig]:
-    """The encoders by the names of their run folders: their own, with a part of their digests where another is named
-    alike. Raises CaiError for one that is given twice."""
-    known: dict[str, EncoderConfig] = {}
+def _by_name(encoders: Sequence[EncoderConfig]) -> dict[str, EncoderConfig]:
+    """The encoders by the names of their run folders: the encoder's name, with a part of its digest if several have the
+    same name. Raises CaiError for an encoder that is given twice."""
+    named: dict[str, EncoderConfig] = {}
     for config in encoders:
         encoder = Encoder(config)
-        made_of = artifact.digest([encoder.identity("documents"), encoder.identity("queries"), config.query])
-        alike = sum(other.name == config.name for other in encoders) > 1
-        name = f"{config.name}-{made_of[:8]}" if alike else config.name
-        if name in known:
+        digest = artifact.digest([encoder.identity("documents"), encoder.identity("queries"), config.query])
+        is_shared = sum(other.name == config.name for other in encoders) > 1
+        name = f"{config.name}-{digest[:8]}" if is_shared else config.name
+        if name in named:
             raise CaiError(f"retriever {config.checkpoint} is given twice, or is the base: leave it out")
-        known[name] = config
-    return known
+        named[name] = config
+    return named
 
 
 def _search(generated: Path, encoder: EncoderConfig, folder: Path, device: str) -> Path:
-    """The run of the generated queries, in a run folder."""
+    """Search the generated queries in a run folder; returns the run."""
     name = "dense" if encoder.kind == "dense" else "splade" if encoder.query == "splade" else "splade-doc"
     collection, system = load_index_config(str(generated)).replace(split="train"), parse_system(name)
     experiment = Experiment(collection=collection, encoder=encoder, device=device, dense=encoder)

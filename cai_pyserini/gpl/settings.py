@@ -1,4 +1,4 @@
-"""The settings of GPL; those of single steps can be given in YAML files."""
+"""The settings of GPL; YAML files can set those of single steps."""
 
 from cai_pyserini.core.flags import COLLECTION, DEVICE
 from cai_pyserini.core.settings import AnyPath, Settings, flag

@@ -1,8 +1,8 @@
-"""Training: texts and training files -> checkpoints, each with an encoder.yaml.
+"""Train checkpoints, each with an encoder.yaml, from texts and training files.
 
 texts ──► vocabulary ──► pretrain ──► splade or dense ──► checkpoint
                                            ▲
 generate, mine, msmarco, score ──► training file
 
-pairs.py has `splade` and `dense`, files.py `mine`, `msmarco` and `score`; training.py runs transformers.Trainer.
+pairs.py implements `splade` and `dense`, files.py `mine`, `msmarco` and `score`; training.py runs transformers.Trainer.
 """

@@ -13,31 +13,31 @@ from cai_pyserini.core.packages import require_trainer
 from cai_pyserini.core.settings import Argv, Settings, parse
 from cai_pyserini.core.steps import unchanged
 from cai_pyserini.core.tables import aligned
-from cai_pyserini.trainer import settings as kinds
+from cai_pyserini.trainer import settings as schemas
 
 
 class Command(NamedTuple):
-    """The settings of a command, its function, whose module is imported when it runs, and what is said of its stats."""
+    """A command: its settings, its function, whose module is imported when it runs, and a format for its stats."""
 
     settings: type[Settings]
     module: str
     function: str
-    done: str = ""
+    summary: str = ""
 
 
 TRAINED = "{steps:,} steps on {examples:,} examples, training loss {loss:.4f}"
 PRETRAINED = "{steps:,} steps, held-out loss {held_out_loss_before:.3f} -> {held_out_loss_after:.3f}"
 COMMANDS = {
-    "vocabulary": Command(kinds.VocabularySettings, "vocabulary", "expand_checkpoint"),
-    "pretrain": Command(kinds.PretrainSettings, "pretrain", "pretrain", PRETRAINED),
-    "splade": Command(kinds.SpladeSettings, "pairs", "train", TRAINED),
-    "dense": Command(kinds.DenseSettings, "pairs", "train", TRAINED),
+    "vocabulary": Command(schemas.VocabularySettings, "vocabulary", "expand_checkpoint"),
+    "pretrain": Command(schemas.PretrainSettings, "pretrain", "pretrain", PRETRAINED),
+    "splade": Command(schemas.SpladeSettings, "pairs", "train", TRAINED),
+    "dense": Command(schemas.DenseSettings, "pairs", "train", TRAINED),
     "generate": Command(
-        kinds.GenerateSettings, "generate", "generate", "{queries:,} queries for {documents:,} documents"
+        schemas.GenerateSettings, "generate", "generate", "{queries:,} queries for {documents:,} documents"
     ),
-    "mine": Command(kinds.MineSettings, "files", "mine", "{lines:,} pairs of {queries:,} queries"),
-    "msmarco": Command(kinds.MsmarcoSettings, "files", "msmarco", "{lines:,} queries, {negatives:,} negatives"),
-    "score": Command(kinds.ScoreSettings, "files", "score", "{lines:,} lines"),
+    "mine": Command(schemas.MineSettings, "files", "mine", "{lines:,} pairs of {queries:,} queries"),
+    "msmarco": Command(schemas.MsmarcoSettings, "files", "msmarco", "{lines:,} queries, {negatives:,} negatives"),
+    "score": Command(schemas.ScoreSettings, "files", "score", "{lines:,} lines"),
 }
 
 
@@ -48,23 +48,23 @@ def main(argv: Argv = None) -> None:
         "python -m cai_pyserini.trainer",
         "Train retrievers, and make the files to train with.",
     )
-    if not isinstance(settings, kinds.TrainingSettings):
+    if not isinstance(settings, schemas.TrainingSettings):
         terminal.require_one_process()
     require_trainer()
     name, command = next(item for item in COMMANDS.items() if type(settings) is item[1].settings)
     call = partial(getattr(import_module(f"cai_pyserini.trainer.{command.module}"), command.function), settings)
-    output = call() if int(os.environ.get("RANK", "0")) else unchanged(call)  # the first process writes, see training
+    output = call() if int(os.environ.get("RANK", "0")) else unchanged(call)  # only the first process writes
     if name == "vocabulary":
         print(f"{_table(output / 'report.json')}\n{output / 'report.json'}, entropy.png")
         return
     stats = require(output, f"trainer {name}").stats
     left_out = stats.get("without_negatives")
-    without = f"; {left_out:,} left out, without a negative" if left_out else ""
-    terminal.say(f"{output}: {command.done.format(**stats)}{without}")
+    suffix = f"; {left_out:,} left out, without a negative" if left_out else ""
+    terminal.say(f"{output}: {command.summary.format(**stats)}{suffix}")
 
 
 def _table(path: Path) -> str:
-    """The steps of a vocabulary expansion, and the first of its new tokens, from its report."""
+    """Format the report of a vocabulary expansion: its steps, and its most frequent new tokens."""
     report = json.loads(path.read_text(encoding="utf-8"))
     header = ["step", "vocabulary", "added", "tokens", "entropy, nats"]
     rows = [

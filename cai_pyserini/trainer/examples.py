@@ -1,9 +1,9 @@
-"""Training files, and the batches made of them.
+"""Training files, and the batches that are made from them.
 
 A training file is JSONL of {"query", "positive", "negatives": [...], "margins": [...], "ids": [...]}. A margin is the
-teacher's score of the positive less that of the negative; labelled pairs have none. Ids, which are optional, name the
-documents that the positive and the negatives are passages of: no passage of the document that answers a query is an
-in-batch negative of it. A single negative can be written as "negative" and "margin".
+teacher's score of the positive minus that of the negative; labelled pairs have none. The optional ids name the
+documents whose passages are the positive and the negatives: no passage of a query's positive document is an in-batch
+negative of the query. A single negative can be written as "negative" and "margin".
 
 An epoch has every line once, with its next negatives: in 30 epochs, a line with 30 negatives is trained with each.
 """
@@ -22,11 +22,11 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.tokenizer import text_batches
 
 Example = dict[str, Any]  # query, positive: str; negatives: list[str]; margins: list[float]; ids: list[str] or hashes
-PAD_MULTIPLE = 32  # of padded lengths: every new shape costs the compilation of its kernels
+PAD_MULTIPLE = 32  # of padded lengths; kernels are compiled for every new shape
 
 
 def read(path: Path) -> Iterator[tuple[str, Example]]:
-    """The lines of a training file, each after its place, `file:line`; negatives and margins can be empty.
+    """Read the lines of a training file, each with its location `file:line`; negatives and margins can be empty.
 
     Raises CaiError for a broken line.
     """
@@ -47,11 +47,10 @@ def read(path: Path) -> Iterator[tuple[str, Example]]:
 
 
 def examples(path: Path, margins: bool, negatives: int) -> Iterator[Example]:
-    """The lines of a training file, to train with `negatives` negatives at a time, and with `margins` or without. Their
-    ids are hashes, of texts where the file has no ids.
+    """Read the lines of a training file for training with `negatives` negatives at a time, and with `margins` or
+    without. Their ids are hashes, of the texts if the file has no ids.
 
-    Raises CaiError for a broken line, one with too few negatives, one without the margins it needs, and if there is no
-    line.
+    Raises CaiError for a broken line, for one with too few negatives or margins, and for an empty file.
     """
     line = None
     for where, line in read(path):
@@ -68,32 +67,32 @@ def examples(path: Path, margins: bool, negatives: int) -> Iterator[Example]:
 
 
 def count(path: Path, margins: bool, negatives: int) -> int:
-    """The number of lines of a training file, all of them checked; raises CaiError as `examples` does."""
+    """Check all lines of a training file, and count them; raises CaiError as `examples` does."""
     return sum(1 for _ in examples(path, margins, negatives))
 
 
 def in_epoch(line: Example, number: int, epoch: int, negatives: int) -> Example:
-    """A line with the `negatives` negatives, their margins and ids, that are next in this epoch."""
+    """The line with this epoch's `negatives` negatives, their margins and ids."""
     texts, margins, ids = line["negatives"], line["margins"], line["ids"]
-    places = [(epoch * negatives + i) % len(texts) for i in range(negatives)]
-    chosen = {"negatives": [texts[i] for i in places], "margins": [margins[i] for i in places if margins]}
-    return line | chosen | {"ids": [ids[0], *(ids[1 + i] for i in places)]}
+    positions = [(epoch * negatives + i) % len(texts) for i in range(negatives)]
+    chosen = {"negatives": [texts[i] for i in positions], "margins": [margins[i] for i in positions if margins]}
+    return line | chosen | {"ids": [ids[0], *(ids[1 + i] for i in positions)]}
 
 
 def text_id(text: str) -> int:
-    """A hash of 63 bits, the same in every process."""
+    """A 63-bit hash of a text, the same in every process."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) >> 1
 
 
 class Collator:
-    """Makes a batch from examples.
+    """Make batches from examples.
 
     queries, documents   tokenized texts; documents are all positives, then all first negatives, and so on
     margins              float (examples, negatives)
     document_ids         ids and hashes of texts, int64 (examples, 1 + negatives, 2), the positive first
 
-    The texts of a side are sorted by length, longest first, and padded in chunks of `chunk` texts, which go through the
-    model one after the other; `positions` (texts,) are the places of the texts in the chunks.
+    The texts of a side are sorted by length, longest first, and padded in chunks of `chunk` texts, which the model
+    reads one after the other; `positions` (texts,) are the positions of the texts in the chunks.
     """
 
     def __init__(self, tokenizer: Any, max_query_length: int, max_document_length: int, chunk: int):
@@ -114,8 +113,8 @@ class Collator:
             "document_ids": torch.tensor(ids),
         }
 
-    def different(self, examples: Sequence[Example]) -> dict[str, list[list[int]]]:
-        """The token ids of the queries and documents of examples, each sequence once."""
+    def distinct(self, examples: Sequence[Example]) -> dict[str, list[list[int]]]:
+        """The distinct token id sequences of the queries and documents of examples."""
         queries = self._ids([e["query"] for e in examples], self.max_query_length)
         documents = [text for e in examples for text in (e["positive"], *e["negatives"])]
         sides = {"queries": queries, "documents": self._ids(documents, self.max_document_length)}
@@ -126,7 +125,7 @@ class Collator:
         return [ids for part in text_batches(texts, len) for ids in self._tokenizer(part, **cut)["input_ids"]]
 
     def pad(self, ids: Sequence[Sequence[int]]) -> dict[str, Any]:
-        """The texts of a side of a batch."""
+        """Pad the texts of one side of a batch, in chunks."""
         order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
         chunks = [
             self._tokenizer.pad(

@@ -1,15 +1,15 @@
-"""Training files: queries with relevant documents, negatives, and a teacher's margins.
+"""Make training files: queries with relevant documents, negatives, and a teacher's margins.
 
 `mine` takes positives from a collection's qrels, and negatives from the best documents of TREC runs that are not judged
-relevant, and are neither copies nor other passages of relevant ones. `msmarco` takes both from files that
+relevant and are neither copies nor other passages of relevant ones. `msmarco` takes both from files that
 sentence-transformers distributes for MS MARCO:
 
     hard negatives    JSONL lines {"qid": …, "pos": [passage, …], "neg": {system: [passage, …], …}}
     scores            Parquet or JSONL with the columns query_id, corpus_id and score, the last two single values or
-                      lists (the older file is a pickle, which can run code when read; it is refused)
+                      lists (the older file is a pickle, which can run code when read, and is refused)
 
-A query of MS MARCO comes with its first positive and `per_query` negatives, drawn from all systems: one for every epoch
-of the paper. `score` adds the margins of a cross-encoder, which Margin-MSE distils (Hofstätter et al. 2020):
+Every query of MS MARCO has its first positive and `per_query` negatives, drawn from all systems: one for each epoch of
+the paper. `score` adds the margins of a cross-encoder, which Margin-MSE distils (Hofstätter et al. 2020):
 
     margin = S(query, positive) - S(query, negative),    S the cross-encoder's logit
 """
@@ -19,7 +19,7 @@ import random
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from datasets import load_dataset
 
@@ -37,14 +37,21 @@ from cai_pyserini.trainer.examples import Example, count, read
 from cai_pyserini.trainer.generate import in_batches
 from cai_pyserini.trainer.settings import MineSettings, MsmarcoSettings, ScoreSettings, recorded
 
-KEPT = 256  # scored lines per file of interim results; an interruption loses at most one file
+INTERIM_LINES = 256  # scored lines per file of interim results; an interruption loses at most one file
 
-Chosen = dict[str, tuple[str, list[str]]]  # query -> its positive and its negatives
 Margins = dict[str, dict[str, float]]  # query -> negative -> margin
 
 
+class Drawn(NamedTuple):
+    """The ids of a query, its positive and its negatives."""
+
+    query: str
+    positive: str
+    negatives: list[str]
+
+
 def mine(settings: MineSettings) -> Path:
-    """Write a training file with a line for each query and positive; those without a negative are left out."""
+    """Write a training file with a line for each query and positive that has a negative."""
     collection = load_collection(settings.collection)
     inputs = _inputs(collection, settings.split) | {"runs": [*map(artifact.file_digest, settings.runs)]}
 
@@ -55,31 +62,32 @@ def mine(settings: MineSettings) -> Path:
             for query, scores in scores_by_query(top(read_run(run), settings.depth)).items():
                 candidates.setdefault(query, set()).update(scores)
         draw = random.Random(settings.seed)
-        answers: dict[str, list[str]] = {}  # query -> relevant documents
-        drawn: list[tuple[str, str, list[str]]] = []  # query, positive, negatives
+        relevant: dict[str, list[str]] = {}  # by query
+        drawn: list[Drawn] = []
         for query in topics:
-            relevant = [document for document, grade in qrels[query].items() if grade > 0]
-            origins = {source(document) for document in relevant}
+            relevant[query] = [document for document, grade in qrels[query].items() if grade > 0]
+            origins = {source(document) for document in relevant[query]}
             others = sorted(
                 document
-                for document in candidates.get(query, set()) - set(relevant) - {query}
+                for document in candidates.get(query, set()) - set(relevant[query]) - {query}
                 if source(document) not in origins
             )
-            answers[query] = relevant
-            for positive in relevant:
-                drawn.append((query, positive, draw.sample(others, min(settings.negatives, len(others)))))
+            for positive in relevant[query]:
+                drawn.append(Drawn(query, positive, draw.sample(others, min(settings.negatives, len(others)))))
         texts = collection.contents(_documents(drawn), "the runs and qrels")
-        kept = ((query, positive, _no_copies(texts, answers[query], ids)) for query, positive, ids in drawn)
-        chosen = [line for line in kept if line[2]]
+        chosen: list[Drawn] = []
+        for line in drawn:
+            if negatives := _without_copies(texts, relevant[line.query], line.negatives):
+                chosen.append(line._replace(negatives=negatives))
         if not chosen:
             raise CaiError(
                 f"no query of split {settings.split!r} has both a relevant document and another one in the runs: "
                 "are they runs of its queries?"
             )
-        ids = ([*map(source, (positive, *negatives))] for _, positive, negatives in chosen)
-        lines = (line | {"ids": own} for line, own in zip(_lines(texts, topics, chosen), ids, strict=True))
-        count = jsonl.write(path, lines)
-        queries = len({query for query, _, _ in chosen})
+        origins_of_lines = ([*map(source, (line.positive, *line.negatives))] for line in chosen)
+        examples = zip(_examples(texts, topics, chosen), origins_of_lines, strict=True)
+        count = jsonl.write(path, (example | {"ids": ids} for example, ids in examples))
+        queries = len({line.query for line in chosen})
         return {"lines": count, "queries": queries, "without_negatives": len(drawn) - count}
 
     recipe = artifact.recipe("trainer mine", inputs, **recorded(settings, "collection", "runs"))
@@ -94,14 +102,12 @@ def msmarco(settings: MsmarcoSettings) -> Path:
 
     def write(path: Path) -> artifact.Stats:
         topics = collection.topics(settings.split)
-        chosen = _draw(settings, topics)
-        margins = _margins(settings, chosen)
-        drawn = [(query, chosen[query][0], list(negatives)) for query, negatives in margins.items()]
-        texts = collection.contents(_documents(drawn), str(settings.hard_negatives))
-        examples = _lines(texts, topics, drawn)
-        lines = (
-            line | {"margins": list(values.values())} for line, values in zip(examples, margins.values(), strict=True)
-        )
+        drawn = _draw(settings, topics)
+        margins = _margins(settings, drawn)
+        chosen = [drawn[query]._replace(negatives=list(scored)) for query, scored in margins.items()]
+        texts = collection.contents(_documents(chosen), str(settings.hard_negatives))
+        examples = zip(_examples(texts, topics, chosen), margins.values(), strict=True)
+        lines = (example | {"margins": list(scored.values())} for example, scored in examples)
         return {"lines": jsonl.write(path, lines), "negatives": sum(map(len, margins.values()))}
 
     recipe = artifact.recipe("trainer msmarco", inputs, **recorded(settings, "collection", "hard_negatives", "scores"))
@@ -112,30 +118,26 @@ def _inputs(collection: Collection, split: str) -> dict[str, Any]:
     return {part: collection.fingerprint(part) for part in ("documents", "queries", split)}
 
 
-def _documents(drawn: Sequence[tuple[str, str, list[str]]]) -> set[str]:
-    """The documents of lines; `drawn` has a query, its positive and its negatives, by id."""
+def _documents(drawn: Sequence[Drawn]) -> set[str]:
     return {id for _, positive, negatives in drawn for id in (positive, *negatives)}
 
 
-def _no_copies(texts: dict[str, str], relevant: Sequence[str], others: Sequence[str]) -> list[str]:
-    """The documents among others that are no copies of relevant ones, by their texts."""
+def _without_copies(texts: dict[str, str], relevant: Sequence[str], others: Sequence[str]) -> list[str]:
+    """The other documents whose texts are not copies of relevant ones."""
     copies = Copies([texts[id] for id in (*relevant, *others)])
-    found = {number for place in range(len(relevant)) for number in copies.of(place).tolist()}
-    return [id for number, id in enumerate(others, len(relevant)) if number not in found]
+    copied = {number for answer in range(len(relevant)) for number in copies.of(answer).tolist()}
+    return [id for number, id in enumerate(others, len(relevant)) if number not in copied]
 
 
-def _lines(
-    texts: dict[str, str], topics: dict[str, str], drawn: Sequence[tuple[str, str, list[str]]]
-) -> Iterator[Example]:
-    """The lines of a training file."""
+def _examples(texts: dict[str, str], topics: dict[str, str], drawn: Sequence[Drawn]) -> Iterator[Example]:
     for query, positive, negatives in drawn:
         yield {"query": topics[query], "positive": texts[positive], "negatives": [texts[id] for id in negatives]}
 
 
-def _draw(settings: MsmarcoSettings, topics: dict[str, str]) -> Chosen:
-    """The first positive, and negatives, of each query of the split."""
+def _draw(settings: MsmarcoSettings, topics: dict[str, str]) -> dict[str, Drawn]:
+    """The first positive, and random negatives, of each query of the split."""
     draw = random.Random(settings.seed)
-    chosen: Chosen = {}
+    chosen: dict[str, Drawn] = {}
     for where, data in jsonl.read(settings.hard_negatives):
         try:
             query, positives = str(data["qid"]), [str(id) for id in data["pos"]]
@@ -143,7 +145,8 @@ def _draw(settings: MsmarcoSettings, topics: dict[str, str]) -> Chosen:
         except (KeyError, TypeError, AttributeError):
             raise CaiError(f'{where}: expected {{"qid": …, "pos": […], "neg": {{system: […]}}}}') from None
         if positives and negatives and query in topics:
-            chosen[query] = positives[0], draw.sample(negatives, min(settings.per_query, len(negatives)))
+            negatives = draw.sample(negatives, min(settings.per_query, len(negatives)))
+            chosen[query] = Drawn(query, positives[0], negatives)
         if settings.max_queries and len(chosen) == settings.max_queries:
             break
     if not chosen:
@@ -151,11 +154,11 @@ def _draw(settings: MsmarcoSettings, topics: dict[str, str]) -> Chosen:
     return chosen
 
 
-def _margins(settings: MsmarcoSettings, chosen: Chosen) -> Margins:
-    """The margins of the negatives that the teacher has scored together with the positive."""
+def _margins(settings: MsmarcoSettings, drawn: dict[str, Drawn]) -> Margins:
+    """The margins of the negatives that the teacher has scored, for queries whose positive it has scored too."""
     if other := next((p for p in settings.scores if not p.name.endswith((".parquet", ".jsonl", ".jsonl.gz"))), None):
         raise CaiError(f"{other}: scores must be Parquet or JSONL with the columns query_id, corpus_id and score")
-    scores: dict[str, dict[str, float]] = {query: {} for query in chosen}
+    scores: dict[str, dict[str, float]] = {query: {} for query in drawn}
     for path in settings.scores:
         require_content(path)
         kind = "parquet" if path.suffix == ".parquet" else "json"
@@ -163,20 +166,20 @@ def _margins(settings: MsmarcoSettings, chosen: Chosen) -> Margins:
         for row in progress(rows, None, "scores", "row"):
             if not row.keys() >= {"query_id", "corpus_id", "score"}:
                 raise CaiError(f"{path}: its columns are {', '.join(row)}, not query_id, corpus_id and score")
-            if (query := str(row["query_id"])) in chosen:
+            if (query := str(row["query_id"])) in drawn:
                 ids, values = row["corpus_id"], row["score"]
-                kept = {chosen[query][0], *chosen[query][1]}
+                documents = {drawn[query].positive, *drawn[query].negatives}
                 try:
                     for id, score in zip(ids, values, strict=True) if isinstance(ids, list) else ((ids, values),):
-                        if str(id) in kept:
+                        if str(id) in documents:
                             if not math.isfinite(value := float(score)):
                                 raise ValueError
                             scores[query][str(id)] = value
                 except (TypeError, ValueError):
-                    raise CaiError(f"{path}: query {query!r} has not one number as score for each passage") from None
+                    raise CaiError(f"{path}: query {query!r} needs one number as score for each passage") from None
     margins = {
         query: {id: scores[query][positive] - scores[query][id] for id in negatives if id in scores[query]}
-        for query, (positive, negatives) in chosen.items()
+        for query, positive, negatives in drawn.values()
         if positive in scores[query]
     }
     if not any(margins.values()):
@@ -186,7 +189,7 @@ def _margins(settings: MsmarcoSettings, chosen: Chosen) -> Margins:
 
 
 def score(settings: ScoreSettings) -> Path:
-    """Write the training file with margins. Interim results are kept in `.<output>.batches`."""
+    """Add margins to a training file. Interim results are kept in `.<output>.batches`."""
     checkpoint = load_checkpoint(settings.cross_encoder)
     batches = settings.output.with_name(f".{settings.output.name}.batches")
     inputs = {"data": artifact.file_digest(settings.data), "checkpoint": checkpoint_digest(checkpoint, modules=True)}
@@ -194,23 +197,23 @@ def score(settings: ScoreSettings) -> Path:
 
     def write(path: Path) -> artifact.Stats:
         total = count(settings.data, margins=False, negatives=1)  # before hours of scoring
-        load = cache(lambda: CrossEncoder(checkpoint, settings.device, activated=False))  # when it is first needed
+        load = cache(lambda: CrossEncoder(checkpoint, settings.device, activated=False))
         bar = progress(range(0), None, "score", "pair")
 
         def records(number: int, lines: Sequence[Example]) -> Iterator[Example]:
             pairs = [(line["query"], text) for line in lines for text in (line["positive"], *line["negatives"])]
-            texts = [query for query, _ in pairs], [text for _, text in pairs]
+            queries, texts = [query for query, _ in pairs], [text for _, text in pairs]
             if not load.cache_info().currsize:
-                remaining = (total - number * KEPT) * len(pairs) // len(lines)
-                announce(remaining, load().seconds_per_pair(*texts, pairs=remaining))
-            scores = iter(load().score(*texts, bar.update).tolist())
+                remaining = (total - number * INTERIM_LINES) * len(pairs) // len(lines)
+                announce(remaining, load().seconds_per_pair(queries, texts, pairs=remaining))
+            scores = iter(load().score(queries, texts, bar.update).tolist())
             for line in lines:
                 positive = next(scores)
                 yield line | {"margins": [round(positive - next(scores), 4) for _ in line["negatives"]]}
 
         with bar:
             lines = (line for _, line in read(settings.data))
-            return {"lines": jsonl.write(path, in_batches(lines, KEPT, batches, recipe, records))}
+            return {"lines": jsonl.write(path, in_batches(lines, INTERIM_LINES, batches, recipe, records))}
 
     artifact.make(settings.output, recipe, write, folder=False)
     remove(batches)

@@ -1,9 +1,9 @@
-"""Query generation (docT5query, Nogueira & Lin 2019; GPL, Wang et al. 2022): queries that a document could answer.
+"""Generate queries that documents could answer (docT5query, Nogueira & Lin 2019; GPL, Wang et al. 2022).
 
-A sequence-to-sequence model reads a document, or a causal one a prompt with it, and writes queries, sampled with top-k
-and nucleus sampling (the paper's settings: k 25, p 0.95, three per document, at most a million documents). The result
-is a BEIR folder with the documents, `queries.jsonl` and `qrels/train.tsv`: a collection like any other, to search, to
-mine, or to expand documents with.
+A sequence-to-sequence model reads a document, or a causal model a prompt with the document, and generates queries with
+top-k and nucleus sampling (the paper's settings: k 25, p 0.95, three per document, at most a million documents). The
+result is a BEIR folder with the documents, `queries.jsonl` and `qrels/train.tsv`: a collection like any other, to
+search, to mine, or to expand documents with.
 """
 
 import random
@@ -37,11 +37,11 @@ from cai_pyserini.trainer.settings import GenerateSettings, recorded
 
 STAGE = "trainer generate"
 DOCUMENT = "{document}"  # in a prompt
-KEPT = 512  # documents per file of interim results; an interruption loses at most one file
+INTERIM_DOCUMENTS = 512  # documents per file of interim results; an interruption loses at most one file
 
 
 class Generator:
-    """A query generator, whose model is loaded when it is first needed."""
+    """A query generator. Its model is loaded when it is first needed."""
 
     def __init__(self, settings: GenerateSettings):
         self.settings = settings
@@ -55,7 +55,7 @@ class Generator:
         tokenizer = load_tokenizer(self.checkpoint)
         if self._is_causal:
             if DOCUMENT not in settings.prompt:
-                raise CaiError(f"{self.checkpoint} continues a text: say with --prompt which, with {DOCUMENT} in it")
+                raise CaiError(f"{self.checkpoint} continues a text: set --prompt to a text with {DOCUMENT} in it")
             model = load_pretrained("AutoModelForCausalLM", self.checkpoint, "language-model head")
             tokenizer.padding_side = "left"
             tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
@@ -69,41 +69,42 @@ class Generator:
         return any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in config.architectures or ())
 
     def queries(self, documents: Sequence[Document], done: Done = lambda count: None) -> list[list[str]]:
-        """Different queries that are not blank for each document, at most `per_document`.
+        """Generate at most `per_document` distinct, nonblank queries for each document.
 
-        Documents of about equal length are a batch, with as many tokens as `batch_size` documents of full length.
+        Batches have documents of similar length, and as many tokens as `batch_size` documents of full length.
         """
-        ids = self._read([document.contents for document in documents])
+        ids = self._tokenize([document.contents for document in documents])
         size = self.settings.batch_size
-        found: list[list[str]] = [[]] * len(ids)
+        generated: list[list[str]] = [[]] * len(ids)
         for group in by_length([len(each) for each in ids], size * self.settings.max_document_length, 8 * size):
-            for place, queries in zip(group, self._written([ids[place] for place in group]), strict=True):
-                found[place] = queries
+            for position, queries in zip(group, self._generate([ids[position] for position in group]), strict=True):
+                generated[position] = queries
             done(len(group))
-        return found
+        return generated
 
-    def _read(self, texts: list[str]) -> list[list[int]]:
+    def _tokenize(self, texts: list[str]) -> list[list[int]]:
+        """The token ids that the model reads for each document."""
         model, tokenizer, _ = self._model
         settings = self.settings
         cut = {"truncation": True, "max_length": settings.max_document_length}
         cut["add_special_tokens"] = not settings.prompt
-        read = [ids for part in text_batches(texts, len) for ids in tokenizer(part, **cut).input_ids]
+        truncated = [ids for part in text_batches(texts, len) for ids in tokenizer(part, **cut).input_ids]
         if not settings.prompt:
-            return read
-        texts = tokenizer.batch_decode(read)
+            return truncated
+        texts = tokenizer.batch_decode(truncated)
         ids = tokenizer([settings.prompt.replace(DOCUMENT, text) for text in texts]).input_ids
-        room, longest = max_positions(model), max(map(len, ids)) + settings.max_query_length * self._is_causal
-        if room is not None and longest > room:
+        most, longest = max_positions(model), max(map(len, ids)) + settings.max_query_length * self._is_causal
+        if most is not None and longest > most:
             raise CaiError(
-                f"{self.checkpoint} has {room} positions, too few for {longest}: lower --max-document-length"
+                f"{self.checkpoint} has {most} positions, too few for {longest}: lower --max-document-length"
             )
         return ids
 
-    def _written(self, ids: list[list[int]]) -> list[list[str]]:
+    def _generate(self, ids: list[list[int]]) -> list[list[str]]:
         model, tokenizer, device = self._model
         settings = self.settings
         inputs = tokenizer.pad({"input_ids": ids}, return_tensors="pt").to(device)
-        written = model.generate(
+        generated = model.generate(
             **inputs,
             do_sample=True,
             top_k=settings.top_k,
@@ -113,8 +114,8 @@ class Generator:
             pad_token_id=tokenizer.pad_token_id,
         )
         if self._is_causal:
-            written = written[:, inputs["input_ids"].shape[1] :]
-        texts = tokenizer.batch_decode(written, skip_special_tokens=True)
+            generated = generated[:, inputs["input_ids"].shape[1] :]
+        texts = tokenizer.batch_decode(generated, skip_special_tokens=True)
         lines = [" ".join(text.strip().partition("\n")[0].split()) for text in texts]
         return [[text for text in dict.fromkeys(own) if text] for own in batched(lines, settings.per_document)]
 
@@ -128,31 +129,33 @@ def generate(settings: GenerateSettings) -> Path:
     recipe = artifact.recipe(STAGE, inputs, **recorded(settings, "collection", "generator"))
 
     def write(folder: Path) -> artifact.Stats:
-        def with_text() -> Iterator[Document]:
+        def nonblank() -> Iterator[Document]:
             return (document for document in collection.documents() if document.contents.strip())
 
         def process(number: int, part: Sequence[Document]) -> Iterator[dict[str, Any]]:
-            torch.manual_seed(settings.seed + number)  # a batch has the same queries whatever was generated before it
+            torch.manual_seed(settings.seed + number)  # a batch's queries do not depend on earlier batches
             for document, queries in zip(part, generator.queries(part, bar.update), strict=True):
                 yield {"id": document.id, "queries": queries}
 
-        def queries() -> Iterator[tuple[str, str, str]]:  # with their ids and those of their documents
-            records = in_batches(compress(with_text(), chosen), KEPT, batches, recipe, process)
+        def queries() -> Iterator[tuple[str, str, str]]:  # id, document id and text
+            records = in_batches(compress(nonblank(), chosen), INTERIM_DOCUMENTS, batches, recipe, process)
             return ((f"{r['id']}-{n}", r["id"], query) for r in records for n, query in enumerate(r["queries"]))
 
-        every = sum(1 for _ in with_text())
-        size = min(every, settings.documents)
-        chosen = np.zeros(every, bool)
-        chosen[random.Random(settings.seed).sample(range(every), size)] = True
+        total = sum(1 for _ in nonblank())
+        size = min(total, settings.documents)
+        chosen = np.zeros(total, bool)
+        chosen[random.Random(settings.seed).sample(range(total), size)] = True
         with progress(range(0), size, "generate queries") as bar:
             count = jsonl.write(folder / "queries.jsonl", ({"_id": id, "text": query} for id, _, query in queries()))
         if not count:
-            raise CaiError(f"{generator.checkpoint} wrote no query for {size:,} documents; is it a query generator?")
+            raise CaiError(
+                f"{generator.checkpoint} generated no query for {size:,} documents; is it a query generator?"
+            )
         (folder / "qrels").mkdir()
         with (folder / "qrels" / "train.tsv").open("w", encoding="utf-8") as qrels:
             qrels.write("query-id\tcorpus-id\tscore\n")
             qrels.writelines(f"{id}\t{document}\t1\n" for id, document, _ in queries())
-        documents = compress(with_text(), chosen)
+        documents = compress(nonblank(), chosen)
         corpus = ({"_id": document.id, "title": "", "text": document.contents} for document in documents)
         jsonl.write(folder / "corpus.jsonl", corpus)
         return {"documents": size, "queries": count}
@@ -169,7 +172,7 @@ def in_batches[T](
     recipe: artifact.Recipe,
     process: Callable[[int, tuple[T, ...]], Iterable[dict[str, Any]]],
 ) -> Iterator[dict[str, Any]]:
-    """The records that `process` makes from the number and the items of each batch.
+    """Yield the records that `process` makes from the number and the items of each batch.
 
     They are kept as JSONL files in `folder`, so that an interrupted run continues with the first missing batch.
     """

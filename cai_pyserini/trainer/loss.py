@@ -7,9 +7,9 @@
 Margin-MSE is from Hofstätter et al. 2020, "Improving Efficient Neural Ranking Models with Cross-Architecture Knowledge
 Distillation"; delta^ are the teacher's margins.
 
-All losses are those of the whole batch. Of several processes, each gathers the vectors of all, of which only its own
-have gradients, and computes the loss of the whole batch; its gradient is then its share of the whole gradient. DDP
-takes the mean of the shares where their sum is needed: `scale_for_ddp`.
+All losses are computed over the whole batch. With several processes, each gathers the vectors of all, of which only its
+own have gradients, so that its gradient is its share of the whole batch's. DDP averages the shares where their sum is
+needed, which `scale_for_ddp` corrects.
 """
 
 from typing import Any, Literal
@@ -30,29 +30,29 @@ def in_batch_negatives(queries: torch.Tensor, documents: torch.Tensor, document_
     """MultipleNegativesRankingLoss (Henderson et al. 2017) of dot products.
 
     `documents` (texts, 1 + n, dimensions) has the positive of each query (texts, dimensions) first. Negatives are all
-    other documents of the batch, except those that have an id in common with the positive: `document_ids` (texts,
-    1 + n, ids).
+    other documents of the batch, except those that share one of the `document_ids` (texts, 1 + n, ids) with the
+    positive.
     """
-    own = torch.arange(len(queries), device=queries.device) * documents.shape[1]
+    positives = torch.arange(len(queries), device=queries.device) * documents.shape[1]
     copies = (document_ids[:, :1] == document_ids.flatten(0, 1)).any(-1)
-    copies[torch.arange(len(queries)), own] = False
+    copies[torch.arange(len(queries)), positives] = False
     scores = (queries @ documents.flatten(0, 1).T).masked_fill(copies, -torch.inf)
-    return F.cross_entropy(scores, own)
+    return F.cross_entropy(scores, positives)
 
 
 def ranking(
     name: Literal["margin-mse", "in-batch"], queries: torch.Tensor, documents: torch.Tensor, batch: dict[str, Any]
 ) -> torch.Tensor:
-    """The ranking loss with this name of gathered vectors and this process's `batch`."""
+    """The ranking loss `name` of gathered vectors, with labels from this process's `batch`."""
     if name == "margin-mse":
         return margin_mse(queries, documents, gather(batch["margins"]))
     return in_batch_negatives(queries, documents, gather(batch["document_ids"]))
 
 
-def flops(weights: torch.Tensor, stands_for: torch.Tensor | float = 1.0) -> torch.Tensor:
-    """The FLOPS regularizer (Paria et al. 2020) of non-negative weights (texts, vocabulary), or of a sample of columns,
-    each of which stands for as many as `stands_for` (columns,) says."""
-    return (weights.mean(0).square() * stands_for).sum()
+def flops(weights: torch.Tensor, multiplicity: torch.Tensor | float = 1.0) -> torch.Tensor:
+    """The FLOPS regularizer (Paria et al. 2020) of non-negative weights (texts, vocabulary), or of a sample of columns
+    that each represent `multiplicity` (columns,) columns."""
+    return (weights.mean(0).square() * multiplicity).sum()
 
 
 def gather(rows: torch.Tensor) -> torch.Tensor:

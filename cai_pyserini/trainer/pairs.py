@@ -1,4 +1,4 @@
-"""Training of SPLADE and dense retrievers on queries with positive and negative documents.
+"""Train SPLADE and dense retrievers on queries with positive and negative documents.
 
 The ranking loss L_ranking is Margin-MSE with a teacher's margins (Hofstätter et al. 2020), or in-batch negatives for
 labelled pairs. SPLADE adds FLOPS:
@@ -36,20 +36,20 @@ from cai_pyserini.trainer import loss, training
 from cai_pyserini.trainer.examples import Collator, examples, in_epoch
 from cai_pyserini.trainer.settings import DenseSettings, SpladeSettings, inherited, recorded
 
-CHUNK = {"cpu": 4_608, "cuda": 65_536}  # tokens that go through the model together
-EAGER = 128  # tokens, up to which plain attention trains faster than fused on a CPU
-CHECKED = 16  # examples whose vectors are looked at before a model is saved
-SAME = 0.99  # the cosine above which vectors are as good as the same
-COLUMNS = 1024  # the number of computed terms is a multiple of it
-LAMBDAS = {"margin-mse": (0.08, 0.1), "in-batch": (0.0006, 0.0008)}  # the paper's, of queries and documents
+CHUNK_TOKENS = {"cpu": 4_608, "cuda": 65_536}  # per forward pass
+EAGER_TOKENS = 128  # document length up to which plain attention trains faster than fused attention on a CPU
+CHECKED_EXAMPLES = 16  # whose vectors are checked before a model is saved
+COLLAPSED = 0.99  # cosines above it count as equality
+TERM_MULTIPLE = 1024  # of the number of computed terms
+DEFAULT_LAMBDAS = {"margin-mse": (0.08, 0.1), "in-batch": (0.0006, 0.0008)}  # the paper's, for queries and documents
 
-type Batch = dict[str, Any]  # what Collator makes
+type Batch = dict[str, Any]  # from Collator
 type Encode = Callable[[dict[str, torch.Tensor]], torch.Tensor]  # a chunk of tokenized texts -> their vectors
 
 
 def base_encoder(settings: SpladeSettings | DenseSettings) -> EncoderConfig:
-    """The encoder to train, with the lengths to train with. Raises CaiError for texts longer than it reads, and for one
-    that makes vectors in another way than trainings do."""
+    """The encoder to train, with the maximum lengths of the training. Raises CaiError for lengths beyond what it reads,
+    and for an encoder whose vectors a training cannot compute."""
     encoder = load_encoder(settings.base)
     encoder = require_standard(
         encoder.replace(kind="dense") if isinstance(settings, DenseSettings) else encoder, "a training"
@@ -63,9 +63,9 @@ def base_encoder(settings: SpladeSettings | DenseSettings) -> EncoderConfig:
 
 
 def train(settings: SpladeSettings | DenseSettings) -> Path:
-    """Write the trained checkpoint.
+    """Train a checkpoint, and write it.
 
-    Raises CaiError for a file or a checkpoint that is missing, and for texts longer than the checkpoint reads.
+    Raises CaiError for a missing file or checkpoint, and for maximum lengths beyond what the checkpoint reads.
     """
     training.require_one_gpu(settings.device)
     encoder = base_encoder(settings)
@@ -77,11 +77,11 @@ def train(settings: SpladeSettings | DenseSettings) -> Path:
         rows = training.dataset(examples, arguments, path=settings.data, margins=margins, negatives=negatives)
         data = training.Epochs(rows, partial(in_epoch, negatives=negatives))
         if min(len(data), settings.batch_size * arguments.world_size) * (1 + negatives) == 1:
-            raise CaiError("--loss in-batch: a batch has one document alone; use more examples, or --negatives")
+            raise CaiError("--loss in-batch: a batch has only one document; use more examples, or --negatives")
         tokenizer, idf = load_tokenizer(checkpoint), None
         if settings.idf:
             idf = load_weights(settings.idf, encoder.idf_power, tokenizer_of(encoder).vocabulary)
-        chunk = max(1, CHUNK[arguments.device.type] // encoder.max_document_length)
+        chunk = max(1, CHUNK_TOKENS[arguments.device.type] // encoder.max_document_length)
         collator = Collator(tokenizer, encoder.max_query_length, encoder.max_document_length, chunk)
         kind: Any = DenseTrainer if name == "dense" else SpladeTrainer
         trainer = kind(checkpoint, idf, settings, arguments, collator, data)
@@ -98,39 +98,39 @@ def train(settings: SpladeSettings | DenseSettings) -> Path:
 
 
 def _vectors(texts: dict[str, Any], encode: Encode) -> torch.Tensor:
-    """The vectors of a side of a batch, (texts, dimensions)."""
+    """Encode one side of a batch: (texts, dimensions)."""
     return torch.cat([encode(chunk) for chunk in texts["chunks"]])[texts["positions"]]
 
 
 def _by_query(documents: torch.Tensor, queries: torch.Tensor) -> torch.Tensor:
-    """The vectors of a batch's documents as (queries, 1 + negatives, dimensions)."""
+    """Group the vectors of a batch's documents by query: (queries, 1 + negatives, dimensions)."""
     return documents.unflatten(0, (-1, len(queries))).transpose(0, 1)
 
 
 class PairTrainer(training.Trainer):
-    """A Trainer whose data are examples, see trainer.examples."""
+    """A Trainer on the examples of trainer.examples."""
 
     def vectors(self, model: Any, texts: dict[str, Any]) -> torch.Tensor:
-        """The vectors of a side of a batch, (texts, dimensions)."""
+        """Encode one side of a batch: (texts, dimensions)."""
         raise NotImplementedError
 
     def check_active(self, queries: float, documents: float) -> None:
-        """Raise CaiError for these numbers of active dimensions, each a median."""
+        """Raise CaiError if these median numbers of active dimensions show a collapse."""
 
     @torch.no_grad()
     def check(self) -> None:
-        """As training.Trainer.check; also if the vectors of a few of the examples are empty or all the same."""
+        """See training.Trainer.check; also check that the vectors of a few examples are neither empty nor all equal."""
         super().check()
         self.model.eval()
-        places = np.unique(np.linspace(0, len(self.train_dataset) - 1, CHECKED).astype(int)).tolist()
-        found = {}
-        for name, ids in self.data_collator.different([self.train_dataset[place] for place in places]).items():
-            found[name] = self.vectors(self.model, self._prepare_inputs(self.data_collator.pad(ids))).float()
-        self.check_active(**{name: float((rows > 0).sum(-1).float().median()) for name, rows in found.items()})
-        for name, rows in found.items():
+        numbers = np.unique(np.linspace(0, len(self.train_dataset) - 1, CHECKED_EXAMPLES).astype(int)).tolist()
+        vectors = {}
+        for name, ids in self.data_collator.distinct([self.train_dataset[number] for number in numbers]).items():
+            vectors[name] = self.vectors(self.model, self._prepare_inputs(self.data_collator.pad(ids))).float()
+        self.check_active(**{name: float((rows > 0).sum(-1).float().median()) for name, rows in vectors.items()})
+        for name, rows in vectors.items():
             unit = torch.nn.functional.normalize(rows, dim=-1)
             cosines = (unit @ unit.T)[*torch.triu_indices(len(rows), len(rows), 1)]
-            if len(cosines) and cosines.median() > SAME:
+            if len(cosines) and cosines.median() > COLLAPSED:
                 raise CaiError(
                     f"{len(rows)} different {name} of the training file have the same vector: collapse. Lower "
                     "--learning-rate, or train with more examples"
@@ -138,12 +138,12 @@ class PairTrainer(training.Trainer):
 
 
 class SpladeTrainer(PairTrainer):
-    """The Trainer of a checkpoint's masked language model; `idf` (vocabulary,) weights documents."""
+    """Train a checkpoint's masked language model; `idf` (vocabulary,) weights documents."""
 
     def __init__(self, checkpoint: Path, idf: np.ndarray | None, settings: SpladeSettings, *more: Any):
         model = training.load_model(checkpoint, settings.dropout)
         super().__init__(model, *more)
-        if self.args.device.type == "cpu" and self.data_collator.max_document_length <= EAGER:
+        if self.args.device.type == "cpu" and self.data_collator.max_document_length <= EAGER_TOKENS:
             model.set_attn_implementation("eager")
         self._settings = settings
         self._decoder = bypass_decoder(model)
@@ -151,7 +151,7 @@ class SpladeTrainer(PairTrainer):
         if idf is not None:
             self._idf = torch.ones(len(self._decoder.weight))  # may be padded beyond the vocabulary
             self._idf[: len(idf)] = torch.from_numpy(idf)
-        default_q, default_d = LAMBDAS[settings.loss]
+        default_q, default_d = DEFAULT_LAMBDAS[settings.loss]
         self._lambda_q = default_q if settings.lambda_q is None else settings.lambda_q
         self._lambda_d = default_d if settings.lambda_d is None else settings.lambda_d
         self._terms: defaultdict[str, list[torch.Tensor]] = defaultdict(list)  # since the last log
@@ -159,16 +159,16 @@ class SpladeTrainer(PairTrainer):
     def compute_loss(self, model: Any, inputs: Batch, *_: Any, **__: Any) -> torch.Tensor:
         with torch.autocast(self.args.device.type, torch.bfloat16, enabled=self.args.bf16):  # the head, too
             queries = self.vectors(model, inputs["queries"])
-            columns, stands_for = self._columns(queries)
+            columns, multiplicity = self._columns(queries)
             documents = _by_query(self.vectors(model, inputs["documents"], columns), queries)
         queries, documents = loss.gather(queries), loss.gather(documents)
         scored = documents if self._idf is None else documents * self._idf.to(documents)[columns]
         terms = {
             "ranking_loss": loss.ranking(self._settings.loss, queries[:, columns], scored, inputs),
             "flops_q_loss": loss.flops(queries),
-            "flops_d_loss": loss.flops(documents.flatten(0, 1), stands_for),
+            "flops_d_loss": loss.flops(documents.flatten(0, 1), multiplicity),
             "queries_active": (queries > 0).sum(-1).float().mean(),
-            "documents_active": ((documents > 0) * stands_for).sum(-1).mean(),
+            "documents_active": ((documents > 0) * multiplicity).sum(-1).mean(),
         }
         for name, value in terms.items():
             self._terms[name].append(value.detach())
@@ -178,29 +178,30 @@ class SpladeTrainer(PairTrainer):
         return loss.scale_for_ddp(terms["ranking_loss"] + rise * regularizer)
 
     def _columns(self, queries: torch.Tensor) -> tuple[torch.Tensor | slice, torch.Tensor]:
-        """The entries of documents that a step computes, and how many entries each stands for in FLOPS.
+        """The columns of document vectors that a step computes, and the number of columns each represents in FLOPS.
 
-        With the setting `sampled_terms`, these are the terms of the batch's queries (texts, vocabulary), of which
-        scores are made, and a random sample of the others. Several processes compute all entries.
+        With the setting `sampled_terms`, these are the terms of the batch's queries (texts, vocabulary), which
+        determine the scores, and a random sample of the others. Several processes compute all columns.
         """
         size, count = queries.shape[1], self._settings.sampled_terms
         used = (queries > 0).any(0)
         terms, others = used.nonzero().ravel(), (~used).nonzero().ravel()
         if not count or self.args.world_size > 1 or count >= len(others):
             return slice(None), queries.new_ones(size)
-        total = -(-(len(terms) + count) // COLUMNS) * COLUMNS  # every new shape costs the compilation of kernels
+        # Rounded up, because kernels are compiled for every new shape.
+        total = -(-(len(terms) + count) // TERM_MULTIPLE) * TERM_MULTIPLE
         sample = others[torch.randperm(len(others))[: total - len(terms)].to(others.device)]
         weight = queries.new_full((len(sample),), len(others) / len(sample))
         return torch.cat([terms, sample]), torch.cat([queries.new_ones(len(terms)), weight])
 
     def vectors(self, model: Any, texts: dict[str, Any], columns: torch.Tensor | slice = slice(None)) -> torch.Tensor:
-        """These columns of the SPLADE vectors of a side of a batch, (texts, columns)."""
+        """Encode these columns of the SPLADE vectors of one side of a batch: (texts, columns)."""
         decoder = self._decoder
         bias = decoder.weight.new_zeros(len(decoder.weight)) if decoder.bias is None else decoder.bias
-        some_weight, some_bias = decoder.weight[columns], bias[columns]
+        weight, bias = decoder.weight[columns], bias[columns]
 
         def encode(chunk: dict[str, torch.Tensor]) -> torch.Tensor:
-            return splade_weights(model(**chunk).logits, chunk["attention_mask"].bool(), some_weight, some_bias)
+            return splade_weights(model(**chunk).logits, chunk["attention_mask"].bool(), weight, bias)
 
         return _vectors(texts, encode)
 
@@ -217,14 +218,14 @@ class SpladeTrainer(PairTrainer):
 
 
 def check_sparsity(documents: float, queries: float, vocabulary: int, warm: bool) -> None:
-    """Raise CaiError if vectors have become empty, or, after the warm-up, are not sparse at all.
+    """Raise CaiError if vectors have become empty, or are not sparse after the warm-up (`warm`).
 
-    `documents` and `queries` are typical numbers of active dimensions.
+    `documents` and `queries` are means or medians of active dimensions.
     """
     for side, active in (("documents", documents), ("queries", queries)):
         if active < 1:
             raise CaiError(
-                f"the {side} have {active:.1f} active dimensions: collapse. Lower the lambdas, or --learning-rate, or "
+                f"the {side} have {active:.1f} active dimensions: collapse. Lower the lambdas or --learning-rate, or "
                 "let the lambdas rise slowly with --flops-warmup"
             )
         if warm and active > vocabulary / 2:
@@ -235,10 +236,10 @@ def check_sparsity(documents: float, queries: float, vocabulary: int, warm: bool
 
 
 class DenseTrainer(PairTrainer):
-    """The Trainer of a checkpoint's transformer; `idf` (vocabulary,) weights the tokens in a mean."""
+    """Train a checkpoint's transformer; `idf` (vocabulary,) weights the tokens in the mean."""
 
     def __init__(self, checkpoint: Path, idf: np.ndarray | None, settings: DenseSettings, *more: Any):
-        super().__init__(training.rebuilt(load_transformer(checkpoint), settings.dropout), *more)
+        super().__init__(training.rebuild(load_transformer(checkpoint), settings.dropout), *more)
         weights = torch.ones(self.model.config.vocab_size) if idf is None else torch.from_numpy(idf).float()
         self._token_weights = weights.to(self.args.device)
         self._settings = settings

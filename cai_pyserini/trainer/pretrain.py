@@ -1,8 +1,8 @@
 """Continual pretraining, the second half of AdaLM: masked language modelling on the texts of a domain.
 
-15 % of the tokens are masked as BERT masks them. The texts are packed: one after the other, each with its special
-tokens, cut into sequences of equal length, so that no computation goes into padding. A share of the sequences is held
-out; their loss is measured before and after.
+15 % of the tokens are masked, as in BERT. Texts are packed: concatenated, each with its special tokens, and cut into
+sequences of equal length, so that no computation is spent on padding. A share of the sequences is held out; their loss
+is measured before and after.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ STAGE = "trainer pretrain"
 
 
 def pretrain(settings: PretrainSettings) -> Path:
-    """Write the pretrained checkpoint. Raises CaiError for sequences longer than the base reads."""
+    """Pretrain a checkpoint, and write it. Raises CaiError for sequences longer than the base reads."""
     training.require_one_gpu(settings.device)
     encoder = load_encoder(settings.base)
     checkpoint = model_folder(encoder)
@@ -44,12 +44,12 @@ def pretrain(settings: PretrainSettings) -> Path:
         )  # fmt: skip
         if len(sequences) < 2:
             raise CaiError(
-                f"the corpus makes {len(sequences)} sequences of {settings.max_length} tokens: use more text, or "
+                f"the corpus yields {len(sequences)} sequences of {settings.max_length} tokens: use more text, or "
                 "a smaller --max-length"
             )
         size = max(1, round(settings.held_out * len(sequences)))
         split = sequences.train_test_split(test_size=size, seed=settings.seed)
-        parts = [training.Epochs(split[name], partial(drawn, settings.seed)) for name in ("train", "test")]
+        parts = [training.Epochs(split[name], partial(with_mask_seed, settings.seed)) for name in ("train", "test")]
         model = training.load_model(checkpoint, settings.dropout)
         collator = MaskingCollator(tokenizer, mlm_probability=settings.mask)
         trainer = MaskingTrainer(model, arguments, collator, *parts)
@@ -60,9 +60,8 @@ def pretrain(settings: PretrainSettings) -> Path:
 
 
 def packed(checkpoint: str, corpora: list[str], min_words: int, length: int) -> Iterator[dict[str, list[int]]]:
-    """Sequences of exactly `length` tokens; what is left at the end is dropped."""
-    # Here, since MeCab's cannot be pickled.
-    tokenizer = load_tokenizer(Path(checkpoint))
+    """Yield sequences of exactly `length` tokens; the remaining tokens at the end are dropped."""
+    tokenizer = load_tokenizer(Path(checkpoint))  # here, because MeCab tokenizers cannot be pickled
     rest: list[int] = []
     for batch in text_batches(texts(corpora, min_words), len):
         encoded = tokenizer(batch, return_attention_mask=False, return_token_type_ids=False, verbose=False)
@@ -73,13 +72,13 @@ def packed(checkpoint: str, corpora: list[str], min_words: int, length: int) -> 
                 rest = rest[length:]
 
 
-def drawn(seed: int, row: dict[str, list[int]], number: int, epoch: int) -> dict[str, Any]:
-    """A sequence with the seed of its masks in this epoch."""
+def with_mask_seed(seed: int, row: dict[str, list[int]], number: int, epoch: int) -> dict[str, Any]:
+    """Add the seed of a sequence's masks in this epoch."""
     return row | {"seed": text_id(f"{seed} {epoch} {number}")}
 
 
 class MaskingCollator(DataCollatorForLanguageModeling):
-    """Masks each sequence by its own seed: differently in every epoch, but always the same in an epoch, whatever its
+    """Mask each sequence by its own seed: differently in every epoch, but within an epoch always the same, in any
     batch, after a resumption, and in every measurement of the held-out loss."""
 
     def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
@@ -91,8 +90,8 @@ class MaskingCollator(DataCollatorForLanguageModeling):
 
 
 class MaskingTrainer(training.Trainer):
-    """The Trainer of a masked language model. Its decoder computes the logits of masked tokens only: in a small model,
-    those of all tokens are most of the work. The loss of a batch without a mask is 0; that of transformers is NaN."""
+    """Train a masked language model. The decoder computes the logits of masked tokens only: in a small model, those of
+    all tokens are most of the work. The loss of a batch without masks is 0, where transformers returns NaN."""
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, *_: Any, **__: Any) -> Any:
         labels = inputs["labels"]

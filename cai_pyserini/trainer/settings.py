@@ -1,4 +1,4 @@
-"""The settings of every step, and which of them go into its recipe."""
+"""The settings of all training commands, and which of them go into recipes."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,7 +25,7 @@ CHECKPOINT = flag(help="output folder, the checkpoint")
 FRACTION = "fraction of the steps during which"
 WARMUP = f"{FRACTION} the learning rate rises linearly from 0"
 PAPER_WARMUP = f"{WARMUP}; the paper: 1,000 steps"
-UNRECORDED = {"output", "device", "log_steps", "save_seconds", "config"}  # settings that no result depends on
+UNRECORDED = {"output", "device", "log_steps", "save_seconds", "config"}  # no result depends on them
 
 
 class VocabularySettings(Settings):
@@ -67,10 +67,10 @@ class TrainingSettings(Settings):
     seed: int = flag(42, "random seed for the order of examples, dropout and masks", ge=0)
     precision: Literal["auto", "float32", "bfloat16"] = PRECISION
     device: str = DEVICE
-    log_steps: int = flag(50, "log the loss after every this many steps", ge=1)
+    log_steps: int = flag(50, "steps between logs of the loss", ge=1)
     save_seconds: float = flag(
         120.0,
-        "save a checkpoint to resume from after this time; later if saving would take more than 2% of the time",
+        "seconds between checkpoints to resume from; more if saving would take over 2% of the time",
         ge=0,
     )
 
@@ -125,7 +125,7 @@ class SpladeSettings(PairSettings):
     max_document_length: int | None = flag(None, "tokens read per document (default: the encoder's, often 256)", ge=3)
     sampled_terms: int = flag(
         0,
-        "compute only some terms of documents, which is faster: those of the batch's queries, and for the regularizer "
+        "to train faster, compute only some terms of documents: those in the batch's queries and, for the regularizer, "
         "a sample of at least this many others (default: 0, all terms)",
         ge=0,
     )
@@ -141,7 +141,7 @@ class DenseSettings(PairSettings):
 
     example = f"{RUN} dense --data triples.jsonl --base minilm --output models/dense"
     scale: float = flag(20.0, "factor by which the cosine of query and document is multiplied for the score", gt=0)
-    max_document_length: int = flag(300, "tokens read of each document", ge=3)
+    max_document_length: int = flag(300, "tokens read per document", ge=3)
     batch_size: int = flag(64, "queries per device in each batch", ge=1)
     warmup: float = flag(0.00424, PAPER_WARMUP, ge=0, lt=1)
 
@@ -161,18 +161,18 @@ class GenerateSettings(Settings):
     output: AnyPath = flag(help="output folder, in BEIR's format")
     prompt: str = flag(
         "",
-        "what the model reads, with {document} where the document goes, such as 'Document: {document} Query:'; needed "
+        "input of the model, with {document} in place of the document, such as 'Document: {document} Query:'; needed "
         "for causal language models, whose query ends with the line (default: the document)",
     )
     per_document: int = flag(3, "queries per document", ge=1)
     documents: int = flag(1_000_000, "if there are more documents, use a random sample of this many", ge=1)
-    max_document_length: int = flag(350, "tokens read of each document", ge=3)
+    max_document_length: int = flag(350, "tokens read per document", ge=3)
     max_query_length: int = flag(64, "maximum length of a query in tokens", ge=1)
     top_k: int = flag(25, "sample from this many most likely tokens (top-k sampling)", ge=1)
     top_p: float = flag(0.95, "sample from the most likely tokens with this total probability (nucleus)", gt=0, le=1)
     batch_size: int = flag(
         16,
-        "documents of full length per batch, of shorter ones more; another number draws other queries",
+        "documents of full length per batch, or more shorter ones; another number draws other queries",
         ge=1,
     )
     seed: int = SEED
@@ -189,7 +189,7 @@ class MineSettings(Settings):
     output: AnyPath = TRAINING_FILE
     split: str = flag("train", "split of the queries and qrels to use")
     depth: int = flag(50, "draw negatives from this many best documents of each run", ge=1)
-    negatives: int = flag(5, "negatives per query and positive, at most", ge=1)
+    negatives: int = flag(5, "maximum number of negatives per query and positive", ge=1)
     seed: int = SEED
 
 
@@ -206,7 +206,7 @@ class MsmarcoSettings(Settings):
     scores: list[AnyPath] = flag(help="cross-encoder scores: Parquet or JSONL files with query_id, corpus_id and score")
     output: AnyPath = TRAINING_FILE
     split: str = flag("train", "split of the queries to use")
-    per_query: int = flag(30, "negatives per query, at most", ge=1)
+    per_query: int = flag(30, "maximum number of negatives per query", ge=1)
     max_queries: int = flag(0, "use only this many queries (default: 0, all)", ge=0)
     seed: int = SEED
 
@@ -228,32 +228,32 @@ class ScoreSettings(Settings):
 
 
 def load_step[S: Settings](
-    kind: type[S], path: Path | None, fixed: Mapping[str, Any], usual: Mapping[str, Any] | None = None
+    kind: type[S], path: Path | None, fixed: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
 ) -> S:
-    """The settings of a step of another command: `fixed` overrides the YAML file, which overrides `usual`.
+    """The settings of a step of another command: `fixed` overrides the YAML file, which overrides `defaults`.
 
-    A file's number of epochs overrides a usual number of steps. Raises CaiError if the file sets a fixed value.
+    A file's number of epochs overrides a default number of steps. Raises CaiError if the file sets a fixed value.
     """
     values = read_yaml(path) if path else {}
     if clash := sorted(values.keys() & fixed.keys()):
         raise CaiError(f"{path}: {', '.join(clash)} cannot be set here")
     values = {"max_steps": 0} | values if "epochs" in values else values
-    return build(kind, {**(usual or {}), **values, **fixed}, str(path or kind.__name__))
+    return build(kind, {**(defaults or {}), **values, **fixed}, str(path or kind.__name__))
 
 
-def recorded(settings: Settings, *without: str) -> dict[str, Any]:
-    """The settings that a result depends on, for its recipe."""
-    return settings.model_dump(exclude=UNRECORDED | set(without))
+def recorded(settings: Settings, *exclude: str) -> dict[str, Any]:
+    """The settings that a result depends on, for its recipe, except those in `exclude`."""
+    return settings.model_dump(exclude=UNRECORDED | set(exclude))
 
 
 def inherited(encoder: EncoderConfig) -> dict[str, Any]:
-    """The values that a checkpoint inherits from the encoder it is trained from, for its recipe."""
+    """The settings that a checkpoint inherits from the encoder that it is trained from, for its recipe."""
     exclude = {"name", "checkpoint", "revision", "range", "source", "idf", "projection"}
     return encoder.model_dump(exclude=exclude, exclude_defaults=True)
 
 
 def write_encoder(base: EncoderConfig, folder: Path, idf: Path | None = None) -> None:
-    """Write the encoder.yaml of a checkpoint in `folder`: that of its base, with another IDF, or none, and without its
+    """Write the encoder.yaml of the checkpoint in `folder`: its base's, with this IDF or none, and without the
     projection, which belongs to the weights of the base."""
     config = base.replace(
         name="", checkpoint=str(folder), revision=None, range=None, source=None, idf=idf and str(idf), projection=None

@@ -1,4 +1,4 @@
-"""The texts of a domain, streamed: collections, BEIR folders, text and JSONL files."""
+"""Stream the texts of a domain from collections, BEIR folders, text files and JSONL files."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,9 +13,9 @@ from cai_pyserini.trainer.settings import PretrainSettings, VocabularySettings, 
 
 
 def texts(corpora: Sequence[str], min_words: int = 0) -> Iterator[str]:
-    """The texts of all corpora that have at least `min_words` words; blank ones are left out.
+    """Yield the nonblank texts of all corpora that have at least `min_words` words.
 
-    Raises CaiError for a broken line, and if nothing is left.
+    Raises CaiError for a broken line, and if there is no such text.
     """
     count = 0
     for corpus in corpora:
@@ -28,7 +28,7 @@ def texts(corpora: Sequence[str], min_words: int = 0) -> Iterator[str]:
 
 
 def corpus_recipe(stage: str, settings: PretrainSettings | VocabularySettings) -> artifact.Recipe:
-    """The recipe of a checkpoint that is made from a base and a corpus."""
+    """The recipe of a checkpoint that is trained from a base on a corpus."""
     encoder = load_encoder(settings.base)
     digests = [
         artifact.file_digest(path) if (path := _file(corpus)) else load_collection(corpus).fingerprint("documents")
@@ -40,7 +40,7 @@ def corpus_recipe(stage: str, settings: PretrainSettings | VocabularySettings) -
 
 
 def _file(corpus: str) -> Path | None:
-    """The path of a corpus that is a text or JSONL file; None for a collection."""
+    """The path of a text or JSONL file; None for a collection."""
     return Path(corpus) if corpus.removesuffix(".gz").endswith((".txt", ".jsonl")) else None
 
 

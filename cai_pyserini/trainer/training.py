@@ -1,7 +1,7 @@
-"""Running transformers.Trainer so that its result is an artifact that an interrupted training continues.
+"""Run transformers.Trainer so that its result is an artifact, and an interrupted training resumes.
 
-The checkpoints of a training are in `output`/training while it runs. A resumed training ends in the same weights, bit
-by bit, as one that was never interrupted.
+While a training runs, its checkpoints are in `output`/training. A resumed training ends with bitwise the same weights
+as one without interruption.
 """
 
 import json
@@ -34,45 +34,45 @@ from cai_pyserini.models.device import resolve_device, resolve_precision
 from cai_pyserini.models.splade import load_masked_lm
 from cai_pyserini.trainer.settings import TrainingSettings, write_encoder
 
-WORK = "training"  # the folder for checkpoints, in the output
-RESULT = "result"  # the folder for the files of the output, within WORK
+WORK_FOLDER = "training"  # for checkpoints, in the output
+RESULT_FOLDER = "result"  # for the files of the output, in WORK_FOLDER
 CHECKPOINT_FILES = ("optimizer.pt", "scheduler.pt")  # besides trainer_state.json, which is written last
-SAVE_SHARE = 0.02  # the largest share of the time spent on saving checkpoints
+SAVE_SHARE = 0.02  # maximum share of the time spent on saving checkpoints
 
 
 class Trainer(transformers.Trainer):
-    """transformers.Trainer that leaves stdout alone, and stops when training diverges."""
+    """A transformers.Trainer that does not print to stdout, and stops when training diverges."""
 
     def __init__(self, *arguments: Any):
         super().__init__(*arguments)
         self.remove_callback(PrinterCallback)
-        self.model_accepts_loss_kwargs = False  # each batch's loss is a mean, to be divided by the number of batches
+        self.model_accepts_loss_kwargs = False  # losses are means per batch, to be divided by the number of batches
         if isinstance(self.train_dataset, Epochs):
             self.add_callback(self.train_dataset)
 
     def log(self, logs: dict[str, float], *more: Any) -> None:
         for name, value in logs.items():
             if name.endswith("loss") and not math.isfinite(value):
-                raise diverged(name, value, self.state.global_step)
+                raise diverged_error(name, value, self.state.global_step)
         super().log(logs, *more)
         if "loss" in logs and self.is_world_process_zero() and not sys.stderr.isatty():
             print(f"step {self.state.global_step:,}/{self.args.max_steps:,}, loss {logs['loss']:.4g}", file=sys.stderr)
 
     def check(self) -> None:
-        """Raise CaiError if the trained model is of no use: the last step can have made it so, with a finite loss."""
+        """Raise CaiError if the trained model is unusable, which the last step can cause despite a finite loss."""
         if any(not value.isfinite().all() for value in self.model.state_dict().values() if value.is_floating_point()):
-            raise diverged("a weight", math.nan, self.state.global_step)
+            raise diverged_error("a weight", math.nan, self.state.global_step)
 
 
-def diverged(what: str, value: float, step: int) -> CaiError:
+def diverged_error(name: str, value: float, step: int) -> CaiError:
     return CaiError(
-        f"{what} is {value} at step {step:,}: training has diverged. Lower --learning-rate, or set --precision float32"
+        f"{name} is {value} at step {step:,}: training has diverged. Lower --learning-rate, or set --precision float32"
     )
 
 
 @dataclass
 class Arguments(TrainingArguments):
-    """Arguments of a trainer for the GPU of this number, and no other; transformers takes the first one, or all."""
+    """Training arguments for the GPU with this number only; transformers would use the first one, or all."""
 
     gpu: int | None = None
 
@@ -89,7 +89,7 @@ class Arguments(TrainingArguments):
 class Epochs(TrainerCallback, torch.utils.data.Dataset[Any]):
     """A dataset whose items depend on the epoch, from 0, which it learns as a callback of its trainer.
 
-    `item` makes an item from a row, its number and the epoch, so that a resumed training gets the same ones.
+    `item` makes an item from a row, its number and the epoch, so that a resumed training gets the same items.
     """
 
     def __init__(self, rows: Any, item: Callable[[Any, int, int], Any]):
@@ -108,12 +108,12 @@ class Epochs(TrainerCallback, torch.utils.data.Dataset[Any]):
 
 
 class TimedCheckpoints(TrainerCallback):
-    """Saves a checkpoint when the last one is `seconds` old, or later, so that saving takes at most SAVE_SHARE of the
-    time, judged by how long the last one took. The first process decides for all."""
+    """Save a checkpoint when the last one is `seconds` old, or later if saving would take more than SAVE_SHARE of the
+    time, estimated from the last save. The first process decides for all."""
 
     def __init__(self, seconds: float):
         self._seconds = seconds
-        self._cost = 0.0  # seconds that the last checkpoint took
+        self._cost = 0.0  # seconds that the last save took
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._saved = time.monotonic()
@@ -133,7 +133,7 @@ class TimedCheckpoints(TrainerCallback):
 
 
 class Progress(ProgressCallback):
-    """The progress bar of transformers, with the loss beside it instead of logs on stdout."""
+    """The progress bar of transformers, with the loss in the bar instead of logs on stdout."""
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         if self.training_bar is not None and "loss" in logs:
@@ -141,19 +141,19 @@ class Progress(ProgressCallback):
 
 
 def total_steps(settings: TrainingSettings, examples: int, processes: int = 1) -> int:
-    """The steps of a training: every epoch has all examples, of which each process takes a batch at a time."""
+    """The number of steps of a training. Every epoch has all examples, which the processes share."""
     batches = ceil(ceil(examples / settings.batch_size) / processes)
     return settings.max_steps or ceil(settings.epochs * ceil(batches / settings.accumulate))
 
 
 def require_one_gpu(device: str) -> None:
-    """Raise CaiError for a device that is not there, and if this process would train on several GPUs, or several
+    """Raise CaiError for a device that does not exist, and if one process would train on several GPUs, or several
     processes on one."""
     chosen, processes = resolve_device(device), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     gpus = torch.cuda.device_count() if device == "auto" or chosen.type == "cuda" else 0
-    if gpus > 1 and chosen.index is None and "LOCAL_RANK" not in os.environ:  # which torchrun sets
+    if gpus > 1 and chosen.index is None and "LOCAL_RANK" not in os.environ:  # torchrun sets it
         raise CaiError(
-            f"one process trains on one GPU, and this one sees {gpus}: choose one, --device cuda:0, or start "
+            f"one process trains on one GPU, and this one sees {gpus}: choose one with --device cuda:0, or start "
             f"`trainer pretrain`, `splade` or `dense` with `torchrun --nproc-per-node {gpus} -m`"
         )
     if chosen.index is not None and processes > 1:
@@ -165,21 +165,21 @@ def require_one_gpu(device: str) -> None:
 
 
 def load_model(checkpoint: Path, dropout: float | None = None) -> Any:
-    """A masked language model to train, with this dropout probability, or else the checkpoint's."""
+    """Load a masked language model to train, with this dropout probability, by default the checkpoint's."""
     model, decoder = load_masked_lm(checkpoint)
     del decoder.forward
-    return rebuilt(model, dropout)
+    return rebuild(model, dropout)
 
 
-def rebuilt(loaded: Any, dropout: float | None = None) -> Any:
-    """Rebuild a model so that checkpoints use current parameter names, and set its dropout probability if one is given.
+def rebuild(loaded: Any, dropout: float | None = None) -> Any:
+    """Rebuild a model so that checkpoints use current parameter names, and set its dropout probability, if any.
 
-    transformers saves a loaded model under the names of its checkpoint. Old names ("gamma") would be left out silently
-    when a training resumes.
+    transformers saves a loaded model under the parameter names of its checkpoint. When a training resumes, it would
+    silently ignore parameters with old names ("gamma").
     """
     model = type(loaded)(loaded.config)
     if hasattr(model, "pooler"):
-        model.pooler = loaded.pooler  # perhaps None
+        model.pooler = loaded.pooler  # may be None
     model.load_state_dict(loaded.state_dict())
     if dropout is not None:
         for module in model.modules():
@@ -191,35 +191,35 @@ def rebuilt(loaded: Any, dropout: float | None = None) -> Any:
 def make(
     settings: TrainingSettings, recipe: artifact.Recipe, train: Callable[[TrainingArguments], artifact.Stats | None]
 ) -> Path:
-    """Make the resumable artifact of a training. `train` runs in all processes and returns what `run` returns; only the
-    first process touches the output folder itself."""
+    """Make the resumable artifact of a training. All processes call `train`, which returns the result of `run`; only
+    the first process touches the output folder itself."""
     output = settings.output
 
     def write(folder: Path) -> artifact.Stats | None:
-        arguments = training_arguments(settings, folder / WORK)
-        start(arguments, recipe)
+        arguments = training_arguments(settings, folder / WORK_FOLDER)
+        prepare_work_folder(arguments, recipe)
         return train(arguments)
 
     if artifact.is_up_to_date(output, recipe):
         processes = int(os.environ.get("WORLD_SIZE", "1"))
-        if (made_by := artifact.require(output, recipe["stage"]).stats.get("processes", processes)) != processes:
+        if (before := artifact.require(output, recipe["stage"]).stats.get("processes", processes)) != processes:
             raise CaiError(
-                f"{output} was trained by {made_by} processes, not {processes}, in batches of another size: train with "
-                "as many, or choose another --output"
+                f"{output} was trained by {before} processes, not {processes}, in batches of another size: train with "
+                f"{before}, or choose another --output"
             )
     else:
         if int(os.environ.get("RANK", "0")):
             write(output)
         else:
-            artifact.make(output, recipe, write, resumable=True, result=f"{WORK}/{RESULT}")
+            artifact.make(output, recipe, write, resumable=True, result=f"{WORK_FOLDER}/{RESULT_FOLDER}")
         if dist.is_initialized():
             dist.barrier()
-    shutil.rmtree(output / WORK, ignore_errors=True)  # needed until the manifest is there
+    shutil.rmtree(output / WORK_FOLDER, ignore_errors=True)  # needed until the manifest is written
     return output
 
 
 def training_arguments(settings: TrainingSettings, work: Path) -> TrainingArguments:
-    """The arguments of a trainer with the working folder `work`."""
+    """The training arguments, with the working folder `work`."""
     logging.set_verbosity_error()
     device = resolve_device(settings.device)
     return Arguments(
@@ -229,7 +229,7 @@ def training_arguments(settings: TrainingSettings, work: Path) -> TrainingArgume
         gradient_accumulation_steps=settings.accumulate,
         learning_rate=settings.learning_rate,
         num_train_epochs=settings.epochs,
-        max_steps=settings.max_steps or -1,  # before `run` sets it
+        max_steps=settings.max_steps or -1,  # `run` sets the number
         warmup_steps=settings.warmup,  # below 1: a fraction
         weight_decay=settings.weight_decay,
         seed=settings.seed,
@@ -249,26 +249,27 @@ def training_arguments(settings: TrainingSettings, work: Path) -> TrainingArgume
     )
 
 
-def start(arguments: TrainingArguments, recipe: artifact.Recipe) -> None:
-    """Make the working folder, unless an interrupted run of this recipe has left one. Raises CaiError if that run had
+def prepare_work_folder(arguments: TrainingArguments, recipe: artifact.Recipe) -> None:
+    """Create the working folder, unless an interrupted run of this recipe has left one. Raises CaiError if that run had
     another number of processes."""
     work = Path(arguments.output_dir)
-    started = work / "recipe.txt"
+    path = work / "recipe.txt"
     digest, processes = artifact.digest(recipe), str(arguments.world_size)
     with arguments.main_process_first(local=False):
-        known, _, before = started.read_text(encoding="utf-8").partition(" ") if started.is_file() else ("", "", "")
+        known, _, before = path.read_text(encoding="utf-8").partition(" ") if path.is_file() else ("", "", "")
         if known == digest and before != processes:
             raise CaiError(
-                f"{work.parent} was begun with {before} processes, not {processes}: continue with as many, or delete it"
+                f"{work.parent} was started with {before} processes, not {processes}: continue with {before}, or "
+                "delete it"
             )
         if known != digest and arguments.process_index == 0:
             files.remove(work)
             work.mkdir()
-            files.write_text(started, f"{digest} {processes}")
+            files.write_text(path, f"{digest} {processes}")
 
 
 def dataset(generator: Callable[..., Iterator[dict[str, Any]]], arguments: TrainingArguments, **values: Any) -> Any:
-    """The rows that generator(**values) yields, kept in the working folder, so that they need not fit in memory."""
+    """Store the rows of generator(**values) in the working folder, so that they need not fit in memory."""
     if not sys.stderr.isatty():
         disable_progress_bars()
     try:
@@ -276,22 +277,22 @@ def dataset(generator: Callable[..., Iterator[dict[str, Any]]], arguments: Train
             return Dataset.from_generator(generator, gen_kwargs=values, cache_dir=arguments.output_dir)
     except DatasetGenerationError as error:
         if isinstance(error.__cause__, SchemaInferenceError):
-            raise CaiError("no training example: there is too little text") from None
+            raise CaiError("no training examples: there is too little text") from None
         raise error.__cause__ or error from None
 
 
 def run(
     label: str, trainer: Trainer, settings: TrainingSettings, encoder: EncoderConfig, tokenizer: Any
 ) -> artifact.Stats | None:
-    """Train, from the last complete checkpoint on if there is one, and write the result to its folder: model,
-    tokenizer, encoder.yaml, log.json and its plots.
+    """Train, continuing after the last complete checkpoint, if any, and write the model, tokenizer, encoder.yaml,
+    log.json and its plots to RESULT_FOLDER.
 
     Returns statistics in the first process, None in the others.
     """
     arguments, data = trainer.args, trainer.train_dataset
     steps = arguments.max_steps = total_steps(settings, len(data), arguments.world_size)
     if steps == 1:
-        arguments.warmup_steps = 0  # a warm-up begins at a learning rate of 0
+        arguments.warmup_steps = 0  # a warm-up starts with a learning rate of 0
     checkpoint = _last_checkpoint(Path(arguments.output_dir), arguments.world_size)
     if trainer.is_world_process_zero():
         done = f", {_step(checkpoint):,} of them done" if checkpoint else ""
@@ -308,34 +309,34 @@ def run(
     trainer.check()
     if not trainer.is_world_process_zero():
         return None
-    result = Path(arguments.output_dir) / RESULT
+    result = Path(arguments.output_dir) / RESULT_FOLDER
     trainer.model.save_pretrained(result)
     save_tokenizer(tokenizer, result)
     write_encoder(encoder, result)
     _write_log([entry for entry in trainer.state.log_history if "train_runtime" not in entry], result)
-    made_by = {"processes": arguments.world_size}
-    return stats | {"examples": len(data), "steps": trainer.state.global_step, "loss": loss} | made_by
+    stats |= {"examples": len(data), "steps": trainer.state.global_step, "loss": loss}
+    return stats | {"processes": arguments.world_size}
 
 
 def save_tokenizer(tokenizer: Any, folder: Path) -> None:
-    """Write a tokenizer of transformers beside its model, see require_ids."""
+    """Save a tokenizer of transformers next to its model, and check it with require_ids."""
     tokenizer.save_pretrained(folder)
     require_ids(folder, tokenizer.get_vocab())
 
 
 def require_ids(folder: Path, ids: Mapping[str, int]) -> None:
-    """Load a tokenizer that was written. Raises CaiError for a token with another id: the library gives added tokens
-    new ones unless the vocabulary has them."""
+    """Reload a saved tokenizer. Raises CaiError if the id of a token has changed: the library gives new ids to added
+    tokens that are not in the vocabulary."""
     found = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False).get_vocab()
-    if moved := sorted(token for token in ids.keys() | found.keys() if ids.get(token) != found.get(token)):
+    if changed := sorted(token for token in ids.keys() | found.keys() if ids.get(token) != found.get(token)):
         raise CaiError(
-            f"{folder}: the tokenizer, loaded again, has other ids than the checkpoint's for {len(moved):,} tokens, "
-            f"such as {moved[0]!r}: put its added tokens into the vocabulary of tokenizer.json"
+            f"{folder}: the reloaded tokenizer has other ids than the checkpoint's for {len(changed):,} tokens, "
+            f"such as {changed[0]!r}: put its added tokens into the vocabulary of tokenizer.json"
         )
 
 
 def _last_checkpoint(work: Path, processes: int) -> Path | None:
-    """The last checkpoint that is complete; others are deleted."""
+    """Return the last complete checkpoint, and delete all others."""
     checkpoints = sorted(work.glob("checkpoint-*"), key=_step, reverse=True)
     last = next((path for path in checkpoints if _is_complete(path, processes)), None)
     if os.environ.get("RANK", "0") == "0":
@@ -354,14 +355,14 @@ def _is_complete(checkpoint: Path, processes: int) -> bool:
         json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
     except (FileNotFoundError, json.JSONDecodeError):
         return False
-    if not all(path.stat().st_size for path in checkpoint.iterdir()):  # after a power cut
+    if not all(path.stat().st_size for path in checkpoint.iterdir()):  # a power cut leaves empty files
         return False
-    states = len(list(checkpoint.glob("rng_state*.pth")))  # each process writes its own, perhaps last
+    states = len(list(checkpoint.glob("rng_state*.pth")))  # each process writes its own, at any time
     return states == processes and all((checkpoint / name).is_file() for name in CHECKPOINT_FILES)
 
 
 def _write_log(log: list[dict[str, Any]], output: Path) -> None:
-    """log.json, and plots of the losses (loss.png) and of the active dimensions (active.png)."""
+    """Write log.json, and plots of the losses (loss.png) and of the active dimensions (active.png)."""
     files.write_text(output / "log.json", files.json_text(log))
     for suffix in ("loss", "active"):
         names = sorted({name for entry in log for name in entry if name.endswith(suffix)})

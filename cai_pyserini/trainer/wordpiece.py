@@ -1,7 +1,7 @@
-"""WordPiece vocabularies from a table of word counts, trained by the tokenizers library.
+"""Train WordPiece vocabularies on word counts, with the tokenizers library.
 
-A vocabulary has all characters, first and continuing ("##x"), then the results of repeated merges of the most frequent
-pair of pieces. The same words give the same vocabulary, and a smaller vocabulary is the beginning of every larger one.
+A vocabulary has all characters, initial and continuing ("##x"), followed by repeated merges of the most frequent pair
+of pieces. The same words yield the same vocabulary, and a larger vocabulary begins with every smaller one.
 """
 
 import itertools
@@ -22,12 +22,11 @@ from tokenizers.trainers import WordPieceTrainer
 from cai_pyserini.core.errors import CaiError
 
 PREFIX = "##"
-BATCH = 1 << 13  # texts that a process counts at a time
+BATCH = 1 << 13  # texts per task of a counting process
 
 
 def vocabulary_of(backend: Backend, name: str) -> tuple[dict[str, int], str]:
-    """The vocabulary of a WordPiece tokenizer with its added tokens, token -> id, and its token for words that it
-    cannot spell."""
+    """The vocabulary of a WordPiece tokenizer, token -> id, with added tokens, and its unknown token."""
     model = backend.model
     if not isinstance(model, WordPiece) or model.continuing_subword_prefix != PREFIX:
         raise CaiError(
@@ -37,9 +36,9 @@ def vocabulary_of(backend: Backend, name: str) -> tuple[dict[str, int], str]:
 
 
 def count_words(texts: Iterable[str], backend: Backend) -> Counter[str]:
-    """How often each word occurs, split by a tokenizer's normalizer and pre-tokenizer.
+    """Count words, which a tokenizer's normalizer and pre-tokenizer split.
 
-    More than one batch of texts is counted by as many processes as there are processors.
+    Several batches of texts are counted by as many processes as there are processors.
     """
     batches = itertools.batched(texts, BATCH)
     count = partial(_count, backend.normalizer, backend.pre_tokenizer)
@@ -47,12 +46,12 @@ def count_words(texts: Iterable[str], backend: Backend) -> Counter[str]:
     if (second := next(batches, None)) is None:
         return counts
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
-        waiting: deque[Future[Counter[str]]] = deque()
+        pending: deque[Future[Counter[str]]] = deque()
         for batch in itertools.chain([second], batches):
-            waiting.append(pool.submit(count, batch))
-            if len(waiting) > 2 * (os.cpu_count() or 1):  # at most this many batches wait to be counted
-                counts.update(waiting.popleft().result())
-        for future in waiting:
+            pending.append(pool.submit(count, batch))
+            if len(pending) > 2 * (os.cpu_count() or 1):  # limits the texts in memory
+                counts.update(pending.popleft().result())
+        for future in pending:
             counts.update(future.result())
     return counts
 
@@ -63,11 +62,10 @@ def _count(normalizer: Normalizer | None, pre_tokenizer: PreTokenizer, texts: Se
 
 
 def train(counts: Counter[str], size: int) -> list[str]:
-    """The first `size` pieces in the order in which training makes them; fewer if every word is one piece before."""
-    continuing = sorted({PREFIX + c for word in counts for c in word[1:]})  # whose order the library leaves to chance
-    trainer = WordPieceTrainer(
-        vocab_size=size, special_tokens=continuing, limit_alphabet=1 << 21, show_progress=False
-    )  # a size for more characters than there are
+    """The first `size` pieces in the order of training; fewer if every word becomes a single piece before."""
+    continuing = sorted({PREFIX + c for word in counts for c in word[1:]})  # the library's order would be random
+    no_limit = 1 << 21  # more than there are characters
+    trainer = WordPieceTrainer(vocab_size=size, special_tokens=continuing, limit_alphabet=no_limit, show_progress=False)
     backend = Backend(WordPiece())
     backend.train_from_iterator(counts.elements(), trainer)
     vocabulary = backend.get_vocab()
@@ -77,7 +75,7 @@ def train(counts: Counter[str], size: int) -> list[str]:
 def frequencies(words: Sequence[str], counts: np.ndarray, vocabulary: Mapping[str, int], unknown: str) -> np.ndarray:
     """How often each id of a vocabulary occurs, int64, if word i occurs counts[i] times.
 
-    A word is split from left to right, each time into the longest piece that fits.
+    Words are split greedily from left to right into the longest pieces.
     """
     backend = Backend(WordPiece(dict(vocabulary), unk_token=unknown))
     total = np.zeros(max(vocabulary.values()) + 1, np.int64)
@@ -90,7 +88,7 @@ def frequencies(words: Sequence[str], counts: np.ndarray, vocabulary: Mapping[st
 
 
 def split(tokens: Iterable[str], vocabulary: Mapping[str, int], unknown: str) -> list[list[int]]:
-    """The ids of the pieces that a vocabulary splits each token into; those of a token "##…" are all continuing."""
+    """The ids of the pieces that each token splits into; the pieces of a token "##…" are all continuing."""
     continuing = {unknown: vocabulary[unknown]}
     for piece, id in vocabulary.items():
         if piece.startswith(PREFIX):

@@ -126,8 +126,8 @@ def test_code_in_a_pickle_is_refused_and_does_not_run(
     marker.unlink()
     done = command("cai_pyserini.convert", "checkpoint", pickled, "--output", output)
     assert (done.returncode, done.stdout) == (1, "")
-    why = "it refers to posix.system, which is code; nothing in it was run. Use another file, of safetensors"
-    assert done.stderr == f"error: {file}: refused, as {why}\n"
+    reason = "it refers to posix.system, which is code; nothing in it was run. Use a safetensors file"
+    assert done.stderr == f"error: {file}: refused, because {reason}\n"
     assert not marker.exists() and not output.exists()
 
 
@@ -138,7 +138,7 @@ def test_code_in_a_pickle_is_refused_and_does_not_run(
         (lambda: {"w": torch.zeros(1).expand(10**12)}, r"its tensors need more than 2\.1 GB, many times its size"),
         (lambda: {"state_dict": {"w": torch.ones(1)}}, "expected tensors by name and nothing else"),
         (lambda: {"w": torch.ones(2).to_sparse()}, "expected tensors by name and nothing else"),
-        (lambda: b"damaged", "refused, as it is damaged, or has more than tensors"),
+        (lambda: b"damaged", "refused, because it is damaged, or has more than tensors"),
     ],
 )
 def test_files_of_something_else_are_refused(

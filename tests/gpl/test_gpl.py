@@ -81,12 +81,12 @@ def test_retrievers_that_are_named_alike_have_runs_of_their_own(flags: list[str]
         config = load_encoder("splade-tiny").replace(name="", max_query_length=length)
         (tmp_path / folder / "model.yaml").write_text(encoder_yaml(config, tmp_path / folder))
         named.append(load_encoder(str(tmp_path / folder / "model.yaml")))
-    names = [*gpl._names([named[0], named[1], load_encoder("minilm")])]
+    names = [*gpl._by_name([named[0], named[1], load_encoder("minilm")])]
     assert len(set(names)) == 3 and all(name.startswith("model-") for name in names[:2]) and names[2] == "minilm"
-    assert [*gpl._names(named[:1])] == ["model"]
+    assert [*gpl._by_name(named[:1])] == ["model"]
     for twice in (named[1:], [named[0], named[0]]):
         with pytest.raises(CaiError, match="is given twice, or is the base: leave it out"):
-            gpl._names(twice)
+            gpl._by_name(twice)
     with pytest.raises(CaiError, match="is given twice"):
         main([*flags, "--retrievers", "splade-tiny"])
     assert not (tmp_path / "gpl.steps").exists()

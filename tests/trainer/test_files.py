@@ -138,10 +138,10 @@ def test_msmarco_scores_can_be_rows_of_jsonl(marco: Path) -> None:
 @pytest.mark.parametrize(
     "name, text, message",
     [
-        ("s.jsonl", '{"query_id": "0", "corpus_id": "0", "score": null}', "query '0' has not one number as score for"),
-        ("s.jsonl", '{"query_id": "0", "corpus_id": "0", "score": "nan"}', "query '0' has not one number as score for"),
-        ("s.jsonl", '{"query_id": "0", "corpus_id": ["0", "4"], "score": [9.0]}', "query '0' has not one number"),
-        ("s.jsonl", '{"query_id": "0", "corpus_id": "0", "score": [9.0]}', "query '0' has not one number as score"),
+        ("s.jsonl", '{"query_id": "0", "corpus_id": "0", "score": null}', "query '0' needs one number as score for"),
+        ("s.jsonl", '{"query_id": "0", "corpus_id": "0", "score": "nan"}', "query '0' needs one number as score for"),
+        ("s.jsonl", '{"query_id": "0", "corpus_id": ["0", "4"], "score": [9.0]}', "query '0' needs one number"),
+        ("s.jsonl", '{"query_id": "0", "corpus_id": "0", "score": [9.0]}', "query '0' needs one number as score"),
         ("s.jsonl", '{"query_id": "0", "score": 1}', "its columns are query_id, score, not query_id, corpus_id and"),
         ("s.pkl.gz", "", "scores must be Parquet or JSONL"),
         ("h.jsonl", '{"qid": 0, "pos": ["0"], "neg": {"bm25": ["3"]}}\n{"qid": 1}', r':2: expected \{"qid"'),

@@ -50,7 +50,7 @@ def test_a_sample_of_the_documents_can_be_repeated_and_resumed(
     tiny: Path, generator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An interruption costs one batch."""
-    monkeypatch.setattr(generate, "KEPT", 4)
+    monkeypatch.setattr(generate, "INTERIM_DOCUMENTS", 4)
     whole = generate.generate(settings(tiny, generator, tmp_path / "whole", documents=10))
     expected = (whole / "queries.jsonl").read_text()
     write, calls = generate.Generator.queries, []
@@ -99,7 +99,7 @@ def test_a_causal_language_model_continues_its_prompt(tiny: Path, checkpoint: Pa
         ids = tokenizer(f"text: {cut} query:", return_tensors="pt").input_ids
         written = model.generate(ids, max_new_tokens=6, do_sample=False)[0, ids.shape[1] :]
         assert query == tokenizer.decode(written, skip_special_tokens=True)
-    with pytest.raises(CaiError, match="continues a text: say with --prompt which"):
+    with pytest.raises(CaiError, match="continues a text: set --prompt to a text with"):
         generate.Generator(settings(tiny, folder, tmp_path, max_document_length=12)).queries(documents)
     with pytest.raises(CaiError, match=r"has 64 positions, too few for 7[0-9]: lower --max-document-length"):
         long = settings(tiny, folder, tmp_path, max_document_length=60, **given)

@@ -41,7 +41,7 @@ def test_masks_are_15_percent_and_others_in_every_epoch(corpus: Path, checkpoint
     """Also of one sequence alone: at batch size 1, masks were the same in every epoch."""
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
     rows = list(islice(pretrain.packed(str(checkpoint), [str(corpus)], 0, 128), 32))
-    data = training.Epochs(rows, partial(pretrain.drawn, 42))
+    data = training.Epochs(rows, partial(pretrain.with_mask_seed, 42))
     collate = pretrain.MaskingCollator(tokenizer, mlm_probability=0.15)
     whole = collate([data[i] for i in range(32)])
     text = sum(id not in tokenizer.all_special_ids for row in rows for id in row["input_ids"])
@@ -51,7 +51,7 @@ def test_masks_are_15_percent_and_others_in_every_epoch(corpus: Path, checkpoint
     for epoch in range(1, 4):
         data.on_epoch_begin(None, SimpleNamespace(epoch=float(epoch)), None)
         assert not collate([data[7]])["labels"].equal(alone["labels"])
-    same = training.Epochs([rows[0], rows[0]], partial(pretrain.drawn, 42))
+    same = training.Epochs([rows[0], rows[0]], partial(pretrain.with_mask_seed, 42))
     assert not collate([same[0]])["labels"].equal(collate([same[1]])["labels"])
 
 
@@ -59,7 +59,7 @@ def test_the_loss_and_its_gradients_are_those_of_transformers(corpus: Path, chec
     """Though the logits of tokens without a mask are not computed; a batch without any mask has the loss 0, not NaN."""
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
     rows = list(islice(pretrain.packed(str(checkpoint), [str(corpus)], 0, 32), 4))
-    data = training.Epochs(rows, partial(pretrain.drawn, 42))
+    data = training.Epochs(rows, partial(pretrain.with_mask_seed, 42))
     batch = pretrain.MaskingCollator(tokenizer, mlm_probability=0.15)([data[i] for i in range(4)])
     model = training.load_model(checkpoint).eval()
     arguments = TrainingArguments(str(tmp_path), use_cpu=True, report_to="none")
@@ -118,11 +118,11 @@ def test_too_little_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "corpus.txt").write_text("too short\n")
     values = {"corpus": [str(tmp_path / "corpus.txt")], "base": "splade-tiny", "output": tmp_path / "model"}
     settings = build(PretrainSettings, values | {"device": "cpu"}, "")
-    with pytest.raises(CaiError, match="no training example: there is too little text"):
+    with pytest.raises(CaiError, match="no training examples: there is too little text"):
         pretrain.pretrain(settings)
     with pytest.raises(CaiError, match="no text of at least 128 words"):
         pretrain.pretrain(settings.replace(min_words=128))
     (tmp_path / "corpus.txt").write_text("one sequence of eight tokens, and no more\n")
-    with pytest.raises(CaiError, match="the corpus makes 1 sequences of 8 tokens"):
+    with pytest.raises(CaiError, match="the corpus yields 1 sequences of 8 tokens"):
         pretrain.pretrain(settings.replace(max_length=8))
     assert not (tmp_path / "model" / "manifest.json").exists()

@@ -104,13 +104,13 @@ def test_an_interrupted_training_is_not_continued_with_fewer_processes(
     work = tmp_path / "model" / "training"
     arguments = training.training_arguments(splade_settings(tmp_path / "model"), work)
     work.parent.mkdir()
-    training.start(arguments, {"stage": "x"})
-    training.start(arguments, {"stage": "x"})
+    training.prepare_work_folder(arguments, {"stage": "x"})
+    training.prepare_work_folder(arguments, {"stage": "x"})
     started = work / "recipe.txt"
     started.write_text(started.read_text().replace(" 1", " 8"))
-    with pytest.raises(CaiError, match="model was begun with 8 processes, not 1: continue with as many, or delete it"):
-        training.start(arguments, {"stage": "x"})
-    training.start(arguments, {"stage": "y"})  # which begins anew
+    with pytest.raises(CaiError, match="model was started with 8 processes, not 1: continue with 8, or delete it"):
+        training.prepare_work_folder(arguments, {"stage": "x"})
+    training.prepare_work_folder(arguments, {"stage": "y"})  # which begins anew
 
 
 TRAININGS = pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_several_gpus_in_one_process_are_refused(
     """transformers would train with DataParallel, with batches several times as large as --batch-size."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     output = ["--base", "splade-tiny", "--output", str(tmp_path / "model")]
-    with pytest.raises(CaiError, match="one process trains on one GPU, and this one sees 4: choose one, --device"):
+    with pytest.raises(CaiError, match="one process trains on one GPU, and this one sees 4: choose one with --device"):
         run([*call.replace("TRIPLES", str(triples)).split(), *output])
     assert not list(tmp_path.iterdir())
 
