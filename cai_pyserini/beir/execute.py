@@ -42,7 +42,9 @@ def execute(
     with locked(run.lock, run.root, {}):
         if current(run.root).resolve() != run.folder.resolve():
             raise CaiError(f"{run.root} has just been updated: run the command again")
-        previous = _previous_results(run)
+        previous: Results | None = None
+        with suppress(CaiError):  # no run, or one of another version
+            previous = RunFolder(run.root).results
         if previous:
             _require_same_collection(run, previous)
         results = gather(run, systems, steps.run(planned), evaluate)
@@ -58,17 +60,10 @@ def execute(
         results.made = _digests(run, [*outputs, *(step.output for step in planned)])
         results.settings["precision"] = _encoding_precision(planned) or experiment.precision  # `auto`, resolved
         if previous:
-            _add_previous(results, previous, reopened, systems, evaluate)
+            _add_others(results, previous, reopened, systems, evaluate)
         write(results, run)
         publish(run.root)
     return results
-
-
-def _previous_results(run: RunFolder) -> Results | None:
-    """The results of the previous run in the folder; None if there are none that this version reads."""
-    with suppress(CaiError):
-        return RunFolder(run.root).results
-    return None
 
 
 def _require_same_collection(run: RunFolder, previous: Results) -> None:
@@ -94,9 +89,7 @@ def _encoding_precision(planned: Sequence[steps.Step]) -> str | None:
     return next((recipe["inputs"]["encoder"]["precision"] for recipe in encoded), None)
 
 
-def _add_previous(
-    results: Results, previous: Results, run: RunFolder, systems: Sequence[System], evaluate: bool
-) -> None:
+def _add_others(results: Results, previous: Results, run: RunFolder, systems: Sequence[System], evaluate: bool) -> None:
     """Add the up-to-date outputs of other systems that previous runs in the folder made."""
     others = {*previous.systems, *previous.searches.values()} - {system.name for system in systems}
     for name in sorted(others):

@@ -44,12 +44,9 @@ DENSE = SINGLE["dense"]
 
 
 class Plan:
-    """The steps that write the files of a run folder, by output.
-
-    Each method returns the path of an output and adds its step, after those of its inputs, if it is missing. `earlier`
-    is a run on a previous version of the collection: its adapted encoders and chosen weights are kept, and its vectors
-    are reused.
-    """
+    """The steps that write the files of a run folder, by output. Each method returns the path of an output and adds its
+    step, after those of its inputs, if it is missing. `earlier` is a run on a previous version of the collection, whose
+    adapted encoders and chosen weights are kept, and whose vectors are reused."""
 
     def __init__(self, run: RunFolder, adaptation: AdaptSettings | None = None, earlier: RunFolder | None = None):
         self.run, self.experiment, self.adaptation = run, run.experiment, adaptation
@@ -118,15 +115,9 @@ class Plan:
         run, experiment, output = self.run, self.experiment, self.run.vectors_of(system, role)
 
         def call() -> Path:
-            return encode(
-                run.collection,
-                run.encoder(system),
-                output,
-                role,
-                split=experiment.collection.split,
-                batch_size=experiment.batch_size,
-                earlier=self.earlier.vectors_of(system) if self.earlier and role == "documents" else None,
-            )
+            encoder, split, batch_size = run.encoder(system), experiment.collection.split, experiment.batch_size
+            earlier = self.earlier.vectors_of(system) if self.earlier and role == "documents" else None
+            return encode(run.collection, encoder, output, role, split=split, batch_size=batch_size, earlier=earlier)
 
         idf = self.idf(system) if system.kind == "dense" and system.idf else None
         return self._add(f"encode {output.name}", output, call, idf, self._encoder(system))
@@ -317,11 +308,8 @@ def plan(
     evaluate: bool = True,
     earlier: RunFolder | None = None,
 ) -> list[Step]:
-    """The steps that these systems need, in order.
-
-    Systems are searched if the collection has queries, and evaluated if it has qrels; neither without `evaluate`. See
-    Plan for `earlier`.
-    """
+    """The steps that these systems need, in order: with searches if the collection has queries, and evaluations if it
+    has qrels, but neither without `evaluate`. See Plan for `earlier`."""
     steps, needed = Plan(run, adaptation, earlier), with_parts(systems)
     has_queries = evaluate and run.has_queries
     indexed = [system for system in needed if system.kind not in ("hybrid", "cross-encoder")]

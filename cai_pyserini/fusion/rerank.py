@@ -98,18 +98,9 @@ def rerank(
             scores = model.score(queries, documents, bar.update, names)
         ms = 1000 * (time.perf_counter() - start) / len(topics)
         write_run(sorted_run(hits.assign(score=scores.astype(float))), path, tag)
-        decision = []
-        if lowered < depth:
-            limit_text = f"more would take over {minutes or 0:g} minutes"
-            decision.append(f"{tag} reranks the best {lowered} of {depth} documents: {limit_text}")
-        return {
-            "queries": len(topics),
-            "ms_per_query": add_latency(ms, [run]),
-            "limit": limit,
-            "depth": lowered,
-            "decision": decision,
-            "documents_digest": digest,
-        }
+        stats = {"queries": len(topics), "ms_per_query": add_latency(ms, [run]), "limit": limit, "depth": lowered}
+        line = f"{tag} reranks the best {lowered} of {depth} documents: more would take over {minutes or 0:g} minutes"
+        return stats | {"decision": [line] if lowered < depth else [], "documents_digest": digest}
 
     return artifact.make(output, recipe(lowered), write, folder=False)
 
