@@ -108,8 +108,8 @@ def summary(result: Difference, names: tuple[str, str], measure: str) -> list[st
     ]
     if result.p_t_test is None:
         lines.append(NO_P_MEANS)
-    wins = f"B wins {result.wins:,}, loses {result.losses:,}, ties {result.ties:,}"
-    return [*lines, f"of {result.queries:,} queries, {wins}"]
+    counts = f"B wins {result.wins:,}, loses {result.losses:,}, ties {result.ties:,}"
+    return [*lines, f"of {result.queries:,} queries, {counts}"]
 
 
 def difference(first: dict[str, float], second: dict[str, float]) -> Difference:

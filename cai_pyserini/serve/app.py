@@ -351,23 +351,23 @@ def create_app(
         if like is not None:
             if query is not None or rerank or syntax:
                 raise HTTPException(400, "like: not with query, rerank or syntax")
-            text, searched = await service.similar(index, like, hits, filters, sort or None, form.length)
+            text, answer = await service.similar(index, like, hits, filters, sort or None, form.length)
         elif query is not None:
             if sort and rerank:
                 raise HTTPException(400, "sort: not with rerank")
             text, filters = without_operators(query, filter) if syntax else (query, filters)
-            searched = await service.search_all(index, [text], hits, rerank, filters, sort or None, form.length)
+            answer = await service.search_all(index, [text], hits, rerank, filters, sort or None, form.length)
             note(texts=[query])
         else:
             raise HTTPException(400, "query: Field required")
         names = facets.split(",") if facets else []
-        counts, hit_snippets = await facets_and_snippets(index, [text], searched.rankings, names, filters, snippets)
+        counts, hit_snippets = await facets_and_snippets(index, [text], answer.rankings, names, filters, snippets)
         return SearchAnswer(
             index=index,
             query=Query(text=text if query is None else query),
-            candidates=form.candidates(searched.rankings[0], hit_snippets[0]),
-            degraded=searched.degraded,
-            reranked=searched.reranked,
+            candidates=form.candidates(answer.rankings[0], hit_snippets[0]),
+            degraded=answer.degraded,
+            reranked=answer.reranked,
             facets=counts[0],
         )
 
@@ -376,15 +376,13 @@ def create_app(
         """The best documents for each of several queries."""
         body.check_limits()
         texts, filter = [topic.text for topic in body.queries], body.filter or None
-        searched = await service.search_all(index, texts, body.hits, 0, filter, body.sort or None, form.length)
-        counts, snippets = await facets_and_snippets(
-            index, texts, searched.rankings, body.facets, filter, body.snippets
-        )
+        answer = await service.search_all(index, texts, body.hits, 0, filter, body.sort or None, form.length)
+        counts, snippets = await facets_and_snippets(index, texts, answer.rankings, body.facets, filter, body.snippets)
         results = [
             TopicAnswer(qid=topic.qid, candidates=form.candidates(hits, hit_snippets), facets=facets)
-            for topic, hits, facets, hit_snippets in zip(body.queries, searched.rankings, counts, snippets, strict=True)
+            for topic, hits, facets, hit_snippets in zip(body.queries, answer.rankings, counts, snippets, strict=True)
         ]
-        return SearchAnswers(index=index, results=results, degraded=searched.degraded)
+        return SearchAnswers(index=index, results=results, degraded=answer.degraded)
 
     @locked.get("/v1/{index}/doc/{docid:path}")
     async def document(index: Name, docid: Name, form: Form) -> DocumentAnswer:
