@@ -42,14 +42,14 @@ def with_settings(run: RunFolder, **changes: Any) -> RunFolder:
 
 
 def steps(run: RunFolder, *names: str, adaptation: AdaptSettings | None = None) -> list[Step]:
-    """The steps of systems, of which each must come once, after those that make its inputs."""
-    found = plan(run, [parse_system(name) for name in names], adaptation)
-    made: set[Path] = set()
-    for step in found:
-        assert made.issuperset(step.inputs) and step.output not in made, step
-        made.add(step.output)
-    assert len({step.name for step in found}) == len(found)
-    return found
+    """The steps of systems; asserts that each comes once, after the steps of its inputs."""
+    planned = plan(run, [parse_system(name) for name in names], adaptation)
+    outputs: set[Path] = set()
+    for step in planned:
+        assert outputs.issuperset(step.inputs) and step.output not in outputs, step
+        outputs.add(step.output)
+    assert len({step.name for step in planned}) == len(planned)
+    return planned
 
 
 def labels(run: RunFolder, *names: str, adaptation: AdaptSettings | None = None) -> set[str]:

@@ -24,8 +24,8 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return [Path("a.trec"), Path("b.trec")]
 
 
-def measured(path: Path, ms: float) -> Path:
-    """A run of a stage of ours that took so many milliseconds per query."""
+def timed_run(path: Path, ms: float) -> Path:
+    """A run of the search stage that took `ms` milliseconds per query."""
 
     def write(partial: Path) -> artifact.Stats:
         partial.write_text(RUN)
@@ -186,7 +186,7 @@ def test_fused_again_only_where_a_run_or_a_setting_changes(runs: list[Path]) -> 
 
 
 def test_the_latency_of_a_fusion_is_that_of_its_runs_too(runs: list[Path], tmp_path: Path) -> None:
-    two = [measured(tmp_path / "one.trec", 2.0), measured(tmp_path / "other.trec", 3.5)]
+    two = [timed_run(tmp_path / "one.trec", 2.0), timed_run(tmp_path / "other.trec", 3.5)]
     assert add_latency(0.25, two) == 5.75
     assert add_latency(0.25, [two[0], runs[0]]) is None
     fused = fuse(two, tmp_path / "fused.trec")

@@ -105,23 +105,23 @@ def test_json_in_another_form(write, tmp_path: Path) -> None:
     assert reader(index).stats()["unique_terms"] == 2
 
 
-SOUND = vector_line("a", {"x": 2})
+VALID_LINE = vector_line("a", {"x": 2})
 
 
 @pytest.mark.parametrize(
-    "line, message", [*BROKEN, (SOUND, "document id 'a' occurs twice")], ids=lambda value: value[:60]
+    "line, message", [*BROKEN, (VALID_LINE, "document id 'a' occurs twice")], ids=lambda value: value[:60]
 )
 def test_a_broken_line_is_named_and_nothing_is_left(write, tmp_path: Path, line: str, message: str) -> None:
     with pytest.raises(CaiError) as error:
-        index_impacts(write([SOUND, line, vector_line("c", {"x": 1})]), tmp_path / "index")
+        index_impacts(write([VALID_LINE, line, vector_line("c", {"x": 1})]), tmp_path / "index")
     assert str(error.value).startswith(f"{tmp_path / 'vectors'}/00000.jsonl:2: {message}")
     assert [path.name for path in tmp_path.iterdir()] == ["vectors"]
 
 
 def test_after_a_failure_the_mended_vectors_are_indexed(write, tmp_path: Path) -> None:
-    write([SOUND])
+    write([VALID_LINE])
     with pytest.raises(CaiError, match=r"00001\.jsonl:1: document id 'a' occurs twice"):
-        index_impacts(write([SOUND], "00001.jsonl"), tmp_path / "index")
+        index_impacts(write([VALID_LINE], "00001.jsonl"), tmp_path / "index")
     index = index_impacts(write({"b": {"x": 1}}, "00001.jsonl"), tmp_path / "index")
     assert postings(index, "x") == {"a": 2, "b": 1}
 
@@ -209,12 +209,12 @@ def anserini(*arguments: str | Path) -> None:
 def fields(index: Path) -> dict[str, tuple]:
     """How each field is indexed."""
     infos = jvm.java_class("org.apache.lucene.index.FieldInfos").getMergedFieldInfos(reader(index).reader)
-
-    def of(info: Any) -> tuple:
-        options, values = info.getIndexOptions().toString(), info.getDocValuesType().toString()
-        return options, values, info.omitsNorms(), info.hasTermVectors(), info.hasPayloads()
-
-    return {name: of(infos.fieldInfo(name)) for name in ("id", "contents")}
+    options = {}
+    for name in ("id", "contents"):
+        info = infos.fieldInfo(name)
+        kinds = info.getIndexOptions().toString(), info.getDocValuesType().toString()
+        options[name] = (*kinds, info.omitsNorms(), info.hasTermVectors(), info.hasPayloads())
+    return options
 
 
 @pytest.mark.parametrize("name", ["splade-idf", "joint-splade-idf"])

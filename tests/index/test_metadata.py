@@ -20,30 +20,32 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
 
 
 @pytest.fixture
-def without(metadata_run: Path) -> BeirFolder:
+def unannotated(metadata_run: Path) -> BeirFolder:
     return BeirFolder(metadata_run.parent / "corpus.jsonl", "papers")
 
 
-def test_bm25_is_the_same_to_stock_pyserini(metadata_run: Path, without: BeirFolder, tmp_path: Path) -> None:
-    having, plain = metadata_run / "indexes" / "bm25", index_bm25(without, tmp_path / "plain")
+def test_bm25_is_the_same_to_stock_pyserini(metadata_run: Path, unannotated: BeirFolder, tmp_path: Path) -> None:
+    annotated, plain = metadata_run / "indexes" / "bm25", index_bm25(unannotated, tmp_path / "plain")
     queries = [*QUERIES, "fever", "rat trial"]
-    assert bm25(having, queries) == bm25(plain, queries) and all(bm25(having, queries))
-    assert reader(having).stats() == reader(plain).stats()
-    assert reader(having).get_document_vector("d7") == reader(plain).get_document_vector("d7")
-    assert reader(having).get_term_positions("d7") == reader(plain).get_term_positions("d7")
-    assert json.loads(reader(having).doc_raw("d7"))["metadata"] == metadata()["d7"]
-    assert json.loads(reader(having).doc_raw("d10")) == json.loads(reader(plain).doc_raw("d10"))  # which has none
-    assert [path.name for path in having.glob("segments_*")] and not [
-        path for path in having.iterdir() if path.is_dir()
+    assert bm25(annotated, queries) == bm25(plain, queries) and all(bm25(annotated, queries))
+    assert reader(annotated).stats() == reader(plain).stats()
+    assert reader(annotated).get_document_vector("d7") == reader(plain).get_document_vector("d7")
+    assert reader(annotated).get_term_positions("d7") == reader(plain).get_term_positions("d7")
+    assert json.loads(reader(annotated).doc_raw("d7"))["metadata"] == metadata()["d7"]
+    assert json.loads(reader(annotated).doc_raw("d10")) == json.loads(reader(plain).doc_raw("d10"))  # which has none
+    assert [path.name for path in annotated.glob("segments_*")] and not [
+        path for path in annotated.iterdir() if path.is_dir()
     ]
 
 
-def test_impacts_are_the_same_to_stock_pyserini(metadata_run: Path, without: BeirFolder, tmp_path: Path) -> None:
-    having = metadata_run / "indexes" / "joint-splade-idf"
-    plain = index_impacts(metadata_run / "impacts" / "joint-splade-idf", tmp_path / "plain", without)
-    assert [(id, terms) for id, _, terms in everything(having)] == [(id, terms) for id, _, terms in everything(plain)]
+def test_impacts_are_the_same_to_stock_pyserini(metadata_run: Path, unannotated: BeirFolder, tmp_path: Path) -> None:
+    annotated = metadata_run / "indexes" / "joint-splade-idf"
+    plain = index_impacts(metadata_run / "impacts" / "joint-splade-idf", tmp_path / "plain", unannotated)
+    assert [(id, terms) for id, _, terms in everything(annotated)] == [
+        (id, terms) for id, _, terms in everything(plain)
+    ]
     queries = [{"bm25:infect": 3, "bladder": 50}, {"cancer": 80, "risk": 20, "the": 1}]
-    assert search(having, *queries) == search(plain, *queries) and all(search(having, *queries))
+    assert search(annotated, *queries) == search(plain, *queries) and all(search(annotated, *queries))
     assert artifact.require(plain, "index").recipe["inputs"].keys() == {"impacts", "documents"}
 
 

@@ -37,6 +37,6 @@ def run(run_folder: Path, broken: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def small(run_folder: Path, broken: Path, tmp_path: Path) -> Path:
-    """The same of two systems."""
+def run_of_two(run_folder: Path, broken: Path, tmp_path: Path) -> Path:
+    """A finished run of two systems on the collection `broken`."""
     return on_collection(run_folder, broken, tmp_path / "runs" / "tiny", ["bm25", "joint-splade-idf"])

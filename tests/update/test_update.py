@@ -138,9 +138,9 @@ def test_what_would_be_done(run: Path, broken: Path, capsys: pytest.CaptureFixtu
     assert list(run.parent.iterdir()) == [run]
 
 
-def test_killed_in_a_step_the_run_is_whole_and_the_update_continues(small: Path, broken: Path) -> None:
+def test_killed_in_a_step_the_run_is_whole_and_the_update_continues(run_of_two: Path, broken: Path) -> None:
     """The faults: a killed update leaves half a run in place, or begins anew."""
-    run, old = small, hits_of(small, "joint-splade-idf")
+    run, old = run_of_two, hits_of(run_of_two, "joint-splade-idf")
     change(broken)
     command = [sys.executable, "-m", "cai_pyserini.update", str(run)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
@@ -201,15 +201,15 @@ def requests(url: str) -> Iterator[list[list[str]]]:
 
 
 def test_a_service_takes_the_new_run_over_without_losing_a_request(
-    small: Path, broken: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run_of_two: Path, broken: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The faults: a request fails while files move, or during the reload; the service goes on with the old run."""
-    with served(small, "joint-splade-idf", key="sesame") as address:
+    with served(run_of_two, "joint-splade-idf", key="sesame") as address:
         with requests(f"{address}v1/joint-splade-idf/search?query=bladder+infection&hits=20") as answers:
             change(broken)
             with monkeypatch.context() as patch:
                 patch.setenv(KEY, "sesame")
-                main([str(small), "--reload", address])
+                main([str(run_of_two), "--reload", address])
         assert "new" not in answers[0] and "new" in answers[-1] and len(answers) > 8
         assert capsys.readouterr().out.endswith(f"\n{address} has reopened joint-splade-idf\n")
         with pytest.raises(CaiError, match="has not reopened the run, which is up to date: HTTP Error 401"):
@@ -247,18 +247,18 @@ def test_a_key_goes_to_the_service_alone(monkeypatch: pytest.MonkeyPatch, status
     assert asked == ["POST /reload"]
 
 
-def test_a_full_disk_leaves_the_run_as_it_was(small: Path, broken: Path, tmp_path: Path) -> None:
+def test_a_full_disk_leaves_the_run_as_it_was(run_of_two: Path, broken: Path, tmp_path: Path) -> None:
     unshare = shutil.which("unshare")
     if not unshare or subprocess.run([unshare, "-rm", "true"], check=False, capture_output=True).returncode:
         pytest.skip("a process may not mount here")
     change(broken)
-    disk, size = tmp_path / "disk", sum(path.stat().st_size + 4096 for path in small.rglob("*"))
+    disk, size = tmp_path / "disk", sum(path.stat().st_size + 4096 for path in run_of_two.rglob("*"))
     disk.mkdir()
     script = (
         'mount -t tmpfs -o size=$1 tmpfs "$2" || exit 77; cp -r "$3" "$2/run" && "$4" -m cai_pyserini.update "$2/run"'
     )
     script += '; diff -rq -x .lock -x versions "$3" "$2/run" && ls "$2/run/versions"'
-    arguments = [str(size + 20_000), str(disk), str(small), sys.executable]
+    arguments = [str(size + 20_000), str(disk), str(run_of_two), sys.executable]
     done = subprocess.run(
         [unshare, "-rm", "sh", "-c", script, "sh", *arguments], capture_output=True, text=True, check=False
     )
