@@ -10,8 +10,8 @@ the weights) that is not significantly worse than the best wins; if none is elig
 
 The weight w of BM25 in the fusion w * z(BM25) + z(SPLADE with IDF) + 2 * z(dense) of smooth systems is chosen likewise:
 the weight nearest to the default that is not significantly worse than the best. Queries share more words with documents
-in some collections than in others. Without labels the overlap is unknown; we assume that queries behave like documents,
-which in some collections are found by other words.
+in some collections than in others. Without labels the overlap is unknown; we assume that it is small where documents
+also find each other by other words.
 """
 
 import json
@@ -129,7 +129,7 @@ def measure_gains(data: AdaptationData, splade: Encoder, dense: Encoder | None) 
 
 
 def _evidence(sources: np.ndarray) -> str:
-    return f"sources of {len(sources):,} pseudo queries of {len(set(sources)):,} documents found without their words"
+    return f"{len(sources):,} pseudo queries from {len(set(sources)):,} documents without the queries' words"
 
 
 def _mean_by_source(values: np.ndarray, sources: np.ndarray) -> np.ndarray:

@@ -110,5 +110,5 @@ def _phrases(words: Sequence[str], frequencies: Counter[str], draw: random.Rando
 
 def _dropped(words: Sequence[str], draw: random.Random) -> str:
     """Drop some of the words; empty if none is dropped, or fewer than two remain."""
-    kept = [word for word in words if draw.random() < KEPT_SHARE]
-    return " ".join(kept) if 1 < len(kept) < len(words) else ""
+    remaining = [word for word in words if draw.random() < KEPT_SHARE]
+    return " ".join(remaining) if 1 < len(remaining) < len(words) else ""

@@ -359,10 +359,10 @@ def _run(scores: np.ndarray, hits: int) -> pd.DataFrame:
     order = np.argsort(-np.take_along_axis(scores, best, axis=1), axis=1, kind="stable")
     best = np.take_along_axis(best, order, axis=1)
     top: np.ndarray = np.take_along_axis(scores, best, axis=1)
-    found = top > -np.inf
+    is_hit = top > -np.inf
     queries, documents = (pd.Index([f"{number:09}" for number in range(size)], dtype="str") for size in scores.shape)
     columns = {
-        "query_id": pd.Categorical.from_codes(np.nonzero(found)[0], queries),
-        "doc_id": pd.Categorical.from_codes(best[found], documents),
+        "query_id": pd.Categorical.from_codes(np.nonzero(is_hit)[0], queries),
+        "doc_id": pd.Categorical.from_codes(best[is_hit], documents),
     }
-    return pd.DataFrame(columns | {"score": top[found].astype(np.float64)})
+    return pd.DataFrame(columns | {"score": top[is_hit].astype(np.float64)})

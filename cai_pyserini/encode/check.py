@@ -106,13 +106,13 @@ def check(requested: EncoderConfig, device: str = "auto", precision: Precision =
     }
 
 
-def table(found: dict[str, Any]) -> Rows:
+def table(result: dict[str, Any]) -> Rows:
     """Format the result of `check` as a table."""
-    values = {name: value for name, value in found.items() if name not in ("encoder", "folder", "equal", "seconds")}
-    values |= {name: json.dumps(found[name], ensure_ascii=False) for name in ("document_prompt", "query_prompt")}
-    values |= {f"{size:,} documents take": _duration(seconds) for size, seconds in found["seconds"].items()}
+    values = {name: value for name, value in result.items() if name not in ("encoder", "folder", "equal", "seconds")}
+    values |= {name: json.dumps(result[name], ensure_ascii=False) for name in ("document_prompt", "query_prompt")}
+    values |= {f"{size:,} documents take": _duration(seconds) for size, seconds in result["seconds"].items()}
     rows = [[name.replace("_", " "), shorten(_format_value(value), VALUE_WIDTH)] for name, value in values.items()]
-    return [["encoder", found["encoder"]], *rows]
+    return [["encoder", result["encoder"]], *rows]
 
 
 def _format_value(value: Any) -> str:
@@ -123,13 +123,13 @@ def _format_value(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def verdict(found: dict[str, Any]) -> str:
+def verdict(result: dict[str, Any]) -> str:
     """Say in a sentence whether the vectors equal the library's."""
     texts, limit = f"The vectors of {len(TEXTS)} texts", f"{MAX_DIFFERENCE:.4f}, in float32"
-    if found["equal"]:
-        return f"{texts} are those of {found['library']}: they differ by at most {limit}."
+    if result["equal"]:
+        return f"{texts} are those of {result['library']}: they differ by at most {limit}."
     return (
-        f"{texts} are NOT those of {found['library']}: they differ by more than {limit}. Does the encoder's YAML file "
+        f"{texts} are NOT those of {result['library']}: they differ by more than {limit}. Does the encoder's YAML file "
         "contradict the folder, or does the model weight entries that its tokenizer does not have?"
     )
 

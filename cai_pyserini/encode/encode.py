@@ -187,10 +187,10 @@ class _KnownVectors:
         """Raise CaiError if the encoder no longer reproduces a stored vector, for instance after a library update that
         changes tokenization: old and new vectors must not be mixed."""
         known = {*self._known}
-        found = [i for i, key in enumerate(self._rows) if key in known and contents[i].strip()]
-        if not found:
+        stored = [i for i, key in enumerate(self._rows) if key in known and contents[i].strip()]
+        if not stored:
             return
-        shortest = min(found, key=lambda i: len(contents[i]))
+        shortest = min(stored, key=lambda i: len(contents[i]))
         before = stacked(self._parts)[[self._known.index(self._rows[shortest])]]
         text, length = contents[shortest], encoder.max_length(role)
         now = encoder.load(role).encode([text], length, overlap=encoder.overlap(role))

@@ -145,8 +145,8 @@ class Encoder:
     @cached_property
     def token_weights(self) -> np.ndarray | None:
         """The token weights in bags of words, (vocabulary,); None if bags hold counts."""
-        place = self.config.query_weights or self._sides["queries"].weights
-        return token_weights(Path(place), self.tokenizer) if place else None
+        path = self.config.query_weights or self._sides["queries"].weights
+        return token_weights(Path(path), self.tokenizer) if path else None
 
     def precision(self, role: Role) -> Precision:
         return "float32" if role == "queries" else resolve_precision(self._precision, resolve_device(self.device))

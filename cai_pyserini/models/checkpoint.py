@@ -34,14 +34,14 @@ def checkpoint_folder(config: EncoderConfig, pickles: bool = False) -> Path:
         patterns = [f"*{suffix}" for suffix in suffixes(config)]
         if pickles:
             patterns.append("pytorch_model*.bin")
-        found = huggingface_hub.snapshot_download(config.checkpoint, revision=config.revision, allow_patterns=patterns)
+        path = huggingface_hub.snapshot_download(config.checkpoint, revision=config.revision, allow_patterns=patterns)
     except (ValueError, OSError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise CaiError(
             f"no encoder {config.checkpoint!r}: it is not in encoders/ ({', '.join(names('encoders'))}), not a local "
             f"folder, and could not be downloaded from the hub ({reason})"
         ) from None
-    return require_complete(Path(found))
+    return require_complete(Path(path))
 
 
 def require_complete(folder: Path) -> Path:

@@ -60,8 +60,8 @@ class CrossEncoder:
             features = self._features([(queries[i], documents[i]) for i in window])
             lengths = features["attention_mask"].sum(1).tolist()
             groups = list(batches(lengths, size * PAIR_TOKENS, 8 * size))
-            found = self.transformer.map(self._scores, [_rows(features, group, lengths[group[0]]) for group in groups])
-            for group, values in zip(groups, found, strict=True):
+            batch_inputs = [_rows(features, group, lengths[group[0]]) for group in groups]
+            for group, values in zip(groups, self.transformer.map(self._scores, batch_inputs), strict=True):
                 if (row := first_not_finite(values)) is not None:
                     pair = window[group[row]]
                     name = f"score of {queries[pair][:NAME_LENGTH]!r} and {names[pair][:NAME_LENGTH]!r}"

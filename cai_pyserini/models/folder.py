@@ -202,11 +202,11 @@ def token_weights(path: Path, tokenizer: Tokenizer) -> np.ndarray:
         if not (path / name).is_file() or not (path / name).resolve().is_relative_to(path.resolve()):
             raise CaiError(f"{path}: the token weights are in {name}, which is not in this folder: copy it there")
         path = path / name
-    weights, found = np.zeros(len(tokenizer), np.float32), read_json(path, dict[str, float])
-    known = [token for token in found if token in tokenizer.ids]
+    weights, values = np.zeros(len(tokenizer), np.float32), read_json(path, dict[str, float])
+    known = [token for token in values if token in tokenizer.ids]
     if not known:
         raise CaiError(f"{path}: none of the weights is of a token in the vocabulary")
-    weights[[tokenizer.ids[token] for token in known]] = [found[token] for token in known]
+    weights[[tokenizer.ids[token] for token in known]] = [values[token] for token in known]
     return _require_nonnegative(weights, path)
 
 
@@ -226,16 +226,16 @@ def _route(router: Path, role: str, after: Sequence[Module]) -> list[Module]:
     return [*(_module(router, config["types"][name], name) for name in names), *after]
 
 
-def _module(root: Path, kind: str, place: str) -> Module:
+def _module(root: Path, kind: str, path: str) -> Module:
     package, _, name = kind.rpartition(".")
     if package.partition(".")[0] != "sentence_transformers":
         raise CaiError(f"{root}: its module {kind} is custom code, which is not run")
-    folder = (root / place).resolve()
+    folder = (root / path).resolve()
     if not folder.is_relative_to(root.resolve()):
-        raise CaiError(f"{root}: the module {place} is outside the folder")
+        raise CaiError(f"{root}: the module {path} is outside the folder")
     require_complete(folder)
     # The config.json at the root is the transformer's.
-    return Module(name, folder, read_json(folder / "config.json") if place else {})
+    return Module(name, folder, read_json(folder / "config.json") if path else {})
 
 
 def _kind(path: Path, modules: Sequence[Module]) -> str:
@@ -284,8 +284,8 @@ def _pooling(module: Module) -> tuple[str, str]:
 
 def _lengths(documents: Module, queries: Module) -> dict[str, int]:
     """The maximum lengths, as settings, of modules that specify one."""
-    found = {"max_document_length": _length(documents), "max_query_length": _length(queries)}
-    return {name: length for name, length in found.items() if length is not None}
+    lengths = {"max_document_length": _length(documents), "max_query_length": _length(queries)}
+    return {name: length for name, length in lengths.items() if length is not None}
 
 
 def _length(module: Module) -> int | None:

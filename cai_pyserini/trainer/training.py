@@ -327,8 +327,8 @@ def save_tokenizer(tokenizer: Any, folder: Path) -> None:
 def require_ids(folder: Path, ids: Mapping[str, int]) -> None:
     """Reload a saved tokenizer. Raises CaiError if the id of a token has changed: the library gives new ids to added
     tokens that are not in the vocabulary."""
-    found = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False).get_vocab()
-    if changed := sorted(token for token in ids.keys() | found.keys() if ids.get(token) != found.get(token)):
+    saved = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False).get_vocab()
+    if changed := sorted(token for token in ids.keys() | saved.keys() if ids.get(token) != saved.get(token)):
         raise CaiError(
             f"{folder}: the reloaded tokenizer has other ids than the checkpoint's for {len(changed):,} tokens, "
             f"such as {changed[0]!r}: put its added tokens into the vocabulary of tokenizer.json"

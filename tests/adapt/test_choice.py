@@ -40,7 +40,7 @@ def test_noise_goes_to_the_encoders_as_they_were(gains: dict) -> None:
     decision = choose(found)
     assert decision.chosen == NONE
     assert decision.reason.startswith("not adapted: the encoders are used as before, since no candidate")
-    evidence = "of 300 pseudo queries of 100 documents found without their words; gains in nDCG@10: fusion"
+    evidence = "300 pseudo queries from 100 documents without the queries' words; gains in nDCG@10: fusion"
     assert evidence in decision.reason
 
 
@@ -53,7 +53,7 @@ def test_a_gain_in_every_system_is_taken() -> None:
     decision = choose(values({ALL: 0.05}))
     assert decision.chosen == ALL
     assert decision.reason.startswith(
-        "adapted: weight 0.8 of the trained SPLADE and weight 0.5 of the projection (sources "
+        "adapted: weight 0.8 of the trained SPLADE and weight 0.5 of the projection (300 pseudo queries "
     )
     assert "fusion +0.0517 ± 0.0016, joint +0.05" in decision.reason
     assert [(gains["splade"], gains["projection"]) for gains in decision.gains] == [(0.4, 0), (0, 0.5), (0.8, 0.5)]
