@@ -25,9 +25,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
 
 @pytest.fixture
 def write(tmp_path: Path):
-    """Write lines of JSON vectors, or vectors by id as the impact stage writes them, and give their folder."""
+    """A function that writes lines of JSON vectors, or vectors by id as the impact stage does; returns the folder."""
 
-    def of(lines: Iterable[str] | dict[str, dict[str, Any]], name: str = "00000.jsonl") -> Path:
+    def write_file(lines: Iterable[str] | dict[str, dict[str, Any]], name: str = "00000.jsonl") -> Path:
         folder = tmp_path / "vectors"
         folder.mkdir(exist_ok=True)
         if isinstance(lines, dict):
@@ -35,7 +35,7 @@ def write(tmp_path: Path):
         (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         return folder
 
-    return of
+    return write_file
 
 
 VECTORS = {

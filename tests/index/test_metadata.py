@@ -20,32 +20,30 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
 
 
 @pytest.fixture
-def unannotated(metadata_run: Path) -> BeirFolder:
+def untagged(metadata_run: Path) -> BeirFolder:
     return BeirFolder(metadata_run.parent / "corpus.jsonl", "papers")
 
 
-def test_bm25_is_the_same_to_stock_pyserini(metadata_run: Path, unannotated: BeirFolder, tmp_path: Path) -> None:
-    annotated, plain = metadata_run / "indexes" / "bm25", index_bm25(unannotated, tmp_path / "plain")
+def test_bm25_is_the_same_to_stock_pyserini(metadata_run: Path, untagged: BeirFolder, tmp_path: Path) -> None:
+    tagged, plain = metadata_run / "indexes" / "bm25", index_bm25(untagged, tmp_path / "plain")
     queries = [*QUERIES, "fever", "rat trial"]
-    assert bm25(annotated, queries) == bm25(plain, queries) and all(bm25(annotated, queries))
-    assert reader(annotated).stats() == reader(plain).stats()
-    assert reader(annotated).get_document_vector("d7") == reader(plain).get_document_vector("d7")
-    assert reader(annotated).get_term_positions("d7") == reader(plain).get_term_positions("d7")
-    assert json.loads(reader(annotated).doc_raw("d7"))["metadata"] == metadata()["d7"]
-    assert json.loads(reader(annotated).doc_raw("d10")) == json.loads(reader(plain).doc_raw("d10"))  # which has none
-    assert [path.name for path in annotated.glob("segments_*")] and not [
-        path for path in annotated.iterdir() if path.is_dir()
+    assert bm25(tagged, queries) == bm25(plain, queries) and all(bm25(tagged, queries))
+    assert reader(tagged).stats() == reader(plain).stats()
+    assert reader(tagged).get_document_vector("d7") == reader(plain).get_document_vector("d7")
+    assert reader(tagged).get_term_positions("d7") == reader(plain).get_term_positions("d7")
+    assert json.loads(reader(tagged).doc_raw("d7"))["metadata"] == metadata()["d7"]
+    assert json.loads(reader(tagged).doc_raw("d10")) == json.loads(reader(plain).doc_raw("d10"))  # which has none
+    assert [path.name for path in tagged.glob("segments_*")] and not [
+        path for path in tagged.iterdir() if path.is_dir()
     ]
 
 
-def test_impacts_are_the_same_to_stock_pyserini(metadata_run: Path, unannotated: BeirFolder, tmp_path: Path) -> None:
-    annotated = metadata_run / "indexes" / "joint-splade-idf"
-    plain = index_impacts(metadata_run / "impacts" / "joint-splade-idf", tmp_path / "plain", unannotated)
-    assert [(id, terms) for id, _, terms in everything(annotated)] == [
-        (id, terms) for id, _, terms in everything(plain)
-    ]
+def test_impacts_are_the_same_to_stock_pyserini(metadata_run: Path, untagged: BeirFolder, tmp_path: Path) -> None:
+    tagged = metadata_run / "indexes" / "joint-splade-idf"
+    plain = index_impacts(metadata_run / "impacts" / "joint-splade-idf", tmp_path / "plain", untagged)
+    assert [(id, terms) for id, _, terms in everything(tagged)] == [(id, terms) for id, _, terms in everything(plain)]
     queries = [{"bm25:infect": 3, "bladder": 50}, {"cancer": 80, "risk": 20, "the": 1}]
-    assert search(annotated, *queries) == search(plain, *queries) and all(search(annotated, *queries))
+    assert search(tagged, *queries) == search(plain, *queries) and all(search(tagged, *queries))
     assert artifact.require(plain, "index").recipe["inputs"].keys() == {"impacts", "documents"}
 
 
