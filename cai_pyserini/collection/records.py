@@ -65,33 +65,33 @@ class Columns:
 
     def find(self, names: Collection[str], where: str) -> dict[str, str]:
         """The column of each field among `names`. Raises CaiError if one is missing, except an unmapped title."""
-        found = {}
+        fields = {}
         for field, known in self._names.items():
             if name := next((name for name in known if name in names), None):
-                found[field] = name
+                fields[field] = name
             elif field != "title" or field in self.mapping:
                 yaml = f", or in a YAML file of the collection: `{self._key}: {{{field}: NAME}}`" if self._key else ""
                 expected, columns = " or ".join(map(repr, known)), ", ".join(map(repr, names))[:200]
                 raise CaiError(f"{where}: no {expected} among {columns}; name it so{yaml}")
-        return found
+        return fields
 
     def find_in_header(self, names: Sequence[str], where: str) -> dict[str, str]:
         """As `find`, but also raises CaiError for duplicate columns, and for a missing metadata column."""
-        found = self.find(names, where)
-        if twice := next((name for name in (*found.values(), *self._metadata) if names.count(name) > 1), None):
+        fields = self.find(names, where)
+        if twice := next((name for name in (*fields.values(), *self._metadata) if names.count(name) > 1), None):
             raise CaiError(f"{where}: two columns have the name {twice!r}; rename one")
         if METADATA not in names and (missing := next((name for name in self._metadata if name not in names), None)):
             raise CaiError(f"{where}: no column {missing!r}, which the collection names under `metadata`")
-        return found
+        return fields
 
     def metadata_columns(self, names: Collection[str]) -> list[str]:
         """The metadata columns among `names`."""
         return [name for name in (METADATA, *self._metadata) if self._metadata and name in names]
 
-    def values(self, row: Mapping[str, Any], found: Mapping[str, str]) -> Values:
-        """The values of a record; `found` has the columns of its fields. The object `metadata` can be a JSON string. An
+    def values(self, row: Mapping[str, Any], fields: Mapping[str, str]) -> Values:
+        """The values of a record; `fields` has the columns by field. The object `metadata` can be a JSON string. An
         invalid one becomes the value of every metadata field without a column, so that checks reject it."""
-        values = {field: row[name] for field, name in found.items()}
+        values = {field: row[name] for field, name in fields.items()}
         if self._metadata:
             metadata = _parse_object(row.get(METADATA))
             invalid = {METADATA: row[METADATA]} if metadata is None else None
@@ -153,10 +153,10 @@ def _jsonl(path: Path, columns: Columns) -> Iterator[tuple[str, Values]]:
 def _parquet(path: Path, columns: Columns) -> Iterator[tuple[str, Values]]:
     with _parquet_errors(path), parquet.ParquetFile(path) as file:
         names = file.schema_arrow.names
-        found = columns.find_in_header(names, str(path))
-        batches = file.iter_batches(BATCH, columns=list({*found.values(), *columns.metadata_columns(names)}))
+        fields = columns.find_in_header(names, str(path))
+        batches = file.iter_batches(BATCH, columns=list({*fields.values(), *columns.metadata_columns(names)}))
         for number, row in enumerate(chain.from_iterable(batch.to_pylist() for batch in batches), 1):
-            yield f"{path}: row {number}", columns.values(row, found)
+            yield f"{path}: row {number}", columns.values(row, fields)
 
 
 @contextmanager
@@ -195,16 +195,16 @@ def _table(rows: Rows, columns: Columns) -> Iterator[tuple[str, Values]]:
     where, names = next(rows, ("", []))
     if not names:
         return
-    found = columns.find_in_header(names, where)
+    fields = columns.find_in_header(names, where)
     for where, row in rows:
         if len(row) != len(names):
             raise CaiError(f"{where}: {len(row)} columns, but the header has {len(names)}; correct or remove it")
-        yield where, columns.values(dict(zip(names, row, strict=True)), found)
+        yield where, columns.values(dict(zip(names, row, strict=True)), fields)
 
 
 def _topics(path: Path, columns: Columns) -> Iterator[tuple[str, Values]]:
     text = "".join(line for _, line in jsonl.all_lines(path))
-    text = COMMENT_OR_CDATA.sub(lambda found: "\n" * found[0].count("\n"), text)  # keeps line numbers
+    text = COMMENT_OR_CDATA.sub(lambda match: "\n" * match[0].count("\n"), text)  # keeps line numbers
     topics = [*TOPIC.finditer(text)]
     if not topics:
         raise CaiError(f"{path}: no <top> or <topic> in it: these are not TREC's topics")

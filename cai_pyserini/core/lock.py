@@ -56,9 +56,8 @@ class Lock:
     def require_held(self) -> None:
         """Raise CaiError if another process has begun, where locks could not prevent it."""
         if not self.note.items() <= (current := read_note(self.place)).items():
-            raise CaiError(
-                f"{self.what} was started again by {holder_name(current)}: run the command again when that has ended"
-            )
+            holder = holder_name(current)
+            raise CaiError(f"{self.what} was started again by {holder}: run the command again when that has ended")
 
 
 @contextmanager

@@ -71,8 +71,8 @@ class StorePath(PosixPath):
         """The files of a folder and its subfolders: relative path -> bytes."""
         root = self._filesystem._strip_protocol(str(self))
         with suppress(FileNotFoundError):
-            found = self._call("find", str(self), detail=True)
-            return {str(PurePosixPath(name).relative_to(root)): info["size"] for name, info in found.items()}
+            infos = self._call("find", str(self), detail=True)
+            return {str(PurePosixPath(name).relative_to(root)): info["size"] for name, info in infos.items()}
         return {}
 
     def glob(self, pattern: str, **options: Any) -> Generator[Self]:

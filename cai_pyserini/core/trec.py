@@ -35,9 +35,9 @@ BLANK = r"^$|[\t-\r\x1c-\x1f \x85\p{Z}]"  # an empty id, or a separator of str.s
 
 def run_of(hits: Mapping[str, Hits]) -> pd.DataFrame:
     """The run with these hits by query id."""
-    queries = np.repeat(np.array(list(hits), object), [len(found) for found in hits.values()])
-    documents = np.array([document for found in hits.values() for document, _ in found], object)
-    scores = np.array([score for found in hits.values() for _, score in found], np.float64)
+    queries = np.repeat(np.array(list(hits), object), [len(ranking) for ranking in hits.values()])
+    documents = np.array([document for ranking in hits.values() for document, _ in ranking], object)
+    scores = np.array([score for ranking in hits.values() for _, score in ranking], np.float64)
     return sorted_run(pd.DataFrame({"query_id": queries, "doc_id": documents, "score": scores}))
 
 
@@ -104,12 +104,12 @@ def _is_sorted(keys: Sequence[np.ndarray]) -> bool:
 
 def categories(ids: pd.Series | pd.Index) -> pd.Categorical:
     """Ids as categories in string order."""
-    codes, found = pd.factorize(ids)
-    names = pd.Index(found, dtype="str")
+    codes, unique = pd.factorize(ids)
+    names = pd.Index(unique, dtype="str")
     order = names.argsort()
-    places = np.empty_like(order)
-    places[order] = np.arange(len(order))
-    return pd.Categorical.from_codes(places[codes], names[order])
+    ranks = np.empty_like(order)
+    ranks[order] = np.arange(len(order))
+    return pd.Categorical.from_codes(ranks[codes], names[order])
 
 
 def ranks(run: pd.DataFrame) -> np.ndarray:

@@ -149,10 +149,8 @@ def impacts_of_index(index: Path, vectors: Path, words: Path, expansion: Path) -
     raw, config = Vectors(vectors), load_encoder(str(index))
     bm25 = bm25_of_index(config, words, expansion)
     recorded, current = artifact.require(index, "index").stats["made_from"], _inputs(raw, config, bm25)
-    if different := [name for name, digest in current.items() if digest != recorded.get(name)]:
-        raise CaiError(
-            f"{index} was made from other {different[0]} than the current ones: make its impacts and it again"
-        )
+    if changed := [name for name, digest in current.items() if digest != recorded.get(name)]:
+        raise CaiError(f"{index} was made from other {changed[0]} than the current ones: make impacts and index again")
     return open_impacts(raw, config, bm25)
 
 

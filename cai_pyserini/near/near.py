@@ -66,11 +66,11 @@ def find_neighbours(vectors: Vectors, output: Path, idf: Path | None = None, nei
 
         counts = write_shards(folder, digest, documents("near"), neighbour_shard)
         is_exact = isinstance(index, faiss.IndexFlat)
-        found = 1.0 if is_exact and is_dense else recall(index, positions, count)
+        measured = 1.0 if is_exact and is_dense else recall(index, positions, count)
         shutil.rmtree(work)
         search = "exact" if is_exact else "approximate"
         stats = {"encoder": {"kind": "near"}, "documents_digest": vectors.documents_digest}
-        return counts | stats | {"near_by": vectors.kind, "search": search, "recall": found}
+        return counts | stats | {"near_by": vectors.kind, "search": search, "recall": measured}
 
     return artifact.make(output, recipe, write, resumable=True, names=SHARD_NAMES)
 

@@ -184,8 +184,8 @@ def file_system(folder: Path) -> str:
         mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()]
     except OSError:
         return ""
-    found = [mount for mount in mounts if mount[2] == f"{os.major(device)}:{os.minor(device)}"]
-    return found[-1][found[-1].index("-") + 1] if found else ""
+    matching = [mount for mount in mounts if mount[2] == f"{os.major(device)}:{os.minor(device)}"]
+    return matching[-1][matching[-1].index("-") + 1] if matching else ""
 
 
 def file_stats(path: Path) -> FileStats:

@@ -148,9 +148,9 @@ def write_shards[Part](folder: Path, digest: str, parts: Iterable[Part], make: C
 def finish_shards(folder: Path, shards: Sequence[ShardStats]) -> Stats:
     """Remove stale and unfinished shards from a folder whose shards are all written. Returns the counts for the
     manifest."""
-    found = {path for path in folder.iterdir() if re.fullmatch(SHARD_NAMES, path.name)}
+    existing = {path for path in folder.iterdir() if re.fullmatch(SHARD_NAMES, path.name)}
     own = {shard_path(folder, number) for number in range(len(shards))}
-    for stale in found - own - {folder / name for name in foreign_files(folder)}:
+    for stale in existing - own - {folder / name for name in foreign_files(folder)}:
         stale.unlink(missing_ok=True)  # another process may finish the same folder
     return {
         "vectors": sum(shard.rows for shard in shards),

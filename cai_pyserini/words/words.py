@@ -126,13 +126,13 @@ class Forms:
 
 def _lexicon(forms: Iterable[str], analyzer: Analyzer, columns: Container[str]) -> Iterator[dict[str, str]]:
     """The words with the highest document frequency, with their most frequent forms."""
-    found: set[str] = set()
+    listed: set[str] = set()
     for form in forms:
-        if len(found) == LEXICON:
+        if len(listed) == LEXICON:
             return
         match analyzer(form):
-            case [word] if word in columns and word not in found:
-                found.add(word)
+            case [word] if word in columns and word not in listed:
+                listed.add(word)
                 yield {"word": word, "form": form}
 
 
