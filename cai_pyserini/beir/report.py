@@ -159,9 +159,7 @@ def _omissions(counts: dict[str, float]) -> str:
     text = ""
     if counts.get("cut"):
         about = " about" if counts.get("passages", counts["documents"]) > SAMPLE_SIZE else ""
-        text += (
-            f"{about} {counts['cut']:,} are too long to be read to their end: {counts['lost']:.1%} of the text is lost."
-        )
+        text += f"{about} {counts['cut']:,} are truncated: {counts['lost']:.1%} of the text is lost."
     if left_out := counts.get("left_out_judgments"):
         text += f" {left_out:,} judgments of documents that the collection lacks are left out"
         text += f", and {queries:,} queries without others." if (queries := counts.get("left_out_queries")) else "."

@@ -217,7 +217,7 @@ class RunFolder:
         parts = checked.recipe["inputs"]["parts"]
         if any(collection.fingerprint(part) != digest for part, digest in parts.items()):
             source = self.experiment.collection.source
-            raise CaiError(f"{self.root} was not run on {source} as it is now: run {BEIR} again")
+            raise CaiError(f"{source} has changed since the run in {self.root}: run {BEIR} again")
         if "left_out_judgments" not in checked.stats:
             collection.set_missing(self.experiment.collection.split, frozenset())
         return collection

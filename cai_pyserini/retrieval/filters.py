@@ -84,7 +84,7 @@ def without_operators(query: str, filter: str | None = None) -> tuple[str, tuple
 
     text = OPERATOR.sub(extract, query)
     if query.strip() and not text.strip():
-        raise BadFilter("query: it only says what has to be missing")
+        raise BadFilter("query: it only excludes words; add words to search for")
     return text, tuple(filters) or None
 
 

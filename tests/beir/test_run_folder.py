@@ -113,7 +113,7 @@ def test_a_collection_that_has_changed_is_refused(name: str, copy: Path, broken:
     lines = {"corpus.jsonl": '{"_id": "d", "text": "x"}', "queries.jsonl": '{"_id": "q", "text": "x"}'}
     with (broken / name).open("a") as file:
         file.write(lines.get(name, "q1\td3\t1") + "\n")
-    with pytest.raises(CaiError, match=f"was not run on .*broken as it is now: {AGAIN}"):
+    with pytest.raises(CaiError, match=f"broken has changed since the run in .*: {AGAIN}"):
         RunFolder(copy).collection  # noqa: B018
 
 

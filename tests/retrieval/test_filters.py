@@ -131,5 +131,5 @@ def test_operators_of_a_query_are_filters(query: str, text: str | None, filters:
 
 
 def test_a_query_has_more_than_what_is_to_be_missing() -> None:
-    with pytest.raises(BadFilter, match="query: it only says what has to be missing"):
+    with pytest.raises(BadFilter, match="query: it only excludes words"):
         without_operators('-mouse -"in mice"')

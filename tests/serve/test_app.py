@@ -205,7 +205,7 @@ def test_explanations(client: TestClient) -> None:
         ("/v1/bm25/search?like=d99", 404, "no document 'd99', or bm25 does not store documents"),
         ("/v1/bm25/search?like=d1&query=x", 400, "like: not with query, rerank or syntax"),
         ("/v1/bm25/search?like=d1&rerank=2", 400, "like: not with query, rerank or syntax"),
-        ("/v1/bm25/search?query=-x&syntax=true", 400, "query: it only says what has to be missing"),
+        ("/v1/bm25/search?query=-x&syntax=true", 400, "query: it only excludes words"),
         ("/v1/bm25/search?query=x&hits=101&snippets=true", 400, "snippets: with 101 hits; 100 are allowed"),
         ("/v1/bm25/doc/d99", 404, "no document 'd99', or bm25 does not store documents"),
         ("/v2/bm25/search?query=x", 404, "Not Found"),
