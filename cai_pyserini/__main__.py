@@ -18,9 +18,9 @@ STAGES = {
     "idf": "document frequencies of word pieces",
     "encode": "vectors of documents or queries",
     "words": "counts of the words that BM25 sees",
-    "near": "the documents near each document",
-    "smooth": "vectors mixed with those of near documents",
-    "expand": "words near documents, and words of near documents",
+    "near": "the nearest neighbours of every document",
+    "smooth": "vectors mixed with those of the neighbours",
+    "expand": "associated words and neighbours' words of documents",
     "impact": "integers from vectors, IDF and words",
     "index": "an index of impacts, of text for BM25, or of dense vectors",
     "search": "search by hand, or write a run",
@@ -39,7 +39,7 @@ OTHERS = {
     "plugin": "our encoders inside Pyserini, and exports for it",
     "ship": "indexes and encoders for others",
     "export": "impacts and encoders for other systems",
-    "vectors": "the cache of vectors: list it, delete old ones",
+    "vectors": "list the vector cache, delete old vectors",
     "doctor": "check this machine, or an encoder",
 }
 COMMANDS = STAGES | OTHERS

@@ -8,15 +8,7 @@ from pathlib import Path
 
 from cai_pyserini.collection.contract import Collection, Judgment, Record
 from cai_pyserini.collection.ids import checked_id
-from cai_pyserini.collection.records import (
-    QRELS_NAMES,
-    SUFFIXES,
-    TREC_SUFFIXES,
-    Columns,
-    count_records,
-    kind,
-    read_records,
-)
+from cai_pyserini.collection.records import QRELS_NAMES, SUFFIXES, TREC, Columns, count_records, kind, read_records
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.artifact import file_digest, require_if_ours
 from cai_pyserini.core.config import ColumnNames
@@ -25,7 +17,7 @@ from cai_pyserini.core.metadata import Kind
 
 LINES = (".tsv", ".tsv.gz", ".txt", ".txt.gz", ".qrels", ".qrels.gz")  # qrels with columns by position
 TABLES = tuple(suffix for suffix in SUFFIXES if suffix not in LINES)  # qrels with named columns
-QRELS, QUERIES = (*LINES, *TABLES), (*SUFFIXES, *TREC_SUFFIXES)
+QRELS, QUERIES = (*LINES, *TABLES), (*SUFFIXES, *TREC)
 SHARDS = (".jsonl", ".jsonl.gz", ".parquet")  # document files in a folder without corpus.*
 NOT_DOCUMENTS = re.compile(r"quer|topic|qrel", re.IGNORECASE)  # file names that do not suggest documents
 GRADE = re.compile(r"([+-]?\d{1,18})(\.0*)?", re.ASCII)
@@ -61,10 +53,8 @@ class BeirFolder(Collection):
             raise CaiError(f"{path}: its name should end with one of {', '.join(SUFFIXES)}")
         self.path = path
         self.metadata = dict(metadata or {})
-        self._columns = {
-            "documents": Columns(columns, metadata=self.metadata),
-            "queries": Columns(query_columns, "query_columns"),
-        }
+        self._columns = {"documents": Columns(columns, metadata=self.metadata)}
+        self._columns["queries"] = Columns(query_columns, "query_columns")
 
     @property
     def place(self) -> str:

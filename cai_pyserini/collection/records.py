@@ -130,7 +130,7 @@ def kind(path: Path) -> str:
     name = path.name if path.name.endswith(".parquet.gz") else path.name.removesuffix(".gz")
     suffix = Path(name).suffix
     if suffix not in READERS:
-        raise CaiError(f"{path}: its name should end with one of {', '.join(SUFFIXES + TREC_SUFFIXES)}")
+        raise CaiError(f"{path}: its name should end with one of {', '.join(SUFFIXES + TREC)}")
     return suffix
 
 
@@ -227,4 +227,4 @@ READERS: dict[str, Callable[[Path, Columns], Iterator[tuple[str, Values]]]] = {
     **dict.fromkeys((".trec", ".xml", ".txt"), _topics),
 }
 SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
-TREC_SUFFIXES = (".trec", ".trec.gz", ".xml", ".xml.gz", ".txt", ".txt.gz")  # topics
+TREC = (".trec", ".trec.gz", ".xml", ".xml.gz", ".txt", ".txt.gz")  # suffixes of topics

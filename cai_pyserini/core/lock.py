@@ -36,8 +36,7 @@ class Lock:
     file: IO[str] | None = None
 
     def share(self) -> None:
-        """Admit the processes that share the lock. The system releases it for a moment, in which another process may
-        become its only holder."""
+        """Admit processes that share the lock. It is free for a moment, in which another may become its sole holder."""
         while self.file and not _flock(self.file, fcntl.LOCK_SH):
             _wait_to_share(self.what, self.note | SHARED, self.place)
 
@@ -64,12 +63,11 @@ class Lock:
 def locked(
     place: Path, what: Path, note: Note, more: Callable[[], Note] = dict, shared: bool = False
 ) -> Iterator[Lock]:
-    """Hold the lock file `place`; `note`, the result of `more` and the holder are written into it.
+    """Hold the lock file `place`, with `note`, the result of `more`, and the holder in it.
 
-    Several processes can hold the lock together if it is `shared` and their notes are equal. The first process, which
-    writes the note, is its only holder until it calls `share`; the others wait for that. Raises CaiError, which names
-    the holder, if another process is working on `what`. The caller may delete the file while it holds the lock;
-    otherwise it remains.
+    Several processes can hold the lock together if it is `shared` and their notes are equal. The first, which writes
+    the note, holds it alone until it calls `share`; the others wait. Raises CaiError, which names the holder, if
+    another process is working on `what`. The file remains unless it is deleted while the lock is held.
     """
     note = note | SHARED if shared else note
     if isinstance(place, StorePath):
@@ -120,8 +118,7 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def execute_alone(database: sqlite3.Connection, path: Path, script: str) -> None:
-    """Execute statements that set up the database at `path`. The lock is needed because SQLite fails, instead of
-    waiting, if two processes set the journal mode at once."""
+    """Set up the database at `path` under a lock, as SQLite fails if two processes set the journal mode at once."""
     with alone_in(path.parent):  # not on the file: closing it would release SQLite's locks
         database.executescript(script)
 

@@ -324,9 +324,8 @@ def documents_digest(runs: Sequence[Path], current: Sequence[str | None] | None 
     for run, digest in digests.items():
         if not same_documents(digest, current):
             raise CaiError(f"{run} is of other documents than the current ones: search again")
-        for other, other_digest in digests.items():
-            if not same_documents(digest, other_digest):
-                raise CaiError(f"{run} and {other} are of different documents: search again, in the same documents")
+        if other := next((each for each, its in digests.items() if not same_documents(digest, its)), None):
+            raise CaiError(f"{run} and {other} are of different documents: search again, in the same documents")
     return next(filter(None, digests.values()), None)
 
 

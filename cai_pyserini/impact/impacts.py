@@ -207,13 +207,9 @@ def write_impacts(
         document_weights = (weighted(shard.vectors, impacts.weights) for shard in vectors)
         used = config.replace(range=config.range or largest_weight(document_weights, vectors.folder), joint=None)
         if bm25:
-            joint = Joint(
-                alpha=estimate_alpha(vectors, impacts.weights, bm25, encoder or Encoder(config)),
-                range=largest_weight((shard.vectors for shard in bm25.shards()), bm25.folder),
-                k1=bm25.k1,
-                b=bm25.b,
-                language=bm25.language,
-            )
+            alpha = estimate_alpha(vectors, impacts.weights, bm25, encoder or Encoder(config))
+            largest = largest_weight((shard.vectors for shard in bm25.shards()), bm25.folder)
+            joint = Joint(alpha=alpha, range=largest, k1=bm25.k1, b=bm25.b, language=bm25.language)
             expansion = {"expanded": bm25.expansion is not None, "documents_only": bm25.documents_only}
             used = used.replace(joint=joint.replace(**expansion))
         impacts = replace(impacts, config=used)

@@ -120,8 +120,7 @@ def test_a_name_that_shadows_a_local_folder_warns(
     _warn_if_shadowed.cache_clear()
     assert load(name) == load(name) == builtin != load(f"./{name}")
     (message,) = [record.getMessage() for record in caplog.records]
-    taken, remedy = f"{name} is read as the name of {kind}/{name}.yaml, not as the local ./{name}", f"write ./{name}"
-    assert message == f"{taken}: {remedy} to use that"
+    assert message.startswith(f"{name} is read as the name of {kind}/{name}.yaml, not as the local ./{name}: write ./")
 
 
 def test_relative_paths_are_relative_to_the_file(written, tmp_path: Path) -> None:
