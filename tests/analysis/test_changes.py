@@ -12,7 +12,7 @@ from cai_pyserini.beir.__main__ import main as beir
 
 
 def test_average_overlap_worked_example() -> None:
-    # Shared of the best 1, 2, 3: 0, 2 and 2.
+    # The top 1, 2 and 3 share 0, 2 and 2 documents.
     assert overlap([["a", "b", "c"], ["b", "a", "d"]], 3) == pytest.approx((0 + 1 + 2 / 3) / 3)
     assert overlap([["a"], ["a"]], 10) == 1 and overlap([["a"], []], 10) == 0 and overlap([[], []], 10) == 1
 
@@ -23,7 +23,7 @@ def test_new_gone_and_changed_documents(
 ) -> None:
     changed = Path(shutil.copytree(tiny, tmp_path / "tiny"))
     queries = (changed / "queries.jsonl").read_text()
-    (changed / "queries.jsonl").write_text(queries.replace("bladder infection", "quux"))  # which finds nothing
+    (changed / "queries.jsonl").write_text(queries.replace("bladder infection", "quux"))  # finds nothing
     lines = (changed / "corpus.jsonl").read_text().splitlines()
     lines = [line.replace("higher blood pressure", "low pressure") for line in lines if '"d5"' not in line]
     lines.append('{"_id": "d13", "title": "", "text": "Exercise lowers high blood pressure."}')

@@ -18,7 +18,7 @@ def test_difference_worked_example() -> None:
     assert found.means == pytest.approx((0.2, 0.4)) and found.difference == pytest.approx(0.2)
     # Differences 1, 1 and eight times 0: t = 1.5 with 9 degrees of freedom.
     assert found.p_t_test == pytest.approx(0.1679, abs=5e-5)
-    # Of the signs of the two, two of four choices give a sum as far from 0 as 2.
+    # Of the four sign combinations of the two, two give a sum as far from 0 as 2.
     assert found.p_randomization == 0.5
     # Ten draws from the differences are all 0 with a chance of 10.7%; at least 5 are 1 with one of 3.3%, at least 6
     # with one of .6%.
@@ -47,7 +47,7 @@ def arguments(tmp_path: Path, tiny: Path) -> list[str]:
 
 def test_the_command(arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main([*arguments, "--measure", "RR@10"])
-    # RR of q1 1/2 and 1, of q2 0 and 1, of q3 1 and 1/2; of the other two, 0 and 0.
+    # RR: q1 1/2 and 1, q2 0 and 1, q3 1 and 1/2; the other two 0 and 0.
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == ["A: a, mean RR@10 0.3000", "B: b, mean RR@10 0.5000"]
     assert lines[2:6] == [

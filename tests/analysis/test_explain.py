@@ -159,7 +159,7 @@ def test_shares_of_a_zscore(document: str, absent: bool, run: RunFolder, explain
 
 @pytest.mark.slow
 @pytest.mark.parametrize("system", [*HYBRIDS, "hybrid-splade-idf-exact"])
-def test_a_part_that_lacks_the_document_counts_0_unless_exact(system: str, explain: Explain) -> None:
+def test_a_part_without_the_document_counts_0_unless_exact(system: str, explain: Explain) -> None:
     (explained,) = explain("d8", [system], documents=["d3"])[system]
     bm25, splade = explained.parts
     if system.endswith("-exact"):
@@ -175,7 +175,7 @@ def test_a_part_that_lacks_the_document_counts_0_unless_exact(system: str, expla
 
 
 @pytest.mark.slow
-def test_relevant_and_chosen_documents_are_explained_wherever_they_are(run: RunFolder, explain: Explain) -> None:
+def test_relevant_and_chosen_documents_are_explained_at_any_rank(run: RunFolder, explain: Explain) -> None:
     # q4, "heart attack while running", has no word in common with d6, "myocardial infarction in a marathon runner".
     found = explain("q4", ["bm25", "splade-idf", "hybrid-splade-idf-minmax"], depth=1)
     assert found["bm25"] == [Explanation("bm25", "d6", None, 0.0, 1, [], [])]
@@ -241,7 +241,7 @@ def test_a_page_escapes_and_marks(run: RunFolder, opened: OpenRun, explain: Expl
     assert structure.texts["h1"] == structure.texts["title"] == ["q2: <b>bladder</b>"]
     assert structure.texts["article"][0].count(contents) == 1
     assert structure.texts["mark"] == ["Bladders"] * 3 and "details" not in structure.texts
-    assert "http" not in source and "src=" not in source and "@import" not in source  # it needs no network
+    assert "http" not in source and "src=" not in source and "@import" not in source  # needs no network
     # "infect" is a term of the document in the index, but not of this text.
     rows = re.findall(r'<tr( class="expansion")? style="--bar: \d+%"><th scope="row">([\w:]+)', source)
     expansion = ' class="expansion"'
@@ -249,7 +249,7 @@ def test_a_page_escapes_and_marks(run: RunFolder, opened: OpenRun, explain: Expl
 
 
 @pytest.mark.slow
-def test_a_page_can_be_read_aloud(run: RunFolder, opened: OpenRun) -> None:
+def test_a_page_suits_screen_readers(run: RunFolder, opened: OpenRun) -> None:
     case = explain_query(run, opened, "q1", ["bm25", ZSCORE], depth=1, relevant=0)
     structure = Structure(page(run, opened, case, 10))
     assert ("html", {"lang": "en"}) in structure.tags
@@ -278,7 +278,7 @@ def test_a_page_can_be_read_aloud(run: RunFolder, opened: OpenRun) -> None:
         (("q1", ["bm25"], 5, 0, ["d1", "d99"]), r"document 'd99' is not in collection tiny"),
     ],
 )
-def test_what_cannot_be_explained_is_refused(explain: Explain, arguments: tuple, message: str) -> None:
+def test_unexplainable_documents_are_refused(explain: Explain, arguments: tuple, message: str) -> None:
     with pytest.raises(CaiError, match=message):
         explain(*arguments)
 

@@ -18,7 +18,7 @@ from cai_pyserini.core.errors import CaiError
         (["a.trec", "more/../more/a"], ["a", "more/a"]),
     ],
 )
-def test_labels_tell_paths_apart(paths: list[str], names: list[str]) -> None:
+def test_labels_distinguish_paths(paths: list[str], names: list[str]) -> None:
     assert labels([Path(path) for path in paths]) == names
 
 

@@ -31,7 +31,7 @@ def test_jaccard_worked_examples(a: dict[str, int], b: dict[str, int], similarit
 
 def test_words_of_a_collection(tiny: Path) -> None:
     counts = count_words(str(tiny))
-    assert counts["insulin"] == 3  # the title's among them
+    assert counts["insulin"] == 3  # title included
     assert counts["körpergröße"] == counts["größe"] == counts["2"] == counts["½"] == 1
     assert counts["marathon"] == 1 and "runner." not in counts
     assert counts["is"] == 2
@@ -65,7 +65,7 @@ def test_saved_tables_replace_their_collections(tiny: Path, capsys: pytest.Captu
     Path("msmarco.txt").write_text("Insulin lowers blood glucose.\n")
     Path("scifact.txt").write_text("insulin lowers blood pressure, INSULIN\n")
     main(["overlap", "msmarco.txt", "scifact.txt", str(tiny), "--output", "a", "--save-frequencies"])
-    # Three words are shared, each 1/4 of msmarco; of scifact "insulin" is 2/5, the others 1/5: J = 0.65 / (2 - 0.65)
+    # Three words are shared, each 1/4 of msmarco; "insulin" is 2/5 of scifact, the others 1/5: J = 0.65 / (2 - 0.65)
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == ["msmarco: 4 words, 4 of them distinct", "scifact: 5 words, 4 of them distinct"]
     assert lines[4:7] == [

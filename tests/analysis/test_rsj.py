@@ -33,8 +33,8 @@ def collection(tmp_path: Path) -> BeirFolder:
     "holders, relevant, documents, odds_ratio",
     [
         ("abc", "ad", 10, (1.5 / 1.5) / (2.5 / 6.5)),
-        ("abcd", "a", 4, (1.5 / 0.5) / (3.5 / 0.5)),  # every document has it
-        ("ab", "ab", 5, (2.5 / 0.5) / (0.5 / 3.5)),  # the relevant documents have it and no other
+        ("abcd", "a", 4, (1.5 / 0.5) / (3.5 / 0.5)),  # in every document
+        ("ab", "ab", 5, (2.5 / 0.5) / (0.5 / 3.5)),  # in the relevant documents only
         ("a", "b", 3, (0.5 / 1.5) / (1.5 / 1.5)),
     ],
 )
@@ -44,7 +44,7 @@ def test_rsj_worked_examples(holders: str, relevant: str, documents: int, odds_r
 
 @pytest.mark.slow
 def test_tokens_are_pyserinis() -> None:
-    ours = OurAnalyzer()  # starts the JVM, which Pyserini would otherwise do as it is imported
+    ours = OurAnalyzer()  # starts the JVM before the import of Pyserini would
     from pyserini.analysis import Analyzer, get_lucene_analyzer
 
     theirs = Analyzer(get_lucene_analyzer())

@@ -57,9 +57,7 @@ def test_a_missing_package_is_named_with_the_extra(
         main([format, *source, "--output", str(tmp_path / "x")])
 
 
-def test_an_update_that_comes_meanwhile_changes_nothing(
-    impacts_by_hand: Path, checkpoint: Path, tmp_path: Path
-) -> None:
+def test_a_concurrent_update_changes_nothing(impacts_by_hand: Path, checkpoint: Path, tmp_path: Path) -> None:
     """The fault: the files are of the new version, but the encoder and the counts of the old one."""
     changed = stored_impacts(checkpoint, tmp_path / "changed", [BY_HAND], version=2)
     (tmp_path / "now").symlink_to(impacts_by_hand)

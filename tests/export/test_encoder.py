@@ -68,7 +68,7 @@ def test_sentence_transformers_with_bags_of_words(sentence_transformers, run_fol
     assert bags.max() > 1 and any("a token counts once" in loss for loss in loses)
 
 
-def test_bags_of_words_are_cut_where_ours_are(sentence_transformers) -> None:
+def test_bags_of_words_are_truncated_like_ours(sentence_transformers) -> None:
     words = "one two three four five six seven eight"
     model, _ = sentence_transformers("bow", max_query_length=6, idf=None)
     found = model.encode_query([words], convert_to_sparse_tensor=False).numpy()
@@ -107,18 +107,18 @@ def test_anserini_has_the_impacts_of_queries(
     theirs.close()
 
 
-def test_pruning_is_among_what_is_lost(sentence_transformers) -> None:
+def test_pruning_is_listed_as_lost(sentence_transformers) -> None:
     _, loses = sentence_transformers("splade", keep_mass=0.9, keep_query_terms=16)
     assert "static pruning: documents keep all their terms" in loses
     assert "the setting keep_query_terms, 16: queries are encoded without it" in loses
-    _, loses = sentence_transformers("bow", keep_query_terms=16)  # prunes no bags of words
+    _, loses = sentence_transformers("bow", keep_query_terms=16)  # bags of words are not pruned
     assert not [sentence for sentence in loses if "keep_query_terms" in sentence]
-    _, loses = sentence_transformers("splade", keep_query_terms=16, rescore=100)  # scores with all terms
+    _, loses = sentence_transformers("splade", keep_query_terms=16, rescore=100)  # scores by all terms
     assert not [sentence for sentence in loses if "keep_query_terms" in sentence or "rescore" in sentence]
 
 
 @pytest.mark.parametrize("name, value", [("binary_queries", True), ("expand_queries", False)])
-def test_queries_that_are_not_the_models_are_refused(sentence_transformers, name: str, value: bool) -> None:
+def test_queries_the_format_cannot_encode_are_refused(sentence_transformers, name: str, value: bool) -> None:
     with pytest.raises(CaiError, match=f"has a setting {name}, which sentence-transformers has no module for"):
         sentence_transformers("splade", **{name: value})
 
@@ -137,7 +137,7 @@ def test_binary_bags_of_words_lose_nothing(sentence_transformers) -> None:
         ("splade-tiny", {"max_document_length": 1024}, "has 512 positions, too few for max_document_length 1024"),
     ],
 )
-def test_an_encoder_without_a_place_in_the_format_is_refused(
+def test_an_encoder_that_the_format_cannot_hold_is_refused(
     name: str, changes: dict[str, object], message: str, run_folder: Path, tmp_path: Path
 ) -> None:
     spec = str(run_folder / "indexes" / "joint-splade-idf") if name == "joint" else name

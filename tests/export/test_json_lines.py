@@ -31,7 +31,7 @@ def read_bulk(folder: Path) -> dict[str, dict[str, float]]:
     """The documents of bulk requests, which alternate lines of actions and documents."""
     documents = {}
     for path in sorted(folder.glob("bulk-*.ndjson")):
-        assert path.read_bytes().endswith(b"\n")  # the servers demand it
+        assert path.read_bytes().endswith(b"\n")  # servers require it
         lines = json_lines(path)
         for action, document in zip(lines[::2], lines[1::2], strict=True):
             id, features = action["index"]["_id"], document["impacts"]
@@ -104,7 +104,7 @@ def test_feature_fields_have_the_scores_of_lucene(
     assert mapping["properties"]["impacts"]["type"] == engine.field
     terms = (tmp_path / "export" / "terms.txt").read_text().splitlines()
     originals = dict(Source(impacts).documents())
-    for id, features in documents.items():  # only what 9 bits cannot hold differs
+    for id, features in documents.items():  # only impacts beyond 9 bits differ
         vector = {terms[int(key)]: value for key, value in features.items()}
         assert vector.keys() == originals[id].keys()
         assert all(abs(vector[t] - i) <= (i > 512) + (i > 1024) for t, i in originals[id].items())
@@ -174,7 +174,7 @@ class Servant(BaseHTTPRequestHandler):
 
 
 @pytest.mark.parametrize("place", ["help", "docs"])
-def test_what_a_server_refuses_ends_the_loading(
+def test_a_refusing_server_stops_the_loading(
     place: str, impacts_by_hand: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The documented commands, with a server that responds like OpenSearch, which is not available here. The
@@ -233,7 +233,7 @@ def test_seismic_finds_the_best_documents_of_lucene(
         best = sorted(expected[record["id"]].values(), reverse=True)[:5]
         arguments = np.array(terms, seismic.get_seismic_string()), np.array(weights, np.float32)
         hits = index.search(record["id"], *arguments, k=5, query_cut=len(terms), heap_factor=1.0)
-        assert [score for _, score, _ in hits][: len(best)] == pytest.approx(best, rel=2e-3)  # it has float16
+        assert [score for _, score, _ in hits][: len(best)] == pytest.approx(best, rel=2e-3)  # float16
         for _, score, id in hits[: len(best)]:
             assert score == pytest.approx(expected[record["id"]][id], rel=2e-3)
 

@@ -74,7 +74,7 @@ def test_an_export_is_done_once_and_again_if_the_collection_is_gone(
     assert collections(uri) == {"cai": 4}
 
 
-def test_there_always_is_a_collection_to_search(
+def test_there_is_always_a_collection_to_search(
     impacts_by_hand: Path, checkpoint: Path, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever interrupts an export of changed impacts; a complete one leaves only the new collection."""
@@ -98,7 +98,7 @@ def test_there_always_is_a_collection_to_search(
 
 
 def test_collections_of_others_are_kept(impacts_by_hand: Path, uri: str, tmp_path: Path) -> None:
-    for name in ("cai_partial", "cai"):  # the first, of somebody else, is named as temporary ones might be
+    for name in ("cai_partial", "cai"):  # the first is somebody else's, with a name that looks temporary
         export_milvus(Source(impacts_by_hand), tmp_path / name, uri, name)
     assert collections(uri) == {"cai": 4, "cai_partial": 4}
     shutil.rmtree(tmp_path / "cai")
@@ -107,7 +107,7 @@ def test_collections_of_others_are_kept(impacts_by_hand: Path, uri: str, tmp_pat
             export_milvus(Source(impacts_by_hand), tmp_path / output, uri, "cai")
 
 
-def test_a_collection_that_others_make_meanwhile_is_not_replaced(
+def test_a_collection_made_concurrently_by_others_is_not_replaced(
     impacts_by_hand: Path, uri: str, tmp_path: Path
 ) -> None:
     source = Source(impacts_by_hand)
@@ -149,7 +149,7 @@ def test_a_password_is_neither_stored_nor_shown(
     with pytest.raises(CaiError, match=r"^https://db\.example:19530/base: Milvus cannot be reached") as error:
         connect(secret)
     assert "pa@ss" not in str(error.value)
-    monkeypatch.setattr("cai_pyserini.export.milvus.connect", lambda given: connect(uri))  # such a server stands in
+    monkeypatch.setattr("cai_pyserini.export.milvus.connect", lambda address: connect(uri))  # in place of a server
     export_milvus(Source(impacts_by_hand), tmp_path / "milvus", secret, "cai")
     texts = [path.read_text() for path in (tmp_path / "milvus").iterdir()]
     assert not any("pa@ss" in text for text in texts) and any("https://db.example:19530/base" in text for text in texts)

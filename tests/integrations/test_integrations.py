@@ -168,7 +168,7 @@ def test_experiments_of_pyterrier_have_our_measures(run_folder: Path, tiny: Path
     from cai_pyserini.integrations.pyterrier import CaiDataset, CaiRetriever
 
     run, names = RunFolder(run_folder), ["bm25", SYSTEM, "hybrid-splade-idf-minmax"]
-    others = pt.apply.generic(lambda found: found[found["qid"] != found["docno"]])  # one query is a document
+    others = pt.apply.generic(lambda found: found[found["qid"] != found["docno"]])  # one query is also a document
     retrievers = [CaiRetriever(OpenRun(run_folder).open(name)) >> others for name in names]
     measures = [parse_measure(name) for name in MEASURES]
     table = pt.Experiment(retrievers, *CaiDataset(str(tiny)).get_topicsqrels(), measures, names).set_index("name")
@@ -176,7 +176,7 @@ def test_experiments_of_pyterrier_have_our_measures(run_folder: Path, tiny: Path
         of_run = json.loads(run.evaluation(parse_system(name)).read_text())
         for measure in MEASURES:
             assert table.loc[name, measure] == pytest.approx(mean(of_run[measure]), abs=1e-9)
-    assert not pt.java.started()  # a second JVM, which a process cannot have
+    assert not pt.java.started()  # a process cannot have a second JVM
 
 
 def test_the_encoder_of_pyterrier_gives_the_impacts_of_the_index(run_folder: Path, tiny: Path) -> None:
@@ -207,7 +207,7 @@ def test_the_indexer_of_pyterrier_makes_the_index_of_a_run(run_folder: Path, tin
     pd.testing.assert_frame_equal(retriever(dataset.get_topics()), of_run(dataset.get_topics()))
     equal = [{"docno": id, "text": "zinc and colds"} for id in "abc"]
     found = CaiIndexer(str(tmp_path / "equal"), "splade-doc").index(equal)(dataset.get_topics()[:1])
-    assert [*found["docno"]] == ["a", "b", "c"]  # measures have ties in another order
+    assert [*found["docno"]] == ["a", "b", "c"]  # measures order ties differently
     assert (np.diff(found["score"].to_numpy(np.float32)) < 0).all()
 
 

@@ -49,7 +49,7 @@ def opened(browser: Browser, address: str) -> Iterator[Callable[..., Page]]:
         page.keyboard.type(name)
         page.keyboard.press("Enter")
         expect(page.get_by_role("heading", level=2)).to_be_visible()
-        page.wait_for_load_state()  # with the script of the keys
+        page.wait_for_load_state()  # with the script for keys
         return page
 
     yield open_page
@@ -115,9 +115,7 @@ def test_two_judges_make_qrels_and_a_verdict(
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_stands_in_the_way_of_screen_readers_and_weak_eyes(
-    opened: Callable[..., Page], address: str, scheme: str
-) -> None:
+def test_the_page_is_accessible(opened: Callable[..., Page], address: str, scheme: str) -> None:
     page = opened("ana")
     page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
     page.keyboard.press("2")

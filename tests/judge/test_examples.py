@@ -25,7 +25,7 @@ def test_refused_documents_are_negatives_before_those_that_nobody_judged() -> No
     assert second == LabelledQuery("two", [], ["new"])
 
 
-def test_judgments_of_a_query_that_is_typed_otherwise_are_merged() -> None:
+def test_judgments_of_a_query_in_another_case_are_merged() -> None:
     """The fault: a document relevant to a query is a negative of the same query in another case."""
     topics, pool = {"q1": "Heart attack", "q2": "heart  attack"}, {"q1": {*"prbx"}, "q2": {*"pt"}}
     qrels = {"q1": {"p": 3, "r": 0, "t": 0, "b": 0, "f": 1}, "q2": {"t": 2}}
@@ -34,7 +34,7 @@ def test_judgments_of_a_query_that_is_typed_otherwise_are_merged() -> None:
     assert {*found.negatives[:2]} == {*"rb"}
 
 
-def test_lines_have_what_is_stored(tmp_path: Path) -> None:
+def test_lines_have_stored_texts(tmp_path: Path) -> None:
     """The fault: a negative has the text of a positive, because it is a copy."""
 
     def text(id: str) -> Stored | None:
@@ -69,5 +69,5 @@ def test_judgments_become_a_training_file(
     lines = json_lines(output)
     assert capsys.readouterr().out == f"{output}: {len(lines)} examples of {len(lines)} queries\n"
     assert count(output, margins=False, negatives=1) == len(lines) >= 10
-    queries = [*RELEVANT][1:]  # what a judge has skipped is no negative
+    queries = [*RELEVANT][1:]  # skipped documents are no negatives
     assert all(line["query"] in queries and line["positive"] not in line["negatives"] for line in lines)

@@ -27,7 +27,7 @@ def judged(*grades: tuple[str, int], document: str = "d1") -> list[Judgment]:
     return [Judgment("q1", document, judge, grade) for judge, grade in grades]
 
 
-def test_what_was_undone_or_corrected_does_not_count_and_is_kept(judgments: Judgments, tmp_path: Path) -> None:
+def test_undone_or_corrected_grades_do_not_count_but_stay(judgments: Judgments, tmp_path: Path) -> None:
     judgments.add("q1", "d1", "ana", 1)
     judgments.add("q1", "d1", "ana", 1)  # a key pressed twice
     judgments.add("q1", "d1", "ben", 0)
@@ -38,7 +38,7 @@ def test_what_was_undone_or_corrected_does_not_count_and_is_kept(judgments: Judg
     assert judgments.undo("ana") == ("q1", "d1") and judgments.of("ana") == {"q1": {"d1": 1}}
     assert judgments.undo("ana") == ("q1", "d1") and judgments.of("ana") == {}
     assert judgments.undo("ana") is None and judgments.of("ben") == {"q1": {"d1": 0}}
-    other = Judgments(tmp_path / "judgments.sqlite")  # as another process has it
+    other = Judgments(tmp_path / "judgments.sqlite")  # like another process
     assert other.all() == [Judgment("q1", "d1", "ben", 0)] and other.judges() == ["ana", "ben"]
     with sqlite3.connect(tmp_path / "judgments.sqlite") as database:
         rows = database.execute("SELECT judge, grade, time, undoes FROM judgments ORDER BY number").fetchall()
@@ -57,7 +57,7 @@ def test_what_was_undone_or_corrected_does_not_count_and_is_kept(judgments: Judg
         ([0, 0, 1], {"majority": 0, "mean": 0, "max": 1, "last": 1}),
     ],
 )
-def test_several_judges_make_one_grade(grades: list[int], expected: dict[str, int]) -> None:
+def test_grades_of_several_judges_are_merged(grades: list[int], expected: dict[str, int]) -> None:
     given = judged(*((f"judge {number}", grade) for number, grade in enumerate(grades)))
     assert {rule: qrels_of(given, rule) for rule in expected} == {
         rule: {"q1": {"d1": grade}} for rule, grade in expected.items()
@@ -81,7 +81,7 @@ def test_a_grade_counts_only_for_the_texts_that_were_judged(judgments: Judgments
         {"q1": " does fiber  help", "q2": "sugar"},
         {"d1": Stored("d1", "", "the text  of d1"), "d2": Stored("d2", "", "another text")}.get,
     )
-    assert [row[:4] for row in other.all()] == [("q1", "d1", "ana", 3)]  # white space is no other text
+    assert [row[:4] for row in other.all()] == [("q1", "d1", "ana", 3)]  # white space does not matter
     assert other.counts() == {"q1": 1} and other.skipped() == {"q1": {"d1"}} and other.of("ana") == {"q1": {"d1": 3}}
     assert len(other.outdated()) == 5 and (other.left_out() or "").startswith("5 grades do not count")
     other.add("q1", "d2", "ana", 0)
@@ -147,7 +147,7 @@ def test_files_that_are_refused(tmp_path: Path, run_folder: Path) -> None:
     arguments = ["export", str(run_folder), str(tmp_path / "empty"), "--output", str(tmp_path / "qrels.json")]
     with pytest.raises(CaiError, match="empty has no grade: make some with"):
         main(arguments)
-    empty.add("q1", "d1", "ana", 1)  # of a text that nobody has
+    empty.add("q1", "d1", "ana", 1)  # of an unknown text
     with pytest.raises(CaiError, match=r"empty has no grade: 1 grades do not count.*judge them again"):
         main(arguments)
     empty.limit_to(RunFolder(run_folder).topics, stored_texts(RunFolder(run_folder), {"d1"}))
@@ -169,8 +169,8 @@ def test_agreement_worked_example() -> None:
     rows = [row for n, (a, b) in enumerate(pairs) for row in judged(("ana", a), ("ben", b), document=f"d{n}")]
     assert agreement(rows).splitlines()[2].split() == ["ana", "and", "ben", "50", "70%", "0.400", "0.400"]
     assert "too few" not in agreement(rows) and "too few" in agreement(rows[:40])
-    # 20 times 3 and 3, 10 times 0 and 0, 10 times 0 and 1, nobody gave 2. By squares of differences, 10 are observed
-    # and 160 expected; by ranks among the grades that occur, 70 would be.
+    # 20 times 3 and 3, 10 times 0 and 0, 10 times 0 and 1, nobody gave 2. Squared differences: 10 are observed
+    # and 160 expected; with ranks among the used grades, 70 would be.
     far = [
         row
         for n in range(40)
@@ -179,7 +179,7 @@ def test_agreement_worked_example() -> None:
     assert agreement(far).splitlines()[2].split()[-2:] == ["0.600", "0.938"]
     assert agreement(judged(("ana", 1), ("ben", 1))).splitlines()[2].split()[-2:] == ["–", "–"]
     assert agreement(judged(("ana", 1))) == "no document has the grades of two judges"
-    apart = [Judgment("q1", "d1", judge, 1, texts=judge) for judge in ("ana", "ben")]  # who have read different texts
+    apart = [Judgment("q1", "d1", judge, 1, texts=judge) for judge in ("ana", "ben")]  # they read different texts
     assert agreement(apart) == "no document has the grades of two judges"
 
 

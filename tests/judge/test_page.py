@@ -63,7 +63,7 @@ def test_a_pool_has_the_best_of_each_system(pool: Pool, judged_run: Path, topics
         open_pool(judged_run, SYSTEMS, 3, tmp_path / "topics.tsv")
 
 
-def test_documents_come_from_the_collection_where_no_index_stores_them(run_folder: Path, tmp_path: Path) -> None:
+def test_documents_come_from_the_collection_if_no_index_stores_them(run_folder: Path, tmp_path: Path) -> None:
     for name in ("runs", "results.json", "collection.json", "collection.json.manifest.json"):
         if (run_folder / name).exists():
             (tmp_path / name).symlink_to(run_folder / name)
@@ -109,7 +109,7 @@ def test_a_pool_is_judged_with_skip_undo_and_correction(client: TestClient, pool
     assert re.findall(r"<td>(\d+)</td>", progress) == [str(len(ids)), str(len(ids) - 1), str(len(ids))]
 
 
-def test_everybody_gets_the_shared_queries_and_then_what_has_fewest_judgments(judgments: Judgments) -> None:
+def test_everybody_gets_the_shared_queries_then_those_with_the_fewest_judgments(judgments: Judgments) -> None:
     pool = {query: {"d1", "d2"} for query in "abcde"}
 
     def judge(name: str, count: int) -> list[str]:
@@ -151,9 +151,7 @@ def test_what_is_refused(
     assert len(judgments.all()) == 1
 
 
-def test_what_has_another_text_is_judged_again(
-    client: TestClient, pool: Pool, judgments: Judgments, tmp_path: Path
-) -> None:
+def test_edited_texts_are_judged_again(client: TestClient, pool: Pool, judgments: Judgments, tmp_path: Path) -> None:
     """The faults: an edited document is not asked for again, its old grade is shown as if it counted, or a page
     opened earlier grades the new text."""
     page = client.get("/", params={"judge": "ana"}).text
@@ -168,7 +166,7 @@ def test_what_has_another_text_is_judged_again(
         page = later.get("/", params={"judge": "ana"}).text
         assert shown(page) == "edited" and "had another text then" in page and "aria-current" not in page
         assert "1 grades do not count" in later.get("/progress", params={"judge": "ana"}).text
-        press(later, before, "0")  # its document has not changed
+        press(later, before, "0")  # this document has not changed
         page = client.get("/", params={"judge": "ana", "query": "q/1", "document": edited}).text
         (old,) = re.findall('formaction="([^"]*action=1&[^"]*)"', page)
         assert later.post(html.unescape(old)).status_code == 409
@@ -183,7 +181,7 @@ def test_runs_of_other_documents_are_refused(judged_run: Path, topics: Path, tmp
         open_pool(tmp_path, ["bm25"], 3, topics)
 
 
-def test_where_there_is_no_run_the_index_is_searched(run_folder: Path, tmp_path: Path) -> None:
+def test_without_a_run_the_index_is_searched(run_folder: Path, tmp_path: Path) -> None:
     """The faults: after an update, nothing can be judged; the search differs from the run, or is attempted for a
     system that cannot be searched interactively."""
     for name in ("indexes", "results.json", "collection.json", "collection.json.manifest.json"):
@@ -196,7 +194,7 @@ def test_where_there_is_no_run_the_index_is_searched(run_folder: Path, tmp_path:
         run_of_system(bare, "cross-encoder", whole.topics, 5)
 
 
-def test_nothing_is_unescaped_and_nothing_else_runs(tmp_path: Path) -> None:
+def test_everything_is_escaped_and_no_other_script_runs(tmp_path: Path) -> None:
     script = "<script>alert('x')</script>"
     judgments = Judgments(tmp_path / "judgments.sqlite", [script, "good"])
     stored = Stored("d&1", script, f"{script} {script}", {"year": 2020, "authors": ["Roe", script]})

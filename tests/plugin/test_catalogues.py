@@ -79,7 +79,7 @@ def serve_index(index: Path, folder: Path, server: str) -> dict[str, object]:
 
 
 @in_network
-def test_an_import_asks_no_network(command: Command) -> None:
+def test_an_import_needs_no_network(command: Command) -> None:
     """If a firewall drops packets, each attempt takes minutes."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         proxy = f"http://127.0.0.1:{silent.getsockname()[1]}"
@@ -110,7 +110,7 @@ def test_a_name_that_cannot_be_looked_up(
 ) -> None:
     for scheme in ("http", "https"):
         monkeypatch.setenv(f"{scheme}_proxy", "http://127.0.0.1:1")
-    monkeypatch.setattr(urllib.request, "_opener", None)  # it would keep the proxies that it was made with
+    monkeypatch.setattr(urllib.request, "_opener", None)  # it would keep its proxies
     (tmp_path / "topics.tsv").write_text("1\tbladder infection\n")
     flags = ["--index", index or run_folder / "indexes" / "bm25", "--topics", topics or tmp_path / "topics.tsv"]
     with pytest.raises(CaiError, match=expected):
@@ -217,7 +217,7 @@ def test_what_cannot_be_imported(
 
 
 @in_network
-def test_only_what_cannot_be_reached_is_empty(
+def test_only_unreachable_catalogues_are_empty(
     lists: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from pyserini.prebuilt_index_info import IMPACT_INDEX_INFO, TF_INDEX_INFO_BEIR, TF_INDEX_INFO_OTHER
@@ -233,11 +233,11 @@ def test_only_what_cannot_be_reached_is_empty(
         assert not len(TF_INDEX_INFO_OTHER) and "unknown" not in IMPACT_INDEX_INFO
         (warning,) = caplog.messages
         assert warning.startswith("Pyserini's catalogues of prebuilt indexes cannot be reached")
-        for listed in (get_dense_indexes_info, get_sparse_indexes_info):  # aliases were, and are of nothing
+        for listed in (get_dense_indexes_info, get_sparse_indexes_info):  # aliases without entries were listed
             listed()
             assert capsys.readouterr().out.startswith("Empty DataFrame")
     lists.write_text("[]")
-    with pytest.raises(ValueError, match="Unrecognized index name unknown"):  # asked by name, it tries again
+    with pytest.raises(ValueError, match="Unrecognized index name unknown"):  # a lookup by name tries again
         download_prebuilt_index("unknown")
 
 

@@ -11,7 +11,7 @@ from cai_pyserini.plugin import hook
 from cai_pyserini.plugin.__main__ import main
 from tests.plugin.conftest import ranking, search_arguments
 
-ROOT = Path(__file__).parents[2]  # whose package is tested, also in a worktree
+ROOT = Path(__file__).parents[2]  # its package is tested, even in a worktree
 
 
 @pytest.fixture(scope="module")

@@ -42,7 +42,7 @@ def test_dense_encoders(encoders, checkpoint: Path) -> None:
     assert documents[0] @ query == pytest.approx(1, abs=1e-2) and documents[1] @ query < 0.95
 
 
-def test_document_encoder_gives_what_the_collection_got(encoders, run_folder: Path, tiny: Path) -> None:
+def test_document_encoder_gives_the_impacts_of_the_collection(encoders, run_folder: Path, tiny: Path) -> None:
     records = json_lines(tiny / "corpus.jsonl")
     impacts = {r["id"]: r["vector"] for r in json_lines(run_folder / "impacts" / "splade-idf" / "00000.jsonl")}
     encoder = encoders.CaiDocumentEncoder(str(run_folder / "impacts" / "splade-idf"))
@@ -51,7 +51,7 @@ def test_document_encoder_gives_what_the_collection_got(encoders, run_folder: Pa
     with pytest.raises(CaiError, match="add_sep"):
         encoder.encode(["text"], add_sep=True)
     assert encoder.encode(["text"], fp16=False) == encoder.encode(["text"])
-    with pytest.raises(CaiError, match="expands does not apply"):  # as `--fields text expand` of Pyserini gives it
+    with pytest.raises(CaiError, match="expands does not apply"):  # from Pyserini's `--fields text expand`
         encoder.encode(["text"], expands=["more text"], fp16=False)
 
 

@@ -33,7 +33,7 @@ def test_topics_are_written_as_text_and_encoded(topics: Path, tiny: Path) -> Non
 
 
 @pytest.mark.slow
-def test_topics_are_written_again_only_where_something_changes(java: None, joint: Path, tmp_path: Path) -> None:
+def test_topics_are_written_again_only_if_something_changes(java: None, joint: Path, tmp_path: Path) -> None:
     config, output = load_encoder(str(joint)), tmp_path / "topics"
     assert config.joint
 
@@ -49,7 +49,7 @@ def test_topics_are_written_again_only_where_something_changes(java: None, joint
 
 
 @pytest.mark.slow
-def test_what_pyserini_could_not_use_is_refused(java: None, joint: Path, tmp_path: Path) -> None:
+def test_exports_that_pyserini_cannot_use_are_refused(java: None, joint: Path, tmp_path: Path) -> None:
     with pytest.raises(CaiError, match="knows a SPLADE encoder by `splade` in its name; rename the folder"):
         export_encoder(load_encoder("splade-tiny"), tmp_path / "SPLAT")
     with pytest.raises(CaiError, match="would leave the words of BM25 out of queries; use `export-topics` instead"):
@@ -65,7 +65,7 @@ def test_a_checkpoint_without_a_tokenizer_is_not_written(checkpoint: Path, tmp_p
     assert not (tmp_path / "splade").exists()
 
 
-def test_an_encoder_is_written_again_only_where_a_file_changes(checkpoint: Path, tmp_path: Path) -> None:
+def test_an_encoder_is_written_again_only_if_a_file_changes(checkpoint: Path, tmp_path: Path) -> None:
     copy, output = Path(shutil.copytree(checkpoint, tmp_path / "copy")), tmp_path / "splade"
     other = damaged(checkpoint, tmp_path / "other", "position_embeddings.weight", 0, 0.5)
 

@@ -115,7 +115,7 @@ def test_pyserini_encodes_and_indexes_with_our_encoder(
     assert (tmp_path / "rrf").stat().st_size
 
 
-def test_pyserinis_own_encoders_stay_as_they_are(tmp_path: Path) -> None:
+def test_pyserinis_own_encoders_do_not_change(tmp_path: Path) -> None:
     from pyserini.encode import CachedDataQueryEncoder, TokFreqQueryEncoder
 
     assert TokFreqQueryEncoder().encode("a b a") == {"a": 2, "b": 1}

@@ -21,7 +21,7 @@ from cai_pyserini.serve.guard import Guard
 from cai_pyserini.serve.listen import Server
 from cai_pyserini.serve.service import Service
 
-SYSTEMS = ["hybrid-splade-idf-minmax", "joint-splade-idf", "bm25"]  # the best first
+SYSTEMS = ["hybrid-splade-idf-minmax", "joint-splade-idf", "bm25"]  # best first
 
 
 def engines(folder: Path) -> dict[str, Engine]:
@@ -81,5 +81,5 @@ def started(command: str, *arguments: str, **environment: str) -> Iterator[tuple
         assert process.stderr
         address = re.search(r"http://\S+", process.stderr.readline())
         assert address
-        threading.Thread(target=process.stderr.read, daemon=True).start()  # or a full pipe would stop the server
+        threading.Thread(target=process.stderr.read, daemon=True).start()  # a full pipe would block the server
         yield process, address[0]

@@ -67,7 +67,7 @@ def test_a_line_per_request(run_folder: Path, tmp_path: Path, form: QueryForm) -
         assert hashes == [None, None] if form == "none" else hashes[1] == hashes[0][1:] != hashes[0][:1]
 
 
-def test_no_line_is_lost_when_a_log_that_two_services_write_is_moved(tmp_path: Path) -> None:
+def test_no_line_is_lost_when_a_log_of_two_services_is_rotated(tmp_path: Path) -> None:
     """The fault: at midnight, two services that share a file both rotate it, and the second deletes the day's log."""
     path, moved = tmp_path / "access.log", tmp_path / "access.log.1"
     path.write_text("{}\n")
@@ -86,7 +86,7 @@ def test_no_line_is_lost_when_a_log_that_two_services_write_is_moved(tmp_path: P
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_nobody_waits_for_a_disk_that_does_not_answer_or_fails(
+def test_requests_do_not_wait_for_a_disk_that_hangs_or_fails(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pipe that nobody reads, and then one without a reader, where writes fail as on a full disk."""

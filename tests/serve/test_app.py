@@ -42,7 +42,7 @@ def test_answers_are_those_of_the_engine(client: TestClient, run_folder: Path, i
 
 
 @pytest.mark.parametrize("index", SYSTEMS)
-def test_several_queries_are_answered_in_order_as_each_alone(client: TestClient, index: str) -> None:
+def test_several_queries_are_answered_in_order_as_if_alone(client: TestClient, index: str) -> None:
     texts = {"b": "phytate and cancer", "a": "xyzzy", "c": "bladder infection"}
     asked = {"queries": [{"qid": qid, "text": text} for qid, text in texts.items()], "hits": 2}
     found = client.post(f"/v1/{index}/search", params={"max_doc_length": 5}, json=asked).json()
@@ -153,7 +153,7 @@ def test_pyserinis_schemas_hold(client: TestClient) -> None:
     check("ErrorResponse", client.get("/v1/bm25/doc/d99").json())
 
 
-def test_examples_are_what_the_schemas_say(client: TestClient) -> None:
+def test_examples_match_the_schemas(client: TestClient) -> None:
     schema = client.get("/openapi.json").json()
     models = schema["components"]["schemas"]
     for path, of_method in schema["paths"].items():
@@ -209,7 +209,7 @@ def test_explanations(client: TestClient) -> None:
         ("/v1/bm25/search?query=x&hits=101&snippets=true", 400, "snippets: with 101 hits; 100 are allowed"),
         ("/v1/bm25/doc/d99", 404, "no document 'd99', or bm25 does not store documents"),
         ("/v2/bm25/search?query=x", 404, "Not Found"),
-        ("/docs", 404, "Not Found"),  # which would load scripts from elsewhere
+        ("/docs", 404, "Not Found"),  # FastAPI's page would load scripts from elsewhere
     ],
 )
 def test_wrong_requests_get_a_reason(client: TestClient, path: str, status: int, reason: str) -> None:
@@ -315,7 +315,7 @@ def test_a_public_address_and_other_origins(run_folder: Path) -> None:
         assert answer.headers["access-control-allow-headers"] == "content-type,x-api-key"
         refused = client.options("/v1/bm25/search", headers={"Origin": other, **asks})
         assert refused.status_code == 401 and "access-control-allow-origin" not in refused.headers
-        unread = client.get("/v1/bm25/doc/d1", headers={"Origin": app})  # which a page can read, too
+        unread = client.get("/v1/bm25/doc/d1", headers={"Origin": app})  # a page can read errors, too
         assert (unread.status_code, unread.headers["access-control-allow-origin"]) == (401, app)
 
 
@@ -413,7 +413,7 @@ def ids_of(engine: Engine, query: str, hits: int) -> list[str]:
     return [hit.id for hit in engine.search([query], hits)[0]]
 
 
-def test_reload_opens_what_is_there_now(run_folder: Path) -> None:
+def test_reload_opens_the_current_indexes(run_folder: Path) -> None:
     opened: list[dict] = []
 
     def open_engines() -> dict:

@@ -61,7 +61,7 @@ def test_the_keyboard_is_enough(page: Page) -> None:
     expect(best.get_by_role("rowheader").filter(has_text="infect").first).to_be_visible()
 
 
-def test_two_systems_stand_side_by_side_and_on_a_phone_one_below_the_other(page: Page) -> None:
+def test_two_systems_are_side_by_side_but_stacked_on_a_phone(page: Page) -> None:
     compare(page)
     expect(page.get_by_role("region")).to_have_count(2)
     first, second = (region.bounding_box() for region in page.get_by_role("region").all())
@@ -76,7 +76,7 @@ def test_two_systems_stand_side_by_side_and_on_a_phone_one_below_the_other(page:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_stands_in_the_way_of_screen_readers_and_weak_eyes(page: Page, scheme: str) -> None:
+def test_the_page_is_accessible(page: Page, scheme: str) -> None:
     page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
     compare(page, second="hybrid-splade-idf-minmax")
     for summary in page.locator("summary").all():
@@ -96,7 +96,7 @@ def test_a_query_is_kept_and_linked(page: Page, address: str) -> None:
     expect(page.get_by_label("beside it")).to_have_value("bm25")
 
 
-def test_facets_narrow_the_hits_and_stand_in_nobodys_way(browser: Browser, metadata_run: Path) -> None:
+def test_facets_narrow_the_hits_and_are_accessible(browser: Browser, metadata_run: Path) -> None:
     with served(metadata_run, "joint-splade-idf", "bm25") as address:
         page = browser.new_page()
         page.goto(f"{address}?q=risk+of+cancer&b=bm25")

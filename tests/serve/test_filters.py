@@ -28,7 +28,7 @@ def client(metadata_run: Path) -> Iterator[TestClient]:
 
 
 @pytest.mark.parametrize("index", SYSTEMS)
-def test_several_queries_and_those_like_a_document_take_them_too(client: TestClient, index: str) -> None:
+def test_several_queries_and_similar_documents_take_filters_too(client: TestClient, index: str) -> None:
     limits = {"hits": 5, "filter": "year>=2010", "sort": "-impact"}
     texts = {"1": "risk of cancer", "2": "sleep"}
     queries = [{"qid": qid, "text": text} for qid, text in texts.items()]
@@ -94,7 +94,7 @@ def test_assistants_filter_too(metadata_run: Path) -> None:
         ("facets", "journal,yaer", "facets: no field 'yaer'"),
     ],
 )
-def test_wrong_ones_get_a_reason(client: TestClient, parameter: str, value: str, reason: str) -> None:
+def test_wrong_filters_get_a_reason(client: TestClient, parameter: str, value: str, reason: str) -> None:
     for index in SYSTEMS:
         answer = client.get(f"/v1/{index}/search", params={"query": "cancer", parameter: value})
         assert (answer.status_code, answer.json()["error"][: len(reason)]) == (400, reason)
@@ -113,7 +113,7 @@ def test_searches_with_different_filters_are_not_mixed_up(client: TestClient) ->
         assert list(pool.map(years, range(1990, 2025))) == [{year} for year in range(1990, 2025)]
 
 
-def test_facets_of_the_page_lead_to_what_they_count(client: TestClient) -> None:
+def test_facets_of_the_page_link_to_the_documents_they_count(client: TestClient) -> None:
     page = client.get("/", params={"q": "risk of cancer", "a": "dense", "b": "bm25", "hits": 100}).text
     assert "<b>Poe</b>" not in page and "&lt;b&gt;Poe&lt;/b&gt;" in page
     links = re.findall(r'<a href="(\./\?[^"]*filter=[^"]*)">([^<]*)</a>\s*<span class="count">([\d,]+)', page)
@@ -136,7 +136,7 @@ def test_the_page_takes_operators(client: TestClient) -> None:
     assert "query: it only says" in client.get("/", params={"q": "-cancer"}).text
 
 
-def test_the_page_says_what_is_wrong_with_a_filter(client: TestClient) -> None:
+def test_the_page_explains_a_wrong_filter(client: TestClient) -> None:
     page = client.get("/", params={"q": "cancer", "filter": 'year>="<script>"'})
     assert page.status_code == 200 and "<script" not in page.text
     assert 'role="alert">filter, character 7: year should be compared with a number' in page.text

@@ -73,19 +73,19 @@ def test_a_body_has_a_deadline(address: str, path: str) -> None:
 
 
 @pytest.mark.parametrize("text", [HALF_HEAD, "G", f"{SEARCH}{HALF_HEAD}"])
-def test_headers_have_a_deadline_also_on_a_connection_that_was_used(address: str, text: str) -> None:
+def test_headers_have_a_deadline_even_on_a_reused_connection(address: str, text: str) -> None:
     before, found = requests(address, 408), requests(address, 200)
     with sent(address, text) as half:
         while requests(address, 200) < found + 2 and SEARCH in text:
             time.sleep(0.01)
-        for _ in range(4):  # a byte now and then is no progress
+        for _ in range(4):  # occasional bytes do not extend the deadline
             time.sleep(SECONDS / 4)
             half.sendall(b"x" if half.fileno() > 0 else b"")
         assert answer(half).count(b" 408 ") == 1
     assert requests(address, 408) == before + 1
 
 
-def test_a_connection_without_a_request_is_closed_without_an_answer(address: str) -> None:
+def test_a_connection_without_a_request_is_closed_silently(address: str) -> None:
     with sent(address, "") as idle:
         assert answer(idle) == b""
 
@@ -128,7 +128,7 @@ def test_a_client_that_leaves_before_the_answer_is_no_failure(
     assert not caplog.records
 
 
-def test_half_requests_lock_nobody_out(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_requests_do_not_shut_out_others(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The faults: 290 clients send half of their headers, and nobody else gets a response; a traceback for each."""
     monkeypatch.setattr(listen, "REQUEST_SECONDS", 60)
     monkeypatch.setattr(guard, "BODY_SECONDS", 60)
@@ -138,27 +138,25 @@ def test_half_requests_lock_nobody_out(run_folder: Path, monkeypatch: pytest.Mon
         half = [sent(address, kinds[number % 4]) for number in range(100)]
         assert all(requests(address, 200) >= number for number in range(3))
         start = time.monotonic()
-    assert time.monotonic() - start < 8  # the end does not wait for them
+    assert time.monotonic() - start < 8  # shutdown does not wait for them
     for connection in half:
         connection.close()
 
 
-def test_half_requests_have_so_many_bytes_together(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_requests_are_limited_in_total_bytes(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listen, "MAX_INCOMPLETE_BYTES", 100_000)
     with served(run_folder, "bm25") as address:
         half = [sent(address, HALF_HEAD + "X: " + "x" * 30_000) for _ in range(5)]
         urlopen(f"{address}health").read()
         assert answer(half[0]) == b""
         half[-1].setblocking(False)
-        with pytest.raises(BlockingIOError):  # it is open
+        with pytest.raises(BlockingIOError):  # still open
             half[-1].recv(1)
         for connection in half:
             connection.close()
 
 
-def test_a_connection_that_finds_all_others_at_work_is_refused(
-    run_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_with_all_connections_busy_a_new_one_is_refused(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listen, "CONNECTIONS", 2)
     release = threading.Event()
     service = Service(lambda: open_systems([run_folder], ["bm25"]))
@@ -184,7 +182,7 @@ def test_too_few_files_are_refused_at_the_start(run_folder: Path, monkeypatch: p
         listen.Server(app)
 
 
-def test_files_that_run_out_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_running_out_of_files_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """The fault: asyncio logs a traceback for every connection that it cannot accept."""
     handler = listen._ExceptionHandler()
     for _ in range(100):
@@ -195,7 +193,7 @@ def test_files_that_run_out_are_said_once(caplog: pytest.LogCaptureFixture) -> N
     assert caplog.records[0].levelno == logging.ERROR
 
 
-def test_an_answer_that_nobody_reads_is_given_up(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_nobody_reads_is_dropped(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The faults: the response stays in memory until the client leaves, and the service does not stop."""
     service = Service(lambda: open_systems([run_folder], ["bm25"]))
     long = "x" * 10_000_000
@@ -209,7 +207,7 @@ def test_an_answer_that_nobody_reads_is_given_up(run_folder: Path, monkeypatch: 
                 time.sleep(0.01)
             assert not service._sending
             assert len(answer(unread)) < 8_000_000
-        slow = sent(address, SEARCH)  # at 5 times the pace that is asked for
+        slow = sent(address, SEARCH)  # 5 times the required pace
         slow.settimeout(20)
         found = 0
         while found < len(long):
@@ -236,7 +234,7 @@ def test_the_documents_of_an_answer_are_limited(run_folder: Path, monkeypatch: p
         assert json.load(urlopen(f"{address}v1/bm25/search?query=cancer&max_doc_length=2&hits=1"))["candidates"]
 
 
-def test_the_end_is_bounded(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shutdown_has_a_deadline(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fault: a search that does not end keeps the process alive after SIGTERM."""
     release, ended = threading.Event(), list[int]()
 
@@ -257,7 +255,7 @@ def test_the_end_is_bounded(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -
     unanswered.close()
 
 
-def test_the_key_is_asked_for_before_the_body(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_is_checked_before_the_body_is_read(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "BODY_SECONDS", 60)
     with served(run_folder, "bm25", key="sesame") as address:
         for path in ("/v1/bm25/search", "/mcp", "/reload", "/nowhere"):

@@ -73,11 +73,11 @@ def test_addresses_that_no_browser_sends(
         ("http://[::1]:8080/a", ("http://[::1]:8080", "/a/")),
     ],
 )
-def test_addresses_are_those_that_browsers_send(url: str, parts: tuple[str, str]) -> None:
+def test_addresses_match_those_that_browsers_send(url: str, parts: tuple[str, str]) -> None:
     assert origin_and_path(url) == parts
 
 
-def test_a_server_answers_the_longest_queries_over_ipv6_and_finishes_what_it_began(
+def test_a_server_answers_the_longest_queries_over_ipv6_and_finishes_started_requests(
     run_folder: Path, tmp_path: Path
 ) -> None:
     log = "--access-log", str(tmp_path / "log")
@@ -93,7 +93,7 @@ def test_a_server_answers_the_longest_queries_over_ipv6_and_finishes_what_it_beg
         for number, connection in enumerate(connections[:8]):
             words = "+".join(f"cancer{number}x{word}" for word in range(300))
             connection.request("GET", f"/v1/joint-splade-idf/search?query={words}")
-        ask(connections[8], "/health")  # when it is answered, the other requests have been read
+        ask(connections[8], "/health")  # after its response, the other requests have been read
         process.send_signal(signal.SIGTERM)
         for connection in connections[:8]:
             assert json.load(connection.getresponse())["candidates"]

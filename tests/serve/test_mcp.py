@@ -167,7 +167,7 @@ def test_over_http_with_the_key_of_the_service(run_folder: Path) -> None:
             return (await call(client, "document", docid=hit["docid"]))["title"]
 
     with served(run_folder, "bm25", key="sesame") as address:
-        for mode in ("legacy", "auto"):  # with initialize, and without, as from protocol 2026-07-28 on
+        for mode in ("legacy", "auto"):  # with initialize, and without, as of protocol 2026-07-28
             assert asyncio.run(scenario(address, {"Authorization": "Bearer sesame"}, mode)) == "Urinary tract infection"
         with pytest.RaisesGroup(MCPError, flatten_subgroups=True):
             asyncio.run(scenario(address, {"X-API-Key": "other"}))
@@ -187,7 +187,7 @@ def test_the_best_passage_of_a_document_can_be_read(tiny: Path, tmp_path: Path) 
     session(open_systems([tmp_path]), scenario)
 
 
-def test_requests_are_counted_bounded_and_leave_no_stream_open(client: TestClient) -> None:
+def test_requests_are_counted_and_limited_and_leave_no_stream_open(client: TestClient) -> None:
     headers = {"Accept": "application/json, text/event-stream"}
     message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": INITIALIZE}
     answer = client.post("/mcp", json=message, headers=headers)

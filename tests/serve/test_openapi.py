@@ -28,7 +28,7 @@ documents.values = ["d1", "d3", "d6"]
 "path.docid" = {dictionary = "documents", probability = 0.8}
 "query.docid" = {dictionary = "documents", probability = 0.8}
 
-[[operations]]  # whose max_doc_length with parse=false is a 400, as in Pyserini, which no schema can say
+[[operations]]  # max_doc_length with parse=false is a 400, as in Pyserini, which a schema cannot express
 include-path = ["/v1/{index}/search", "/v1/{index}/doc/{docid}"]
 checks.positive_data_acceptance.expected-statuses = ["2xx", 400, 404]
 """
@@ -39,7 +39,7 @@ def address(run_folder: Path) -> Iterator[str]:
     """The address of a server with a key."""
     systems = ("bm25", "joint-splade-idf", "hybrid-splade-idf-minmax")
     with serve(run_folder, *systems, "--timeout", "300", **{KEY: "sesame"}) as (_, address):
-        urlopen(f"{address}ready").close()  # loads the model, which can take longer than schemathesis waits
+        urlopen(f"{address}ready").close()  # loads the model first: schemathesis would time out
         yield address
 
 
@@ -72,7 +72,7 @@ def test_a_generated_client_searches(address: str, tmp_path: Path, monkeypatch: 
     assert refused.value.data.error.startswith("no index bm26")
 
 
-def test_answers_are_as_promised(address: str, tmp_path: Path) -> None:
+def test_responses_conform_to_the_openapi_document(address: str, tmp_path: Path) -> None:
     (tmp_path / "schemathesis.toml").write_text(CONFIG)
     limit = "--max-examples", "10", "--generation-deterministic"
     if seconds := os.environ.get("SCHEMATHESIS_SECONDS"):

@@ -40,7 +40,7 @@ def odd(run_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield client
 
 
-def test_hits_are_shown_with_marked_words_and_reasons(client: TestClient) -> None:
+def test_hits_are_shown_with_highlights_and_explanations(client: TestClient) -> None:
     page = client.get("/", params={"q": "bladder infection", "a": "joint-splade-idf", "b": "bm25", "hits": 2}).text
     assert re.findall("<h1[^>]*>(.*?)</h1>", page) == ["joint-splade-idf", "bm25"]
     assert '<mark class="m4">bladder</mark>' in page
@@ -61,7 +61,7 @@ def test_a_page_without_a_query_or_hits(client: TestClient) -> None:
     assert client.get("/", params={"q": "cancer", "hits": "many"}).status_code == 400
 
 
-def test_a_page_asks_whether_another_query_was_meant(client: TestClient) -> None:
+def test_a_page_suggests_a_corrected_query(client: TestClient) -> None:
     page = client.get("/", params={"q": "blader & zinc", "a": "bm25", "hits": 3}).text
     ((link, suggested),) = re.findall('Did you mean <a href="([^"]*)">(.*?)</a>', page)
     link = html.unescape(link)
@@ -71,17 +71,17 @@ def test_a_page_asks_whether_another_query_was_meant(client: TestClient) -> None
     assert (found["query"], found["suggestion"]) == ({"text": "blader"}, "bladder")
 
 
-def test_a_page_asks_for_nothing_elsewhere_and_labels_its_fields(client: TestClient) -> None:
+def test_a_page_loads_nothing_from_elsewhere_and_labels_its_fields(client: TestClient) -> None:
     page = client.get("/", params={"q": "cancer", "b": "bm25"}).text
     assert not re.search(r"<(script|img|iframe|style)\b", page)
-    assert all(re.match(r"style\.css$|v1/|\./$|\./\?", link) for link in links(page))  # also behind a proxy's path
+    assert all(re.match(r"style\.css$|v1/|\./$|\./\?", link) for link in links(page))  # even behind a proxy's path
     ids = re.findall(r' id="([^"]+)"', page)
     assert set(re.findall(r' for="([^"]+)"', page)) == {"q", "a", "b", "hits", "filter"} <= set(ids)
     assert len(ids) == len(set(ids))
     assert "url(" not in client.get("/style.css").text and "@import" not in client.get("/style.css").text
 
 
-def test_operators_and_filters_are_there_where_words_are(odd: TestClient) -> None:
+def test_operators_and_filters_need_an_index_of_words(odd: TestClient) -> None:
     """The faults: an index without words gives an error instead of hits; one without metadata has no filter."""
     assert all('id="filter"' in odd.get("/", params={"a": name}).text for name in ("odd", "splade"))
     page = odd.get("/", params={"q": 'zebra "bladder infection" -alert', "a": "splade", "b": "odd"}).text

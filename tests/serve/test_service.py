@@ -117,10 +117,10 @@ def test_a_full_queue_and_late_answers(opened: dict[str, Engine]) -> None:
         assert hit.id == "d4" and not service.stuck
 
     run(service, crowd)
-    assert called == []  # nobody waited for it any more
+    assert called == []  # both had timed out
 
 
-def test_work_stops_where_nobody_waits_for_it(opened: dict[str, Engine]) -> None:
+def test_work_stops_for_requests_that_timed_out(opened: dict[str, Engine]) -> None:
     service = Service(lambda: opened, timeout=0.5)
     described: list[int] = []
 
@@ -140,7 +140,7 @@ def test_work_stops_where_nobody_waits_for_it(opened: dict[str, Engine]) -> None
     assert len(described) < 10
 
 
-def test_snippets_are_looked_for_in_the_beginning_until_the_request_times_out(
+def test_snippets_come_from_the_beginning_of_documents_until_the_request_times_out(
     opened: dict[str, Engine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The fault: 100 long documents keep the only worker busy for a minute after the request timed out."""
@@ -168,7 +168,7 @@ def test_snippets_are_looked_for_in_the_beginning_until_the_request_times_out(
     assert snippet.startswith("bladder w0 w1")
 
 
-def test_probes_and_reloads_that_wait_are_one(opened: dict[str, Engine], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_probes_and_reloads_are_merged(opened: dict[str, Engine], monkeypatch: pytest.MonkeyPatch) -> None:
     """The fault: a loop of cheap requests for /ready or /reload keeps the service busy."""
     monkeypatch.setattr(service_module, "MIN_INTERVAL", 0.3)
     service = Service(lambda: opened)
@@ -188,12 +188,12 @@ def test_probes_and_reloads_that_wait_are_one(opened: dict[str, Engine], monkeyp
     assert len(SYSTEMS) <= len(sizes) <= 5 * len(SYSTEMS)
 
 
-def test_a_service_has_a_system() -> None:
+def test_a_service_without_systems_is_refused() -> None:
     with pytest.raises(CaiError, match="nothing to serve"):
         Service(dict)
 
 
-def test_a_reload_frees_what_was_open_before(run_folder: Path) -> None:
+def test_a_reload_frees_the_old_engines(run_folder: Path) -> None:
     """The fault: engines are in reference cycles, so that models stay in memory, reload after reload."""
     opened: list[weakref.ref[Engine]] = []
 
@@ -213,7 +213,7 @@ def test_reloads_take_turns_and_lose_no_request(run_folder: Path, monkeypatch: p
     opening = threading.Lock()
 
     def open_engines() -> dict[str, Engine]:
-        assert opening.acquire(blocking=False)  # or two reloads run at once
+        assert opening.acquire(blocking=False)  # otherwise two reloads run at once
         opened.append(engines(run_folder))
         opening.release()
         return opened[-1]
@@ -224,7 +224,7 @@ def test_reloads_take_turns_and_lose_no_request(run_folder: Path, monkeypatch: p
     async def load() -> list[Any]:
         slow = asyncio.create_task(service.call("bm25", lambda old: time.sleep(1) or old.search(["bladder"], 1)))
         reloads = [asyncio.create_task(service.reload())]
-        await asyncio.sleep(0)  # until it has begun: it may have read what was there before the others were asked for
+        await asyncio.sleep(0)  # it has started, and may have read the state before the others were requested
         await asyncio.sleep(0)
         reloads += [asyncio.create_task(service.reload()) for _ in range(5)]
         found = []

@@ -36,7 +36,7 @@ def test_an_adapted_encoder(
     assert CaiQueryEncoder("moved").encode("bladder infection") == original != {}
     assert CaiDocumentEncoder("moved").encode(["Infection of the bladder"]) == documents
     card = ModelCard.load("moved/README.md")
-    assert "With cai-pyserini, which reads" in card.text  # without a link: it is not published
+    assert "With cai-pyserini, which reads" in card.text  # no link: it is not published
     assert (card.data.license, card.data.library_name) == ("apache-2.0", "transformers")
     assert card.data.tags[0] == "splade" and card.data.base_model is None
     assert "adapted to the collection tiny." in card.text and "\n# tiny-splade\n" in card.text

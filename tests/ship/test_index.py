@@ -152,7 +152,7 @@ def test_the_same_index_gives_the_same_archive(run_folder: Path, checkpoint: Pat
     assert one.read_bytes() == two.read_bytes()
     made = one.stat().st_mtime_ns
     ship_index(index, outputs[0], with_encoder=True)
-    assert one.stat().st_mtime_ns == made  # is up to date
+    assert one.stat().st_mtime_ns == made  # up to date
 
     (entry,) = registry.add(str(next(outputs[0].glob("*.*.json"))))
     folder = registry.fetch(entry)

@@ -66,12 +66,12 @@ def test_an_entry_is_added_and_its_archive_fetched(
     (folder / "data").write_text("")  # as after a power cut
     main(["get", "y"])
     assert (folder / "data").read_text() == (index / "data").read_text()
-    shutil.rmtree(entry.parent)  # is not needed again
+    shutil.rmtree(entry.parent)  # not needed again
     main(["get", "y"])
     assert [path.name for path in (cache / "indexes").iterdir()] == [folder.name]
 
 
-def test_the_place_of_the_registry_can_be_set(
+def test_the_path_of_the_registry_can_be_set(
     index: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CAI_PYSERINI_REGISTRY", str(tmp_path / "mine.json"))
@@ -91,7 +91,7 @@ def test_entries_of_the_same_name_are_replaced(index: Path, tmp_path: Path) -> N
         registry.find("x")
 
 
-def test_entries_that_are_added_at_once_are_all_kept(index: Path, cache: Path, tmp_path: Path) -> None:
+def test_entries_added_concurrently_are_all_kept(index: Path, cache: Path, tmp_path: Path) -> None:
     """A registry that is a link stays a link."""
     (tmp_path / "elsewhere").mkdir()
     cache.mkdir()
@@ -187,7 +187,7 @@ def renamed(archive: Path, entry: Entry) -> Entry:
     ],
     ids=["changed", "truncated", "longer", "missing", "malformed", "larger inside", "another folder", "too large"],
 )
-def test_what_is_refused_leaves_nothing_behind(
+def test_a_refused_archive_leaves_nothing_behind(
     change: Change, message: str, index: Path, cache: Path, tmp_path: Path
 ) -> None:
     (entry,) = registry.add(str(write_entry(tmp_path / "shipped", index)))
