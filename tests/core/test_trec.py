@@ -81,16 +81,16 @@ def test_a_run_round_trips_and_other_tools_measure_the_same(tmp_path: Path, seed
     pd.testing.assert_frame_equal(trec.read_run(tmp_path / "run"), run, check_exact=True)
     found = trec.scores_by_query(run)
     assert {query: list(documents) for query, documents in found.items()} == {
-        query: [id for id, _ in sorted(of_query, key=lambda hit: -hit[1])] for query, of_query in sorted(hits.items())
+        query: [id for id, _ in sorted(ranking, key=lambda hit: -hit[1])] for query, ranking in sorted(hits.items())
     }
-    for query, of_query in hits.items():  # the last of n ties is lowered by n steps
-        assert found[query] == pytest.approx(dict(of_query), rel=60 * 2**-23, abs=60 * 2**-126)
+    for query, ranking in hits.items():  # the last of n ties is lowered by n steps
+        assert found[query] == pytest.approx(dict(ranking), rel=60 * 2**-23, abs=60 * 2**-126)
     assert found["apart"] == dict(hits["apart"]) and found["equal"] == dict(hits["equal"])
     written: dict[str, dict[str, float]] = {}
     for query, _, document, rank, score, _ in map(str.split, (tmp_path / "run").read_text().splitlines()):
         written.setdefault(query, {})[document] = float(score)
         assert int(rank) == len(written[query])
-    assert all((np.diff(np.float32([*of_query.values()])) < 0).all() for of_query in written.values())
+    assert all((np.diff(np.float32([*ranking.values()])) < 0).all() for ranking in written.values())
     qrels = {query: {f"d{i}": i % 3 for i in range(10, 90, 7)} for query in hits}
     names = ["nDCG@10", "AP", "RR@10", "P@5"]
     measured = measure_run(qrels, tmp_path / "run", names)
@@ -126,9 +126,9 @@ def test_runs_are_read_in_parts(
     paths[1].write_text("q3 Q0 z 1 1 y\nq1 Q0 a 1 2 y\n")
     parts = list(trec.read_parts(paths))
     assert [tuple(map(len, part)) for part in parts] == sizes
-    for path, of_run in zip(paths, zip(*parts, strict=True), strict=True):
-        assert [hit for part in of_run for hit in rows(part)] == read(path)
-        trec.write_parts(of_run, tmp_path / "parts", "t")
+    for path, run_parts in zip(paths, zip(*parts, strict=True), strict=True):
+        assert [hit for part in run_parts for hit in rows(part)] == read(path)
+        trec.write_parts(run_parts, tmp_path / "parts", "t")
         trec.write_run(trec.read_run(path), tmp_path / "whole", "t")
         assert (tmp_path / "parts").read_bytes() == (tmp_path / "whole").read_bytes()
 

@@ -69,9 +69,9 @@ def test_weights_equal_the_formula(monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.count_nonzero(expected) == 26 * 5 - 1 and near.words(documents[:0]).shape == (0, 12)
     monkeypatch.setattr(stage, "SAMPLE", 9)
     sampled = WordAssociations.fit(words, frequencies, [documents[:13], documents[13:]], 26)
-    of_sample = plain(words, documents, frequencies, 5, step=3)
-    assert (of_sample != expected).any()
-    np.testing.assert_allclose(sampled.words(documents).toarray(), of_sample, atol=1e-4)
+    expected_of_sample = plain(words, documents, frequencies, 5, step=3)
+    assert (expected_of_sample != expected).any()
+    np.testing.assert_allclose(sampled.words(documents).toarray(), expected_of_sample, atol=1e-4)
 
 
 def test_with_few_words_all_positive_weights_are_kept() -> None:

