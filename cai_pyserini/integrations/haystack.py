@@ -15,7 +15,7 @@ from cai_pyserini.search.open import OpenRun, open_index
 
 CONNECTIVES = {"AND": " AND ", "OR": " OR ", "NOT": " AND "}
 OPEN_LOCK = Lock()  # not a field, so that components can be copied
-COMPARISONS = {"==": ":", "!=": ":", "in": ":", "not in": ":", ">": ">", ">=": ">=", "<": "<", "<=": "<="}
+OPERATORS = {"==": ":", "!=": ":", "in": ":", "not in": ":", ">": ">", ">=": ">=", "<": "<", "<=": "<="}
 
 
 @component
@@ -68,12 +68,11 @@ def as_text(filters: Mapping[str, Any]) -> str:
         return f"NOT ({joined})" if operator == "NOT" else joined
     name, value = str(filters.get("field")).removeprefix("meta."), filters.get("value")
     values, takes_list = value if isinstance(value, list) else [value], operator in ("in", "not in")
-    is_valid = operator in COMPARISONS and None not in values and isinstance(value, list) == takes_list
-    if not is_valid or not NAME.fullmatch(name):
-        expected = f"{', '.join(CONNECTIVES)} with conditions, or {', '.join(COMPARISONS)} with a field and a value"
+    if operator not in OPERATORS or None in values or isinstance(value, list) != takes_list or not NAME.fullmatch(name):
+        expected = f"{', '.join(CONNECTIVES)} with conditions, or {', '.join(OPERATORS)} with a field and a value"
         raise BadFilter(f"filters: expected {expected} (a list for in and not in), not {filters}")
     quoted = ", ".join(map(_quoted, values))
-    comparison = f"{name}{COMPARISONS[operator]}{f'({quoted})' if takes_list else quoted}"
+    comparison = f"{name}{OPERATORS[operator]}{f'({quoted})' if takes_list else quoted}"
     return f"NOT {comparison}" if operator in ("!=", "not in") else comparison
 
 

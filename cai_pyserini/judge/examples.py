@@ -41,7 +41,7 @@ def label_queries(
     random = Random(seed)  # noqa: S311 - reproducible
     for key, labels in grades.items():
         positives = [id for id, grade in labels.items() if grade is not None and grade >= relevant]
-        negatives = []
+        negatives: list[str] = []
         for label in (0, None):
             ids = [id for id, grade in labels.items() if grade == label]
             negatives += random.sample(ids, len(ids))
