@@ -86,6 +86,6 @@ if [ "${BASH_SOURCE[0]}" = "$0" ]; then
       extras=demo,trainer
     fi
   done
-  set_up "$extras" && exec "$root/.venv/bin/python" -m cai_pyserini.beir "$@"
+  set_up "$extras" && exec "$root/.venv/bin/python" -m cai_pyserini run "$@"
   exit 1
 fi

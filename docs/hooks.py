@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from cai_pyserini.__main__ import COMMANDS  # noqa: E402
-from cai_pyserini.fusion.fusions import DEFAULT, FUSIONS  # noqa: E402
+from cai_pyserini.runs.fusions import DEFAULT, FUSIONS  # noqa: E402
 
 COMMAND_PAGE = "reference/commands/cai-pyserini-{}.md"  # a page called index would be that of the folder
 FUSION_TABLE = "<!-- table of fusions -->"

@@ -16,21 +16,22 @@ import numpy as np
 import pytest
 from filelock import FileLock
 
-from cai_pyserini.adapt.settings import AdaptSettings
-from cai_pyserini.beir.__main__ import main as beir
-from cai_pyserini.core import artifact, jvm
+from cai_pyserini.cli.run import main as beir
+from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.store import StorePath
+from cai_pyserini.lucene import jvm
 from cai_pyserini.models.checkpoint import checkpoint_folder
 from cai_pyserini.plugin import hook
+from cai_pyserini.trainer.adapt_settings import AdaptSettings
 from cai_pyserini.vectors.cache import VARIABLE
 from cai_pyserini.vectors.shards import Matrix, Shard, Vectors, shard_path, write_shard
 
 if TYPE_CHECKING:  # slow imports
     from playwright.sync_api import Browser
 
-    from cai_pyserini.beir.run_folder import RunFolder
+    from cai_pyserini.experiments.run_folder import RunFolder
 
 DATA = Path(__file__).parent / "data"
 
@@ -220,8 +221,8 @@ ADAPTED += [f"adapted-{name}" for name in ADAPTED[1:]] + ["adapted-joint-splade-
 @pytest.fixture(scope="session")
 def adapted_run(tiny: Path, shared: Path) -> Path:
     """The folder of a run of the systems ADAPTED, adapted in a few steps, done once; not to be changed."""
-    from cai_pyserini.beir.execute import execute
-    from cai_pyserini.beir.systems import parse_system
+    from cai_pyserini.experiments.execute import execute
+    from cai_pyserini.experiments.systems import parse_system
 
     folder = shared / "adapted"
     with FileLock(shared / "adapted.lock"):
@@ -281,8 +282,8 @@ def java() -> None:
 
 def adapting(collection: Path, folder: Path, dense: str | None = "minilm") -> "tuple[RunFolder, AdaptSettings]":
     """A run folder in `folder`, and an adaptation of a few steps for it."""
-    from cai_pyserini.beir.experiment import Experiment
-    from cai_pyserini.beir.run_folder import RunFolder
+    from cai_pyserini.experiments.experiment import Experiment
+    from cai_pyserini.experiments.run_folder import RunFolder
 
     short = folder / "steps.yaml"
     short.write_text("max_steps: 4\nbatch_size: 4\nwarmup: 0.25\n")
@@ -335,7 +336,7 @@ def stored_vectors(
 @pytest.fixture
 def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Vectors:
     """2,000 dense vectors about 50 topics, of different lengths, d0, d1, …: enough for approximate indexes."""
-    from cai_pyserini.index import dense
+    from cai_pyserini.lucene import dense_index as dense
     from cai_pyserini.vectors import neighbours
 
     for module in (dense, neighbours):

@@ -9,24 +9,24 @@ import numpy as np
 import pytest
 
 from cai_pyserini.analysis.explain import explain_query
-from cai_pyserini.beir.__main__ import main as beir
-from cai_pyserini.beir.run_folder import RunFolder
-from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.cli.export import main as export
+from cai_pyserini.cli.plugin import main as plugin
+from cai_pyserini.cli.run import main as beir
+from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.config import WORD, load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.trec import read_run
-from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.queries import encode_queries
-from cai_pyserini.export.__main__ import main as export
-from cai_pyserini.export.json_lines import OPENSEARCH
-from cai_pyserini.export.source import Source
+from cai_pyserini.experiments.open import OpenRun
+from cai_pyserini.experiments.run_folder import RunFolder
+from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.splade import Splade
-from cai_pyserini.plugin.__main__ import main as plugin
-from cai_pyserini.search.open import OpenRun
-from cai_pyserini.ship.encoder import ship_encoder
+from cai_pyserini.runs.trec import read_run
+from cai_pyserini.share.encoder import ship_encoder
+from cai_pyserini.share.json_lines import OPENSEARCH
+from cai_pyserini.share.source import Source
+from cai_pyserini.vectors.queries import encode_queries
 from tests.conftest import damaged, json_lines
-from tests.export.conftest import assert_same, search_lucene
-from tests.export.test_json_lines import search_export
+from tests.exports.conftest import assert_same, search_lucene
+from tests.exports.test_json_lines import search_export
 from tests.plugin.conftest import scores, search_topics
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]

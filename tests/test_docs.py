@@ -18,14 +18,14 @@ import pytest
 import yaml
 
 from cai_pyserini.__main__ import COMMANDS
-from cai_pyserini.analysis.__main__ import declared_settings
-from cai_pyserini.beir.experiment import Experiment
-from cai_pyserini.beir.plan import plan
-from cai_pyserini.beir.run_folder import RunFolder
-from cai_pyserini.beir.systems import parse_system
+from cai_pyserini.cli.analyse import declared_settings
 from cai_pyserini.core.config import EncoderConfig, IndexConfig, Joint, load_encoder, load_index_config, names
 from cai_pyserini.core.settings import Settings, parse
-from cai_pyserini.fusion.fusions import DEFAULT, FUSIONS
+from cai_pyserini.experiments.experiment import Experiment
+from cai_pyserini.experiments.plan import plan
+from cai_pyserini.experiments.run_folder import RunFolder
+from cai_pyserini.experiments.systems import parse_system
+from cai_pyserini.runs.fusions import DEFAULT, FUSIONS
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

@@ -10,27 +10,27 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from cai_pyserini.analysis.__main__ import main as analysis
-from cai_pyserini.beir.__main__ import main as beir
-from cai_pyserini.collection.beir_folder import BeirFolder
-from cai_pyserini.core import jvm
+from cai_pyserini.cli.analyse import main as analysis
+from cai_pyserini.cli.run import main as beir
+from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.config import WORD, Language
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.impact.bm25 import Bm25
-from cai_pyserini.index.bm25 import index_bm25
-from cai_pyserini.index.impact import index_impacts
-from cai_pyserini.retrieval.lucene import LuceneSearcher
-from cai_pyserini.retrieval.search import require_same_encoder
-from cai_pyserini.search.open import open_systems
-from cai_pyserini.serve.app import create_app
-from cai_pyserini.serve.service import Service
-from cai_pyserini.ship import registry
-from cai_pyserini.ship.index import ship_index
-from cai_pyserini.words.analyzer import Analyzer, lucene_analyzer
-from cai_pyserini.words.words import count_words
+from cai_pyserini.experiments.open import open_systems
+from cai_pyserini.impacts.bm25 import Bm25
+from cai_pyserini.lucene import jvm
+from cai_pyserini.lucene.analyzer import Analyzer, lucene_analyzer
+from cai_pyserini.lucene.impact_index import index_impacts
+from cai_pyserini.lucene.retrieve import require_same_encoder
+from cai_pyserini.lucene.searcher import LuceneSearcher
+from cai_pyserini.lucene.text_index import index_bm25
+from cai_pyserini.lucene.words import count_words
+from cai_pyserini.service.app import create_app
+from cai_pyserini.service.queue import Service
+from cai_pyserini.share import registry
+from cai_pyserini.share.index import ship_index
 from tests.conftest import DATA, json_lines
-from tests.index.stock import bm25, reader, run_module
-from tests.ship.conftest import cache as cache
+from tests.lucene.stock import bm25, reader, run_module
+from tests.share.conftest import cache as cache
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
 SYSTEMS = ["bm25", "splade-doc-idf", "joint-splade-doc-idf"]

@@ -7,17 +7,17 @@ documents that the top d of both share.
 from collections.abc import Iterator, Mapping, Sequence
 
 from cai_pyserini.analysis.output import SEARCH_AGAIN, Report, cut
-from cai_pyserini.beir.run_folder import RunFolder
-from cai_pyserini.beir.systems import parse_system
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import OUTPUT_ANALYSIS, RUN_FOLDER
 from cai_pyserini.core.settings import AnyPath, Settings, flag
-from cai_pyserini.core.trec import read_run, scores_by_query, top
-from cai_pyserini.evaluate.measures import mean, measure_run
-from cai_pyserini.search.engine import Engine
-from cai_pyserini.search.explanation import Explanation
-from cai_pyserini.search.open import OpenRun
+from cai_pyserini.engine.explanation import Explanation
+from cai_pyserini.engine.search import Engine
+from cai_pyserini.experiments.open import OpenRun
+from cai_pyserini.experiments.run_folder import RunFolder
+from cai_pyserini.experiments.systems import parse_system
+from cai_pyserini.runs.measures import mean, measure_run
+from cai_pyserini.runs.trec import read_run, scores_by_query, top
 
 MEASURE = "nDCG@10"
 WIDTH = 80
@@ -29,7 +29,7 @@ class ChangesSettings(Settings):
     Queries are sorted by their change: in nDCG@10 if there are qrels, or else in the overlap of their best documents.
     """
 
-    example = "python -m cai_pyserini.analysis changes --before runs/monday --run-folder runs/tuesday --output analysis"
+    example = "cai-pyserini analyse changes --before runs/monday --run-folder runs/tuesday --output analysis"
     before: AnyPath = flag(help="run folder of the earlier run")
     run_folder: AnyPath = RUN_FOLDER
     output: AnyPath = OUTPUT_ANALYSIS

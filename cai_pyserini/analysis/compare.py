@@ -13,15 +13,15 @@ from matplotlib.figure import Figure
 from scipy.stats import bootstrap, permutation_test
 
 from cai_pyserini.analysis.output import Report, cut, labels
-from cai_pyserini.collection.readers import open_collection
+from cai_pyserini.collections.readers import open_collection
 from cai_pyserini.core.config import load_index_config
 from cai_pyserini.core.figures import figure
 from cai_pyserini.core.flags import COLLECTION, OUTPUT_ANALYSIS, SPLIT
 from cai_pyserini.core.settings import AnyPath, Settings, flag
 from cai_pyserini.core.tables import aligned
-from cai_pyserini.evaluate import significance
-from cai_pyserini.evaluate.measures import mean, measure_runs
-from cai_pyserini.evaluate.significance import MIN_QUERIES, NO_P_MEANS, p_text
+from cai_pyserini.runs import significance
+from cai_pyserini.runs.measures import mean, measure_runs
+from cai_pyserini.runs.significance import MIN_QUERIES, NO_P_MEANS, p_text
 
 RESAMPLING = {"n_resamples": 9999, "batch": 500, "rng": 0}  # in batches, to save memory
 TIE = 1e-9  # a smaller difference is a rounding error
@@ -31,9 +31,7 @@ TEXT_WIDTH = 80
 class CompareSettings(Settings):
     """Compare two runs query by query: significance tests, and the queries that differ most."""
 
-    example = (
-        "python -m cai_pyserini.analysis compare --collection hpo --runs bm25.trec splade-idf.trec --output analysis"
-    )
+    example = "cai-pyserini analyse compare --collection hpo --runs bm25.trec splade-idf.trec --output analysis"
     collection: str = COLLECTION
     runs: list[AnyPath] = flag(help="two TREC runs, A and B", min_length=2, max_length=2)
     output: AnyPath = OUTPUT_ANALYSIS

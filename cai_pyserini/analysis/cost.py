@@ -17,16 +17,16 @@ from matplotlib.figure import Figure
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.analysis.output import SEARCH_AGAIN, Report, labels
-from cai_pyserini.beir.run_folder import RunFolder
-from cai_pyserini.beir.systems import SINGLE, adapted
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import OUTPUT_ANALYSIS
 from cai_pyserini.core.settings import AnyPath, Settings, flag
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.retrieval.lucene import LuceneIndex
-from cai_pyserini.words.analyzer import Analyzer
+from cai_pyserini.experiments.run_folder import RunFolder
+from cai_pyserini.experiments.systems import SINGLE, adapted
+from cai_pyserini.lucene.analyzer import Analyzer
+from cai_pyserini.lucene.searcher import LuceneIndex
 
 SPLADE = [system for system in SINGLE.values() if system.kind == "splade"]
 SYSTEMS = [*(system for system in SINGLE.values() if system.searches_text), *SPLADE, *map(adapted, SPLADE)]
@@ -36,9 +36,7 @@ HEADER = ["nnz/doc", "median", "95%", "nnz/query", "median", "95%", "FLOPS", "in
 class CostSettings(Settings):
     """Show what systems cost: non-zeros, index size, products per query-document pair, latency."""
 
-    example = (
-        "python -m cai_pyserini.analysis cost --run-folders runs/hpo/splade-tiny runs/hpo/adapted --output analysis"
-    )
+    example = "cai-pyserini analyse cost --run-folders runs/hpo/splade-tiny runs/hpo/adapted --output analysis"
     run_folders: list[AnyPath] = flag(help="run folder, written by run_beir.sh; one or more")
     output: AnyPath = OUTPUT_ANALYSIS
 

@@ -15,7 +15,7 @@ from matplotlib.ticker import PercentFormatter, StrMethodFormatter
 from tokenizers import Tokenizer as Backend
 
 from cai_pyserini.analysis.output import Report
-from cai_pyserini.collection.readers import open_collection
+from cai_pyserini.collections.readers import open_collection
 from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.figures import figure
@@ -23,7 +23,7 @@ from cai_pyserini.core.flags import COLLECTION, ENCODER, OUTPUT_ANALYSIS
 from cai_pyserini.core.settings import AnyPath, Settings, flag
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.trainer.vocabulary import is_word
 from cai_pyserini.trainer.wordpiece import count_words, vocabulary_of
 
@@ -43,7 +43,7 @@ class CoverageSettings(Settings):
       hpo                    1.40                 80.5%           34.8%             16.9%             23.1%
     """
 
-    example = "python -m cai_pyserini.analysis coverage --collection hpo --encoder splade-tiny --output analysis"
+    example = "cai-pyserini analyse coverage --collection hpo --encoder splade-tiny --output analysis"
     collection: str = COLLECTION
     encoder: str = ENCODER
     output: AnyPath = OUTPUT_ANALYSIS

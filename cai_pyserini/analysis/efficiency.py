@@ -16,8 +16,6 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from cai_pyserini.analysis.output import SEARCH_AGAIN, Report
-from cai_pyserini.beir.run_folder import RunFolder
-from cai_pyserini.beir.systems import System, parse_system
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
@@ -25,15 +23,17 @@ from cai_pyserini.core.flags import OUTPUT_ANALYSIS, RUN_FOLDER
 from cai_pyserini.core.settings import AnyPath, Settings, flag
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.core.trec import removes_query
-from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.queries import pruned
-from cai_pyserini.evaluate.measures import mean, measure_run
-from cai_pyserini.impact.impacts import bm25_of_index, write_impacts
-from cai_pyserini.index.impact import index_impacts
+from cai_pyserini.experiments.run_folder import RunFolder
+from cai_pyserini.experiments.systems import System, parse_system
+from cai_pyserini.impacts.weighting import bm25_of_index, write_impacts
+from cai_pyserini.lucene.impact_index import index_impacts
+from cai_pyserini.lucene.retrieve import search
+from cai_pyserini.lucene.searcher import LuceneIndex, LuceneSearcher
+from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.plugin import hook
-from cai_pyserini.retrieval.lucene import LuceneIndex, LuceneSearcher
-from cai_pyserini.retrieval.search import search
+from cai_pyserini.runs.measures import mean, measure_run
+from cai_pyserini.runs.trec import removes_query
+from cai_pyserini.vectors.queries import pruned
 
 CUTOFF = 10
 MEASURE = f"nDCG@{CUTOFF}"
@@ -50,7 +50,7 @@ class EfficiencySettings(Settings):
     LuceneImpactSearcher on the unpruned index: one thread, with encoded queries.
     """
 
-    example = "python -m cai_pyserini.analysis efficiency --run-folder runs/hpo/splade-tiny --output analysis"
+    example = "cai-pyserini analyse efficiency --run-folder runs/hpo/splade-tiny --output analysis"
     run_folder: AnyPath = RUN_FOLDER
     output: AnyPath = OUTPUT_ANALYSIS
     system: str = flag("splade-idf", "a SPLADE system with an index and qrels")

@@ -12,19 +12,19 @@ from typing import Any
 import pandas as pd
 
 from cai_pyserini.analysis.output import Report, cut, split_text
-from cai_pyserini.beir.run_folder import RunFolder
-from cai_pyserini.beir.systems import System, parse_system, with_parts
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import OUTPUT_ANALYSIS, RUN_FOLDER
 from cai_pyserini.core.settings import AnyPath, Settings, flag
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.template import template
-from cai_pyserini.core.trec import read_run
-from cai_pyserini.fusion.fuse import Shares, shares
-from cai_pyserini.search.explanation import Case, Explanation, Part
-from cai_pyserini.search.highlight import TermsOf, marked, word_strengths
-from cai_pyserini.search.open import OpenRun
+from cai_pyserini.engine.explanation import Case, Explanation, Part
+from cai_pyserini.engine.highlight import TermsOf, marked, word_strengths
+from cai_pyserini.experiments.open import OpenRun
+from cai_pyserini.experiments.run_folder import RunFolder
+from cai_pyserini.experiments.systems import System, parse_system, with_parts
+from cai_pyserini.runs.fuse import Shares, shares
+from cai_pyserini.runs.trec import read_run
 
 TEMPLATE = Path(__file__).with_name("explain.html.jinja")
 LINE_WIDTH, TITLE_WIDTH = 100, 80  # characters
@@ -37,7 +37,7 @@ class ExplainSettings(Settings):
     It explains the best documents of each system, and relevant documents at any rank.
     """
 
-    example = "python -m cai_pyserini.analysis explain --run-folder runs/hpo/splade-tiny --query q7 --output analysis"
+    example = "cai-pyserini analyse explain --run-folder runs/hpo/splade-tiny --query q7 --output analysis"
     run_folder: AnyPath = RUN_FOLDER
     query: str = flag(help="id of a query")
     output: AnyPath = OUTPUT_ANALYSIS

@@ -12,9 +12,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.figures import save
 from cai_pyserini.core.files import json_text, write_text
 
-SEARCH_AGAIN = (
-    "search with `python -m cai_pyserini.beir`, after an update with `python -m cai_pyserini.update --evaluate`"
-)
+SEARCH_AGAIN = "search with `cai-pyserini run`, after an update with `cai-pyserini update --evaluate`"
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ class OverlapSettings(Settings):
     --save-frequencies saves the counts as a table, to pass instead of the collection next time.
     """
 
-    example = "python -m cai_pyserini.analysis overlap hpo scifact msmarco.tsv --output analysis"
+    example = "cai-pyserini analyse overlap hpo scifact msmarco.tsv --output analysis"
     collections: list[str] = flag(
         help="names in index_configs/, YAML files, folders in BEIR's layout, files of documents (.jsonl, .parquet, "
         ".csv), .txt files (one text per line), or saved tables (.tsv)",

@@ -29,8 +29,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from cai_pyserini.analysis.output import Report, labels
-from cai_pyserini.collection.contract import Collection
-from cai_pyserini.collection.readers import open_collection
+from cai_pyserini.collections.contract import Collection
+from cai_pyserini.collections.readers import open_collection
 from cai_pyserini.core.config import load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.figures import figure
@@ -38,8 +38,8 @@ from cai_pyserini.core.flags import COLLECTION, OUTPUT_ANALYSIS, SPLIT
 from cai_pyserini.core.settings import AnyPath, Settings, flag
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.core.trec import documents_digest, read_run, scores_by_query, top
-from cai_pyserini.words.analyzer import Analyzer
+from cai_pyserini.lucene.analyzer import Analyzer
+from cai_pyserini.runs.trec import documents_digest, read_run, scores_by_query, top
 
 GROUPS = ["LowRSJ LowIDF", "LowRSJ HighIDF", "HighRSJ LowIDF", "HighRSJ HighIDF"]
 DocumentSets = dict[str, set[str]]  # query id or token -> document ids
@@ -50,9 +50,7 @@ logger = logging.getLogger(__name__)
 class RsjSettings(Settings):
     """Show which query words runs overestimate or underestimate, by their RSJ weight and IDF."""
 
-    example = (
-        "python -m cai_pyserini.analysis rsj --collection hpo --runs splade.trec splade-idf.trec --output analysis"
-    )
+    example = "cai-pyserini analyse rsj --collection hpo --runs splade.trec splade-idf.trec --output analysis"
     collection: str = COLLECTION
     runs: list[AnyPath] = flag(help="TREC runs to compare")
     output: AnyPath = OUTPUT_ANALYSIS

@@ -79,7 +79,7 @@ def require_safetensors(checkpoint: Path, config: bool = True) -> None:
     if not any(checkpoint.glob("*.safetensors")):
         raise CaiError(
             f"{checkpoint} has no *.safetensors; other formats can run code when loaded and are refused. Convert it "
-            "with `python -m cai_pyserini.convert checkpoint ENCODER --output FOLDER`, or for a hub id set a revision "
+            "with `cai-pyserini convert checkpoint ENCODER --output FOLDER`, or for a hub id set a revision "
             "with safetensors (often refs/pr/1) in the encoder's YAML"
         )
 

@@ -1,9 +1,9 @@
 """Let Pyserini load our encoders by name or path, and indexes by their names in our registry, and provide Java.
 
 `register()` patches Pyserini in this process: given the name of one of our encoders, its encoder classes and
-LuceneImpactSearcher use ours; prebuilt indexes are looked up in the user's registry first (cai_pyserini.ship.registry);
+LuceneImpactSearcher use ours; prebuilt indexes are looked up in the user's registry first (cai_pyserini.share.registry);
 and it can be imported without a network (cai_pyserini.plugin.catalogues).
-`python -m cai_pyserini -m pyserini.…` registers and then runs the module; after `python -m cai_pyserini.plugin enable`,
+`cai-pyserini -m pyserini.…` registers and then runs the module; after `cai-pyserini plugin enable`,
 every Python in this environment registers when it starts. Pyserini's files on disk do not change.
 
 If the plugin is enabled, every Python imports this module when it starts, so other imports are deferred until Pyserini
@@ -41,7 +41,7 @@ class PyseriniFinder:
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """The spec of a module to patch after its import; None for any other, which other finders find."""
         if name in ("pyserini", "pyserini.pyclass"):
-            from cai_pyserini.core import jvm
+            from cai_pyserini.lucene import jvm
 
             jvm.set_environment() if name == "pyserini" else jvm.start()
         if name != CATALOGUES and name not in REGISTRATIONS:
@@ -139,7 +139,7 @@ def _register_indexes(util: Any) -> None:
 
     def download_prebuilt_index(index_name: str, *args: Any, **kwargs: Any) -> str:
         from cai_pyserini.plugin import catalogues
-        from cai_pyserini.ship import registry
+        from cai_pyserini.share import registry
 
         entry = registry.entries().get(index_name)
         return str(registry.fetch(entry)) if entry else catalogues.download(stock, index_name, *args, **kwargs)
@@ -154,7 +154,7 @@ def _register_validation(module: Any) -> None:
     stock = module.LuceneIndexReader.validate
 
     def validate(self: Any, prebuilt_index_name: str, verbose: bool = False) -> bool:
-        from cai_pyserini.ship import registry
+        from cai_pyserini.share import registry
 
         return prebuilt_index_name in registry.entries() or stock(self, prebuilt_index_name, verbose)
 

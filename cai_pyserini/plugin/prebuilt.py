@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from pathlib import Path
 
-from cai_pyserini.collection.beir_folder import BeirFolder
-from cai_pyserini.core import artifact, jsonl, jvm
+from cai_pyserini.collections.beir_folder import BeirFolder
+from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
+from cai_pyserini.lucene import jvm
 from cai_pyserini.plugin import hook
 
 FAILURES = (ValueError, OSError, AssertionError)  # raised by Pyserini; AssertionError for a wrong checksum

@@ -23,16 +23,16 @@ from typing import Any, NamedTuple
 
 from datasets import load_dataset
 
-from cai_pyserini.collection.contract import Collection
-from cai_pyserini.collection.copies import Copies, source
-from cai_pyserini.collection.readers import load_collection
+from cai_pyserini.collections.contract import Collection
+from cai_pyserini.collections.copies import Copies, source
+from cai_pyserini.collections.readers import load_collection
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import remove, require_content
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.core.trec import read_run, scores_by_query, top
 from cai_pyserini.models.checkpoint import checkpoint_digest, load_checkpoint
 from cai_pyserini.models.cross_encoder import CrossEncoder, announce
+from cai_pyserini.runs.trec import read_run, scores_by_query, top
 from cai_pyserini.trainer.examples import Example, count, read
 from cai_pyserini.trainer.generate import in_batches
 from cai_pyserini.trainer.settings import MineSettings, MsmarcoSettings, ScoreSettings, recorded

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from transformers import AutoConfig
 
-from cai_pyserini.collection.contract import Document
-from cai_pyserini.collection.readers import load_collection
+from cai_pyserini.collections.contract import Document
+from cai_pyserini.collections.readers import load_collection
 from cai_pyserini.core import artifact, files, jsonl
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress

@@ -12,7 +12,7 @@ from cai_pyserini.core.files import write_text
 from cai_pyserini.core.flags import COLLECTION, COLLECTION_TEXT, DEVICE, PRECISION
 from cai_pyserini.core.settings import AnyPath, Settings, build, flag, read_yaml
 
-RUN = "python -m cai_pyserini.trainer"
+RUN = "cai-pyserini train"
 CONFIG = flag(None, "YAML file with these settings, also required ones; flags override it")
 TEXTS = flag(
     help=f"what to train on, one or more: collections ({COLLECTION_TEXT} in Parquet, CSV or TSV), "

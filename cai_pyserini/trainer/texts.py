@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from cai_pyserini.collection.readers import load_collection
+from cai_pyserini.collections.readers import load_collection
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from cai_pyserini.analysis.__main__ import main
 from cai_pyserini.analysis.changes import overlap
-from cai_pyserini.beir.__main__ import main as beir
+from cai_pyserini.cli.analyse import main
+from cai_pyserini.cli.run import main as beir
 
 
 def test_average_overlap_worked_example() -> None:

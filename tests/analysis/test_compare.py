@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cai_pyserini.analysis.__main__ import main
 from cai_pyserini.analysis.compare import Difference, difference
+from cai_pyserini.cli.analyse import main
 
 FIRST = {"a": 0.0, "b": 0.0} | dict.fromkeys("cdefghij", 0.25)
 SECOND = dict.fromkeys("jihgfedc", 0.25) | {"b": 1.0, "a": 1.0}

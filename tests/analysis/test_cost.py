@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from scipy.sparse import csr_matrix
 
-from cai_pyserini.analysis.__main__ import main
 from cai_pyserini.analysis.cost import Cost, Distribution, activations, costs, plot
-from cai_pyserini.beir.run_folder import RunFolder
+from cai_pyserini.cli.analyse import main
 from cai_pyserini.core import jsonl
+from cai_pyserini.experiments.run_folder import RunFolder
+from cai_pyserini.lucene.analyzer import Analyzer
 from cai_pyserini.models.tokenizer import Tokenizer
-from cai_pyserini.words.analyzer import Analyzer
 
 SPLADE = ["bm25", "splade", "splade-doc", "splade-idf", "splade-doc-idf"]
 

@@ -9,9 +9,9 @@ import pytest
 from tokenizers import Tokenizer as Backend
 from transformers import AutoTokenizer
 
-from cai_pyserini.analysis.__main__ import main
 from cai_pyserini.analysis.coverage import Coverage, Word, measure, plot, savings, split
-from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.cli.analyse import main
+from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.trainer import wordpiece
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cai_pyserini.analysis.__main__ import main
 from cai_pyserini.analysis.efficiency import Efficiency, plot, times
+from cai_pyserini.cli.analyse import main
 from cai_pyserini.core.errors import CaiError
 from tests.conftest import json_lines
 

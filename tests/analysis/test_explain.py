@@ -10,17 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cai_pyserini.analysis.__main__ import main
 from cai_pyserini.analysis.explain import explain_query, page, text
-from cai_pyserini.beir.__main__ import main as beir
-from cai_pyserini.beir.run_folder import RunFolder
-from cai_pyserini.beir.systems import parse_system
+from cai_pyserini.cli.analyse import main
+from cai_pyserini.cli.run import main as beir
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.trec import read_run, scores_by_query
-from cai_pyserini.search.explanation import Case, Explanation, Part, Term
-from cai_pyserini.search.open import OpenRun
+from cai_pyserini.engine.explanation import Case, Explanation, Part, Term
+from cai_pyserini.experiments.open import OpenRun
+from cai_pyserini.experiments.run_folder import RunFolder
+from cai_pyserini.experiments.systems import parse_system
+from cai_pyserini.runs.trec import read_run, scores_by_query
 
 SINGLE = ["bm25", "splade", "splade-idf", "splade-doc-idf", "dense"]
 JOINT = ["joint-splade-doc-idf", "joint-splade-idf-smooth"]

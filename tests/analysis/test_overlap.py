@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cai_pyserini.analysis.__main__ import main
 from cai_pyserini.analysis.overlap import count_words, frequency_table, jaccard, read_table
+from cai_pyserini.cli.analyse import main
 from cai_pyserini.core.errors import CaiError
 
 

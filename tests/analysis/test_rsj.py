@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from cai_pyserini.analysis.__main__ import main
 from cai_pyserini.analysis.rsj import analyze, best_documents, plot, rsj_weight
-from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.cli.analyse import main
+from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.words.analyzer import Analyzer as OurAnalyzer
+from cai_pyserini.lucene.analyzer import Analyzer as OurAnalyzer
 
 TEXTS = {"d1": "Phytate, cancer", "d2": "cancers", "d3": "a cancer and its diets", "d4": "Dieting"}
 QUERIES = {"q1": "the cancer cancers: diet of a zebra", "q2": "phytate", "q3": "diet", "zebra": "zebra"}

@@ -1,6 +1,6 @@
 """How long an adaptation takes, in minutes and by step.
 
-`python -m cai_pyserini.adapt` is run as a process of its own, from nothing: it also encodes all documents, which a run
+`cai-pyserini adapt` is run as a process of its own, from nothing: it also encodes all documents, which a run
 folder has anyway. The line of the result, adapted/manifest.json, is the choice of weights.
 """
 

@@ -16,13 +16,13 @@ from unittest.mock import patch
 
 import numpy as np
 
-from cai_pyserini.adapt.adapt import NEW_SHARES, Adaptation
-from cai_pyserini.adapt.choice import STANDARD_ERRORS, Candidate, decide, fusion_weights
-from cai_pyserini.adapt.material import AdaptationData
-from cai_pyserini.adapt.served import SimulatedRetrieval
-from cai_pyserini.adapt.settings import AdaptSettings
 from cai_pyserini.core import steps
 from cai_pyserini.core.tables import markdown
+from cai_pyserini.trainer.adapt import NEW_SHARES, Adaptation
+from cai_pyserini.trainer.adapt_material import AdaptationData
+from cai_pyserini.trainer.adapt_settings import AdaptSettings
+from cai_pyserini.trainer.choice import STANDARD_ERRORS, Candidate, decide, fusion_weights
+from cai_pyserini.trainer.simulated import SimulatedRetrieval
 
 LOSS = 0.003
 LARGER = 0.8  # another weight of the trained SPLADE
@@ -83,7 +83,7 @@ class Measured(NamedTuple):
         """The choice with another largest weight and number of standard errors."""
         values = zip(self.candidates, self.judged, strict=True)
         tried = {each: judged for each, judged in values if each.splade <= most}
-        with patch("cai_pyserini.adapt.choice.STANDARD_ERRORS", errors):
+        with patch("cai_pyserini.trainer.choice.STANDARD_ERRORS", errors):
             return decide(tried, self.sources, self.systems).chosen
 
     def gains(self, chosen: Candidate) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 The first table is of made rows with 100 entries each and random keys, put and then looked up in another order, 4,096 at
 a time. Peak memory is that of the whole process. The second encodes a collection, then the same with 1% of its texts
-changed, into another folder, by `python -m cai_pyserini.encode`, whose seconds are those of the whole command.
+changed, into another folder, by `cai-pyserini stage encode`, whose seconds are those of the whole command.
 """
 
 import os

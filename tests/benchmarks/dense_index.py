@@ -23,8 +23,8 @@ def measure(method: str, vectors: str, queries: str, limit: int, output: str) ->
     """Build an index, and search it for the first queries."""
     from itertools import islice
 
-    from cai_pyserini.index.dense import index_dense
-    from cai_pyserini.retrieval.search import open_searcher
+    from cai_pyserini.lucene.dense_index import index_dense
+    from cai_pyserini.lucene.retrieve import open_searcher
     from cai_pyserini.vectors.shards import Vectors
 
     before = sum(os.times()[:4])  # with the child that Anserini runs in

@@ -36,8 +36,8 @@ def write_random(queries: int, hits: int, folder: str) -> harness.Result:
     import numpy as np
     import pandas as pd
 
-    from cai_pyserini.collection.contract import Record
-    from cai_pyserini.core.trec import sorted_run, write_parts
+    from cai_pyserini.collections.contract import Record
+    from cai_pyserini.runs.trec import sorted_run, write_parts
 
     draw = np.random.default_rng(0)
     ids = [str(number) for number in range(queries)]

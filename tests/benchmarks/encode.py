@@ -268,15 +268,15 @@ def ndcg(collection: str, encoder: str, folder: str, precisions: list[str], othe
     import numpy as np
     from scipy.sparse import load_npz, vstack
 
-    from cai_pyserini.collection.readers import open_collection
+    from cai_pyserini.collections.readers import open_collection
     from cai_pyserini.core.config import load_encoder, load_index_config
-    from cai_pyserini.core.trec import removes_query, run_of, without_query
-    from cai_pyserini.encode.encode import encode
-    from cai_pyserini.encode.encoder import Encoder
-    from cai_pyserini.encode.queries import encode_queries
-    from cai_pyserini.evaluate.measures import mean, measure
-    from cai_pyserini.idf.idf import Idf
-    from cai_pyserini.impact.quantization import weighted
+    from cai_pyserini.impacts.document_frequencies import Idf
+    from cai_pyserini.impacts.quantization import weighted
+    from cai_pyserini.models.encoder import Encoder
+    from cai_pyserini.runs.measures import mean, measure
+    from cai_pyserini.runs.trec import removes_query, run_of, without_query
+    from cai_pyserini.vectors.encode import encode
+    from cai_pyserini.vectors.queries import encode_queries
     from cai_pyserini.vectors.shards import Vectors
 
     config, index_config = load_encoder(encoder), load_index_config(collection)

@@ -28,9 +28,9 @@ def write_indexes(documents: int, folder: str) -> harness.Result:
     """An index of text and one of impacts, with metadata, and the seconds without and with it."""
     import numpy as np
 
-    from cai_pyserini.collection.beir_folder import BeirFolder
-    from cai_pyserini.index.bm25 import index_bm25
-    from cai_pyserini.index.impact import index_impacts
+    from cai_pyserini.collections.beir_folder import BeirFolder
+    from cai_pyserini.lucene.impact_index import index_impacts
+    from cai_pyserini.lucene.text_index import index_bm25
 
     draw, source, vectors = np.random.default_rng(0), Path(folder, "source"), Path(folder, "vectors")
     for path in (source, vectors):
@@ -54,8 +54,8 @@ def searching(folder: str, name: str, queries: int) -> harness.Result:
     """The milliseconds of searches with each filter, and of counting facets."""
     import numpy as np
 
-    from cai_pyserini.retrieval.filters import parse_filter
-    from cai_pyserini.retrieval.lucene import LuceneSearcher
+    from cai_pyserini.lucene.filters import parse_filter
+    from cai_pyserini.lucene.searcher import LuceneSearcher
 
     searcher = LuceneSearcher(Path(folder, name))
     rows = threads._words(np.random.default_rng(9), queries, 6)

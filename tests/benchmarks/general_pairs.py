@@ -15,7 +15,7 @@ none is installed, and nothing of theirs is part of this project.
   text or query of one. So no query of a test occurs in the training, either.
 
     python tests/benchmarks/general_pairs.py --output data/general.jsonl --check hpo data/cacm data/scifact
-    python -m cai_pyserini.trainer splade --loss in-batch --negatives 0 --data data/general.jsonl --base ...
+    cai-pyserini train splade --loss in-batch --negatives 0 --data data/general.jsonl --base ...
 
 Each line names its `source`, so that pairs of one kind can be left out. `--sources biomedical` takes pairs of a field
 in place of general language, from ontologies that cellxgene-ontology-guide has. With `--collection` the pairs are
@@ -313,7 +313,7 @@ def _overlaps(query: str, passage: str, tests: dict[str, set[int]], counts: dict
 
 def _write(lines: list[dict[str, str]], output: Path, folder: Path | None) -> None:
     """Write the training file, and a BEIR folder with the split `train`, in which equal passages are one document."""
-    from cai_pyserini.collection.contract import Record
+    from cai_pyserini.collections.contract import Record
     from cai_pyserini.core import jsonl
 
     jsonl.write(output, lines)

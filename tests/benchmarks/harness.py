@@ -150,7 +150,7 @@ def show(title: str, header: Sequence[str], rows: Iterable[Sequence[object]]) ->
 
 def opened(collection: str) -> tuple[Any, dict[str, str], Any]:
     """A collection, with the topics and qrels of its split."""
-    from cai_pyserini.collection.readers import open_collection
+    from cai_pyserini.collections.readers import open_collection
     from cai_pyserini.core.config import load_index_config
 
     config = load_index_config(collection)
@@ -160,8 +160,8 @@ def opened(collection: str) -> tuple[Any, dict[str, str], Any]:
 
 def ndcg(folder: str, systems: Sequence[str]) -> Result:
     """nDCG@10 of every query, by system, of a run folder."""
-    from cai_pyserini.beir.run_folder import RunFolder
-    from cai_pyserini.evaluate.measures import measure_run
+    from cai_pyserini.experiments.run_folder import RunFolder
+    from cai_pyserini.runs.measures import measure_run
 
     run = RunFolder(Path(folder))
     files = {name: run.folder / "runs" / f"{name}.trec" for name in systems}
@@ -175,7 +175,7 @@ def mean_of_seeds(seeds: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 def compared(base: dict[str, float], values: dict[str, float]) -> list[str]:
     """The difference between the means of two systems' values of queries, and its p."""
-    from cai_pyserini.evaluate.significance import compare, p_text
+    from cai_pyserini.runs.significance import compare, p_text
 
     found = compare(base, {"other": values})["other"]
     return [f"{found.difference:+.4f}", p_text(found.p)]
@@ -243,8 +243,8 @@ def write_impacts(collection: str, encoder: str, folder: str, name: str, **setti
 def write_queries(collection: str, encoder: str, limit: int | None, output: str) -> Result:
     """The impacts of a collection's first queries, to a JSON file; those without any are left out."""
     from cai_pyserini.core.config import load_encoder
-    from cai_pyserini.encode.encoder import Encoder
-    from cai_pyserini.encode.queries import Queries
+    from cai_pyserini.models.encoder import Encoder
+    from cai_pyserini.vectors.queries import Queries
 
     config = load_encoder(encoder)
     topics = dict(list(opened(collection)[1].items())[:limit])

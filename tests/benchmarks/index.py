@@ -2,7 +2,7 @@
 resolution (256 / 5 = 51.2 per unit of weight).
 
 Both index the same JSON vectors, IDF-weighted impacts of a collection, which are repeated under new ids until there are
-at least 30,000, so that the JVM's warm-up weighs little on either side. Ours is `python -m cai_pyserini.index impact`
+at least 30,000, so that the JVM's warm-up weighs little on either side. Ours is `cai-pyserini stage index impact`
 with one process (scale.py measures more); Anserini's is IndexCollection -impact -pretokenized -optimize, with one
 thread and with one per processor, on 16 files. Every measurement is a process of its own. The clock runs over the whole
 of indexing, commit and merge into one segment included, and not over the start of the JVM: ours by the seconds in its
@@ -51,7 +51,7 @@ def ours(vectors: str, index: str) -> harness.Result:
 
 def anserini(vectors: str, index: str, threads: int) -> harness.Result:
     """Index with Anserini."""
-    from cai_pyserini.core import jvm
+    from cai_pyserini.lucene import jvm
 
     shutil.rmtree(index, ignore_errors=True)
     java = jvm.find_java()

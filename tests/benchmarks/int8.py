@@ -45,7 +45,7 @@ def of_random(architecture: str) -> list[float]:
 def of_trained(encoder: str, collection: str, documents: int) -> list[float]:
     """The smallest and the median cosine of the vectors of a collection's first documents."""
     from cai_pyserini.core.config import load_encoder
-    from cai_pyserini.encode.encoder import Encoder
+    from cai_pyserini.models.encoder import Encoder
 
     config = load_encoder(encoder)
     texts = [document.contents for document in islice(harness.opened(collection)[0].documents(), documents)]

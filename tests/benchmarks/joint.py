@@ -29,12 +29,12 @@ SYSTEMS = {"joint": ["joint-splade-idf"], "joint, split words": ["split"], "hybr
 
 def prepare(collection: str, encoder: str, folder: str) -> harness.Result:
     """A run folder, and the index with only the words that the vocabulary splits."""
-    from cai_pyserini.beir.__main__ import main as beir
+    from cai_pyserini.cli.run import main as beir
     from cai_pyserini.core.config import load_encoder
-    from cai_pyserini.index.impact import index_impacts
+    from cai_pyserini.lucene.analyzer import Analyzer
+    from cai_pyserini.lucene.impact_index import index_impacts
     from cai_pyserini.models.checkpoint import checkpoint_folder
     from cai_pyserini.models.tokenizer import WORD, Tokenizer
-    from cai_pyserini.words.analyzer import Analyzer
 
     systems = ["bm25", "splade-idf", "joint-splade-idf"]
     beir([collection, "--encoder", encoder, "--output", f"{folder}/run", "--no-raw", "--systems", *systems])
@@ -62,12 +62,12 @@ def prepare(collection: str, encoder: str, folder: str) -> harness.Result:
 def search(collection: str, folder: str) -> harness.Result:
     """Median milliseconds, sizes and nDCG@10 of every system."""
     from cai_pyserini.core.config import load_encoder
-    from cai_pyserini.core.trec import run_of
-    from cai_pyserini.encode.encoder import Encoder
-    from cai_pyserini.encode.queries import Queries, WordQueries
-    from cai_pyserini.evaluate.measures import mean, measure
-    from cai_pyserini.retrieval.search import open_searcher
-    from cai_pyserini.words.analyzer import Analyzer
+    from cai_pyserini.lucene.analyzer import Analyzer
+    from cai_pyserini.lucene.retrieve import open_searcher
+    from cai_pyserini.models.encoder import Encoder
+    from cai_pyserini.runs.measures import mean, measure
+    from cai_pyserini.runs.trec import run_of
+    from cai_pyserini.vectors.queries import Queries, WordQueries
 
     _, topics, qrels = harness.opened(collection)
     indexes = {name: Path(folder, "run/indexes", name) for parts in SYSTEMS.values() for name in parts}

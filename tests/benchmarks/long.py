@@ -1,6 +1,6 @@
 """Long documents: what the settings for them do to the scores, and why windows are pooled by a power mean.
 
-Every row of the first table is one run of `python -m cai_pyserini.beir` per split: cut off, in windows, as passages.
+Every row of the first table is one run of `cai-pyserini run` per split: cut off, in windows, as passages.
 The second is of SPLADE vectors with IDF, whose dot products are computed exactly: a document is its first window, or it
 has the score of its best window, or one vector, the maximum or a mean over its windows.
 """
@@ -78,8 +78,8 @@ def rows(results: dict[str, dict[str, Any]], values: dict[str, Values], splits: 
 def scores(values: dict[str, dict[str, PerQuery]]) -> dict[str, list[str]]:
     """The cells of all measures in all splits, by row; † marks what differs from the first row (paired t-test,
     p < 0.05, Holm-corrected)."""
-    from cai_pyserini.evaluate.measures import mean
-    from cai_pyserini.evaluate.significance import compare
+    from cai_pyserini.runs.measures import mean
+    from cai_pyserini.runs.significance import compare
 
     first, *others = values
     cells: dict[str, list[str]] = {name: [] for name in values}
@@ -112,15 +112,15 @@ def pool(collection: str, encoder: str, splits: list[str]) -> harness.Result:
     import pandas as pd
     from scipy.sparse import csr_matrix, diags, vstack
 
-    from cai_pyserini.collection.readers import open_collection
+    from cai_pyserini.collections.readers import open_collection
     from cai_pyserini.core.config import load_encoder, load_index_config
-    from cai_pyserini.core.trec import fold_passages, run_of
-    from cai_pyserini.encode.encoder import Encoder
-    from cai_pyserini.encode.queries import encode_queries
-    from cai_pyserini.evaluate.measures import measure
-    from cai_pyserini.idf.idf import Idf
-    from cai_pyserini.impact.quantization import weighted
+    from cai_pyserini.impacts.document_frequencies import Idf
+    from cai_pyserini.impacts.quantization import weighted
     from cai_pyserini.models import splade
+    from cai_pyserini.models.encoder import Encoder
+    from cai_pyserini.runs.measures import measure
+    from cai_pyserini.runs.trec import fold_passages, run_of
+    from cai_pyserini.vectors.queries import encode_queries
 
     opened, loaded = open_collection(load_index_config(collection)), Encoder(load_encoder(encoder))
     model = loaded.load("documents")

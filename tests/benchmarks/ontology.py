@@ -13,7 +13,7 @@ from typing import Any
 
 import harness
 
-from cai_pyserini.collection.contract import Record
+from cai_pyserini.collections.contract import Record
 
 QUERIES = 2000
 SEED = 42

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import harness
 
-from cai_pyserini.collection.contract import Qrels, Record
+from cai_pyserini.collections.contract import Qrels, Record
 
 SEED = 42
 SHORTEST = 10  # words of a description

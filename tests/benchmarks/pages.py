@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import harness
 
-from cai_pyserini.collection.contract import Qrels, Record
+from cai_pyserini.collections.contract import Qrels, Record
 
 MAN = Path("/usr/share/man")
 SECTIONS = ("man1", "man2", "man3", "man5", "man7", "man8")

@@ -124,7 +124,7 @@ def write_pairs(data: str, pairs: int, loss: str, teacher: str, output: str) -> 
 
     from cai_pyserini.core import jsonl
     from cai_pyserini.core.config import load_encoder
-    from cai_pyserini.encode.encoder import Encoder
+    from cai_pyserini.models.encoder import Encoder
 
     lines = [{name: line[name] for name in ("query", "positive")} for _, line in islice(jsonl.read(Path(data)), pairs)]
     if loss == "margin-mse":
@@ -245,9 +245,9 @@ def classes(folder: str, base: str) -> harness.Result:
     import numpy as np
     from transformers import AutoTokenizer
 
-    from cai_pyserini.beir.run_folder import RunFolder
-    from cai_pyserini.impact.bm25 import Bm25
-    from cai_pyserini.words.analyzer import Analyzer
+    from cai_pyserini.experiments.run_folder import RunFolder
+    from cai_pyserini.impacts.bm25 import Bm25
+    from cai_pyserini.lucene.analyzer import Analyzer
 
     run, tokenizer, analyze = RunFolder(Path(folder)), AutoTokenizer.from_pretrained(base), Analyzer()
     bm25 = Bm25(run.words)
@@ -267,7 +267,7 @@ def new_tokens(folder: str, expanded: str, base: str, data: str) -> harness.Resu
     """The judged queries of each of NEW_TOKENS, of a run, by the tokens of a checkpoint that `base` lacks."""
     from transformers import AutoTokenizer
 
-    from cai_pyserini.beir.run_folder import RunFolder
+    from cai_pyserini.experiments.run_folder import RunFolder
 
     run, old = RunFolder(Path(folder)), len(AutoTokenizer.from_pretrained(base))
     tokenizer = AutoTokenizer.from_pretrained(expanded)

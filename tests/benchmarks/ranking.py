@@ -24,25 +24,25 @@ from unittest.mock import patch
 import numpy as np
 from scipy.sparse import csr_matrix, diags_array, vstack
 
-from cai_pyserini.beir.run_folder import RunFolder
-from cai_pyserini.beir.systems import SINGLE
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.rows import largest
 from cai_pyserini.core.tables import markdown
-from cai_pyserini.core.trec import run_of
-from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.queries import encode_queries
-from cai_pyserini.evaluate.measures import mean, measure
-from cai_pyserini.evaluate.significance import compare, p_text
-from cai_pyserini.expand import word_vectors as learning
-from cai_pyserini.expand.expand import WordAssociations
-from cai_pyserini.impact.bm25 import ASSOCIATED_FACTOR, Bm25, stored_lengths, weights_of
+from cai_pyserini.experiments.run_folder import RunFolder
+from cai_pyserini.experiments.systems import SINGLE
+from cai_pyserini.impacts.bm25 import ASSOCIATED_FACTOR, Bm25, stored_lengths, weights_of
+from cai_pyserini.impacts.expansion import WordAssociations
+from cai_pyserini.lucene.analyzer import Analyzer
+from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.idf import idf_weights
+from cai_pyserini.runs.measures import mean, measure
+from cai_pyserini.runs.significance import compare, p_text
+from cai_pyserini.runs.trec import run_of
+from cai_pyserini.vectors import word_vectors as learning
 from cai_pyserini.vectors.mixing import POWER
 from cai_pyserini.vectors.neighbours import NEIGHBOURS
+from cai_pyserini.vectors.queries import encode_queries
 from cai_pyserini.vectors.shards import Shard, Vectors
-from cai_pyserini.words.analyzer import Analyzer
 
 DEPTH = 100
 SEED = 0

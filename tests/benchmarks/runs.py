@@ -47,9 +47,9 @@ def write_inputs(queries: int, hits: int, folder: str) -> harness.Result:
 
 def ours(folder: str, output: str) -> harness.Result:
     """read_run, fuse_runs and measure."""
-    from cai_pyserini.core.trec import read_run
-    from cai_pyserini.evaluate.measures import measure
-    from cai_pyserini.fusion.fuse import fuse_runs
+    from cai_pyserini.runs.fuse import fuse_runs
+    from cai_pyserini.runs.measures import measure
+    from cai_pyserini.runs.trec import read_run
 
     qrels = json.loads(Path(folder, "qrels.json").read_text())
     clock = [time.perf_counter()]

@@ -73,8 +73,8 @@ def synthesize(collection: str, vectors: str, documents: int, folder: str) -> ha
 
 def staging(corpus: str, generated: str, folder: str) -> harness.Result:
     """Prepare documents and their generated queries for Anserini: seconds, private memory at the end, bytes."""
-    from cai_pyserini.collection.beir_folder import BeirFolder
-    from cai_pyserini.index.bm25 import _stage_json, queries_of_documents
+    from cai_pyserini.collections.beir_folder import BeirFolder
+    from cai_pyserini.lucene.text_index import _stage_json, queries_of_documents
 
     start = time.perf_counter()
     output = Path(folder, "staged")
@@ -91,7 +91,7 @@ def searching(index: str, queries: str) -> harness.Result:
     """Percentiles of the milliseconds of a query, and the private memory afterwards."""
     import numpy as np
 
-    from cai_pyserini.retrieval.search import open_searcher
+    from cai_pyserini.lucene.retrieve import open_searcher
 
     searcher = open_searcher(Path(index))
     encoded: list[harness.Impacts] = list(json.loads(Path(queries).read_text()).values())

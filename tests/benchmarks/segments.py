@@ -35,8 +35,8 @@ def change(impacts: str, output: str) -> harness.Result:
 
 
 def anew(folder: str, output: str) -> harness.Result:
-    from cai_pyserini.core import jvm
-    from cai_pyserini.index.impact import index_impacts
+    from cai_pyserini.lucene import jvm
+    from cai_pyserini.lucene.impact_index import index_impacts
 
     with jvm.using_java("a benchmark"):
         start = time.perf_counter()
@@ -46,9 +46,9 @@ def anew(folder: str, output: str) -> harness.Result:
 
 
 def in_place(folder: str, before: str, output: str) -> harness.Result:
-    from cai_pyserini.core import jvm
     from cai_pyserini.core.json_vectors import read_vectors
-    from cai_pyserini.index.writer import open_writer
+    from cai_pyserini.lucene import jvm
+    from cai_pyserini.lucene.writer import open_writer
 
     shutil.rmtree(output, ignore_errors=True)
     shutil.copytree(before, output)

@@ -2,8 +2,8 @@
 
 The documents are made: each is the mix of the vectors of two random documents of a collection, sparse ones cut to as
 many entries as the first had. So a document has neighbours, those with which it shares one of the two, but there are no
-topics, which makes neighbours harder to find than in a real collection. `python -m cai_pyserini.near`, by dense vectors
-and by the SPLADE vectors with IDF, and `python -m cai_pyserini.smooth` are processes of their own. The peak memory of
+topics, which makes neighbours harder to find than in a real collection. `cai-pyserini stage near`, by dense vectors
+and by the SPLADE vectors with IDF, and `cai-pyserini stage smooth` are processes of their own. The peak memory of
 the second includes the parts of mapped files that it has read, which the system can take back.
 """
 

@@ -24,9 +24,9 @@ def write_indexes(documents: int, folder: str) -> harness.Result:
     """Two indexes of text and two of impacts, each of other documents under the same ids."""
     import numpy as np
 
-    from cai_pyserini.collection.beir_folder import BeirFolder
-    from cai_pyserini.index.bm25 import index_bm25
-    from cai_pyserini.index.impact import index_impacts
+    from cai_pyserini.collections.beir_folder import BeirFolder
+    from cai_pyserini.lucene.impact_index import index_impacts
+    from cai_pyserini.lucene.text_index import index_bm25
 
     for number, name in enumerate(INDEXES):
         source = Path(folder, f"source of {name}")
@@ -54,8 +54,8 @@ def searching(folder: str, searches: int) -> harness.Result:
     """How many searches by several threads went wrong, and the Java threads before and after."""
     import numpy as np
 
-    from cai_pyserini.core import jvm
-    from cai_pyserini.retrieval.search import open_searcher
+    from cai_pyserini.lucene import jvm
+    from cai_pyserini.lucene.retrieve import open_searcher
 
     def java_threads() -> int:
         with jvm.using_java("counting"):

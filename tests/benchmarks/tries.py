@@ -25,22 +25,22 @@ import torch
 from ranking import Run, Scores, Variants, _best, _counts, _shares, _spread, _z, table
 from scipy.sparse import csr_matrix, diags_array, hstack
 
-from cai_pyserini.adapt.choice import _mean_by_source
-from cai_pyserini.adapt.material import AdaptationData
-from cai_pyserini.adapt.served import SimulatedRetrieval, smoothed
-from cai_pyserini.beir.run_folder import RunFolder
-from cai_pyserini.beir.systems import SINGLE
-from cai_pyserini.collection.spans import passages
+from cai_pyserini.collections.spans import passages
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.tables import markdown
-from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.queries import encode_queries
-from cai_pyserini.expand import word_vectors as learning
-from cai_pyserini.expand.expand import NEIGHBOUR_WORDS
-from cai_pyserini.impact.bm25 import ASSOCIATED_FACTOR, NEIGHBOUR_FACTOR, stored_lengths, weights_of
+from cai_pyserini.experiments.run_folder import RunFolder
+from cai_pyserini.experiments.systems import SINGLE
+from cai_pyserini.impacts.bm25 import ASSOCIATED_FACTOR, NEIGHBOUR_FACTOR, stored_lengths, weights_of
+from cai_pyserini.impacts.expansion import NEIGHBOUR_WORDS
+from cai_pyserini.lucene.analyzer import Analyzer
+from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.trainer.adapt_material import AdaptationData
+from cai_pyserini.trainer.choice import _mean_by_source
+from cai_pyserini.trainer.simulated import SimulatedRetrieval, smoothed
+from cai_pyserini.vectors import word_vectors as learning
 from cai_pyserini.vectors.mixing import POWER
-from cai_pyserini.words.analyzer import Analyzer
+from cai_pyserini.vectors.queries import encode_queries
 
 SPANS, HELD = 6000, 600  # spans that teach weights of terms, and how many of these only measure the loss
 TERMS, BEST = 64, 50  # terms of a span, and best documents of the teacher and of the student

@@ -73,8 +73,8 @@ def by_stage(run: str, result: harness.Result) -> dict[str, float]:
 def largest_difference(first: str, second: str) -> harness.Result:
     """Of all systems: the share of queries whose best ten documents are the same, and the largest differences of their
     scores and of nDCG@10."""
-    from cai_pyserini.beir.run_folder import RunFolder
-    from cai_pyserini.core.trec import read_run, scores_by_query
+    from cai_pyserini.experiments.run_folder import RunFolder
+    from cai_pyserini.runs.trec import read_run, scores_by_query
 
     same = queries = 0
     score = 0.0

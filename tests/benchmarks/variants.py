@@ -11,7 +11,7 @@ from pathlib import Path
 
 import harness
 
-from cai_pyserini.collection.readers import open_collection
+from cai_pyserini.collections.readers import open_collection
 from cai_pyserini.core.config import load_index_config
 
 PUNCTUATION = re.compile(r"[^\w\s]+")

@@ -19,7 +19,7 @@ from cai_pyserini.core import artifact, files
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import atomic_write, remove
 from cai_pyserini.core.lock import HOST
-from cai_pyserini.encode.queries import Queries
+from cai_pyserini.vectors.queries import Queries
 
 OLD, NEW = {"stage": "idf", "bits": 8}, {"stage": "idf", "bits": 10}
 FORMS = pytest.mark.parametrize("folder", [True, False], ids=["folder", "file"])

@@ -10,7 +10,7 @@ import pytest
 from cai_pyserini.core import identity
 from cai_pyserini.core.config import EncoderConfig, Shapes, shapes
 from cai_pyserini.core.identity import changes, digest, recipe
-from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.models.encoder import Encoder
 from tests.core import constants as module
 from tests.core.constants import RECORDED, constants
 

@@ -11,7 +11,7 @@ from scipy.sparse import csr_matrix
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.json_vectors import DELIMITER, parse_checked, read_vectors
-from cai_pyserini.impact.impacts import json_vectors
+from cai_pyserini.impacts.weighting import json_vectors
 
 
 def vector_line(id: object, vector: Any) -> str:

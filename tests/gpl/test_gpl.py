@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from cai_pyserini.beir.run_folder import RunFolder
+from cai_pyserini.cli.gpl import main
 from cai_pyserini.core.artifact import manifest_path, read_manifest
 from cai_pyserini.core.config import EncoderConfig, encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.gpl import gpl
-from cai_pyserini.gpl.__main__ import main
+from cai_pyserini.experiments import gpl
+from cai_pyserini.experiments.run_folder import RunFolder
 from tests.conftest import json_lines
 
 TRAIN = "max_steps: 3\nbatch_size: 4\nwarmup: 0.3\nlog_steps: 1\n"

@@ -30,7 +30,7 @@ from transformers import (
     T5Config,
 )
 
-from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.models.checkpoint import load_checkpoint
 from cai_pyserini.models.tokenizer import Tokenizer
 

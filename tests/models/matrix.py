@@ -16,12 +16,12 @@ import pytest
 from scipy.sparse import csr_matrix
 from sentence_transformers import SparseEncoder
 
-from cai_pyserini.beir.__main__ import main as beir
+from cai_pyserini.cli.run import main as beir
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.encode.queries import encode_queries
+from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.folder import with_folder_settings
+from cai_pyserini.vectors.queries import encode_queries
 from tests.models.kinds import ALL, DOCUMENTS, KINDS, QUERIES, TEXTS, TINY, Made, Vectors, make
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "models.md"
@@ -79,7 +79,7 @@ def vectors(shop: Workshop, name: str) -> str:
 
 def plugin(shop: Workshop, name: str) -> str:
     """CaiQueryEncoder and CaiDocumentEncoder give the same vectors, or impacts."""
-    from cai_pyserini.impact.texts import TYPICAL_RANGE
+    from cai_pyserini.impacts.texts import TYPICAL_RANGE
     from cai_pyserini.plugin.encoders import CaiDocumentEncoder, CaiQueryEncoder
 
     made = shop[name]
@@ -109,7 +109,7 @@ def assert_impacts(found: Any, weights: np.ndarray, encoder: Encoder) -> None:
 
 def service(shop: Workshop, name: str) -> str:
     """Hits have the dot products of the library's vectors as scores, up to quantization."""
-    from cai_pyserini.search.open import open_systems
+    from cai_pyserini.experiments.open import open_systems
 
     (engine,) = open_systems([shop.index(name)], device="cpu").values()
     documents, queries = (matrix[len(TEXTS) :] for matrix in shop[name].expected)
@@ -127,8 +127,8 @@ def service(shop: Workshop, name: str) -> str:
 def ship(shop: Workshop, name: str) -> str:
     """The encoder, and the index with it, are whole without the folder that they were made of."""
     from cai_pyserini.plugin.encoders import CaiQueryEncoder
-    from cai_pyserini.ship.encoder import ship_encoder
-    from cai_pyserini.ship.index import ship_index
+    from cai_pyserini.share.encoder import ship_encoder
+    from cai_pyserini.share.index import ship_index
 
     run = shop.index(name)
     here = shop[name].folder.parent
@@ -155,8 +155,8 @@ def ship(shop: Workshop, name: str) -> str:
 
 def export(shop: Workshop, name: str) -> str:
     """What `export sentence-transformers` writes has the same vectors in that library."""
-    from cai_pyserini.export.sentence_transformers import write_sparse_encoder
-    from cai_pyserini.export.source import export_encoder
+    from cai_pyserini.share.sentence_transformers import write_sparse_encoder
+    from cai_pyserini.share.source import export_encoder
 
     output = shop[name].folder.with_name("exported")
     config = load_encoder(str(shop[name].yaml))

@@ -17,14 +17,14 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.index.impact import index_impacts
+from cai_pyserini.lucene.impact_index import index_impacts
 from cai_pyserini.models.checkpoint import checkpoint_digest, require_positions
 from cai_pyserini.models.dense import Dense
+from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.splade import Splade
 from cai_pyserini.models.tokenizer import Tokenizer
 from tests.core.test_json_vectors import vector_line
-from tests.index.stock import everything, search
+from tests.lucene.stock import everything, search
 from tests.models.test_splade import TEXTS, plain
 
 SENTENCES = [text.lower() for text in TEXTS] + ["Repeated bladder infections", "marathon runners with heart attacks"]

@@ -7,10 +7,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.idf.idf import Idf
+from cai_pyserini.impacts.document_frequencies import Idf
 from cai_pyserini.models.checkpoint import checkpoint_folder
 from cai_pyserini.models.dense import Dense, load_transformer, pooled
 from cai_pyserini.models.tokenizer import Tokenizer

@@ -10,11 +10,11 @@ import pytest
 from scipy.sparse import csr_matrix
 from sentence_transformers.base.modules import Dense, Normalize
 
-from cai_pyserini.beir.__main__ import main as beir
+from cai_pyserini.cli.run import main as beir
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.encode.encoder import Encoder
-from cai_pyserini.idf.idf import compute
+from cai_pyserini.impacts.document_frequencies import compute
+from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.folder import token_weights
 from cai_pyserini.models.tokenizer import Tokenizer
 from tests.conftest import with_other_terms
@@ -230,7 +230,7 @@ def test_sums_have_no_int8(vnni: None, original: Callable[[str], Path]) -> None:
 
 
 def test_only_means_are_weighted_with_idf(original: Callable[[str], Path], tiny: Path, tmp_path: Path) -> None:
-    from cai_pyserini.collection.beir_folder import BeirFolder
+    from cai_pyserini.collections.beir_folder import BeirFolder
 
     idf = str(compute(BeirFolder(tiny, "tiny"), load_encoder(small()), tmp_path / "idf"))
     with pytest.raises(

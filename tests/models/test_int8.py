@@ -11,9 +11,9 @@ from scipy.sparse import csr_matrix
 
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.encode.encoder import Encoder
 from cai_pyserini.models.dense import Dense
 from cai_pyserini.models.device import resolve_precision
+from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.int8 import (
     GELU_ZERO_POINT,
     VOCABULARY_BLOCK,

@@ -13,9 +13,9 @@ from sentence_transformers import SparseEncoder
 from sentence_transformers.sparse_encoder.modules import SpladePooling
 from transformers import AutoTokenizer
 
-from cai_pyserini.analysis.__main__ import main as analysis
-from cai_pyserini.beir.__main__ import main as beir
-from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.cli.analyse import main as analysis
+from cai_pyserini.cli.run import main as beir
+from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.tokenizer import Tokenizer
@@ -107,7 +107,7 @@ def test_other_tokenizers_written_in_python_are_refused(name: str, tmp_path: Pat
 
 
 def test_what_needs_a_fast_tokenizer_refuses_it(tmp_path: Path) -> None:
-    from cai_pyserini.export.anserini import write_onnx
+    from cai_pyserini.share.onnx import write_onnx
 
     checkpoint = japanese(tmp_path / "model")
     with pytest.raises(CaiError, match="model: its tokenizer is not BERT's uncased WordPiece, the one that Anserini"):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.plugin.export import export_topics

@@ -17,14 +17,14 @@ from urllib.error import HTTPError
 
 import pytest
 
-from cai_pyserini.beir.__main__ import main as beir
-from cai_pyserini.collection.beir_folder import BeirFolder
-from cai_pyserini.collection.readers import load_collection
+from cai_pyserini.cli.run import main as beir
+from cai_pyserini.collections.beir_folder import BeirFolder
+from cai_pyserini.collections.readers import load_collection
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.plugin import catalogues
 from cai_pyserini.plugin.prebuilt import import_collection
 from tests.conftest import Command
-from tests.index.stock import bm25, reader, run_module
+from tests.lucene.stock import bm25, reader, run_module
 
 pytestmark = pytest.mark.slow
 in_network = pytest.mark.skipif(version("pyserini").startswith("2.3."), reason="2.3 has its lists in the package")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from cai_pyserini.cli.plugin import main
 from cai_pyserini.plugin import hook
-from cai_pyserini.plugin.__main__ import main
 from tests.plugin.conftest import ranking, search_arguments
 
 ROOT = Path(__file__).parents[2]  # its package is tested, even in a worktree

@@ -7,7 +7,7 @@ import pytest
 
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.encode.encoder import Encoder
+from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.splade import Splade
 from tests.conftest import json_lines
 

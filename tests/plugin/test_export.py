@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from cai_pyserini.cli.plugin import main
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.plugin.__main__ import main
 from cai_pyserini.plugin.export import export_encoder, export_topics
-from cai_pyserini.ship.encoder import ship_encoder
+from cai_pyserini.share.encoder import ship_encoder
 from tests.conftest import damaged, json_lines
 from tests.plugin.conftest import ranking, scores, search_arguments, search_topics
 

@@ -12,12 +12,12 @@ from scipy.sparse import csr_matrix
 
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.trec import Hits, run_of, scores_by_query
-from cai_pyserini.encode.queries import MAX_WEIGHT, as_terms, quantize_queries
-from cai_pyserini.fusion.fuse import fuse_runs
-from cai_pyserini.fusion.fusions import FUSIONS
-from cai_pyserini.idf.idf import Idf
-from cai_pyserini.impact.quantization import Quantizer, loss_stats, prune, weighted
+from cai_pyserini.impacts.document_frequencies import Idf
+from cai_pyserini.impacts.quantization import Quantizer, loss_stats, prune, weighted
+from cai_pyserini.runs.fuse import fuse_runs
+from cai_pyserini.runs.fusions import FUSIONS
+from cai_pyserini.runs.trec import Hits, run_of, scores_by_query
+from cai_pyserini.vectors.queries import MAX_WEIGHT, as_terms, quantize_queries
 
 HALF = 0.5 + 1e-3  # of a step; float32 products are a little off
 bits = st.integers(1, 16)

@@ -19,14 +19,15 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 from scipy.sparse import csr_matrix
 
-from cai_pyserini.collection.beir_folder import BeirFolder
-from cai_pyserini.collection.records import Columns, read_records
-from cai_pyserini.core import jsonl, trec
+from cai_pyserini.collections.beir_folder import BeirFolder
+from cai_pyserini.collections.records import Columns, read_records
+from cai_pyserini.core import jsonl
 from cai_pyserini.core.config import EncoderConfig, IndexConfig, encoder_yaml, load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.json_vectors import parse_checked, read_vectors
 from cai_pyserini.core.settings import read_yaml
-from cai_pyserini.impact.impacts import json_vectors
+from cai_pyserini.impacts.weighting import json_vectors
+from cai_pyserini.runs import trec
 
 numbers = count()
 

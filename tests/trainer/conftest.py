@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoTokenizer, T5Config, T5ForConditionalGeneration
 
-from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.trainer.settings import SpladeSettings
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from datasets import Dataset
 
+from cai_pyserini.cli.train import main
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import build
 from cai_pyserini.models.cross_encoder import CrossEncoder
-from cai_pyserini.trainer.__main__ import main
 from cai_pyserini.trainer.examples import count
 from cai_pyserini.trainer.files import msmarco, score
 from cai_pyserini.trainer.settings import MsmarcoSettings, ScoreSettings

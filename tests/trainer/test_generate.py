@@ -9,10 +9,10 @@ import pytest
 import torch
 from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
-from cai_pyserini.beir.__main__ import main as beir
-from cai_pyserini.collection.beir_folder import BeirFolder
-from cai_pyserini.collection.contract import Document
-from cai_pyserini.collection.readers import open_collection
+from cai_pyserini.cli.run import main as beir
+from cai_pyserini.collections.beir_folder import BeirFolder
+from cai_pyserini.collections.contract import Document
+from cai_pyserini.collections.readers import open_collection
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_index_config
 from cai_pyserini.core.errors import CaiError

@@ -17,15 +17,15 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from cai_pyserini.collection.beir_folder import BeirFolder
+from cai_pyserini.cli.train import main
+from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import build
-from cai_pyserini.idf.idf import compute
+from cai_pyserini.impacts.document_frequencies import compute
 from cai_pyserini.models.splade import Splade
 from cai_pyserini.trainer import training
-from cai_pyserini.trainer.__main__ import main
 from cai_pyserini.trainer.examples import Collator, examples
 from cai_pyserini.trainer.pairs import SpladeTrainer, check_sparsity, train
 from cai_pyserini.trainer.settings import DenseSettings, SpladeSettings
@@ -138,7 +138,7 @@ def test_two_processes_train_as_one_with_the_whole_batch(splade_settings: MakeSe
     train(one)
     main(pretrain("whole", 8))
     main(pretrain("batches", 4, 2))
-    script = "import json, sys\nfrom cai_pyserini.trainer.__main__ import main\n"
+    script = "import json, sys\nfrom cai_pyserini.cli.train import main\n"
     (tmp_path / "both.py").write_text(f"{script}for call in json.loads(sys.argv[1]):\n    main(call)\n")
     call = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
     call += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", str(tmp_path / "both.py")]

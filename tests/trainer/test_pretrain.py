@@ -10,12 +10,12 @@ import pytest
 import torch
 from transformers import AutoTokenizer, TrainingArguments
 
-from cai_pyserini.collection.hpo import Hpo
+from cai_pyserini.cli.train import main
+from cai_pyserini.collections.hpo import Hpo
 from cai_pyserini.core.artifact import require
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import build
 from cai_pyserini.trainer import pretrain, training
-from cai_pyserini.trainer.__main__ import main
 from cai_pyserini.trainer.settings import PretrainSettings
 
 

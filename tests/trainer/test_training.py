@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import torch
 
-from cai_pyserini.adapt.__main__ import main as adapt
+from cai_pyserini.cli.adapt import main as adapt
+from cai_pyserini.cli.gpl import main as gpl
+from cai_pyserini.cli.train import main
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import build
-from cai_pyserini.gpl.__main__ import main as gpl
-from cai_pyserini.gpl.gpl import TRAINING
+from cai_pyserini.experiments.gpl import TRAINING
 from cai_pyserini.trainer import training
-from cai_pyserini.trainer.__main__ import main
 from cai_pyserini.trainer.pairs import train
 from cai_pyserini.trainer.settings import DenseSettings, PairSettings, SpladeSettings
 

@@ -12,13 +12,13 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import models, pre_tokenizers, trainers
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-from cai_pyserini.collection.hpo import Hpo
+from cai_pyserini.cli.train import main
+from cai_pyserini.collections.hpo import Hpo
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import build
 from cai_pyserini.models.splade import Splade
 from cai_pyserini.trainer import wordpiece
-from cai_pyserini.trainer.__main__ import main
 from cai_pyserini.trainer.settings import VocabularySettings
 from cai_pyserini.trainer.training import require_ids
 from cai_pyserini.trainer.vocabulary import Step, expand

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from cai_pyserini.encode import encode
-from cai_pyserini.vectors import shards
+from cai_pyserini.vectors import encode, shards
 
 
 @contextmanager

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
+from cai_pyserini.cli.cache import main
 from cai_pyserini.core.rows import Matrix
 from cai_pyserini.vectors import cache as module
-from cai_pyserini.vectors.__main__ import main
 from cai_pyserini.vectors.cache import VARIABLE, VectorCache
 
 SPARSE = csr_matrix(np.array([[0, 0.1, 0, 2], [0, 0, 0, 0], [1e-30, 0, 3.25, 0]], np.float32))

@@ -1,1 +1,0 @@
-"""Adapt a retriever to a collection, using only its documents."""

@@ -1,0 +1,92 @@
+"""Conclusions from judgments: whether judges agree, which of two systems is better, and how many more to judge."""
+
+import math
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import combinations
+from statistics import NormalDist, stdev
+
+import pandas as pd
+from sklearn.metrics import cohen_kappa_score
+
+from cai_pyserini.analysis.compare import difference, summary
+from cai_pyserini.collections.contract import Qrels
+from cai_pyserini.core.tables import aligned
+from cai_pyserini.experiments.judgments import Judgment
+from cai_pyserini.runs.measures import measure
+from cai_pyserini.runs.significance import MIN_QUERIES
+from cai_pyserini.runs.trec import top
+
+MIN_DOCUMENTS = 30  # with fewer, the standard error of kappa is 0.15 or more
+MEASURE = "nDCG(judged_only=True)@10"
+ALPHA, POWER = 0.05, 0.8
+
+
+def agreement(judged: Iterable[Judgment]) -> str:
+    """A table of Cohen's kappa of each pair of judges, unweighted and with quadratic weights."""
+    grades: dict[str, dict[tuple[str, str, str], int]] = {}
+    for query, document, judge, grade, texts in judged:
+        grades.setdefault(judge, {})[query, document, texts] = grade
+    rows, few = [["judges", "documents", "same grade", "kappa", "weighted kappa"]], False
+    for pair in combinations(sorted(grades), 2):
+        both = sorted(grades[pair[0]].keys() & grades[pair[1]].keys())
+        if both:
+            first, second = ([grades[judge][key] for key in both] for judge in pair)
+            same = sum(a == b for a, b in zip(first, second, strict=True)) / len(both)
+            kappas = [_kappa(first, second, weights) for weights in (None, "quadratic")]
+            rows.append([" and ".join(pair), str(len(both)), f"{same:.0%}", *kappas])
+            few |= len(both) < MIN_DOCUMENTS
+    if len(rows) == 1:
+        return "no document has the grades of two judges"
+    note = f"\ntoo few: kappa of fewer than {MIN_DOCUMENTS} documents says little" if few else ""
+    return f"{aligned(rows)}{note}\nweighted: by the squared difference of two grades; –: not defined"
+
+
+def _kappa(first: list[int], second: list[int], weights: str | None) -> str:
+    """Cohen's kappa as text; undefined if both judges gave all documents the same grade."""
+    labels = range(min(first + second), max(first + second) + 1)  # unused grades included, for the distances
+    with warnings.catch_warnings(action="ignore"):
+        kappa = cohen_kappa_score(first, second, labels=labels, weights=weights)
+    return "–" if math.isnan(kappa) else f"{kappa:.3f}"
+
+
+def verdict(runs: Mapping[str, pd.DataFrame], qrels: Qrels, smallest: float) -> str:
+    """Compare the runs of two systems by judgments; `smallest` is the smallest difference that would matter."""
+    a, b = runs
+    judged = [run[run["query_id"].isin(qrels)] for run in runs.values()]
+    first, second = (measure(qrels, run, [MEASURE])[MEASURE] for run in judged)
+    result = difference(first, second)
+    unjudged = (f"{name} {_unjudged(run, qrels)}" for name, run in zip(runs, judged, strict=True))
+    lines = [*summary(result, (a, b), "nDCG@10 of judged documents"), f"unjudged of the best 10: {', '.join(unjudged)}"]
+    if no_hits := len(qrels.keys() - {*judged[0]["query_id"], *judged[1]["query_id"]}):
+        lines.append(f"{no_hits:,} queries have no hits, and count 0 for both")
+    if no_relevant := sum(not any(grade > 0 for grade in grades.values()) for grades in qrels.values()):
+        lines.append(f"{no_relevant:,} queries have no relevant document, and count 0 for both")
+    deviation = stdev(second[query] - first[query] for query in qrels) if len(qrels) > 1 else 0.0
+    if result.p_t_test is not None and result.p_t_test < ALPHA:
+        lines.append(f"decided: {b if result.difference > 0 else a} is better, p < {ALPHA}")
+    elif result.p_t_test is None or deviation < 1e-9:
+        lines.append(f"not decided; judge at least {MIN_QUERIES} queries on which they differ, for an estimate")
+    else:
+        lines += ["not decided", *_sample_sizes(len(qrels), deviation, abs(result.difference), smallest)]
+    return "\n".join(lines)
+
+
+def _unjudged(run: pd.DataFrame, qrels: Qrels) -> str:
+    """The share of the best 10 hits of a run that have no grade."""
+    best = top(run, 10)
+    hits = [document in qrels[query] for query, document in zip(best["query_id"], best["doc_id"], strict=True)]
+    return f"{1 - sum(hits) / len(hits):.1%}" if hits else "no hits"
+
+
+def _sample_sizes(queries: int, deviation: float, observed: float, smallest: float) -> Iterator[str]:
+    """The queries that a two-sided paired test needs to find a difference d: n = ((z_(1 - α/2) + z_power) · s / d)²."""
+    factor = NormalDist().inv_cdf(1 - ALPHA / 2) + NormalDist().inv_cdf(POWER)
+    yield (
+        f"estimated for a chance of {POWER:.0%} of p < {ALPHA}, from the standard deviation of the differences, "
+        f"{deviation:.3f}:"
+    )
+    for note, size in ((" as observed", observed), ("", smallest)):
+        if size > 0:
+            needed = math.ceil((factor * deviation / size) ** 2)
+            yield f"  a difference of {size:.4f}{note}: {needed:,} queries, {max(0, needed - queries):,} more"

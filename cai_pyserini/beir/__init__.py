@@ -1,1 +1,0 @@
-"""Whole experiments on a test collection: the systems, the steps, and the report."""

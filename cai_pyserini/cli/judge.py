@@ -1,0 +1,192 @@
+"""Make relevance judgments, and use them: qrels, agreement, comparisons of two systems, and training files."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from cai_pyserini.core import terminal
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.flags import Listening
+from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
+
+RUN = "cai-pyserini judge"
+RUBRIC = ["not relevant", "on the topic", "answers in part", "answers fully"]
+RUN_FOLDER = flag(help="folder with the runs and the texts of documents, as run_beir.sh writes it", positional=True)
+TOPICS: AnyPath | None = flag(None, "the judged queries, as for `judge serve` (default: the collection's)")
+DATABASE = flag(help="the database of judgments, which `judge serve` has made", positional=True)
+Rule = Literal["majority", "mean", "max", "last"]
+RULE: Rule = flag("majority", "how the grades of several judges are merged; majority: a tie gives the lowest")
+
+
+class ServeSettings(Listening):
+    """Serve a page to judge the results of systems: blind, in random order, by any number of judges.
+
+    A query's pool is the best documents of each system. The page works with the keyboard alone, and without JavaScript.
+    Only this machine is served unless --host says otherwise. If there is an API key, in the environment variable
+    CAI_PYSERINI_API_KEY, the page asks for it as a password.
+    """
+
+    example = f"{RUN} serve runs/hpo/splade-tiny --systems bm25 joint-splade-idf --database judgments.sqlite"
+    config: AnyPath | None = flag(None, "YAML file with any of these settings, such as rubric; flags override it")
+    run_folder: AnyPath = flag(help="folder with the runs, runs/SYSTEM.trec, as run_beir.sh writes it", positional=True)
+    systems: list[str] = flag(help="the systems whose results are judged", min_length=1)
+    database: AnyPath = flag(help="SQLite file for the judgments, on a local disk; created if missing")
+    depth: int = flag(10, "number of best documents of each system to judge", ge=1)
+    topics: AnyPath | None = flag(
+        None,
+        "the queries to judge: JSONL, Parquet, CSV, TSV with id and text, or TREC's topics (default: the collection's)",
+    )
+    shared: int = flag(5, "number of queries that every judge gets first, to measure agreement", ge=0)
+    rubric: list[Annotated[str, Field(min_length=1)]] | None = flag(
+        None,
+        f"what each grade means, from 0 (default: as in the database; if new, {', '.join(map(repr, RUBRIC))})",
+        min_length=2,
+        max_length=10,
+    )
+
+
+class ExportSettings(Settings):
+    """Write the judgments as qrels, except of queries and documents whose texts have changed since."""
+
+    example = f"{RUN} export runs/hpo/splade-tiny judgments.sqlite --output path/to/folder/qrels/judged.tsv"
+    run_folder: AnyPath = RUN_FOLDER
+    database: AnyPath = DATABASE
+    topics: AnyPath | None = TOPICS
+    output: AnyPath = flag(help="output file: .txt or .qrels in TREC's format, .tsv in BEIR's")
+    rule: Rule = RULE
+
+
+class AgreeSettings(Settings):
+    """Show how well judges agree: Cohen's kappa of each pair."""
+
+    example = f"{RUN} agree judgments.sqlite"
+    database: AnyPath = DATABASE
+
+
+class CompareSettings(Settings):
+    """Compare two systems by judgments, and estimate how many more judged queries would decide between them."""
+
+    example = f"{RUN} compare runs/hpo/splade-tiny bm25 joint-splade-idf judgments.sqlite"
+    run_folder: AnyPath = RUN_FOLDER
+    a: str = flag(help="a system", positional=True)
+    b: str = flag(help="another system", positional=True)
+    database: AnyPath = DATABASE
+    topics: AnyPath | None = TOPICS
+    rule: Rule = RULE
+    smallest: float = flag(0.02, "the smallest difference in nDCG@10 that would matter", gt=0)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.a == self.b:
+            raise ValueError(f"{self.a} is given twice")
+        return self
+
+
+class ExamplesSettings(Settings):
+    """Write a training file from judgments.
+
+    Negatives are the documents with grade 0, then the systems' best documents that nobody has judged or skipped.
+    """
+
+    example = (
+        f"{RUN} examples runs/hpo/splade-tiny --systems bm25 joint-splade-idf --database judgments.sqlite "
+        "--output train.jsonl"
+    )
+    run_folder: AnyPath = RUN_FOLDER
+    output: AnyPath = flag(help="output file, JSONL to train with")
+    database: AnyPath = flag(help="the database of judgments, which `judge serve` has made")
+    systems: list[str] = flag(help="the systems from whose results negatives are drawn", min_length=1)
+    depth: int = flag(50, "number of best documents of each system to draw negatives from", ge=1)
+    topics: AnyPath | None = TOPICS
+    relevant: int = flag(1, "the smallest grade of a relevant document", ge=1)
+    negatives: int = flag(10, "most negatives per query and relevant document", ge=1)
+    rule: Rule = RULE
+    seed: int = flag(42, "random seed of the order of negatives", ge=0)
+
+
+COMMANDS: dict[str, type[Settings]] = {
+    "serve": ServeSettings,
+    "export": ExportSettings,
+    "agree": AgreeSettings,
+    "compare": CompareSettings,
+    "examples": ExamplesSettings,
+}
+
+
+def main(argv: Argv = None) -> None:
+    settings: ServeSettings | ExportSettings | AgreeSettings | CompareSettings | ExamplesSettings = parse(
+        COMMANDS, argv, RUN, "Judge the results of systems, and use the judgments."
+    )
+    if isinstance(settings, ServeSettings):
+        _serve(settings)
+        return
+    from cai_pyserini.experiments.judgments import Judgments
+
+    judgments = Judgments(settings.database)
+    if isinstance(settings, AgreeSettings):
+        from cai_pyserini.analysis.verdict import agreement
+
+        print(agreement(judgments.all()))
+        return
+
+    from cai_pyserini.experiments.judgments import qrels_of, write_qrels
+    from cai_pyserini.experiments.pool import run_of_system, stored_texts, topics_of
+    from cai_pyserini.experiments.run_folder import RunFolder
+
+    run = RunFolder(settings.run_folder)
+    topics = topics_of(run, settings.topics)
+    judgments.limit_to(topics, stored_texts(run, judgments.documents()))
+    qrels = qrels_of(judgments.all(), settings.rule)
+    warning = f"{left_out}; judge them again, or give --topics" if (left_out := judgments.left_out()) else ""
+    if not qrels:
+        raise CaiError(f"{settings.database} has no grade: " + (warning or f"make some with `{RUN} serve`"))
+    if isinstance(settings, ExportSettings):
+        write_qrels(qrels, settings.output)
+        print(f"{settings.output}: {sum(map(len, qrels.values())):,} judgments of {len(qrels):,} queries")
+    elif isinstance(settings, CompareSettings):
+        from cai_pyserini.analysis.verdict import verdict
+
+        hits = run.experiment.collection.hits if run.is_finished else 0
+        runs = {name: run_of_system(run, name, topics, hits) for name in (settings.a, settings.b)}
+        print(verdict(runs, qrels, settings.smallest))
+    else:
+        from cai_pyserini.experiments.judged_examples import label_queries, write_examples
+        from cai_pyserini.experiments.pool import pooled_documents
+
+        skipped = judgments.skipped()
+        pool = pooled_documents(run, settings.systems, settings.depth, topics)
+        pool = {query: documents - skipped.get(query, set()) for query, documents in pool.items()}
+        examples = list(label_queries(topics, pool, qrels, settings.relevant, settings.seed))
+        ids = {id for _, positives, negatives in examples for id in (*positives, *negatives)}
+        lines, queries = write_examples(examples, stored_texts(run, ids), settings.negatives, settings.output)
+        print(f"{settings.output}: {lines:,} examples of {queries:,} queries")
+    if warning:
+        print(warning)
+
+
+def _serve(settings: ServeSettings) -> None:
+    from cai_pyserini.experiments.judgments import Judgments
+    from cai_pyserini.experiments.pool import open_pool
+    from cai_pyserini.service.guard import is_loopback
+    from cai_pyserini.service.judging import create_app
+    from cai_pyserini.service.listen import api_key, listen
+
+    key = api_key(settings)
+    pool = open_pool(settings.run_folder, settings.systems, settings.depth, settings.topics)
+    judgments = Judgments(settings.database, settings.rubric or RUBRIC)
+    if settings.rubric not in (None, judgments.rubric):
+        raise CaiError(
+            f"the grades of {settings.database} have another meaning ({', '.join(judgments.rubric)}): leave --rubric "
+            "out, or choose another --database"
+        )
+    local = is_loopback(settings.host)
+    app = create_app(pool, judgments, settings.shared, key=key, local=local, public_url=settings.public_url)
+    documents = sum(map(len, pool.documents.values()))
+    content = f"{documents:,} documents of {len(pool.documents):,} queries to judge"
+    if without_hits := len(pool.topics) - len(pool.documents):
+        content += f"; {without_hits:,} queries have no hits"
+    listen(app, settings, content)
+
+
+if __name__ == "__main__":
+    terminal.run(main)

@@ -1,0 +1,109 @@
+import math
+import sys
+from functools import partial
+from typing import Literal, Self
+
+from pydantic import field_validator, model_validator
+
+from cai_pyserini.core import terminal
+from cai_pyserini.core.flags import DEVICE, OR_URL, Listening, origin_and_path
+from cai_pyserini.core.settings import AnyPath, Argv, PathOrUrl, flag, parse
+
+
+class ServeSettings(Listening):
+    """Serve indexes and systems of run folders over HTTP: a page, a REST API for programs, and tools for assistants.
+
+    The page is at /. The routes /v1/INDEX/search and /v1/INDEX/doc/ID are those of Anserini's and Pyserini's REST API;
+    /v1/INDEX/explain says why a document has its score. There are /health (liveness), /ready (readiness), /metrics
+    (Prometheus) and /openapi.json, and POST /reload reopens the indexes. Assistants use the tools of an MCP server at
+    /mcp, or with --stdio on standard input and output. Only this machine is served unless --host says otherwise. If
+    there is an API key, in the environment variable CAI_PYSERINI_API_KEY or in a file, all routes except /health,
+    /ready and /openapi.json need it.
+    """
+
+    example = (
+        "cai-pyserini serve runs/hpo/splade-tiny --systems bm25 joint-splade-idf\n"
+        "  curl 'http://127.0.0.1:8000/v1/joint-splade-idf/search?query=short+fingers&hits=3'"
+    )
+    folders: list[PathOrUrl] = flag(
+        help=f"run folders, written by run_beir.sh; or the folder of an index, {OR_URL}", positional=True
+    )
+    systems: list[str] = flag(
+        [],
+        "the systems of run folders to serve (default: all that have indexes); by default, the page and assistants use "
+        "the one that the run measured as best",
+    )
+    stdio: bool = flag(False, "no HTTP: speak MCP with the parent process, on standard input and output")
+    queue: int = flag(256, "most unanswered requests; further ones are refused with 429", ge=1)
+    timeout: float = flag(30.0, "seconds after which a request times out with 503", gt=0)
+    deadline_ms: float | None = flag(
+        None,
+        "milliseconds after which a hybrid is answered without the parts whose encoders are late, and reranking stops",
+        gt=0,
+    )
+    cross_encoder: str | None = flag(None, "reranker for searches with rerank=N: a folder or a Hugging Face model id")
+    access_log: AnyPath | None = flag(None, "log requests to this file, a JSON object per line; logrotate may move it")
+    access_log_queries: Literal["none", "hash", "text"] = flag(
+        "none", "queries in the access log; hash: keyed, equal for equal queries until the service is restarted"
+    )
+    allow_origins: list[str] = flag(
+        [], "web sites whose pages may search from a browser, such as https://app.example.org (CORS)"
+    )
+    device: str = DEVICE
+
+    @field_validator("allow_origins")
+    @classmethod
+    def _check_origins(cls, origins: list[str]) -> list[str]:
+        parsed = [origin_and_path(origin) for origin in origins]
+        if paths := [path for _, path in parsed if path != "/"]:
+            raise ValueError(f"an origin has no path, such as {paths[0]}")
+        return [origin for origin, _ in parsed]
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.stdio and (
+            http_flags := self.model_fields_set
+            & {"host", "port", "public_url", "allow_origins", "key_file", "proxy_authenticates", "access_log"}
+        ):
+            raise ValueError(f"--stdio serves no other machine: leave out --{min(http_flags).replace('_', '-')}")
+        return self
+
+
+def main(argv: Argv = None) -> None:
+    settings = parse(ServeSettings, argv, "cai-pyserini serve")
+
+    import asyncio
+    from contextlib import ExitStack, closing
+
+    from cai_pyserini.experiments.open import Reranker, open_systems
+    from cai_pyserini.service.access_log import AccessLog
+    from cai_pyserini.service.app import create_app
+    from cai_pyserini.service.guard import is_loopback
+    from cai_pyserini.service.listen import api_key, listen
+    from cai_pyserini.service.mcp import over_stdio, stdout_to_stderr
+    from cai_pyserini.service.queue import Service
+
+    open_all = partial(open_systems, settings.folders, settings.systems, settings.device)
+    deadline = settings.deadline_ms / 1000 if settings.deadline_ms else math.inf
+    rerank = Reranker(settings.cross_encoder, settings.device).scores if settings.cross_encoder else None
+    open_service = partial(
+        Service, open_all, limit=settings.queue, timeout=settings.timeout, deadline=deadline, rerank=rerank
+    )
+    if settings.stdio:
+        with stdout_to_stderr():
+            service = open_service()
+        print(f"serving {', '.join(service.engines)} on standard input and output", file=sys.stderr, flush=True)
+        asyncio.run(over_stdio(service))
+        return
+    key, log = api_key(settings), None
+    with ExitStack() as stack:
+        if settings.access_log:
+            log = stack.enter_context(closing(AccessLog(settings.access_log, settings.access_log_queries)))
+        service = open_service()
+        local, public_url, origins = is_loopback(settings.host), settings.public_url, settings.allow_origins
+        app = create_app(service, key=key, local=local, log=log, public_url=public_url, origins=origins)
+        listen(app, settings, ", ".join(service.engines), settings.timeout)
+
+
+if __name__ == "__main__":
+    terminal.run(main)

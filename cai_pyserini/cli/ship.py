@@ -1,0 +1,85 @@
+from cai_pyserini.core import terminal
+from cai_pyserini.core.flags import OUTPUT_FOLDER
+from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
+
+
+class ShipIndex(Settings):
+    """Pack an index like Pyserini's prebuilt ones: an archive, a README with its scores, and its registry entry.
+
+    The archive also has the encoder's settings and IDF, and the encoder itself if it is a local folder, such as an
+    adapted one: this one file is enough to search. The same index gives the same archive.
+    """
+
+    example = "cai-pyserini ship index runs/hpo/splade-tiny/indexes/joint-splade-idf --output shipped"
+    index: AnyPath = flag(help="folder of the index stage", positional=True)
+    output: AnyPath = OUTPUT_FOLDER
+    name: str | None = flag(
+        None,
+        "name of the index in Pyserini (default: collection.encoder.index in a run folder, or else the folder's name)",
+        pattern=r"^\w[\w.+-]*$",
+    )
+    with_encoder: bool = flag(False, "include the encoder in the archive even if it is in a package or on a hub")
+
+
+class ShipEncoder(Settings):
+    """Write an encoder as a folder for a model hub, with a model card."""
+
+    example = "cai-pyserini ship encoder runs/hpo/splade-tiny/adapted --license apache-2.0 --output hpo-splade"
+    encoder: str = flag(
+        help="a name in encoders/, a YAML file, a checkpoint folder, or a Hugging Face model id", positional=True
+    )
+    output: AnyPath = OUTPUT_FOLDER
+    license: str = flag(help="its licence, as the hub's identifier, such as apache-2.0 or cc-by-nc-sa-4.0")
+    language: str = flag("en", "its language, as an ISO code")
+    base_model: str | None = flag(None, "hub id of the model it was adapted from (default: as in its run folder)")
+
+
+class Add(Settings):
+    """Add an index to your registry: Pyserini with our plugin finds it by name, and downloads it when needed.
+
+    The registry is $CAI_PYSERINI_REGISTRY, or cai-registry.json in Pyserini's cache (~/.cache/pyserini).
+    """
+
+    example = "cai-pyserini ship add shipped/lucene-inverted.hpo.splade-tiny.splade-idf.20261122.0a1b2c.json"
+    entry: str = flag(help="a file or https URL with entries, as `ship index` writes it", positional=True)
+
+
+class Get(Settings):
+    """Print the folder of an index in your registry; download it if it is missing."""
+
+    example = "cai-pyserini ship get hpo.splade-tiny.splade-idf"
+    name: str = flag(help="name of an index in the registry", positional=True)
+
+
+COMMANDS: dict[str, type[Settings]] = {"index": ShipIndex, "encoder": ShipEncoder, "add": Add, "get": Get}
+
+
+def main(argv: Argv = None) -> None:
+    settings: ShipIndex | ShipEncoder | Add | Get = parse(
+        COMMANDS, argv, "cai-pyserini ship", "Ship indexes and encoders to others, and use what they ship."
+    )
+    match settings:
+        case ShipIndex(index=index, output=output):
+            from cai_pyserini.share.index import ship_index
+
+            entry = ship_index(index, output, settings.name, settings.with_encoder)
+            print(f"{entry.name}: {entry.documents:,} documents, {entry.size / 1e6:.2f} MB, SHA-256 {entry.sha256}")
+            print(output / entry.filename)
+        case ShipEncoder(encoder=encoder, output=output):
+            from cai_pyserini.share.encoder import ship_encoder
+
+            print(ship_encoder(encoder, output, settings.license, settings.language, settings.base_model))
+        case Add(entry=source):
+            from cai_pyserini.share import registry
+
+            for entry in registry.add(source):
+                print(f"{entry.name}: {entry.size / 1e6:.2f} MB, {entry.urls[0]}")
+            print(registry.registry_path())
+        case Get(name=name):
+            from cai_pyserini.share import registry
+
+            print(registry.fetch(registry.find(name)))
+
+
+if __name__ == "__main__":
+    terminal.run(main)

@@ -1,0 +1,79 @@
+"""The commands of the trainer."""
+
+import json
+import os
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple
+
+from cai_pyserini.core import terminal
+from cai_pyserini.core.artifact import require
+from cai_pyserini.core.packages import require_trainer
+from cai_pyserini.core.settings import Argv, Settings, parse
+from cai_pyserini.core.steps import unchanged
+from cai_pyserini.core.tables import aligned
+from cai_pyserini.trainer import settings as schemas
+
+
+class Command(NamedTuple):
+    """A command: its settings, its function, whose module is imported when it runs, and a format for its stats."""
+
+    settings: type[Settings]
+    module: str
+    function: str
+    summary: str = ""
+
+
+TRAINED = "{steps:,} steps on {examples:,} examples, training loss {loss:.4f}"
+PRETRAINED = "{steps:,} steps, held-out loss {held_out_loss_before:.3f} -> {held_out_loss_after:.3f}"
+COMMANDS = {
+    "vocabulary": Command(schemas.VocabularySettings, "vocabulary", "expand_checkpoint"),
+    "pretrain": Command(schemas.PretrainSettings, "pretrain", "pretrain", PRETRAINED),
+    "splade": Command(schemas.SpladeSettings, "pairs", "train", TRAINED),
+    "dense": Command(schemas.DenseSettings, "pairs", "train", TRAINED),
+    "generate": Command(
+        schemas.GenerateSettings, "generate", "generate", "{queries:,} queries for {documents:,} documents"
+    ),
+    "mine": Command(schemas.MineSettings, "files", "mine", "{lines:,} pairs of {queries:,} queries"),
+    "msmarco": Command(schemas.MsmarcoSettings, "files", "msmarco", "{lines:,} queries, {negatives:,} negatives"),
+    "score": Command(schemas.ScoreSettings, "files", "score", "{lines:,} lines"),
+}
+
+
+def main(argv: Argv = None) -> None:
+    settings = parse(
+        {name: command.settings for name, command in COMMANDS.items()},
+        argv,
+        "cai-pyserini train",
+        "Train retrievers, and make the files to train with.",
+    )
+    if not isinstance(settings, schemas.TrainingSettings):
+        terminal.require_one_process()
+    require_trainer()
+    name, command = next(item for item in COMMANDS.items() if type(settings) is item[1].settings)
+    call = partial(getattr(import_module(f"cai_pyserini.trainer.{command.module}"), command.function), settings)
+    output = call() if int(os.environ.get("RANK", "0")) else unchanged(call)  # only the first process writes
+    if name == "vocabulary":
+        print(f"{_table(output / 'report.json')}\n{output / 'report.json'}, entropy.png")
+        return
+    stats = require(output, f"trainer {name}").stats
+    left_out = stats.get("without_negatives")
+    suffix = f"; {left_out:,} left out, without a negative" if left_out else ""
+    terminal.say(f"{output}: {command.summary.format(**stats)}{suffix}")
+
+
+def _table(path: Path) -> str:
+    """Format the report of a vocabulary expansion: its steps, and its most frequent new tokens."""
+    report = json.loads(path.read_text(encoding="utf-8"))
+    header = ["step", "vocabulary", "added", "tokens", "entropy, nats"]
+    rows = [
+        [f"{number}", f"{step['vocabulary']:,}", f"{step['added']:,}", f"{step['tokens']:,}", f"{step['entropy']:,.0f}"]
+        for number, step in enumerate(report["steps"])
+    ]
+    added = report["added"]
+    return f"{aligned([header, *rows])}\n\nthe most frequent of {len(added):,} new tokens: {' '.join(added[:40])}"
+
+
+if __name__ == "__main__":
+    terminal.run(main, torchrun=True)

@@ -1,0 +1,73 @@
+from typing import Self
+
+from pydantic import model_validator
+
+from cai_pyserini.core import terminal
+from cai_pyserini.core.flags import BATCH_SIZE, DEVICE, THREADS
+from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
+
+
+class UpdateSettings(Settings):
+    """Update a run after its collection has changed.
+
+    Only new texts are encoded. IDF, impacts and indexes are rebuilt as a new version of the run, which replaces the old
+    one in a single step; until then, a search service continues to use the old one. Adapted encoders, the chosen
+    weights of BM25 + SPLADE + dense, and your own files in the folder are kept.
+    If interrupted, run the same command again to continue.
+    """
+
+    example = "cai-pyserini update runs/hpo/splade-tiny --reload http://127.0.0.1:8000"
+    run: AnyPath = flag(help="run folder, written by run_beir.sh", positional=True)
+    evaluate: bool = flag(
+        False, "finally, search for the collection's queries and evaluate (default: update indexes only)"
+    )
+    reload: str | None = flag(
+        None,
+        "address of a service that serves the run and is to reopen it; CAI_PYSERINI_API_KEY has its key, if any",
+        pattern="https?://.",
+    )
+    judgments: AnyPath | None = flag(
+        None, "database of `judge serve`: count the queries that it has to train on, and suggest training if enough"
+    )
+    keep: int = flag(1, "earlier runs to keep, in RUN/versions", ge=0)
+    clean: bool = flag(False, "only remove earlier runs and leftovers of an interrupted update")
+    dry_run: bool = flag(False, "only print what has changed, and whether each step must run")
+    device: str = DEVICE
+    batch_size: int | None = BATCH_SIZE
+    threads: int = THREADS
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.clean and (others := self.model_fields_set - {"run", "clean"}):
+            raise ValueError(f"--clean only removes: leave out --{min(others).replace('_', '-')}")
+        return self
+
+
+def main(argv: Argv = None) -> None:
+    settings = parse(UpdateSettings, argv, "cai-pyserini update")
+
+    from cai_pyserini.experiments.judgments import Judgments
+    from cai_pyserini.experiments.update import evaluate, proposal, reload, update
+    from cai_pyserini.experiments.versions import clean
+
+    if settings.clean:
+        for folder in clean(settings.run):
+            print(f"removed {folder}")
+        return
+    if settings.judgments:
+        Judgments(settings.judgments)  # to fail early
+    runtime = settings.model_dump(include={"device", "batch_size", "threads"})
+    for line in update(settings.run, settings.keep, settings.dry_run, **runtime):
+        print(line, flush=True)
+    if settings.judgments:
+        print(proposal(settings.run, settings.judgments), flush=True)
+    if settings.dry_run:
+        return
+    if settings.reload:
+        print(reload(settings.reload), flush=True)
+    if settings.evaluate:
+        print(evaluate(settings.run, **runtime))
+
+
+if __name__ == "__main__":
+    terminal.run(main)

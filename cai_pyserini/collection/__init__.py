@@ -1,1 +1,0 @@
-"""Test collections: documents, topics and qrels, read and checked."""

@@ -1,0 +1,390 @@
+"""The interface of collections, and the checks of every record that is read."""
+
+import hashlib
+import json
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Container, Iterable, Iterator, Mapping, Set
+from copy import copy
+from functools import cached_property
+from typing import Any, NamedTuple, Self
+
+from cai_pyserini.collections.ids import SeenIds
+from cai_pyserini.collections.spans import UNSPACED, passages
+from cai_pyserini.core.config import ENGLISH, PASSAGE, Language
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.identity import digest, recipe
+from cai_pyserini.core.metadata import FORM, Inexact, Kind, Metadata, checked
+from cai_pyserini.core.terminal import progress
+
+logger = logging.getLogger(__name__)
+
+Qrels = dict[str, dict[str, int]]  # query id -> document id -> relevance grade
+
+MAX_GRADE = 10_000  # trec_eval's memory and time grow with the largest grade
+
+
+class Document(NamedTuple):
+    """The id of a document, and its searched fields, joined by a space."""
+
+    id: str
+    contents: str
+
+
+class Record(NamedTuple):
+    """A document or query with its place in a file."""
+
+    where: str  # file:line, for messages
+    id: str
+    title: str
+    text: str
+    metadata: Mapping[str, Any] = {}  # of type Metadata after the check
+
+
+class Judgment(NamedTuple):
+    """A line of qrels."""
+
+    where: str
+    query: str
+    document: str
+    grade: int
+
+
+class Collection(ABC):
+    """Documents, topics and qrels, checked while they are read; a broken record raises CaiError with its place.
+
+    The searched text of a document is its `fields`, joined by a space; `metadata` has the types of the fields that
+    searches can filter by. A `strict` collection raises CaiError for records that are otherwise skipped with a warning:
+    judgments of unknown documents, queries without text, and metadata of another type.
+    """
+
+    def __init__(self, name: str, fields: Iterable[str] = ("title", "text"), strict: bool = False):
+        self.name = name
+        self.fields = tuple(fields)
+        self.strict = strict
+        self.language: Language = ENGLISH
+        self.metadata: dict[str, Kind] = {}
+        self._passages: tuple[int, int] | None = None  # length and overlap, in words
+        self._warned: set[str] = set()
+        self._missing: dict[str, Set[str]] = {}  # split -> judged documents that the collection lacks
+
+    def in_passages(self, words: int, overlap: int) -> Self:
+        """This collection with its documents split into passages of `words` words, each after the document's title.
+        In languages without spaces, each character counts as a word.
+
+        Passage ids are `document#0`, `document#1`, …; a document no longer than a passage is `document#0`. Topics and
+        qrels are unchanged, because a run of passages is folded to documents (core.trec.fold_passages), each with the
+        score of its best passage (MaxP in Dai & Callan 2019).
+        """
+        split = copy(self)
+        split._passages = (words, overlap)
+        return split
+
+    def documents(self) -> Iterator[Document]:
+        """Stream the documents in the collection's order. Ids are unique and have no white space."""
+        return (Document(record.id, self.contents_of(record)) for record in self.records())
+
+    def records(self, whole: bool = False) -> Iterator[Record]:
+        """Stream the documents with separate title, text and metadata; `whole` documents even if the collection is
+        split into passages."""
+        read = self._documents if whole else self._units
+        seen = SeenIds()
+        empty = count = 0
+        first_empty = ""
+        wrong: list[str] = []
+        lacking = set(self.metadata)
+        for record in read():
+            count += 1
+            if seen.add(record.id):  # very rarely, the hash of another id
+                first = next(other for other in read() if other.id == record.id)
+                if first.where != record.where:
+                    raise CaiError(f"{record.where}: document id {record.id!r} occurs twice (first: {first.where})")
+            if not self.contents_of(record).strip():
+                empty += 1
+                first_empty = first_empty or record.where
+            if self.metadata:
+                record = record._replace(metadata=self._checked_metadata(record, wrong))
+                lacking -= record.metadata.keys()
+            yield record
+        if not count:
+            raise CaiError(f"collection {self.name} has no documents ({self.place})")
+        if empty:
+            message = f"{empty} of {count} documents are empty (the first: {first_empty}) and cannot be found"
+            self._warn_once("empty documents", message)
+        if wrong:
+            self._warn_once("metadata", f"{wrong[0]}: {len(wrong):,} values of metadata are left out")
+        if lacking:
+            raise CaiError(f"collection {self.name}: no document has metadata {min(lacking)!r}; correct its name")
+
+    def _checked_metadata(self, record: Record, wrong: list[str]) -> Metadata:
+        """The metadata values of a record with the declared types; messages for other values are appended to `wrong`.
+        Raises CaiError for such a value if the collection is strict, and for a number that would be rounded."""
+        values = {}
+        for name, kind in self.metadata.items():
+            raw = record.metadata.get(name)
+            try:
+                if (value := checked(raw, kind)) is not None:
+                    values[name] = value
+            except ValueError as error:
+                wrong.append(f"{record.where}: metadata {name!r} should be {error}, not {str(raw)[:100]!r}")
+                if self.strict or isinstance(error, Inexact):
+                    raise CaiError(wrong[-1]) from None
+        return values
+
+    def _units(self) -> Iterator[Record]:
+        """The documents or passages, without the checks of `records`."""
+        if self._passages is None:
+            yield from self._documents()
+            return
+        for where, id, title, text, metadata in self._documents():
+            if PASSAGE in id:
+                raise CaiError(
+                    f"{where}: the id {id!r} contains {PASSAGE!r}, which separates the number of a passage: change the "
+                    "id, or search without passages"
+                )
+            for number, passage in enumerate(passages(text, *self._passages, self.language)):
+                yield Record(where, f"{id}{PASSAGE}{number}", title, passage, metadata)
+
+    def document_of(self, id: str) -> str:
+        """The id of the document that has this id or contains the passage with this id."""
+        return id.partition(PASSAGE)[0] if self._passages else id
+
+    def contents_of(self, record: Record) -> str:
+        """The searched text of a record: its chosen fields, joined by a space."""
+        return " ".join(getattr(record, field) for field in self.fields)
+
+    def contents(self, ids: Set[str], source: str) -> dict[str, str]:
+        """The texts of these whole documents by id. Raises CaiError for an unknown id, with `source` as its place."""
+        contents = {record.id: self.contents_of(record) for record in self._whole_records("texts") if record.id in ids}
+        if unknown := sorted(ids - contents.keys()):
+            raise CaiError(
+                f"{source}: document {unknown[0]!r} is not in collection {self.name}, whose ids are such as "
+                f"{next(self.records(whole=True)).id!r} ({len(unknown):,} such documents)"
+            )
+        return contents
+
+    def has_queries(self, split: str) -> bool:
+        return True
+
+    def has_qrels(self, split: str) -> bool:
+        return True
+
+    def topics(self, split: str) -> dict[str, str]:
+        """Query texts by id, in order: the queries that `split` judges, or all if there are no qrels. Queries without
+        text are left out."""
+        grades = self._grades(split)
+        texts = self._texts(split, grades)
+        return self._with_text(texts, self._known(split, grades) or texts)
+
+    def qrels(self, split: str) -> Qrels:
+        """Relevance grades of known documents for the split's judged queries, including queries without text."""
+        grades = self._grades(split)
+        if not grades:
+            raise CaiError(f"collection {self.name} has no qrels ({self.place})")
+        return self._known(split, grades)
+
+    def streamed(self, split: str) -> tuple[Iterator[Record], Iterator[Judgment]]:
+        """The queries and judgments of a split, unchecked, if there are too many for `topics` and `qrels`."""
+        return self._queries(split), self._qrels(split)
+
+    def missing(self, split: str) -> Set[str]:
+        """The judged documents that the collection lacks; reads the collection once per split."""
+        if split not in self._missing:
+            self.unknown_documents(split, frozenset())
+        return self._missing[split]
+
+    def unknown_documents(self, split: str, ids: Set[str]) -> Set[str]:
+        """The ids among these that no document has. Reads the documents, and also sets `missing` of `split`."""
+        judged = _documents_in(self._grades(split))
+        unseen = judged | ids
+        for document in self._whole_records("look for documents"):
+            unseen.discard(document.id)
+            if not unseen:
+                break
+        self.set_missing(split, judged & unseen)
+        return ids & unseen
+
+    def set_missing(self, split: str, missing: Set[str]) -> None:
+        """Set the judged documents that the collection lacks, so that `missing` need not read it. Warns of them; raises
+        CaiError if the collection is strict, or lacks all judged documents."""
+        if not missing:
+            self._missing[split] = missing
+            return
+        grades = self._grades(split)
+        first = next(judgment for judgment in self._qrels(split) if judgment.document in missing)
+        lacking = (
+            f"{first.where}: document {first.document!r}, judged for query {first.query!r}, is not in the collection "
+            f"({len(missing):,} such documents)"
+        )
+        if self.strict:
+            raise CaiError(f"{lacking}; remove such judgments or add the documents")
+        if missing >= _documents_in(grades):
+            raise CaiError(f"{lacking}, and neither is any other judged document: qrels must have ids of documents")
+        self._missing[split] = missing
+        known = self._known(split, grades)
+        left_out = f"{_judgments_in(grades) - _judgments_in(known):,} of {_judgments_in(grades):,} judgments"
+        if len(known) < len(grades):
+            left_out += f" and {len(grades) - len(known):,} of {len(grades):,} queries, which have no others,"
+        self._warn_once(f"missing {split}", f"{lacking}: {left_out} are left out")
+
+    def check(self, split: str) -> dict[str, int]:
+        """Read everything once, and return the counts that are not 0. Raises CaiError for the first broken record."""
+        grades = self._grades(split)
+        texts = self._texts(split, grades) if self.has_queries(split) else {}
+        count = 0
+        unseen = _documents_in(grades)
+        for document in self._whole_records("check"):
+            count += 1
+            unseen.discard(document.id)
+        self.set_missing(split, unseen)
+        known = self._known(split, grades)
+        queries = known or texts
+        if self.has_queries(split):
+            self._with_text(texts, queries)
+        counts = {
+            "documents": count,
+            "queries": len(queries),
+            "judgments": _judgments_in(known),
+            "empty_queries": sum(not texts[query] for query in queries),
+            "left_out_queries": len(grades) - len(known),
+            "left_out_judgments": _judgments_in(grades) - _judgments_in(known),
+        }
+        if self._passages:
+            counts["passages"] = sum(1 for _ in progress(self._units(), None, "passages", "passage"))
+        return {name: count for name, count in counts.items() if count}
+
+    def fingerprint(self, component: str) -> str:
+        """A digest of `documents`, `queries` or a split's qrels. If documents have metadata, their digest covers only
+        ids, titles and texts, so that they are not encoded again when the metadata changes."""
+
+        def fingerprint_of(contents: object) -> str:
+            return digest(recipe("collection", {"contents": contents}, component=component, fields=self.fields))
+
+        if component != "documents":
+            return fingerprint_of(self._fingerprint(component))
+        whole = fingerprint_of(self._texts_digest if self.metadata else self._fingerprint(component))
+        if self._passages is None:
+            return whole
+        unit = ["characters"] if self.language in UNSPACED else []
+        return fingerprint_of([whole, *self._passages, *unit])
+
+    @property
+    def metadata_fingerprint(self) -> str | None:
+        """A digest of everything that determines the metadata; None if the collection has none."""
+        return digest([self.metadata, FORM, self._fingerprint("documents")]) if self.metadata else None
+
+    @property
+    def documents_digest(self) -> list[str | None]:
+        """Digests of the document files and, if there is metadata, of the texts, which stay equal when only metadata
+        changes; both independent of fields and passages. See identity.same_documents."""
+        return [digest(self._fingerprint("documents")), self._texts_digest if self.metadata else None]
+
+    @cached_property
+    def _texts_digest(self) -> str:
+        sha256 = hashlib.sha256()
+        for _, id, title, text, _ in progress(self._documents(), self._count, "fingerprint"):
+            sha256.update(json.dumps([id, title, text]).encode())
+        return sha256.hexdigest()
+
+    @property
+    def size(self) -> int | None:
+        """The number of documents or passages for progress bars; None if it requires reading them."""
+        return None if self._passages else self._count
+
+    def _whole_records(self, task: str) -> Iterable[Record]:
+        """The whole documents, with a progress bar."""
+        return progress(self.records(whole=True), self._count, task)
+
+    def _grades(self, split: str) -> Qrels:
+        """All judgments of a split; empty only if there are no qrels."""
+        grades: Qrels = {}
+        if not self.has_qrels(split):
+            return grades
+        for where, query, document, grade in self._qrels(split):
+            grade = checked_grade(grade, where)
+            if grades.setdefault(query, {}).setdefault(document, grade) != grade:
+                raise CaiError(f"{where}: document {document!r} was judged differently for query {query!r} above")
+        if not grades:
+            raise CaiError(f"collection {self.name} has no judgments for split {split!r} ({self.place})")
+        return grades
+
+    def _known(self, split: str, grades: Qrels) -> Qrels:
+        """The judgments of documents that the collection has."""
+        if not grades or not (missing := self.missing(split)):
+            return grades
+        known = {
+            query: {document: grade for document, grade in judged.items() if document not in missing}
+            for query, judged in grades.items()
+        }
+        return {query: judged for query, judged in known.items() if judged}
+
+    def _texts(self, split: str, grades: Qrels) -> dict[str, str]:
+        """The texts, some perhaps empty, of the judged queries, or of all queries if there are no grades."""
+        if not self.has_queries(split):
+            raise CaiError(f"collection {self.name} has no queries ({self.place})")
+        texts: dict[str, str] = {}
+        empty = []
+        for record in self._queries(split):
+            if record.id in texts:
+                raise CaiError(f"{record.where}: query id {record.id!r} occurs twice; ids must be unique")
+            if not grades or record.id in grades:
+                texts[record.id] = " ".join(record.text.split())  # topics files need a query on one line
+                if not texts[record.id]:
+                    empty.append(record)
+        if unknown := next((id for id in grades if id not in texts), None):
+            where = next(judgment.where for judgment in self._qrels(split) if judgment.query == unknown)
+            remedy = "add it to them, or remove its judgments"
+            raise CaiError(f"{where}: query {unknown!r} is in the qrels but not among the queries: {remedy}")
+        if empty:
+            lacking = f"{empty[0].where}: query {empty[0].id!r} has no text ({len(empty):,} such queries)"
+            if self.strict:
+                raise CaiError(f"{lacking}; remove such queries and their qrels")
+            self._warn_once(f"empty queries {split}", f"{lacking}: they are not searched for, and count as 0")
+        return texts
+
+    def _with_text(self, texts: dict[str, str], ids: Container[str]) -> dict[str, str]:
+        """The queries with these ids and with text. Raises CaiError if there is none."""
+        topics = {id: text for id, text in texts.items() if text and id in ids}
+        if not topics:
+            raise CaiError(f"collection {self.name} has no queries with text ({self.place})")
+        return topics
+
+    def _warn_once(self, kind: str, message: str) -> None:
+        if kind not in self._warned:
+            self._warned.add(kind)
+            logger.warning("%s", message)
+
+    @property
+    @abstractmethod
+    def place(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def _count(self) -> int | None: ...
+
+    @abstractmethod
+    def _documents(self) -> Iterator[Record]: ...
+
+    @abstractmethod
+    def _queries(self, split: str) -> Iterator[Record]: ...
+
+    @abstractmethod
+    def _qrels(self, split: str) -> Iterator[Judgment]: ...
+
+    @abstractmethod
+    def _fingerprint(self, component: str) -> object: ...
+
+
+def checked_grade(grade: int, where: str) -> int:
+    """A grade for measures; negative grades, as of spam, become 0, not relevant. Raises CaiError above MAX_GRADE."""
+    if grade > MAX_GRADE:
+        raise CaiError(f"{where}: the grade {grade} is too large: grades are at most {MAX_GRADE:,}; scale them down")
+    return max(grade, 0)
+
+
+def _documents_in(qrels: Qrels) -> set[str]:
+    return {document for judged in qrels.values() for document in judged}
+
+
+def _judgments_in(qrels: Qrels) -> int:
+    return sum(map(len, qrels.values()))

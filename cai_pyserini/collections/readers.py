@@ -1,0 +1,44 @@
+"""Open the collection that an index config names, with the right reader."""
+
+from pathlib import Path
+
+from cai_pyserini.collections.beir_folder import BeirFolder
+from cai_pyserini.collections.contract import Collection
+from cai_pyserini.collections.hpo import Hpo
+from cai_pyserini.collections.prebuilt import prebuilt_folder
+from cai_pyserini.core.config import PYSERINI, IndexConfig, load_index_config
+from cai_pyserini.core.errors import CaiError
+
+FILE_SETTINGS = ("columns", "query_columns", "metadata")
+
+
+def load_collection(spec: str) -> Collection:
+    """The collection that `spec` refers to; see load_index_config."""
+    return open_collection(load_index_config(spec))
+
+
+def open_collection(config: IndexConfig) -> Collection:
+    """The collection of an index config, split into passages if configured."""
+    collection = _open(config)
+    collection.language = config.language
+    return collection.in_passages(config.passages, config.passage_overlap) if config.passages else collection
+
+
+def _open(config: IndexConfig) -> Collection:
+    in_files = config.source != "hpo" and not config.source.startswith(("ir_datasets:", PYSERINI))
+    if not in_files and (wrong := next((key for key in FILE_SETTINGS if getattr(config, key)), None)):
+        raise CaiError(f"collection {config.name}: {wrong} applies to files only, but its source is {config.source}")
+    if config.source == "hpo":
+        return Hpo(config.name, config.fields)
+    if config.source.startswith("ir_datasets:"):
+        from cai_pyserini.collections.ir_dataset import IrDataset  # takes half a second to register its datasets
+
+        return IrDataset(config.source.removeprefix("ir_datasets:"), config.name, config.fields, config.strict)
+    if config.source.startswith(PYSERINI):
+        path = prebuilt_folder(config.source.removeprefix(PYSERINI), config.topics)
+    else:
+        path = Path(config.source)
+    if not path.exists():
+        raise CaiError(f"no collection file or folder {path}" + (f"; {config.note}" if config.note else ""))
+    settings = {key: getattr(config, key) for key in (*FILE_SETTINGS, "strict")}
+    return BeirFolder(path, config.name, config.fields, **settings)

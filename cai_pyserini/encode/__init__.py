@@ -1,1 +1,0 @@
-"""Encode documents and queries into raw vectors: the only expensive stage."""

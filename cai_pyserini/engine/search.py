@@ -1,0 +1,346 @@
+"""Search engines: an open index, or several whose results are fused."""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from itertools import chain
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from cai_pyserini.core.config import ENGLISH, PASSAGE, Language
+from cai_pyserini.core.errors import CaiError, require_utf8
+from cai_pyserini.core.metadata import Kind, Value, bounds
+from cai_pyserini.engine.explanation import Explanation, Part
+from cai_pyserini.engine.highlight import Marked, marked, snippet, word_strengths
+from cai_pyserini.engine.retriever import Effort, Retriever
+from cai_pyserini.lucene.filters import BadFilter as BadFilter
+from cai_pyserini.lucene.filters import Combined, Filter, parse_filter, require_field
+from cai_pyserini.lucene.filters import without_operators as without_operators
+from cai_pyserini.lucene.retrieve import PASSAGE_HITS
+from cai_pyserini.lucene.searcher import LuceneIndex
+from cai_pyserini.lucene.searcher import Stored as Stored
+from cai_pyserini.runs.fuse import Shares, fuse_runs, shares
+from cai_pyserini.runs.fusions import DEPTH, FUSIONS
+from cai_pyserini.runs.trec import run_of, scores_by_query
+
+SNIPPET_CHARACTERS = 20_000  # searched for a snippet, from the start of a document; each new word takes 0.1 ms
+SORT_DEPTH = 100  # hits to sort by a field
+QUERY = "query"  # query id for fusing the runs of a single query
+
+Filters = str | tuple[str, ...] | None  # several must all match
+
+
+class Hit(NamedTuple):
+    """A document in a ranking."""
+
+    rank: int  # from 1
+    id: str
+    score: float
+    stored: str  # id in the indexes: of the document or its best passage
+
+
+class Described(NamedTuple):
+    """A hit with its explanation, title, snippet and metadata; the latter three are empty if no index stores it."""
+
+    hit: Hit
+    explanation: Explanation
+    title: Marked
+    snippet: Marked
+    metadata: Mapping[str, Value]
+
+
+class Engine:
+    """A system's retrievers by name, and the fusion of their results if there are several.
+
+    Fuses the best `depth` documents of each, as `fusion.fuse_runs` does, or `hits` for methods that need whole runs.
+    With `passages`, the indexes hold passages, and a document has the score of its best one. `texts` is an index with
+    the words of the documents, or one that stores them if no retriever's index does; `language` is their language.
+    Threads can share engines. Methods raise CaiError for an empty query.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        retrievers: Mapping[str, Retriever],
+        fusion: str | None = None,
+        depth: int = DEPTH,
+        hits: int = 1000,
+        weights: Sequence[float] | None = None,
+        passages: bool = False,
+        texts: LuceneIndex | None = None,
+        language: Language = ENGLISH,
+    ):
+        self.name, self.language = name, language
+        self._retrievers = dict(retrievers)
+        self._fusion, self._depth, self._hits, self._weights = fusion, depth, hits, weights
+        self._passages = passages
+        self._stores: list[Retriever | LuceneIndex] = [*retrievers.values(), *([texts] if texts else [])]
+        self._threads = ThreadPoolExecutor(len(retrievers), "part")  # for parts that may miss a deadline
+        self._last_calls: dict[str, Future[Any]] = {}  # by part
+        indexes = [*filter(None, [texts, *(retriever.index for retriever in retrievers.values())])]
+        with_words = (index for index in indexes if index.manifest.stats["kind"] == "bm25")
+        with_metadata = (index for index in indexes if index.metadata)
+        self._filter_index = next(chain(with_words, with_metadata), None)
+        kinds = {index.manifest.stats["kind"] for index in indexes}
+        self.can_filter = self._filter_index is not None and "dense" not in kinds  # Lucene's vector search cannot
+        self.has_words = self.can_filter and "bm25" in kinds  # for filters and query operators
+
+    @property
+    def metadata(self) -> dict[str, Kind]:
+        """The types of metadata fields by name."""
+        return self._filter_index.metadata if self._filter_index else {}
+
+    def search(
+        self,
+        texts: Sequence[str],
+        hits: int = 10,
+        threads: int = 1,
+        filter: Filters = None,
+        sort: str | None = None,
+        effort: Effort | None = None,
+    ) -> list[list[Hit]]:
+        """The best documents for each text. Respects the deadline of `effort` and adds the time taken to it.
+
+        `filter` limits documents by metadata and words, see retrieval.filters; several filters must all match. `sort`
+        names a metadata field that orders the best SORT_DEPTH documents, or `hits` if that is more; with `-` before it,
+        largest values first. Documents without a value come last. Raises BadFilter if either is invalid.
+        """
+        results = self._search_parts(texts, self._part_depth(hits, sort), threads, filter, effort)
+        return [self._ranking(parts, hits, sort) for parts in results]
+
+    def facets(
+        self, names: Sequence[str], text: str = "", filter: Filters = None, most: int = 10
+    ) -> dict[str, dict[str, int]]:
+        """Field -> its `most` frequent values -> the number of documents, see LuceneIndex.counts.
+
+        Counts the documents that pass `filter` and have a word of the text, at any rank; without a text, and in systems
+        without BM25, all that pass `filter`.
+        """
+        for name in (names := [*dict.fromkeys(names)]):
+            require_field(name, self.metadata, "facets")
+        parsed, index = self._parse(filter), self._filter_index
+        for retriever in self._retrievers.values() if text.strip() else ():
+            if retriever.index and retriever.index.metadata and (query := retriever.any_word_query(text)) is not None:
+                return retriever.index.counts(names, most, parsed, query, index)
+        return index.counts(names, most, parsed) if index else {}
+
+    def describe(
+        self, text: str, hits: int = 10, start: int = 0, filter: Filters = None, sort: str | None = None
+    ) -> Iterator[Described]:
+        """Yield the best documents for a text, see `search`, from the one after `start`, with explanations and the
+        matching words of title and snippet highlighted."""
+        (parts,) = self._search_parts([text], self._part_depth(hits, sort), filter=filter)
+        ranking = self._ranking(parts, hits, sort)[start:]
+        explained = self._explain(text, [hit.id for hit in ranking], parts)
+        for hit in ranking:
+            explanation = explained[hit.id]
+            explanations = [part.explanation for part in explanation.parts] or [explanation]
+            yield Described(hit, explanation, *self._highlight(hit.stored, explanations))
+
+    def snippets(self, text: str, hits: Sequence[Hit]) -> Iterator[str]:
+        """Yield the snippet of each hit, as `describe` does."""
+        ids = [hit.stored for hit in hits]
+        scored = {name: retriever.explain(text, ids) for name, retriever in self._retrievers.items()}
+        for id in ids:
+            explanations = [
+                Explanation(name, id, None, by_id[id].score, None, by_id[id].terms, [])
+                for name, by_id in scored.items()
+                if id in by_id
+            ]
+            yield "".join(piece for piece, _ in self._highlight(id, explanations)[1])
+
+    def explain(self, text: str, documents: Sequence[str]) -> dict[str, Explanation]:
+        """Explain the scores of documents for a text, at any rank, by id.
+
+        Documents that the indexes lack are left out. In a hybrid, a document beyond the fused lists has score 0 and no
+        rank. With passages, only documents among the hits of a run are explained.
+        """
+        (parts,) = self._search_parts([text], self._hits)
+        return self._explain(text, documents, parts)
+
+    def suggestion(self, text: str) -> str | None:
+        """A text with similar words for those that no document has; None if there is none."""
+        suggested = (retriever.suggestion(text) for retriever in self._retrievers.values())
+        return next(filter(None, suggested), None)
+
+    def terms_of(self, name: str, word: str) -> Sequence[str]:
+        """A retriever's index terms for a word."""
+        return self._retrievers[name].terms_of(word)
+
+    @property
+    def description(self) -> str:
+        """A phrase that says how it finds documents."""
+        parts = " + ".join(retriever.description for retriever in self._retrievers.values())
+        return parts if self._fusion is None else f"fusion of {parts}"
+
+    @property
+    def documents(self) -> int:
+        """The number of documents, or of passages if its indexes hold passages."""
+        return next(iter(self._retrievers.values())).documents
+
+    def document(self, id: str) -> Stored | None:
+        """A stored document; None if no index stores it."""
+        stored = (store.document(id) for store in self._stores)
+        return next((document for document in stored if document), None)
+
+    def close(self) -> None:
+        self._threads.shutdown()
+        for store in self._stores:
+            store.close()
+
+    def _part_depth(self, hits: int, sort: str | None = None) -> int:
+        """How many hits of each retriever are needed for `hits` of the system."""
+        if sort is not None:
+            require_field(sort.removeprefix("-"), self.metadata, "sort")
+            hits = max(hits, SORT_DEPTH)
+        if self._fusion is None:
+            return hits
+        return self._hits if FUSIONS[self._fusion].missing == "last" else self._depth
+
+    def _parse(self, filter: Filters) -> Filter | None:
+        if filter is None:
+            return None
+        if self._filter_index is None:
+            raise BadFilter(f"{self.name} cannot be filtered: no Lucene index of it has metadata or words")
+        texts = [filter] if isinstance(filter, str) else filter
+        first, *others = (parse_filter(text, self.metadata) for text in texts)
+        return Combined("AND", (first, *others)) if others else first
+
+    def _search_parts(
+        self,
+        texts: Sequence[str],
+        hits: int,
+        threads: int = 1,
+        filter: Filters = None,
+        effort: Effort | None = None,
+    ) -> list[dict[str, list[Hit]]]:
+        """For each text, the hits by retriever, without retrievers that are late."""
+        if not all(text.strip() for text in texts):
+            raise CaiError("the query is empty")
+        for text in texts:
+            require_utf8(text, "the query")
+        parsed = self._parse(filter)
+        calls = {
+            name: partial(self._search_part, retriever, texts, hits, threads, parsed, effort)
+            for name, retriever in self._retrievers.items()
+        }
+        if self._fusion and effort and effort.deadline < math.inf:
+            results = self._call_until_deadline(calls, effort)
+        else:
+            results = {name: call() for name, call in calls.items()}
+        return [{name: rankings[number] for name, rankings in results.items()} for number in range(len(texts))]
+
+    def _call_until_deadline[R](self, calls: Mapping[str, Callable[[], R]], effort: Effort) -> dict[str, R]:
+        """The results of calls by retriever. Late calls are left out and finish in their threads.
+
+        Always waits for retrievers without a model, or for the first if all have one.
+        """
+        required = [name for name in calls if not self._retrievers[name].needs_model] or [*calls][:1]
+        started = {}
+        for name in calls:
+            last = self._last_calls.get(name)
+            if name not in required and (last is None or last.done()):
+                started[name] = self._last_calls[name] = self._threads.submit(calls[name])
+        results = {name: calls[name]() for name in required}
+        for name, call in started.items():
+            with suppress(TimeoutError):
+                results[name] = call.result(max(0.0, effort.deadline - time.monotonic()))
+        effort.late += [name for name in calls if name not in results]
+        return {name: results[name] for name in calls if name in results}
+
+    def _search_part(
+        self,
+        retriever: Retriever,
+        texts: Sequence[str],
+        hits: int,
+        threads: int,
+        filter: Filter | None,
+        effort: Effort | None,
+    ) -> list[list[Hit]]:
+        """The hits of a retriever for each text; of passages, only the best of each document."""
+        rankings = []
+        depth = hits * (PASSAGE_HITS if self._passages else 1)
+        for ranking in retriever.search(texts, depth, threads, filter, self._filter_index, effort):
+            best: dict[str, tuple[float, str]] = {}
+            for stored, score in ranking:
+                best.setdefault(stored.partition(PASSAGE)[0] if self._passages else stored, (score, stored))
+            rankings.append([Hit(rank, id, *value) for rank, (id, value) in enumerate(best.items(), 1)][:hits])
+        return rankings
+
+    def _ranking(self, parts: Mapping[str, list[Hit]], hits: int, sort: str | None) -> list[Hit]:
+        """The ranking for one query, by score or sorted by a field."""
+        if sort is None:
+            return self._by_score(parts, hits)
+        name, ranking = sort.removeprefix("-"), self._by_score(parts, max(hits, SORT_DEPTH))
+        kind, keys = self.metadata[name], dict[str, Any]()
+        for hit in ranking:
+            document = self.document(hit.stored)
+            if document and (value := document.metadata.get(name)) is not None:
+                keys[hit.id] = value if isinstance(value, list) or kind == "string" else bounds(value, kind)[0]
+        ordered = sorted((hit for hit in ranking if hit.id in keys), key=lambda hit: keys[hit.id], reverse=sort != name)
+        ordered += [hit for hit in ranking if hit.id not in keys]
+        return [hit._replace(rank=rank) for rank, hit in enumerate(ordered[:hits], 1)]
+
+    def _by_score(self, parts: Mapping[str, list[Hit]], hits: int) -> list[Hit]:
+        """The ranking for one query: the hits of a single retriever, or the fusion of several."""
+        if self._fusion is None or len(parts) == 1:
+            (ranking,) = parts.values()
+            return ranking[:hits]
+        stored = {hit.id: hit.stored for part in parts.values() for hit in part}
+        weights = self._weights and [
+            weight for weight, name in zip(self._weights, self._retrievers, strict=True) if name in parts
+        ]
+        run = fuse_runs([_run(part) for part in parts.values()], self._fusion, self._depth, hits, weights)
+        scores = scores_by_query(run).get(QUERY, {})
+        return [Hit(rank, id, score, stored[id]) for rank, (id, score) in enumerate(scores.items(), 1)]
+
+    def _explain(self, text: str, documents: Sequence[str], parts: Mapping[str, list[Hit]]) -> dict[str, Explanation]:
+        """Explain the scores of documents, given the hits of each retriever."""
+        explained = {name: self._explain_part(name, text, documents, hits) for name, hits in parts.items()}
+        if self._fusion is None:
+            return explained[self.name]
+        fused = shares([_run(hits) for hits in parts.values()], self._fusion, self._depth, self._weights)
+        not_fused = Shares(0.0, [0.0] * len(parts))
+        ranks = {hit.id: hit.rank for hit in self._by_score(parts, self._hits)}
+        explanations = {}
+        for id in documents:
+            if id in fused or any(id in by_id for by_id in explained.values()):
+                score, part_shares = fused.get(id, not_fused)
+                pairs = zip(part_shares, explained.values(), strict=True)
+                of_parts = [Part(share, by_id[id]) for share, by_id in pairs if id in by_id]
+                explanations[id] = Explanation(self.name, id, ranks.get(id), score, None, [], of_parts)
+        return explanations
+
+    def _explain_part(
+        self, name: str, text: str, documents: Sequence[str], ranking: Sequence[Hit]
+    ) -> dict[str, Explanation]:
+        """Explanations by a retriever for all documents or, with passages, for those in its ranking."""
+        hits = {hit.id: hit for hit in ranking}
+        stored = {id: hits[id].stored if id in hits else id for id in documents if id in hits or not self._passages}
+        scored = self._retrievers[name].explain(text, list(stored.values()))
+        ranks = {id: hits[id].rank if id in hits else None for id in stored}
+        return {
+            id: Explanation(name, id, ranks[id], scored[key].score, None, scored[key].terms, [])
+            for id, key in stored.items()
+            if key in scored
+        }
+
+    def _highlight(
+        self, stored: str, explanations: Sequence[Explanation]
+    ) -> tuple[Marked, Marked, Mapping[str, Value]]:
+        """Title, snippet and metadata of a document; the snippet is from its first SNIPPET_CHARACTERS."""
+        document = self.document(stored)
+        if document is None:
+            return [], [], {}
+        beginning = document.contents[:SNIPPET_CHARACTERS]
+        strengths = word_strengths(beginning, explanations, self.terms_of)
+        text = beginning.removeprefix(document.title).lstrip()
+        return marked(document.title, strengths), snippet(text, strengths), document.metadata
+
+
+def _run(hits: Sequence[Hit]) -> pd.DataFrame:
+    return run_of({QUERY: [(hit.id, hit.score) for hit in hits]})

@@ -1,1 +1,0 @@
-"""Evaluation measures and significance tests."""

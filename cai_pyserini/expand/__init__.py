@@ -1,1 +1,0 @@
-"""Document expansion with associated words and neighbours' words."""

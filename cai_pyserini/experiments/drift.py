@@ -1,0 +1,76 @@
+"""Drift between two versions of a run: changed documents, and shifts of IDF and document length."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import batched
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cai_pyserini.collections.contract import Collection
+from cai_pyserini.core.terminal import progress
+from cai_pyserini.models.idf import Idf
+from cai_pyserini.vectors.shards import SHARD, Vectors, document_keys, text_keys
+
+SHOWN_TOKENS = 10
+MIN_DOCUMENTS = 5  # of a shown token; the IDF of rarer tokens moves by chance
+DOUBLED = math.log(2)  # shift of IDF if the share of documents with a token doubles or halves
+READAPT_SHARE = 0.2  # share of new documents above which adapting again is suggested
+
+
+class Changes(NamedTuple):
+    """How a collection differs from a run's, in documents (or passages)."""
+
+    before: int
+    added: int
+    changed: int
+    deleted: int
+
+    def __str__(self) -> str:
+        return f"added {self.added:,}, changed {self.changed:,}, deleted {self.deleted:,} of {self.before:,} documents"
+
+
+def compare(vectors: Vectors, collection: Collection) -> Changes:
+    """Compare a collection with the documents behind vectors, by ids and text keys. Raises CaiError for vectors without
+    keys."""
+    documents = progress(collection.documents(), collection.size, "compare")
+    current = (([d.id for d in part], text_keys([d.contents for d in part])) for part in batched(documents, SHARD))
+    (ids, keys), (new_ids, new_keys) = _table(document_keys(vectors)), _table(current)
+    common, old, new = np.intersect1d(ids, new_ids, assume_unique=True, return_indices=True)
+    changed = int((keys[old] != new_keys[new]).any(1).sum())
+    return Changes(len(ids), len(new_ids) - len(common), changed, len(ids) - len(common))
+
+
+def _table(parts: Iterable[tuple[Sequence[str], np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Hashes of ids (documents,) and keys (documents, 16), 24 bytes per document."""
+    hashed = [(np.fromiter(map(hash, ids), np.int64, len(ids)), keys) for ids, keys in parts]
+    return np.concatenate([ids for ids, _ in hashed]), np.concatenate([keys for _, keys in hashed])
+
+
+def idf_drift(before: Path, after: Path, tokens: Sequence[str]) -> dict[str, Any]:
+    """The shift of IDF between two folders of the idf stage, for tokens that occur in both collections, and the mean
+    number of distinct tokens per document in both."""
+    old, new = Idf.load(before), Idf.load(after)
+    in_both = (old.frequencies > 0) & (new.frequencies > 0)
+    weights = old.weights(), new.weights()
+    shift = np.where(in_both, np.abs(weights[1] - weights[0]), 0)
+    shown = np.where(np.minimum(old.frequencies, new.frequencies) >= MIN_DOCUMENTS, shift, 0)
+    most = [number for number in np.argsort(-shown, kind="stable")[:SHOWN_TOKENS] if shown[number]]
+    return {
+        "mean_difference": float(shift.sum() / max(in_both.sum(), 1)),
+        "doubled_or_halved": float(new.frequencies[shift > DOUBLED].sum() / new.frequencies.sum()),
+        "moved_most": {tokens[number]: [round(float(idf[number]), 4) for idf in weights] for number in most},
+        "length": [float(idf.frequencies.sum() / idf.documents) for idf in (old, new)],
+    }
+
+
+def idf_line(drift: Mapping[str, Any], since: str) -> str:
+    shifts = ", ".join(f"{token} {old:.2f} → {new:.2f}" for token, (old, new) in drift["moved_most"].items())
+    most = f"; most: {shifts}" if shifts else ""
+    old_length, new_length = drift["length"]
+    return (
+        f"since {since}, IDF has moved by {drift['mean_difference']:.4f} in the mean, by ln 2 or more for "
+        f"{drift['doubled_or_halved']:.1%} of the tokens in documents{most}; documents have "
+        f"{old_length:.1f} → {new_length:.1f} different tokens"
+    )

@@ -1,0 +1,164 @@
+"""Open indexes and systems of run folders for search."""
+
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from functools import cached_property
+from pathlib import Path
+
+from cai_pyserini.core import artifact
+from cai_pyserini.core.cache import index_here
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.engine.retriever import Retriever
+from cai_pyserini.engine.search import Engine
+from cai_pyserini.experiments.run_folder import BEIR, RunFolder, current
+from cai_pyserini.experiments.systems import System, parse_system
+from cai_pyserini.lucene.index_shards import Index, folders
+from cai_pyserini.lucene.searcher import LuceneIndex
+from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.runs.rerank import Reranker as Reranker
+from cai_pyserini.vectors.queries import Representation
+
+BM25 = parse_system("bm25")
+
+
+def open_index(
+    index: Index, encoder: str | None = None, query: Representation | None = None, device: str = "auto"
+) -> Engine:
+    """Open an index, or all its shards, as an engine named after the first folder.
+
+    `encoder` encodes queries; it defaults to the index's own and is required for a dense index.
+    """
+    name = folders(index)[0].resolve().name
+    retriever = Retriever(index, encoder, query, device)
+    return Engine(name, {name: retriever}, language=retriever.language)
+
+
+def open_systems(folders: Sequence[Path], systems: Sequence[str] = (), device: str = "auto") -> dict[str, Engine]:
+    """Open indexes and systems of run folders (by default all that have indexes) by name; the best of a run first.
+
+    Starts over if an update deletes a run's current version meanwhile. Raises CaiError for indexes and systems that
+    cannot be opened, and for duplicate names.
+    """
+    engines: dict[str, Engine] = {}
+    resolved = _resolve(folders)
+    with ExitStack() as on_error:
+        try:
+            for folder in resolved:
+                opened: Iterable[Engine]
+                if artifact.require_if_ours(folder):
+                    opened = [open_index(folder, device=device)]
+                else:
+                    run = OpenRun(folder, device)
+                    best = run.systems
+                    opened = map(run.open, sorted(systems or best, key=lambda name: (*best, name).index(name)))
+                for engine in opened:
+                    on_error.callback(engine.close)
+                    if engines.setdefault(engine.name, engine) is not engine:
+                        raise CaiError(f"{folder}: there are two {engine.name}; serve them on two ports, or rename one")
+            on_error.pop_all()
+            return engines
+        except Exception:  # missing files raise many kinds
+            if _resolve(folders) == resolved:
+                raise
+    return open_systems(folders, systems, device)
+
+
+def _resolve(folders: Sequence[Path]) -> list[Path]:
+    """The local folders of indexes and of the current versions of runs."""
+    return [current(index_here(folder)) for folder in folders]
+
+
+class OpenRun:
+    """A run folder whose systems open one by one and share indexes and models.
+
+    Raises CaiError for a folder without a finished run.
+    """
+
+    def __init__(self, folder: Path, device: str = "auto"):
+        self._run, self._device = RunFolder(folder), device
+        results = self._run.results
+        self._scores = dict.fromkeys([*results.systems, *results.searches.values()], 0.0)  # the latter without queries
+        self._scores |= {name: row.get("nDCG@10", 0.0) for name, row in results.systems.items()}
+        self._retrievers: dict[str, Retriever] = {}
+        self._encoders: dict[str, Encoder] = {}
+
+    @property
+    def systems(self) -> list[str]:
+        """The systems that can be opened, best first: by the run's scores, or else by expected quality. An update
+        without evaluation keeps the order."""
+        systems = [parse_system(name) for name in self._scores]
+        results = self._run.results
+        if results.scored:
+            systems.sort(key=lambda system: self._scores[system.name], reverse=True)
+        elif any(results.systems.values()) or not results.systems:
+            systems.sort(key=lambda system: system.expected_quality, reverse=True)
+        return [s.name for s in systems if not _unsearchable_part(s) and not self._missing_part(s)]
+
+    def open(self, name: str) -> Engine:
+        """Open a system. Raises CaiError for a missing index, and for cross-encoder and -exact."""
+        system, experiment = parse_system(name), self._run.experiment
+        if unsearchable := _unsearchable_part(system):
+            raise CaiError(f"{unsearchable} cannot be searched by hand: its scores need more than indexes")
+        if missing := self._missing_part(system):
+            raise CaiError(
+                f"{self._run.root} has no up-to-date index of {missing}: run {BEIR} with --systems {name}, "
+                f"or take one of {', '.join(self.systems)}"
+            )
+        parts = _searched_parts(system)
+        retrievers = {part.name: self._retriever(part) for part in parts}
+        has_words = BM25.name in self._run.results.searches and not self._missing_part(BM25)
+        texts = self._retriever(BM25).index if has_words else None
+        if texts is None and all(part.kind == "dense" for part in parts):
+            texts = self._texts
+        is_hybrid, collection = system.kind == "hybrid", experiment.collection
+        return Engine(
+            name,
+            retrievers,
+            fusion=system.fusion if is_hybrid else None,
+            depth=experiment.depth,
+            hits=collection.hits,
+            weights=self._weights(system) if is_hybrid else None,
+            passages=collection.passages is not None,
+            texts=texts,
+            language=collection.language,
+        )
+
+    def _missing_part(self, system: System) -> str | None:
+        """The first part of a system without an index."""
+        parts = _searched_parts(system)
+        return next((part.name for part in parts if not self._run.has(self._run.index(part))), None)
+
+    def _retriever(self, system: System) -> Retriever:
+        if system.name not in self._retrievers:
+            encoder = self._run.encoder(system).config if system.kind == "dense" else None
+            query: Representation | None = "bow" if system.bow else "splade" if system.kind == "splade" else None
+            index, config = self._run.index(system), self._run.experiment.collection
+            self._retrievers[system.name] = Retriever(
+                index, encoder, query, self._device, k1=config.k1, b=config.b, encoders=self._encoders
+            )
+        return self._retrievers[system.name]
+
+    @cached_property
+    def _texts(self) -> LuceneIndex | None:
+        return index_with_texts(self._run)
+
+    def _weights(self, hybrid: System) -> Sequence[float] | None:
+        """The weights of a hybrid's parts: the user's, or those chosen from the documents."""
+        weights = self._run.experiment.weights_of(hybrid)
+        return self._run.chosen_weights() if hybrid.balanced and not weights else weights
+
+
+def index_with_texts(run: RunFolder) -> LuceneIndex | None:
+    """An index of a run that stores the documents, as dense ones cannot; None if there is none."""
+    is_complete = run.has if run.is_finished else artifact.read_manifest
+    indexes = filter(is_complete, (path.parent for path in sorted(run.folder.glob("indexes/*/segments_*"))))
+    return next((LuceneIndex(index) for index in indexes if artifact.require(index, "index").stats["raw"]), None)
+
+
+def _searched_parts(system: System) -> Sequence[System]:
+    return system.parts if system.kind == "hybrid" else (system,)
+
+
+def _unsearchable_part(system: System) -> str | None:
+    """The part of a system whose scores need more than indexes."""
+    return next((s.name for s in system.walk() if s.kind == "cross-encoder" or s.exact), None)

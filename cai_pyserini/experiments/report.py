@@ -1,0 +1,212 @@
+"""Reports: results.json, report.md, the table in the terminal, and the comparison with expected scores."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from cai_pyserini.collections.check import SAMPLE_SIZE
+from cai_pyserini.core import files, tables
+from cai_pyserini.core.config import IndexConfig
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.experiments.run_folder import BASELINE, COUNTS, Results, RunFolder
+from cai_pyserini.experiments.systems import ADAPTED
+from cai_pyserini.impacts.quantization import loss_text
+from cai_pyserini.runs.measures import MEASURES
+from cai_pyserini.runs.significance import NO_P_MEANS, p_text
+
+SIGNIFICANT = 0.05
+ADAPTATION_MARK = "changed by adaptation"
+
+
+def write(results: Results, run: RunFolder) -> None:
+    files.write_text(run.results_file, files.json_text(asdict(results)))
+    files.write_text(run.report, markdown(results))
+
+
+def table(results: Results) -> str:
+    """The table for a terminal; * marks the best of each column, † a significant difference."""
+    if not results.scored:
+        rows = [tables.aligned(_unscored_rows(results))] if results.searched else []
+        return "\n".join([*rows, unscored(results), *results.decision])
+    best = "; ".join(_best_lines(results))
+    lines = [tables.aligned(_rows(results, "*{}", " {}")), f"best {best}", *legend(results, "*")]
+    if results.gains:
+        lines += ["", tables.aligned(_gain_rows(results)), *_significance_lines(ADAPTATION_MARK, results.gains)]
+    return "\n".join([*lines, *results.decision])
+
+
+def searches(results: Results, folder: Path) -> str:
+    """A search command for each index of a run folder."""
+    command = f"cai-pyserini search --run {shlex.quote(str(folder))} --system"
+    return "\n".join(f'{command} {system} "free text"' for system in results.searches.values())
+
+
+def markdown(results: Results) -> str:
+    counts, settings = results.counts, results.settings
+    sections = [
+        f"# {results.collection}, encoder {results.encoder}, split {results.split}",
+        f"{collection_size(results)}.{_omissions(counts)}",
+    ]
+    if results.scored:
+        sections += [
+            tables.markdown(_rows(results, "**{}**", "{}")),
+            "; ".join(legend(results, "bold")) + ".",
+            "\n".join(f"- Best {line}" for line in _best_lines(results)),
+        ]
+    else:
+        if results.searched:
+            sections.append(tables.markdown(_unscored_rows(results)))
+        sections.append(f"{unscored(results)}.")
+    sections += [
+        f"In {index}, BM25 has the weight "
+        + ", ".join(f"{alpha:.3g} ({kind} queries)" for kind, alpha in alphas.items())
+        + " beside SPLADE."
+        for index, alphas in results.alpha.items()
+    ]
+    if results.gains:
+        sections += [
+            "## Adaptation",
+            tables.markdown(_gain_rows(results)),
+            "; ".join(_significance_lines(ADAPTATION_MARK, results.gains)) + ".",
+        ]
+    if results.decision:
+        sections.append("\n".join(f"- {line}" for line in results.decision))
+    if results.published:
+        rows = [["system", "nDCG@10", "source"]]
+        rows += [[score["system"], f"{score['score']:.4g}", score["source"]] for score in results.published]
+        sections += ["## Published scores for this collection", tables.markdown(rows)]
+    seconds = [["step", "seconds"], *[[step, f"{value:.1f}"] for step, value in results.timings_s.items()]]
+    indexes = ", ".join(f"{name} {size / 1e6:.1f} MB" for name, size in results.index_bytes.items())
+    sections += ["## Time and space", tables.markdown(seconds), f"Indexes: {indexes}."]
+    if results.nonzeros_per_document is not None:
+        sections.append(f"{results.nonzeros_per_document:.1f} non-zeros per document, encoded in {results.precision}.")
+    models = {"Dense encoder": settings.get("dense", {}).get("name"), "Cross-encoder": settings.get("cross_encoder")}
+    sections += [f"{kind}: {name}." for kind, name in models.items() if name]
+    sections += [f"Quantization of {name}: {loss_text(loss)}." for name, loss in results.quantization_loss.items()]
+    sections.append("Versions: " + ", ".join(f"{name} {version}" for name, version in results.versions.items()) + ".")
+    return "\n\n".join(sections) + "\n"
+
+
+def _rows(results: Results, best: str, other: str) -> list[list[str]]:
+    rows = [["system", *MEASURES, "ms/query", f"{MEASURES[0]} − {BASELINE}", "p"]]
+    columns = [marked([row[measure] for row in results.systems.values()], best, other) for measure in MEASURES]
+    for (name, row), *cells in zip(results.systems.items(), *columns, strict=True):
+        difference = p = ""
+        if compared := results.comparisons.get(name):
+            difference, p = _difference_and_p(compared)
+        rows.append([name, *cells, f"{row['ms_per_query']:.2f}", difference, p])
+    return rows if results.comparisons else [row[:-2] for row in rows]
+
+
+def marked(scores: Sequence[float], best: str, other: str) -> list[str]:
+    """Format a column of scores, the best with `best`. Scores that round to the same 4 digits tie."""
+    top = max(round(score, 4) for score in scores)
+    return [(best if round(score, 4) == top else other).format(f"{score:.4f}") for score in scores]
+
+
+def _unscored_rows(results: Results) -> list[list[str]]:
+    rows = [[name, f"{row['ms_per_query']:.2f}", f"runs/{name}.trec"] for name, row in results.systems.items() if row]
+    return [["system", "ms/query", "run"], *rows]
+
+
+def unscored(results: Results) -> str:
+    """Why there are no scores, and where the outputs are."""
+    if results.searched:
+        return "no qrels: nothing is evaluated; the runs are in runs/, the indexes in indexes/"
+    if results.systems:
+        return "updated without --evaluate: nothing is searched or evaluated; the indexes are in indexes/"
+    return "no queries: nothing is searched or evaluated; the indexes are in indexes/"
+
+
+def _gain_rows(results: Results) -> list[list[str]]:
+    rows = [["system", MEASURES[0], "adapted", "gain", "p"]]
+    for name, gain in results.gains.items():
+        plain = name.removeprefix(ADAPTED)
+        scores = [f"{results.systems[system][MEASURES[0]]:.4f}" for system in (plain, name)]
+        rows.append([plain, *scores, *_difference_and_p(gain)])
+    return rows
+
+
+def _significance_lines(mark: str, comparisons: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The legend of † and of differences without a p-value."""
+    count, lines = sum(comparison["p"] is not None for comparison in comparisons.values()), []
+    if count:
+        test = f"paired t-test on {MEASURES[0]}, p < {SIGNIFICANT}, Holm-corrected over {count} systems"
+        lines.append(f"†: {mark} ({test})")
+    if count < len(comparisons):
+        lines.append(NO_P_MEANS)
+    return lines
+
+
+def _difference_and_p(comparison: Mapping[str, Any]) -> tuple[str, str]:
+    p = comparison["p"]
+    return f"{comparison['difference']:+.4f}{dagger(p)}", p_text(p)
+
+
+def dagger(p: float | None) -> str:
+    return "†" if p is not None and p < SIGNIFICANT else " "
+
+
+def collection_size(results: Results) -> str:
+    """The numbers of documents, queries and judgments."""
+    return ", ".join(f"{results.counts[key]:,} {key}" for key in COUNTS if key in results.counts)
+
+
+def _omissions(counts: dict[str, float]) -> str:
+    """Sentences about truncated documents, judgments that are left out, and empty queries."""
+    text = ""
+    if counts.get("cut"):
+        about = " about" if counts.get("passages", counts["documents"]) > SAMPLE_SIZE else ""
+        text += f"{about} {counts['cut']:,} are truncated: {counts['lost']:.1%} of the text is lost."
+    if left_out := counts.get("left_out_judgments"):
+        text += f" {left_out:,} judgments of documents that the collection lacks are left out"
+        text += f", and {queries:,} queries without others." if (queries := counts.get("left_out_queries")) else "."
+    if empty := counts.get("empty_queries"):
+        text += f" {empty:,} queries have no text: they are not searched for, and count as 0."
+    return text
+
+
+def _best_lines(results: Results) -> list[str]:
+    return [f"{need}: {name} {results.systems[name][MEASURES[0]]:.4f}" for need, name in results.best.items()]
+
+
+def legend(results: Results, mark: str) -> list[str]:
+    """The legend of a table's marks and columns; `mark` marks the best score."""
+    lines = [f"{mark}: best of its column"] if results.scored else []
+    lines += _significance_lines(f"differs from {BASELINE}", results.comparisons)
+    if results.searched:
+        lines.append("ms/query: encoding and search, in batches")
+    plain = [name.removeprefix(ADAPTED) for name in results.systems]
+    if any(name.startswith(("hybrid", "fused", "cross-encoder")) for name in plain):
+        depth = results.settings["depth"]
+        lines.append(f"hybrids and reranking use the best {depth} documents of each run (--depth)")
+    return lines
+
+
+def verify(results: Results, config: IndexConfig) -> str:
+    """Compare results with the expected scores of the index config, and return the lines to print.
+
+    Raises CaiError with these lines if a score differs by more than the tolerance, and if no scores are expected.
+    """
+    expected = config.expected.get("any", {}) | config.expected.get(results.encoder, {})
+    expected = {name: score for name, score in expected.items() if results.scored and name in results.systems}
+    if not expected:
+        raise CaiError(
+            f"index config {config.name} expects no scores of these systems with {results.encoder}: nothing to verify"
+        )
+    lines, wrong = [], []
+    for name, score in expected.items():
+        measured = results.systems[name]["nDCG@10"]
+        agrees = round(abs(measured - score), 9) <= config.tolerance
+        if not agrees:
+            wrong.append(name)
+        verdict = "ok  " if agrees else "FAIL"
+        lines.append(f"{verdict} {name}: nDCG@10 {measured:.4f}, expected {score:.4f} ± {config.tolerance}")
+    if wrong:
+        lines.append(
+            f"{len(wrong)} of {len(expected)} scores differ by more than {config.tolerance}: {', '.join(wrong)}"
+        )
+        raise CaiError("\n".join(lines))
+    return "\n".join(lines)

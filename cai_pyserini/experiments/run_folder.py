@@ -1,0 +1,288 @@
+"""The run folder: paths of its files, the results of its run, and its artifacts, opened on first use.
+
+`beir` writes it; analyses, the search service, shipping and export read it.
+"""
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from cai_pyserini.collections.check import Reading
+from cai_pyserini.collections.contract import Collection, Qrels
+from cai_pyserini.collections.readers import open_collection
+from cai_pyserini.core import artifact
+from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.lock import holder, holder_name
+from cai_pyserini.experiments.experiment import Experiment
+from cai_pyserini.experiments.systems import ADAPTED, System, parse_system
+from cai_pyserini.impacts.weighting import Impacts, impacts_of_index
+from cai_pyserini.lucene.retrieve import word_queries
+from cai_pyserini.models.checkpoint import checkpoint_digest
+from cai_pyserini.models.encoder import Encoder, Role
+from cai_pyserini.models.folder import model_folder, tokenizer_of
+from cai_pyserini.runs.measures import MEASURES
+from cai_pyserini.vectors.queries import Queries
+from cai_pyserini.vectors.shards import Vectors
+
+BASELINE = "bm25"
+COUNTS = ("documents", "passages", "queries", "judgments")
+BEIR = "`cai-pyserini run`"
+CURRENT = Path("versions") / "current"  # a link in run folders that have been updated
+
+
+@dataclass
+class Results:
+    """The results of an experiment, as in results.json; `systems` maps a name to means over queries.
+
+    The means have no measures without qrels, and are empty after an update without evaluation. Without queries, there
+    are no systems.
+    """
+
+    collection: str
+    encoder: str
+    split: str
+    systems: dict[str, dict[str, float]]
+    comparisons: dict[str, dict[str, float | None]]  # against the baseline: difference and p
+    timings_s: dict[str, float]  # stage -> seconds
+    index_bytes: dict[str, int]
+    searches: dict[str, str]  # index -> a system that searches it
+    nonzeros_per_document: float | None  # of SPLADE's raw vectors
+    best: dict[str, str]  # models at query time -> the best system with no others
+    alpha: dict[str, dict[str, float]]  # joint index -> query representation -> weight of BM25
+    gains: dict[str, dict[str, float | None]]  # adapted system -> its difference to the unadapted one, and p
+    decision: list[str]  # choices made from the documents: weights, and which adapted encoders are used
+    counts: dict[str, int | float]
+    settings: dict[str, Any]  # see Experiment.record
+    precision: str | None  # of the encoding
+    quantization_loss: dict[str, dict[str, float]]  # SPLADE index -> its loss
+    versions: dict[str, str]
+    made: dict[str, str]  # the run's outputs, new or up to date: path in the folder -> recipe digest
+    published: list[dict[str, Any]]
+
+    @property
+    def searched(self) -> bool:
+        return any(self.systems.values())
+
+    @property
+    def scored(self) -> bool:
+        return any(MEASURES[0] in row for row in self.systems.values())
+
+
+def current(run: Path) -> Path:
+    """The folder with a run's files: the run folder itself or, after an update, its current version.
+
+    Call it once before opening several files, so that all are of the same version.
+    """
+    return (run / CURRENT).resolve() if (run / CURRENT).is_symlink() else run
+
+
+class RunFolder:
+    """The run folder `root`; its files are in `folder`, see `current`.
+
+    `experiment` is the experiment to run in it; without one, the folder's finished run is read.
+    """
+
+    def __init__(self, root: Path, experiment: Experiment | None = None):
+        self.root = root
+        self.folder = folder = current(root)
+        self._experiment = experiment
+        self._encoders: dict[str, Encoder] = {}
+        self.checked = folder / "collection.json"  # the counts of the checked collection
+        self.results_file = folder / "results.json"
+        self.report = folder / "report.md"
+        self.changes = folder / "update.json"  # the effects of the last update
+        self.lock = root / ".lock"
+        self.adapted = folder / "adapted"  # SPLADE encoder
+        self.adapted_dense = self.adapted / "dense"
+        self.weights = folder / "weights.json"  # of BM25 + SPLADE + dense
+        self.words = folder / "words"  # word counts of documents, for joint indexes
+        self.vectors = folder / "vectors"  # raw vectors
+
+    # Results
+
+    @property
+    def is_finished(self) -> bool:
+        return self.results_file.is_file()
+
+    @cached_property
+    def results(self) -> Results:
+        """The results of the run. Raises CaiError for a folder without a finished run, or one of another version."""
+        if not self.is_finished:
+            raise self._unfinished()
+        try:
+            return TypeAdapter(Results).validate_python(json.loads(self.results_file.read_text(encoding="utf-8")))
+        except ValueError:
+            raise CaiError(f"{self.results_file} is broken or of another version: run {BEIR} again") from None
+
+    def _unfinished(self) -> CaiError:
+        if not self.root.is_dir():
+            return CaiError(f"no folder {self.root}: {BEIR} makes a run")
+        if not self.lock.exists():
+            return CaiError(f"{self.root} has no finished run: make one with {BEIR}")
+        remedy = f"start {BEIR} again with the same arguments, which continues"
+        if (note := holder(self.lock)) is not None:
+            remedy = f"it is being written by {holder_name(note)}: wait until it has ended"
+        return CaiError(f"{self.root} is a run that has not finished: {remedy}")
+
+    @cached_property
+    def experiment(self) -> Experiment:
+        """The experiment to run, or that of the finished run. Raises CaiError as `results` does."""
+        if self._experiment:
+            return self._experiment
+        try:
+            return Experiment.model_validate(self.results.settings)
+        except ValidationError:
+            raise CaiError(f"{self.results_file} does not have the settings of the run: run {BEIR} again") from None
+
+    @property
+    def systems(self) -> list[System]:
+        """The systems of the run, the best first."""
+        means, searches = self.results.systems, self.results.searches
+        names = sorted(means, key=lambda name: -means[name].get(MEASURES[0], 0.0))
+        return [parse_system(name) for name in names or searches.values()]
+
+    def has(self, path: Path) -> bool:
+        """Whether an output of the finished run exists and is unchanged: a later run in the same folder may have
+        replaced it or its inputs."""
+        digest, manifest = self.results.made.get(self.name_of(path)), artifact.read_manifest(path)
+        return manifest is not None and manifest.digest == digest
+
+    def require(self, path: Path) -> Path:
+        """Return the path of an output; when reading a finished run, raise CaiError unless the folder has it."""
+        if self._experiment is None and not self.has(path):
+            raise CaiError(
+                f"{self.root} has no {self.name_of(path)} that is up to date: run {BEIR} with the systems that "
+                "need it, or after an update `cai-pyserini update --evaluate`"
+            )
+        return path
+
+    def name_of(self, path: Path) -> str:
+        return path.relative_to(self.folder).as_posix()
+
+    # Paths
+
+    def idf(self, system: System) -> Path:
+        """The token IDF of a system's encoder."""
+        return self.folder / f"{ADAPTED * system.adapted}idf{'-dense' * (system.kind == 'dense')}"
+
+    def near(self, system: System) -> Path:
+        """Each document's neighbours; for adapted systems, by adapted vectors."""
+        return self.folder / f"{ADAPTED * system.adapted}near"
+
+    def expansion(self, system: System) -> Path:
+        """Associated words and neighbours' words for smooth joint indexes; for adapted systems, by the adapted dense
+        encoder."""
+        return self.folder / f"{ADAPTED * system.adapted}expansion"
+
+    def vectors_of(self, system: System, role: Role = "documents") -> Path:
+        """Raw vectors of documents or queries. SPLADE systems share them, apart from smooth and adapted variants; dense
+        vectors depend on the IDF."""
+        split = self.experiment.collection.split
+        name = f"documents{'-smooth' * system.mixes_vectors}" if role == "documents" else f"queries-{split}"
+        prefix = f"{system.index}-" if system.kind == "dense" else ADAPTED * system.adapted
+        return self.vectors / f"{prefix}{name}"
+
+    def impacts(self, system: System) -> Path:
+        return self.folder / "impacts" / system.index
+
+    def index(self, system: System) -> Path:
+        return self.folder / "indexes" / system.index
+
+    def run(self, system: System) -> Path:
+        return self.folder / "runs" / f"{system.name}.trec"
+
+    def rescored(self, hybrid: System, part: System) -> Path:
+        """The run of one part of an exact hybrid, with scores for the documents of all parts."""
+        others = "-".join(other.name for other in hybrid.parts if other != part)
+        return self.folder / "runs" / "rescored" / f"{part.name}-with-{others}.trec"
+
+    def evaluation(self, system: System) -> Path:
+        return self.folder / "evaluations" / f"{system.name}.json"
+
+    # Contents
+
+    @cached_property
+    def collection(self) -> Collection:
+        """The collection. Raises CaiError if it has changed since the finished run."""
+        collection = open_collection(self.experiment.collection)
+        if self._experiment:
+            return collection
+        if (checked := artifact.read_manifest(self.checked)) is None:
+            raise CaiError(f"{self.root} was run by another version of cai_pyserini: run {BEIR} again")
+        parts = checked.recipe["inputs"]["parts"]
+        if any(collection.fingerprint(part) != digest for part, digest in parts.items()):
+            source = self.experiment.collection.source
+            raise CaiError(f"{source} has changed since the run in {self.root}: run {BEIR} again")
+        if "left_out_judgments" not in checked.stats:
+            collection.set_missing(self.experiment.collection.split, frozenset())
+        return collection
+
+    @cached_property
+    def topics(self) -> dict[str, str]:
+        return self.collection.topics(self.experiment.collection.split)
+
+    @property
+    def has_queries(self) -> bool:
+        return self.collection.has_queries(self.experiment.collection.split)
+
+    @property
+    def has_qrels(self) -> bool:
+        return self.collection.has_qrels(self.experiment.collection.split)
+
+    @cached_property
+    def qrels(self) -> Qrels | None:
+        return self.collection.qrels(self.experiment.collection.split) if self.has_qrels else None
+
+    def encoder(self, system: System) -> Encoder:
+        """The encoder of a system; dense systems with and without IDF have different ones. Raises CaiError if an
+        adapted encoder does not exist."""
+        is_dense, experiment = system.kind == "dense", self.experiment
+        name = system.index if is_dense else f"{ADAPTED * system.adapted}splade"
+        if name not in self._encoders:
+            config = experiment.encoder
+            if system.adapted:
+                config = load_encoder(str(self.adapted_dense if is_dense else self.adapted))
+            elif is_dense and experiment.dense:
+                config = experiment.dense
+            if is_dense:
+                config = config.replace(idf=str(self.idf(system)) if system.idf else None)
+            self._encoders[name] = Encoder(config, experiment.device, experiment.precision)
+        return self._encoders[name]
+
+    @cached_property
+    def reading(self) -> Reading | None:
+        """How SPLADE truncates documents; None if it reads them whole, in windows."""
+        config = self.experiment.encoder
+        if config.overlap is not None:
+            return None
+        tokenizer = checkpoint_digest(model_folder(config), tokenizer_only=True)
+        return Reading(tokenizer_of(config).lengths, config.max_document_length, tokenizer)
+
+    def queries(self, system: System) -> Queries:
+        """The queries in the representation that a system's index takes."""
+        if system.searches_text:
+            return Queries(self.topics)
+        words = word_queries(load_encoder(str(self.require(self.index(system))))) if system.joint else None
+        if system.bow:
+            return Queries(self.topics, self.encoder(system), "bow", words=words)
+        return Queries(
+            self.topics, self.encoder(system), "splade", self.require(self.vectors_of(system, "queries")), words
+        )
+
+    def chosen_weights(self) -> tuple[float, ...]:
+        """The weights of BM25 + SPLADE + dense that were chosen from the documents."""
+        return tuple(json.loads(self.require(self.weights).read_text(encoding="utf-8")).values())
+
+    def documents(self, system: System) -> Vectors:
+        return Vectors(self.require(self.vectors_of(system)))
+
+    def impacts_of(self, system: System) -> Impacts:
+        """The impacts of a system's index, recomputed from its vectors, words and expansion."""
+        return impacts_of_index(
+            self.require(self.index(system)), self.vectors_of(system), self.words, self.expansion(system)
+        )

@@ -1,0 +1,222 @@
+"""Names of retrieval systems, the rows of every table.
+
+bm25, doct5query                                   BM25; for doct5query, on documents with generated queries appended
+splade, splade-doc, splade-idf, splade-doc-idf     SPLADE; with bag-of-words queries (-doc), with IDF (-idf)
+bm25-smooth                                        BM25 with neighbours' words, in an impact index
+joint-<one of SPLADE>                              SPLADE and BM25 in one index; one search returns the sum of scores
+<one of SPLADE, or joint>-smooth                   document vectors mixed with their neighbours'; with a dense encoder,
+                                                   joint indexes also have associated words and neighbours' words
+dense, dense-idf                                   dense retrieval with mean pooling; weighted with IDF (-idf)
+cross-encoder                                      the best documents of bm25, reranked
+hybrid-<one or more of the others>                 fused with bm25 by the sum of scores, as in the paper
+hybrid-<…>-<fusion>                                fused by another method; hybrid-dense-product is LaPraDoR
+fused-<two or more>[-<fusion>]                     like hybrid, but without bm25 unless named
+hybrid-<…>[-<fusion>]-exact                        every part scores all documents that are fused
+adapted-<any with SPLADE, dense or -smooth>        with encoders adapted to the collection
+"""
+
+from collections.abc import Iterable, Iterator, Set
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Literal
+
+from cai_pyserini.core.config import EncoderConfig
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.runs.fusions import DEFAULT, FUSIONS
+
+Kind = Literal["bm25", "doct5query", "splade", "dense", "cross-encoder", "hybrid"]
+ADAPTED = "adapted-"
+
+
+@dataclass(frozen=True)
+class System:
+    """A single system, or a hybrid of several."""
+
+    name: str
+    kind: Kind
+    bow: bool = False  # SPLADE-Doc: bag-of-words queries
+    idf: bool = False
+    joint: bool = False  # the impact index has BM25's words, with SPLADE's or alone
+    smooth: bool = False  # documents are mixed with their neighbours and get associated words
+    adapted: bool = False  # its encoders are adapted to the collection
+    parts: tuple["System", ...] = ()  # systems whose runs it combines
+    fusion: str = DEFAULT
+    exact: bool = False
+
+    @property
+    def balanced(self) -> bool:
+        """Whether its parts' weights can be chosen from the documents: BM25 + SPLADE + dense, by z-scores."""
+        return self.fusion == "zscore" and [part.kind for part in self.parts] == ["bm25", "splade", "dense"]
+
+    @property
+    def models(self) -> set[str]:
+        """The kinds of models it needs at query time."""
+        return {
+            system.kind
+            for system in self.walk()
+            if system.kind in ("dense", "cross-encoder") or (system.kind == "splade" and not system.bow)
+        }
+
+    @property
+    def adaptable(self) -> bool:
+        """Whether it has encoders that can be adapted."""
+        return any(system.kind in ("splade", "dense") or system.smooth for system in self.walk())
+
+    @property
+    def searches_text(self) -> bool:
+        """Whether it searches a BM25 index with text."""
+        return self.kind in ("bm25", "doct5query") and not self.joint
+
+    @property
+    def mixes_vectors(self) -> bool:
+        """Whether its SPLADE vectors are mixed with their neighbours'."""
+        return self.smooth and self.kind == "splade"
+
+    @property
+    def has_impacts(self) -> bool:
+        """Whether it has an impact index."""
+        return self.kind == "splade" or self.joint
+
+    @property
+    def index(self) -> str:
+        joint = "joint-" * (self.joint and self.kind == "splade")
+        name = f"{joint}{self.kind}{'-idf' * self.idf}{'-smooth' * self.smooth}"
+        return f"{ADAPTED * self.adapted}{name}"
+
+    @property
+    def expected_quality(self) -> tuple[int, ...]:
+        """Sort key for systems without scores, larger is better, after docs/choosing.md: more kinds of evidence, more
+        indexes, neighbours, IDF, and then dense before BM25 before SPLADE."""
+        parts = [system for system in self.walk() if system.kind != "hybrid"]
+        evidence: set[str] = {part.kind for part in parts}
+        evidence |= {"bm25" for part in parts if part.joint} | {"dense" for part in parts if part.smooth}
+        smooth, idf = any(part.smooth for part in parts), any(part.idf for part in parts)
+        return len(evidence), len(parts), smooth, idf, self.kind == "dense", self.kind == "bm25"
+
+    def walk(self) -> Iterator["System"]:
+        """Yield its parts recursively, then itself."""
+        for part in self.parts:
+            yield from part.walk()
+        yield self
+
+
+BM25 = System("bm25", "bm25")
+SINGLE = {
+    system.name: system
+    for system in (
+        BM25,
+        System("bm25-smooth", "bm25", bow=True, joint=True, smooth=True),
+        System("doct5query", "doct5query"),
+        System("cross-encoder", "cross-encoder", parts=(BM25,)),
+        *(
+            System(
+                f"{'joint-' * joint}splade{'-doc' * bow}{'-idf' * idf}{'-smooth' * smooth}",
+                "splade",
+                bow=bow,
+                idf=idf,
+                joint=joint,
+                smooth=smooth,
+            )
+            for joint, smooth, idf, bow in product((False, True), repeat=4)
+        ),
+        *(System(f"dense{'-idf' * idf}", "dense", idf=idf) for idf in (False, True)),
+    )
+}
+THREE_WAY = ("hybrid-{}-{}-zscore", "fused-bm25-smooth-{}-smooth-{}-zscore")  # BM25 + SPLADE + dense
+NAMES = (
+    "bm25, bm25-smooth, doct5query, [joint-]splade[-doc][-idf][-smooth], dense[-idf], cross-encoder, "
+    f"hybrid-<one or more of the others>[-{'|-'.join(name for name in FUSIONS if name != DEFAULT)}][-exact], "
+    "fused-<two or more>[…], which leaves bm25 out; with --adapt, adapted-<any of these with splade or dense>"
+)
+
+
+def parse_system(name: str) -> System:
+    """Parse a name such as hybrid-splade-doc-idf-minmax. Raises CaiError for an unknown name."""
+    if name.startswith(ADAPTED):
+        return adapted(parse_system(name.removeprefix(ADAPTED)))
+    if name in SINGLE:
+        return SINGLE[name]
+    prefix, _, rest = name.partition("-")
+    exact = rest.endswith("-exact")
+    rest = rest.removesuffix("-exact")
+    suffix = next((f"-{f}" for f in FUSIONS if f != DEFAULT and rest.endswith(f"-{f}")), "")
+    fusion = suffix[1:] or DEFAULT
+    parts = _split(rest.removesuffix(suffix))
+    if prefix == "hybrid" and any(part.joint for part in parts):
+        raise CaiError(f"{name}: a joint system contains bm25 already; use it alone, or fused-<two or more>")
+    if prefix == "hybrid" and parts:
+        parts = (BM25, *parts)
+    is_valid = prefix in ("hybrid", "fused") and len(parts) > 1 and len(set(parts)) == len(parts)
+    can_be_exact = FUSIONS[fusion].uses_scores and not any(part.kind == "cross-encoder" for part in parts)
+    if not is_valid or (exact and not can_be_exact):
+        raise CaiError(f"no system {name!r}; systems are {NAMES}")
+    return System(name, "hybrid", parts=parts, fusion=fusion, exact=exact)
+
+
+def adapted(system: System) -> System:
+    """The same system with adapted encoders. Raises CaiError if it has no encoder to adapt."""
+    name = f"{ADAPTED}{system.name}"
+    if system.adapted:
+        raise CaiError(f"no system {name!r}: {system.name} is adapted already")
+    if not system.adaptable:
+        raise CaiError(f"no system {name!r}: {system.name} has no SPLADE or dense encoder to adapt")
+    parts = tuple(adapted(part) if part.adaptable else part for part in system.parts)
+    return replace(system, name=name, parts=parts, adapted=True)
+
+
+def _split(names: str) -> tuple[System, ...]:
+    """Split dash-joined names of single systems; empty if that is impossible."""
+    for name in sorted(SINGLE, key=len, reverse=True):
+        if names == name:
+            return (SINGLE[name],)
+        if names.startswith(f"{name}-") and (rest := _split(names.removeprefix(f"{name}-"))):
+            return (SINGLE[name], *rest)
+    return ()
+
+
+def with_parts(systems: Iterable[System]) -> list[System]:
+    """The systems and all their parts, each once, parts first."""
+    return list(dict.fromkeys(part for system in systems for part in system.walk()))
+
+
+def sparse_systems(config: EncoderConfig) -> list[str]:
+    sparse = ["splade-doc", "splade-doc-idf"]
+    if config.query == "splade":
+        sparse = ["splade", "splade-doc", "splade-idf", "splade-doc-idf"]
+    return [name for name in sparse if not name.endswith("-idf")] if config.idf_power == 0 else sparse
+
+
+def default_systems(config: EncoderConfig, kinds: Set[str], adapt: bool = False) -> list[str]:
+    """bm25, the SPLADE systems, and for those with IDF, the paper's hybrids and joint indexes. With a dense encoder,
+    also smooth joint indexes, dense, and BM25 + SPLADE + dense with smooth parts. With `adapt`, also adapted ones."""
+    sparse = sparse_systems(config)
+    best = [name for name in sparse if name.endswith("-idf")] or sparse
+    systems = ["bm25", *sparse, *(f"hybrid-{name}{fusion}" for name in best for fusion in ("", "-minmax"))]
+    systems += [f"joint-{name}" for name in best]
+    if "dense" in kinds:
+        systems += [f"joint-{name}-smooth" for name in best]
+        systems += ["dense", "hybrid-dense-minmax", *(THREE_WAY[1].format(name, "dense") for name in best)]
+    return systems + _adapted_names(systems) if adapt else systems
+
+
+def all_systems(config: EncoderConfig, kinds: Set[str], adapt: bool = False) -> list[str]:
+    """The usual systems of these kinds, alone and in hybrids with bm25 (sum, minmax, exact, LaPraDoR); with `adapt`,
+    also adapted ones. dense-idf counts as a kind, because not every dense encoder supports it.
+    """
+    sparse = sparse_systems(config)
+    variants = [f"{joint}{name}{suffix}" for joint in ("", "joint-") for name in sparse for suffix in ("", "-smooth")]
+    dense = [name for name in ("dense", "dense-idf") if name in kinds]
+    others = [kind for kind in ("doct5query", "cross-encoder") if kind in kinds]
+    fusions = ["", "-minmax", "-exact", "-minmax-exact"]
+    hybrids = [f"hybrid-{name}{fusion}" for name in sparse + dense for fusion in fusions]
+    products = [f"hybrid-{name}-product" for name in dense]
+    three_way = [pattern.format(name, other) for pattern in THREE_WAY for name in sparse for other in dense]
+    bm25 = ["bm25", "bm25-smooth"] if "dense" in kinds else ["bm25"]
+    systems = [*bm25, *others, *variants, *dense, *hybrids, *products, *three_way]
+    return systems + _adapted_names(systems) if adapt else systems
+
+
+def _adapted_names(names: Iterable[str]) -> list[str]:
+    """Names of the adapted versions, except of sums of scores, to keep tables short."""
+    systems = [system for system in map(parse_system, names) if system.adaptable]
+    return [adapted(system).name for system in systems if system.kind != "hybrid" or system.fusion != DEFAULT]

@@ -1,1 +1,0 @@
-"""Export document impacts and encoders to the formats of other systems."""

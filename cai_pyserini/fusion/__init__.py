@@ -1,1 +1,0 @@
-"""Fusion and reranking of runs."""

@@ -1,1 +1,0 @@
-"""IDF of an encoder's tokens in a collection."""

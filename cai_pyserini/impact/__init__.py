@@ -1,1 +1,0 @@
-"""Raw vectors -> weighted, quantized impacts, as JSON vectors for Lucene."""

@@ -1,1 +1,0 @@
-"""Our systems in other frameworks: PyTerrier, LangChain, LlamaIndex, Haystack."""

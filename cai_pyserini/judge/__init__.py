@@ -1,1 +1,0 @@
-"""Relevance judgments: a page to make them, and commands that use them."""

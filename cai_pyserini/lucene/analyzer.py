@@ -1,0 +1,39 @@
+"""Anserini's text analysis: tokenization, stopword removal and stemming for each language."""
+
+import json
+from typing import Any
+
+from cai_pyserini.core.config import ENGLISH, Language
+from cai_pyserini.core.json_vectors import DELIMITER
+from cai_pyserini.lucene import jvm
+
+UNANALYZED = ("ha", "so", "sw", "yo")  # languages whose texts are only split at white space
+
+
+def lucene_analyzer(language: Language) -> Any:
+    """The analyzer that Anserini's IndexCollection uses for -language; for English, its default analyzer."""
+    java = jvm.java_class
+    if language == ENGLISH:
+        return java("io.anserini.analysis.DefaultEnglishAnalyzer").newDefaultInstance()
+    if language in UNANALYZED:
+        return java("org.apache.lucene.analysis.core.WhitespaceAnalyzer")()
+    return java("io.anserini.analysis.AnalyzerMap").getLanguageSpecificAnalyzer(language)
+
+
+class Analyzer:
+    """Text -> words, as in a BM25 index, except that DELIMITER, which an impact index cannot hold, is white space.
+
+    Starts the JVM. Thread-safe.
+    """
+
+    @jvm.using_java("analyzing")
+    def __init__(self, language: Language = ENGLISH) -> None:
+        self._analyzer = lucene_analyzer(language)
+        self._analyze = jvm.java_class("io.anserini.analysis.AnalyzerUtils").analyze
+        self._json = jvm.java_class("com.fasterxml.jackson.databind.ObjectMapper")()
+
+    def __call__(self, text: str) -> list[str]:
+        with jvm.using_java("analyzing"):
+            # One string from Java is faster than a call per word.
+            words = self._analyze(self._analyzer, text.replace(DELIMITER, " "))
+            return json.loads(self._json.writeValueAsString(words))

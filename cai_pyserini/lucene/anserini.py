@@ -1,0 +1,25 @@
+"""Run Anserini's indexers, each in a separate process."""
+
+import re
+import subprocess
+
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.lucene import jvm
+
+
+def run_indexer(indexer: str, count: int, heap: str, *arguments: str) -> int:
+    """Index `count` documents with a class of io.anserini.index, and return how many were not empty and so were
+    indexed. Raises CaiError with Anserini's messages if any other document is missing."""
+    java = jvm.set_environment()
+    command = [java.command, *jvm.options(java, heap), "-cp", str(jvm.anserini_jar())]
+    command += [f"io.anserini.index.{indexer}", "-optimize", *arguments]
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, encoding="utf-8", errors="replace"
+    )
+    counts = {key: int(n.replace(",", "")) for key, n in re.findall(r"(indexed|empty): +([\d,]+)\n", done.stdout)}
+    lines = done.stdout.strip().splitlines()
+    errors = [line for line in lines if " ERROR " in line]
+    if done.returncode or errors or counts.get("indexed", 0) + counts.get("empty", 0) != count:
+        tail = "\n  ".join(errors[:3] + lines[-5:])
+        raise CaiError(f"Anserini indexed {counts.get('indexed', 0):,} of {count:,} documents:\n  {jvm.clarify(tail)}")
+    return counts["indexed"]

@@ -1,0 +1,122 @@
+"""Index dense vectors for exact or approximate search by inner product, with Faiss or Lucene."""
+
+import os
+import struct
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+
+from cai_pyserini.core import artifact, files
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.flags import DenseMethod
+from cai_pyserini.core.terminal import progress
+from cai_pyserini.lucene.hnsw import graph, index_hnsw
+from cai_pyserini.vectors.neighbours import EXACT, Positions, build_index, recall
+from cai_pyserini.vectors.shards import Matrix, Shard, Vectors, without_zero_vectors
+
+COUNT = struct.Struct("<Q")  # last field of Faiss's header: how many numbers follow
+CUTOFFS = (10, 100)  # of the measured recall
+
+
+def index_dense(vectors: Vectors, output: Path, method: DenseMethod = "flat", threads: int = 0) -> Path:
+    """Index dense vectors in a format of Pyserini's: files `index` and `docid` for its FaissSearcher, or a Lucene index
+    for its LuceneHnswDenseSearcher.
+
+    Flat indexes are written shard by shard; graphs and clusters are built in memory with at most `threads` threads.
+    Measures the recall of other methods against exact search. Zero vectors are left out. Raises CaiError for sparse
+    vectors, and for vectors that the method cannot index.
+    """
+    if vectors.kind != "dense":
+        raise CaiError(f"{vectors.folder} has sparse vectors: make impacts of them, and index those")
+    has_zeros = vectors.manifest.stats["nonzeros"] < len(vectors) * vectors.width
+
+    def shards(label: str) -> Iterator[Shard]:
+        return without_zero_vectors(progress(vectors, vectors.shards, f"{label} {output.name}", "shard"))
+
+    def rows(label: str) -> Iterator[np.ndarray]:
+        return (shard.vectors for shard in shards(label))
+
+    def write(folder: Path) -> artifact.Stats:
+        size = sum(len(matrix) for matrix in rows("count")) if has_zeros else len(vectors)
+        others = max(1, size - 1)
+        if not size:
+            raise CaiError(f"{vectors.folder}: all vectors are zero, so that no document can be found")
+        if method == "ivfpq" and size <= EXACT:
+            raise CaiError(
+                f"{vectors.folder} has {size:,} vectors, too few to train ivfpq, which takes more than {EXACT:,}: "
+                "choose hnsw or flat"
+            )
+        with faiss_threads(threads):
+            if method == "lucene":
+                index: Any = index_hnsw(vectors, size, shards("index"), folder, threads)
+            else:
+                _write_faiss(method, vectors, size, folder / "index", rows)
+                with (folder / "docid").open("w", encoding="utf-8") as ids:
+                    ids.writelines(f"{id}\n" for shard in without_zero_vectors(vectors) for id in shard.ids)
+                index = faiss.read_index(str(folder / "index"), faiss.IO_FLAG_MMAP_IFC)
+            recalls = {} if method == "flat" else {f"recall@{n}": recall(index, rows, min(n, others)) for n in CUTOFFS}
+        return recalls | {
+            "kind": "dense",
+            "raw": False,
+            "documents": size,
+            "bytes": files.folder_bytes(folder),
+            "encoder": vectors.encoder,
+            "documents_digest": vectors.documents_digest,
+        }
+
+    recipe = artifact.recipe(
+        "index",
+        {"vectors": vectors.manifest.digest},
+        kind="dense",
+        method=None if method == "flat" else method,  # recipes without a method are of flat indexes
+        left_out="zero" if has_zeros else None,
+    )
+    return artifact.make(output, recipe, write)
+
+
+@contextmanager
+def faiss_threads(threads: int) -> Iterator[None]:
+    """Let Faiss use `threads` threads (0: one per processor)."""
+    previous = faiss.omp_get_max_threads()  # of the whole process, PyTorch included
+    faiss.omp_set_num_threads(threads or os.cpu_count() or 1)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(previous)
+
+
+def _write_faiss(method: DenseMethod, vectors: Vectors, size: int, path: Path, rows: Positions) -> None:
+    width = vectors.width
+    index: Any
+    if method == "hnsw":
+        links, construction, search = graph(size)
+        index = faiss.IndexHNSWFlat(width, links, faiss.METRIC_INNER_PRODUCT)
+        index.hnsw.efConstruction, index.hnsw.efSearch = construction, search
+        for matrix in rows("index"):
+            index.add(matrix)
+    elif method == "ivfpq":
+        index = build_index(rows, width, size)
+    else:
+        return _write_flat(vectors, size, path, rows("index"), half=method == "flat16")
+    faiss.write_index(index, str(path))
+
+
+def _write_flat(vectors: Vectors, size: int, path: Path, matrices: Iterable[Matrix], half: bool) -> None:
+    """Write Faiss's file format, a header and the vectors, without holding all vectors in memory."""
+    width = vectors.width
+    float16 = faiss.IndexScalarQuantizer(width, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT)
+    empty = float16 if half else faiss.IndexFlatIP(width)
+    empty.ntotal = size
+    count = size * width * (2 if half else 1)  # float16: bytes; float32: numbers
+    with path.open("wb") as file:
+        file.write(faiss.serialize_index(empty).tobytes()[: -COUNT.size] + COUNT.pack(count))
+        for matrix in matrices:
+            with np.errstate(over="ignore"):
+                stored = matrix.astype("<f2" if half else "<f4")
+            if half and not np.isfinite(stored).all():
+                raise CaiError(f"{vectors.folder} has values that float16 cannot hold: choose flat")
+            file.write(stored.tobytes())

@@ -1,0 +1,484 @@
+"""Read and search Lucene indexes.
+
+Queries, similarities and the order of hits are Anserini's, except that the ids of hits come from doc values, which ties
+are sorted by anyway, instead of stored fields, which would be read whole for every hit. Impact scores are divided by
+the scales of documents and queries, to give the scores of the paper's equations up to quantization; BM25 scores are
+rounded as in Anserini. Scores of dense vectors are inner products x; Lucene's own are (1 + x) / 2.
+"""
+
+import json
+import re
+import struct
+from binascii import a2b_base64
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from functools import cached_property, partial
+from itertools import accumulate, batched, groupby
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from cai_pyserini.core import artifact
+from cai_pyserini.core.config import ENGLISH, Language
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.json_vectors import DELIMITER
+from cai_pyserini.core.metadata import Kind, Value, year_of
+from cai_pyserini.lucene import batch, jvm
+from cai_pyserini.lucene.analyzer import lucene_analyzer
+from cai_pyserini.lucene.batch import INTEGER, LUCENE, MAPPER, QUERY, REFERENCE, SEARCHER, STRING, Batch
+from cai_pyserini.lucene.fields import IDS, PREFIX
+from cai_pyserini.lucene.filters import BadFilter, Filter, lucene_query, require_field
+from cai_pyserini.lucene.hnsw import graph
+from cai_pyserini.lucene.index_shards import Index, folders, open_reader, require_index
+from cai_pyserini.lucene.writer import delimited_analyzer, raw_json
+from cai_pyserini.runs.trec import Hits
+from cai_pyserini.vectors.queries import Query, TwoStep, pruned
+
+FIELD, VECTOR = "contents", "vector"
+KNN = "org.apache.lucene.search.KnnFloatVectorQuery"
+MOST_LISTED = 100_000  # matches of a filter's words to look up in another index, at most; 1,000 take about 10 ms
+MOST_DOCUMENTS = 500_000  # ids to list for an index without metadata, at most; they are in the JVM's memory
+HITS = 1 << 16  # hits per batch, at most
+CHARACTERS = 1 << 23  # characters of queries per call into Java, which holds several copies
+TOTAL = re.compile(r'"totalHits":{"value":(\d+)')  # number of matching documents
+HIT = re.compile(r'"fields":\[([^,]+),{"bytes":"([^"]*)","offset":0,"length":(\d+)')  # score and id, as JSON
+_READING = jvm.using_java("reading an index")
+
+
+class Stored(NamedTuple):
+    """A stored document."""
+
+    id: str
+    title: str
+    contents: str  # indexed text, includes the title
+    metadata: Mapping[str, Value] = {}
+
+    @property
+    def raw(self) -> str:
+        """The stored JSON."""
+        return raw_json(self.id, self.title, self.contents, self.metadata)
+
+
+class LuceneIndex:
+    """An open Lucene index, or all its shards, for reading the terms and texts of documents.
+
+    Threads can share it or open several: calls into Java go one at a time, see core.jvm.
+    """
+
+    @_READING
+    def __init__(self, index: Index):
+        self.manifest = require_index(index)
+        java = jvm.java_class
+        self._utils = java("io.anserini.index.IndexReaderUtils")
+        self._term = java("org.apache.lucene.index.Term")
+        self._bytes = java("org.apache.lucene.util.BytesRef")
+        self._postings = java("org.apache.lucene.index.MultiTerms").getTermPostingsEnum
+        self._name, *_ = self._folders = folders(index)
+        self._reader = open_reader(index)
+        self._searcher = java(SEARCHER)(self._reader)
+        self._json = java(MAPPER)()
+        sort_field, kind = java(LUCENE + "SortField"), java(LUCENE + "SortField$Type")
+        self._by_id = sort_field("id", kind.STRING_VAL)
+        self._index_order = java(LUCENE + "Sort")(sort_field.FIELD_DOC, self._by_id)
+        self.documents: int = self._reader.getDocCount(FIELD)
+        # Opened now, because an update may replace the folder.
+        self._id_files = [(f / IDS).open(encoding="utf-8") for f in self._folders] if self.metadata else []
+
+    @property
+    def language(self) -> Language:
+        """The language of a text index's analyzer."""
+        return self.manifest.recipe["settings"].get("language", ENGLISH)
+
+    @property
+    def metadata(self) -> dict[str, Kind]:
+        """The types of metadata fields by name."""
+        return self.manifest.stats.get("metadata", {})
+
+    @cached_property
+    def ids(self) -> list[str]:
+        """Document ids in index order."""
+        ids = [id for file in self._id_files for id in file.read().splitlines()]
+        ids = ids or self._matching_ids()
+        artifact.require_count(self._name, len(ids), self._reader.maxDoc())
+        return ids
+
+    @cached_property
+    def _build_id_query(self) -> Any:
+        return batch.id_query(self._json)
+
+    @_READING
+    def _matching_ids(self, query: Any = None, most: int = MOST_DOCUMENTS) -> list[str]:
+        """Ids of the documents that match a Lucene query, by default of all, in index order. Raises BadFilter for more
+        than `most`."""
+        query = jvm.java_class(LUCENE + "MatchAllDocsQuery")() if query is None else query
+        count = max(1, self._searcher.count(query))
+        if count > most:
+            raise BadFilter(
+                f"filter: its words are in {count:,} documents; only bm25 can filter by words in more than "
+                f"{MOST_LISTED:,} documents in total"
+            )
+        manager = jvm.java_class(LUCENE + "TopFieldCollectorManager")(self._index_order, count, None, count)
+        return self._parse_hits(self._json.writeValueAsString(self._searcher.search(query, manager)), count)[0]
+
+    def _id_query(self, ids: Sequence[str]) -> Any:
+        """A Lucene query for documents by id."""
+        return _build_query(self._build_id_query, json.dumps(ids))
+
+    def _phrase_query(self, text_index: "LuceneIndex", text: str, listed: list[str]) -> Any:
+        """A Lucene query for documents that have the words of a text as a phrase in `text_index`.
+
+        If that is another index, the matching ids are added to `listed`. Raises BadFilter if it is not a text index,
+        for a text without words, and for too many documents.
+        """
+        if text_index.manifest.stats["kind"] != "bm25":
+            raise BadFilter(f"filter: {self._name} has no words; they are in an index of BM25, of the same run")
+        builder = jvm.java_class("org.apache.lucene.util.QueryBuilder")(lucene_analyzer(text_index.language))
+        if (query := builder.createPhraseQuery(FIELD, text)) is None:
+            raise BadFilter(f"filter: {text[:50]!r} has no word that BM25 knows")
+        if text_index.manifest.digest == self.manifest.digest:
+            return query
+        ids = text_index._matching_ids(query, MOST_LISTED - len(listed))
+        listed += ids
+        return self._id_query(ids)
+
+    def _filter_query(self, filter: Filter, text_index: "LuceneIndex | None") -> Any:
+        """A Lucene query for the documents that pass a filter."""
+        return lucene_query(filter, self.metadata, partial(self._phrase_query, text_index or self, listed=[]))
+
+    @_READING
+    def matching(self, filter: Filter) -> np.ndarray:
+        """Which documents pass a filter, bool (documents,), in index order."""
+        passes = np.zeros(self._reader.maxDoc(), bool)
+        for segment in self._collect(filter).getMatchingDocs():
+            start, size = segment.context().docBase, segment.context().reader().maxDoc()
+            bits = jvm.java_class("org.apache.lucene.util.FixedBitSet")(size)
+            getattr(bits, "or")(segment.bits().iterator())
+            words = np.array(bits.getBits(), np.int64)
+            passes[start : start + size] = np.unpackbits(words.view(np.uint8), count=size, bitorder="little")
+        return passes
+
+    @_READING
+    def counts(
+        self,
+        names: Sequence[str],
+        most: int,
+        filter: Filter | None = None,
+        query: Any = None,
+        text_index: "LuceneIndex | None" = None,
+    ) -> dict[str, dict[str, int]]:
+        """Field -> its `most` frequent values, most frequent first -> their numbers of documents.
+
+        Counts documents that pass `filter` and match the Lucene query `query`, if given. Dates are counted by year. See
+        LuceneSearcher.filtered for `text_index`. Raises BadFilter for a field that the index lacks.
+        """
+        kinds = {name: require_field(name, self.metadata, "facets") for name in names}
+        collector = self._collect(filter, query, text_index)
+        return {name: dict(self._top_values(PREFIX + name, kind, most, collector)) for name, kind in kinds.items()}
+
+    def _top_values(self, field: str, kind: Kind, most: int, collector: Any) -> list[tuple[str, int]]:
+        facets = "org.apache.lucene.facet."
+        if kind in ("string", "list"):
+            state = jvm.java_class(facets + "StringDocValuesReaderState")(self._reader, field)
+            counts = jvm.java_class(facets + "StringValueFacetCounts")(state, collector)
+            result = counts.getTopChildren(most, field)
+        else:
+            counts = jvm.java_class(facets + "LongValueFacetCounts")(field, collector)
+            result = counts.getAllChildren(field) if kind == "date" else counts.getTopChildren(most, field)
+        values = json.loads(self._json.writeValueAsString(result))["labelValues"] if result else []
+        pairs = [(value["label"], int(value["value"])) for value in values]
+        if kind == "date":
+            years: Counter[str] = Counter()
+            for label, count in pairs:
+                years[year_of(_double(label))] += count
+            return years.most_common(most)
+        if kind == "number":
+            return [(repr(_double(label)).removesuffix(".0"), count) for label, count in pairs]
+        return pairs
+
+    def _collect(self, filter: Filter | None, query: Any = None, text_index: "LuceneIndex | None" = None) -> Any:
+        """A FacetsCollector of the documents that pass a filter and match a query."""
+        java = jvm.java_class
+        filter_query = self._filter_query(filter, text_index) if filter else java(LUCENE + "MatchAllDocsQuery")()
+        clauses, occur = java(LUCENE + "BooleanQuery$Builder")(), java(LUCENE + "BooleanClause$Occur")
+        clauses.add(filter_query, occur.FILTER)
+        if query is not None:
+            clauses.add(query, occur.FILTER)
+        return self._searcher.search(clauses.build(), java("org.apache.lucene.facet.FacetsCollectorManager")())
+
+    @_READING
+    def impacts(self, documents: Sequence[str], terms: Iterable[str]) -> dict[str, dict[str, int]]:
+        """Document id -> term -> impact (frequency in a text index), for the terms that the document has.
+
+        Documents that the index lacks are left out.
+        """
+        numbers = ((self._utils.convertDocidToLuceneDocid(self._reader, id), id) for id in set(documents))
+        known = sorted((number, id) for number, id in numbers if number >= 0)
+        impacts: dict[str, dict[str, int]] = {id: {} for _, id in known}
+        for term in terms:
+            postings: Any = self._postings(self._reader, FIELD, self._bytes(term.encode()))
+            for number, id in known if postings else ():
+                at = postings.docID()
+                if (postings.advance(number) if at < number else at) == number:
+                    impacts[id][term] = postings.freq()
+        return impacts
+
+    @_READING
+    def document(self, id: str) -> Stored | None:
+        """A stored document; None if the index lacks it, or stores no documents."""
+        raw = self._utils.documentRaw(self._reader, id)
+        if raw is None:
+            return None
+        fields = json.loads(raw)
+        return Stored(id, fields.get("title", ""), fields["contents"], fields.get("metadata", {}))
+
+    @_READING
+    def distinct_terms(self) -> np.ndarray:
+        """The number of distinct terms per document of a text index, (documents,)."""
+        vectors = self._reader.termVectors()
+        terms = (vectors.get(document, FIELD) for document in range(self._reader.maxDoc()))
+        return np.array([of_document.size() if of_document else 0 for of_document in terms])
+
+    @_READING
+    def document_frequency(self, term: str) -> int:
+        return self._reader.docFreq(self._term(FIELD, term))
+
+    @_READING
+    def most_similar(self, term: str, prefix: int, edits: int) -> tuple[str, Stored | None] | None:
+        """The most frequent term within `edits` edits, 1 or 2, of a term with the same first `prefix` characters, and
+        the first document that has it."""
+        java = jvm.java_class
+        terms = java("org.apache.lucene.index.MultiTerms").getTerms(self._reader, FIELD)
+        matches = java("org.apache.lucene.search.FuzzyTermsEnum")(terms, self._term(FIELD, term), edits, prefix, True)
+        similar: dict[str, int] = {}
+        while reference := matches.next():
+            similar[reference.utf8ToString()] = matches.docFreq()
+        if not similar:
+            return None
+        best = max(similar, key=lambda term: similar[term])
+        first = self._postings(self._reader, FIELD, self._bytes(best.encode())).nextDoc()
+        return best, self.document(self._utils.convertLuceneDocidToDocid(self._reader, first))
+
+    @_READING
+    def bm25_weight(self, document: str, term: str, k1: float, b: float) -> float:
+        return self._utils.getBM25AnalyzedTermWeightWithParameters(self._reader, document, term, float(k1), float(b))
+
+    def _parse_hits(self, top_docs: str, hits: int) -> tuple[list[str], list[float]]:
+        """Ids and scores of the best `hits` documents in a TopDocs as JSON. Raises CaiError if any is missing."""
+        parsed, total = HIT.findall(top_docs), TOTAL.search(top_docs)
+        if total is None or len(parsed) != min(hits, int(total[1])):
+            raise CaiError(
+                f"{self._name}: Lucene found {total and total[1]} documents, but of the best {hits}, {len(parsed)} "
+                "could be read; every document needs a field `id` with doc values, as Anserini writes it"
+            )
+        ids = [a2b_base64(id)[: int(length)].decode() for _, id, length in parsed]
+        return ids, [float(score) for score, _, _ in parsed]
+
+    @jvm.using_java("closing an index")
+    def close(self) -> None:
+        self._reader.close()
+        for file in self._id_files:
+            file.close()
+
+
+class LuceneSearcher(LuceneIndex):
+    """An open index to search: with text for BM25, {term: impact} for impacts, and vectors for dense indexes.
+
+    `k1` and `b` are parameters of BM25. `two_step` searches impacts in two steps: scores are exact, but documents that
+    the first step ranks too low are missed; if it finds too few documents, a search for all terms follows. Only the
+    queries of one `search_many` run in parallel.
+    """
+
+    @jvm.using_java("searching")
+    def __init__(self, index: Index, k1: float = 0.9, b: float = 0.4, two_step: TwoStep | None = None):
+        super().__init__(index)
+        java = jvm.java_class
+        self._two_step = two_step
+        self._filter: Any = None  # a Lucene query
+        self._kind: str = self.manifest.stats["kind"]
+        self.query_scale: int = self.manifest.stats.get("query_scale", 1)
+        self.document_scale: float = self.manifest.stats.get("document_scale", 1)
+        self._max_hits = max(1, self._reader.maxDoc())
+        by_score = java(LUCENE + "SortField").FIELD_SCORE
+        self._order = java(LUCENE + "Sort")(by_score, self._by_id)  # Anserini's
+        *_, self._candidates = graph(self._max_hits)  # of a vector search
+        if self._kind == "dense":
+            builder = "io.anserini.search.query.VectorQueryGenerator"
+            make = batch.virtual(builder, "buildQuery", KNN, STRING, STRING, INTEGER)
+            build = batch.bind(make, 0, java(builder)(), VECTOR)
+        elif self._kind == "impact":
+            self._searcher.setSimilarity(java("io.anserini.search.similarity.ImpactSimilarity")())
+            builder = "org.apache.lucene.util.QueryBuilder"
+            make = batch.virtual(builder, "createBooleanQuery", QUERY, STRING, STRING)
+            build = batch.bind(make, 0, java(builder)(delimited_analyzer("delimitedBoost")), FIELD)
+        else:
+            self._searcher.setSimilarity(java("org.apache.lucene.search.similarities.BM25Similarity")(k1, b))
+            builder = "io.anserini.search.query.BagOfWordsQueryGenerator"
+            self._queries = java(builder)()
+            self._analyzer = lucene_analyzer(self.language)
+            make = batch.virtual(builder, "buildQuery", QUERY, STRING, "org.apache.lucene.analysis.Analyzer", STRING)
+            build = batch.bind(make, 0, self._queries, FIELD, self._analyzer)
+        self._build = build
+        self._one_step_search, self._two_step_search = self._compile_searches(build)
+
+    def _compile_searches(self, build: Any) -> tuple[Batch, Batch | None]:
+        one_step = Batch(batch.one_step_search(self._searcher, build, self._order), self._json)
+        two_step = batch.two_step_search(self._searcher, build, self._order) if self._two_step else None
+        return one_step, Batch(two_step, self._json) if two_step else None
+
+    @jvm.using_java("filtering")
+    def filtered(self, filter: Filter, text_index: LuceneIndex | None = None) -> Self:
+        """A view whose searches find only documents that pass a filter, with the same scores. `text_index` is an index
+        of the same documents that has their words; by default, this one. Raises BadFilter if the indexes lack a field
+        or words that the filter needs."""
+        if self._kind == "dense":
+            raise BadFilter(f"{self._name} has no metadata and cannot be filtered")
+        searches = self._filtered_searches  # cached before the copy
+        view = copy(self)
+        view._one_step_search, view._two_step_search = searches
+        view._filter = self._filter_query(filter, text_index)
+        return view
+
+    @cached_property
+    def _filtered_searches(self) -> tuple[Batch, Batch | None]:
+        return self._compile_searches(batch.filtered_query(self._build, self._current_filter))
+
+    @cached_property
+    def _current_filter(self) -> Any:
+        return jvm.java_class(REFERENCE)()
+
+    @_READING
+    def lucene_query(self, query: Query) -> Any:
+        """The Lucene query; None for a query without terms."""
+        return _build_query(self._build, _text(query))
+
+    def search(self, query: Query, hits: int) -> Hits:
+        (ranking,) = self._search([query], hits, 1)
+        return ranking
+
+    def search_many(self, queries: dict[str, Query], hits: int, threads: int) -> Iterator[dict[str, Hits]]:
+        """Yield the best documents for many queries by query id, batch by batch, in the order of the ids."""
+        for ids in batched(sorted(queries), max(1, HITS // hits)):
+            yield dict(zip(ids, self._search([queries[id] for id in ids], hits, threads), strict=True))
+
+    def scores(self, query: Query, ids: Sequence[str]) -> dict[str, float]:
+        """Scores of documents: BM25 for a text, 0 where no word matches, without a ranking's tie-breaking; or inner
+        products with a vector, without documents that the index lacks."""
+        java = jvm.java_class
+        with jvm.using_java("scoring"):
+            id_query = self._id_query(ids)
+            count = min(len(ids), self._max_hits)
+            if isinstance(query, np.ndarray):  # with no more documents than hits, Lucene compares them all
+                both = java(KNN)(VECTOR, query.tolist(), count, id_query)
+            else:
+                occur = java("org.apache.lucene.search.BooleanClause$Occur")
+                clauses = java("org.apache.lucene.search.BooleanQuery$Builder")()
+                clauses.add(self._queries.buildQuery(FIELD, self._analyzer, query), occur.MUST)
+                clauses.add(id_query, occur.FILTER)
+                both = clauses.build()
+            manager = java("org.apache.lucene.search.TopFieldCollectorManager")(self._order, count, None, count)
+            top_docs = self._json.writeValueAsString(self._searcher.search(both, manager))
+        matching, scores = self._parse_hits(top_docs, count)
+        if isinstance(query, np.ndarray):
+            return dict(zip(matching, _products(scores), strict=True))
+        return dict.fromkeys(ids, 0.0) | dict(zip(matching, _as_floats(_rounded(scores)), strict=True))
+
+    def _search(self, queries: Sequence[Query], hits: int, threads: int) -> list[Hits]:
+        hits = min(hits, self._max_hits)
+        rankings: dict[int, Hits] = {number: [] for number, query in enumerate(queries) if _is_empty(query)}
+        if self._two_step and self._two_step_search:
+            steps = {
+                number: arguments
+                for number, query in enumerate(queries)
+                if isinstance(query, dict) and (arguments := self._two_step_arguments(query, hits, self._two_step))
+            }
+            best = self._run(self._two_step_search, list(steps.values()), hits, threads)
+            rankings |= {number: ranking for number, ranking in zip(steps, best, strict=True) if len(ranking) == hits}
+        rest = [number for number in range(len(queries)) if number not in rankings]
+        candidates = [str(max(hits, self._candidates))] if self._kind == "dense" else []
+        one_step = [(_text(queries[number]), *candidates, str(hits), str(hits)) for number in rest]
+        rankings |= zip(rest, self._run(self._one_step_search, one_step, hits, threads), strict=True)
+        return [rankings[number] for number in range(len(queries))]
+
+    def _two_step_arguments(self, query: dict[str, int], hits: int, two_step: TwoStep) -> tuple[str, ...]:
+        """The arguments of a two-step search; none if the first step has all terms."""
+        first = pruned(query, two_step.terms)
+        rest = {term: weight for term, weight in query.items() if term not in first}
+        candidates = str(min(max(hits, two_step.documents), self._max_hits))
+        return (_text(first), candidates, _text(rest), candidates, str(hits)) if rest else ()
+
+    def _run(self, search: Batch, arguments: Sequence[Sequence[str]], hits: int, threads: int) -> list[Hits]:
+        rankings: list[Hits] = []
+        ends = accumulate(sum(map(len, strings)) for strings in arguments)
+        for _, part in groupby(zip(ends, arguments, strict=True), lambda item: item[0] // CHARACTERS):
+            with jvm.using_java("searching"):
+                if self._filter is not None:
+                    self._current_filter.set(self._filter)
+                results = search([strings for _, strings in part], threads)
+            for ids, scores in (self._parse_hits(top_docs, hits) for top_docs in results):
+                rankings.append(list(zip(ids, self._from_lucene(scores), strict=True)))
+        return rankings
+
+    def _from_lucene(self, scores: list[float]) -> list[float]:
+        """Convert Lucene's scores, best first."""
+        if self._kind == "dense":
+            return _products(scores)
+        if self._kind == "bm25":
+            return _without_ties(scores)
+        scale = self.document_scale * self.query_scale
+        return [score / scale for score in scores]
+
+
+def _build_query(build: Any, text: str) -> Any:
+    """Call a handle that makes a Lucene query from a string; None if the query is empty."""
+    query = build.invokeWithArguments(jvm.java_class("java.util.Collections").singletonList(text))
+    return query and jvm.start().cast(QUERY, query)
+
+
+def _is_empty(query: Query) -> bool:
+    """Whether a query has no terms, or is a zero vector, as of unknown words."""
+    return not (query.any() if isinstance(query, np.ndarray) else query)
+
+
+def _text(query: Query) -> str:
+    if isinstance(query, str):
+        return query
+    if isinstance(query, np.ndarray):
+        return json.dumps(query.tolist())
+    return " ".join([f"{term}{DELIMITER}{weight}" for term, weight in query.items()])
+
+
+def _products(scores: Sequence[float]) -> list[float]:
+    return [2 * score - 1 for score in scores]
+
+
+def _rounded(scores: Sequence[float]) -> np.ndarray:
+    """BM25 scores rounded to 4 decimals in single precision, as in Anserini."""
+    return (np.floor(np.array(scores, np.float32).astype(np.float64) * 1e4 + 0.5) / 1e4).astype(np.float32)
+
+
+def _without_ties(scores: Sequence[float]) -> list[float]:
+    """BM25 scores, best first, as in Anserini: rounded, with ties 1e-6 apart.
+
+    Anserini's ScoreTiesAdjusterReranker subtracts 1e-6 times n from the n-th score in a row that is at most 1e-4 below
+    the adjusted score before it, in single precision.
+    """
+    gap, step = np.float32(1e-4), np.float32(1e-6)
+    rounded = _rounded(scores)
+    ties = 0
+    for n in range(1, len(rounded)):
+        ties = ties + 1 if rounded[n - 1] - rounded[n] <= gap else 0
+        rounded[n] -= step * np.float32(ties)
+    return _as_floats(rounded)
+
+
+def _double(sortable: str) -> float:
+    """Decode Lucene's NumericUtils.doubleToSortableLong."""
+    bits = int(sortable)
+    bits ^= (bits >> 63) & 0x7FFFFFFFFFFFFFFF
+    return float(struct.unpack("<d", struct.pack("<q", bits))[0])
+
+
+def _as_floats(scores: np.ndarray) -> list[float]:
+    """Single-precision scores with no more digits than needed."""
+    return [float(str(score)) for score in scores]

@@ -1,1 +1,0 @@
-"""The nearest neighbours of every document."""

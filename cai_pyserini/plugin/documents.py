@@ -1,0 +1,42 @@
+"""Hits with their documents, for the retrievers of other frameworks."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.engine.search import Engine, Hit, Stored
+
+
+class RetrievedDocument(NamedTuple):
+    """A hit with its document or, in an index of passages, the document's best passage."""
+
+    id: str  # of the document or passage
+    document: str  # the document's id
+    score: float
+    text: str  # title and text
+    metadata: dict[str, Any]  # with the title, if there is one
+    score_name: str  # a key for the score that metadata does not use
+
+
+def documents(engine: Engine, text: str, hits: int, filter: str | None = None) -> Iterator[RetrievedDocument]:
+    """Yield the best documents for a query, as of Engine.search. Raises CaiError if no index stores documents."""
+    title_name, score_name = _unused_name("title", engine), _unused_name("score", engine)
+    (ranking,) = engine.search([text], hits, filter=filter) if hits else [[]]
+    for hit in ranking:
+        document = stored(engine, hit)
+        metadata = dict(document.metadata)
+        if document.title:
+            metadata[title_name] = document.title
+        yield RetrievedDocument(hit.stored, hit.id, hit.score, document.contents, metadata, score_name)
+
+
+def _unused_name(name: str, engine: Engine) -> str:
+    """The name, prefixed with underscores until no metadata field of the collection has it."""
+    return _unused_name(f"_{name}", engine) if name in engine.metadata else name
+
+
+def stored(engine: Engine, hit: Hit) -> Stored:
+    """The document of a hit, or its best passage. Raises CaiError if no index stores documents."""
+    if (document := engine.document(hit.stored)) is None:
+        raise CaiError(f"no index of {engine.name} stores documents: build one without --no-raw")
+    return document

@@ -1,0 +1,148 @@
+"""Transformers for PyTerrier: a retriever, an encoder and an indexer; and collections as datasets.
+
+A column `title` of documents is prepended to their `text`, as everywhere in this package.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyterrier as pt
+
+from cai_pyserini.collections.readers import open_collection
+from cai_pyserini.core.config import load_encoder, load_index_config
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.files import atomic_write
+from cai_pyserini.engine.search import Engine
+from cai_pyserini.experiments.execute import execute
+from cai_pyserini.experiments.experiment import Experiment
+from cai_pyserini.experiments.open import OpenRun
+from cai_pyserini.experiments.run_folder import RunFolder
+from cai_pyserini.experiments.systems import parse_system
+from cai_pyserini.impacts.texts import TextImpacts
+from cai_pyserini.lucene.retrieve import word_queries
+from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.folder import with_folder_settings
+from cai_pyserini.plugin.documents import stored
+from cai_pyserini.runs.trec import strictly_descending
+from cai_pyserini.vectors.queries import encode_queries, for_index
+
+
+class CaiRetriever(pt.Transformer):
+    """Queries -> the best `num_results` documents of a system, as columns `docno`, `score`, `rank`, and with `text` the
+    `text` of the document or of its best passage.
+
+    Scores are strictly descending, as in this package's runs, because measures sort documents by score.
+    """
+
+    def __init__(self, engine: Engine, num_results: int = 1000, filter: str | None = None, text: bool = False):
+        self.engine, self.num_results, self.filter, self.text = engine, num_results, filter, text
+
+    def __repr__(self) -> str:
+        return f"CaiRetriever({self.engine.name})"
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        pt.validate.query_frame(inp, ["query"])
+        queries, threads = inp["query"].tolist(), os.cpu_count() or 1
+        rankings = self.engine.search(queries, self.num_results, threads, self.filter) if queries else []
+        hits = [hit for ranking in rankings for hit in ranking]
+        rows = np.repeat(np.arange(len(inp)), np.array([len(ranking) for ranking in rankings], int))
+        scores = pd.DataFrame({"query_id": pd.Categorical(rows), "score": np.array([hit.score for hit in hits], float)})
+        columns: dict[str, Any] = {
+            "docno": pd.Series([hit.id for hit in hits], dtype=object),
+            "score": strictly_descending(scores),
+            "rank": pd.Series([hit.rank - 1 + pt.model.FIRST_RANK for hit in hits], dtype=int),
+        }
+        if self.text:
+            columns["text"] = pd.Series([stored(self.engine, hit).contents for hit in hits], dtype=object)
+        return inp.iloc[rows].reset_index(drop=True).assign(**columns)
+
+
+class CaiEncoder(pt.Transformer):
+    """Queries -> `query_toks`, documents -> `toks`, {term: impact}; with a dense encoder, `query_vec` and `doc_vec`.
+
+    Only the words of a joint index need Java.
+    """
+
+    def __init__(self, encoder: str, device: str = "auto"):
+        self._encoder = Encoder(load_encoder(encoder), device)
+
+    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
+        with pt.validate.any(inp) as frame:
+            frame.query_frame(["query"], mode="queries")
+            frame.columns(includes=["text"], mode="documents")
+        is_dense = self._encoder.config.kind == "dense"
+        if frame.mode == "queries":
+            name, encode = "query_vec" if is_dense else "query_toks", self._encode_queries
+        else:
+            name, encode = "doc_vec" if is_dense else "toks", self._encode_documents
+        return inp.assign(**{name: pd.Series(list(encode(inp)) if len(inp) else [], inp.index, object)})
+
+    def _encode_queries(self, frame: pd.DataFrame) -> Iterable[Any]:
+        config, texts = self._encoder.config, frame["query"].tolist()
+        vectors = encode_queries(self._encoder, texts)
+        return for_index(vectors, texts, self._encoder, config.query_scale, words=word_queries(config))
+
+    def _encode_documents(self, frame: pd.DataFrame) -> Iterable[Any]:
+        titles = frame["title"].fillna("") if "title" in frame else [""] * len(frame)
+        return self._impacts([f"{title} {text}" for title, text in zip(titles, frame["text"].fillna(""), strict=True)])
+
+    @cached_property
+    def _impacts(self) -> TextImpacts:
+        return TextImpacts(self._encoder)
+
+
+class CaiIndexer(pt.Indexer):
+    """Documents, with `docno` and `text` -> a run folder with an index of a system, and a retriever for it.
+
+    The documents are stored in FOLDER.jsonl, beside the run folder. Raises CaiError if another file has that name.
+    """
+
+    def __init__(
+        self, folder: str, system: str = "joint-splade-idf", encoder: str = "splade-tiny", device: str = "auto"
+    ):
+        self._folder, self._system, self._encoder, self._device = Path(folder), system, encoder, device
+
+    def index(self, iter: Iterable[Mapping[str, Any]], batch_size: int | None = None) -> CaiRetriever:
+        corpus, run = self._folder.with_name(f"{self._folder.name}.jsonl"), RunFolder(self._folder)
+        is_ours = run.lock.exists()
+        if run.is_finished:
+            is_ours = Path(run.experiment.collection.source).resolve() == corpus.resolve()
+        if corpus.exists() and not is_ours:
+            raise CaiError(f"{corpus} is not the source of an index in {self._folder}: choose another folder")
+        with atomic_write(corpus) as partial, partial.open("w", encoding="utf-8") as file:
+            for document in iter:
+                if missing := next((key for key in ("docno", "text") if key not in document), None):
+                    raise CaiError(f"a document has no {missing}, but only {', '.join(document)}")
+                texts = {key: "" if pd.isna(text := document.get(key)) else text for key in ("title", "text")}
+                line = {"_id": document["docno"]} | texts
+                file.write(json.dumps(line) + "\n")
+        collection, encoder = load_index_config(str(corpus)), with_folder_settings(load_encoder(self._encoder))
+        experiment = Experiment(collection=collection, encoder=encoder, device=self._device)
+        execute(RunFolder(self._folder, experiment), [parse_system(self._system)])
+        return CaiRetriever(OpenRun(self._folder, self._device).open(self._system))
+
+
+class CaiDataset(pt.datasets.Dataset):
+    """A collection, as of load_index_config; a variant of its topics and qrels is a split."""
+
+    def __init__(self, collection: str):
+        config = load_index_config(collection)
+        self._split, self._collection = config.split, open_collection(config)
+
+    def get_corpus_iter(self, *, verbose: bool = True) -> Iterator[dict[str, str]]:
+        return ({"docno": d.id, "title": d.title, "text": d.text} for d in self._collection.records())
+
+    def get_topics(self, variant: str | None = None) -> pd.DataFrame:
+        topics = self._collection.topics(variant or self._split)
+        return pd.DataFrame({"qid": list(topics), "query": list(topics.values())})
+
+    def get_qrels(self, variant: str | None = None) -> pd.DataFrame:
+        qrels = self._collection.qrels(variant or self._split)
+        rows = [(query, document, grade) for query, grades in qrels.items() for document, grade in grades.items()]
+        return pd.DataFrame(rows, columns=["qid", "docno", "label"])

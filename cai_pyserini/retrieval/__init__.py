@@ -1,1 +1,0 @@
-"""Search one open index with encoded queries, for hits or a TREC run."""

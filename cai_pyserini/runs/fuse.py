@@ -1,0 +1,194 @@
+"""Fuse runs for hybrid search, such as the paper's sum of BM25 and SPLADE scores (section 3.3)."""
+
+import logging
+import math
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from cai_pyserini.core import artifact
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.runs.fusions import DEFAULT, DEPTH, FUSIONS, Fusion, ranks_within
+from cai_pyserini.runs.trec import (
+    add_latency,
+    categories,
+    documents_digest,
+    documents_in,
+    queries_in,
+    read_parts,
+    require_common,
+    run_digest,
+    sorted_run,
+    top,
+    write_parts,
+)
+
+logger = logging.getLogger(__name__)
+
+
+def require_fusable(runs: Sequence[Path]) -> None:
+    """Warn if a run shares fewer than half of its queries or documents with the runs before it. Raises CaiError if it
+    shares none. Ignores runs without hits, and documents if the manifests of all runs have a `documents_digest`."""
+    ours = all(manifest and manifest.stats.get("documents_digest") for manifest in map(artifact.read_manifest, runs))
+    name, queries, documents = "", set[str](), set[str]()
+    for run in runs:
+        new_queries, new_documents = queries_in(run), documents_in(run)
+        if queries and new_queries:
+            require_common("queries", len(queries | new_queries), {name: queries, str(run): new_queries})
+            if not ours:
+                fewer = min(len(documents), len(new_documents))
+                require_common("documents", fewer, {name: documents, str(run): new_documents})
+        name = f"{name}, {run}" if name else str(run)
+        queries, documents = queries | new_queries, documents | new_documents
+
+
+def fuse(
+    runs: Sequence[Path],
+    output: Path,
+    method: str = DEFAULT,
+    depth: int = DEPTH,
+    hits: int = 1000,
+    tag: str = "cai_pyserini",
+    weights: Sequence[float] | None = None,
+) -> Path:
+    """Write the fusion of TREC runs, with at most `hits` documents per query; see `fuse_runs`.
+
+    Warns of runs with scores below 0 if the method treats these differently.
+    """
+    settings: dict[str, Any] = {"depth": depth, "weights": weights and [*map(float, weights)]}
+    inputs = {"runs": [run_digest(run) for run in runs]}
+    recipe = artifact.recipe("fusion fuse", inputs, method=method, hits=hits, **settings)
+
+    def write(path: Path) -> artifact.Stats:
+        documents, seconds, queries = documents_digest(runs), 0.0, 0
+        negative: Counter[Path] = Counter()  # run -> number of queries
+
+        def parts() -> Iterator[pd.DataFrame]:
+            nonlocal seconds, queries
+            for part in read_parts(runs):
+                start = time.perf_counter()
+                fused = fuse_runs(part, method, depth, hits, weights)
+                seconds += time.perf_counter() - start
+                queries += fused["query_id"].nunique()
+                if FUSIONS[method].negative_warning:
+                    counts = (_negative_queries(part, number, FUSIONS[method], depth) for number in range(len(runs)))
+                    negative.update(dict(zip(runs, counts, strict=True)))
+                yield fused
+
+        write_parts(parts(), path, tag)
+        for run, count in (+negative).items():
+            consequence = FUSIONS[method].negative_warning
+            logger.warning("%s has scores below 0 for %d of %d queries; %s", run, count, queries, consequence)
+        latency = add_latency(1000 * seconds / max(queries, 1), runs)
+        return {"queries": queries, "ms_per_query": latency, "documents_digest": documents, **settings}
+
+    return artifact.make(output, recipe, write, folder=False)
+
+
+def _negative_queries(runs: Sequence[pd.DataFrame], number: int, fusion: Fusion, depth: int) -> int:
+    """The number of queries for which a run has scores below 0 among its best `depth`; in a sum, only of queries for
+    which it also lacks documents of other runs."""
+    best = top(runs[number], depth)
+    queries = best.loc[best["score"] < 0, "query_id"].unique().astype(object)
+    if not len(queries) or fusion.combine == "product":
+        return len(queries)
+    fused, _ = candidates(runs, fusion, depth)
+    own, union = (hits["query_id"].astype(object).value_counts() for hits in (best, fused))
+    return int((own[queries] < union[queries]).sum())
+
+
+def fuse_runs(
+    runs: Sequence[pd.DataFrame],
+    method: str,
+    depth: int = DEPTH,
+    hits: int = 1000,
+    weights: Sequence[float] | None = None,
+) -> pd.DataFrame:
+    """Fuse the best `depth` documents per query of two or more runs.
+
+    `weights`, one positive number per run, multiply contributions to a sum; None: all 1. Raises CaiError for an
+    unknown method, and for invalid weights.
+    """
+    if method not in FUSIONS:
+        raise CaiError(f"no fusion method {method!r}; known are {', '.join(FUSIONS)}")
+    if len(runs) < 2:
+        raise CaiError(f"{method} of {len(runs)} runs: it takes two or more")
+    fusion = FUSIONS[method]
+    if weights is not None:
+        if fusion.combine == "product":
+            raise CaiError(f"weights do not change the order of a {method}: leave them out, or choose another method")
+        if len(weights) != len(runs):
+            raise CaiError(f"{len(weights)} weights for {len(runs)} runs: give one per run, in the order of the runs")
+        if not all(0 < weight < math.inf for weight in weights):
+            raise CaiError(f"weights {', '.join(map(str, weights))}: each must be a positive number")
+    fused, values = candidates(runs, fusion, depth, weights)
+    return top(sorted_run(fused.assign(score=fusion.combined(values))), hits)  # ties in the order of documents
+
+
+class Shares(NamedTuple):
+    """The fused score of a document, and the contribution of each run."""
+
+    score: float
+    by_run: list[float]
+
+
+def shares(
+    runs: Sequence[pd.DataFrame], method: str, depth: int, weights: Sequence[float] | None = None
+) -> dict[str, Shares]:
+    """The shares of every candidate, by document id, for runs of a single query."""
+    fusion = FUSIONS[method]
+    fused, values = candidates(runs, fusion, depth, weights)
+    scores = fusion.combined(values).tolist()
+    return dict(zip(fused["doc_id"].astype(object), map(Shares, scores, values.T.tolist()), strict=True))
+
+
+def candidates(
+    runs: Sequence[pd.DataFrame], fusion: Fusion, depth: int, weights: Sequence[float] | None = None
+) -> tuple[pd.DataFrame, np.ndarray]:
+    """The documents to fuse, and each run's contribution to their scores.
+
+    Returns the columns `query_id` and `doc_id`, sorted, and contributions, float64 (runs, documents).
+    """
+    if fusion.missing == "zero":
+        runs = [top(run, depth) for run in runs]
+    query_ids, doc_ids = (_concatenate([run[name].array for run in runs]) for name in ("query_id", "doc_id"))
+    run_numbers = np.repeat(np.arange(len(runs)), [len(run) for run in runs])  # (all hits,), like scores and keys
+    scores = np.concatenate([run["score"] for run in runs])
+    keys = query_ids.codes.astype(np.int64) * len(doc_ids.categories) + doc_ids.codes
+    starts = np.flatnonzero((np.diff(query_ids.codes, prepend=-1) != 0) | (np.diff(run_numbers, prepend=-1) != 0))
+    if not len(scores):
+        return pd.DataFrame({"query_id": query_ids, "doc_id": doc_ids}), np.zeros((len(runs), 0))
+    contributions = fusion.normalize(scores, starts, depth)
+    ordered = np.sort(keys[ranks_within(scores, starts) <= depth])
+    fused = ordered[np.diff(ordered, prepend=-1) > 0]  # distinct; np.unique hashes, which is far slower
+    query, document = np.divmod(fused, len(doc_ids.categories))
+    values = np.zeros((len(runs), len(fused)))
+    if fusion.missing == "last":
+        ends = np.append(starts[1:], len(scores)) - 1
+        last = np.zeros((len(runs), len(query_ids.categories)))
+        last[run_numbers[ends], query_ids.codes[ends]] = contributions[ends]
+        values = last[:, query]
+    positions = np.searchsorted(fused, keys)
+    is_fused = fused.take(positions, mode="clip") == keys
+    values[run_numbers[is_fused], positions[is_fused]] = contributions[is_fused]
+    if weights is not None:
+        values *= np.array(weights)[:, None]
+    columns = {
+        "query_id": pd.Categorical.from_codes(query, dtype=query_ids.dtype),
+        "doc_id": pd.Categorical.from_codes(document, dtype=doc_ids.dtype),
+    }
+    return pd.DataFrame(columns), values
+
+
+def _concatenate(columns: Sequence[pd.Categorical]) -> pd.Categorical:
+    """Concatenate the ids of several runs, with common categories."""
+    by_run = [column.categories for column in columns]
+    ids = categories(by_run[0].append(by_run[1:]))
+    new_codes = np.split(ids.codes, np.cumsum([len(names) for names in by_run[:-1]]))
+    codes = [new[column.codes] for new, column in zip(new_codes, columns, strict=True)]
+    return pd.Categorical.from_codes(np.concatenate(codes), dtype=ids.dtype)

@@ -1,0 +1,146 @@
+"""Evaluation measures per query, with ir_measures."""
+
+import json
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from subprocess import CalledProcessError
+
+import ir_measures
+import pandas as pd
+from ir_measures import Measure
+from ir_measures.measures import MeanAgg, registry
+
+from cai_pyserini.collections.contract import Collection, Qrels, checked_grade
+from cai_pyserini.core import artifact
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.runs.trec import (
+    documents_digest,
+    documents_in,
+    queries_in,
+    ranks,
+    read_parts,
+    require_common,
+    run_digest,
+    scores_by_query,
+    top,
+)
+
+logger = logging.getLogger(__name__)
+
+MEASURES = ("nDCG@10", "R@100", "RR@10")
+PerQuery = dict[str, dict[str, float]]  # measure -> query id -> value
+
+
+def evaluate(run: Path, qrels: Qrels, output: Path) -> Path:
+    """Write the measures of every query as JSON, a PerQuery."""
+    inputs = {"run": run_digest(run), "qrels": artifact.digest(qrels)}
+    recipe = artifact.recipe("beir", inputs, result="evaluation", measures=list(MEASURES))
+
+    def write(path: Path) -> artifact.Stats:
+        values = measure_run(qrels, run)
+        path.write_text(json.dumps(values) + "\n", encoding="utf-8")
+        return {name: mean(per_query) for name, per_query in values.items()}
+
+    return artifact.make(output, recipe, write, folder=False)
+
+
+def parse_measures(names: Sequence[str]) -> dict[str, Measure]:
+    """Measures by name. Raises CaiError for one that ir_measures cannot compute in this environment."""
+    measures = {name: _parse(name) for name in names}
+    if unknown := next((name for name, measure in measures.items() if measure is None), None):
+        examples = (_parse(name) or _parse(f"{name}@10") or _parse(f"{name}@0.5") for name in registry)
+        computable = ", ".join(dict.fromkeys(str(measure) for measure in examples if measure))
+        raise CaiError(f"cannot compute {unknown} with ir_measures; it can compute: {computable}")
+    return {name: measure for name, measure in measures.items() if measure}
+
+
+@cache
+def _parse(name: str) -> Measure | None:
+    """Parse a measure; None if it cannot be computed."""
+    with suppress(Exception):  # many kinds, such as SyntaxError and AssertionError
+        if _is_computable(measure := ir_measures.parse_measure(name)):
+            return measure
+    return None
+
+
+def _is_computable(measure: Measure) -> bool:
+    """Whether a measure works here and is a mean over queries, with a value for each, even one without hits."""
+    if measure.params.get("cutoff", 1) < 1:
+        return False  # trec_eval would end the process
+    judged = {"1": {"a": 1, "b": 0}, "2": {"a": 1}, "3": {"a": 1}}
+    metrics = ir_measures.iter_calc([measure], judged, {"1": {"b": 2.0, "a": 1.0}, "2": {"b": 1.0}})
+    return {metric.query_id for metric in metrics} == judged.keys() and isinstance(measure.aggregator(), MeanAgg)
+
+
+def measure(qrels: Qrels, run: pd.DataFrame, measures: Sequence[str] = MEASURES) -> PerQuery:
+    """Each measure for every judged query; 0 if the run has no hits. Raises CaiError for measures that cannot be
+    computed. All measures see the run's order of hits, because their own rules for ties differ.
+    """
+    parsed = parse_measures(measures)
+    values = {measure: dict.fromkeys(qrels, 0.0) for measure in parsed.values()}
+    ids = list(qrels)
+    numbers = {id: str(number) for number, id in enumerate(ids)}  # gdeval, which ir_measures uses for ERR, takes no ids
+    judged = {
+        numbers[query]: {id: checked_grade(grade, f"query {query!r}, document {id!r}") for id, grade in grades.items()}
+        for query, grades in qrels.items()
+    }
+    ranked = run.assign(score=float(len(run)) - ranks(run))
+    for cutoff in set(map(_cutoff, values)):
+        ranking = scores_by_query(ranked if cutoff is None else top(ranked, cutoff))
+        hits = {numbers[id]: scores for id, scores in ranking.items() if id in numbers}
+        with_cutoff = [measure for measure in values if _cutoff(measure) == cutoff]
+        try:
+            for metric in ir_measures.iter_calc(with_cutoff, judged, hits):
+                values[metric.measure][ids[int(metric.query_id)]] = metric.value
+        except (ValueError, CalledProcessError) as error:
+            names = ", ".join(map(str, with_cutoff))
+            raise CaiError(f"{names} cannot be computed from these judgments: {error}") from None
+    return {name: values[measure] for name, measure in parsed.items()}
+
+
+def measure_run(qrels: Qrels, run: Path, measures: Sequence[str] = MEASURES) -> PerQuery:
+    """Like `measure`, for a run file, which is read in parts.
+
+    Warns if the run has hits for fewer than half of the judged queries; raises CaiError if it has none for them.
+    """
+    values: PerQuery = {name: dict.fromkeys(qrels, 0.0) for name in parse_measures(measures)}
+    if queries := queries_in(run):
+        require_common("queries", len(qrels), {str(run): queries, "the qrels": qrels.keys()})
+    else:
+        logger.warning("%s has no hits: it has 0 in every measure", run)
+    for (part,) in read_parts([run]):
+        judged = {query: qrels[query] for query in part["query_id"].cat.categories if query in qrels}
+        for name, per_query in measure(judged, part, measures).items():
+            values[name] |= per_query
+    return values
+
+
+def measure_runs(
+    collection: Collection, split: str, runs: Sequence[Path], measures: Sequence[str] = MEASURES
+) -> dict[Path, PerQuery]:
+    """Like `measure_run`, for runs of a collection. Warns if the collection has fewer than half of a run's documents;
+    raises CaiError if it has none, and for a run of ours on another version of the documents."""
+    parse_measures(measures)
+    if documents_digest(runs):
+        documents_digest(runs, collection.documents_digest)
+    retrieved = {run: documents_in(run) for run in runs}
+    unknown = collection.unknown_documents(split, set().union(*retrieved.values()))
+    example = next(collection.records(whole=True)).id
+    for run, documents in retrieved.items():
+        known = (documents - unknown) | {example}
+        require_common("documents", len(documents), {str(run): documents, f"collection {collection.name}": known})
+    qrels = collection.qrels(split)
+    return {run: measure_run(qrels, run, measures) for run in runs}
+
+
+def _cutoff(measure: Measure) -> int | None:
+    """The rank after which hits do not count; None if all may count, as in measures that remove unjudged hits first."""
+    counts_all = measure.params.get("judged_only") or "cutoff" not in measure.params
+    return None if counts_all else measure["cutoff"]
+
+
+def mean(values: dict[str, float]) -> float:
+    return sum(values.values()) / len(values)

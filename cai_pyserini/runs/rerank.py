@@ -1,0 +1,146 @@
+"""Rerank the best documents of a run, or of one query by a deadline, with a cross-encoder, which scores pairs of query
+and document."""
+
+import time
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from cai_pyserini.collections.contract import Collection
+from cai_pyserini.core import artifact
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.terminal import progress
+from cai_pyserini.models.checkpoint import checkpoint_digest, load_checkpoint
+from cai_pyserini.models.device import Precision
+from cai_pyserini.runs.fusions import DEPTH
+from cai_pyserini.runs.trec import add_latency, documents_digest, read_run, run_digest, sorted_run, top, write_run
+
+if TYPE_CHECKING:  # imports torch, which takes seconds
+    from cai_pyserini.models.cross_encoder import CrossEncoder
+
+
+class Work(NamedTuple):
+    """The hits to rerank, and the loaded model."""
+
+    hits: pd.DataFrame  # a run with the texts in columns `query` and `document`
+    model: "CrossEncoder"
+    seconds: float  # per pair
+
+
+def rerank(
+    run: Path,
+    topics: dict[str, str],
+    collection: Collection,
+    checkpoint: Path,
+    output: Path,
+    depth: int = DEPTH,
+    device: str = "auto",
+    precision: Precision = "auto",
+    tag: str = "cross-encoder",
+    minutes: float | None = None,
+) -> Path:
+    """Write the best `depth` documents per query of a run, scored by the cross-encoder.
+
+    `minutes` is a time limit: the model's speed is measured first, and the depth lowered to fit. The recipe has the
+    lowered depth, so that the run is reproducible elsewhere; a run made with the same limit stays up to date.
+
+    Raises CaiError for a query that is not among the topics, for a document that is not in the collection, and if even
+    one document per query takes longer than `minutes`.
+    """
+    digests = {"run": run_digest(run), "topics": artifact.digest(topics)}
+    digests |= {
+        "documents": collection.fingerprint("documents"),
+        "checkpoint": checkpoint_digest(checkpoint, modules=True),
+    }
+
+    def recipe(depth: int) -> artifact.Recipe:
+        return artifact.recipe("fusion rerank", digests, depth=depth)
+
+    limit = {"depth": depth, "minutes": minutes} if minutes else None
+    old = artifact.read_manifest(output)
+    if limit and old and old.stats.get("limit") == limit and old.recipe == recipe(old.stats["depth"]):
+        return output
+
+    @cache
+    def work() -> Work:
+        from cai_pyserini.models.cross_encoder import CrossEncoder
+
+        hits = top(read_run(run), depth)
+        queries, documents = (hits[column].astype(object) for column in ("query_id", "doc_id"))
+        if unknown := sorted(set(queries) - topics.keys()):
+            raise CaiError(
+                f"{run} has hits for query {unknown[0]!r}, which is not among the topics, whose ids are such as "
+                f"{min(topics)!r}: rerank with the collection and the split that were searched"
+            )
+        contents = collection.contents(set(documents), str(run))
+        hits = hits.assign(query=queries.map(topics), document=documents.map(contents))
+        model = CrossEncoder(checkpoint, device, precision)
+        return Work(hits, model, model.seconds_per_pair(*_columns(hits), pairs=0 if minutes else len(hits)))
+
+    lowered = depth
+    if minutes and not artifact.in_dry_run() and not artifact.is_up_to_date(output, recipe(depth)):
+        lowered = _affordable_depth(work(), depth, minutes)
+
+    def write(path: Path) -> artifact.Stats:
+        from cai_pyserini.models.cross_encoder import announce
+
+        digest = documents_digest([run], collection.documents_digest)
+        hits, model, seconds = work()
+        hits = top(hits, lowered)
+        announce(len(hits), seconds)
+        start = time.perf_counter()
+        with progress(range(0), len(hits), "rerank", "pair") as bar:
+            queries, documents, names = _columns(hits)
+            scores = model.score(queries, documents, bar.update, names)
+        ms = 1000 * (time.perf_counter() - start) / len(topics)
+        write_run(sorted_run(hits.assign(score=scores.astype(float))), path, tag)
+        stats = {"queries": len(topics), "ms_per_query": add_latency(ms, [run]), "limit": limit, "depth": lowered}
+        line = f"{tag} reranks the best {lowered} of {depth} documents: more would take over {minutes or 0:g} minutes"
+        return stats | {"decision": [line] if lowered < depth else [], "documents_digest": digest}
+
+    return artifact.make(output, recipe(lowered), write, folder=False)
+
+
+class Reranker:
+    """A cross-encoder that scores as many documents as time allows. `checkpoint` is a folder or a hub id."""
+
+    def __init__(self, checkpoint: str, device: str = "auto"):
+        from cai_pyserini.models.cross_encoder import PAIR_TOKENS, CrossEncoder
+
+        self._model = CrossEncoder(load_checkpoint(checkpoint), device)
+        self._seconds_per_document = self._model.seconds_per_pair(["query"], ["word " * PAIR_TOKENS], pairs=1)
+
+    def scores(self, query: str, documents: Sequence[str], deadline: float) -> list[float]:
+        """Scores of the first documents, as many as should be done by `deadline`, a time.monotonic().
+
+        Documents are scored in batches; each batch is expected to take as long per document as the last one.
+        """
+        scores: list[float] = []
+        while left := documents[len(scores) :][: self._model.transformer.batch_size]:
+            batch = left[: max(0, int((deadline - time.monotonic()) / self._seconds_per_document))]
+            if not batch:
+                break
+            start = time.perf_counter()
+            scores += self._model.score([query] * len(batch), batch).tolist()
+            self._seconds_per_document = (time.perf_counter() - start) / len(batch)
+        if not scores:
+            self._seconds_per_document /= 2  # so that a slow batch does not stop reranking for good
+        return scores
+
+
+def _columns(hits: pd.DataFrame) -> list[list[str]]:
+    """Queries, documents and document ids."""
+    return [hits[column].tolist() for column in ("query", "document", "doc_id")]
+
+
+def _affordable_depth(work: Work, depth: int, minutes: float) -> int:
+    """The largest depth whose pairs take at most `minutes`. Raises CaiError if there is none."""
+    hits = work.hits["query_id"].value_counts().to_numpy()
+    times = [work.seconds * np.minimum(hits, n).sum() / 60 for n in range(1, depth + 1)]
+    if times[0] > minutes:
+        raise CaiError(f"one document per query takes about {times[0]:.1f} minutes, more than {minutes:g}")
+    return int(np.searchsorted(times, minutes, "right"))

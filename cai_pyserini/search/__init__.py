@@ -1,1 +1,0 @@
-"""Search with text queries: engines, explanations of scores, and the command line."""

@@ -1,1 +1,0 @@
-"""Serve search over HTTP and MCP."""

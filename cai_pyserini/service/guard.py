@@ -1,0 +1,297 @@
+"""The guard that every request passes: API key, hosts and origins, deadlines, security headers, and metrics."""
+
+import asyncio
+import binascii
+import hmac
+import time
+from base64 import b64decode
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from difflib import get_close_matches
+from ipaddress import ip_address
+from urllib.parse import unquote_to_bytes, urlsplit
+from uuid import uuid4
+
+from fastapi import Depends, HTTPException, Request, Security
+from fastapi.params import Depends as Dependency
+from fastapi.responses import JSONResponse
+from fastapi.security import APIKeyHeader, HTTPBasic, HTTPBearer
+from fastapi.security.base import SecurityBase
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from starlette.datastructures import MutableHeaders
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from cai_pyserini.service.access_log import AccessLog
+from cai_pyserini.service.queue import Service
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+MAX_BODY_BYTES = 1 << 19  # queries, 64 ids, a filter and names, all as \ud83e\uddec, have 450,000
+BODY_SECONDS = 10.0  # to receive a body
+CHUNK_BYTES = 1 << 16  # of a response sent at once, to buffer little for slow clients
+CLIENT_CLOSED = 499  # status of a request whose client left before the response
+BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)  # seconds
+STAGE_BUCKETS = (0.0002, 0.0005, 0.001, 0.002, *BUCKETS)
+
+
+class Metrics:
+    """Counters and latencies of a service."""
+
+    MEDIA_TYPE = CONTENT_TYPE_LATEST
+
+    def __init__(self, service: Service):
+        self._registry = registry = CollectorRegistry()
+        self.requests = Counter("cai_requests", "Requests", ["route", "status"], registry=registry)
+        self.seconds = Histogram("cai_request_seconds", "Time to answer", ["route"], registry=registry, buckets=BUCKETS)
+        unanswered = Gauge("cai_unanswered_requests", "Requests that wait for an answer", registry=registry)
+        unanswered.set_function(lambda: service.unanswered)
+        sizes = Histogram(
+            "cai_batch_queries", "Queries answered together", registry=registry, buckets=(1, 2, 4, 8, 16, 32, 64)
+        )
+        service.batches = sizes.observe
+        stages = Histogram(
+            "cai_stage_seconds", "Time of a batch", ["index", "stage"], registry=registry, buckets=STAGE_BUCKETS
+        )
+
+        def observe(index: str, times: dict[str, float]) -> None:
+            for stage, seconds in times.items():
+                stages.labels(index, stage).observe(seconds)
+
+        service.stages = observe
+
+    def count(self, route: str, status: int, seconds: float) -> None:
+        self.requests.labels(route, str(status)).inc()
+        self.seconds.labels(route).observe(seconds)
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)
+
+
+class Guard:
+    """ASGI middleware that counts every response, errors included, and adds `headers` to it.
+
+    With `key`, all paths except `open_paths` need it: as X-API-Key, as a bearer token, or as a browser's password. It
+    is checked before the body is read, within BODY_SECONDS. HEAD is answered like GET.
+
+    With `local`, only requests for a loopback host or that of `public_url` are answered, so that no web site can read a
+    server on loopback through a name of its own (DNS rebinding). `public_url` is the address in browsers if a proxy is
+    in front, whether it strips the path or not. A POST from a page of another site is refused, except from `origins`,
+    which can also read responses (CORS).
+
+    The context `sending` surrounds each request until its response is sent. Responses have an X-Request-ID, which is
+    also in the `log`.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        metrics: Metrics | None = None,
+        local: bool = False,
+        log: AccessLog | None = None,
+        headers: Mapping[str, str] = HEADERS,
+        key: str | None = None,
+        open_paths: Collection[str] = (),
+        public_url: str | None = None,
+        origins: Sequence[str] = (),
+        sending: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ):
+        self._app, self._metrics, self._local, self._log, self._headers = app, metrics, local, log, headers
+        self._key, self._open_paths, self._origins, self._sending = key, open_paths, origins, sending
+        public = urlsplit(public_url or "")
+        self._public_origin = f"{public.scheme}://{public.netloc}" if public_url else None
+        self._public_host, self._root = public.netloc or None, public.path.rstrip("/")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        start, id = time.perf_counter(), uuid4().hex
+        line = self._log.begin() if self._log else {}
+        head = scope["method"] == "HEAD"
+        path = scope["path"].removeprefix(self._root) if scope["path"].startswith(f"{self._root}/") else scope["path"]
+        scope = {**scope, "method": "GET" if head else scope["method"], "path": path}
+        request = Request(scope)
+        headers = {**self._headers, "X-Request-ID": id, **self._cors_headers(request)}
+        started = False
+
+        def count(status: int) -> None:
+            route, seconds = getattr(scope.get("route"), "path", "other"), time.perf_counter() - start
+            if self._metrics:
+                self._metrics.count(route, status, seconds)
+            if self._log:
+                self._log.end(line, route, status, seconds, id)
+
+        async def send_guarded(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                MutableHeaders(scope=message).update(headers)
+                count(message["status"])
+                await send(message)
+                return
+            body = b"" if head else message.get("body", b"")
+            last = max(0, len(body) - 1) // CHUNK_BYTES * CHUNK_BYTES
+            for at in range(0, last, CHUNK_BYTES):
+                await send({**message, "body": body[at : at + CHUNK_BYTES], "more_body": True})
+            await send({**message, "body": body[last:]})
+
+        with self._sending():
+            app: ASGIApp = self._refusal(request) or self._app
+            if app is self._app and request.headers.get("content-length", "0") != "0":
+                try:
+                    async with asyncio.timeout(BODY_SECONDS):
+                        body = await _read_body(receive)
+                    receive = _replay(body, receive)
+                except TimeoutError:
+                    reason = f"the body was not there after {BODY_SECONDS:g} seconds"
+                    app = error_response(408, reason, {"Connection": "close"})
+                except ConnectionError:
+                    count(CLIENT_CLOSED)
+                    return
+            await app(scope, receive, send_guarded)
+        if not started:
+            count(CLIENT_CLOSED)
+
+    def count_refused(self, status: int) -> None:
+        """Count a request that the HTTP server refused."""
+        if self._metrics:
+            self._metrics.requests.labels("other", str(status)).inc()
+
+    def _refusal(self, request: Request) -> Response | None:
+        """The response to a request that the application must not see; None to pass it on."""
+        host, origin = request.headers.get("host", ""), request.headers.get("origin")
+        own_origins = [self._public_origin, f"http://{host}", f"https://{host}"]
+        if self._local and not is_loopback(_hostname(host)) and host.lower() != self._public_host:
+            return error_response(403, f"this server is not {host}")
+        if request.method == "OPTIONS" and origin in self._origins:
+            return Response(status_code=204)  # a CORS preflight, which has no key
+        if self._key and request.scope["path"] not in self._open_paths and not self._has_key(request):
+            reason = "this server needs its API key, as X-API-Key or Authorization: Bearer"
+            return error_response(401, reason, {"WWW-Authenticate": 'Basic realm="search"'})
+        if "transfer-encoding" in request.headers:
+            return error_response(411, "a body needs its Content-Length")
+        if int(request.headers.get("content-length", 0)) > MAX_BODY_BYTES:
+            return error_response(413, f"the body has more than {MAX_BODY_BYTES:,} bytes")
+        if request.method == "POST" and origin and origin not in (*own_origins, *self._origins):
+            return error_response(403, f"a page of {origin} may not do this; see --public-url")
+        return None
+
+    def _has_key(self, request: Request) -> bool:
+        assert self._key
+        keys = request.headers.getlist("x-api-key")
+        for value in request.headers.getlist("authorization"):
+            scheme, _, credentials = value.partition(" ")
+            if scheme.lower() == "bearer":
+                keys.append(credentials.strip())
+            elif scheme.lower() == "basic":
+                with suppress(binascii.Error, UnicodeDecodeError):
+                    keys.append(b64decode(credentials, validate=True).decode().partition(":")[2])
+        return any(hmac.compare_digest(key.encode(), self._key.encode()) for key in keys)
+
+    def _cors_headers(self, request: Request) -> dict[str, str]:
+        """The headers that let pages of `origins` send requests and read responses."""
+        if not self._origins:
+            return {}
+        if (origin := request.headers.get("origin", "")) not in self._origins:
+            return {"Vary": "Origin"}
+        return {
+            "Vary": "Origin",
+            "Access-Control-Allow-Origin": origin,
+            "Access-Control-Allow-Methods": "GET, HEAD, POST",
+            "Access-Control-Allow-Headers": request.headers.get("access-control-request-headers", "*"),
+            "Access-Control-Expose-Headers": "X-Request-ID, Retry-After",
+            "Access-Control-Max-Age": "600",
+        }
+
+
+def error_response(status: int, reason: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    return JSONResponse({"error": reason}, status, headers)
+
+
+async def _read_body(receive: Receive) -> bytes:
+    """Read a request's body. Raises ConnectionError if the client disconnects first."""
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ConnectionError
+        body += message.get("body", b"")
+        if not message.get("more_body"):
+            return bytes(body)
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """A `receive` that returns a body already read, then continues."""
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def received() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return received
+
+
+class _DeclaredScheme(SecurityBase):
+    """A way to send the key, for the OpenAPI schema only; Guard checks the key."""
+
+    def __init__(self, scheme: SecurityBase):
+        self.model, self.scheme_name = scheme.model, scheme.scheme_name
+
+    async def __call__(self) -> None:
+        pass
+
+
+def key_schemes() -> list[Dependency]:
+    """Route dependencies that declare the key in the OpenAPI schema."""
+    schemes = APIKeyHeader(name="X-API-Key"), HTTPBearer(), HTTPBasic()
+    return [Security(_DeclaredScheme(scheme)) for scheme in schemes]
+
+
+async def _check_parameters(request: Request) -> None:
+    """Raise HTTPException for unknown or repeated parameters, and bytes that are not UTF-8, which would silently become
+    U+FFFD."""
+    try:
+        unquote_to_bytes(request.scope["query_string"]).decode()
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise HTTPException(400, f"the parameters are not UTF-8: a byte is %{byte:02X}") from None
+    operations = request.app.openapi()["paths"].get(request.scope["route"].path_format)
+    if operations is None:  # MCP
+        return
+    parameters = operations[request.method.lower()].get("parameters", ())
+    known = [parameter["name"] for parameter in parameters if parameter["in"] == "query"]
+    names = [name for name, _ in request.query_params.multi_items()]
+    for name in names:
+        if name not in known:
+            raise HTTPException(400, unknown_parameter(name, known))
+        if names.count(name) > 1:
+            raise HTTPException(400, f"{name}: given {names.count(name)} times")
+
+
+CHECK_PARAMETERS = Depends(_check_parameters)
+
+
+def unknown_parameter(name: str, known: Sequence[str]) -> str:
+    """The error message for an unknown parameter, with the most similar known one."""
+    nearest = get_close_matches(name, known, 1, 0.5)
+    return f"{name[:50]}: no such parameter; " + (
+        f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(known) or 'none'}"
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address is loopback."""
+    with suppress(ValueError):
+        return ip_address(host).is_loopback
+    return host.lower() == "localhost"
+
+
+def _hostname(host: str) -> str:
+    """The host name or address of a Host header, without the port."""
+    with suppress(ValueError):
+        return urlsplit(f"//{host}").hostname or ""
+    return ""

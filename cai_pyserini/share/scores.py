@@ -1,0 +1,61 @@
+"""Scores of an index or an encoder, from the run folder that contains it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from cai_pyserini.core import artifact, tables
+from cai_pyserini.experiments.run_folder import RunFolder
+from cai_pyserini.experiments.systems import System, parse_system
+from cai_pyserini.runs.measures import MEASURES
+
+
+class Scores(NamedTuple):
+    """The scores of some of a run's systems."""
+
+    collection: str
+    split: str
+    encoder: str  # its name
+    checkpoint: str
+    table: str  # in Markdown
+    date: str  # of the latest run of these systems
+    versions: dict[str, str]
+
+
+def index_scores(index: Path) -> Scores | None:
+    """The scores of the systems that search this index alone; None outside a run folder."""
+    index = index.resolve()
+    if index.parent.name != "indexes":
+        return None
+    return _scores(index.parents[1], lambda system: system.index == index.name)
+
+
+def encoder_scores(folder: Path) -> Scores | None:
+    """The scores of systems with an adapted encoder, `adapted` or `adapted/dense` in a run folder; None elsewhere."""
+    folder = folder.resolve()
+    splade, dense = RunFolder(folder.parent), RunFolder(folder.parent.parent)
+    if folder == splade.adapted:
+        return _scores(splade.folder, lambda system: system.adapted and system.kind == "splade")
+    if folder == dense.adapted_dense:
+        return _scores(dense.folder, lambda system: system.adapted and system.kind == "dense")
+    return None
+
+
+def _scores(folder: Path, includes: Callable[[System], bool]) -> Scores | None:
+    run = RunFolder(folder)
+    if not run.is_finished:
+        return None
+    results = run.results
+    systems = [system for system in map(parse_system, results.systems) if includes(system) and results.scored]
+    rows = [["system", *MEASURES]]
+    rows += [[s.name, *(f"{results.systems[s.name][measure]:.4f}" for measure in MEASURES)] for s in systems]
+    dates = [artifact.require(run.run(system), "search").created[:10] for system in systems]
+    return Scores(
+        collection=results.collection,
+        split=results.split,
+        encoder=results.encoder,
+        checkpoint=run.experiment.encoder.checkpoint,
+        table=tables.markdown(rows) if systems else "",
+        date=max(dates, default=""),
+        versions=results.versions,
+    )

@@ -1,0 +1,74 @@
+"""A folder that SparseEncoder of sentence-transformers loads.
+
+With SPLADE queries, the model encodes both sides. With bags of words, queries are inference-free: each token has a
+static weight, its IDF. CAI multiplies document weights by the IDF instead; here documents have SPLADE's raw weights,
+and the scores are the same:  sum over t of idf_t * w_td
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from sentence_transformers import SparseEncoder
+from sentence_transformers.base.modules import Router
+from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling, Transformer
+from transformers import AutoTokenizer
+
+from cai_pyserini.core.config import EncoderConfig
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.idf import idf_weights
+from cai_pyserini.vectors.queries import Representation
+
+
+def write_sparse_encoder(config: EncoderConfig, query: Representation, folder: Path) -> list[str]:
+    """Write the folder, and return what the format loses."""
+    encoder = Encoder(config, "cpu")
+    config, checkpoint = encoder.config, str(encoder.checkpoint)
+    for setting in ("binary_queries", "expand_queries"):
+        if query == "splade" and setting in config.shaping("query vectors"):
+            raise CaiError(f"{config.name} has a setting {setting}, which sentence-transformers has no module for")
+    model = Transformer(checkpoint, transformer_task="fill-mask", max_seq_length=config.max_document_length)
+    strategy: Any = config.pooling or "max"
+    pooling = SpladePooling(strategy, config.activation)
+    documents = [model, pooling]
+    settings: dict[str, Any] = {
+        "max_active_dims": config.max_active_dims,
+        "prompts": {"query": config.query_prompt, "document": config.document_prompt},
+    }
+    loses = ["quantization: vectors have float weights, and scores are not rounded as in a Lucene index"]
+    if config.overlap is not None:
+        loses.append("windows of long documents: only the first is read")
+    if config.keep_terms or config.keep_mass:
+        loses.append("static pruning: documents keep all their terms")
+    if query == "bow":
+        tokenizer = AutoTokenizer.from_pretrained(checkpoint, trust_remote_code=False)
+        tokenizer.model_max_length = config.max_query_length - 2
+        width = model.model.get_output_embeddings().out_features
+        if width != len(tokenizer):
+            raise CaiError(
+                f"{checkpoint}: the decoder has {width:,} entries, the vocabulary {len(tokenizer):,}; "
+                "sentence-transformers takes bags of words only if they are equal"
+            )
+        token_weights = None if config.binary_queries else encoder.token_weights
+        static = torch.ones(width)
+        for weights in (token_weights, idf_weights(config, encoder.tokenizer.vocabulary)):
+            if weights is not None:
+                static *= torch.from_numpy(weights).float()
+        queries = [SparseStaticEmbedding(tokenizer, static, frozen=True)]
+        SparseEncoder(modules=[Router.for_query_document(queries, documents)], **settings).save_pretrained(str(folder))
+        if token_weights is None and not config.binary_queries:
+            loses.append("counts of repeated tokens in queries: a token counts once")
+    else:
+        modules, changes_length = documents, config.max_query_length != config.max_document_length
+        if (query_folder := encoder.folder("queries")) != encoder.checkpoint:
+            query_model = Transformer(
+                str(query_folder), transformer_task="fill-mask", max_seq_length=config.max_query_length
+            )
+            modules, changes_length = [Router.for_query_document([query_model, pooling], documents)], False
+        SparseEncoder(modules=modules, **settings).save_pretrained(str(folder))
+        if config.idf and config.idf_power:
+            loses.append("the IDF weights of documents: no module of the library holds them; --query bow keeps them")
+        if changes_length:
+            loses.append(f"the length of queries: up to {config.max_document_length} tokens are read, as of documents")
+    return loses

@@ -1,1 +1,0 @@
-"""Ship indexes and encoders to others: archives, a registry of them, model cards, and folders for a hub."""

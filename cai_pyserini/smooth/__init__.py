@@ -1,1 +1,0 @@
-"""Smoothing: raw SPLADE vectors of documents, mixed with those of their nearest neighbours."""

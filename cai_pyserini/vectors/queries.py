@@ -1,0 +1,218 @@
+"""All query encoding: queries in the form that an index is searched with.
+
+A BM25 index takes text, an impact index {term: round(weight * query_scale)}, a dense index vectors. In a joint index,
+BM25's impacts have a document_scale of their own, so the query weights of words rescale them to SPLADE's:
+
+    round(count * alpha * query_scale * document_scale / BM25's document_scale)
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_matrix
+
+from cai_pyserini.core import artifact
+from cai_pyserini.core.config import WORD, EncoderConfig
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.rows import largest, stacked
+from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.vectors.shards import Matrix, Vectors
+
+MAX_WEIGHT = 2**31 - 1  # of a query term: Java's largest int
+
+Query = str | dict[str, int] | np.ndarray  # text, impacts, or a vector (width,)
+Representation = Literal["splade", "bow"]  # the model's weights, or a bag of word pieces (SPLADE-Doc)
+
+
+def encode_queries(
+    encoder: Encoder, texts: Sequence[str], query: Representation | None = None, max_length: int | None = None
+) -> Matrix:
+    """Raw query vectors (queries, width); `query` and `max_length` override the encoder's settings.
+
+    Bags of word pieces need no model: they hold counts, or the encoder's token weights. A dense encoder always needs
+    its model.
+    """
+    config, length = encoder.config, max_length or encoder.config.max_query_length
+    if config.kind == "dense" or (query or config.query) == "splade":
+        return apply_query_settings(encoder, encoder.load("queries").encode(texts, length), texts, length)
+    if (weights := encoder.token_weights) is not None:
+        texts = [config.query_prompt + text for text in texts]
+    counts = encoder.tokenizer.bag_of_words(texts, length)
+    if config.binary_queries:
+        return _binary(counts)
+    if weights is None:
+        return counts
+    bags = _with(counts, weights[counts.indices])
+    bags.eliminate_zeros()
+    return largest(bags, config.max_active_dims) if config.max_active_dims else bags
+
+
+def apply_query_settings(encoder: Encoder, vectors: Matrix, texts: Sequence[str], length: int) -> Matrix:
+    """Apply expand_queries and binary_queries to a model's vectors of texts, of at most `length` tokens."""
+    if not isinstance(vectors, csr_matrix):
+        return vectors
+    if not encoder.config.expand_queries:
+        vectors = vectors.multiply(encoder.tokenizer.bag_of_words(texts, length) > 0).tocsr()
+    return _binary(vectors) if encoder.config.binary_queries else vectors
+
+
+def _binary(vectors: csr_matrix) -> csr_matrix:
+    return _with(vectors, np.ones_like(vectors.data))
+
+
+def _with(vectors: csr_matrix, data: np.ndarray) -> csr_matrix:
+    return csr_matrix((data, vectors.indices, vectors.indptr), shape=vectors.shape)
+
+
+def quantize_queries(vectors: csr_matrix, query_scale: int) -> csr_matrix:
+    """round(weight * query_scale), integers stored as float32 (queries, vocabulary), without zeros."""
+    data = np.rint(vectors.data * np.float32(query_scale))
+    impacts = csr_matrix((data, vectors.indices, vectors.indptr), shape=vectors.shape, copy=True)
+    impacts.eliminate_zeros()
+    return impacts
+
+
+def pruned(query: dict[str, int], count: int) -> dict[str, int]:
+    """Keep the `count` largest weights of the model's terms, and all BM25 words; ties keep the earlier term."""
+    model_terms = sorted((term for term in query if not term.startswith(WORD)), key=lambda term: -query[term])
+    dropped = set(model_terms[count:])
+    return {term: weight for term, weight in query.items() if term not in dropped}
+
+
+def as_terms(impacts: csr_matrix, terms: Sequence[str]) -> list[dict[str, int]]:
+    """The rows of an integer-valued matrix (texts, vocabulary) as {term: impact}."""
+    indices, data = impacts.indices.tolist(), impacts.data.astype(int).tolist()
+    return [
+        {terms[column]: value for column, value in zip(indices[start:end], data[start:end], strict=True)}
+        for start, end in zip(impacts.indptr, impacts.indptr[1:], strict=False)
+    ]
+
+
+@dataclass(frozen=True)
+class WordQueries:
+    """The BM25 words of queries for the joint index of the encoder `config`. `analyze` splits a text into words."""
+
+    analyze: Callable[[str], Sequence[str]]
+    config: EncoderConfig
+
+    def impacts(self, text: str, query: Representation | None = None) -> dict[str, int]:
+        joint = self.config.joint
+        if joint is None or self.config.range is None:
+            raise ValueError("not the encoder of a joint index")
+        document_scale = (2**self.config.bits - 1) / self.config.range
+        scale = joint.alpha[query or self.config.query] * self.config.query_scale * document_scale / joint.scale
+        counts = Counter(self.analyze(text))
+        return {WORD + word: min(max(1, round(count * scale)), MAX_WEIGHT) for word, count in counts.items()}
+
+
+def for_index(
+    vectors: Matrix,
+    texts: Sequence[str],
+    encoder: Encoder,
+    query_scale: int,
+    query: Representation | None = None,
+    words: WordQueries | None = None,
+) -> list[Query]:
+    """Raw vectors (texts, width) in the form that an index takes; `words` adds the words of BM25.
+
+    The encoder's keep_query_terms prunes weights, but not counts. With its `rescore`, queries keep all terms, see
+    TwoStep.
+    """
+    if encoder.config.kind == "dense":
+        return list(vectors)
+    query = query or encoder.config.query
+    terms = as_terms(quantize_queries(vectors, query_scale), encoder.tokenizer.terms)
+    if (keep := _kept_terms(encoder, query)) and not encoder.config.rescore:
+        terms = [pruned(weights, keep) for weights in terms]
+    if words is None:
+        return list(terms)
+    return [weights | words.impacts(text, query) for weights, text in zip(terms, texts, strict=True)]
+
+
+def _kept_terms(encoder: Encoder, query: Representation) -> int | None:
+    """The number of terms that a query keeps; None for all of them."""
+    are_counts = query == "bow" and encoder.token_weights is None
+    return None if are_counts else encoder.config.keep_query_terms
+
+
+class TwoStep(NamedTuple):
+    """A search in two steps: the `terms` largest weights of a query retrieve `documents` that all weights rescore."""
+
+    terms: int
+    documents: int
+
+
+class Encoded(NamedTuple):
+    """Raw query vectors (queries, width), and the encoding time in seconds."""
+
+    vectors: Matrix
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Queries:
+    """The topics of a split, id -> text, and how they are represented: as text without an encoder.
+
+    `stored` is a folder of the encode stage with their vectors. `words` adds the words of BM25, for a joint index.
+    """
+
+    topics: dict[str, str]
+    encoder: Encoder | None = None
+    query: Representation | None = None
+    stored: Path | None = None
+    words: WordQueries | None = None
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The digests and settings that the encoded queries depend on."""
+        identity: dict[str, Any] = {"topics": artifact.digest([*self.topics.items()])}
+        if self.encoder:
+            identity |= self.encoder.config.shaping("queries") | {"query": self.query or self.encoder.config.query}
+        if self.stored:
+            identity["vectors"] = artifact.require(self.stored, "encode").digest
+        elif self.encoder:
+            identity["encoder"] = self.encoder.identity("queries")
+        if self.words and (joint := self.words.config.joint):
+            identity["joint"] = [joint.model_dump(), self.words.config.range, self.words.config.bits]
+        return identity
+
+    @property
+    def two_step(self) -> TwoStep | None:
+        """The two steps of the search; None if it has one."""
+        if self.encoder is None or not (documents := self.encoder.config.rescore):
+            return None
+        terms = _kept_terms(self.encoder, self.query or self.encoder.config.query)
+        return TwoStep(terms, documents) if terms else None
+
+    @cached_property
+    def encoded(self) -> Encoded:
+        """Raw vectors in the order of the topics. Raises CaiError if the stored queries are not the topics."""
+        if self.stored:
+            vectors = Vectors(self.stored)
+            shards = [*vectors]
+            if [id for shard in shards for id in shard.ids] != [*self.topics]:
+                raise CaiError(f"{self.stored} has other queries, or has them in another order: encode them again")
+            stats = {"encoding_seconds": vectors.manifest.stats["seconds"]} | vectors.manifest.stats
+            return Encoded(stacked([shard.vectors for shard in shards]), stats["encoding_seconds"])
+        if self.encoder is None:
+            raise ValueError("queries searched as text have no vectors")
+        texts = list(self.topics.values())
+        encode_queries(self.encoder, texts[:1], self.query)  # loads the model
+        start = time.perf_counter()
+        return Encoded(encode_queries(self.encoder, texts, self.query), time.perf_counter() - start)
+
+    def for_search(self, query_scale: int = 1) -> tuple[dict[str, Query], float]:
+        """Encoded queries by id, and the encoding time in seconds."""
+        if self.encoder is None:
+            return dict(self.topics), 0.0
+        vectors, seconds = self.encoded
+        start = time.perf_counter()
+        queries = for_index(vectors, list(self.topics.values()), self.encoder, query_scale, self.query, self.words)
+        seconds += time.perf_counter() - start
+        return dict(zip(self.topics, queries, strict=True)), seconds

@@ -1,1 +1,0 @@
-"""The words of documents as BM25 counts them, for joint indexes."""

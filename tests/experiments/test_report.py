@@ -1,0 +1,308 @@
+"""Tables and reports of results made by hand, and the check of expected scores."""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+
+from cai_pyserini.core import artifact
+from cai_pyserini.core.config import IndexConfig, load_encoder
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.experiments.execute import gather
+from cai_pyserini.experiments.experiment import Experiment
+from cai_pyserini.experiments.report import markdown, searches, table, verify
+from cai_pyserini.experiments.run_folder import Results, RunFolder
+from cai_pyserini.experiments.systems import parse_system
+from tests.conftest import stored_vectors
+
+
+def row(ndcg: float, recall: float, rr: float, ms: float) -> dict[str, float]:
+    return {"nDCG@10": ndcg, "R@100": recall, "RR@10": rr, "queries": 300, "ms_per_query": ms}
+
+
+RESULTS = Results(
+    collection="scifact",
+    encoder="splade-tiny",
+    split="test",
+    systems={
+        "bm25": row(0.67891, 0.92, 0.61, 0.5),
+        "splade": row(0.6, 0.92, 0.64002, 12.348),
+        "splade-idf": row(0.70001, 0.9, 0.63998, 12),
+        "hybrid-splade-idf": row(0.70002, 0.9, 0.5, 13),
+    },
+    comparisons={
+        "splade": {"difference": -0.07891, "p": 0.00049},
+        "splade-idf": {"difference": 0.0211, "p": 0.0501},
+        "hybrid-splade-idf": {"difference": 0.0211, "p": 0.04994},
+    },
+    timings_s={"check": 0.04, "encode documents": 1234.56},
+    index_bytes={"bm25": 1_500_000, "splade": 25_000_000},
+    searches={"bm25": "bm25", "splade": "splade-doc"},
+    nonzeros_per_document=123.45,
+    best={"without a model": "bm25", "with SPLADE": "hybrid-splade-idf", "with any model": "hybrid-splade-idf"},
+    alpha={"joint-splade-idf": {"splade": 3.7128, "bow": 0.51}},
+    gains={},
+    decision=[],
+    counts={"documents": 5183, "queries": 300, "judgments": 339},
+    settings={"depth": 40},
+    precision="bfloat16",
+    quantization_loss={"splade": {"relative_error": 0.0123, "dropped": 0.05, "clipped": 0.0}},
+    versions={"cai_pyserini": "0.1.0", "torch": "2.13"},
+    made={},
+    published=[{"system": "BM25 flat", "score": 0.6789, "source": "Anserini"}],
+)
+
+
+def cells(line: str) -> list[str]:
+    return line.split()
+
+
+def test_the_table_marks_the_best_and_what_differs() -> None:
+    header, _, *rows = table(RESULTS).splitlines()
+    assert cells(header) == ["system", "nDCG@10", "R@100", "RR@10", "ms/query", "nDCG@10", "−", "bm25", "p"]
+    assert [cells(line) for line in rows[:4]] == [
+        ["bm25", "0.6789", "*0.9200", "0.6100", "0.50"],
+        ["splade", "0.6000", "*0.9200", "*0.6400", "12.35", "-0.0789†", "<0.001"],
+        # What is equal in four places is equally good.
+        ["splade-idf", "*0.7000", "0.9000", "*0.6400", "12.00", "+0.0211", "0.050"],
+        ["hybrid-splade-idf", "*0.7000", "0.9000", "0.5000", "13.00", "+0.0211†", "0.050"],
+    ]
+    best = "without a model: bm25 0.6789; with SPLADE: hybrid-splade-idf 0.7000; with any model: hybrid-splade-idf"
+    assert f"best {best} 0.7000" in rows
+
+
+def test_the_legend_says_the_depth_and_the_correction() -> None:
+    for text in (table(RESULTS), markdown(RESULTS)):
+        assert "best 40 documents of each run (--depth)" in text
+        assert "paired t-test on nDCG@10, p < 0.05, Holm-corrected over 3 systems" in text
+    alone = replace(RESULTS, systems={"bm25": RESULTS.systems["bm25"]}, comparisons={}, best={})
+    assert "--depth" not in table(alone) and "Holm" not in table(alone)
+    for name in ("cross-encoder", "fused-splade-dense"):
+        reranked = replace(alone, systems={name: RESULTS.systems["bm25"]})
+        assert "best 40 documents of each run (--depth)" in table(reranked)
+
+
+def test_the_report() -> None:
+    text = markdown(RESULTS)
+    for line in (
+        "# scifact, encoder splade-tiny, split test",
+        "5,183 documents, 300 queries, 339 judgments.",
+        "| system | nDCG@10 | R@100 | RR@10 | ms/query | nDCG@10 − bm25 | p |",
+        "| splade-idf | **0.7000** | 0.9000 | **0.6400** | 12.00 | +0.0211 | 0.050 |",
+        "| BM25 flat | 0.6789 | Anserini |",
+        "| encode documents | 1234.6 |",
+        "Indexes: bm25 1.5 MB, splade 25.0 MB.",
+        "123.5 non-zeros per document, encoded in bfloat16.",
+        "Versions: cai_pyserini 0.1.0, torch 2.13.",
+    ):
+        assert line in text.splitlines(), line
+    assert "Quantization of splade: relative error 1.23%, 5.00% of the entries became 0" in text
+    for line in (
+        "- Best without a model: bm25 0.6789",
+        "- Best with SPLADE: hybrid-splade-idf 0.7000",
+        "In joint-splade-idf, BM25 has the weight 3.71 (splade queries), 0.51 (bow queries) beside SPLADE.",
+    ):
+        assert line in text.splitlines(), line
+    assert "Dense encoder" not in text and "Cross-encoder" not in text
+    settings = RESULTS.settings | {"dense": {"name": "minilm"}, "cross_encoder": "some/model"}
+    text = markdown(replace(RESULTS, settings=settings, published=[], nonzeros_per_document=None))
+    assert "Dense encoder: minilm." in text and "Cross-encoder: some/model." in text
+    assert "Published" not in text and "non-zeros" not in text
+
+
+UNSCORED = replace(
+    RESULTS,
+    systems={name: {"queries": 7, "ms_per_query": ms} for name, ms in (("bm25", 1.5), ("splade-doc", 2))},
+    comparisons={},
+    best={},
+    counts={"documents": 5183, "queries": 7, "empty_queries": 1},
+    published=[],
+)
+
+
+def test_without_qrels_there_are_runs_and_without_queries_indexes() -> None:
+    assert table(UNSCORED).splitlines() == [
+        "system      ms/query                   run",
+        "------------------------------------------",
+        "bm25            1.50        runs/bm25.trec",
+        "splade-doc      2.00  runs/splade-doc.trec",
+        "no qrels: nothing is evaluated; the runs are in runs/, the indexes in indexes/",
+    ]
+    lines = markdown(UNSCORED).splitlines()
+    for line in (
+        "5,183 documents, 7 queries. 1 queries have no text: they are not searched for, and count as 0.",
+        "| splade-doc | 2.00 | runs/splade-doc.trec |",
+        "no qrels: nothing is evaluated; the runs are in runs/, the indexes in indexes/.",
+        "Indexes: bm25 1.5 MB, splade 25.0 MB.",
+    ):
+        assert line in lines, line
+    assert "nDCG" not in table(UNSCORED) + markdown(UNSCORED)
+    alone = replace(UNSCORED, systems={}, counts={"documents": 5183})
+    text = "no queries: nothing is searched or evaluated; the indexes are in indexes/"
+    assert table(alone) == text
+    assert f"{text}." in markdown(alone).splitlines() and "| system" not in markdown(alone)
+
+
+def test_every_index_has_a_command_that_searches_it() -> None:
+    assert searches(RESULTS, Path("runs/my own")).splitlines() == [
+        "cai-pyserini search --run 'runs/my own' --system bm25 \"free text\"",
+        "cai-pyserini search --run 'runs/my own' --system splade-doc \"free text\"",
+    ]
+
+
+def test_the_report_says_what_is_left_out() -> None:
+    counts = RESULTS.counts | {"left_out_judgments": 1200}
+    first = (
+        "5,183 documents, 300 queries, 339 judgments. 1,200 judgments of documents that the collection lacks are left"
+    )
+    assert f"{first} out." in markdown(replace(RESULTS, counts=counts)).splitlines()
+    counts |= {"left_out_queries": 3}
+    assert f"{first} out, and 3 queries without others." in markdown(replace(RESULTS, counts=counts)).splitlines()
+
+
+ADAPTED = replace(
+    RESULTS,
+    systems=RESULTS.systems
+    | {"adapted-splade": row(0.65, 0.93, 0.6, 9), "adapted-hybrid-splade-idf": row(0.7, 1, 1, 9)},
+    gains={
+        "adapted-splade": {"difference": 0.05, "p": 0.0004},
+        "adapted-hybrid-splade-idf": {"difference": -0.00002, "p": 1.0},
+    },
+    decision=["the mean of weights is kept", "one line each"],
+)
+
+
+def test_the_table_of_gains() -> None:
+    lines = table(ADAPTED).splitlines()
+    assert [cells(line) for line in lines[-7:-3]] == [
+        ["system", "nDCG@10", "adapted", "gain", "p"],
+        ["-" * len(lines[-7])],
+        ["splade", "0.6000", "0.6500", "+0.0500†", "<0.001"],
+        ["hybrid-splade-idf", "0.7000", "0.7000", "-0.0000", "1.000"],
+    ]
+    assert lines[-3:] == [
+        "†: changed by adaptation (paired t-test on nDCG@10, p < 0.05, Holm-corrected over 2 systems)",
+        "the mean of weights is kept",
+        "one line each",
+    ]
+    assert "adaptation" not in table(RESULTS) and "Adaptation" not in markdown(RESULTS)
+    text = markdown(ADAPTED)
+    for line in (
+        "## Adaptation",
+        "| splade | 0.6000 | 0.6500 | +0.0500† | <0.001 |",
+        f"{lines[-3]}.",
+        "- the mean of weights is kept",
+        "- one line each",
+    ):
+        assert line in text.splitlines(), line
+
+
+@pytest.mark.parametrize("render", [table, markdown])
+def test_too_few_queries_have_no_p_and_the_table_says_so(render: Callable[[Results], str]) -> None:
+    none = {"difference": 0.5, "p": None}
+    few = replace(
+        RESULTS,
+        comparisons=dict.fromkeys(RESULTS.comparisons, none),
+        gains=dict.fromkeys(ADAPTED.gains, none),
+        systems=ADAPTED.systems,
+    )
+    text = render(few)
+    assert "†" not in text and "Holm" not in text
+    assert text.count("–: no p below 10 queries") == 2  # under both tables
+    assert re.search(r"splade\b.* \+0.5000 +\|? *–", text)
+
+
+NAMES = ["bm25", "dense", "splade-doc", "splade", "hybrid-splade-doc-dense-zscore"]
+NAMES += ["adapted-splade", "adapted-dense", "adapted-splade-idf"]
+VALUES = (0.3, 0.9, 0.4, 0.6, 0.9, 0.9, 0.0, 0.5)
+
+
+@pytest.fixture
+def gathered(tmp_path: Path) -> Results:
+    """Results of systems whose nDCG@10 is the same for all of ten queries but the first, which is given."""
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "a", "text": "a"}\n')
+    (tmp_path / "queries.jsonl").write_text("".join(f'{{"_id": "q{number}", "text": "a"}}\n' for number in range(10)))
+    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq0\ta\t1\n")
+    collection = IndexConfig(name="ten", source=str(tmp_path))
+    run = RunFolder(tmp_path / "run", Experiment(collection=collection, encoder=load_encoder("splade-tiny")))
+    systems = [parse_system(name) for name in NAMES]
+
+    def make(path: Path, stage: str, text: str = "", **stats: object) -> None:
+        def write(place: Path) -> artifact.Stats:
+            (place / "empty" if path.suffix == "" else place).write_text(text)
+            return stats
+
+        artifact.make(path, artifact.recipe(stage, {}), write, folder=path.suffix == "")
+
+    make(run.checked, "beir", documents=9, queries=10, judgments=11)
+    stored_vectors(run.vectors_of(parse_system("splade")), csr_matrix(np.ones((9, 2), np.float32)))
+    make(run.adapted, "adapt", decision=["as it was"])
+    for index in ("splade", "adapted-splade", "adapted-splade-idf"):
+        make(run.impacts(parse_system(index)), "impact", loss={})
+    for system, value in zip(systems, VALUES, strict=True):
+        make(run.run(system), "search", ms_per_query=1.0)
+        per_query = {"q0": value} | {f"q{number}": 0.2 for number in range(1, 10)}
+        values = dict.fromkeys(("nDCG@10", "R@100", "RR@10"), per_query)
+        make(run.evaluation(system), "evaluate", json.dumps(values))
+    return gather(run, systems, {})
+
+
+def test_the_best_for_every_need(gathered: Results) -> None:
+    # Ties keep the earlier system, which needs no more models.
+    assert gathered.best == {
+        "without a model": "splade-doc",
+        "with SPLADE": "adapted-splade",
+        "with any model": "dense",
+    }
+
+
+def test_an_adapted_system_is_compared_with_the_same_before(gathered: Results) -> None:
+    assert list(gathered.gains) == ["adapted-splade", "adapted-dense"]  # the third has nothing to compare with
+    assert [gain["difference"] for gain in gathered.gains.values()] == pytest.approx([0.03, -0.09])
+    # Of a difference at one query and nine times 0: t = 1.
+    assert [gain["p"] for gain in gathered.gains.values()] == pytest.approx([2 * 0.3434] * 2, abs=1e-4)
+    assert gathered.decision == ["as it was"]
+    assert gathered.nonzeros_per_document == 2  # before adaptation
+
+
+def config(**expected: dict[str, float]) -> IndexConfig:
+    return IndexConfig(name="scifact", source="nowhere", expected=expected)
+
+
+def test_verify_compares_with_the_scores_of_the_encoder_and_of_any() -> None:
+    chosen = config(any={"bm25": 0.679, "splade": 0.1}, **{"splade-tiny": {"splade": 0.6029}, "other": {"bm25": 0.1}})
+    assert verify(RESULTS, chosen).splitlines() == [
+        "ok   bm25: nDCG@10 0.6789, expected 0.6790 ± 0.003",
+        "ok   splade: nDCG@10 0.6000, expected 0.6029 ± 0.003",
+    ]
+
+
+def test_verify_fails_beyond_the_tolerance() -> None:
+    with pytest.raises(CaiError) as error:
+        verify(RESULTS, config(any={"bm25": 0.679, "splade": 0.6031, "splade-idf": 0.69}))
+    assert str(error.value).splitlines() == [
+        "ok   bm25: nDCG@10 0.6789, expected 0.6790 ± 0.003",
+        "FAIL splade: nDCG@10 0.6000, expected 0.6031 ± 0.003",
+        "FAIL splade-idf: nDCG@10 0.7000, expected 0.6900 ± 0.003",
+        "2 of 3 scores differ by more than 0.003: splade, splade-idf",
+    ]
+    assert verify(RESULTS, config(any={"splade": 0.69}).replace(tolerance=0.1))
+
+
+@pytest.mark.parametrize("expected", [{}, {"any": {"dense": 0.5}}, {"other": {"bm25": 0.5}}])
+def test_nothing_to_verify_is_a_failure(expected: dict) -> None:
+    with pytest.raises(CaiError, match="nothing to verify"):
+        verify(UNSCORED, config(any={"bm25": 0.679}))
+    with pytest.raises(CaiError, match="expects no scores of these systems with splade-tiny: nothing to verify"):
+        verify(RESULTS, config(**expected))
+
+
+def test_a_table_without_the_baseline_has_no_empty_columns() -> None:
+    alone = replace(RESULTS, systems={"splade": RESULTS.systems["splade"]}, comparisons={}, best={})
+    assert table(alone).splitlines()[0].split() == ["system", "nDCG@10", "R@100", "RR@10", "ms/query"]

@@ -1,0 +1,267 @@
+"""What the names of systems say, and which names say nothing."""
+
+import importlib.util
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cai_pyserini.core.config import EncoderConfig
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.experiments import systems
+from cai_pyserini.experiments.systems import (
+    BM25,
+    NAMES,
+    SINGLE,
+    System,
+    adapted,
+    all_systems,
+    default_systems,
+    parse_system,
+    sparse_systems,
+    with_parts,
+)
+from cai_pyserini.runs.fuse import fuse_runs
+from cai_pyserini.runs.fusions import DEFAULT, FUSIONS, Fusion
+from cai_pyserini.runs.trec import run_of, scores_by_query
+
+CONFIG = EncoderConfig(name="test", checkpoint="nowhere")
+
+SPLADE = System("splade", "splade")
+SPLADE_IDF = System("splade-idf", "splade", idf=True)
+SPLADE_DOC = System("splade-doc", "splade", bow=True)
+SPLADE_DOC_IDF = System("splade-doc-idf", "splade", bow=True, idf=True)
+DENSE = System("dense", "dense")
+DENSE_IDF = System("dense-idf", "dense", idf=True)
+DOCT5QUERY = System("doct5query", "doct5query")
+BM25_SMOOTH = System("bm25-smooth", "bm25", bow=True, joint=True, smooth=True)
+CROSS_ENCODER = System("cross-encoder", "cross-encoder", parts=(BM25,))
+
+
+JOINT = System("joint-splade-idf", "splade", idf=True, joint=True)
+ADAPTED_SPLADE = System("adapted-splade-idf", "splade", idf=True, adapted=True)
+ADAPTED_DENSE = System("adapted-dense", "dense", adapted=True)
+SMOOTH = System("splade-idf-smooth", "splade", idf=True, smooth=True)
+JOINT_ALL = System("joint-splade-doc-idf-smooth", "splade", bow=True, idf=True, joint=True, smooth=True)
+
+
+def hybrid(name: str, *parts: System, fusion: str = DEFAULT, exact: bool = False) -> System:
+    return fused(name, BM25, *parts, fusion=fusion, exact=exact)
+
+
+def fused(name: str, *parts: System, fusion: str = DEFAULT, exact: bool = False) -> System:
+    return System(name, "hybrid", parts=parts, fusion=fusion, exact=exact)
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [
+        BM25,
+        BM25_SMOOTH,
+        DOCT5QUERY,
+        CROSS_ENCODER,
+        SPLADE,
+        SPLADE_IDF,
+        SPLADE_DOC,
+        SPLADE_DOC_IDF,
+        DENSE,
+        DENSE_IDF,
+        hybrid("hybrid-splade", SPLADE),
+        hybrid("hybrid-splade-doc-rrf", SPLADE_DOC, fusion="rrf"),
+        hybrid("hybrid-splade-doc-idf-exact", SPLADE_DOC_IDF, exact=True),
+        hybrid("hybrid-dense-product", DENSE, fusion="product"),
+        hybrid("hybrid-dense-minmax-exact", DENSE, fusion="minmax", exact=True),
+        hybrid("hybrid-cross-encoder-minmax", CROSS_ENCODER, fusion="minmax"),
+        hybrid("hybrid-doct5query", DOCT5QUERY),
+        hybrid("hybrid-splade-idf-dense-minmax", SPLADE_IDF, DENSE, fusion="minmax"),
+        hybrid("hybrid-splade-dense-idf", SPLADE, DENSE_IDF),
+        hybrid("hybrid-dense-splade-doc-idf-exact", DENSE, SPLADE_DOC_IDF, exact=True),
+        hybrid("hybrid-splade-doct5query-rrf", SPLADE, DOCT5QUERY, fusion="rrf"),
+        hybrid("hybrid-splade-doc-idf-dense-idf-cross-encoder", SPLADE_DOC_IDF, DENSE_IDF, CROSS_ENCODER),
+        JOINT,
+        SMOOTH,
+        JOINT_ALL,
+        hybrid("hybrid-splade-idf-dense-zscore", SPLADE_IDF, DENSE, fusion="zscore"),
+        hybrid("hybrid-splade-idf-zscore-exact", SPLADE_IDF, fusion="zscore", exact=True),
+        hybrid("hybrid-splade-idf-smooth-dense", SMOOTH, DENSE),
+        fused("fused-joint-splade-idf-dense-zscore", JOINT, DENSE, fusion="zscore"),
+        fused("fused-splade-idf-dense-exact", SPLADE_IDF, DENSE, exact=True),
+        fused("fused-bm25-smooth-splade-idf-dense-zscore", BM25_SMOOTH, SPLADE_IDF, DENSE, fusion="zscore"),
+        fused("fused-bm25-bm25-smooth", BM25, BM25_SMOOTH),
+        replace(BM25_SMOOTH, name="adapted-bm25-smooth", adapted=True),
+        fused("fused-bm25-joint-splade-doc-idf-smooth", BM25, JOINT_ALL),
+        ADAPTED_SPLADE,
+        ADAPTED_DENSE,
+        replace(JOINT_ALL, name=f"adapted-{JOINT_ALL.name}", adapted=True),
+        replace(
+            hybrid("adapted-hybrid-splade-idf-dense-zscore-exact", ADAPTED_SPLADE, ADAPTED_DENSE, fusion="zscore"),
+            exact=True,
+            adapted=True,
+        ),
+        replace(fused("adapted-fused-cross-encoder-dense", CROSS_ENCODER, ADAPTED_DENSE), adapted=True),
+    ],
+    ids=lambda system: system.name,
+)
+def test_names(expected: System) -> None:
+    assert parse_system(expected.name) == expected
+
+
+# hybrid-splade-sum is hybrid-splade; rrf uses no scores; a cross-encoder scores the documents of bm25 alone
+REFUSED = """
+hybrid hybrid- hybrid-bm25 hybrid-bm25-splade hybrid-minmax hybrid-exact hybrid-splade-sum hybrid-splade-splade
+hybrid-splade-dense-splade hybrid-hybrid-splade hybrid-splade-minmax-rrf hybrid-splade-exact-minmax hybrid-splade-
+hybrid-splade-average hybrid-splade--dense hybrid-splade-rrf-exact hybrid-cross-encoder-exact hybrid-dense-doc
+hybrid-splade-cross-encoder-exact bm25-idf splade-rrf splade-idf-doc splade-exact splade-minmax splade-dense dense-doc
+cross-encoder-idf fused-splade-idf fused-splade-idf-minmax fused-splade-splade fused- joint-bm25 joint-dense
+joint-splade-smooth-idf splade-joint dense-smooth SPLADE all
+"""
+
+
+@pytest.mark.parametrize("name", ["", " splade", *REFUSED.split()])
+def test_other_names_are_refused(name: str) -> None:
+    with pytest.raises(CaiError) as error:
+        parse_system(name)
+    assert str(error.value) == f"no system {name!r}; systems are {NAMES}"
+
+
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("adapted-bm25", "bm25 has no SPLADE or dense encoder to adapt"),
+        ("adapted-doct5query", "doct5query has no SPLADE or dense encoder to adapt"),
+        ("adapted-cross-encoder", "cross-encoder has no SPLADE or dense encoder to adapt"),
+        ("adapted-hybrid-cross-encoder", "hybrid-cross-encoder has no SPLADE or dense encoder to adapt"),
+        ("adapted-adapted-splade", "adapted-splade is adapted already"),
+        *((name, "") for name in ("adapted", "adapted-", "adapted-splade-rrf", "hybrid-adapted-splade")),
+        ("hybrid-joint-splade-idf", "a joint system contains bm25 already"),
+        ("hybrid-dense-joint-splade-doc-minmax-exact", "a joint system contains bm25 already"),
+    ],
+)
+def test_names_of_parts_that_do_not_go_together_are_refused(name: str, message: str) -> None:
+    expected = f"^(no system '{name}'|{name}): {message}" if message else "systems are bm25, bm25-smooth, doct5query"
+    with pytest.raises(CaiError, match=expected):
+        parse_system(name)
+
+
+def test_a_new_fusion_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an entry in FUSIONS, its hybrids have names and runs."""
+
+    def best(scores: np.ndarray, starts: np.ndarray, depth: int) -> np.ndarray:
+        """1 for the best document of a query, 0 for the others."""
+        return np.isin(np.arange(len(scores)), starts).astype(float)
+
+    with pytest.raises(CaiError):
+        parse_system("hybrid-splade-borda")
+    monkeypatch.setitem(FUSIONS, "borda", Fusion("votes for the best document", best))
+    voted = hybrid("hybrid-splade-dense-borda", SPLADE, DENSE, fusion="borda")
+    assert parse_system(voted.name) == voted
+    assert parse_system("hybrid-splade-borda-exact") == hybrid(
+        "hybrid-splade-borda-exact", SPLADE, fusion="borda", exact=True
+    )
+    runs = [run_of({"q": [("a", 9.0), ("b", 1.0)]}), run_of({"q": [("b", 3.0), ("a", 2.0)]})]
+    runs.append(run_of({"q": [("b", 5.0)]}))
+    assert scores_by_query(fuse_runs(runs, voted.fusion)) == {"q": {"b": 2.0, "a": 1.0}}
+    spec = importlib.util.spec_from_file_location(systems.__name__, systems.__file__)
+    assert spec and spec.loader
+    again = importlib.util.module_from_spec(spec)  # as a process that starts with the entry has it
+    spec.loader.exec_module(again)
+    assert "|-borda][-exact]" in again.NAMES
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_the_index_of_a_system(name: str) -> None:
+    assert SINGLE[name].name == name
+    # The index depends on the documents alone.
+    expected = name.replace("splade-doc", "splade")
+    assert SINGLE[name].index == expected
+    if SINGLE[name].adaptable:
+        assert adapted(SINGLE[name]).index == f"adapted-{expected}"
+    assert SINGLE[name].searches_text == (name in ("bm25", "doct5query"))
+
+
+def test_parts_come_first_and_once() -> None:
+    names = ["hybrid-splade-idf-minmax", "splade-idf", "hybrid-cross-encoder-splade-idf", "bm25"]
+    assert [system.name for system in with_parts(map(parse_system, names))] == [
+        "bm25",
+        "splade-idf",
+        "hybrid-splade-idf-minmax",
+        "cross-encoder",
+        "hybrid-cross-encoder-splade-idf",
+    ]
+    assert list(CROSS_ENCODER.walk()) == [BM25, CROSS_ENCODER]
+
+
+@pytest.mark.parametrize(
+    "name, models, balanced",
+    [
+        ("bm25", set(), False),
+        ("bm25-smooth", set(), False),
+        ("joint-splade-doc-idf-smooth", set(), False),
+        ("hybrid-splade-doc-minmax", set(), False),
+        ("joint-splade-idf", {"splade"}, False),
+        ("hybrid-splade-idf-zscore", {"splade"}, False),
+        ("hybrid-splade-doc-dense-zscore", {"dense"}, True),
+        ("hybrid-splade-doc-smooth-dense-idf-zscore-exact", {"dense"}, True),
+        ("adapted-hybrid-splade-idf-dense-zscore", {"splade", "dense"}, True),
+        ("fused-bm25-smooth-splade-doc-idf-dense-zscore", {"dense"}, True),
+        ("hybrid-dense-splade-idf-zscore", {"splade", "dense"}, False),
+        ("hybrid-splade-idf-dense-minmax", {"splade", "dense"}, False),
+        ("fused-joint-splade-idf-dense-zscore", {"splade", "dense"}, False),
+        ("fused-splade-dense-cross-encoder", {"splade", "dense", "cross-encoder"}, False),
+    ],
+)
+def test_models_at_query_time_and_balanced_weights(name: str, models: set[str], balanced: bool) -> None:
+    system = parse_system(name)
+    assert (system.models, system.balanced) == (models, balanced)
+
+
+DEFAULTS = ["bm25", "splade", "splade-doc", "splade-idf", "splade-doc-idf"] + [
+    f"hybrid-splade{doc}-idf{fusion}" for doc in ("", "-doc") for fusion in ("", "-minmax")
+]
+DEFAULTS += ["joint-splade-idf", "joint-splade-doc-idf"]
+
+
+def test_default_systems_are_those_the_encoder_is_made_for() -> None:
+    assert default_systems(CONFIG, set()) == DEFAULTS
+    assert default_systems(CONFIG.replace(query="bow"), {"cross-encoder"}) == [
+        "bm25",
+        *("splade-doc", "splade-doc-idf", "hybrid-splade-doc-idf", "hybrid-splade-doc-idf-minmax"),
+        "joint-splade-doc-idf",
+    ]
+    without_idf = CONFIG.replace(idf_power=0.0)
+    assert default_systems(without_idf, set()) == [
+        "bm25",
+        *("splade", "splade-doc"),
+        *(f"hybrid-{name}{fusion}" for name in ("splade", "splade-doc") for fusion in ("", "-minmax")),
+        *("joint-splade", "joint-splade-doc"),
+    ]
+    assert default_systems(CONFIG, {"dense"}) == [
+        *DEFAULTS,
+        *("joint-splade-idf-smooth", "joint-splade-doc-idf-smooth", "dense", "hybrid-dense-minmax"),
+        *("fused-bm25-smooth-splade-idf-smooth-dense-zscore", "fused-bm25-smooth-splade-doc-idf-smooth-dense-zscore"),
+    ]
+    assert sparse_systems(without_idf.replace(query="bow")) == ["splade-doc"]
+
+
+def test_with_adaptation_the_systems_before_and_after() -> None:
+    assert default_systems(CONFIG, set(), adapt=True) == [
+        *DEFAULTS,
+        *(f"adapted-{name}" for name in ("splade", "splade-doc", "splade-idf", "splade-doc-idf")),
+        *("adapted-hybrid-splade-idf-minmax", "adapted-hybrid-splade-doc-idf-minmax"),
+        *("adapted-joint-splade-idf", "adapted-joint-splade-doc-idf"),
+    ]
+    assert {
+        *("adapted-dense", "adapted-hybrid-dense-minmax", "adapted-joint-splade-doc-idf-smooth"),
+        "adapted-fused-bm25-smooth-splade-idf-smooth-dense-zscore",
+    } < set(default_systems(CONFIG, {"dense"}, adapt=True))
+
+
+@pytest.mark.parametrize("adapt", [False, True])
+@pytest.mark.parametrize("kinds", [set(), {"dense"}, {"dense", "cross-encoder", "doct5query"}])
+@pytest.mark.parametrize("settings", [{}, {"query": "bow"}, {"idf_power": 0.0}])
+def test_all_systems_are_systems(kinds: set[str], settings: dict, adapt: bool) -> None:
+    weighted = {"dense-idf"} if "dense" in kinds else set()
+    names = all_systems(CONFIG.replace(**settings), kinds | weighted, adapt)
+    assert len(set(names)) == len(names) and names[0] == "bm25"
+    assert {part.kind for part in with_parts(map(parse_system, names))} == {"bm25", "splade", "hybrid"} | kinds
+    assert set(default_systems(CONFIG.replace(**settings), kinds, adapt)) <= set(names)

@@ -1,0 +1,173 @@
+"""Collections of Milvus, searched by Milvus Lite."""
+
+import gc
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.share.source import Source
+from tests.conftest import json_lines
+from tests.exports.conftest import BY_HAND, Rankings, assert_same, stored_impacts
+
+pymilvus = pytest.importorskip("pymilvus")
+
+from cai_pyserini.share.milvus import FIELD, connect, export_milvus  # noqa: E402
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> Iterator[str]:
+    yield str(tmp_path / "milvus.db")
+    gc.collect()
+
+
+def collections(uri: str) -> dict[str, int]:
+    """The aliases in a database, and their numbers of documents; there are no other collections."""
+    client = connect(uri)
+    names = client.list_aliases()["aliases"]
+    found = {name: int(client.get_collection_stats(name)["row_count"]) for name in names}
+    assert len(client.list_collections()) == len(names)
+    client.close()
+    return found
+
+
+def test_milvus_finds_the_documents_of_lucene(
+    java: None, impacts: Path, topics: dict[str, str], expected: Rankings, uri: str, tmp_path: Path
+) -> None:
+    manifest = export_milvus(Source(impacts, topics), tmp_path / "milvus", uri, "cai")
+    client = connect(uri)
+    client.load_collection("cai")
+    found: Rankings = {}
+    for query in json_lines(tmp_path / "milvus" / "queries.jsonl"):
+        vector = {int(key): weight for key, weight in query["vector"].items()}
+        hits = client.search("cai", [vector], anns_field=FIELD, limit=1000, output_fields=["id"])[0] if vector else []
+        found[query["id"]] = {hit["id"]: hit["distance"] for hit in hits}
+    client.close()
+    assert_same(found, expected)
+    assert manifest.stats["documents"] == 12 and manifest.stats["queries"] == len(topics)
+    terms = (tmp_path / "milvus" / "terms.txt").read_text().splitlines()
+    assert len(set(terms)) == len(terms)
+    assert any(term.startswith("bm25:") for term in terms) == ("joint" in impacts.name)
+
+
+def test_an_export_is_done_once_and_again_if_the_collection_is_gone(
+    impacts_by_hand: Path, uri: str, tmp_path: Path
+) -> None:
+    def seconds() -> float:
+        return export_milvus(Source(impacts_by_hand), tmp_path / "milvus", uri, "cai").stats["seconds"]
+
+    first = seconds()
+    assert seconds() == first
+    client = connect(uri)
+    client.drop_alias("cai")
+    client.close()
+    (tmp_path / "milvus" / "notes").touch()
+    with pytest.raises(CaiError, match=r"has files that this command has not made \(notes\)"):
+        seconds()
+    (tmp_path / "milvus" / "notes").unlink()
+    seconds()
+    assert collections(uri) == {"cai": 4}
+
+
+def test_there_is_always_a_collection_to_search(
+    impacts_by_hand: Path, checkpoint: Path, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever interrupts an export of changed impacts; a complete one leaves only the new collection."""
+
+    def killed(*arguments: object, **named: object) -> None:
+        raise KeyboardInterrupt
+
+    export_milvus(Source(impacts_by_hand), tmp_path / "milvus", uri, "cai")
+    changed = Source(stored_impacts(checkpoint, tmp_path / "changed", [BY_HAND], version=2))
+    for step in ("rename_collection", "alter_alias", "insert"):
+        with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+            patch.setattr(pymilvus.MilvusClient, step, killed)
+            export_milvus(changed, tmp_path / "milvus", uri, "cai")
+        client = connect(uri)
+        assert int(client.get_collection_stats("cai")["row_count"]) in (3, 4)
+        client.close()
+    export_milvus(changed, tmp_path / "milvus", uri, "cai")
+    assert collections(uri) == {"cai": 3}
+    export_milvus(Source(impacts_by_hand), tmp_path / "milvus", uri, "cai")
+    assert collections(uri) == {"cai": 4}
+
+
+def test_collections_of_others_are_kept(impacts_by_hand: Path, uri: str, tmp_path: Path) -> None:
+    for name in ("cai_partial", "cai"):  # the first is somebody else's, with a name that looks temporary
+        export_milvus(Source(impacts_by_hand), tmp_path / name, uri, name)
+    assert collections(uri) == {"cai": 4, "cai_partial": 4}
+    shutil.rmtree(tmp_path / "cai")
+    for output in ("other", "cai"):
+        with pytest.raises(CaiError, match=r"has a collection 'cai' that .* does not belong to; choose another --name"):
+            export_milvus(Source(impacts_by_hand), tmp_path / output, uri, "cai")
+
+
+def test_a_collection_made_concurrently_by_others_is_not_replaced(
+    impacts_by_hand: Path, uri: str, tmp_path: Path
+) -> None:
+    source = Source(impacts_by_hand)
+    documents = source.documents()
+
+    def slow() -> Iterator[tuple[str, dict[str, int]]]:
+        yield next(documents)
+        export_milvus(Source(impacts_by_hand), tmp_path / "other", uri, "cai")
+        yield from documents
+
+    source.documents = slow  # type: ignore[method-assign]
+    with pytest.raises(CaiError, match=r"cai.* already exists|already an alias"):
+        export_milvus(source, tmp_path / "milvus", uri, "cai")
+
+
+def test_an_interrupted_export_starts_again(
+    impacts_by_hand: Path, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Source(impacts_by_hand)
+    whole = list(source.documents())
+
+    def interrupted() -> Iterator[tuple[str, dict[str, int]]]:
+        yield from whole[:4]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(source, "documents", interrupted)
+    monkeypatch.setattr("cai_pyserini.share.milvus.BATCH", 2)
+    with pytest.raises(KeyboardInterrupt):
+        export_milvus(source, tmp_path / "milvus", uri, "cai")
+    assert not (tmp_path / "milvus").exists()
+    export_milvus(Source(impacts_by_hand), tmp_path / "milvus", uri, "cai")
+    assert collections(uri) == {"cai": 4}
+
+
+def test_a_password_is_neither_stored_nor_shown(
+    impacts_by_hand: Path, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "https://me:pa@ss@db.example:19530/base"
+    with pytest.raises(CaiError, match=r"^https://db\.example:19530/base: Milvus cannot be reached") as error:
+        connect(secret)
+    assert "pa@ss" not in str(error.value)
+    monkeypatch.setattr("cai_pyserini.share.milvus.connect", lambda address: connect(uri))  # in place of a server
+    export_milvus(Source(impacts_by_hand), tmp_path / "milvus", secret, "cai")
+    texts = [path.read_text() for path in (tmp_path / "milvus").iterdir()]
+    assert not any("pa@ss" in text for text in texts) and any("https://db.example:19530/base" in text for text in texts)
+    with pytest.raises(CaiError, match=r"^https://db\.example:19530/base has a collection 'cai'"):
+        export_milvus(Source(impacts_by_hand), tmp_path / "other", secret, "cai")
+
+
+@pytest.mark.parametrize(
+    "uri, message",
+    [
+        ("http://localhost:99999", r"^http://\S+: Milvus cannot be reached or opened \(no address of a server\)"),
+        ("http://[::1", r"^http://\S+: Milvus cannot be reached or opened \(no address of a server\)"),
+        ("https://me:pa/ss@db.example:port", "cannot be reached"),
+        ("me:pa/ss@db.example:19530", "neither the address of a server, http://HOST:19530, nor a file NAME.db"),
+        ("milvus.txt", "neither the address of a server"),
+    ],
+)
+def test_a_wrong_address_is_refused_without_its_password(uri: str, message: str) -> None:
+    with pytest.raises(CaiError, match=message) as error:
+        connect(uri)
+    assert "pa/" not in str(error.value) and "ss@" not in str(error.value)

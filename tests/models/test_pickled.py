@@ -1,0 +1,226 @@
+"""Checkpoints in pickle format, converted; each is what transformers or sentence-transformers reads itself."""
+
+import json
+import os
+import pickle
+import shutil
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from huggingface_hub import constants
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Dense, Pooling, Transformer
+from transformers import AutoModelForMaskedLM
+
+from cai_pyserini.cli.convert import main
+from cai_pyserini.core import artifact
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.models.checkpoint import load_checkpoint, require_safetensors
+from cai_pyserini.models.splade import Splade
+from tests.conftest import Command
+
+TEXTS = ["short fingers", "a fever that returns every other day, and a rash", "colon"]
+
+
+def without_weights(checkpoint: Path, folder: Path) -> Path:
+    return Path(shutil.copytree(checkpoint, folder, ignore=shutil.ignore_patterns("*.safetensors")))
+
+
+def masked_lm(folder: Path) -> dict[str, torch.Tensor]:
+    return AutoModelForMaskedLM.from_pretrained(str(folder), trust_remote_code=False).state_dict()
+
+
+@pytest.fixture
+def pickled(checkpoint: Path, tmp_path: Path) -> Path:
+    """splade-tiny as it was saved before there were safetensors, with embeddings and decoder in the same memory."""
+    folder = without_weights(checkpoint, tmp_path / "pickled")
+    torch.save(masked_lm(checkpoint), folder / "pytorch_model.bin")
+    return folder
+
+
+def split(folder: Path) -> None:
+    """Replace the file of weights by two and an index."""
+    tensors = list(torch.load(folder / "pytorch_model.bin", weights_only=True).items())
+    (folder / "pytorch_model.bin").unlink()
+    parts = {f"pytorch_model-0000{i}-of-00002.bin": dict(tensors[i - 1 :: 2]) for i in (1, 2)}
+    for name, part in parts.items():
+        torch.save(part, folder / name)
+    weights = {key: name for name, part in parts.items() for key in part}
+    (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weights}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["zip", "legacy", "split"])
+def test_the_same_model_comes_out(
+    form: str, pickled: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if form == "legacy":
+        torch.save(masked_lm(checkpoint), pickled / "pytorch_model.bin", _use_new_zipfile_serialization=False)
+    if form == "split":
+        split(pickled)
+    output = tmp_path / "safe"
+    main(["checkpoint", str(pickled), "--output", str(output)])
+    printed = capsys.readouterr().out
+    assert printed.startswith("converted from pickles to safetensors:\nmodel") and printed.endswith(f"\n\n{output}\n")
+    assert not list(output.glob("*.bin*")) and len(list(output.glob("*.safetensors"))) == 1 + (form == "split")
+    inputs = artifact.require(output, "convert checkpoint").recipe["inputs"]
+    weights = [path for path in pickled.iterdir() if path.suffix == ".bin"]
+    assert {path.name: inputs[path.name] for path in weights} == {p.name: artifact.file_digest(p) for p in weights}
+
+    before, after = masked_lm(pickled), masked_lm(output)
+    assert before.keys() == after.keys() and all(before[name].equal(after[name]) for name in before)
+    vectors = [Splade(folder, "cpu", "float32").encode(TEXTS, 64) for folder in (checkpoint, output)]
+    assert vectors[0].nnz > 30 and (vectors[0] != vectors[1]).nnz == 0
+    written = (output / "manifest.json").stat().st_mtime_ns
+    main(["checkpoint", str(pickled), "--output", str(output)])
+    assert (output / "manifest.json").stat().st_mtime_ns == written
+
+
+@pytest.mark.slow
+def test_modules_of_sentence_transformers_are_converted(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    transformer = Transformer(str(load_checkpoint("minilm")))
+    width = transformer.get_embedding_dimension()
+    folder, output = tmp_path / "dense", tmp_path / "safe"
+    SentenceTransformer(modules=[transformer, Pooling(width, "cls"), Dense(width, 8)], device="cpu").save(str(folder))
+    for path in folder.rglob("model.safetensors"):
+        torch.save(load_file(path), path.with_name("pytorch_model.bin"))
+        path.unlink()
+    main(["checkpoint", str(folder), "--output", str(output)])
+    assert (output / "2_Dense" / "model.safetensors").is_file() and not list(output.rglob("*.bin"))
+    before, after = (SentenceTransformer(str(f), device="cpu").encode(TEXTS) for f in (folder, output))
+    assert before.shape == (3, 8) and np.array_equal(before, after)
+
+
+class Payload:
+    """What runs a command when it is unpickled."""
+
+    def __init__(self, marker: Path):
+        self.marker = marker
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, (f"touch {self.marker}",)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["zip", "legacy", "bare"])
+def test_code_in_a_pickle_is_refused_and_does_not_run(
+    form: str, pickled: Path, tmp_path: Path, command: Command
+) -> None:
+    file, marker, output = pickled / "pytorch_model.bin", tmp_path / "ran", tmp_path / "safe"
+    holding = {"weight": torch.ones(2), "payload": Payload(marker)}
+    if form == "bare":
+        file.write_bytes(pickle.dumps(Payload(marker), protocol=2))
+    else:
+        torch.save(holding, file, _use_new_zipfile_serialization=form == "zip")
+    with file.open("rb") as opened:
+        pickle.load(opened) if form == "bare" else torch.load(opened, weights_only=False)
+    assert marker.exists()  # as others would read it
+    marker.unlink()
+    done = command("cai_pyserini.convert", "checkpoint", pickled, "--output", output)
+    assert (done.returncode, done.stdout) == (1, "")
+    reason = "it refers to posix.system, which is code; nothing in it was run. Use a safetensors file"
+    assert done.stderr == f"error: {file}: refused, because {reason}\n"
+    assert not marker.exists() and not output.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "saved, message",
+    [
+        (lambda: {"w": torch.zeros(1).expand(10**12)}, r"its tensors need more than 2\.1 GB, many times its size"),
+        (lambda: {"state_dict": {"w": torch.ones(1)}}, "expected tensors by name and nothing else"),
+        (lambda: {"w": torch.ones(2).to_sparse()}, "expected tensors by name and nothing else"),
+        (lambda: b"damaged", "refused, because it is damaged, or has more than tensors"),
+    ],
+)
+def test_files_of_something_else_are_refused(
+    saved: Callable[[], Any], message: str, pickled: Path, tmp_path: Path
+) -> None:
+    file, data = pickled / "pytorch_model.bin", saved()
+    file.write_bytes(data) if isinstance(data, bytes) else torch.save(data, file)
+    with pytest.raises(CaiError, match=message) as error:
+        main(["checkpoint", str(pickled), "--output", str(tmp_path / "safe")])
+    assert str(error.value).startswith(str(file)) and not (tmp_path / "safe").exists()
+
+
+@pytest.mark.parametrize(
+    "weights, message",
+    [
+        (None, "has no pytorch_model.bin$"),
+        ({"w": "../pytorch_model.bin"}, r"index\.json: '\.\./pytorch_model\.bin' is not the name of a file of weights"),
+        ({"w": "pytorch_model-1.bin"}, r"no file .*pytorch_model-1\.bin"),
+        ([], r"index\.json: expected a JSON object with `weight_map`"),
+    ],
+)
+def test_folders_without_pickles_are_refused(weights: Any, message: str, checkpoint: Path, tmp_path: Path) -> None:
+    folder = without_weights(checkpoint, tmp_path / "folder")
+    if weights is not None:
+        (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": weights}))
+    with pytest.raises(CaiError, match=message):
+        main(["checkpoint", str(folder), "--output", str(tmp_path / "safe")])
+
+
+def test_a_checkpoint_with_safetensors_is_used_as_it_is(tmp_path: Path) -> None:
+    with pytest.raises(CaiError, match="has safetensors already: use it as it is"):
+        main(["checkpoint", "splade-tiny", "--output", str(tmp_path)])
+
+
+class Downloads(BaseHTTPRequestHandler):
+    """The routes of a hub that downloads use, of the repository org/model, whose files are those of `server.folder`."""
+
+    server: Any
+
+    def log_message(self, *arguments: object) -> None:
+        """Nothing is logged."""
+
+    def do_GET(self) -> None:
+        commit = "0" * 40
+        if "/tree/" in self.path:
+            sizes = {path.name: path.stat().st_size for path in self.server.folder.iterdir()}
+            files = [{"type": "file", "path": name, "size": size, "oid": name} for name, size in sizes.items()]
+            return self.answer(json.dumps(files).encode())
+        if self.path.startswith("/api/"):
+            return self.answer(json.dumps({"id": "org/model", "sha": commit, "siblings": []}).encode())
+        name = self.path.removeprefix(f"/org/model/resolve/{commit}/")
+        self.server.asked.add(name)
+        self.answer((self.server.folder / name).read_bytes(), {"X-Repo-Commit": commit, "ETag": f'"{name}"'})
+
+    do_HEAD = do_GET
+
+    def answer(self, data: bytes, headers: dict[str, str] | None = None) -> None:
+        self.send_response(200)
+        for header, value in {"Content-Length": str(len(data)), **(headers or {})}.items():
+            self.send_header(header, value)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(data)
+
+
+@pytest.mark.slow
+def test_pickles_of_a_hub_are_downloaded_by_this_command_only(
+    pickled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server: Any = ThreadingHTTPServer(("127.0.0.1", 0), Downloads)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    server.folder, server.asked, url = pickled, set(), f"http://127.0.0.1:{server.server_port}"
+    template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace("https://huggingface.co", url)
+    own = {"ENDPOINT": url, "HUGGINGFACE_CO_URL_TEMPLATE": template, "HF_HUB_OFFLINE": False}
+    for name, value in (own | {"HF_HUB_CACHE": str(tmp_path / "cache")}).items():
+        monkeypatch.setattr(constants, name, value)
+    (pickled / "training_args.bin").write_bytes(b"never read")
+    with pytest.raises(CaiError, match=r"has no .*\. Convert it with `cai-pyserini convert check"):
+        require_safetensors(load_checkpoint("org/model"))
+    assert "config.json" in server.asked and not any(name.endswith(".bin") for name in server.asked)
+    main(["checkpoint", "org/model", "--output", str(tmp_path / "safe")])
+    assert {name for name in server.asked if name.endswith(".bin")} == {"pytorch_model.bin"}
+    require_safetensors(tmp_path / "safe")
+    server.shutdown()
+    server.server_close()

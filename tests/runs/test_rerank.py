@@ -1,0 +1,188 @@
+"""Reranked runs: the best documents of a run, in the order of the cross-encoder's scores."""
+
+import math
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cai_pyserini.cli.fuse import main
+from cai_pyserini.collections.beir_folder import BeirFolder
+from cai_pyserini.core import artifact
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.models.cross_encoder import CrossEncoder, announce
+from cai_pyserini.runs.rerank import Reranker, rerank
+from cai_pyserini.runs.trec import read_run, run_of, scores_by_query, write_run
+from tests.conftest import damaged
+
+HITS = {
+    "q1": [("d5", 4.0), ("d1", 3.0), ("d7", 2.0), ("d2", 1.0)],
+    "q2": [("d4", 3.0), ("d6", 2.0)],
+    "d8": [("d9", 1.0)],
+}
+
+
+@pytest.fixture
+def collection(tiny: Path) -> BeirFolder:
+    return BeirFolder(tiny, "tiny")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    write_run(run_of(HITS), tmp_path / "run.trec", "first")
+    return tmp_path / "run.trec"
+
+
+def test_the_best_documents_get_the_scores_of_the_model(
+    collection: BeirFolder, run: Path, cross_encoder: Path, tmp_path: Path
+) -> None:
+    topics = collection.topics("test")
+    output = rerank(run, topics, collection, cross_encoder, tmp_path / "out.trec", 3, "cpu", "float32", "tag")
+    assert {line.split()[-1] for line in output.read_text().splitlines()} == {"tag"}
+    reranked = scores_by_query(read_run(output))
+    assert {query: set(hits) for query, hits in reranked.items()} == {
+        query: {id for id, _ in hits[:3]} for query, hits in HITS.items()
+    }
+    model = CrossEncoder(cross_encoder, "cpu", "float32")
+    for query, hits in reranked.items():
+        texts = collection.contents(set(hits), "the test")
+        scores = model.score([topics[query]] * len(hits), [texts[id] for id in hits])
+        assert list(hits.values()) == pytest.approx(scores.tolist(), abs=1e-5)
+        assert list(hits.values()) == sorted(hits.values(), reverse=True)
+    stats = artifact.require(output, "fusion rerank").stats
+    assert stats["queries"] == 5 and stats["ms_per_query"] is None  # of a run of other origin nothing is known
+
+
+def test_minutes_lower_the_depth(
+    collection: BeirFolder, run: Path, cross_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run is the one of that depth, under the same name; it is not measured again, as another machine's pace would
+    make it out of date."""
+    monkeypatch.setattr(CrossEncoder, "seconds_per_pair", lambda self, *texts, pairs: 60.0)
+    texts = collection.topics("test"), collection, cross_encoder
+
+    def reranked(name: str, depth: int, minutes: float | None) -> artifact.Manifest:
+        rerank(run, *texts, tmp_path / name, depth, "cpu", minutes=minutes)
+        return artifact.require(tmp_path / name, "fusion rerank")
+
+    limited = reranked("limited.trec", 4, 5.5)  # 3, 5, 6 and 7 pairs
+    assert limited.stats["decision"] == [
+        "cross-encoder reranks the best 2 of 4 documents: more would take over 5.5 minutes"
+    ]
+    assert limited.digest == reranked("two.trec", 2, None).digest
+    assert (tmp_path / "limited.trec").read_bytes() == (tmp_path / "two.trec").read_bytes()
+    with pytest.raises(CaiError, match=r"one document per query takes about 3\.0 minutes, more than 2"):
+        reranked("none.trec", 4, 2.0)
+
+    monkeypatch.setattr(CrossEncoder, "seconds_per_pair", lambda self, *texts, pairs: 1.0)
+    assert reranked("limited.trec", 4, 5.5) == limited
+    assert reranked("limited.trec", 4, 6.0).recipe["settings"]["depth"] == 4
+    assert reranked("limited.trec", 4, None).stats["decision"] == []
+    with monkeypatch.context() as patch:  # what is up to date loads no model
+        patch.setattr(CrossEncoder, "__init__", lambda *_: pytest.fail("loaded"))
+        assert reranked("limited.trec", 4, None) == reranked("limited.trec", 4, 5.5)
+    with artifact.dry_run(), pytest.raises(artifact.NotUpToDate):
+        reranked("limited.trec", 3, 5.5)
+
+
+def test_documents_that_change_are_reranked_again(
+    broken: Path, run: Path, cross_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reranked() -> None:
+        collection = BeirFolder(broken, "tiny")
+        rerank(run, collection.topics("test"), collection, cross_encoder, tmp_path / "out.trec", 1, "cpu")
+
+    reranked()
+    with (broken / "corpus.jsonl").open("a") as file:
+        file.write('{"_id": "new", "text": "fever"}\n')
+    with artifact.dry_run(), pytest.raises(artifact.NotUpToDate, match="documents changed"):
+        reranked()
+
+
+def test_a_long_time_is_said_before_it_starts(
+    collection: BeirFolder, run: Path, cross_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    caplog.set_level("INFO")
+    texts = collection.topics("test"), collection, cross_encoder
+    rerank(run, *texts, tmp_path / "short.trec", 4, "cpu")
+    assert "scoring" not in caplog.text
+    monkeypatch.setattr("cai_pyserini.models.cross_encoder.ANNOUNCED_SECONDS", 0.0)
+    rerank(run, *texts, tmp_path / "long.trec", 4, "cpu")
+    assert re.search(r"scoring 7 pairs takes about 0 minutes here: [\d.e+]+ pairs per second", caplog.text)
+    announce(30_000, 0.5)
+    assert "scoring 30,000 pairs takes about 4.2 hours here: 2 pairs per second" in caplog.text
+
+
+def test_little_is_measured_of_what_is_soon_done(cross_encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scored, score = [], CrossEncoder.score
+
+    def counted(self: CrossEncoder, queries: list[str], *more: Any, **named: Any) -> Any:
+        scored.append(len(queries))
+        return score(self, queries, *more, **named)
+
+    monkeypatch.setattr(CrossEncoder, "score", counted)
+    pairs = ["fever"] * 50, ["a fever", "fever and cough"] * 25
+    model = CrossEncoder(cross_encoder, "cpu")
+    for count, measured in ((50, [1, 1]), (10**9, [1, 1, 6]), (0, [1, 6])):
+        assert model.seconds_per_pair(*pairs, pairs=count) > 0 and scored == measured
+        scored.clear()
+
+
+def test_a_score_that_is_not_finite_is_refused_by_id(
+    collection: BeirFolder, run: Path, cross_encoder: Path, tmp_path: Path
+) -> None:
+    broken = damaged(cross_encoder, tmp_path / "broken", "position_embeddings.weight", 4, math.nan)
+    with pytest.raises(CaiError, match=r"the score of '.+' and 'd\d+' has NaN or infinity"):
+        rerank(run, collection.topics("test"), collection, broken, tmp_path / "out.trec", 3, "cpu")
+    assert not (tmp_path / "out.trec").exists()
+
+
+def test_a_run_without_results_is_refused(collection: BeirFolder, run: Path, cross_encoder: Path) -> None:
+    run.write_text("")
+    with pytest.raises(CaiError, match=r"run\.trec"):
+        rerank(run, collection.topics("test"), collection, cross_encoder, run.with_name("out.trec"), 3, "cpu")
+
+
+@pytest.mark.parametrize(
+    "hits, message",
+    [
+        ({"q9": [("d1", 1.0)]}, "query 'q9', which is not among the topics"),
+        ({"q1": [("elsewhere", 1.0)]}, "elsewhere"),
+    ],
+)
+def test_a_run_of_another_collection_is_refused(
+    hits: dict, message: str, collection: BeirFolder, cross_encoder: Path, tmp_path: Path
+) -> None:
+    write_run(run_of(hits), tmp_path / "run.trec", "first")
+    with pytest.raises(CaiError, match=message):
+        rerank(tmp_path / "run.trec", collection.topics("test"), collection, cross_encoder, tmp_path / "out.trec")
+    assert not (tmp_path / "out.trec").exists()
+
+
+def test_command(
+    tiny: Path, run: Path, cross_encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "out.trec"
+    arguments = ["rerank", "--collection", str(tiny), "--run", str(run), "--output", str(output), "--depth", "2"]
+    main([*arguments, "--cross-encoder", str(cross_encoder), "--device", "cpu"])
+    assert capsys.readouterr().out == f"{output}: 5 queries\n"
+    found = {query: set(hits) for query, hits in scores_by_query(read_run(output)).items()}
+    assert found == {"q1": {"d5", "d1"}, "q2": {"d4", "d6"}, "d8": {"d9"}}
+    output.unlink()
+    with pytest.raises(CaiError, match=r"is not a checkpoint, .*: it has no config\.json"):
+        main([*arguments, "--cross-encoder", str(tmp_path)])
+    assert not output.exists()
+
+
+def test_as_many_documents_are_scored_as_there_is_time_for(cross_encoder: Path) -> None:
+    reranker = Reranker(str(cross_encoder), "cpu")
+    documents = [f"zinc and colds {'again ' * 300}{n}" for n in range(9999)]
+    start = time.monotonic()
+    some = reranker.scores("cold", documents, start + 0.5)
+    assert time.monotonic() - start < 5
+    assert 0 < len(some) < len(documents)
+    few = reranker.scores("cold", documents[:3], time.monotonic() + 60)
+    assert few == pytest.approx(some[:3], abs=1e-4)
+    assert reranker.scores("cold", documents, time.monotonic() - 1) == []

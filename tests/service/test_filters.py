@@ -1,0 +1,143 @@
+"""The service and its page with documents that have metadata."""
+
+import html
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+from mcp import Client
+
+from cai_pyserini.experiments.open import open_systems
+from cai_pyserini.service.app import create_app
+from cai_pyserini.service.queue import Service
+from tests.metadata import FILTERS, JOURNALS, metadata, texts
+from tests.service.test_mcp import call, session
+
+pytestmark = pytest.mark.slow
+
+SYSTEMS = ["joint-splade-idf", "bm25", "dense"]
+
+
+@pytest.fixture(scope="module")
+def client(metadata_run: Path) -> Iterator[TestClient]:
+    with TestClient(create_app(Service(lambda: open_systems([metadata_run], SYSTEMS)))) as client:
+        yield client
+
+
+@pytest.mark.parametrize("index", SYSTEMS)
+def test_several_queries_and_similar_documents_take_filters_too(client: TestClient, index: str) -> None:
+    limits = {"hits": 5, "filter": "year>=2010", "sort": "-impact"}
+    texts = {"1": "risk of cancer", "2": "sleep"}
+    queries = [{"qid": qid, "text": text} for qid, text in texts.items()]
+    body = {"queries": queries, **limits, "facets": ["journal", "authors"]}
+    several = client.post(f"/v1/{index}/search", json=body).json()["results"]
+    limits["facets"] = "journal,authors"
+    for of_topic in several:
+        alone = client.get(f"/v1/{index}/search", params={"query": texts[of_topic["qid"]], **limits}).json()
+        assert of_topic["facets"] == alone["facets"]
+        assert [one["doc"] for one in of_topic["candidates"]] == [one["doc"] for one in alone["candidates"]]
+    like = client.get(f"/v1/{index}/search", params={"like": "d1", **limits}).json()
+    found = [candidate["doc"]["metadata"] for candidate in like["candidates"]]
+    assert (
+        len(found) == 5 and all(of["year"] >= 2010 for of in found) and like["facets"].keys() == {"journal", "authors"}
+    )
+    assert [of["impact"] for of in found] == sorted((of["impact"] for of in found), reverse=True)
+
+
+@pytest.mark.parametrize("index", SYSTEMS)
+def test_searches_are_filtered_sorted_and_counted(client: TestClient, index: str) -> None:
+    asked = {
+        "query": "risk of cancer",
+        "hits": 5,
+        "filter": "year>=2010",
+        "sort": "-impact",
+        "facets": "journal,authors",
+    }
+    answer = client.get(f"/v1/{index}/search", params=asked).json()
+    found = [candidate["doc"]["metadata"] for candidate in answer["candidates"]]
+    assert found == [metadata()[candidate["docid"]] for candidate in answer["candidates"]]
+    assert len(found) == 5 and all(of["year"] >= 2010 for of in found)
+    assert [of["impact"] for of in found] == sorted((of["impact"] for of in found), reverse=True)
+    kept = [of for of in metadata().values() if FILTERS["year>=2010"](of)]
+    counts = Counter(of["journal"] for of in kept)
+    assert answer["facets"].keys() == {"journal", "authors"} and answer["facets"]["journal"].keys() <= counts.keys()
+    if index == "dense":
+        assert answer["facets"]["journal"] == counts
+    plain = client.get(f"/v1/{index}/search", params={"query": "risk of cancer"}).json()
+    assert "facets" not in plain and "metadata" not in client.get(f"/v1/{index}/doc/d10").json()["doc"]
+
+
+def test_assistants_filter_too(metadata_run: Path) -> None:
+    async def scenario(client: Client) -> None:
+        (index,) = (await call(client, "list_indexes"))["indexes"]
+        assert index["metadata"]["year"] == "number"
+        hits = (await call(client, "search", query="risk of cancer", filter="year>=2010"))["hits"]
+        assert hits and all(FILTERS["year>=2010"](metadata()[hit["docid"]]) for hit in hits)
+        refused = await client.call_tool("search", {"query": "cancer", "filter": "yaer>=2010"})
+        assert refused.is_error and "no field 'yaer'" in refused.content[0].text
+
+    session(open_systems([metadata_run], ["bm25"]), scenario)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value", "reason"),
+    [
+        ("filter", "yaer>=2010", "filter, character 1: no field 'yaer'; those of this index: year (number), journal"),
+        ("filter", 'journal:"BMJ', "filter, character 9: the quotation mark is not closed"),
+        ("filter", "(" * 9999, "filter, character 101: expected at most 100"),
+        ("filter", "*:* OR contents:a", "filter, character 1: no field '*'"),
+        ("filter", "x" * 10_001, "filter: String should have at most 10000 characters"),
+        ("sort", "yaer", "sort: no field 'yaer'"),
+        ("facets", "journal,yaer", "facets: no field 'yaer'"),
+    ],
+)
+def test_wrong_filters_get_a_reason(client: TestClient, parameter: str, value: str, reason: str) -> None:
+    for index in SYSTEMS:
+        answer = client.get(f"/v1/{index}/search", params={"query": "cancer", parameter: value})
+        assert (answer.status_code, answer.json()["error"][: len(reason)]) == (400, reason)
+
+
+def test_searches_with_different_filters_are_not_mixed_up(client: TestClient) -> None:
+    """Waiting searches are batched, but each keeps its own filter."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    def years(year: int) -> set[int]:
+        asked = {"query": "risk of cancer", "filter": f"year:{year}"}
+        candidates = client.get("/v1/joint-splade-idf/search", params=asked).json()["candidates"]
+        return {candidate["doc"]["metadata"]["year"] for candidate in candidates}
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(years, range(1990, 2025))) == [{year} for year in range(1990, 2025)]
+
+
+def test_facets_of_the_page_link_to_the_documents_they_count(client: TestClient) -> None:
+    page = client.get("/", params={"q": "risk of cancer", "a": "dense", "b": "bm25", "hits": 100}).text
+    assert "<b>Poe</b>" not in page and "&lt;b&gt;Poe&lt;/b&gt;" in page
+    links = re.findall(r'<a href="(\./\?[^"]*filter=[^"]*)">([^<]*)</a>\s*<span class="count">([\d,]+)', page)
+    journals = [(html.unescape(value), link, int(count)) for link, value, count in links if "filter=journal" in link]
+    assert {value for value, _, _ in journals} == set(JOURNALS)
+    for value, link, count in journals:
+        narrowed = client.get(html.unescape(link)).text
+        shown = re.findall(r"journal: (.*?) ·", narrowed.partition('id="system-2"')[0])
+        assert count == len(shown) and {html.unescape(each) for each in shown} == {value}
+        (twice,) = re.findall(r'<a href="(\./\?[^"]*filter=[^"]*journal[^"]*)">2010</a>', narrowed) or [None]
+        if twice:
+            assert "year: 2010" in client.get(html.unescape(twice)).text
+
+
+def test_the_page_takes_operators(client: TestClient) -> None:
+    page = client.get("/", params={"q": 'risk "blood pressure" -cancer', "a": "dense", "b": "bm25", "hits": 100}).text
+    ids = set(re.findall(r"/doc/(d\d+)", page))
+    assert ids == {id for id, text in texts().items() if "blood pressure" in text and "cancer" not in text}
+    assert 'value="risk &#34;blood pressure&#34; -cancer"' in page
+    assert "query: it only says" in client.get("/", params={"q": "-cancer"}).text
+
+
+def test_the_page_explains_a_wrong_filter(client: TestClient) -> None:
+    page = client.get("/", params={"q": "cancer", "filter": 'year>="<script>"'})
+    assert page.status_code == 200 and "<script" not in page.text
+    assert 'role="alert">filter, character 7: year should be compared with a number' in page.text
+    assert 'value="year&gt;=&#34;&lt;script&gt;&#34;"' in page.text

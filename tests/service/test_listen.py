@@ -1,0 +1,263 @@
+"""Clients that send half a request, do not read the response, or leave: what each can cost, and for how long."""
+
+import json
+import logging
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.experiments.open import open_systems
+from cai_pyserini.service import guard, listen
+from cai_pyserini.service import queue as service_module
+from cai_pyserini.service.app import create_app
+from cai_pyserini.service.queue import Service
+from tests.service.conftest import listening, served
+
+pytestmark = pytest.mark.slow
+
+HALF_HEAD = "GET /v1/bm25/search?query=zinc HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+SEARCH = f"{HALF_HEAD}\r\n"
+HALF_BODY = 'POST {} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\n{{"queries"'
+SECONDS = 0.5
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name in ((listen, "REQUEST_SECONDS"), (listen, "CHUNK_SECONDS"), (guard, "BODY_SECONDS")):
+        monkeypatch.setattr(module, name, SECONDS)
+
+
+@pytest.fixture(scope="module")
+def address(run_folder: Path) -> Iterator[str]:
+    with served(run_folder, "bm25") as address:
+        yield address
+
+
+def sent(address: str, text: str) -> socket.socket:
+    """A connection on which a client has sent `text`."""
+    host, port = address.removeprefix("http://").rstrip("/").split(":")
+    connection = socket.create_connection((host, int(port)), timeout=20)
+    connection.sendall(text.encode())
+    return connection
+
+
+def answer(connection: socket.socket) -> bytes:
+    """Everything received until the server closes the connection."""
+    found = b""
+    with suppress(ConnectionError):
+        while received := connection.recv(1 << 16):
+            found += received
+    return found
+
+
+def requests(address: str, status: int) -> int:
+    """The number of responses with this status so far."""
+    metrics = urlopen(f"{address}metrics").read().decode()
+    return sum(map(int, re.findall(rf'cai_requests_total{{.*status="{status}"}} (\d+)', metrics)))
+
+
+@pytest.mark.parametrize("path", ["/v1/bm25/search", "/mcp", "/reload", "/health"])
+def test_a_body_has_a_deadline(address: str, path: str) -> None:
+    before = requests(address, 408)
+    with sent(address, HALF_BODY.format(path)) as half:
+        assert b" 408 " in answer(half)
+    assert requests(address, 408) == before + 1
+
+
+@pytest.mark.parametrize("text", [HALF_HEAD, "G", f"{SEARCH}{HALF_HEAD}"])
+def test_headers_have_a_deadline_even_on_a_reused_connection(address: str, text: str) -> None:
+    before, found = requests(address, 408), requests(address, 200)
+    with sent(address, text) as half:
+        while requests(address, 200) < found + 2 and SEARCH in text:
+            time.sleep(0.01)
+        for _ in range(4):  # occasional bytes do not extend the deadline
+            time.sleep(SECONDS / 4)
+            half.sendall(b"x" if half.fileno() > 0 else b"")
+        assert answer(half).count(b" 408 ") == 1
+    assert requests(address, 408) == before + 1
+
+
+def test_a_connection_without_a_request_is_closed_silently(address: str) -> None:
+    with sent(address, "") as idle:
+        assert answer(idle) == b""
+
+
+@pytest.mark.parametrize("path", ["/v1/bm25/search", "/mcp"])
+def test_a_client_that_leaves_is_no_failure(address: str, path: str, caplog: pytest.LogCaptureFixture) -> None:
+    before, failures = requests(address, guard.CLIENT_CLOSED), requests(address, 500)
+    with sent(address, HALF_BODY.format(path)):
+        pass
+    until = time.monotonic() + 10
+    while requests(address, guard.CLIENT_CLOSED) == before and time.monotonic() < until:
+        time.sleep(0.01)
+    assert requests(address, guard.CLIENT_CLOSED) == before + 1 and requests(address, 500) == failures
+    assert not caplog.records
+
+
+MESSAGE = json.dumps(
+    {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "search", "arguments": {"query": "zinc"}}}
+)
+TOOL = (
+    "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: application/json, text/event-stream\r\n"
+    f"Content-Type: application/json\r\nContent-Length: {len(MESSAGE)}\r\n\r\n{MESSAGE}"
+)
+
+
+@pytest.mark.parametrize("text", [SEARCH, TOOL])
+def test_a_client_that_leaves_before_the_answer_is_no_failure(
+    run_folder: Path, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    service, release = Service(lambda: open_systems([run_folder], ["bm25"])), threading.Event()
+    with served(service) as address:
+        service._worker.submit(release.wait, 20)
+        with sent(address, text):
+            while not service.unanswered:
+                time.sleep(0.01)
+        release.set()
+        while service.unanswered or len(service._sending) > 1:
+            time.sleep(0.01)
+        assert requests(address, 200) + requests(address, guard.CLIENT_CLOSED) >= 1 and requests(address, 500) == 0
+    assert not caplog.records
+
+
+def test_half_requests_do_not_shut_out_others(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The faults: 290 clients send half of their headers, and nobody else gets a response; a traceback for each."""
+    monkeypatch.setattr(listen, "REQUEST_SECONDS", 60)
+    monkeypatch.setattr(guard, "BODY_SECONDS", 60)
+    monkeypatch.setattr(listen, "CONNECTIONS", 20)
+    with served(run_folder, "bm25") as address:
+        kinds = [HALF_HEAD, HALF_BODY.format("/v1/bm25/search"), HALF_BODY.format("/mcp"), ""]
+        half = [sent(address, kinds[number % 4]) for number in range(100)]
+        assert all(requests(address, 200) >= number for number in range(3))
+        start = time.monotonic()
+    assert time.monotonic() - start < 8  # shutdown does not wait for them
+    for connection in half:
+        connection.close()
+
+
+def test_half_requests_are_limited_in_total_bytes(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listen, "MAX_INCOMPLETE_BYTES", 100_000)
+    with served(run_folder, "bm25") as address:
+        half = [sent(address, HALF_HEAD + "X: " + "x" * 30_000) for _ in range(5)]
+        urlopen(f"{address}health").read()
+        assert answer(half[0]) == b""
+        half[-1].setblocking(False)
+        with pytest.raises(BlockingIOError):  # still open
+            half[-1].recv(1)
+        for connection in half:
+            connection.close()
+
+
+def test_with_all_connections_busy_a_new_one_is_refused(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listen, "CONNECTIONS", 2)
+    release = threading.Event()
+    service = Service(lambda: open_systems([run_folder], ["bm25"]))
+    with served(service) as address:
+        working = threading.Thread(target=lambda: service._worker.submit(release.wait, 20).result())
+        working.start()
+        busy = [sent(address, SEARCH) for _ in range(2)]
+        while service.unanswered < 2:
+            time.sleep(0.01)
+        with sent(address, SEARCH) as third:
+            assert answer(third).startswith(b"HTTP/1.1 503 ")
+        release.set()
+        for connection in busy:
+            assert b" 200 " in connection.recv(100)
+            connection.close()
+        working.join()
+
+
+def test_too_few_files_are_refused_at_the_start(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = create_app(Service(lambda: open_systems([run_folder], ["bm25"])))
+    monkeypatch.setattr(listen.resource, "getrlimit", lambda _: (64, 64))
+    with pytest.raises(CaiError, match="this process may open 64 files"):
+        listen.Server(app)
+
+
+def test_running_out_of_files_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """The fault: asyncio logs a traceback for every connection that it cannot accept."""
+    handler = listen._ExceptionHandler()
+    for _ in range(100):
+        handler(None, {"message": "x", "exception": OSError(24, "Too many open files")})  # type: ignore[arg-type]
+    assert [record.getMessage() for record in caplog.records] == [
+        "connections cannot be accepted: [Errno 24] Too many open files"
+    ]
+    assert caplog.records[0].levelno == logging.ERROR
+
+
+def test_an_answer_that_nobody_reads_is_dropped(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The faults: the response stays in memory until the client leaves, and the service does not stop."""
+    service = Service(lambda: open_systems([run_folder], ["bm25"]))
+    long = "x" * 10_000_000
+    monkeypatch.setattr(service.engines["bm25"], "document", lambda id: service_module.Stored(id, "", long))
+    with served(service) as address:
+        with sent(address, SEARCH.replace("zinc", "zinc&max_doc_length=9000000")) as unread:
+            until = time.monotonic() + 20
+            while not service._sending and time.monotonic() < until:
+                time.sleep(0.01)
+            while service._sending and time.monotonic() < until:
+                time.sleep(0.01)
+            assert not service._sending
+            assert len(answer(unread)) < 8_000_000
+        slow = sent(address, SEARCH)  # 5 times the required pace
+        slow.settimeout(20)
+        found = 0
+        while found < len(long):
+            found += len(slow.recv(1 << 19))
+            time.sleep(SECONDS / 40)
+        slow.close()
+
+
+def test_the_documents_of_an_answer_are_limited(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service_module, "MAX_ANSWER_LENGTH", 50)
+    with served(run_folder, "bm25") as address:
+        for path in ("v1/bm25/search?query=cancer", "v1/bm25/doc/d1"):
+            with sent(address, f"GET /{path} HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n") as connection:
+                assert b" 400 " in (found := answer(connection)) and b"more than 50 characters" in found
+            separator = "&" if "?" in path else "?"
+            found = json.load(urlopen(f"{address}{path}{separator}max_doc_length=3"))
+            contents = [hit["doc"] for hit in found.get("candidates", [found])]
+            assert contents and all(len(one["contents"]) <= 3 for one in contents)
+        monkeypatch.setattr(service_module, "MAX_PENDING_LENGTH", 5)
+        with sent(
+            address, "GET /v1/bm25/search?query=cancer&max_doc_length=4 HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n"
+        ) as connection:
+            assert b" 503 " in answer(connection)
+        assert json.load(urlopen(f"{address}v1/bm25/search?query=cancer&max_doc_length=2&hits=1"))["candidates"]
+
+
+def test_shutdown_has_a_deadline(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fault: a search that does not end keeps the process alive after SIGTERM."""
+    release, ended = threading.Event(), list[int]()
+
+    def end(status: int) -> None:
+        ended.append(status)
+        release.set()
+
+    monkeypatch.setattr(listen, "SHUTDOWN_SECONDS", 0.2)
+    monkeypatch.setattr(listen.os, "_exit", end)
+    service = Service(lambda: open_systems([run_folder], ["bm25"]))
+    with listening(create_app(service, local=True), seconds=0) as address:
+        service._worker.submit(release.wait, 30)
+        unanswered = sent(address, SEARCH)
+        while not service.unanswered:
+            time.sleep(0.01)
+        start = time.monotonic()
+    assert ended == [1] and time.monotonic() - start < 10
+    unanswered.close()
+
+
+def test_the_key_is_checked_before_the_body_is_read(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "BODY_SECONDS", 60)
+    with served(run_folder, "bm25", key="sesame") as address:
+        for path in ("/v1/bm25/search", "/mcp", "/reload", "/nowhere"):
+            with sent(address, HALF_BODY.format(path)) as half:
+                assert b" 401 " in half.recv(100)

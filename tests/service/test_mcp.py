@@ -1,0 +1,227 @@
+"""The MCP tools, with the protocol's own client: in memory, over HTTP, and over standard input and output."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from fastapi.testclient import TestClient
+from mcp import Client, MCPError
+from mcp.client.streamable_http import streamable_http_client
+
+from cai_pyserini.cli.run import main as beir
+from cai_pyserini.cli.serve import main
+from cai_pyserini.engine.search import Engine
+from cai_pyserini.experiments.open import open_systems
+from cai_pyserini.service.guard import MAX_BODY_BYTES
+from cai_pyserini.service.mcp import MAX_TEXT_LENGTH, TERMS, create_server
+from cai_pyserini.service.queue import MAX_HITS, MAX_QUERY_LENGTH, Service
+from tests.service.conftest import SYSTEMS, served
+
+pytestmark = pytest.mark.slow
+
+TOOLS = ["list_indexes", "search", "document", "explain"]
+QUERY = "phytate lowers the risk of cancer"
+INITIALIZE = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+
+
+def session(opened: dict[str, Engine], scenario: Callable[[Client], Awaitable[Any]], limit: int = 256) -> Any:
+    """Run a scenario with a client in memory, and return its result."""
+
+    async def run() -> Any:
+        service = Service(lambda: opened, limit)
+        work = asyncio.create_task(service.work())
+        async with Client(create_server(service)) as client:
+            found = await scenario(client)
+        work.cancel()
+        return found
+
+    return asyncio.run(run())
+
+
+async def call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
+    """The structured content of a result, which the client has validated."""
+    result = await client.call_tool(tool, arguments)
+    assert not result.is_error and result.structured_content, result.content
+    return result.structured_content
+
+
+def test_every_tool_and_argument_is_described(opened: dict[str, Engine]) -> None:
+    tools = session(opened, lambda client: client.list_tools()).tools
+    assert [tool.name for tool in tools] == TOOLS
+    for tool in tools:
+        assert tool.description and tool.output_schema and tool.annotations.read_only_hint
+        assert all(argument.get("description") for argument in tool.input_schema["properties"].values())
+        assert tool.input_schema["additionalProperties"] is False
+
+
+def test_the_default_index_is_named(opened: dict[str, Engine]) -> None:
+    async def scenario(client: Client) -> None:
+        assert client.instructions and f"`default`: {SYSTEMS[0]} when" in client.instructions
+        listed = await call(client, "list_indexes")
+        indexes = listed["indexes"]
+        assert listed["default"] == SYSTEMS[0]
+        assert [index["name"] for index in indexes] == SYSTEMS
+        assert {index["documents"] for index in indexes} == {12}
+        assert len({index["description"] for index in indexes}) == len(SYSTEMS)
+        assert (await call(client, "search", query=QUERY))["index"] == SYSTEMS[0]
+
+    session(opened, scenario)
+
+
+@pytest.mark.parametrize("index", SYSTEMS)
+def test_pages_of_hits_make_up_the_ranking(opened: dict[str, Engine], index: str) -> None:
+    async def scenario(client: Client) -> list[dict]:
+        found, offset = [], 0
+        while offset is not None:
+            page = await call(client, "search", query=QUERY, index=index, hits=2, offset=offset)
+            found += page["hits"]
+            offset = page["next_offset"]
+        return found
+
+    (hits,) = opened[index].search([QUERY], MAX_HITS)
+    found = session(opened, scenario)
+    assert [(one["rank"], one["docid"], one["score"]) for one in found] == [hit[:3] for hit in hits]
+    assert len(hits) > 2
+    (one,) = (one for one in found if one["docid"] == "d1")
+    assert one["title"] == "Phytate and colon cancer" and one["snippet"].startswith("Dietary phytate, found")
+
+
+def test_a_document_is_read_in_parts(opened: dict[str, Engine]) -> None:
+    async def scenario(client: Client) -> str:
+        contents, offset = "", 0
+        while offset is not None:
+            part = await call(client, "document", docid="d12", index="bm25", length=10, offset=offset)
+            assert (part["title"], part["offset"]) == ("Größe", offset)
+            contents += part["contents"]
+            offset = part["next_offset"]
+        assert len(contents) == part["characters"]
+        return contents
+
+    stored = opened["bm25"].document("d12")
+    assert stored and session(opened, scenario) == stored.contents
+
+
+@pytest.mark.parametrize("index", SYSTEMS)
+def test_explanations_add_up(opened: dict[str, Engine], index: str) -> None:
+    explained = session(opened, lambda client: call(client, "explain", query=QUERY, docid="d1", index=index))
+    for one in explained["parts"] or [explained]:
+        assert 0 < len(one["terms"]) <= TERMS
+        total = sum(term["contribution"] for term in one["terms"]) + one["other_terms"]
+        assert total == pytest.approx(one["score"], abs=1e-6)
+    if explained["parts"]:
+        assert sum(part["share"] for part in explained["parts"]) == pytest.approx(explained["score"])
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "reason"),
+    [
+        ("search", {"query": "cancer", "index": "bm26"}, "no index bm26; this server has hybrid-splade"),
+        ("search", {"query": " \x1c"}, "wrong arguments of search: query: should not be blank"),
+        ("explain", {"query": "", "docid": "d1"}, "query: should not be blank"),
+        ("search", {"query": "x" * (MAX_QUERY_LENGTH + 1)}, "query: String should have at most 10000 characters"),
+        ("search", {"query": "x", "hits": 101}, "hits: Input should be less than or equal to 100"),
+        ("search", {"query": "x", "offset": MAX_HITS}, "offset: a search has at most 1000 hits"),
+        ("search", {}, "query: Field required"),
+        ("document", {"docid": "d99"}, "no document 'd99'"),
+        (
+            "document",
+            {"docid": "d1", "length": MAX_TEXT_LENGTH + 1},
+            "length: Input should be less than or equal to 20000",
+        ),
+        ("search", {"query": "x", "filters": "year>2000"}, "filters: no such parameter; did you mean filter?"),
+        ("document", {"docid": "d1", "query": "x"}, "query: no such parameter; there are docid, index, offset, length"),
+        ("explain", {"query": "cancer", "docid": "d99"}, "document 'd99' has no score in hybrid-splade"),
+    ],
+)
+def test_wrong_calls_get_a_sentence(
+    opened: dict[str, Engine], tool: str, arguments: dict[str, Any], reason: str
+) -> None:
+    result = session(opened, lambda client: client.call_tool(tool, arguments))
+    assert result.is_error and reason in result.content[0].text
+    assert "pydantic" not in result.content[0].text
+
+
+def test_a_full_queue_and_a_failure_get_a_sentence(opened: dict[str, Engine], run_folder: Path) -> None:
+    full = session(opened, lambda client: client.call_tool("search", {"query": "cancer"}), limit=0)
+    assert full.is_error and "too many requests wait" in full.content[0].text
+    closed = open_systems([run_folder], ["bm25"])
+    closed["bm25"].close()
+    failed = session(closed, lambda client: client.call_tool("search", {"query": "cancer"}))
+    assert failed.is_error and failed.content[0].text == "the server failed to answer; its log says why"
+
+
+def test_over_http_with_the_key_of_the_service(run_folder: Path) -> None:
+    async def scenario(address: str, headers: dict[str, str], mode: str = "auto") -> str:
+        http = httpx2.AsyncClient(headers=headers, timeout=60)
+        async with http, Client(streamable_http_client(f"{address}mcp", http_client=http), mode=mode) as client:
+            assert [tool.name for tool in (await client.list_tools()).tools] == TOOLS
+            (hit,) = (await call(client, "search", query="bladder"))["hits"]
+            assert (await call(client, "explain", query="bladder", docid=hit["docid"]))["rank"] == 1
+            return (await call(client, "document", docid=hit["docid"]))["title"]
+
+    with served(run_folder, "bm25", key="sesame") as address:
+        for mode in ("legacy", "auto"):  # with initialize, and without, as of protocol 2026-07-28
+            assert asyncio.run(scenario(address, {"Authorization": "Bearer sesame"}, mode)) == "Urinary tract infection"
+        with pytest.RaisesGroup(MCPError, flatten_subgroups=True):
+            asyncio.run(scenario(address, {"X-API-Key": "other"}))
+        for headers, status in (({}, 401), ({"X-API-Key": "sesame", "Origin": "https://example.org"}, 403)):
+            assert httpx2.post(f"{address}mcp", json={}, headers=headers).status_code == status
+
+
+def test_the_best_passage_of_a_document_can_be_read(tiny: Path, tmp_path: Path) -> None:
+    async def scenario(client: Client) -> None:
+        (hit,) = (await call(client, "search", query="bladder"))["hits"]
+        assert (hit["docid"], hit["passage"].partition("#")[0]) == ("d4", "d4")
+        passage = await call(client, "document", docid=hit["passage"])
+        assert "bladder" in passage["contents"] and passage["title"] == hit["title"]
+        assert (await call(client, "explain", query="bladder", docid="d4"))["rank"] == hit["rank"]
+
+    beir([str(tiny), "--output", str(tmp_path), "--passages", "5", "--systems", "bm25"])
+    session(open_systems([tmp_path]), scenario)
+
+
+def test_requests_are_counted_and_limited_and_leave_no_stream_open(client: TestClient) -> None:
+    headers = {"Accept": "application/json, text/event-stream"}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": INITIALIZE}
+    answer = client.post("/mcp", json=message, headers=headers)
+    assert answer.json()["result"]["serverInfo"]["name"] == "cai-pyserini"
+    assert answer.headers["x-content-type-options"] == "nosniff" and "mcp-session-id" not in answer.headers
+    assert client.post("/mcp", content=b" " * (MAX_BODY_BYTES + 1), headers=headers).status_code == 413
+    assert client.get("/mcp", headers=headers).status_code == 405
+    assert 'cai_requests_total{route="/mcp",status="200"}' in client.get("/metrics").text
+
+
+def test_standard_output_has_messages_only(run_folder: Path) -> None:
+    """Java prints when it starts and while it works."""
+    messages = [
+        {"id": 1, "method": "initialize", "params": INITIALIZE},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": {"name": "search", "arguments": {"query": "bladder"}}},
+    ]
+    command = [sys.executable, "-m", "cai_pyserini.serve", str(run_folder), "--systems", "bm25", "--stdio"]
+    environment = os.environ | {"JAVA_TOOL_OPTIONS": "-Xlog:gc,safepoint"}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdin and process.stdout and process.stderr
+        for message in messages:
+            print(json.dumps({"jsonrpc": "2.0", **message}), file=process.stdin, flush=True)
+        answers = [json.loads(process.stdout.readline()) for _ in range(2)]
+        rest, errors = process.communicate(timeout=60)
+    assert [answer["id"] for answer in answers] == [1, 2]
+    assert answers[1]["result"]["structuredContent"]["hits"][0]["docid"] == "d4"
+    assert (rest, process.returncode) == ("", 0)
+    assert "[gc] Using" in errors and "serving bm25 on standard input and output" in errors
+
+
+def test_stdio_has_no_flags_of_http(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([str(run_folder), "--stdio", "--host", "0.0.0.0"])
+    assert "--stdio serves no other machine: leave out --host" in capsys.readouterr().err

@@ -1,0 +1,103 @@
+"""The page: what it shows, and that everything from documents and queries is escaped."""
+
+import html
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from cai_pyserini.collections.beir_folder import BeirFolder
+from cai_pyserini.experiments.open import open_index
+from cai_pyserini.lucene.text_index import index_bm25
+from cai_pyserini.service.app import create_app
+from cai_pyserini.service.queue import Service
+from tests.service.conftest import SYSTEMS
+
+pytestmark = pytest.mark.slow
+
+SCRIPT = "<script>alert('x')</script>"
+ODD = ["a/b", 'q"uote', "it's", "<script>alert(1)</script>", "50%", "a?b#c", "ä-ö", "{{7*7}}", "../../etc/passwd"]
+
+
+def links(page: str) -> list[str]:
+    return [html.unescape(link) for link in re.findall(r'(?:href|src|action)="([^"]*)"', page)]
+
+
+@pytest.fixture(scope="module")
+def odd(run_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """A server for documents with odd ids, titles and texts, and an index without words."""
+    folder = tmp_path_factory.mktemp("odd")
+    documents = ({"_id": id, "title": f"{SCRIPT} {id}", "text": f"zebra {SCRIPT} & co"} for id in ODD)
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(document) + "\n" for document in documents))
+    index = index_bm25(BeirFolder(folder, "odd"), folder / "index", threads=1)
+    without_words = run_folder / "indexes" / "splade-idf"
+    with TestClient(
+        create_app(Service(lambda: {"odd": open_index(index), "splade": open_index(without_words)}))
+    ) as client:
+        yield client
+
+
+def test_hits_are_shown_with_highlights_and_explanations(client: TestClient) -> None:
+    page = client.get("/", params={"q": "bladder infection", "a": "joint-splade-idf", "b": "bm25", "hits": 2}).text
+    assert re.findall("<h1[^>]*>(.*?)</h1>", page) == ["joint-splade-idf", "bm25"]
+    assert '<mark class="m4">bladder</mark>' in page
+    assert page.count("Why it is here") == 3  # bm25 finds one document
+    assert "<caption>joint-splade-idf: score" in page and ">bm25:bladder</th>" in page
+    assert re.findall(r'<option value="(.*?)" selected>(.*?)</option>', page) == [
+        ("joint-splade-idf", "joint-splade-idf"), ("bm25", "bm25")
+    ]  # fmt: skip
+    assert f'<option value="{SYSTEMS[0]}">{SYSTEMS[0]} (recommended)</option>' in page
+    assert "SPLADE (words related to those of the documents and the query) and BM25 (the words of the query)" in page
+
+
+def test_a_page_without_a_query_or_hits(client: TestClient) -> None:
+    empty = client.get("/").text
+    assert "autofocus" in empty and "<section" not in empty
+    assert "No document was found." in client.get("/", params={"q": "xyzzy", "a": "bm25"}).text
+    assert "<h1" in client.get("/", params={"q": "cancer", "a": "nothing", "b": "nothing"}).text
+    assert client.get("/", params={"q": "cancer", "hits": "many"}).status_code == 400
+
+
+def test_a_page_suggests_a_corrected_query(client: TestClient) -> None:
+    page = client.get("/", params={"q": "blader & zinc", "a": "bm25", "hits": 3}).text
+    ((link, suggested),) = re.findall('Did you mean <a href="([^"]*)">(.*?)</a>', page)
+    link = html.unescape(link)
+    assert suggested == "bladder &amp; zinc"
+    assert "Did you mean" not in client.get(link).text
+    found = client.get("/v1/bm25/suggest", params={"query": "blader"}).json()
+    assert (found["query"], found["suggestion"]) == ({"text": "blader"}, "bladder")
+
+
+def test_a_page_loads_nothing_from_elsewhere_and_labels_its_fields(client: TestClient) -> None:
+    page = client.get("/", params={"q": "cancer", "b": "bm25"}).text
+    assert not re.search(r"<(script|img|iframe|style)\b", page)
+    assert all(re.match(r"style\.css$|v1/|\./$|\./\?", link) for link in links(page))  # even behind a proxy's path
+    ids = re.findall(r' id="([^"]+)"', page)
+    assert set(re.findall(r' for="([^"]+)"', page)) == {"q", "a", "b", "hits", "filter"} <= set(ids)
+    assert len(ids) == len(set(ids))
+    assert "url(" not in client.get("/style.css").text and "@import" not in client.get("/style.css").text
+
+
+def test_operators_and_filters_need_an_index_of_words(odd: TestClient) -> None:
+    """The faults: an index without words gives an error instead of hits; one without metadata has no filter."""
+    assert all('id="filter"' in odd.get("/", params={"a": name}).text for name in ("odd", "splade"))
+    page = odd.get("/", params={"q": 'zebra "bladder infection" -alert', "a": "splade", "b": "odd"}).text
+    of_splade, of_odd = page.split('id="system-2"')
+    assert "v1/splade/doc/d4" in of_splade and "No document was found." in of_odd
+    assert 'role="alert"' in odd.get("/", params={"q": "zebra", "a": "splade", "filter": "contents:alert"}).text
+
+
+def test_nothing_is_unescaped(odd: TestClient) -> None:
+    page = odd.get("/", params={"q": f"zebra {SCRIPT}", "hits": len(ODD)}).text
+    assert "<script" not in page and "{{7*7}}" in page and "49" not in re.sub(r"[\d.]{3,}", "", page)
+    assert page.count(html.escape("<script>alert(1)</script>").replace("&#x27;", "&#39;")) >= 1
+
+
+def test_links_lead_to_documents_with_odd_ids(odd: TestClient) -> None:
+    page = odd.get("/", params={"q": "zebra", "hits": len(ODD)}).text
+    found = [odd.get(link).json() for link in links(page) if "/doc/" in link]
+    assert sorted(document["docid"] for document in found) == sorted(ODD)
+    assert all(document["doc"]["title"].startswith(SCRIPT) for document in found)

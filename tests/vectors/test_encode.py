@@ -1,0 +1,551 @@
+"""The encode stage: shards, several processes, and what an interruption costs."""
+
+import json
+import math
+import shutil
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from cai_pyserini.cli.encode import main
+from cai_pyserini.collections.beir_folder import BeirFolder
+from cai_pyserini.core import artifact, identity
+from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.files import write_text
+from cai_pyserini.models.device import Precision
+from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.splade import Splade
+from cai_pyserini.models.transformer import Transformer
+from cai_pyserini.vectors import encode as stage
+from cai_pyserini.vectors.cache import VARIABLE
+from cai_pyserini.vectors.encode import encode, encode_texts, project_vectors
+from cai_pyserini.vectors.queries import Queries
+from cai_pyserini.vectors.shards import Vectors, shard_path, text_keys
+from tests.conftest import damaged
+from tests.vectors.interruption import interrupted_after
+
+KINDS = pytest.mark.parametrize("kind", ["splade", "dense"])
+
+
+@pytest.fixture
+def collection(tiny: Path) -> BeirFolder:
+    return BeirFolder(tiny, "tiny")
+
+
+@pytest.fixture
+def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage, "SHARD", 5)  # of 12 documents
+
+
+@pytest.fixture(params=["folder", pytest.param("store", marks=pytest.mark.slow)])
+def output(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Where vectors are written, on this machine or in an object store."""
+    return (request.getfixturevalue("bucket") if request.param == "store" else tmp_path) / "vectors"
+
+
+@cache  # models are loaded once
+def encoder(kind: str = "splade", precision: Precision = "float32", **settings: object) -> Encoder:
+    """splade-tiny, whose transformer is a dense encoder as well."""
+    return Encoder(load_encoder("splade-tiny").replace(kind=kind, **settings), "cpu", precision)
+
+
+def assert_same(one: Path, other: Path) -> None:
+    """Assert that two folders hold the same vectors, bit by bit."""
+    for a, b in zip(Vectors(one), Vectors(other), strict=True):
+        assert a.ids == b.ids
+        for name in ("data", "indices", "indptr") if hasattr(a.vectors, "indptr") else ("T",):
+            np.testing.assert_array_equal(getattr(a.vectors, name), getattr(b.vectors, name))
+
+
+def ids_of(folder: Path) -> list[str]:
+    return [id for shard in Vectors(folder) for id in shard.ids]
+
+
+def shorten(collection: Path) -> None:
+    """Leave the first four documents of a collection."""
+    lines = (collection / "corpus.jsonl").read_text().splitlines(keepends=True)
+    (collection / "corpus.jsonl").write_text("".join(lines[:4]))
+
+
+@pytest.fixture
+def encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of texts in the batches that the model reads, but for those that are compared with found ones."""
+    sizes: list[int] = []
+    pad = Transformer.pad
+
+    def counting(self: Transformer, tokens):
+        sizes.append(len(tokens))
+        return pad(self, tokens)
+
+    monkeypatch.setattr(Transformer, "pad", counting)
+    monkeypatch.setattr(stage._KnownVectors, "require_unchanged", lambda *arguments: None)
+    return sizes
+
+
+def test_documents_are_in_order_and_their_vectors_those_of_the_model(
+    collection: BeirFolder, checkpoint: Path, tmp_path: Path, small_shards: None
+) -> None:
+    vectors = Vectors(encode(collection, encoder(), tmp_path / "vectors"))
+    assert (len(vectors), vectors.shards) == (12, 3)
+    assert ids_of(vectors.folder) == [f"d{i}" for i in range(1, 13)]
+    expected = Splade(checkpoint, "cpu", "float32").encode([d.contents for d in collection.documents()], 256).toarray()
+    found = np.vstack([shard.vectors.toarray() for shard in vectors])
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert vectors.manifest.stats["nonzeros"] == (found != 0).sum() > 100
+
+
+@KINDS
+def test_a_vector_that_is_not_finite_is_refused_by_id(
+    kind: str, collection: BeirFolder, checkpoint: Path, tmp_path: Path
+) -> None:
+    longest = max(collection.documents(), key=lambda document: len(document.contents))
+    broken = damaged(checkpoint, tmp_path / "x", "position_embeddings.weight", 30, math.nan)
+    config = load_encoder(str(broken)).replace(kind=kind)
+    with pytest.raises(
+        CaiError, match=rf"x: the vector of '{longest.id}' has NaN or infinity: the checkpoint is damaged"
+    ):
+        encode(collection, Encoder(config, "cpu", "float32"), tmp_path / "vectors")
+    assert artifact.read_manifest(tmp_path / "vectors") is None
+
+
+def test_queries_of_a_split(collection: BeirFolder, tmp_path: Path) -> None:
+    (shard,) = Vectors(encode(collection, encoder(), tmp_path / "vectors", "queries", "test"))
+    assert shard.ids == ["q1", "q2", "q3", "q4", "d8"]
+    (shard,) = Vectors(encode(collection, encoder(), tmp_path / "vectors", "queries", "train"))
+    assert shard.ids == ["t1"]
+
+
+def test_an_interrupted_stage_continues_with_the_first_missing_shard(
+    collection: BeirFolder, output: Path, tmp_path: Path, small_shards: None, encoded: list[int]
+) -> None:
+    whole = encode(collection, encoder(), tmp_path / "whole")
+    with interrupted_after(1), pytest.raises(KeyboardInterrupt):
+        encode(collection, encoder(), output)
+    with pytest.raises(CaiError, match="unfinished"):
+        Vectors(output)
+    encoded.clear()
+    assert_same(whole, encode(collection, encoder(), output))
+    assert sum(encoded) == 12 - 5
+    encoded.clear()
+    encode(collection, encoder(), output)
+    assert not encoded
+
+
+@KINDS
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_an_unfinished_shard_continues_with_the_first_missing_batch(
+    kind: str,
+    precision: Precision,
+    collection: BeirFolder,
+    output: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    encoded: list[int],
+    request: pytest.FixtureRequest,
+) -> None:
+    if precision == "int8":
+        request.getfixturevalue("vnni")
+    short = encoder(kind, precision, max_document_length=16)  # so that the collection is several batches of one text
+    short.load("documents")  # which encodes texts of its own, for int8
+    encoded.clear()
+    whole = encode(collection, short, tmp_path / "whole", batch_size=1)
+    assert len(encoded) > 3 and sum(encoded) == 12
+    batches = encoded.copy()
+
+    monkeypatch.setattr(stage, "SAVE_SECONDS", -1)  # after every batch
+    with interrupted_after(2), pytest.raises(KeyboardInterrupt):
+        encode(collection, short, output, batch_size=1)
+    assert (output / "00000.unfinished.npz").is_file()
+    encoded.clear()
+    resumed = encode(collection, short, output, batch_size=1)
+    assert sorted(encoded) == sorted(batches[2:])  # threads may take turns
+    assert_same(whole, resumed)
+    assert sorted(path.name for path in resumed.iterdir()) == ["00000.npz", "manifest.json"]
+    digest = Vectors(resumed).manifest.digest
+    stats = [stage.shard_stats(shard_path(folder, 0), digest) for folder in (whole, resumed)]
+    assert stats[0] and stats[1] and stats[0].batches == stats[1].batches == len(batches)
+
+
+@KINDS
+def test_an_unfinished_shard_continues_within_a_long_document(
+    kind: str, collection: BeirFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoded: list[int]
+) -> None:
+    windows = encoder(kind, max_document_length=8, overlap=2)
+    whole = encode(collection, windows, tmp_path / "whole", batch_size=1)
+    assert sum(encoded) > 24
+    batches = encoded.copy()
+    monkeypatch.setattr(stage, "SAVE_SECONDS", -1)
+    for saves in (len(batches) // 2, len(batches) // 4):  # twice: what was saved is saved again
+        with interrupted_after(saves), pytest.raises(KeyboardInterrupt):
+            encode(collection, windows, tmp_path / "resumed", batch_size=1)
+    encoded.clear()
+    resumed = encode(collection, windows, tmp_path / "resumed", batch_size=1)
+    assert sum(encoded) == sum(batches[len(batches) // 2 + len(batches) // 4 :]) > 0
+    assert_same(whole, resumed)
+
+
+@KINDS
+def test_documents_are_read_in_windows_and_queries_are_not(kind: str, collection: BeirFolder, tmp_path: Path) -> None:
+    settings = {"max_document_length": 8, "max_query_length": 8}
+    cut, windows = encoder(kind, **settings), encoder(kind, overlap=2, **settings)
+    for role, same in (("documents", False), ("queries", True)):
+        folders = [
+            encode(collection, made, tmp_path / role / name, role)
+            for name, made in zip("ab", (cut, windows), strict=False)
+        ]
+        shards = [next(iter(Vectors(folder))).vectors for folder in folders]
+        assert (abs(shards[0] - shards[1]).max() == 0) == same
+    texts = [document.contents for document in collection.documents()]
+    expected = windows.load("documents").encode(texts, 8, overlap=2)
+    assert abs(next(iter(Vectors(tmp_path / "documents" / "b"))).vectors - expected).max() == 0
+
+
+@pytest.mark.parametrize(
+    "settings, batch_size", [({"max_document_length": 5}, 1), ({}, 4)], ids=["of another recipe", "of other batches"]
+)
+def test_an_unfinished_shard_of_something_else_is_ignored(
+    settings: dict,
+    batch_size: int,
+    collection: BeirFolder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    encoded: list[int],
+) -> None:
+    monkeypatch.setattr(stage, "SAVE_SECONDS", -1)
+    with interrupted_after(1), pytest.raises(KeyboardInterrupt):
+        encode(collection, encoder(**settings), tmp_path / "resumed", batch_size=batch_size)
+    assert (tmp_path / "resumed" / "00000.unfinished.npz").is_file()
+    encoded.clear()
+    resumed = encode(collection, encoder(), tmp_path / "resumed", batch_size=1)
+    assert sum(encoded) == 12
+    assert_same(encode(collection, encoder(), tmp_path / "whole", batch_size=1), resumed)
+    assert sorted(path.name for path in resumed.iterdir()) == ["00000.npz", "manifest.json"]
+
+
+def test_several_processes_share_the_shards(collection: BeirFolder, output: Path, small_shards: None) -> None:
+    encode(collection, encoder(), output, shard_id=1, shard_num=2)
+    assert [path.name for path in output.glob("*.npz")] == ["00001.npz"]
+    assert artifact.read_manifest(output) is None
+    encode(collection, encoder(), output, shard_id=0, shard_num=2)
+    assert ids_of(output) == [f"d{i}" for i in range(1, 13)]
+
+
+def test_a_smaller_collection_leaves_no_stale_shard(broken: Path, output: Path, small_shards: None) -> None:
+    encode(BeirFolder(broken, "tiny"), encoder(), output)
+    assert len(list(output.glob("*.npz"))) == 3
+    shorten(broken)
+    write_text(output / "00000.npz.killed-1-01234567.partial", "")
+    encode(BeirFolder(broken, "tiny"), encoder(), output)
+    assert sorted(path.name for path in output.iterdir()) == ["00000.npz", "manifest.json"]
+    assert ids_of(output) == ["d1", "d2", "d3", "d4"]
+
+
+def test_a_deleted_shard_is_restored_alone(
+    collection: BeirFolder, output: Path, small_shards: None, encoded: list[int]
+) -> None:
+    encode(collection, encoder(), output)
+    (output / "00001.npz").unlink()
+    with pytest.raises(CaiError, match=r"is damaged \(00001.npz is missing\): make it again with `python -m cai_p"):
+        Vectors(output)
+    encoded.clear()
+    assert ids_of(encode(collection, encoder(), output)) == [f"d{i}" for i in range(1, 13)]
+    assert sum(encoded) == 5
+
+
+def test_shards_that_a_power_cut_emptied_are_made_again(
+    collection: BeirFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_shards: None, encoded: list[int]
+) -> None:
+    whole, output = encode(collection, encoder(), tmp_path / "whole", batch_size=2), tmp_path / "cut"
+    monkeypatch.setattr(stage, "SAVE_SECONDS", -1)
+    with interrupted_after(6), pytest.raises(KeyboardInterrupt):  # in the second shard
+        encode(collection, encoder(), output, batch_size=2)
+    (output / "00001.unfinished.npz").write_bytes(b"")
+    for missing in (12, 5):  # the second time, the vectors had been finished
+        (output / "00000.npz").write_bytes(b"")
+        encoded.clear()
+        assert_same(whole, encode(collection, encoder(), output, batch_size=2))
+        assert sum(encoded) == missing
+
+
+def test_new_code_makes_every_shard_again(
+    collection: BeirFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_shards: None, encoded: list[int]
+) -> None:
+    """Also those that an interrupted attempt has left."""
+    with interrupted_after(1), pytest.raises(KeyboardInterrupt):
+        encode(collection, encoder(), tmp_path / "vectors")
+    monkeypatch.setitem(identity.VERSIONS, "encode", 2)
+    encoded.clear()
+    encode(collection, encoder(), tmp_path / "vectors")
+    assert sum(encoded) == 12
+
+
+def test_files_of_others_stay_in_a_folder_of_vectors(broken: Path, tmp_path: Path, small_shards: None) -> None:
+    output = encode(BeirFolder(broken, "tiny"), encoder(), tmp_path / "vectors")
+    for name in ("mine.npz", "notes.txt", "00009.npz"):
+        (output / name).write_text("years of work")
+    shorten(broken)
+    encode(BeirFolder(broken, "tiny"), encoder(), output)
+    names = ["00000.npz", "00009.npz", "manifest.json", "mine.npz", "notes.txt"]
+    assert sorted(path.name for path in output.iterdir()) == names
+    assert Vectors(output).manifest.files.keys() == {"00000.npz"}
+
+
+def test_command(tiny: Path, output: Path, capsys: pytest.CaptureFixture[str], small_shards: None) -> None:
+    arguments = ["--collection", str(tiny), "--encoder", "splade-tiny", "--output", str(output), "--precision=float32"]
+    main([*arguments, "--shard-num", "2"])
+    assert capsys.readouterr().out == f"{output}: the shards of process 0 of 2 are finished, others are missing\n"
+    main([*arguments, "--shard-num", "2", "--shard-id", "1"])
+    line = capsys.readouterr().out
+    assert line.startswith(f"{output}: 12 vectors, ") and line.endswith(" per second, float32\n")
+    main([*arguments, "--queries", "test"])
+    assert capsys.readouterr().out.startswith(f"{output}: 5 vectors, ")
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--shard-id", "2", "--shard-num", "2"], "--shard-id 2 is not from 0 to 1"),
+        (["--ray", "--shard-num", "2"], "leave out --shard-id and --shard-num"),
+        (["--ray", "head:6379", "--queries", "test"], "--ray is for documents only: leave it out for queries"),
+    ],
+)
+def test_arguments_that_are_refused(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["--collection", "c", "--encoder", "e", "--output", "v", *arguments])
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [[], ["--queries", "test"], ["--ray"]])
+def test_more_tokens_than_positions_are_refused_first(arguments: list[str], tmp_path: Path) -> None:
+    (tmp_path / "long.yaml").write_text(
+        f"checkpoint: {load_encoder('splade-tiny').checkpoint}\nmax_document_length: 1024\nmax_query_length: 1024\n"
+    )
+    call = ["--collection", "hpo", "--encoder", str(tmp_path / "long.yaml"), "--output", str(tmp_path / "v")]
+    with pytest.raises(CaiError, match=r"has 512 positions, too few for max_(document|query)_length 1024"):
+        main([*call, *arguments])
+    assert not (tmp_path / "v").exists()
+
+
+def test_projected_vectors_are_as_if_encoded(collection: BeirFolder, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    save_file({"weight": torch.eye(128) + 0.1 * torch.randn(128, 128)}, tmp_path / "p.safetensors")
+    plain, projecting = encoder("dense"), encoder("dense", projection=str(tmp_path / "p.safetensors"))
+    vectors = Vectors(encode(collection, plain, tmp_path / "plain"))
+    projected = Vectors(project_vectors(vectors, projecting, tmp_path / "projected"))
+    encoded = Vectors(encode(collection, projecting, tmp_path / "encoded"))
+    for one, other in zip(projected, encoded, strict=True):
+        assert one.ids == other.ids
+        np.testing.assert_allclose(one.vectors, other.vectors, atol=1e-5)
+    assert abs(next(iter(vectors)).vectors - next(iter(projected)).vectors).max() > 0.01
+    assert projected.manifest.recipe == encoded.manifest.recipe
+    again = encode(collection, projecting, tmp_path / "projected")
+    assert artifact.read_manifest(again) == projected.manifest  # nothing to be done
+    assert_same(vectors.folder, project_vectors(vectors, plain, tmp_path / "same"))
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache of vectors."""
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@KINDS
+@pytest.mark.parametrize("times", [1.0, 1.5])
+def test_vectors_are_not_mixed_with_others_that_the_encoder_made_before(
+    kind: str, times: float, collection: BeirFolder, tmp_path: Path, cache: Path
+) -> None:
+    """The fault: a library reads texts otherwise than the version before, and old vectors stand beside new ones."""
+    opened, documents = encoder(kind), list(collection.documents())
+    texts = [document.contents for document in documents[:3]]
+    before = opened.load("documents").encode(texts, 256)
+    store = stage._open_cache(opened, "documents")
+    assert store
+    store.put([bytes(key) for key in text_keys(texts)], before * times, 1.0)
+    if times == 1:
+        encode(collection, opened, tmp_path / "vectors")
+        assert artifact.require(tmp_path / "vectors", "encode").stats["found"] == 3
+        return
+    with pytest.raises(
+        CaiError, match=r"no longer makes the vectors that it made before, .* of other library versions"
+    ):
+        encode(collection, opened, tmp_path / "vectors")
+
+
+def rewrite(folder: Path, documents: list[dict]) -> BeirFolder:
+    """A collection in which these are the documents."""
+    (folder / "corpus.jsonl").write_text("".join(f"{json.dumps(document)}\n" for document in documents))
+    return BeirFolder(folder, "another")
+
+
+def rows_of(folder: Path) -> dict[str, np.ndarray]:
+    """The vectors by id."""
+    rows: dict[str, np.ndarray] = {}
+    for ids, vectors, _ in Vectors(folder):
+        rows |= zip(ids, vectors if isinstance(vectors, np.ndarray) else vectors.toarray(), strict=True)
+    return rows
+
+
+@KINDS
+def test_no_text_is_encoded_twice(
+    kind: str,
+    collection: BeirFolder,
+    broken: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    small_shards: None,
+    cache: Path,
+    encoded: list[int],
+) -> None:
+    """Whatever its place, its collection and its id; the faults: a text gets the vector of another, or another one
+    than without a cache."""
+    windows = {"max_document_length": 16, "overlap": 4}
+    first = encode(collection, encoder(kind, **windows), tmp_path / "first")
+    assert Vectors(first).manifest.stats["found"] == 0
+    with monkeypatch.context() as patch:
+        patch.setenv(VARIABLE, "")
+        assert_same(encode(collection, encoder(kind, **windows), tmp_path / "without"), first)
+    documents = [json.loads(line) for line in (broken / "corpus.jsonl").read_text().splitlines()][::-1]
+    documents += [documents[3] | {"_id": "copy"}, {"_id": "blank", "title": "", "text": " "}]
+    documents[5] |= {"title": "", "text": "fever"}
+    changed = documents[5]["_id"]
+    encoded.clear()
+    second = encode(rewrite(broken, documents), encoder(kind, **windows), tmp_path / "second")
+    assert sum(encoded) == 1
+    stats = Vectors(second).manifest.stats
+    assert stats["vectors"] == 14 and stats["found"] == 12 and stats["encoding_seconds"] > 0
+    before, after = rows_of(first), rows_of(second)
+    assert not after["blank"].any() and abs(after[changed] - before[changed]).max() > 0
+    before["copy"] = before[documents[3]["_id"]]
+    for id in before.keys() - {changed}:
+        np.testing.assert_array_equal(before[id], after[id])
+    third = encode(BeirFolder(broken, "another"), encoder(kind, **windows), tmp_path / "third")
+    assert_same(second, third)
+    assert sum(encoded) == 1 and Vectors(third).manifest.digest == Vectors(second).manifest.digest
+
+
+@KINDS
+def test_texts_are_encoded_once_for_each_length(
+    kind: str, cache: Path, encoded: list[int], monkeypatch: pytest.MonkeyPatch, small_shards: None
+) -> None:
+    """The fault: a text gets the vector of its first words, or its windows are read."""
+    texts = [f"fever and {number} other signs of an infection" for number in range(8)]
+    model, counts = encoder(kind, overlap=2).load("documents"), list[int]()
+    for length, new in ((5, texts), (8, texts), (5, [*texts[:3], texts[1], "fever", ""])):
+        encoded.clear()
+        found = encode_texts(encoder(kind, overlap=2), new, length, counts.append)
+        assert sum(encoded) == (1 if "fever" in new else 8) and sum(counts) == len(new)
+        counts.clear()
+        assert abs(found - model.encode(new, length)).max() < 1e-6
+    monkeypatch.setenv(VARIABLE, "")
+    encoded.clear()
+    encode_texts(encoder(kind), texts + texts[:2], 5, counts.append)
+    assert sum(encoded) == 10  # in two shards
+
+
+def test_queries_are_found_too_and_their_latency_is_that_of_encoding(
+    collection: BeirFolder, tmp_path: Path, cache: Path, encoded: list[int]
+) -> None:
+    """The fault: a table that says that queries take no time, since somebody has encoded them before."""
+    settings = encoder(expand_queries=False)
+    folders = [encode(collection, settings, tmp_path / name, "queries") for name in "ab"]
+    assert sum(encoded) == 5
+    assert_same(*folders)
+    first, second = (Vectors(folder).manifest.stats for folder in folders)
+    assert (first["found"], second["found"]) == (0, 5) and second["encoding_seconds"] == first["encoding_seconds"] > 0
+    assert Queries(collection.topics("test"), stored=folders[1]).encoded.seconds == first["encoding_seconds"]
+    encoded.clear()
+    encode(collection, encoder(binary_queries=True), tmp_path / "binary", "queries")
+    encode(collection, encoder(), tmp_path / "documents")
+    assert sum(encoded) == 5 + 12
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"max_document_length": 16},
+        {"overlap": 4},
+        {"document_prompt": "fever: "},
+        {"max_active_dims": 5},
+        {"kind": "dense"},
+        {"precision": "bfloat16"},
+    ],
+    ids=lambda settings: next(iter(settings)),
+)
+def test_vectors_of_another_encoding_are_not_found(
+    settings: dict, collection: BeirFolder, tmp_path: Path, cache: Path, encoded: list[int]
+) -> None:
+    encode(collection, encoder(), tmp_path / "first")
+    encoded.clear()
+    stats = Vectors(encode(collection, encoder(**settings), tmp_path / "second")).manifest.stats
+    assert sum(encoded) >= 12 and stats["found"] == 0 and len(list(cache.glob("*.sqlite"))) == 2
+
+
+def test_vectors_of_other_code_are_not_found(
+    collection: BeirFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path, encoded: list[int]
+) -> None:
+    encode(collection, encoder(), tmp_path / "first")
+    monkeypatch.setitem(identity.VERSIONS, "encode", 2)
+    encode(collection, encoder(), tmp_path / "second")
+    assert sum(encoded) == 24
+
+
+def test_an_unfinished_shard_continues_only_with_the_same_missing_texts(
+    collection: BeirFolder, broken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoded: list[int]
+) -> None:
+    """The fault: batches that were saved count as those of other texts, after more of them were found."""
+    short = encoder(max_document_length=16)
+    whole = encode(collection, short, tmp_path / "whole", batch_size=1)
+    documents = [json.loads(line) for line in (broken / "corpus.jsonl").read_text().splitlines()]
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "cache"))
+    encode(rewrite(broken, documents[:4]), short, tmp_path / "some", batch_size=1)
+    monkeypatch.setattr(stage, "SAVE_SECONDS", -1)
+    for more, missing in ((4, 8 - 2), (6, 6)):
+        with interrupted_after(2), pytest.raises(KeyboardInterrupt):
+            encode(collection, short, tmp_path / f"resumed-{more}", batch_size=1)
+        encode(rewrite(broken, documents[:more]), short, tmp_path / f"more-{more}", batch_size=1)
+        encoded.clear()
+        shutil.copytree(tmp_path / "cache", tmp_path / f"cache-{more}")
+        with monkeypatch.context() as patch:
+            patch.setenv(VARIABLE, str(tmp_path / f"cache-{more}"))
+            assert_same(whole, encode(collection, short, tmp_path / f"resumed-{more}", batch_size=1))
+        assert sum(encoded) == missing
+
+
+def test_a_killed_encoding_finds_what_it_has_finished(
+    collection: BeirFolder, tmp_path: Path, small_shards: None, cache: Path, encoded: list[int]
+) -> None:
+    with interrupted_after(2), pytest.raises(KeyboardInterrupt):
+        encode(collection, encoder(), tmp_path / "killed")
+    encoded.clear()
+    stats = Vectors(encode(collection, encoder(), tmp_path / "elsewhere")).manifest.stats
+    assert (sum(encoded), stats["found"]) == (2, 10)
+
+
+def test_encoding_goes_on_without_a_cache_that_is_broken(
+    collection: BeirFolder, tmp_path: Path, cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = encode(collection, encoder(), tmp_path / "whole")
+    (path,) = cache.glob("*.sqlite")
+    path.write_bytes(b"x" * 10_000)
+    assert_same(whole, encode(collection, encoder(), tmp_path / "again"))
+    assert "vectors are not cached in" in caplog.text
+
+
+@KINDS
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_vector_does_not_depend_on_the_other_texts(
+    kind: str, precision: Precision, collection: BeirFolder, encoded: list[int]
+) -> None:
+    """The fault: a collection of which some documents change has other vectors than one that is encoded anew."""
+    texts = [document.contents for document in collection.documents()]
+    model = encoder(kind, precision).load("documents")
+    together = model.encode(texts, 256)
+    assert len(encoded) < len(texts)
+    for position in range(0, len(texts), 4):
+        assert abs(model.encode(texts[position : position + 1], 256) - together[position : position + 1]).max() == 0

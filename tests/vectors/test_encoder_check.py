@@ -1,0 +1,130 @@
+"""Encoders checked against the library that made them: folders of each kind, saved by it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer, SparseEncoder
+from sentence_transformers.base.modules import Dense, Router, Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding
+from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
+
+from cai_pyserini.cli import doctor
+from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.models.checkpoint import load_checkpoint
+from cai_pyserini.models.tokenizer import Tokenizer
+from cai_pyserini.vectors import encoder_check as module
+from cai_pyserini.vectors.encoder_check import SIZES, TOKENS, check, example_documents, verdict
+
+pytestmark = pytest.mark.slow
+
+
+def masked_lm() -> Transformer:
+    return Transformer(str(load_checkpoint("splade-tiny")), transformer_task="fill-mask", max_seq_length=64)
+
+
+def sums() -> SparseEncoder:
+    return SparseEncoder(modules=[masked_lm(), SpladePooling("sum")], max_active_dims=8)
+
+
+def inference_free() -> SparseEncoder:
+    document = masked_lm()
+    weights = SparseStaticEmbedding(document.tokenizer, weight=torch.linspace(0, 2, len(document.tokenizer)))
+    return SparseEncoder(modules=[Router.for_query_document([weights], [document, SpladePooling("max")])])
+
+
+def first_token() -> SentenceTransformer:
+    transformer = Transformer(str(load_checkpoint("minilm")), max_seq_length=64)
+    modules = [transformer, Pooling(384, "cls"), Dense(384, 8)]
+    return SentenceTransformer(modules=modules, prompts={"query": "query: ", "passage": "passage: "})
+
+
+def static() -> SentenceTransformer:
+    return SentenceTransformer(modules=[StaticEmbedding(masked_lm().tokenizer.backend_tokenizer, embedding_dim=16)])
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure as few documents as possible."""
+    monkeypatch.setattr(module, "MIN_SECONDS", 0)
+
+
+@pytest.mark.parametrize(
+    "made, modules, queries",
+    [
+        ("splade-tiny", ["Transformer", "SpladePooling max relu"], "model"),
+        ("minilm", ["Transformer", "Pooling mean", "Normalize"], "model"),
+        (sums, ["Transformer", "SpladePooling sum relu"], "model"),
+        (inference_free, ["Transformer", "SpladePooling max relu"], "bags of words"),
+        (first_token, ["Transformer", "Pooling cls", "Dense"], "model"),
+        (static, ["StaticEmbedding"], "model"),
+    ],
+)
+def test_vectors_are_those_of_the_library(
+    made: str | Callable[[], SparseEncoder], modules: list[str], queries: str, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    if callable(made):
+        made().save(str(tmp_path / "folder"))
+    found = check(load_encoder(str(tmp_path / "folder") if callable(made) else made), "cpu")
+    assert found["equal"] and found["documents_differ_by"] < 1e-5 and (found["queries_differ_by"] or 0) < 1e-5
+    assert (found["modules"], found["queries"]) == (modules, queries)
+    assert found["query_prompt"] == ("query: " if made is first_token else "")
+    assert found["seconds"] == {size: size / found["documents_per_second"] for size in SIZES}
+    assert verdict(found).startswith(f"The vectors of 10 texts are those of {found['library']}")
+
+
+@pytest.mark.parametrize(
+    "text, compared",
+    [
+        ("query: bow", False),
+        ("binary_queries: true\nexpand_queries: false", True),
+        ("pooling: sum", True),
+        ("query_checkpoint: {}\nmax_active_dims: 5\nkeep_query_terms: 3\nquery_prompt: 'query: '", True),
+    ],
+)
+def test_settings_of_a_bare_checkpoint_are_given_to_the_library(text: str, compared: bool, tmp_path: Path) -> None:
+    folder = load_checkpoint("splade-tiny")
+    (tmp_path / "mine.yaml").write_text(f"checkpoint: {folder}\nmax_document_length: 64\n{text.format(folder)}\n")
+    found = check(load_encoder(str(tmp_path / "mine.yaml")), "cpu", "float32")
+    assert found["equal"] and found["differs_from_float32_by"] == 0
+    assert (found["queries_differ_by"] is not None) == compared and (found["queries_differ_by"] or 0) < 1e-5
+
+
+def test_an_encoder_that_pools_in_another_way_than_its_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    SparseEncoder(modules=[masked_lm(), SpladePooling("max")]).save(str(tmp_path / "folder"))
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text("checkpoint: folder\nactivation: log1p_relu\nmax_document_length: 32\n")
+    assert doctor.main(["--encoder", str(wrong), "--json", "--precision", "float32"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["documents_differ_by"] > 0.1 and not found["equal"]
+    assert found["settings"] == {"activation": "log1p_relu"} and found["max_document_length"] == 32
+    assert doctor.main(["--encoder", str(wrong)]) == 1
+    assert "are NOT those of sentence-transformers" in capsys.readouterr().out.splitlines()[-1]
+
+    assert doctor.main(["--encoder", str(tmp_path / "folder"), "--device", "cpu"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == str(tmp_path / "folder") and lines[2].split() == ["encoder", "folder"]
+    assert {"parameters": "4,416,698", "vocabulary": "30,522", "similarity": "dot"}.items() <= dict(
+        line.split() for line in lines[3:] if len(line.split()) == 2
+    ).items()
+
+
+def test_what_cannot_be_checked(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(CaiError, match="could not be downloaded from the hub"):
+        doctor.main(["--encoder", "org/model"])
+    with pytest.raises(SystemExit, match="2"):
+        doctor.main(["--json"])
+    assert "--json-output are for --encoder: name one" in capsys.readouterr().err
+
+
+def test_documents_have_the_length_that_is_said() -> None:
+    lengths = (tokenizer := Tokenizer(load_checkpoint("splade-tiny"))).lengths(
+        texts := example_documents(tokenizer, 50)
+    )
+    assert len(set(texts)) == 50 and min(lengths) > 0.7 * TOKENS and max(lengths) < 1.4 * TOKENS

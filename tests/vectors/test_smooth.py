@@ -1,0 +1,214 @@
+"""The smooth stage equals the plain formula, despite blank documents, ties and interruptions."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix, random_array
+
+from cai_pyserini.cli.smooth import main
+from cai_pyserini.collections.beir_folder import BeirFolder
+from cai_pyserini.core import artifact
+from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.impacts.document_frequencies import compute
+from cai_pyserini.impacts.weighting import write_impacts
+from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.vectors import smooth as stage
+from cai_pyserini.vectors.encode import encode
+from cai_pyserini.vectors.mixing import mix
+from cai_pyserini.vectors.near import find_neighbours
+from cai_pyserini.vectors.neighbours import NEIGHBOURS
+from cai_pyserini.vectors.shards import Vectors
+from tests.conftest import stored_vectors
+from tests.vectors.interruption import interrupted_after
+from tests.vectors.matrices import matrix_of
+
+BLANK = [1, 6]  # documents of `inputs`
+
+
+def smooth(
+    vectors: Vectors, output: Path, by: Vectors | None = None, neighbours: int = NEIGHBOURS, weight: float | None = None
+) -> Path:
+    """Smooth vectors with the neighbours by other vectors, or by these."""
+    near = find_neighbours(by or vectors, output.with_name(f"{output.name}-near"), neighbours=neighbours)
+    return stage.smooth(vectors, Vectors(near, "near"), output, weight)
+
+
+def expected(raw: np.ndarray, similarity: np.ndarray, neighbours: int, weight: float) -> np.ndarray:
+    """The formula, document by document."""
+    smoothed = np.zeros_like(raw)
+    has_weights = raw.any(1)
+    for i in np.flatnonzero(has_weights):
+        nearest = sorted((j for j in range(len(raw)) if j != i), key=lambda j: -similarity[i, j])[:neighbours]
+        near = [j for j in nearest if has_weights[j]]
+        shares = np.array([max(similarity[i, j], 0) ** 4 for j in near])
+        mixed = (1 - weight) * raw[i] + weight * shares @ raw[near] / shares.sum() if shares.any() else raw[i]
+        kept = np.argsort(-mixed)[: np.count_nonzero(raw[i])]
+        smoothed[i, kept] = mixed[kept]
+    return smoothed
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with SPLADE and dense vectors of 9 documents, 2 of them blank, in three shards."""
+    folder = tmp_path_factory.mktemp("inputs")
+    draw = np.random.default_rng(0)
+    sparse = random_array((9, 40), density=0.3, rng=draw, format="csr", dtype=np.float32).tolil()
+    sparse[BLANK] = 0
+    dense = draw.normal(size=(9, 3)).astype(np.float32)
+    parts = [slice(0, 4), slice(4, 8), slice(8, 9)]
+    ids = [[f"d{i}" for i in range(9)][part] for part in parts]
+    sparse = csr_matrix(sparse)
+    stored_vectors(folder / "splade", *(sparse[part] for part in parts), ids=ids, precision="float32")
+    stored_vectors(folder / "dense", *(dense[part] for part in parts), ids=ids, kind="dense")
+    return folder
+
+
+@pytest.fixture
+def splade(inputs: Path) -> Vectors:
+    return Vectors(inputs / "splade")
+
+
+@pytest.fixture
+def dense(inputs: Path) -> Vectors:
+    return Vectors(inputs / "dense")
+
+
+@pytest.fixture(scope="module")
+def encoded(tiny: Path, checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny collection's IDF, its SPLADE vectors, and dense ones."""
+    folder, collection = tmp_path_factory.mktemp("encoded"), BeirFolder(tiny, "tiny")
+    config = load_encoder("splade-tiny")
+    compute(collection, config, folder / "idf")
+    encode(collection, Encoder(config, "cpu", "float32"), folder / "splade")
+    encode(collection, Encoder(config.replace(kind="dense"), "cpu", "float32"), folder / "dense")
+    return folder
+
+
+@pytest.mark.parametrize("neighbours, weight", [(1, 0.5), (3, 0.3), (20, 0.4), (2, 1.0)])
+def test_equal_to_the_formula_with_dense_vectors(
+    splade: Vectors, dense: Vectors, tmp_path: Path, neighbours: int, weight: float
+) -> None:
+    smoothed = Vectors(smooth(splade, tmp_path / "smoothed", dense, neighbours, weight))
+    positions = matrix_of(dense)
+    formula = expected(matrix_of(splade), positions @ positions.T, neighbours, weight)
+    np.testing.assert_allclose(matrix_of(smoothed), formula, rtol=1e-5, atol=1e-6)
+    assert not formula[BLANK].any() and formula.any()
+
+
+def test_smoothed_vectors_can_replace_raw_ones(encoded: Path, tmp_path: Path) -> None:
+    splade, dense = Vectors(encoded / "splade"), Vectors(encoded / "dense")
+    smoothed = Vectors(smooth(splade, tmp_path / "smoothed", dense, neighbours=3))
+    raw, positions = matrix_of(splade), matrix_of(dense)
+    formula = expected(raw, positions @ positions.T, 3, 0.4)
+    np.testing.assert_allclose(matrix_of(smoothed), formula, rtol=1e-5)
+    assert all((np.diff(row.indices) > 0).all() for shard in smoothed for row in shard.vectors)
+    assert np.count_nonzero(formula) == smoothed.manifest.stats["nonzeros"] > 100
+    assert np.count_nonzero((formula > 0) & (raw == 0)) > 10  # terms of neighbours
+    config = load_encoder("splade-tiny").replace(idf=str(encoded / "idf"))
+    impacts = write_impacts(smoothed, config, tmp_path / "impacts")
+    assert artifact.require(impacts, "impact").stats["vectors"] == 12
+
+
+def test_neighbours_by_splade_vectors_weigh_less(splade: Vectors, tmp_path: Path) -> None:
+    near = matrix_of(Vectors(find_neighbours(splade, tmp_path / "smoothed-near", neighbours=3), "near"))
+    smoothed = Vectors(smooth(splade, tmp_path / "smoothed", neighbours=3))
+    np.testing.assert_allclose(matrix_of(smoothed), expected(matrix_of(splade), near, 3, 0.1), rtol=1e-5, atol=1e-6)
+
+
+def test_weight_0_leaves_the_vectors_unchanged(splade: Vectors, tmp_path: Path) -> None:
+    smoothed = Vectors(smooth(splade, tmp_path / "smoothed", weight=0.0))
+    np.testing.assert_array_equal(matrix_of(smoothed), matrix_of(splade))
+    assert [shard.ids for shard in smoothed] == [shard.ids for shard in splade]
+
+
+def test_a_shard_without_any_weight(tmp_path: Path) -> None:
+    rows = csr_matrix(np.array([[1, 0], [2, 1]], np.float32))
+    vectors = stored_vectors(tmp_path / "vectors", rows, csr_matrix((2, 2), dtype=np.float32), rows)
+    smoothed = matrix_of(Vectors(smooth(vectors, tmp_path / "smoothed")))
+    assert np.isfinite(smoothed).all() and not smoothed[2:4].any()
+    assert (smoothed[[0, 1, 4, 5]] > 0).sum() == 6
+
+
+def test_documents_without_weights_are_nobodys_neighbours() -> None:
+    """They have neighbours by their dense vectors."""
+    raw = csr_matrix(np.array([[4, 1, 0], [0, 0, 0], [0, 1, 6]], np.float32))
+    near = csr_matrix(np.array([[0, 1, 0.5], [1, 0, 0], [0, 1, 0]], np.float32))
+    smoothed = mix(raw, raw, near, 0.5)
+    np.testing.assert_allclose(smoothed.toarray(), np.array([[2, 0, 3], [0, 0, 0], [0, 1, 6]]), rtol=1e-6)
+
+
+def test_an_interrupted_stage_continues_with_the_first_missing_shard(
+    splade: Vectors, dense: Vectors, tmp_path: Path
+) -> None:
+    whole = Vectors(smooth(splade, tmp_path / "whole", dense))
+    near = Vectors(find_neighbours(dense, tmp_path / "resumed-near"), "near")
+    with interrupted_after(2), pytest.raises(KeyboardInterrupt):
+        stage.smooth(splade, near, tmp_path / "resumed")
+    with pytest.raises(CaiError, match="unfinished"):
+        Vectors(tmp_path / "resumed")
+    times = {path: path.stat().st_mtime_ns for path in (tmp_path / "resumed").glob("*.npz")}
+    assert len(times) == 2
+    resumed = Vectors(smooth(splade, tmp_path / "resumed", dense))
+    assert {path: path.stat().st_mtime_ns for path in times} == times
+    np.testing.assert_array_equal(matrix_of(resumed), matrix_of(whole))
+    assert {path.name for path in resumed.folder.iterdir()} == {path.name for path in whole.folder.iterdir()}
+    assert resumed.manifest.stats | {"seconds": 0} == whole.manifest.stats | {"seconds": 0}
+
+
+def test_unfinished_work_of_another_recipe_is_not_used(splade: Vectors, dense: Vectors, tmp_path: Path) -> None:
+    near = Vectors(find_neighbours(dense, tmp_path / "near"), "near")
+    with interrupted_after(2), pytest.raises(KeyboardInterrupt):
+        stage.smooth(splade, near, tmp_path / "smoothed", weight=0.9)
+    small = stored_vectors(tmp_path / "small", csr_matrix(np.eye(3, dtype=np.float32) + 1))
+    smoothed, fresh = (Vectors(smooth(small, tmp_path / name, weight=0.5)) for name in ("smoothed", "fresh"))
+    np.testing.assert_array_equal(matrix_of(smoothed), matrix_of(fresh))
+    assert sorted(path.name for path in smoothed.folder.iterdir()) == ["00000.npz", "manifest.json"]
+
+
+def test_made_again_only_if_an_input_changes(splade: Vectors, dense: Vectors, tmp_path: Path) -> None:
+    def digest(*arguments: Any) -> str:
+        return Vectors(smooth(splade, tmp_path / "smoothed", *arguments)).manifest.digest
+
+    inputs: list[tuple[Any, ...]] = [(), (dense,), (None, 2), (None, 2, 0.2)]
+    assert len({digest(*arguments) for arguments in inputs}) == len(inputs)
+    before = (tmp_path / "smoothed" / "manifest.json").stat().st_mtime_ns
+    digest(*inputs[-1])
+    assert (tmp_path / "smoothed" / "manifest.json").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("ids", [[["d0", "d1"], ["x"]], [["d0", "d1"]], [["d0", "d1"], ["d2"], ["d3"]]])
+def test_dense_vectors_of_other_documents_are_refused(tmp_path: Path, ids: list[list[str]]) -> None:
+    sparse, rows = csr_matrix(np.eye(2, dtype=np.float32)), np.eye(2, dtype=np.float32)
+    splade = stored_vectors(tmp_path / "splade", sparse, sparse[:1], ids=[["d0", "d1"], ["d2"]])
+    dense = stored_vectors(tmp_path / "dense", *(rows[: len(shard)] for shard in ids), ids=ids, kind="dense")
+    with pytest.raises(
+        CaiError, match=r"splade and .*smoothed-near have different documents: make both from the same collection"
+    ):
+        smooth(splade, tmp_path / "smoothed", dense)
+
+
+def test_vectors_of_the_wrong_kind_are_refused(splade: Vectors, dense: Vectors, tmp_path: Path) -> None:
+    with pytest.raises(CaiError, match="dense has dense vectors: choose a folder with splade ones"):
+        smooth(dense, tmp_path / "smoothed", splade)
+
+
+def test_a_single_document_is_unchanged(tmp_path: Path) -> None:
+    vectors = stored_vectors(tmp_path / "vectors", csr_matrix(np.array([[0, 0], [2, 1]], np.float32)))
+    smoothed = Vectors(smooth(vectors, tmp_path / "smoothed"))
+    np.testing.assert_array_equal(matrix_of(smoothed), matrix_of(vectors))
+
+
+def test_command(inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    near = find_neighbours(Vectors(inputs / "dense"), tmp_path / "near", neighbours=2)
+    arguments = ["--vectors", str(inputs / "splade"), "--near", str(near), "--output", str(tmp_path / "smoothed")]
+    main(arguments)
+    stats = artifact.require(tmp_path / "smoothed", "smooth").stats
+    assert capsys.readouterr().out == (
+        f"{tmp_path / 'smoothed'}: 9 vectors, {stats['nonzeros'] / 9:.1f} non-zeros per vector\n"
+    )
+    with pytest.raises(SystemExit, match="2"):
+        main([*arguments, "--weight", "1.1"])
+    assert "--weight: 1.1 should be less than or equal to 1" in capsys.readouterr().err
