@@ -1,6 +1,55 @@
 """Unsupervised domain adaptation of SPLADE (CAI: AdaLM, IDF weighting, BM25) for Pyserini and Lucene.
 
-This module imports nothing, so that `--help` and the Pyserini plugin start at once.
+    import cai_pyserini as cai
+
+    index = cai.index("articles.jsonl", "runs/articles")
+    for hit in index.search("short fingers", k=3):
+        print(hit.rank, hit.id, hit.score, hit.title)
+
+The names in `__all__` are imported when they are first used, so that `--help` and the Pyserini plugin start at once.
 """
 
-__version__ = "0.2.0"
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cai_pyserini.api import (
+        CaiError,
+        Encoder,
+        Engine,
+        Hit,
+        Run,
+        adapt,
+        compare,
+        evaluate,
+        fuse,
+        index,
+        open,
+        run,
+    )
+
+__version__ = "0.3.0"
+__all__ = [
+    "CaiError",
+    "Encoder",
+    "Engine",
+    "Hit",
+    "Run",
+    "adapt",
+    "compare",
+    "evaluate",
+    "fuse",
+    "index",
+    "open",
+    "run",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return getattr(import_module("cai_pyserini.api"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,86 +1,109 @@
-"""`cai-pyserini STAGE …`, `python -m cai_pyserini STAGE …`: one command for all stages, and for Pyserini's modules.
+"""`cai-pyserini COMMAND …`, `python -m cai_pyserini COMMAND …`: all commands, and Pyserini's modules.
 
 `-m MODULE` runs a module of Pyserini, unmodified, that can load our encoders by name.
 """
 
 import runpy
 import sys
+from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 
 from cai_pyserini import __version__
 from cai_pyserini.core import terminal
-from cai_pyserini.core.errors import CaiError
-from cai_pyserini.plugin import hook
+from cai_pyserini.core.errors import CaiError, did_you_mean
 
-# Described here, not in the stages, so that the list is there before anything is imported.
+# Described here, not in the modules of cli/, so that the list is there before anything is imported.
+COMMANDS = {
+    "run": "from a collection to a table of scores: all stages",
+    "search": "search a run or an index by hand",
+    "serve": "serve search over HTTP or MCP: a page, a REST API, tools",
+    "update": "bring a run up to date with its collection",
+    "adapt": "adapt a retriever to a collection, without labels",
+    "train": "train retrievers, and make training files",
+    "evaluate": "measures and significance of TREC runs",
+    "fuse": "fuse TREC runs",
+    "rerank": "rerank a TREC run with a cross-encoder",
+    "judge": "judge results on a page, and compare systems by the judgments",
+    "analyse": "why a system ranks as it does, and what it costs",
+    "ship": "package indexes and encoders for others",
+    "export": "write impacts and encoders for other engines",
+    "convert": "PubMed, S2ORC and BioASQ to BEIR's format, pickles to safetensors",
+    "plugin": "our encoders inside Pyserini, and exports for it",
+    "cache": "list the cache of vectors, delete old ones",
+    "doctor": "check this machine, or an encoder",
+}
 STAGES = {
-    "beir": "from a collection to a table of scores: all stages",
     "idf": "document frequencies of word pieces",
     "encode": "vectors of documents or queries",
     "words": "counts of the words that BM25 sees",
-    "near": "the nearest neighbours of every document",
-    "smooth": "vectors mixed with those of the neighbours",
-    "expand": "associated words and neighbours' words of documents",
+    "near": "nearest neighbours of each document",
+    "smooth": "vectors mixed with those of nearest neighbours",
+    "expand": "associated words, and neighbours' words",
     "impact": "integers from vectors, IDF and words",
-    "index": "an index of impacts, of text for BM25, or of dense vectors",
-    "search": "search by hand, or write a run",
-    "fusion": "fuse or rerank runs",
-    "evaluate": "measures and significance of runs",
+    "index": "a Lucene index of impacts or text, or a dense index",
+    "search": "a TREC run from an index and queries",
 }
-OTHERS = {
-    "convert": "PubMed, S2ORC and BioASQ in BEIR's format, and pickles in safetensors",
-    "adapt": "adapt a retriever to a collection",
-    "trainer": "train retrievers, and make the files to train with",
-    "gpl": "generative pseudo labelling",
-    "analysis": "why a system ranks as it does, and what it costs",
-    "serve": "search over HTTP or MCP: a page, a REST API, tools",
-    "update": "a run to its collection as it is now",
-    "judge": "judge results on a page, and compare systems by the judgments",
-    "plugin": "our encoders inside Pyserini, and exports for it",
-    "ship": "indexes and encoders for others",
-    "export": "impacts and encoders for other systems",
-    "vectors": "list the vector cache, delete old vectors",
-    "doctor": "check this machine, or an encoder",
-}
-COMMANDS = STAGES | OTHERS
+MODULES = {"search": "search_stage"}  # stages whose module in cli/ is not called as they are
 
 
 def _list(commands: dict[str, str]) -> str:
     return "\n".join(f"  {name:<9} {description}" for name, description in commands.items())
 
 
-USAGE = f"""usage: cai-pyserini STAGE [ARGUMENT ...]
+USAGE = f"""usage: cai-pyserini COMMAND [ARGUMENT ...]
+       cai-pyserini stage STAGE [ARGUMENT ...]
        cai-pyserini -m MODULE [ARGUMENT ...]
 
-The first runs a stage, as `python -m cai_pyserini.STAGE` does; `cai-pyserini STAGE --help` lists its settings.
+commands (`cai-pyserini COMMAND --help` says more):
+{_list(COMMANDS)}
 
-stages:
+stages, which `run` calls for you, each by itself:
 {_list(STAGES)}
 
-other commands:
-{_list(OTHERS)}
-
-The second runs any Pyserini module, unmodified. It finds Java, and loads encoders of cai_pyserini by name or path:
+`-m` runs any Pyserini module, unmodified. It finds Java, and loads encoders of cai_pyserini by name or path:
 
   cai-pyserini -m pyserini.search.lucene --index runs/hpo/splade-tiny/indexes/splade-idf \\
       --topics topics.json --encoder splade-tiny --impact --output run.trec"""
 
 
-def main() -> None:
-    match sys.argv[1:]:
-        case [] | ["-h" | "--help"]:
+def module_of(*names: str) -> str | None:
+    """The module of a command, or of `stage` and a stage; None if there is none."""
+    match names:
+        case ["stage", stage] if stage in STAGES:
+            return f"cai_pyserini.cli.{MODULES.get(stage, stage)}"
+        case [command, *_] if command in COMMANDS:
+            return f"cai_pyserini.cli.{command}"
+    return None
+
+
+def main(argv: list[str]) -> int | None:
+    """Run a command line; the result is the exit code."""
+    names = argv[:2] if argv[:1] == ["stage"] else argv[:1]
+    if module := module_of(*names):
+        return import_module(module).main(argv[len(names) :])
+    match argv:
+        case [] | ["-h" | "--help"] | ["stage"] | ["stage", "-h" | "--help"]:
             print(USAGE)
         case ["--version"]:
             print(f"cai-pyserini {__version__}")
-        case ["-m", module, *arguments]:
-            hook.register()
-            _run(module, arguments)
+        case ["-m", name, *arguments]:
+            _run_pyserini(name, arguments)
         case _:
-            print(USAGE, file=sys.stderr)
-            sys.exit(2)
+            hint = did_you_mean(names[-1], STAGES if len(names) > 1 else [*COMMANDS, "stage"])
+            if not hint and names[-1] in STAGES:
+                hint = f"; did you mean `stage {names[-1]}`?"
+            print(
+                f"error: no command {' '.join(names)!r}{hint or ';'} `cai-pyserini --help` lists them", file=sys.stderr
+            )
+            return 2
+    return None
 
 
-def _run(module: str, arguments: list[str]) -> None:
+def _run_pyserini(module: str, arguments: list[str]) -> None:
+    from cai_pyserini.plugin import hook
+
+    hook.register()
     try:
         known = find_spec(module)
     except ModuleNotFoundError:
@@ -92,11 +115,8 @@ def _run(module: str, arguments: list[str]) -> None:
 
 
 def cli() -> None:
-    """Run a command. A stage handles its own errors, and its processes if torchrun has started several."""
-    if sys.argv[1:] and sys.argv[1] in COMMANDS:
-        _run(f"cai_pyserini.{sys.argv[1]}", sys.argv[2:])
-    else:
-        terminal.run(main)
+    """Run the command line of this process; `train` may have several processes, which torchrun has started."""
+    terminal.run(partial(main, sys.argv[1:]), torchrun=sys.argv[1:2] == ["train"])
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from cai_pyserini.cli.run import main as beir
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.config import WORD, load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.experiments.open import OpenRun
+from cai_pyserini.experiments.open import Run
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.splade import Splade
@@ -160,7 +160,7 @@ def test_it_is_shipped_and_exported_with_its_weights(model: Path, tmp_path: Path
 
 
 def test_engines_explanations_and_exact_hybrids_have_the_scores_of_runs(run: Path) -> None:
-    opened, folder = OpenRun(run, "cpu"), RunFolder(run)
+    opened, folder = Run(run, "cpu"), RunFolder(run)
     for name in (JOINT, "splade-doc"):
         case = explain_query(folder, opened, "q2", [name], depth=3)
         found = scores(run / "runs" / f"{name}.trec")

@@ -13,12 +13,13 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import yaml
 
-from cai_pyserini.__main__ import COMMANDS
-from cai_pyserini.cli.analyse import declared_settings
+from cai_pyserini.__main__ import module_of
+from cai_pyserini.analysis.settings import ANALYSES
 from cai_pyserini.core.config import EncoderConfig, IndexConfig, Joint, load_encoder, load_index_config, names
 from cai_pyserini.core.settings import Settings, parse
 from cai_pyserini.experiments.experiment import Experiment
@@ -80,35 +81,33 @@ def shell_words(code: str) -> Iterator[list[str]]:
                 words.append(word)
 
 
-def our_command(words: Sequence[str]) -> tuple[str, list[str]] | None:
-    """The stage and the arguments of one of our commands; None for any other, and for a benchmark."""
+def our_command(words: Sequence[str]) -> list[str] | None:
+    """The arguments of one of our commands; None for any other, and for a benchmark."""
     words = [word for i, word in enumerate(words) if i or "=" not in word]
     if not words:
         return None
     program = Path(words[0]).name
     if program == "run_beir.sh":
-        return None if "--paper" in words else ("beir", words[1:])
+        return None if "--paper" in words else ["run", *words[1:]]
     if program == "cai-pyserini":
-        module, arguments = "cai_pyserini", words[1:]
-    elif program in ("python", "torchrun") and "-m" in words:
-        at = words.index("-m")
-        module, arguments = words[at + 1], words[at + 2 :]
+        arguments = words[1:]
+    elif program in ("python", "torchrun") and "cai_pyserini" in words:
+        arguments = words[words.index("cai_pyserini") + 1 :]
     else:
         return None
-    if module == "cai_pyserini" and arguments[:1] != ["-m"]:
-        return arguments[0], arguments[1:]
-    package, _, stage = module.partition(".")
-    return (stage, arguments) if package == "cai_pyserini" and stage else None
+    return None if arguments[:1] == ["-m"] else arguments
 
 
 class Parsed(Exception):
     """A command line has been parsed."""
 
 
-def parses(stage: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def parses(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Parse a command line as the command does, and go no further. Raises SystemExit if it is refused."""
-    assert stage in COMMANDS
-    module = importlib.import_module(f"cai_pyserini.{stage}" + ".__main__" * (stage != "doctor"))
+    names = arguments[: 2 if arguments[:1] == ["stage"] else 1]
+    name = module_of(*names)
+    assert name, arguments
+    module = importlib.import_module(name)
 
     def parse_only(*given: object) -> None:
         parse(*given)  # type: ignore[call-overload]
@@ -118,7 +117,7 @@ def parses(stage: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch) ->
         patch.setattr(module, "parse", parse_only)
         patch.setattr(Path, "exists", lambda path: " " not in path.name)  # inputs of an example do, queries do not
         with pytest.raises(Parsed):
-            module.main(arguments)
+            module.main(arguments[len(names) :])
 
 
 def test_there_are_pages_of_every_kind() -> None:
@@ -137,7 +136,7 @@ def test_command_lines_are_understood(page: Path, monkeypatch: pytest.MonkeyPatc
         for words in shell_words(code):
             if command := our_command(words):
                 try:
-                    parses(*command, monkeypatch)
+                    parses(command, monkeypatch)
                 except SystemExit:
                     pytest.fail(f"refused: {shlex.join(words)}")
             elif scripts := [word for word in words if word.startswith("tests/") and word.endswith((".py", ".sh"))]:
@@ -147,7 +146,7 @@ def test_command_lines_are_understood(page: Path, monkeypatch: pytest.MonkeyPatc
 def test_wrong_command_lines_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for arguments in (["--no-such-flag"], ["--bits", "99"], []):
         with pytest.raises(SystemExit):
-            parses("impact", arguments, monkeypatch)
+            parses(["stage", "impact", *arguments], monkeypatch)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
@@ -173,18 +172,28 @@ def test_the_reference_of_yaml_files_has_every_key(page: str, kinds: list[type[S
                 assert (str(field.default).lower() or "none") in re.split(", ", documented[key].strip("`"))
 
 
-def test_the_reference_has_a_table_of_fusions() -> None:
-    spec = importlib.util.spec_from_file_location("hooks", ROOT / "docs" / "hooks.py")
+@pytest.fixture(scope="module")
+def generate() -> ModuleType:
+    """The module docs/generate.py."""
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
     assert spec and spec.loader
-    spec.loader.exec_module(hooks := importlib.util.module_from_spec(spec))
-    assert hooks.FUSION_TABLE in (ROOT / "docs" / "reference" / "systems.md").read_text(encoding="utf-8")
+    spec.loader.exec_module(module := importlib.util.module_from_spec(spec))
+    return module
+
+
+def test_the_reference_has_a_table_of_fusions(generate: ModuleType) -> None:
+    assert generate.FUSION_TABLE in (ROOT / "docs" / "reference" / "systems.md").read_text(encoding="utf-8")
     rows = [f"`-{name}` | {fusion.description}" for name, fusion in FUSIONS.items() if name != DEFAULT]
-    assert all(row in hooks.fusion_table() for row in rows)
+    assert all(row in generate.fusion_table() for row in rows)
+
+
+def test_the_reference_of_python_is_that_of_the_docstrings(generate: ModuleType) -> None:
+    assert generate.PYTHON.read_text(encoding="utf-8") == generate.python(), "run: python docs/generate.py"
 
 
 def test_the_page_of_analyses_has_them_all() -> None:
     page = (ROOT / "docs" / "experiments" / "analysis.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^\| \[`(\w+)`\]", page, re.MULTILINE)) == declared_settings().keys()
+    assert set(re.findall(r"^\| \[`(\w+)`\]", page, re.MULTILINE)) == ANALYSES.keys()
 
 
 def test_the_page_of_models_has_every_encoder() -> None:
@@ -253,8 +262,7 @@ def test_the_session_of_an_assistant_is_as_shown(run_folder: Path) -> None:
 def test_the_systemd_unit_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unit = (ROOT / "docs" / "deploy" / "cai-pyserini.service").read_text(encoding="utf-8")
     (command,) = re.findall("^ExecStart=(.*)$", unit, re.MULTILINE)
-    stage, arguments = our_command(command.split()) or pytest.fail(command)
-    parses(stage, arguments, monkeypatch)
+    parses(our_command(command.split()) or pytest.fail(command), monkeypatch)
     if not shutil.which("systemd-analyze"):
         pytest.skip("there is no systemd-analyze")
     for text, understood in ((unit, True), (f"{unit}[Service]\nNoSuchKey=yes\n", False)):
@@ -268,8 +276,7 @@ def test_the_containerfile_is_understood(monkeypatch: pytest.MonkeyPatch) -> Non
     path = ROOT / "docs" / "deploy" / "Containerfile"
     text = path.read_text(encoding="utf-8")
     entry, default = (json.loads(*re.findall(f"^{name} (.*)$", text, re.MULTILINE)) for name in ("ENTRYPOINT", "CMD"))
-    stage, arguments = our_command(entry + default) or pytest.fail(text)
-    parses(stage, arguments, monkeypatch)
+    parses(our_command(entry + default) or pytest.fail(text), monkeypatch)
     hadolint = shutil.which("hadolint", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     if not hadolint:
         pytest.skip("there is no hadolint")

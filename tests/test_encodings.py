@@ -33,7 +33,7 @@ def test_nothing_is_read_or_written_in_the_encoding_of_the_locale() -> None:
 @pytest.mark.slow
 def test_words_are_written_in_a_locale_that_cannot_hold_them(command: Command, tiny: Path, tmp_path: Path) -> None:
     locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    done = command("cai_pyserini.words", "--collection", tiny, "--output", tmp_path / "words", **locale)
+    done = command("cai_pyserini", "stage", "words", "--collection", tiny, "--output", tmp_path / "words", **locale)
     assert done.returncode == 0, done.stderr
     words = (tmp_path / "words" / "words.txt").read_text(encoding="utf-8").splitlines()
     assert [word for word in words if not word.isascii()]

@@ -7,13 +7,12 @@ documents that the top d of both share.
 from collections.abc import Iterator, Mapping, Sequence
 
 from cai_pyserini.analysis.output import SEARCH_AGAIN, Report, cut
+from cai_pyserini.analysis.settings import ChangesSettings
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.flags import OUTPUT_ANALYSIS, RUN_FOLDER
-from cai_pyserini.core.settings import AnyPath, Settings, flag
 from cai_pyserini.engine.explanation import Explanation
 from cai_pyserini.engine.search import Engine
-from cai_pyserini.experiments.open import OpenRun
+from cai_pyserini.experiments.open import Run
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import parse_system
 from cai_pyserini.runs.measures import mean, measure_run
@@ -23,25 +22,9 @@ MEASURE = "nDCG@10"
 WIDTH = 80
 
 
-class ChangesSettings(Settings):
-    """Compare the rankings of two run folders, such as of two nights: what rose or fell, and why.
-
-    Queries are sorted by their change: in nDCG@10 if there are qrels, or else in the overlap of their best documents.
-    """
-
-    example = "cai-pyserini analyse changes --before runs/monday --run-folder runs/tuesday --output analysis"
-    before: AnyPath = flag(help="run folder of the earlier run")
-    run_folder: AnyPath = RUN_FOLDER
-    output: AnyPath = OUTPUT_ANALYSIS
-    system: str = flag("joint-splade-idf", "the system, named as in the table of results")
-    depth: int = flag(10, "number of best documents of each query to compare", ge=1)
-    top: int = flag(10, "number of queries to show", ge=0)
-    terms: int = flag(3, "number of terms to show per document, those that changed most", ge=0)
-
-
 def changes(settings: ChangesSettings) -> Report:
     """The queries whose rankings differ, and the documents that rose or fell in them."""
-    run, system = RunFolder(settings.run_folder), parse_system(settings.system)
+    run, system = RunFolder(settings.run), parse_system(settings.system)
     if run.experiment.collection.passages:
         raise CaiError(f"{run.root} is a run of passages; this compares whole documents")
     run_folders = [RunFolder(settings.before), run]
@@ -71,7 +54,7 @@ def changes(settings: ChangesSettings) -> Report:
         lines.append("the queries have changed in between: a query's new text counts like any other change")
     if gains:
         lines.append(f"mean {MEASURE}: {mean(before):.4f} before, {mean(now):.4f} now, both by the current judgments")
-    engines = [OpenRun(run_folder.folder).open(system.name) for run_folder in run_folders]
+    engines = [Run(run_folder.folder).open(system.name) for run_folder in run_folders]
     data = []
     for query in changed[: settings.top]:
         documents = list(moved(engines, run.topics[query], rankings[query], settings.terms))

@@ -13,11 +13,10 @@ from matplotlib.figure import Figure
 from scipy.stats import bootstrap, permutation_test
 
 from cai_pyserini.analysis.output import Report, cut, labels
+from cai_pyserini.analysis.settings import CompareSettings
 from cai_pyserini.collections.readers import open_collection
 from cai_pyserini.core.config import load_index_config
 from cai_pyserini.core.figures import figure
-from cai_pyserini.core.flags import COLLECTION, OUTPUT_ANALYSIS, SPLIT
-from cai_pyserini.core.settings import AnyPath, Settings, flag
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.runs import significance
 from cai_pyserini.runs.measures import mean, measure_runs
@@ -26,18 +25,6 @@ from cai_pyserini.runs.significance import MIN_QUERIES, NO_P_MEANS, p_text
 RESAMPLING = {"n_resamples": 9999, "batch": 500, "rng": 0}  # in batches, to save memory
 TIE = 1e-9  # a smaller difference is a rounding error
 TEXT_WIDTH = 80
-
-
-class CompareSettings(Settings):
-    """Compare two runs query by query: significance tests, and the queries that differ most."""
-
-    example = "cai-pyserini analyse compare --collection hpo --runs bm25.trec splade-idf.trec --output analysis"
-    collection: str = COLLECTION
-    runs: list[AnyPath] = flag(help="two TREC runs, A and B", min_length=2, max_length=2)
-    output: AnyPath = OUTPUT_ANALYSIS
-    split: str | None = SPLIT
-    measure: str = flag("nDCG@10", "measure to compare, as ir_measures names it")
-    top: int = flag(10, "number of queries to show with the largest gain, and with the largest loss", ge=0)
 
 
 @dataclass(frozen=True)
@@ -73,20 +60,20 @@ def compare(settings: CompareSettings) -> Report:
     name = settings.measure
     config = load_index_config(settings.collection)
     collection, split = open_collection(config), settings.split or config.split
-    measured = measure_runs(collection, split, settings.runs, [name])
+    measured = measure_runs(collection, split, settings.trec, [name])
     topics = collection.topics(split)
-    a, b = (measured[path][name] for path in settings.runs)
+    a, b = (measured[path][name] for path in settings.trec)
     result = difference(a, b)
     changes = [Change(query, topics.get(query, ""), a[query], b[query], b[query] - a[query]) for query in a]
     changes.sort(key=lambda change: -change.difference)
-    runs = labels(settings.runs)
+    runs = labels(settings.trec)
     lines = [*summary(result, (runs[0], runs[1]), name), ""]
     largest = changes[: min(settings.top, result.wins)] + changes[::-1][: min(settings.top, result.losses)]
     rows = [["queries that changed most", "A", "B", "B - A"]]
     rows += [
         [f"{c.query}: {cut(c.text, TEXT_WIDTH)}", f"{c.a:.4f}", f"{c.b:.4f}", f"{c.difference:+.4f}"] for c in largest
     ]
-    data: dict[str, Any] = {"a": str(settings.runs[0]), "b": str(settings.runs[1]), "measure": name} | asdict(result)
+    data: dict[str, Any] = {"a": str(settings.trec[0]), "b": str(settings.trec[1]), "measure": name} | asdict(result)
     data["changes"] = [change._asdict() for change in changes]
     plotted = plot([change.difference for change in changes], result, name, runs)
     return Report("compare", "\n".join([*lines, aligned(rows)]), data, {"compare.png": plotted})

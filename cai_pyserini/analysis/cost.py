@@ -17,10 +17,9 @@ from matplotlib.figure import Figure
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.analysis.output import SEARCH_AGAIN, Report, labels
+from cai_pyserini.analysis.settings import CostSettings
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.flags import OUTPUT_ANALYSIS
-from cai_pyserini.core.settings import AnyPath, Settings, flag
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.experiments.run_folder import RunFolder
@@ -31,14 +30,6 @@ from cai_pyserini.lucene.searcher import LuceneIndex
 SPLADE = [system for system in SINGLE.values() if system.kind == "splade"]
 SYSTEMS = [*(system for system in SINGLE.values() if system.searches_text), *SPLADE, *map(adapted, SPLADE)]
 HEADER = ["nnz/doc", "median", "95%", "nnz/query", "median", "95%", "FLOPS", "index MB", "bytes/doc", "ms/query"]
-
-
-class CostSettings(Settings):
-    """Show what systems cost: non-zeros, index size, products per query-document pair, latency."""
-
-    example = "cai-pyserini analyse cost --run-folders runs/hpo/splade-tiny runs/hpo/adapted --output analysis"
-    run_folders: list[AnyPath] = flag(help="run folder, written by run_beir.sh; one or more")
-    output: AnyPath = OUTPUT_ANALYSIS
 
 
 @dataclass(frozen=True)
@@ -69,8 +60,8 @@ class Cost:
 
 def cost(settings: CostSettings) -> Report:
     """The cost of every system with one Lucene index, in all runs."""
-    runs = [RunFolder(path) for path in settings.run_folders]
-    names = labels(settings.run_folders)
+    runs = [RunFolder(path) for path in settings.runs]
+    names = labels(settings.runs)
     by_run = {name: costs(run) for name, run in zip(names, progress(runs, len(runs), "cost", "run"), strict=True)}
     rows = [["run and system", *HEADER]]
     for name, systems in by_run.items():

@@ -15,12 +15,11 @@ from matplotlib.ticker import PercentFormatter, StrMethodFormatter
 from tokenizers import Tokenizer as Backend
 
 from cai_pyserini.analysis.output import Report
+from cai_pyserini.analysis.settings import CoverageSettings
 from cai_pyserini.collections.readers import open_collection
 from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.figures import figure
-from cai_pyserini.core.flags import COLLECTION, ENCODER, OUTPUT_ANALYSIS
-from cai_pyserini.core.settings import AnyPath, Settings, flag
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.models.encoder import Encoder
@@ -29,25 +28,6 @@ from cai_pyserini.trainer.wordpiece import count_words, vocabulary_of
 
 SIZES = (100, 300, 1000, 3000, 10_000, 30_000)  # added words to report savings for
 LAST_BAR = 8  # this many pieces or more
-
-
-class CoverageSettings(Settings):
-    """Measure vocabulary coverage: which words of a collection an encoder has to split into word pieces.
-
-    It also estimates how many pieces would be saved by adding these words to the vocabulary.
-    For comparison, with BERT's vocabulary (splade-tiny):
-
-      collection  pieces per word  covered: occurrences  distinct words  1,000 words save  3,000 words save
-      cacm                   1.12                 92.3%           56.2%              7.0%              9.5%
-      scifact                1.30                 83.7%           28.9%             10.3%             15.4%
-      hpo                    1.40                 80.5%           34.8%             16.9%             23.1%
-    """
-
-    example = "cai-pyserini analyse coverage --collection hpo --encoder splade-tiny --output analysis"
-    collection: str = COLLECTION
-    encoder: str = ENCODER
-    output: AnyPath = OUTPUT_ANALYSIS
-    top: int = flag(30, "number of words to show", ge=0)
 
 
 class Word(NamedTuple):

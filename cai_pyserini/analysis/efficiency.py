@@ -16,11 +16,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from cai_pyserini.analysis.output import SEARCH_AGAIN, Report
+from cai_pyserini.analysis.settings import EfficiencySettings
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.flags import OUTPUT_ANALYSIS, RUN_FOLDER
-from cai_pyserini.core.settings import AnyPath, Settings, flag
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.experiments.run_folder import RunFolder
@@ -43,26 +42,6 @@ Latencies = dict[int, tuple[float, float]]  # hits -> median and 99th percentile
 Searcher = Callable[[str], object]  # searches for the query with an id
 
 
-class EfficiencySettings(Settings):
-    """Show how fast and how effective a system is with pruned documents and queries.
-
-    It builds the indexes in the output folder, where later calls find them, and compares their searches with stock
-    LuceneImpactSearcher on the unpruned index: one thread, with encoded queries.
-    """
-
-    example = "cai-pyserini analyse efficiency --run-folder runs/hpo/splade-tiny --output analysis"
-    run_folder: AnyPath = RUN_FOLDER
-    output: AnyPath = OUTPUT_ANALYSIS
-    system: str = flag("splade-idf", "a SPLADE system with an index and qrels")
-    keep_mass: list[float] = flag([0.9], "shares of a document's total impact to keep, largest impacts first")
-    keep_terms: list[int] = flag([], "numbers of largest impacts to keep per document")
-    keep_query_terms: list[int] = flag([16, 8], "numbers of terms to keep per query, with each pruning of documents")
-    rescore: list[int] = flag([100], "with pruned queries, also rescore this many documents by all terms of the query")
-    hits: list[int] = flag([10, 1000], "hits per query")
-    queries: int = flag(300, "number of queries to time; all are evaluated", ge=1)
-    rounds: int = flag(3, "number of times each query is timed, after a warm-up", ge=1)
-
-
 @dataclass(frozen=True)
 class Efficiency:
     """The cost and effectiveness of a system with a pruning."""
@@ -77,7 +56,7 @@ class Efficiency:
 
 def efficiency(settings: EfficiencySettings) -> Report:
     """The cost, effectiveness and latency of every pruning, and the latency of stock LuceneImpactSearcher."""
-    run, system = RunFolder(settings.run_folder), parse_system(settings.system)
+    run, system = RunFolder(settings.run), parse_system(settings.system)
     if system.kind != "splade":
         raise CaiError(f"{system.name}: only SPLADE systems have impacts and queries to prune")
     if not run.results.scored or not run.has(run.run(system)):

@@ -12,15 +12,14 @@ from typing import Any
 import pandas as pd
 
 from cai_pyserini.analysis.output import Report, cut, split_text
+from cai_pyserini.analysis.settings import ExplainSettings
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.flags import OUTPUT_ANALYSIS, RUN_FOLDER
-from cai_pyserini.core.settings import AnyPath, Settings, flag
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.template import template
 from cai_pyserini.engine.explanation import Case, Explanation, Part
 from cai_pyserini.engine.highlight import TermsOf, marked, word_strengths
-from cai_pyserini.experiments.open import OpenRun
+from cai_pyserini.experiments.open import Run
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import System, parse_system, with_parts
 from cai_pyserini.runs.fuse import Shares, shares
@@ -31,27 +30,10 @@ LINE_WIDTH, TITLE_WIDTH = 100, 80  # characters
 TEXT_WIDTH = 500  # characters of a document before "the rest of the text"
 
 
-class ExplainSettings(Settings):
-    """Explain the scores of documents for a query, term by term, in the systems of a finished run.
-
-    It explains the best documents of each system, and relevant documents at any rank.
-    """
-
-    example = "cai-pyserini analyse explain --run-folder runs/hpo/splade-tiny --query q7 --output analysis"
-    run_folder: AnyPath = RUN_FOLDER
-    query: str = flag(help="id of a query")
-    output: AnyPath = OUTPUT_ANALYSIS
-    systems: list[str] = flag(["bm25", "splade-idf", "hybrid-splade-idf"], "systems, named as in the table of results")
-    depth: int = flag(5, "number of best documents of each system to explain", ge=0)
-    relevant: int = flag(3, "number of relevant documents to explain as well, highest grades first", ge=0)
-    documents: list[str] = flag([], "explain the documents with these ids instead")
-    terms: int = flag(10, "number of terms to show per document; explain.json has all of them", ge=1)
-
-
 def explain(settings: ExplainSettings) -> Report:
     """The explanations of a query's documents, as text, JSON and an HTML page."""
-    run = RunFolder(settings.run_folder)
-    opened = OpenRun(run.folder)  # the version that `run` reads
+    run = RunFolder(settings.run)
+    opened = Run(run.folder)  # the version that `run` reads
     case = explain_query(
         run,
         opened,
@@ -67,7 +49,7 @@ def explain(settings: ExplainSettings) -> Report:
 
 def explain_query(
     run: RunFolder,
-    opened: OpenRun,
+    opened: Run,
     query: str,
     systems: Sequence[str],
     depth: int = 5,
@@ -147,7 +129,7 @@ def text(case: Case, count: int) -> str:
     return "\n".join(lines)
 
 
-def page(run: RunFolder, opened: OpenRun, case: Case, count: int) -> str:
+def page(run: RunFolder, opened: Run, case: Case, count: int) -> str:
     """An HTML page that highlights words by their contributions; tables have the first `count` terms."""
     engine = cache(opened.open)
 

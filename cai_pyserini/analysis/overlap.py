@@ -19,11 +19,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from cai_pyserini.analysis.output import Report
+from cai_pyserini.analysis.settings import OverlapSettings
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.figures import figure
-from cai_pyserini.core.flags import OUTPUT_ANALYSIS
 from cai_pyserini.core.jsonl import read_lines
-from cai_pyserini.core.settings import AnyPath, Settings, flag
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.trainer.texts import texts
@@ -48,23 +47,6 @@ PUBLISHED = {  # J(MS MARCO, collection), Iida & Okazaki 2022, Appendix E
     "nfcorpus": 0.285,
     "scifact": 0.273,
 }
-
-
-class OverlapSettings(Settings):
-    """Measure vocabulary overlap: how similar the word frequencies of collections are.
-
-    The measure is weighted Jaccard similarity. Counting the words of a large collection takes a while;
-    --save-frequencies saves the counts as a table, to pass instead of the collection next time.
-    """
-
-    example = "cai-pyserini analyse overlap hpo scifact msmarco.tsv --output analysis"
-    collections: list[str] = flag(
-        help="names in index_configs/, YAML files, folders in BEIR's layout, files of documents (.jsonl, .parquet, "
-        ".csv), .txt files (one text per line), or saved tables (.tsv)",
-        positional=True,
-    )
-    output: AnyPath = OUTPUT_ANALYSIS
-    save_frequencies: bool = flag(False, "save the word counts of each collection as a table, NAME.tsv")
 
 
 def overlap(settings: OverlapSettings) -> Report:

@@ -29,13 +29,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from cai_pyserini.analysis.output import Report, labels
+from cai_pyserini.analysis.settings import RsjSettings
 from cai_pyserini.collections.contract import Collection
 from cai_pyserini.collections.readers import open_collection
 from cai_pyserini.core.config import load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.figures import figure
-from cai_pyserini.core.flags import COLLECTION, OUTPUT_ANALYSIS, SPLIT
-from cai_pyserini.core.settings import AnyPath, Settings, flag
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.lucene.analyzer import Analyzer
@@ -45,17 +44,6 @@ GROUPS = ["LowRSJ LowIDF", "LowRSJ HighIDF", "HighRSJ LowIDF", "HighRSJ HighIDF"
 DocumentSets = dict[str, set[str]]  # query id or token -> document ids
 
 logger = logging.getLogger(__name__)
-
-
-class RsjSettings(Settings):
-    """Show which query words runs overestimate or underestimate, by their RSJ weight and IDF."""
-
-    example = "cai-pyserini analyse rsj --collection hpo --runs splade.trec splade-idf.trec --output analysis"
-    collection: str = COLLECTION
-    runs: list[AnyPath] = flag(help="TREC runs to compare")
-    output: AnyPath = OUTPUT_ANALYSIS
-    split: str | None = SPLIT
-    depth: int = flag(100, "number of best documents per query that the run is taken to consider relevant", ge=1)
 
 
 class Analysis(NamedTuple):
@@ -79,10 +67,10 @@ def rsj(settings: RsjSettings) -> Report:
     """The ΔRSJ of runs by group, as median and mean, a figure, and a table of all pairs."""
     config = load_index_config(settings.collection)
     split = settings.split or config.split
-    names = labels(settings.runs)
-    runs = {name: best_documents(path, settings.depth) for name, path in zip(names, settings.runs, strict=True)}
+    names = labels(settings.trec)
+    runs = {name: best_documents(path, settings.depth) for name, path in zip(names, settings.trec, strict=True)}
     collection = open_collection(config)
-    documents_digest(settings.runs, collection.documents_digest)  # raises CaiError if the runs are of other documents
+    documents_digest(settings.trec, collection.documents_digest)  # raises CaiError if the runs are of other documents
     analysis = analyze(collection, split, runs)
     groups: dict[str, dict[str, Any]] = {
         group: {"pairs": len(delta), "median": delta.median().to_dict(), "mean": delta.mean().to_dict()}

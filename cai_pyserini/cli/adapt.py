@@ -1,4 +1,3 @@
-from cai_pyserini.core import terminal
 from cai_pyserini.core.packages import require_trainer
 from cai_pyserini.core.settings import Argv, parse
 from cai_pyserini.core.steps import print_plan, require_unchanged, run
@@ -16,8 +15,4 @@ def main(argv: Argv = None) -> None:
         return
     run(steps(settings))
     require_unchanged(steps(settings), settings.output)
-    print(f"{settings.output}: ./run_beir.sh {settings.collection} --encoder {settings.output}")
-
-
-if __name__ == "__main__":
-    terminal.run(main)
+    print(f"{settings.output}: cai-pyserini run {settings.collection} --encoder {settings.output}")

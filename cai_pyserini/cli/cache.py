@@ -3,7 +3,7 @@ import time
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from cai_pyserini.core import tables, terminal
+from cai_pyserini.core import tables
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import Argv, Settings, flag, parse
 
@@ -53,7 +53,3 @@ def _oldest_to_keep(files: "list[FileStats]", limit: float) -> int:
     used = sorted(((at, count * file.bytes / file.rows) for file in files for at, count in file.used), reverse=True)
     totals = accumulate(size for _, size in used)
     return next((at + 1 for (at, _), total in zip(used, totals, strict=True) if total > limit), 0)
-
-
-if __name__ == "__main__":
-    terminal.run(main)

@@ -1,4 +1,3 @@
-from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import ENCODER_TEXT, OUTPUT_FOLDER
 from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
 
@@ -101,7 +100,3 @@ def _convert_articles(settings: ConvertSettings) -> None:
             f"\n{counts['kept']:,} of {counts['read']:,} questions with {counts['judgments']:,} judgments; left out: "
             f"{counts['judgments_left_out']:,} judgments of articles that are not in the corpus"
         )
-
-
-if __name__ == "__main__":
-    terminal.run(main)

@@ -14,7 +14,6 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from cai_pyserini.core import terminal
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import DEVICE, DOCUMENT_PRECISION, ENCODER_TEXT
 from cai_pyserini.core.packages import install_command
@@ -161,7 +160,3 @@ def main(argv: Argv = None) -> int:
         failed |= works is False
         print(f"{ {True: 'ok  ', None: 'note', False: 'FAIL'}[works] } {name:<14} {text}")
     return int(failed)
-
-
-if __name__ == "__main__":
-    terminal.run(main)

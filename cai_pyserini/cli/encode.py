@@ -2,7 +2,6 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from cai_pyserini.core import terminal
 from cai_pyserini.core.cluster import LOCAL
 from cai_pyserini.core.flags import BATCH_SIZE, COLLECTION, DEVICE, DOCUMENT_PRECISION, ENCODER, OUTPUT_OR_URL, Sharded
 from cai_pyserini.core.settings import Argv, PathOrUrl, flag, parse
@@ -18,7 +17,7 @@ class EncodeSettings(Sharded):
     collection: str = COLLECTION
     encoder: str = ENCODER
     output: PathOrUrl = OUTPUT_OR_URL
-    queries: str | None = flag(None, "encode the queries of this split, such as test, instead of the documents")
+    split: str | None = flag(None, "encode the queries of this split, such as test, instead of the documents")
     device: str = DEVICE
     precision: Literal["auto", "float32", "bfloat16", "int8"] = DOCUMENT_PRECISION
     batch_size: int | None = BATCH_SIZE
@@ -51,13 +50,13 @@ def main(argv: Argv = None) -> None:
     collection, config = load_collection(settings.collection), load_encoder(settings.encoder)
     output, batch_size = settings.output, settings.batch_size
     encoder = Encoder(config, "cpu" if settings.ray else settings.device, settings.precision)
-    role: Role = "queries" if settings.queries else "documents"
+    role: Role = "queries" if settings.split else "documents"
     encoder.require_loadable(role)
     if settings.ray:
         encode_on_cluster(settings.ray, collection, config, output, settings.device, settings.precision, batch_size)
     else:
         shard_id, shard_num = settings.shard_id, settings.shard_num
-        split = settings.queries or ""
+        split = settings.split or ""
         encode(collection, encoder, output, role, split, batch_size, shard_id=shard_id, shard_num=shard_num)
     manifest = read_manifest(output)
     if manifest is None:
@@ -72,7 +71,3 @@ def main(argv: Argv = None) -> None:
         f"{settings.output}: {vectors:,} vectors, {stats['nonzeros'] / vectors:.1f} non-zeros per vector, "
         f"{vectors / max(seconds, 1e-3):,.0f} per second, {manifest.recipe['inputs']['encoder']['precision']}{found}"
     )
-
-
-if __name__ == "__main__":
-    terminal.run(main)

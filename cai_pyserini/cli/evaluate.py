@@ -1,4 +1,3 @@
-from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import COLLECTION, SPLIT, STRICT
 from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
 
@@ -6,9 +5,9 @@ from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
 class EvaluateSettings(Settings):
     """Evaluate TREC runs, and compare the first with each of the others (paired t-test, Holm-corrected)."""
 
-    example = "cai-pyserini evaluate --collection hpo --runs bm25.trec splade-idf.trec"
+    example = "cai-pyserini evaluate --collection hpo --trec bm25.trec splade-idf.trec"
     collection: str = COLLECTION
-    runs: list[AnyPath] = flag(help="TREC runs to evaluate")
+    trec: list[AnyPath] = flag(help="TREC runs to evaluate")
     split: str | None = SPLIT
     strict: bool | None = STRICT
     measures: list[str] = flag(
@@ -27,7 +26,7 @@ def main(argv: Argv = None) -> None:
 
     changes = settings.model_dump(include={"split", "strict"}, exclude_none=True)
     config = load_index_config(settings.collection).replace(**changes)
-    measured = measure_runs(open_collection(config), config.split, settings.runs, settings.measures)
+    measured = measure_runs(open_collection(config), config.split, settings.trec, settings.measures)
     values = {str(run): by_measure for run, by_measure in measured.items()}
     rows = [["run", *settings.measures]]
     for name, by_measure in values.items():
@@ -40,7 +39,3 @@ def main(argv: Argv = None) -> None:
         print(f"{name} - {first}: {comparison.difference:+.4f} {main_measure}, p: {p_text(comparison.p)}")
     if any(comparison.p is None for comparison in compared.values()):
         print(NO_P_MEANS)
-
-
-if __name__ == "__main__":
-    terminal.run(main)

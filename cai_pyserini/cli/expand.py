@@ -1,4 +1,5 @@
-from cai_pyserini.core import terminal
+"""`cai-pyserini stage expand`."""
+
 from cai_pyserini.core.flags import DEVICE, OUTPUT_FOLDER
 from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
 
@@ -36,7 +37,3 @@ def main(argv: Argv = None) -> None:
     print(
         f"{settings.output}: {count:.1f} weights and rates per document, with a lexicon of {stats['lexicon']:,} words"
     )
-
-
-if __name__ == "__main__":
-    terminal.run(main)

@@ -2,7 +2,6 @@ from importlib import import_module
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
-from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import DEVICE, OUTPUT_FOLDER, QUERY
 from cai_pyserini.core.packages import require_modules
 from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
@@ -106,7 +105,7 @@ class Format(NamedTuple):
 
 FORMATS = {
     "sentence-transformers": Format(SentenceTransformers, "sentence_transformers", "write_sparse_encoder"),
-    "anserini": Format(Anserini, "anserini", "write_onnx", ("onnx", "onnxscript")),
+    "anserini": Format(Anserini, "onnx", "write_onnx", ("onnx", "onnxscript")),
     "milvus": Format(Milvus, "milvus", "export_milvus", ("pymilvus",)),
     "opensearch": Format(OpenSearch, "json_lines", "OPENSEARCH.write"),
     "elasticsearch": Format(Elasticsearch, "json_lines", "ELASTICSEARCH.write"),
@@ -120,7 +119,7 @@ def main(argv: Argv = None) -> None:
     settings = parse(commands, argv, PREFIX, "Write an encoder, or the impacts of documents, for other systems.")
     name, format = next(item for item in FORMATS.items() if type(settings) is item[1].settings)
     require_modules(format.needs, "export")
-    write = attrgetter(format.function)(import_module(f"cai_pyserini.export.{format.module}"))
+    write = attrgetter(format.function)(import_module(f"cai_pyserini.share.{format.module}"))
     export = _export_encoder if isinstance(settings, EncoderExport) else _export_documents
     stats = export(settings, name, write)
     counts = ", ".join(f"{stats[key]:,} {key}" for key in ("documents", "impacts", "queries") if stats.get(key))
@@ -150,7 +149,3 @@ def _export_documents(settings: DocumentExport, format: str, write: Any) -> dict
     if isinstance(settings, Milvus):
         return write(source, settings.output, settings.uri, settings.name).stats
     return source.export(settings.output, write, format).stats
-
-
-if __name__ == "__main__":
-    terminal.run(main)

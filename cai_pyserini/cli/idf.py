@@ -1,4 +1,3 @@
-from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import COLLECTION, ENCODER, OUTPUT_OR_URL
 from cai_pyserini.core.settings import Argv, PathOrUrl, Settings, parse
 
@@ -23,7 +22,3 @@ def main(argv: Argv = None) -> None:
     collection, encoder = load_collection(settings.collection), load_encoder(settings.encoder)
     stats = artifact.require(compute(collection, encoder, settings.output), "idf").stats
     print(f"{settings.output}: {stats['tokens']:,} tokens in {stats['documents']:,} documents")
-
-
-if __name__ == "__main__":
-    terminal.run(main)

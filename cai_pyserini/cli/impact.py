@@ -1,4 +1,3 @@
-from cai_pyserini.core import terminal
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import OR_URL, OUTPUT_OR_URL, THREADS, VECTORS
 from cai_pyserini.core.settings import AnyPath, Argv, PathOrUrl, Settings, flag, parse
@@ -89,7 +88,3 @@ def main(argv: Argv = None) -> None:
     if stats["alpha"]:
         alphas = ", ".join(f"{alpha:.3g} ({kind} queries)" for kind, alpha in stats["alpha"].items())
         print(f"alpha, the weight of BM25: {alphas}")
-
-
-if __name__ == "__main__":
-    terminal.run(main)

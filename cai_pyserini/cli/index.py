@@ -1,6 +1,5 @@
 from collections.abc import Mapping
 
-from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import COLLECTION, DENSE_METHOD, NO_RAW, OR_URL, THREADS, VECTORS, DenseMethod, Sharded
 from cai_pyserini.core.settings import Argv, PathOrUrl, Settings, flag, parse
 
@@ -91,7 +90,3 @@ def main(argv: Argv = None) -> None:
     size = f"{stats['documents']:,} documents, {stats['bytes'] / 1e6:.2f} MB"
     recalls = "".join(f", {name} {value:.3f}" for name, value in stats.items() if name.startswith("recall"))
     print(f"{settings.output}: {size}, in {stats['seconds']:.1f} s{recalls}")
-
-
-if __name__ == "__main__":
-    terminal.run(main)

@@ -4,14 +4,15 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from cai_pyserini.core import terminal
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import Listening
 from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
 
 RUN = "cai-pyserini judge"
 RUBRIC = ["not relevant", "on the topic", "answers in part", "answers fully"]
-RUN_FOLDER = flag(help="folder with the runs and the texts of documents, as run_beir.sh writes it", positional=True)
+RUN_FOLDER = flag(
+    help="folder with the runs and the texts of documents, as `cai-pyserini run` writes it", positional=True
+)
 TOPICS: AnyPath | None = flag(None, "the judged queries, as for `judge serve` (default: the collection's)")
 DATABASE = flag(help="the database of judgments, which `judge serve` has made", positional=True)
 Rule = Literal["majority", "mean", "max", "last"]
@@ -28,7 +29,7 @@ class ServeSettings(Listening):
 
     example = f"{RUN} serve runs/hpo/splade-tiny --systems bm25 joint-splade-idf --database judgments.sqlite"
     config: AnyPath | None = flag(None, "YAML file with any of these settings, such as rubric; flags override it")
-    run_folder: AnyPath = flag(help="folder with the runs, runs/SYSTEM.trec, as run_beir.sh writes it", positional=True)
+    run: AnyPath = flag(help="folder with the runs, runs/SYSTEM.trec, as `cai-pyserini run` writes it", positional=True)
     systems: list[str] = flag(help="the systems whose results are judged", min_length=1)
     database: AnyPath = flag(help="SQLite file for the judgments, on a local disk; created if missing")
     depth: int = flag(10, "number of best documents of each system to judge", ge=1)
@@ -49,7 +50,7 @@ class ExportSettings(Settings):
     """Write the judgments as qrels, except of queries and documents whose texts have changed since."""
 
     example = f"{RUN} export runs/hpo/splade-tiny judgments.sqlite --output path/to/folder/qrels/judged.tsv"
-    run_folder: AnyPath = RUN_FOLDER
+    run: AnyPath = RUN_FOLDER
     database: AnyPath = DATABASE
     topics: AnyPath | None = TOPICS
     output: AnyPath = flag(help="output file: .txt or .qrels in TREC's format, .tsv in BEIR's")
@@ -67,7 +68,7 @@ class CompareSettings(Settings):
     """Compare two systems by judgments, and estimate how many more judged queries would decide between them."""
 
     example = f"{RUN} compare runs/hpo/splade-tiny bm25 joint-splade-idf judgments.sqlite"
-    run_folder: AnyPath = RUN_FOLDER
+    run: AnyPath = RUN_FOLDER
     a: str = flag(help="a system", positional=True)
     b: str = flag(help="another system", positional=True)
     database: AnyPath = DATABASE
@@ -92,7 +93,7 @@ class ExamplesSettings(Settings):
         f"{RUN} examples runs/hpo/splade-tiny --systems bm25 joint-splade-idf --database judgments.sqlite "
         "--output train.jsonl"
     )
-    run_folder: AnyPath = RUN_FOLDER
+    run: AnyPath = RUN_FOLDER
     output: AnyPath = flag(help="output file, JSONL to train with")
     database: AnyPath = flag(help="the database of judgments, which `judge serve` has made")
     systems: list[str] = flag(help="the systems from whose results negatives are drawn", min_length=1)
@@ -133,7 +134,7 @@ def main(argv: Argv = None) -> None:
     from cai_pyserini.experiments.pool import run_of_system, stored_texts, topics_of
     from cai_pyserini.experiments.run_folder import RunFolder
 
-    run = RunFolder(settings.run_folder)
+    run = RunFolder(settings.run)
     topics = topics_of(run, settings.topics)
     judgments.limit_to(topics, stored_texts(run, judgments.documents()))
     qrels = qrels_of(judgments.all(), settings.rule)
@@ -172,7 +173,7 @@ def _serve(settings: ServeSettings) -> None:
     from cai_pyserini.service.listen import api_key, listen
 
     key = api_key(settings)
-    pool = open_pool(settings.run_folder, settings.systems, settings.depth, settings.topics)
+    pool = open_pool(settings.run, settings.systems, settings.depth, settings.topics)
     judgments = Judgments(settings.database, settings.rubric or RUBRIC)
     if settings.rubric not in (None, judgments.rubric):
         raise CaiError(
@@ -186,7 +187,3 @@ def _serve(settings: ServeSettings) -> None:
     if without_hits := len(pool.topics) - len(pool.documents):
         content += f"; {without_hits:,} queries have no hits"
     listen(app, settings, content)
-
-
-if __name__ == "__main__":
-    terminal.run(main)

@@ -1,4 +1,3 @@
-from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import OR_URL, OUTPUT_FOLDER
 from cai_pyserini.core.settings import AnyPath, Argv, PathOrUrl, Settings, flag, parse
 
@@ -30,7 +29,3 @@ def main(argv: Argv = None) -> None:
         f"{settings.output}: {stats['vectors']:,} documents, {stats['nonzeros'] / stats['vectors']:.1f} neighbours "
         f"each, by {stats['near_by']} vectors, {stats['search']} search, recall {stats['recall']:.2f}"
     )
-
-
-if __name__ == "__main__":
-    terminal.run(main)

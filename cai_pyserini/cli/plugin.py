@@ -1,4 +1,3 @@
-from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import COLLECTION, DEVICE, ENCODER, OUTPUT_FOLDER, SPLIT
 from cai_pyserini.core.settings import AnyPath, Argv, Settings, parse
 from cai_pyserini.plugin import hook
@@ -83,7 +82,3 @@ def main(argv: Argv = None) -> int:
         path.unlink(missing_ok=True)
     print(f"{'enabled' if path.exists() else 'disabled'}: {path}")
     return int(isinstance(settings, Status) and not path.exists())
-
-
-if __name__ == "__main__":
-    terminal.run(main)

@@ -3,147 +3,87 @@ import math
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import model_validator
 
-from cai_pyserini.core import terminal
-from cai_pyserini.core.flags import COLLECTION_TEXT, DEVICE, OR_URL, QUERY, REMOVE_QUERY, SPLIT, STRICT, THREADS
+from cai_pyserini.core.flags import DEVICE, OR_URL, QUERY
 from cai_pyserini.core.settings import AnyPath, Argv, PathOrUrl, Settings, flag, parse
-from cai_pyserini.core.store import StorePath
 from cai_pyserini.core.terminal import BOLD, PLAIN, printable
 
 if TYPE_CHECKING:
     from cai_pyserini.core.metadata import Value
     from cai_pyserini.engine.explanation import Explanation
     from cai_pyserini.engine.highlight import Marked
-    from cai_pyserini.engine.search import Described
+    from cai_pyserini.engine.search import Described, Engine
 
 HITS = 10  # hits shown of each query
 TERMS = 6  # terms shown of each score
 
 
 class SearchSettings(Settings):
-    """Search an index, or with a system of a run folder, and show the hits; with --output, write a TREC run instead.
+    """Search a run folder or an index by hand.
 
     Queries are arguments or lines of standard input; on a terminal you are asked for them. Each hit is shown with its
-    title, a snippet, and the terms or parts that make up its score.
+    title, a snippet, and the terms or parts that its score consists of. `cai-pyserini stage search` writes TREC runs.
     """
 
     example = (
-        'cai-pyserini search --run runs/hpo/splade-tiny --system joint-splade-idf "short fingers"\n'
-        "  cai-pyserini search --index index --collection hpo --output run.trec"
+        'cai-pyserini search runs/hpo/splade-tiny "short fingers"\n'
+        '  cai-pyserini search runs/hpo/splade-tiny --system bm25 "short fingers" "long toes"'
+    )
+    run: PathOrUrl | None = flag(
+        None, f"run folder, written by `cai-pyserini run`, or the folder of an index, {OR_URL}", positional=True
     )
     queries: list[str] = flag([], "texts to search for", positional=True)
     index: list[PathOrUrl] = flag(
-        [],
-        f"folder written by the index stage, {OR_URL}; or the folders of all its shards; give queries before it",
+        [], "a shard of an index, in place of RUN; repeat it for each shard of the index", repeated=True
     )
-    run: AnyPath | None = flag(None, "run folder, written by run_beir.sh, instead of an index")
-    system: str | None = flag(None, "with --run: the system to search with (default: the best that has indexes)")
-    hits: int | None = flag(
-        None, f"hits per query (default: {HITS}; with --output the collection's, usually 1000)", ge=1
-    )
+    system: str | None = flag(None, "system of the run to search with (default: the best that has indexes)")
+    hits: int = flag(HITS, "hits per query", ge=1)
     filter: str | None = flag(
         None, "search only documents with matching metadata and words, such as year>=2020 AND NOT contents:mouse"
     )
-    sort: str | None = flag(None, "sort the best hits by a metadata field; with - before it, largest values first")
+    sort: str | None = flag(None, "order the best hits by a field of metadata; with - before it, largest values first")
     syntax: bool = flag(False, 'a "quoted phrase" in a query must occur as such, and a -word must not occur')
-    facets: list[str] = flag([], "metadata fields whose most frequent values are counted")
-    format: Literal["text", "json"] = flag("text", "output format of hits; json: one object per line")
+    facets: list[str] = flag([], "fields of metadata whose most frequent values are counted")
+    format: Literal["text", "json"] = flag("text", "how hits are shown; json: one object per line")
+    topics: AnyPath | None = flag(
+        None, "a file of queries to search for: JSONL, Parquet, CSV, TSV with id and text, or TREC's topics"
+    )
     encoder: str | None = flag(
-        None, "query encoder; required for a dense index (default: the one an impact index was built with)"
+        None, "of an index: query encoder; required for a dense index (default: the one it was built with)"
     )
     query: Literal["splade", "bow"] | None = QUERY
     device: str = DEVICE
-    topics: AnyPath | None = flag(
-        None, "file of queries to search for: JSONL, Parquet, CSV, TSV with id and text, or TREC topics"
-    )
-    output: AnyPath | None = flag(None, "write a TREC run to this file; takes --index and --collection")
-    collection: str | None = flag(None, f"queries of the run: {COLLECTION_TEXT}")
-    split: str | None = SPLIT
-    strict: bool | None = STRICT
-    k1: float | None = flag(None, "k1 of BM25 (default: the collection's, usually 0.9)", ge=0)
-    b: float | None = flag(None, "b of BM25 (default: the collection's, usually 0.4)", ge=0, le=1)
-    remove_query: Literal["auto", "always", "never"] | None = REMOVE_QUERY
-    threads: int = THREADS
+
+    @model_validator(mode="before")
+    @classmethod
+    def _sort_out(cls, values: dict[str, Any]) -> dict[str, Any]:
+        if values.get("index") and "run" in values:  # all positional arguments are queries then
+            values = {**values, "queries": [str(values["run"]), *values.get("queries", [])]}
+            del values["run"]
+        return values
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if bool(self.index) == bool(self.run):
-            raise ValueError("give either --index or --run")
-        if missing := [path for path in self.index[1:] if not isinstance(path, StorePath) and not path.exists()]:
-            raise ValueError(f"--index: no folder {missing[0]}; if this is a query, give it before --index")
-        if self.output and not (self.index and self.collection):
-            raise ValueError("--output takes --index and --collection")
-        if self.output and (self.queries or self.topics):
-            raise ValueError("--output takes the queries of --collection, and no others")
-        if self.output and (self.sort or self.facets or self.syntax):
-            raise ValueError("--sort, --facets and --syntax are for searches by hand, not for --output")
-        index_only = ("encoder", "query") if self.run else ()
-        output_only = () if self.output else ("collection", "split", "strict", "k1", "b", "remove_query")
-        if refused := [name for name in (*index_only, *output_only) if getattr(self, name) is not None]:
-            other = "--output" if refused[0] in output_only else "--index"
-            raise ValueError(f"--{refused[0].replace('_', '-')} takes {other}")
-        if self.system and not self.run:
-            raise ValueError("--system takes --run")
+        if not self.index and not self.run:
+            raise ValueError("give a run folder or an index to search")
+        if self.index and self.system:
+            raise ValueError("--system is of a run folder, not of an --index")
         return self
 
 
 def main(argv: Argv = None) -> None:
     settings = parse(SearchSettings, argv, "cai-pyserini search")
 
-    from cai_pyserini.core.cache import index_here
-
-    settings = settings.replace(index=[index_here(index) for index in settings.index])
-    if settings.output:
-        _write_run(settings)
-    else:
-        _show_hits(settings)
-
-
-def _write_run(settings: SearchSettings) -> None:
-    from cai_pyserini.collections.readers import open_collection
-    from cai_pyserini.core.artifact import require
-    from cai_pyserini.core.config import load_index_config
-    from cai_pyserini.lucene.retrieve import queries_for, search
-    from cai_pyserini.runs.trec import removes_query
-
-    assert settings.output and settings.collection  # SearchSettings checks it
-    changes = settings.model_dump(include={"k1", "b", "hits", "split", "remove_query", "strict"}, exclude_none=True)
-    config = load_index_config(settings.collection).replace(**changes)
-    collection, split = open_collection(config), config.split
-    qrels = collection.qrels(split) if collection.has_qrels(split) else None
-    topics = collection.topics(split)
-    run = search(
-        settings.index,
-        queries_for(settings.index[0], topics, settings.encoder, settings.query, settings.device),
-        settings.output,
-        hits=config.hits,
-        remove_query=removes_query(config.remove_query, qrels),
-        k1=config.k1,
-        b=config.b,
-        threads=settings.threads,
-        passages=config.passages is not None,
-        filter=settings.filter,
-    )
-    stats = require(run, "search").stats
-    print(f"{settings.output}: {stats['queries']:,} queries, {stats['ms_per_query']:.2f} ms per query")
-
-
-def _show_hits(settings: SearchSettings) -> None:
     from cai_pyserini.engine.search import without_operators
-    from cai_pyserini.experiments.open import OpenRun, open_index
 
-    if settings.run:
-        run = OpenRun(settings.run, settings.device)
-        engine = run.open(settings.system or run.systems[0])
-    else:
-        engine = open_index(settings.index, settings.encoder, settings.query, settings.device)
+    engine = _opened(settings)
     several = bool(settings.queries[1:] or settings.topics or not (settings.queries or sys.stdin.isatty()))
     for query in _queries(settings, engine.name):
         text, filters = without_operators(query, settings.filter) if settings.syntax else (query, settings.filter)
-        hits = engine.describe(text, settings.hits or HITS, 0, filters, settings.sort)
+        hits = engine.describe(text, settings.hits, 0, filters, settings.sort)
         facets = engine.facets(settings.facets, text, filters) if settings.facets else {}
         if settings.format == "json":
             for hit in hits:
@@ -155,6 +95,24 @@ def _show_hits(settings: SearchSettings) -> None:
             lines += _facet_lines(facets)
             print("\n".join([query, *lines] if several else lines), end="\n\n", flush=True)
     engine.close()
+
+
+def _opened(settings: SearchSettings) -> "Engine":
+    """The system to search with. Raises CaiError for a folder that is neither a run nor an index."""
+    from cai_pyserini.core.artifact import require_if_ours
+    from cai_pyserini.core.cache import index_here
+    from cai_pyserini.core.errors import CaiError
+    from cai_pyserini.experiments.open import Run, open_index
+
+    folders = [index_here(folder) for folder in settings.index or [settings.run] if folder]
+    if settings.index or require_if_ours(folders[0]):
+        if settings.system:
+            raise CaiError(f"{folders[0]} is an index: --system is of a run folder")
+        return open_index(folders, settings.encoder, settings.query, settings.device)
+    if settings.encoder or settings.query:
+        raise CaiError(f"{folders[0]} is a run folder: --encoder and --query are of an index")
+    run = Run(folders[0], settings.device)
+    return run.open(settings.system or run.systems[0])
 
 
 def _as_text(described: "Described", bold: bool) -> Iterator[str]:
@@ -233,7 +191,3 @@ def _queries(settings: SearchSettings, name: str) -> Iterator[str]:
                 yield text
     else:
         yield from filter(None, map(str.strip, sys.stdin))
-
-
-if __name__ == "__main__":
-    terminal.run(main)

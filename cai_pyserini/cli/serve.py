@@ -5,7 +5,6 @@ from typing import Literal, Self
 
 from pydantic import field_validator, model_validator
 
-from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import DEVICE, OR_URL, Listening, origin_and_path
 from cai_pyserini.core.settings import AnyPath, Argv, PathOrUrl, flag, parse
 
@@ -25,8 +24,8 @@ class ServeSettings(Listening):
         "cai-pyserini serve runs/hpo/splade-tiny --systems bm25 joint-splade-idf\n"
         "  curl 'http://127.0.0.1:8000/v1/joint-splade-idf/search?query=short+fingers&hits=3'"
     )
-    folders: list[PathOrUrl] = flag(
-        help=f"run folders, written by run_beir.sh; or the folder of an index, {OR_URL}", positional=True
+    runs: list[PathOrUrl] = flag(
+        help=f"run folders, written by `cai-pyserini run`; or the folder of an index, {OR_URL}", positional=True
     )
     systems: list[str] = flag(
         [],
@@ -83,7 +82,7 @@ def main(argv: Argv = None) -> None:
     from cai_pyserini.service.mcp import over_stdio, stdout_to_stderr
     from cai_pyserini.service.queue import Service
 
-    open_all = partial(open_systems, settings.folders, settings.systems, settings.device)
+    open_all = partial(open_systems, settings.runs, settings.systems, settings.device)
     deadline = settings.deadline_ms / 1000 if settings.deadline_ms else math.inf
     rerank = Reranker(settings.cross_encoder, settings.device).scores if settings.cross_encoder else None
     open_service = partial(
@@ -103,7 +102,3 @@ def main(argv: Argv = None) -> None:
         local, public_url, origins = is_loopback(settings.host), settings.public_url, settings.allow_origins
         app = create_app(service, key=key, local=local, log=log, public_url=public_url, origins=origins)
         listen(app, settings, ", ".join(service.engines), settings.timeout)
-
-
-if __name__ == "__main__":
-    terminal.run(main)

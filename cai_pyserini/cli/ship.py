@@ -1,4 +1,3 @@
-from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import OUTPUT_FOLDER
 from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
 
@@ -79,7 +78,3 @@ def main(argv: Argv = None) -> None:
             from cai_pyserini.share import registry
 
             print(registry.fetch(registry.find(name)))
-
-
-if __name__ == "__main__":
-    terminal.run(main)

@@ -1,4 +1,3 @@
-from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import OR_URL, OUTPUT_FOLDER
 from cai_pyserini.core.settings import AnyPath, Argv, PathOrUrl, Settings, flag, parse
 
@@ -33,7 +32,3 @@ def main(argv: Argv = None) -> None:
     stats = artifact.require(settings.output, "smooth").stats
     nonzeros = stats["nonzeros"] / stats["vectors"]
     print(f"{settings.output}: {stats['vectors']:,} vectors, {nonzeros:.1f} non-zeros per vector")
-
-
-if __name__ == "__main__":
-    terminal.run(main)

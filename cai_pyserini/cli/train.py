@@ -13,6 +13,7 @@ from cai_pyserini.core.packages import require_trainer
 from cai_pyserini.core.settings import Argv, Settings, parse
 from cai_pyserini.core.steps import unchanged
 from cai_pyserini.core.tables import aligned
+from cai_pyserini.experiments.gpl_settings import GplSettings
 from cai_pyserini.trainer import settings as schemas
 
 
@@ -28,16 +29,19 @@ class Command(NamedTuple):
 TRAINED = "{steps:,} steps on {examples:,} examples, training loss {loss:.4f}"
 PRETRAINED = "{steps:,} steps, held-out loss {held_out_loss_before:.3f} -> {held_out_loss_after:.3f}"
 COMMANDS = {
-    "vocabulary": Command(schemas.VocabularySettings, "vocabulary", "expand_checkpoint"),
-    "pretrain": Command(schemas.PretrainSettings, "pretrain", "pretrain", PRETRAINED),
-    "splade": Command(schemas.SpladeSettings, "pairs", "train", TRAINED),
-    "dense": Command(schemas.DenseSettings, "pairs", "train", TRAINED),
+    "vocabulary": Command(schemas.VocabularySettings, "trainer.vocabulary", "expand_checkpoint"),
+    "pretrain": Command(schemas.PretrainSettings, "trainer.pretrain", "pretrain", PRETRAINED),
+    "splade": Command(schemas.SpladeSettings, "trainer.pairs", "train", TRAINED),
+    "dense": Command(schemas.DenseSettings, "trainer.pairs", "train", TRAINED),
     "generate": Command(
-        schemas.GenerateSettings, "generate", "generate", "{queries:,} queries for {documents:,} documents"
+        schemas.GenerateSettings, "trainer.generate", "generate", "{queries:,} queries for {documents:,} documents"
     ),
-    "mine": Command(schemas.MineSettings, "files", "mine", "{lines:,} pairs of {queries:,} queries"),
-    "msmarco": Command(schemas.MsmarcoSettings, "files", "msmarco", "{lines:,} queries, {negatives:,} negatives"),
-    "score": Command(schemas.ScoreSettings, "files", "score", "{lines:,} lines"),
+    "mine": Command(schemas.MineSettings, "trainer.files", "mine", "{lines:,} pairs of {queries:,} queries"),
+    "msmarco": Command(
+        schemas.MsmarcoSettings, "trainer.files", "msmarco", "{lines:,} queries, {negatives:,} negatives"
+    ),
+    "score": Command(schemas.ScoreSettings, "trainer.files", "score", "{lines:,} lines"),
+    "gpl": Command(GplSettings, "experiments.gpl", "gpl"),
 }
 
 
@@ -52,7 +56,10 @@ def main(argv: Argv = None) -> None:
         terminal.require_one_process()
     require_trainer()
     name, command = next(item for item in COMMANDS.items() if type(settings) is item[1].settings)
-    call = partial(getattr(import_module(f"cai_pyserini.trainer.{command.module}"), command.function), settings)
+    call = partial(getattr(import_module(f"cai_pyserini.{command.module}"), command.function), settings)
+    if isinstance(settings, GplSettings):
+        print(f"{call()}: cai-pyserini run {settings.collection} --encoder {settings.output}")
+        return
     output = call() if int(os.environ.get("RANK", "0")) else unchanged(call)  # only the first process writes
     if name == "vocabulary":
         print(f"{_table(output / 'report.json')}\n{output / 'report.json'}, entropy.png")
@@ -73,7 +80,3 @@ def _table(path: Path) -> str:
     ]
     added = report["added"]
     return f"{aligned([header, *rows])}\n\nthe most frequent of {len(added):,} new tokens: {' '.join(added[:40])}"
-
-
-if __name__ == "__main__":
-    terminal.run(main, torchrun=True)

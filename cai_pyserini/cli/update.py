@@ -2,7 +2,6 @@ from typing import Self
 
 from pydantic import model_validator
 
-from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import BATCH_SIZE, DEVICE, THREADS
 from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
 
@@ -17,7 +16,7 @@ class UpdateSettings(Settings):
     """
 
     example = "cai-pyserini update runs/hpo/splade-tiny --reload http://127.0.0.1:8000"
-    run: AnyPath = flag(help="run folder, written by run_beir.sh", positional=True)
+    run: AnyPath = flag(help="run folder, written by `cai-pyserini run`", positional=True)
     evaluate: bool = flag(
         False, "finally, search for the collection's queries and evaluate (default: update indexes only)"
     )
@@ -67,7 +66,3 @@ def main(argv: Argv = None) -> None:
         print(reload(settings.reload), flush=True)
     if settings.evaluate:
         print(evaluate(settings.run, **runtime))
-
-
-if __name__ == "__main__":
-    terminal.run(main)

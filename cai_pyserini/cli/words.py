@@ -1,4 +1,3 @@
-from cai_pyserini.core import terminal
 from cai_pyserini.core.flags import COLLECTION, OUTPUT_FOLDER
 from cai_pyserini.core.settings import AnyPath, Argv, Settings, parse
 
@@ -20,7 +19,3 @@ def main(argv: Argv = None) -> None:
 
     stats = artifact.require(count_words(load_collection(settings.collection), settings.output), "words").stats
     print(f"{settings.output}: {stats['words']:,} words in {stats['vectors']:,} documents")
-
-
-if __name__ == "__main__":
-    terminal.run(main)

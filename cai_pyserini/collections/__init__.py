@@ -1,0 +1,1 @@
+"""Documents, topics and qrels: formats, checks, and conversion from other formats."""

@@ -86,11 +86,7 @@ class BeirFolder(Collection):
                 yield Record(where, checked_id(values["id"], where), title, text, values.get("metadata", {}))
 
     def _qrels(self, split: str) -> Iterator[Judgment]:
-        path = self._qrels_file(split)
-        for where, query, document, grade in _rows(path) if path.name.endswith(TABLES) else _lines(path):
-            if not (number := GRADE.fullmatch(str(grade).strip())):
-                raise CaiError(f"{where}: the grade {grade!r} is not an integer")
-            yield Judgment(where, checked_id(query, where), checked_id(document, where), int(number[1]))
+        return read_judgments(self._qrels_file(split))
 
     def _fingerprint(self, component: str) -> object:
         if component in self._columns:
@@ -150,6 +146,14 @@ class BeirFolder(Collection):
         others = [*self.path.glob("qrels.*"), *self.path.glob(f"qrels/{split}.*")]
         known = (", ".join(sorted(splits)) or "none") + _misnamed(others, f"qrels/{split}", QRELS)
         raise CaiError(f"no file {self.path / 'qrels' / split}.tsv; splits of this collection: {known}")
+
+
+def read_judgments(path: Path) -> Iterator[Judgment]:
+    """The judgments of a file in BEIR's or TREC's format, or of a table. Raises CaiError for a broken line."""
+    for where, query, document, grade in _rows(path) if path.name.endswith(TABLES) else _lines(path):
+        if not (number := GRADE.fullmatch(str(grade).strip())):
+            raise CaiError(f"{where}: the grade {grade!r} is not an integer")
+        yield Judgment(where, checked_id(query, where), checked_id(document, where), int(number[1]))
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str, str, str]]:

@@ -1,1 +1,1 @@
-"""Shared by all stages: errors, artifacts, settings, file formats, the terminal and the JVM."""
+"""Artifacts and their identity, steps, settings, files, locks and object stores."""

@@ -40,7 +40,7 @@ from cai_pyserini.core.files import (
     write_text,
 )
 from cai_pyserini.core.identity import Recipe as Recipe
-from cai_pyserini.core.identity import changes
+from cai_pyserini.core.identity import changes, command_of
 from cai_pyserini.core.identity import digest as digest
 from cai_pyserini.core.identity import recipe as recipe
 from cai_pyserini.core.lock import locked, read_note, require_free
@@ -411,7 +411,7 @@ def require(path: Path, *stages: str, optional: bool = False) -> Manifest:
             alternative = f", or delete {manifest_path(path)} if it was changed on purpose"
         elif path.is_dir() and (inside := _find_inside(path, stages[0])):
             alternative = f", or name one that is in it, such as {inside}"
-        raise CaiError(f"{path} {state}: {remedy} `python -m cai_pyserini.{stages[0]}`{alternative}")
+        raise CaiError(f"{path} {state}: {remedy} {command_of(stages[0])}{alternative}")
     if state.recipe["stage"] not in stages:
         raise CaiError(f"{path} was made by stage {state.recipe['stage']!r}, not by {stages[0]!r}")
     return state

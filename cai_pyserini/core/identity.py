@@ -36,6 +36,9 @@ VERSIONS = {
     "trainer vocabulary": 2,
     "words": 4,
 }
+# The commands of stages that are not called as they are.
+COMMANDS = {"beir": "run", "fusion fuse": "fuse", "fusion rerank": "rerank"}
+PARTS = ("idf", "encode", "words", "near", "smooth", "expand", "impact", "index", "search")  # `stage …`
 JAVA = ("words", "index")  # stages that depend on Pyserini's jar; later stages depend on it through their digests
 
 
@@ -45,6 +48,12 @@ def recipe(stage: str, inputs: Mapping[str, Any], **settings: Any) -> Recipe:
     if stage in JAVA:
         code["pyserini"] = _pyserini_version()
     return {**code, "inputs": _without_empty(inputs), "settings": _without_empty(settings)}
+
+
+def command_of(stage: str) -> str:
+    """The command that makes what a stage makes, such as `cai-pyserini stage idf`."""
+    command = COMMANDS.get(stage) or ("stage " * (stage in PARTS) + stage.replace("trainer ", "train "))
+    return f"`cai-pyserini {command.partition(':')[0]}`"
 
 
 def _without_empty(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,17 +7,18 @@ A settings class declares each value once, with its type, default, limits and he
 import argparse
 import inspect
 import re
+import sys
 import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, Union, get_args, get_origin, overload
+from typing import Annotated, Any, ClassVar, Literal, NoReturn, Self, Union, get_args, get_origin, overload
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from cai_pyserini.core.errors import CaiError, require_utf8
+from cai_pyserini.core.errors import CaiError, did_you_mean, require_utf8
 from cai_pyserini.core.store import URL, as_path
 
 
@@ -28,6 +29,8 @@ def _on_this_machine(value: object) -> object:
 
 
 SCIENTIFIC = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+\Z")
+UNKNOWN = re.compile("unrecognized arguments: (.*)", re.DOTALL)
+CHOICE = re.compile(r"(.*invalid choice: '(.*?)') \(choose from (.*)\)", re.DOTALL)
 FORMATTER = argparse.RawDescriptionHelpFormatter
 AnyPath = Annotated[Path, BeforeValidator(_on_this_machine), Field(strict=False)]  # a string in YAML
 Argv = Sequence[str] | None  # the arguments of a command; None: those of this process
@@ -69,8 +72,9 @@ def _message(kind: type[Settings], error: ErrorDetails) -> str:
     if not key:
         return _reason(error)
     if error["type"] == "extra_forbidden":
-        known = f"; known keys: {', '.join(sorted(kind.model_fields))}" if len(error["loc"]) == 1 else ""
-        return f"unknown key {key}{known}"
+        known = kind.model_fields if len(error["loc"]) == 1 else []
+        hint = did_you_mean(key, known) or (f"; known keys: {', '.join(sorted(known))}" if known else "")
+        return f"unknown key {key}{hint}"
     if error["type"] == "missing":
         return f"{key} is missing"
     return f"{key}: {_reason(error)}"
@@ -111,21 +115,36 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return {str(key): value for key, value in data.items()}
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, with the names that are most similar to a wrong one."""
+
+    def error(self, message: str) -> NoReturn:
+        hint = ""
+        if unknown := UNKNOWN.match(message):
+            names = [word.partition("=")[0] for word in unknown[1].split() if word.startswith("-")]
+            hint = did_you_mean(names[0], self._option_string_actions) if names else ""
+        elif wrong := CHOICE.match(message):
+            message, choices = wrong[1], re.findall(r"[\w@.-]+", wrong[3])
+            hint = did_you_mean(wrong[2], choices) or f"; choose from {', '.join(choices)}"
+        self.exit(2, f"{self.prog}: error: {message}{hint or ';'} `{self.prog} --help` says more\n")
+
+
 def flag(
     default: Any = ...,
     help: str = "",
     *,
     positional: bool = False,
+    repeated: bool = False,
     choices: Sequence[str] = (),
     bare: str | None = None,
     **limits: Any,
 ) -> Any:
-    """Declare a field with its help text. `positional` makes it a positional argument; `limits` are pydantic's: ge, …
+    """Declare a field with its help text. `limits` are pydantic's: ge, gt, …
 
-    `choices` is for values computed at import; fixed ones are declared with Literal. `bare` is the value of the flag
-    without a value.
+    `positional` makes it a positional argument; `repeated` gives a list one value per flag; `bare` is the value of the
+    bare flag. `choices` are for values computed at import; fixed ones are declared with Literal.
     """
-    extra: dict[str, Any] = {"positional": positional, "choices": [*choices], "bare": bare}
+    extra: dict[str, Any] = {"positional": positional, "repeated": repeated, "choices": [*choices], "bare": bare}
     return Field(default, description=help, json_schema_extra=extra, **limits)
 
 
@@ -142,19 +161,21 @@ def parse(
     2 for a missing or invalid argument; raises CaiError for a missing or invalid YAML file, and for text that is not
     UTF-8.
     """
-    parser = argparse.ArgumentParser(prog=prog, description=description, formatter_class=FORMATTER)
+    parser = _Parser(prog=prog, description=description, formatter_class=FORMATTER)
+    argv = sys.argv[1:] if argv is None else argv
     if isinstance(kinds, type):
-        _declare(parser, kinds)
-        arguments, kind = vars(parser.parse_args(argv)), kinds
+        kind = kinds
     else:
         commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
         parsers = {name: commands.add_parser(name, help=_text(kind).partition("\n")[0]) for name, kind in kinds.items()}
-        for name, subparser in parsers.items():
-            _declare(subparser, kinds[name])
-        arguments = vars(parser.parse_args(argv))
-        command = arguments.pop("command")
-        kind, parser = kinds[command], parsers[command]
-    values = {name: value for name, value in arguments.items() if value not in (None, [])}
+        if not argv or argv[0] not in parsers:
+            parser.parse_args(argv)  # shows the help, or exits with an error
+        kind, parser, argv = kinds[argv[0]], parsers[argv[0]], argv[1:]
+    _declare(parser, kind)
+    found, unknown = parser.parse_known_intermixed_args(argv)
+    if unknown:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    values = {name: value for name, value in vars(found).items() if value not in (None, [])}
     for value in values.values():
         for text in value if isinstance(value, list) else [value]:
             require_utf8(str(text), "the argument")
@@ -214,7 +235,10 @@ def _add(parser: argparse.ArgumentParser, name: str, field: FieldInfo, required:
         return
     if get_origin(kind) is list:
         (kind,) = get_args(kind)
-        options["nargs"] = "+" if required or not _extra(field, "positional") else "*"
+        if _extra(field, "repeated"):
+            options["action"] = "append"
+        else:
+            options["nargs"] = "+" if required or not _extra(field, "positional") else "*"
     if choices := get_args(kind) if get_origin(kind) is Literal else _extra(field, "choices"):
         options["choices"] = choices
     else:

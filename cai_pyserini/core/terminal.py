@@ -69,8 +69,8 @@ def require_one_process() -> None:
     """Raise CaiError if torchrun has started several processes, which would all write the same output."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise CaiError(
-            "this command runs in one process: start it without torchrun, which is for `trainer pretrain`, `trainer "
-            "splade` and `trainer dense`"
+            "this command runs in one process: start it without torchrun, which is for `train pretrain`, `train "
+            "splade` and `train dense`"
         )
 
 

@@ -1,0 +1,1 @@
+"""Text in, hits out: open indexes, fused rankings, snippets and explanations."""

@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from cai_pyserini.core.tables import aligned
+
 
 @dataclass(frozen=True)
 class Term:
@@ -58,6 +60,9 @@ class Explanation:
         rank = f"{self.rank}." if self.rank else "not in the run:"
         judgment = "" if self.grade is None else f", {'★ relevant, ' * self.relevant}grade {self.grade}"
         return f"{rank} {self.document}, score {self.score:.4f}{judgment}"
+
+    def __str__(self) -> str:
+        return f"{self.heading}\n{aligned(self.table(10))}"
 
     def table(self, count: int) -> list[list[str]]:
         """A header and rows of text: the parts, or the first `count` terms and the sum of the others.

@@ -5,9 +5,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
-from typing import Any, NamedTuple
+from itertools import chain, islice
+from typing import Any, NamedTuple, Self, overload
 
 import pandas as pd
 
@@ -25,22 +26,41 @@ from cai_pyserini.lucene.searcher import LuceneIndex
 from cai_pyserini.lucene.searcher import Stored as Stored
 from cai_pyserini.runs.fuse import Shares, fuse_runs, shares
 from cai_pyserini.runs.fusions import DEPTH, FUSIONS
-from cai_pyserini.runs.trec import run_of, scores_by_query
+from cai_pyserini.runs.trec import ranks, run_of, scores_by_query
 
 SNIPPET_CHARACTERS = 20_000  # searched for a snippet, from the start of a document; each new word takes 0.1 ms
 SORT_DEPTH = 100  # hits to sort by a field
 QUERY = "query"  # query id for fusing the runs of a single query
+QUERY_COLUMNS = (("query_id", "text"), ("qid", "query"))
 
-Filters = str | tuple[str, ...] | None  # several must all match
+type Queries = Mapping[str, str] | Sequence[str] | pd.DataFrame
+type Filters = str | tuple[str, ...] | None  # several must all match
 
 
-class Hit(NamedTuple):
-    """A document in a ranking."""
+@dataclass(frozen=True)
+class Hit:
+    """A document in a ranking. Title, text and metadata are read from the index when they are asked for, while it is
+    open; they are empty if no index stores the documents."""
 
     rank: int  # from 1
     id: str
     score: float
-    stored: str  # id in the indexes: of the document or its best passage
+    stored: str = field(repr=False)  # id in the indexes: of the document or its best passage
+    read: Callable[[str], Stored | None] = field(repr=False, compare=False)
+
+    @property
+    def title(self) -> str:
+        return document.title if (document := self.read(self.stored)) else ""
+
+    @property
+    def text(self) -> str:
+        """The text of the document, or of its best passage, without the title."""
+        document = self.read(self.stored)
+        return document.contents.removeprefix(document.title).lstrip() if document else ""
+
+    @property
+    def metadata(self) -> Mapping[str, Value]:
+        return document.metadata if (document := self.read(self.stored)) else {}
 
 
 class Described(NamedTuple):
@@ -60,6 +80,14 @@ class Engine:
     With `passages`, the indexes hold passages, and a document has the score of its best one. `texts` is an index with
     the words of the documents, or one that stores them if no retriever's index does; `language` is their language.
     Threads can share engines. Methods raise CaiError for an empty query.
+
+    >>> engine = cai.open("runs/tiny")["joint-splade-idf"]
+    >>> for hit in engine.search("high blood pressure", k=2, filter="year>=2000"):
+    ...     print(hit.rank, hit.id, hit.title)
+    1 d10 Sleep
+    2 d5 Hypertension
+    >>> engine.explain("high blood pressure", "d5").terms[0].term
+    'pressure'
     """
 
     def __init__(
@@ -94,23 +122,59 @@ class Engine:
         """The types of metadata fields by name."""
         return self._filter_index.metadata if self._filter_index else {}
 
+    @overload
     def search(
         self,
-        texts: Sequence[str],
-        hits: int = 10,
+        query: str,
+        k: int = 10,
         threads: int = 1,
         filter: Filters = None,
         sort: str | None = None,
         effort: Effort | None = None,
-    ) -> list[list[Hit]]:
-        """The best documents for each text. Respects the deadline of `effort` and adds the time taken to it.
+    ) -> list[Hit]: ...
+    @overload
+    def search(
+        self,
+        query: Sequence[str],
+        k: int = 10,
+        threads: int = 1,
+        filter: Filters = None,
+        sort: str | None = None,
+        effort: Effort | None = None,
+    ) -> list[list[Hit]]: ...
+    def search(
+        self,
+        query: str | Sequence[str],
+        k: int = 10,
+        threads: int = 1,
+        filter: Filters = None,
+        sort: str | None = None,
+        effort: Effort | None = None,
+    ) -> list[Hit] | list[list[Hit]]:
+        """The best `k` documents for a query, or for each of several.
+
+        Respects the deadline of `effort` and adds the time taken to it.
 
         `filter` limits documents by metadata and words, see retrieval.filters; several filters must all match. `sort`
-        names a metadata field that orders the best SORT_DEPTH documents, or `hits` if that is more; with `-` before it,
+        names a metadata field that orders the best SORT_DEPTH documents, or `k` if that is more; with `-` before it,
         largest values first. Documents without a value come last. Raises BadFilter if either is invalid.
         """
-        results = self._search_parts(texts, self._part_depth(hits, sort), threads, filter, effort)
-        return [self._ranking(parts, hits, sort) for parts in results]
+        texts = [query] if isinstance(query, str) else query
+        results = self._search_parts(texts, self._part_depth(k, sort), threads, filter, effort)
+        rankings = [self._ranking(parts, k, sort) for parts in results]
+        return rankings[0] if isinstance(query, str) else rankings
+
+    def rank(self, queries: Queries, k: int = 1000, threads: int = 1, filter: Filters = None) -> pd.DataFrame:
+        """The rankings of many queries, a row per hit: `query_id`, `doc_id`, `score` and `rank`, from 1.
+
+        `queries` are {id: text}, texts, whose ids are their numbers from 0, or a DataFrame with the columns `query_id`
+        and `text`, or `qid` and `query`.
+        """
+        topics = topics_of(queries)
+        rankings = self.search([*topics.values()], k, threads, filter) if topics else []
+        found = zip(topics, rankings, strict=True)
+        run = run_of({id: [(hit.id, hit.score) for hit in ranking] for id, ranking in found})
+        return run.astype({"query_id": object, "doc_id": object}).assign(rank=ranks(run))
 
     def facets(
         self, names: Sequence[str], text: str = "", filter: Filters = None, most: int = 10
@@ -129,12 +193,12 @@ class Engine:
         return index.counts(names, most, parsed) if index else {}
 
     def describe(
-        self, text: str, hits: int = 10, start: int = 0, filter: Filters = None, sort: str | None = None
+        self, text: str, k: int = 10, start: int = 0, filter: Filters = None, sort: str | None = None
     ) -> Iterator[Described]:
         """Yield the best documents for a text, see `search`, from the one after `start`, with explanations and the
         matching words of title and snippet highlighted."""
-        (parts,) = self._search_parts([text], self._part_depth(hits, sort), filter=filter)
-        ranking = self._ranking(parts, hits, sort)[start:]
+        (parts,) = self._search_parts([text], self._part_depth(k, sort), filter=filter)
+        ranking = self._ranking(parts, k, sort)[start:]
         explained = self._explain(text, [hit.id for hit in ranking], parts)
         for hit in ranking:
             explanation = explained[hit.id]
@@ -153,14 +217,25 @@ class Engine:
             ]
             yield "".join(piece for piece, _ in self._highlight(id, explanations)[1])
 
-    def explain(self, text: str, documents: Sequence[str]) -> dict[str, Explanation]:
-        """Explain the scores of documents for a text, at any rank, by id.
+    @overload
+    def explain(self, query: str, document: str) -> Explanation: ...
+    @overload
+    def explain(self, query: str, document: Sequence[str]) -> dict[str, Explanation]: ...
+    def explain(self, query: str, document: str | Sequence[str]) -> Explanation | dict[str, Explanation]:
+        """Explain the score of a document for a query, at any rank, or the scores of several, by id.
 
         Documents that the indexes lack are left out. In a hybrid, a document beyond the fused lists has score 0 and no
-        rank. With passages, only documents among the hits of a run are explained.
+        rank. With passages, only documents among the hits of a run are explained. Raises CaiError for a single
+        document that is not there.
         """
-        (parts,) = self._search_parts([text], self._hits)
-        return self._explain(text, documents, parts)
+        (parts,) = self._search_parts([query], self._hits)
+        documents = [document] if isinstance(document, str) else document
+        explained = self._explain(query, documents, parts)
+        if not isinstance(document, str):
+            return explained
+        if document not in explained:
+            raise CaiError(f"{self.name} has no document {document!r}" + " among the hits" * self._passages)
+        return explained[document]
 
     def suggestion(self, text: str) -> str | None:
         """A text with similar words for those that no document has; None if there is none."""
@@ -186,6 +261,15 @@ class Engine:
         """A stored document; None if no index stores it."""
         stored = (store.document(id) for store in self._stores)
         return next((document for document in stored if document), None)
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {self.documents:,} documents, {self.description}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         self._threads.shutdown()
@@ -268,7 +352,8 @@ class Engine:
             best: dict[str, tuple[float, str]] = {}
             for stored, score in ranking:
                 best.setdefault(stored.partition(PASSAGE)[0] if self._passages else stored, (score, stored))
-            rankings.append([Hit(rank, id, *value) for rank, (id, value) in enumerate(best.items(), 1)][:hits])
+            found_hits = enumerate(islice(best.items(), hits), 1)
+            rankings.append([Hit(rank, id, *value, self.document) for rank, (id, value) in found_hits])
         return rankings
 
     def _ranking(self, parts: Mapping[str, list[Hit]], hits: int, sort: str | None) -> list[Hit]:
@@ -283,7 +368,7 @@ class Engine:
                 keys[hit.id] = value if isinstance(value, list) or kind == "string" else bounds(value, kind)[0]
         ordered = sorted((hit for hit in ranking if hit.id in keys), key=lambda hit: keys[hit.id], reverse=sort != name)
         ordered += [hit for hit in ranking if hit.id not in keys]
-        return [hit._replace(rank=rank) for rank, hit in enumerate(ordered[:hits], 1)]
+        return [replace(hit, rank=rank) for rank, hit in enumerate(ordered[:hits], 1)]
 
     def _by_score(self, parts: Mapping[str, list[Hit]], hits: int) -> list[Hit]:
         """The ranking for one query: the hits of a single retriever, or the fusion of several."""
@@ -296,7 +381,7 @@ class Engine:
         ]
         run = fuse_runs([_run(part) for part in parts.values()], self._fusion, self._depth, hits, weights)
         scores = scores_by_query(run).get(QUERY, {})
-        return [Hit(rank, id, score, stored[id]) for rank, (id, score) in enumerate(scores.items(), 1)]
+        return [Hit(rank, id, score, stored[id], self.document) for rank, (id, score) in enumerate(scores.items(), 1)]
 
     def _explain(self, text: str, documents: Sequence[str], parts: Mapping[str, list[Hit]]) -> dict[str, Explanation]:
         """Explain the scores of documents, given the hits of each retriever."""
@@ -340,6 +425,23 @@ class Engine:
         strengths = word_strengths(beginning, explanations, self.terms_of)
         text = beginning.removeprefix(document.title).lstrip()
         return marked(document.title, strengths), snippet(text, strengths), document.metadata
+
+
+def topics_of(queries: Queries) -> dict[str, str]:
+    """Queries by id. Raises CaiError for a DataFrame without ids and texts, and for an id that occurs twice."""
+    if isinstance(queries, pd.DataFrame):
+        for columns in QUERY_COLUMNS:
+            if {*columns} <= {*queries.columns}:
+                ids, texts = (queries[column].astype(str) for column in columns)
+                if ids.duplicated().any():
+                    raise CaiError(f"query {ids[ids.duplicated()].iloc[0]!r} occurs twice")
+                return dict(zip(ids, texts, strict=True))
+        known = " or ".join(" and ".join(columns) for columns in QUERY_COLUMNS)
+        raise CaiError(f"queries have the columns {', '.join(map(str, queries.columns))}: expected {known}")
+    if isinstance(queries, Mapping):
+        return {str(id): text for id, text in queries.items()}
+    texts_of = [queries] if isinstance(queries, str) else queries
+    return {str(number): text for number, text in enumerate(texts_of)}
 
 
 def _run(hits: Sequence[Hit]) -> pd.DataFrame:

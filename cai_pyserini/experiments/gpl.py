@@ -60,7 +60,7 @@ def gpl(settings: GplSettings) -> Path:
     generated = unchanged(partial(generate, generation))
     runs = [_search(generated, encoder, folder / "runs" / name, device) for name, encoder in named.items()]
     negatives = _negatives(training, artifact.require(generated, STAGE).stats["queries"], settings.depth * len(runs))
-    fixed = {"collection": str(generated), "runs": runs, "output": folder / "negatives.jsonl"}
+    fixed = {"collection": str(generated), "trec": runs, "output": folder / "negatives.jsonl"}
     fixed |= {"negatives": negatives, "depth": settings.depth, "seed": settings.seed}
     mined = unchanged(partial(mine, load_step(MineSettings, None, fixed)))
     count(mined, margins=False, negatives=training.negatives)  # before hours of scoring

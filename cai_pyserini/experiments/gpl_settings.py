@@ -12,7 +12,7 @@ class GplSettings(Settings):
     """
 
     example = (
-        "cai-pyserini gpl --collection scifact --base splade-tiny --retrievers minilm "
+        "cai-pyserini train gpl --collection scifact --base splade-tiny --retrievers minilm "
         "--generator BeIR/query-gen-msmarco-t5-base-v1 --cross-encoder cross-encoder/ms-marco-MiniLM-L-6-v2 "
         "--output models/gpl"
     )

@@ -4,12 +4,16 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
+from typing import Self
+
+import pandas as pd
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.cache import index_here
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.engine.retriever import Retriever
 from cai_pyserini.engine.search import Engine
+from cai_pyserini.experiments import report
 from cai_pyserini.experiments.run_folder import BEIR, RunFolder, current
 from cai_pyserini.experiments.systems import System, parse_system
 from cai_pyserini.lucene.index_shards import Index, folders
@@ -48,7 +52,7 @@ def open_systems(folders: Sequence[Path], systems: Sequence[str] = (), device: s
                 if artifact.require_if_ours(folder):
                     opened = [open_index(folder, device=device)]
                 else:
-                    run = OpenRun(folder, device)
+                    run = Run(folder, device)
                     best = run.systems
                     opened = map(run.open, sorted(systems or best, key=lambda name: (*best, name).index(name)))
                 for engine in opened:
@@ -68,15 +72,20 @@ def _resolve(folders: Sequence[Path]) -> list[Path]:
     return [current(index_here(folder)) for folder in folders]
 
 
-class OpenRun:
-    """A run folder whose systems open one by one and share indexes and models.
+class Run:
+    """A finished run, whose systems open when they are first asked for, and share indexes and models.
 
-    Raises CaiError for a folder without a finished run.
+    As a text, and in notebooks, it is the table of its results. Raises CaiError for a folder without a finished run.
+
+    >>> run = cai.open("runs/tiny")
+    >>> run["bm25"].search("high blood pressure", k=1)[0].id
+    'd10'
     """
 
-    def __init__(self, folder: Path, device: str = "auto"):
-        self._run, self._device = RunFolder(folder), device
+    def __init__(self, folder: str | Path, device: str = "auto"):
+        self._run, self._device = RunFolder(Path(folder)), device
         results = self._run.results
+        self._engines: dict[str, Engine] = {}
         self._scores = dict.fromkeys([*results.systems, *results.searches.values()], 0.0)  # the latter without queries
         self._scores |= {name: row.get("nDCG@10", 0.0) for name, row in results.systems.items()}
         self._retrievers: dict[str, Retriever] = {}
@@ -94,8 +103,50 @@ class OpenRun:
             systems.sort(key=lambda system: system.expected_quality, reverse=True)
         return [s.name for s in systems if not _unsearchable_part(s) and not self._missing_part(s)]
 
+    @property
+    def folder(self) -> Path:
+        return self._run.root
+
+    @property
+    def measures(self) -> pd.DataFrame:
+        """The means of the measures, and what a query costs: a row per system, the best first."""
+        return pd.DataFrame.from_dict(self._run.results.systems, orient="index").reindex(
+            [system.name for system in self._run.systems]
+        )
+
+    def __getitem__(self, name: str) -> Engine:
+        """A system, which stays open until the run is closed. Raises CaiError as `open` does."""
+        if name not in self._engines:
+            self._engines[name] = self.open(name)
+        return self._engines[name]
+
+    @property
+    def best(self) -> Engine:
+        """The best of the systems that can be opened."""
+        if not self.systems:
+            raise CaiError(f"{self._run.root} has no system that can be searched: run {BEIR} with other --systems")
+        return self[self.systems[0]]
+
+    def __repr__(self) -> str:
+        return report.table(self._run.results)
+
+    def _repr_html_(self) -> str:
+        return self.measures.to_html(float_format="{:.4f}".format)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the systems that were opened by name."""
+        for engine in self._engines.values():
+            engine.close()
+        self._engines.clear()
+
     def open(self, name: str) -> Engine:
-        """Open a system. Raises CaiError for a missing index, and for cross-encoder and -exact."""
+        """Open a system, which the caller closes. Raises CaiError for a missing index, cross-encoder and -exact."""
         system, experiment = parse_system(name), self._run.experiment
         if unsearchable := _unsearchable_part(system):
             raise CaiError(f"{unsearchable} cannot be searched by hand: its scores need more than indexes")

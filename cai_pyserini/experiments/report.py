@@ -39,7 +39,7 @@ def table(results: Results) -> str:
 
 def searches(results: Results, folder: Path) -> str:
     """A search command for each index of a run folder."""
-    command = f"cai-pyserini search --run {shlex.quote(str(folder))} --system"
+    command = f"cai-pyserini search {shlex.quote(str(folder))} --system"
     return "\n".join(f'{command} {system} "free text"' for system in results.searches.values())
 
 

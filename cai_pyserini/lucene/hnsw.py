@@ -77,7 +77,7 @@ class LuceneGraph:
         self._rows = rows
         self.ntotal = len(rows)
         with jvm.using_java(f"opening {folder}"):
-            reader = jvm.java_class("io.anserini.index.IndexReaderUtils").getReader(str(folder))
+            reader = jvm.java_class("io.anserini.index.IndexReaderUtils").getReader(str(folder.absolute()))
             reader = jvm.start().cast("org.apache.lucene.index.IndexReader", reader)
             # Anserini's searcher may look for prebuilt indexes on the network.
             self._searcher = jvm.java_class("org.apache.lucene.search.IndexSearcher")(reader)

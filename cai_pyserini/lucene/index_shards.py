@@ -67,7 +67,7 @@ def open_reader(index: Index) -> Any:
         readers = []
         for folder in folders(index):
             with jvm.using_java(f"opening {folder}"):
-                readers.append(open_one(str(folder)))
+                readers.append(open_one(str(folder.absolute())))  # the JVM has the working directory it began in
             documents = artifact.require(folder, "index").stats["documents"]
             artifact.require_count(folder, readers[-1].numDocs(), documents)
         reader = jvm.java_class("org.apache.lucene.index.MultiReader")(*readers)

@@ -131,5 +131,5 @@ def ids_are_unique(index: Path) -> bool:
 
 def directory(folder: Path) -> Any:
     return jvm.java_class("org.apache.lucene.store.FSDirectory").open(
-        jvm.java_class("java.nio.file.Paths").get(str(folder))
+        jvm.java_class("java.nio.file.Paths").get(str(folder.absolute()))
     )

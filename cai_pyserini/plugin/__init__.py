@@ -1,1 +1,1 @@
-"""Use our encoders in Pyserini, or export them for Pyserini without this package."""
+"""Our encoders inside Pyserini, exports for a Pyserini without this package, and other frameworks."""

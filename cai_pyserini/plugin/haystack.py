@@ -10,7 +10,7 @@ from haystack import Document, component
 
 from cai_pyserini.core.metadata import NAME
 from cai_pyserini.engine.search import BadFilter, Engine
-from cai_pyserini.experiments.open import OpenRun, open_index
+from cai_pyserini.experiments.open import Run, open_index
 from cai_pyserini.plugin.documents import documents
 
 CONNECTIVES = {"AND": " AND ", "OR": " OR ", "NOT": " AND "}
@@ -41,7 +41,7 @@ class CaiRetriever:
             if self._engine is None:
                 folder, device = Path(self.folder), self.device
                 self._engine = (
-                    OpenRun(folder, device).open(self.system) if self.system else open_index(folder, device=device)
+                    Run(folder, device).open(self.system) if self.system else open_index(folder, device=device)
                 )
             return self._engine
 

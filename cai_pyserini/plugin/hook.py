@@ -1,8 +1,8 @@
 """Let Pyserini load our encoders by name or path, and indexes by their names in our registry, and provide Java.
 
 `register()` patches Pyserini in this process: given the name of one of our encoders, its encoder classes and
-LuceneImpactSearcher use ours; prebuilt indexes are looked up in the user's registry first (cai_pyserini.share.registry);
-and it can be imported without a network (cai_pyserini.plugin.catalogues).
+LuceneImpactSearcher use ours; prebuilt indexes are looked up in the user's registry first (share.registry); and it can
+be imported without a network (plugin.catalogues).
 `cai-pyserini -m pyserini.…` registers and then runs the module; after `cai-pyserini plugin enable`,
 every Python in this environment registers when it starts. Pyserini's files on disk do not change.
 

@@ -3,7 +3,6 @@
 A column `title` of documents is prepended to their `text`, as everywhere in this package.
 """
 
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
@@ -17,17 +16,11 @@ import pyterrier as pt
 from cai_pyserini.collections.readers import open_collection
 from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.files import atomic_write
 from cai_pyserini.engine.search import Engine
-from cai_pyserini.experiments.execute import execute
-from cai_pyserini.experiments.experiment import Experiment
-from cai_pyserini.experiments.open import OpenRun
-from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import parse_system
+from cai_pyserini.experiments.make import index
 from cai_pyserini.impacts.texts import TextImpacts
 from cai_pyserini.lucene.retrieve import word_queries
 from cai_pyserini.models.encoder import Encoder
-from cai_pyserini.models.folder import with_folder_settings
 from cai_pyserini.plugin.documents import stored
 from cai_pyserini.runs.trec import strictly_descending
 from cai_pyserini.vectors.queries import encode_queries, for_index
@@ -109,23 +102,17 @@ class CaiIndexer(pt.Indexer):
         self._folder, self._system, self._encoder, self._device = Path(folder), system, encoder, device
 
     def index(self, iter: Iterable[Mapping[str, Any]], batch_size: int | None = None) -> CaiRetriever:
-        corpus, run = self._folder.with_name(f"{self._folder.name}.jsonl"), RunFolder(self._folder)
-        is_ours = run.lock.exists()
-        if run.is_finished:
-            is_ours = Path(run.experiment.collection.source).resolve() == corpus.resolve()
-        if corpus.exists() and not is_ours:
-            raise CaiError(f"{corpus} is not the source of an index in {self._folder}: choose another folder")
-        with atomic_write(corpus) as partial, partial.open("w", encoding="utf-8") as file:
-            for document in iter:
-                if missing := next((key for key in ("docno", "text") if key not in document), None):
-                    raise CaiError(f"a document has no {missing}, but only {', '.join(document)}")
-                texts = {key: "" if pd.isna(text := document.get(key)) else text for key in ("title", "text")}
-                line = {"_id": document["docno"]} | texts
-                file.write(json.dumps(line) + "\n")
-        collection, encoder = load_index_config(str(corpus)), with_folder_settings(load_encoder(self._encoder))
-        experiment = Experiment(collection=collection, encoder=encoder, device=self._device)
-        execute(RunFolder(self._folder, experiment), [parse_system(self._system)])
-        return CaiRetriever(OpenRun(self._folder, self._device).open(self._system))
+        engine = index(
+            map(_fields, iter), self._folder, system=self._system, encoder=self._encoder, device=self._device
+        )
+        return CaiRetriever(engine)
+
+
+def _fields(document: Mapping[str, Any]) -> dict[str, str]:
+    if missing := next((key for key in ("docno", "text") if key not in document), None):
+        raise CaiError(f"a document has no {missing}, but only {', '.join(document)}")
+    texts = {key: "" if pd.isna(text := document.get(key)) else text for key in ("title", "text")}
+    return {"id": document["docno"], **texts}
 
 
 class CaiDataset(pt.datasets.Dataset):

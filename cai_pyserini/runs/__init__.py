@@ -1,0 +1,1 @@
+"""TREC runs: reading and writing, fusion, reranking, measures and significance."""

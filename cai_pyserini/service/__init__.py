@@ -1,0 +1,1 @@
+"""Search over HTTP and MCP, the search page, and the page to judge on."""

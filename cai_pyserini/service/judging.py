@@ -15,9 +15,9 @@ from cai_pyserini.service.guard import CHECK_PARAMETERS, HEADERS, Guard
 from cai_pyserini.service.page import STYLE, shown_metadata
 
 HERE = Path(__file__).parent
-TEMPLATE = template(HERE / "page.html.jinja")
-PAGE_STYLE = STYLE + (HERE / "style.css").read_text(encoding="utf-8")
-KEYS = (HERE / "keys.js").read_text(encoding="utf-8")
+TEMPLATE = template(HERE / "judging.html.jinja")
+PAGE_STYLE = STYLE + (HERE / "judging.css").read_text(encoding="utf-8")
+KEYS = (HERE / "judging.js").read_text(encoding="utf-8")
 PAGE_HEADERS = HEADERS | {
     "Content-Security-Policy": f"{HEADERS['Content-Security-Policy']}; script-src 'self'",
     "Referrer-Policy": "same-origin",  # with no-referrer, forms would have the origin null, which Guard refuses

@@ -1,0 +1,1 @@
+"""For others: indexes and encoders as packages, and exports to other engines."""

@@ -21,7 +21,7 @@ class AdaptSettings(Settings):
     collection: str = COLLECTION
     base: str = flag(help="SPLADE encoder to start from; with --data, any masked language model")
     output: AnyPath = flag(help="output folder, the checkpoint; the results of the steps are kept in <output>.steps")
-    data: AnyPath | None = flag(None, "follow the paper: train on this file, written by `trainer msmarco`")
+    data: AnyPath | None = flag(None, "follow the paper: train on this file, written by `train msmarco`")
     dense: str | None = flag(None, "use this dense encoder as teacher, such as minilm, and adapt it too")
     queries: int = flag(5000, "maximum number of pseudo queries for training", ge=1)
     weight: float | None = flag(

@@ -53,12 +53,12 @@ class Drawn(NamedTuple):
 def mine(settings: MineSettings) -> Path:
     """Write a training file with a line for each query and positive that has a negative."""
     collection = load_collection(settings.collection)
-    inputs = _inputs(collection, settings.split) | {"runs": [*map(artifact.file_digest, settings.runs)]}
+    inputs = _inputs(collection, settings.split) | {"runs": [*map(artifact.file_digest, settings.trec)]}
 
     def write(path: Path) -> artifact.Stats:
         topics, qrels = collection.topics(settings.split), collection.qrels(settings.split)
         candidates: dict[str, set[str]] = {}
-        for run in settings.runs:
+        for run in settings.trec:
             for query, scores in scores_by_query(top(read_run(run), settings.depth)).items():
                 candidates.setdefault(query, set()).update(scores)
         draw = random.Random(settings.seed)
@@ -90,7 +90,7 @@ def mine(settings: MineSettings) -> Path:
         queries = len({line.query for line in chosen})
         return {"lines": count, "queries": queries, "without_negatives": len(drawn) - count}
 
-    recipe = artifact.recipe("trainer mine", inputs, **recorded(settings, "collection", "runs"))
+    recipe = artifact.recipe("trainer mine", inputs, **recorded(settings, "collection", "trec"))
     return artifact.make(settings.output, recipe, write, folder=False)
 
 

@@ -182,10 +182,10 @@ class GenerateSettings(Settings):
 class MineSettings(Settings):
     """Make a training file from a collection's qrels, with negatives from runs."""
 
-    example = f"{RUN} mine --collection scifact --runs bm25.trec splade.trec --output train.jsonl"
+    example = f"{RUN} mine --collection scifact --trec bm25.trec splade.trec --output train.jsonl"
     config: AnyPath | None = CONFIG
     collection: str = COLLECTION
-    runs: list[AnyPath] = flag(help="TREC runs of the queries of --split")
+    trec: list[AnyPath] = flag(help="TREC runs of the queries of --split")
     output: AnyPath = TRAINING_FILE
     split: str = flag("train", "split of the queries and qrels to use")
     depth: int = flag(50, "draw negatives from this many best documents of each run", ge=1)

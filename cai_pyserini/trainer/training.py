@@ -154,7 +154,7 @@ def require_one_gpu(device: str) -> None:
     if gpus > 1 and chosen.index is None and "LOCAL_RANK" not in os.environ:  # torchrun sets it
         raise CaiError(
             f"one process trains on one GPU, and this one sees {gpus}: choose one with --device cuda:0, or start "
-            f"`trainer pretrain`, `splade` or `dense` with `torchrun --nproc-per-node {gpus} -m`"
+            f"`train pretrain`, `splade` or `dense` with `torchrun --nproc-per-node {gpus} -m`"
         )
     if chosen.index is not None and processes > 1:
         raise CaiError(f"--device {device} is one GPU, and {processes} processes train: leave it out")

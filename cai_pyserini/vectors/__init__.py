@@ -1,1 +1,1 @@
-"""Vectors on disk: shards, and operations on their rows."""
+"""Vectors on disk: encoding, the cache, nearest neighbours, and mixing."""

@@ -26,7 +26,7 @@ from scipy.sparse import csr_matrix
 from cai_pyserini.core.artifact import Stats, foreign_files, require, require_count
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import atomic_write
-from cai_pyserini.core.identity import same_documents
+from cai_pyserini.core.identity import command_of, same_documents
 from cai_pyserini.core.rows import Matrix as Matrix
 
 SHARD = 4096  # vectors per shard; texts of similar length within a shard make a batch
@@ -227,7 +227,7 @@ class Vectors:
         return shard
 
     def broken(self, path: Path) -> CaiError:
-        command = f"`python -m cai_pyserini.{self.manifest.recipe['stage']}`"
+        command = command_of(self.manifest.recipe["stage"])
         return CaiError(f"{path} is broken or of other vectors: delete it and run {command} again to restore it")
 
 

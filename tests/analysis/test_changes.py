@@ -31,7 +31,7 @@ def test_new_gone_and_changed_documents(
     now = tmp_path / "now"
     beir([str(changed), "--output", str(now), "--systems", "bm25"])
     capsys.readouterr()
-    arguments = ["--before", str(run_folder), "--run-folder", str(now), "--output", str(tmp_path / "out")]
+    arguments = [str(now), "--before", str(run_folder), "--output", str(tmp_path / "out")]
     main(["changes", *arguments, "--system", "bm25"])
     printed = capsys.readouterr().out
     assert "mean nDCG@10: " in printed and "the queries have changed in between" in printed

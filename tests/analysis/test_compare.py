@@ -42,7 +42,7 @@ def arguments(tmp_path: Path, tiny: Path) -> list[str]:
     (tmp_path / "a.trec").write_text("q1 Q0 d9 1 2 x\nq1 Q0 d1 2 1 x\nq3 Q0 d5 1 1 x\n")
     (tmp_path / "b.trec").write_text("q1 Q0 d1 1 2 x\nq2 Q0 d4 1 1 x\nq3 Q0 d1 1 2 x\nq3 Q0 d10 2 1 x\n")
     runs = [str(tmp_path / name) for name in ("a.trec", "b.trec")]
-    return ["compare", "--collection", str(tiny), "--output", str(tmp_path / "out"), "--runs", *runs]
+    return ["compare", "--collection", str(tiny), "--output", str(tmp_path / "out"), "--trec", *runs]
 
 
 def test_the_command(arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -80,7 +80,7 @@ def test_the_plot_has_a_bar_per_system_and_cost() -> None:
 
 @pytest.mark.slow
 def test_the_command(run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["cost", "--run-folders", str(run_folder), "--output", str(tmp_path / "out")])
+    main(["cost", str(run_folder), "--output", str(tmp_path / "out")])
     # Query terms and their document frequencies: phytat 1, treatment 0, cancer 3; bladder 1, infect 1; what 0,
     # lower 3, high 0, blood 3, pressur 2; heart, attack, while, run 0; malaria, plasmodium, falciparum, transmit,
     # mosquito 1 each: 19 products for 5 queries and 12 documents.

@@ -36,13 +36,13 @@ def test_the_plot_has_a_panel_per_number_of_hits() -> None:
 )
 def test_systems_that_have_nothing_to_prune_are_refused(system: str, message: str, run_folder: Path, tmp_path: Path):
     with pytest.raises(CaiError, match=message):
-        main(["efficiency", "--run-folder", str(run_folder), "--output", str(tmp_path), "--system", system])
+        main(["efficiency", str(run_folder), "--output", str(tmp_path), "--system", system])
 
 
 @pytest.mark.slow
 def test_the_command(run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     system = "joint-splade-idf"
-    arguments = ["--run-folder", str(run_folder), "--output", str(tmp_path), "--system", system, "--hits", "10"]
+    arguments = [str(run_folder), "--output", str(tmp_path), "--system", system, "--hits", "10"]
     pruning = ["--keep-mass", "0.5", "--keep-terms", "9", "--keep-query-terms", "2", "--rescore", "12"]
     main(["efficiency", *arguments, *pruning, "--rounds", "1"])
     printed = capsys.readouterr().out.splitlines()

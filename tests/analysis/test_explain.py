@@ -17,7 +17,7 @@ from cai_pyserini.core import jsonl
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.engine.explanation import Case, Explanation, Part, Term
-from cai_pyserini.experiments.open import OpenRun
+from cai_pyserini.experiments.open import Run
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import parse_system
 from cai_pyserini.runs.trec import read_run, scores_by_query
@@ -80,15 +80,15 @@ def run(run_folder: Path, tiny: Path, tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.fixture(scope="module")
-def opened(run: RunFolder) -> OpenRun:
-    return OpenRun(run.folder)
+def opened(run: RunFolder) -> Run:
+    return Run(run.folder)
 
 
 Explain = Callable[..., dict[str, list[Explanation]]]
 
 
 @pytest.fixture(scope="module")
-def explain(run: RunFolder, opened: OpenRun) -> Explain:
+def explain(run: RunFolder, opened: Run) -> Explain:
     """The explanations of a query by system."""
     return lambda *arguments, **settings: explain_query(run, opened, *arguments, **settings).systems
 
@@ -232,7 +232,7 @@ class Structure(HTMLParser):
 
 
 @pytest.mark.slow
-def test_a_page_escapes_and_marks(run: RunFolder, opened: OpenRun, explain: Explain) -> None:
+def test_a_page_escapes_and_marks(run: RunFolder, opened: Run, explain: Explain) -> None:
     found = explain("q2", ["bm25", "joint-splade-doc-idf", "hybrid-splade-idf"], documents=["d4"])
     contents = "<script>alert('x')</script> Bladders & rats"
     source = page(run, opened, Case("q2", "<b>bladder</b>", {"d4": contents}, found), 10)
@@ -249,7 +249,7 @@ def test_a_page_escapes_and_marks(run: RunFolder, opened: OpenRun, explain: Expl
 
 
 @pytest.mark.slow
-def test_a_page_suits_screen_readers(run: RunFolder, opened: OpenRun) -> None:
+def test_a_page_suits_screen_readers(run: RunFolder, opened: Run) -> None:
     case = explain_query(run, opened, "q1", ["bm25", ZSCORE], depth=1, relevant=0)
     structure = Structure(page(run, opened, case, 10))
     assert ("html", {"lang": "en"}) in structure.tags
@@ -286,7 +286,7 @@ def test_unexplainable_documents_are_refused(explain: Explain, arguments: tuple,
 @pytest.mark.slow
 def test_the_command(run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "out"
-    main(["explain", "--run-folder", str(run.folder), "--query", "q2", "--depth", "1", "--output", str(output)])
+    main(["explain", str(run.folder), "--query", "q2", "--depth", "1", "--output", str(output)])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "q2: bladder infection"
     headings = [line for line in lines if line.startswith("==")]

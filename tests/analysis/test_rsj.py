@@ -109,7 +109,7 @@ def test_the_command(collection: BeirFolder, tmp_path: Path, capsys: pytest.Capt
         (tmp_path / f"{name}.trec").write_text("".join(hits))
     runs = [str(tmp_path / f"{name}.trec") for name in ("splade", "splade-idf")]
     output = tmp_path / "out"
-    main(["rsj", "--collection", collection.place, "--runs", *runs, "--depth", "2", "--output", str(output)])
+    main(["rsj", "--collection", collection.place, "--trec", *runs, "--depth", "2", "--output", str(output)])
     # splade: the {d1, d2} of the worked example. splade-idf, {d3, d4}:
     # cancer (1.5 / 1.5) / (2.5 / 0.5) = 0.2 against 1.8, diet (2.5 / 0.5) / (0.5 / 2.5) = 25 against 5
     assert capsys.readouterr().out.splitlines() == [

@@ -55,7 +55,7 @@ def change(collection: str, output: str) -> harness.Result:
 
 def encode(collection: str, output: str, **settings: str) -> harness.Result:
     """Encode a collection in a process of its own."""
-    spent = harness.stage("encode", collection=collection, output=output, **settings)
+    spent = harness.stage("stage encode", collection=collection, output=output, **settings)
     return spent | {name: value for name, value in harness.stats(output).items() if name in ("found", "vectors")}
 
 

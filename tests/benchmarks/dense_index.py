@@ -57,8 +57,8 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         real, vectors, queries = (f"{folder}/{name}" for name in ("real", "vectors", "queries"))
         source = {"collection": args.collection, "encoder": args.encoder}
-        harness.stage("encode", **source, output=real)
-        harness.stage("encode", **source, queries="test", output=queries)
+        harness.stage("stage encode", **source, output=real)
+        harness.stage("stage encode", **source, split="test", output=queries)
         harness.fresh(mix_vectors, source=real, documents=args.documents, output=vectors)
         inputs = {"vectors": vectors, "queries": queries, "limit": args.queries}
         peers = {

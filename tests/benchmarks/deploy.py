@@ -44,7 +44,7 @@ def prepare(collection: str, encoder: str, folder: str, limit: int) -> harness.R
 
     path = Path(folder)
     run = path / "run"
-    harness.stage("beir", collection, "--no-raw", encoder=encoder, systems=SYSTEM, output=run)
+    harness.stage("run", collection, "--no-raw", encoder=encoder, systems=SYSTEM, output=run)
     export: dict[str, Any] = {"impacts": run / "impacts" / SYSTEM, "collection": collection}
     for format in ("seismic", "opensearch", "ciff"):
         harness.stage("export", format, **export, output=path / format)
@@ -52,8 +52,8 @@ def prepare(collection: str, encoder: str, folder: str, limit: int) -> harness.R
     seismic.SeismicIndex.build(str(path / "seismic" / "documents.jsonl"), **SEISMIC_BUILD).save(str(path / "built"))
     next(path.glob("built*")).rename(path / "index.seismic")
     inputs = {"vectors": run / "vectors" / "documents", "idf": run / "idf", "words": run / "words", "encoder": encoder}
-    harness.stage("impact", **inputs, bits=8, output=path / "impacts8")
-    harness.stage("index", "impact", input=path / "impacts8", output=path / "index8")
+    harness.stage("stage impact", **inputs, bits=8, output=path / "impacts8")
+    harness.stage("stage index", "impact", input=path / "impacts8", output=path / "index8")
     harness.stage("export", "ciff", impacts=path / "impacts8", collection=collection, output=path / "ciff8")
     bmp.ciff2bmp(str(path / "ciff8" / "index.ciff"), str(path / "index.bmp"), 8, False)
     for name in ("seismic", "milvus", "ciff8"):

@@ -75,7 +75,7 @@ def main() -> None:
         harness.fresh(write_collection, collection=args.collection, **size, folder=collection)
         harness.fresh(write_random, **size, hits=args.hits, folder=folder)
         impacts = harness.write_impacts(args.collection, args.encoder, folder, "impacts")
-        harness.stage("index", "impact", input=impacts, output=index)
+        harness.stage("stage index", "impact", input=impacts, output=index)
         search = partial(measure, "search", index=index, collection=collection, hits=args.hits)
         search(output=other, query="bow")
         fuse = partial(measure, "fusion", "fuse", depth=args.hits, hits=args.hits, output=fused)

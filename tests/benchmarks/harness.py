@@ -91,14 +91,14 @@ def fresh(function: Callable[..., Result], python: str = sys.executable, /, **ar
 
 
 def stage(name: str, *words: str, memory_of: str = "VmRSS", **options: object) -> Result:
-    """Run `python -m cai_pyserini.NAME WORD … --option value …`: its seconds and its peak memory."""
+    """Run `cai-pyserini NAME WORD … --option value …`: its seconds and its peak memory."""
     flags = [
         str(part)
         for key, value in options.items()
         for part in (f"--{key.replace('_', '-')}", *(value if isinstance(value, list) else [value]))
     ]
     start = time.perf_counter()
-    _, peak = run([sys.executable, "-m", f"cai_pyserini.{name}", *words, *flags], memory_of=memory_of)
+    _, peak = run([sys.executable, "-m", "cai_pyserini", *name.split(), *words, *flags], memory_of=memory_of)
     return {"seconds": time.perf_counter() - start, "peak": peak}
 
 
@@ -234,9 +234,9 @@ def write_impacts(collection: str, encoder: str, folder: str, name: str, **setti
     """IDF-weighted impacts of a collection, in `name` in a folder; vectors and IDF are made there once."""
     source = {"collection": collection, "encoder": encoder}
     vectors, idf, output = (f"{folder}/{part}" for part in ("vectors", "idf", name))
-    stage("encode", **source, output=vectors)
-    stage("idf", **source, output=idf)
-    stage("impact", vectors=vectors, idf=idf, encoder=encoder, **settings, output=output)
+    stage("stage encode", **source, output=vectors)
+    stage("stage idf", **source, output=idf)
+    stage("stage impact", vectors=vectors, idf=idf, encoder=encoder, **settings, output=output)
     return output
 
 

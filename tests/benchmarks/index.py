@@ -46,7 +46,7 @@ def repeat(impacts: str, copies: int | None, output: str) -> harness.Result:
 def ours(vectors: str, index: str) -> harness.Result:
     """Index with this package."""
     shutil.rmtree(index, ignore_errors=True)
-    return harness.stage("index", "impact", input=vectors, threads=1, output=index) | harness.stats(index)
+    return harness.stage("stage index", "impact", input=vectors, threads=1, output=index) | harness.stats(index)
 
 
 def anserini(vectors: str, index: str, threads: int) -> harness.Result:

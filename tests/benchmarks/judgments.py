@@ -36,14 +36,14 @@ def main() -> None:
 
     def measured(encoder: object, name: str) -> harness.Result:
         output = args.output / "runs" / name
-        harness.stage("beir", args.collection, encoder=encoder, systems=[*SYSTEMS], output=output)
+        harness.stage("run", args.collection, encoder=encoder, systems=[*SYSTEMS], output=output)
         return harness.fresh(harness.ndcg, folder=str(output), systems=SYSTEMS)
 
     mined, of_train = args.output / "train.jsonl", args.output / "runs" / "train"
     negatives = ["bm25", "splade-idf"]
-    harness.stage("beir", args.collection, encoder=args.encoder, split="train", systems=negatives, output=of_train)
+    harness.stage("run", args.collection, encoder=args.encoder, split="train", systems=negatives, output=of_train)
     runs = [of_train / "runs" / f"{name}.trec" for name in negatives]
-    harness.stage("trainer", "mine", collection=args.collection, runs=runs, output=mined)
+    harness.stage("train", "mine", collection=args.collection, trec=runs, output=mined)
     lines = mined.read_text(encoding="utf-8").splitlines()
     queries = list(dict.fromkeys(json.loads(line)["query"] for line in lines))
     base = measured(args.encoder, "base")
@@ -56,7 +56,7 @@ def main() -> None:
             drawn = set(Random(seed).sample(queries, len(queries))[:count])
             data.write_text("".join(f"{line}\n" for line in lines if json.loads(line)["query"] in drawn))
             how = TRAINING | {"epochs": args.epochs, "seed": seed}
-            harness.stage("trainer", "splade", data=data, base=args.encoder, output=model, **how)
+            harness.stage("train", "splade", data=data, base=args.encoder, output=model, **how)
             trained.append(measured(model, name))
         rows.append((str(count), *(cell for name in SYSTEMS for cell in cells(base[name], [t[name] for t in trained]))))
     header = ("judged queries", *(cell for name in SYSTEMS for cell in (name, "difference", "p")))

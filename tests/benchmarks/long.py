@@ -52,7 +52,7 @@ def run(
     """Run systems with a way of reading: results.json, and the measures of every query of each system."""
     folder = output / re.sub(r"\W+", "-", reading)
     harness.fresh(configure, collection=collection, reading=reading, encoders=encoders, output=str(folder))
-    command = [sys.executable, "-m", "cai_pyserini.beir", f"{folder}/collection.yaml", "--output", f"{folder}/run"]
+    command = [sys.executable, "-m", "cai_pyserini", "run", f"{folder}/collection.yaml", "--output", f"{folder}/run"]
     for kind in encoders:
         command += [f"--{kind}", f"{folder}/{kind}.yaml"]
     systems = [name for name in READINGS[reading][1] if name != "dense" or "dense" in encoders]

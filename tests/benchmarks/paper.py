@@ -113,7 +113,7 @@ class Trained:
     def _made(self, name: str, step: str, **how: Any) -> Path:
         output = self.folder / name
         if name not in self.seconds:
-            harness.stage("trainer", step, **how, output=output)
+            harness.stage("train", step, **how, output=output)
             self.seconds[name] = harness.stats(output)["seconds"]
         return output
 
@@ -223,7 +223,7 @@ def measured(
     """nDCG@10 of every query, by system; the non-zeros per document; and the run folder."""
     model = trained.splade(collection, variant, steps, pairs, loss, seed)
     output = trained.args.output / "runs" / f"{Path(collection).stem}-{model.name}"
-    harness.stage("beir", collection, encoder=model, systems=[*SYSTEMS], output=output)
+    harness.stage("run", collection, encoder=model, systems=[*SYSTEMS], output=output)
     results = json.loads((output / "results.json").read_text())
     found = harness.fresh(harness.ndcg, folder=str(output), systems=SYSTEMS)
     return found | {"nonzeros": results["nonzeros_per_document"], "folder": str(output)}

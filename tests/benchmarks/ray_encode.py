@@ -37,7 +37,7 @@ def encode(machines: int, processes: int, collection: str, encoder: str, output:
     start = time.perf_counter()
     parts = [{"shard-num": processes, "shard-id": number} for number in range(processes)]
     with ThreadPoolExecutor(processes) as pool:
-        list(pool.map(lambda part: harness.stage("encode", **options, **part), parts if processes > 1 else [{}]))
+        list(pool.map(lambda part: harness.stage("stage encode", **options, **part), parts if processes > 1 else [{}]))
     seconds = time.perf_counter() - start
     if machines:
         cluster.shutdown()

@@ -184,7 +184,7 @@ def main() -> None:
         settings = {"collection": args.collection, "encoder": args.encoder}
         vectors, queries = args.vectors or f"{folder}/vectors", f"{folder}/queries.json"
         if not args.vectors:
-            harness.stage("encode", **settings, output=vectors)
+            harness.stage("stage encode", **settings, output=vectors)
         harness.fresh(harness.write_queries, **settings, limit=1000, output=queries)
         for documents in sorted(args.documents):
             rows += stages(args, documents, vectors, queries)

@@ -78,7 +78,7 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         index, queries = f"{folder}/index", f"{folder}/queries.json"
         impacts = harness.write_impacts(**settings, folder=folder, name="impacts")
-        harness.stage("index", "impact", input=impacts, output=index)
+        harness.stage("stage index", "impact", input=impacts, output=index)
         harness.fresh(harness.write_queries, **settings, limit=args.queries, output=queries)
         peers = {peer: partial(harness.fresh, opening, index=index, peer=peer) for peer in PEERS}
         opened = harness.rounds(args.repeats, peers)

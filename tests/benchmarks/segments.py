@@ -87,9 +87,9 @@ def main() -> None:
         vectors, impacts, before, rebuilt, changed, queries = (
             f"{folder}/{part}" for part in ("vectors", "impacts", "before", "anew", "in place", "queries.json")
         )
-        harness.stage("encode", **settings, output=vectors)
-        harness.stage("impact", vectors=vectors, encoder=args.encoder, output=impacts)
-        harness.stage("index", "impact", input=impacts, output=before)
+        harness.stage("stage encode", **settings, output=vectors)
+        harness.stage("stage impact", vectors=vectors, encoder=args.encoder, output=impacts)
+        harness.stage("stage index", "impact", input=impacts, output=before)
         documents = harness.fresh(change, impacts=impacts, output=folder)["documents"]
         harness.fresh(harness.write_queries, **settings, limit=1000, output=queries)
         peers = {

@@ -42,7 +42,7 @@ Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 @contextmanager
 def ours(run: Path, indexes: Sequence[str] = INDEXES) -> Iterator[tuple[int, int]]:
     """Our server of a run folder: its process id and its port."""
-    command = [sys.executable, "-m", "cai_pyserini.serve", str(run), "--systems", *indexes, "--port", "0"]
+    command = [sys.executable, "-m", "cai_pyserini", "serve", str(run), "--systems", *indexes, "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process, ExitStack() as at_end:
         at_end.callback(process.kill)
         assert process.stderr
@@ -170,7 +170,7 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         run, queries = f"{folder}/run", f"{folder}/queries.json"
         systems = ("--systems", *INDEXES)
-        harness.stage("beir", args.collection, *systems, encoder=args.encoder, output=run)
+        harness.stage("run", args.collection, *systems, encoder=args.encoder, output=run)
         harness.fresh(write_texts, collection=args.collection, limit=args.queries, output=queries)
         settings = {"run": run, "encoder": args.encoder, "queries": queries}
         peers = {

@@ -55,9 +55,9 @@ def main() -> None:
     args = parser.parse_args()
     with TemporaryDirectory() as folder:
         vectors, idf, dense, output = (f"{folder}/{name}" for name in ("vectors", "idf", "dense", "smoothed"))
-        harness.stage("idf", collection=args.collection, encoder=args.encoder, output=idf)
+        harness.stage("stage idf", collection=args.collection, encoder=args.encoder, output=idf)
         for mixed, encoder in ((vectors, args.encoder), (dense, args.dense)):
-            harness.stage("encode", collection=args.collection, encoder=encoder, output=f"{mixed} real")
+            harness.stage("stage encode", collection=args.collection, encoder=encoder, output=f"{mixed} real")
             harness.fresh(mix_vectors, source=f"{mixed} real", documents=args.documents, output=mixed)
         peers: dict[str, Callable[[], harness.Result]] = {}
         for name, inputs in {"dense": {"vectors": dense}, "splade": {"vectors": vectors, "idf": idf}}.items():

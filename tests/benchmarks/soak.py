@@ -201,7 +201,7 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         run, queries = args.run or f"{folder}/run", f"{folder}/queries.json"
         if not args.run:
-            harness.stage("beir", args.collection, "--systems", *INDEXES, encoder=args.encoder, output=run)
+            harness.stage("run", args.collection, "--systems", *INDEXES, encoder=args.encoder, output=run)
         harness.fresh(serve.write_texts, collection=args.collection, limit=10_000, output=queries)
         texts = json.loads(Path(queries).read_text())
         with serve.ours(Path(run), INDEXES) as (pid, port):

@@ -110,11 +110,11 @@ def main() -> None:
         how = {name: value for name, value in chosen.items() if value}
         source = {"collection": args.collection, "output": collection, "slice_": args.slice, "made": args.documents}
         harness.fresh(write, nights=0, **source)
-        measured = {"first run": command("beir", collection, cache=f"{folder}/cache", output=run, **how)}
+        measured = {"first run": command("run", collection, cache=f"{folder}/cache", output=run, **how)}
         results = {"first run": by_stage(run, measured["first run"])}
         documents = harness.fresh(write, nights=1, **source)["documents"]
         if not args.documents:
-            measured = {"from scratch": command("beir", collection, cache=f"{folder}/other", output=scratch, **how)}
+            measured = {"from scratch": command("run", collection, cache=f"{folder}/other", output=scratch, **how)}
             results = {"from scratch": by_stage(scratch, measured["from scratch"])}
         for name in ("update", "update --evaluate")[: 1 if args.documents else 2]:
             measured[name] = command(*name.split(), run, cache=f"{folder}/cache")

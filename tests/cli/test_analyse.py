@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cai_pyserini.cli.analyse import declared_settings, main
+from cai_pyserini.cli.analyse import ANALYSES as KINDS
+from cai_pyserini.cli.analyse import main
 from cai_pyserini.core.errors import CaiError
 from tests.cli.test_cli import HEAVY
 
@@ -19,18 +20,16 @@ def test_help_imports_nothing_heavy() -> None:
     assert done.stdout.startswith("usage: ") and not HEAVY & set(done.stdout.splitlines()[-1].split())
 
 
-@pytest.mark.parametrize("name, declared", declared_settings().items())
-def test_declared_settings_are_those_of_the_module(name: str, declared: type) -> None:
-    module = import_module(f"cai_pyserini.analysis.{name}")
-    settings = getattr(module, declared.__name__)
-    assert settings.model_json_schema() == declared.model_json_schema() and callable(getattr(module, name))
+@pytest.mark.parametrize("name", KINDS)
+def test_each_analysis_is_a_function_of_its_module(name: str) -> None:
+    assert callable(getattr(import_module(f"cai_pyserini.analysis.{name}"), name))
 
 
 ANALYSES = {
-    "cost": ["--run-folders", "RUN"],
-    "efficiency": ["--run-folder", "RUN"],
-    "explain": ["--run-folder", "RUN", "--query", "q1"],
-    "changes": ["--run-folder", "RUN", "--before", "RUN", "--system", "bm25"],
+    "cost": ["RUN"],
+    "efficiency": ["RUN"],
+    "explain": ["RUN", "--query", "q1"],
+    "changes": ["RUN", "--before", "RUN", "--system", "bm25"],
 }
 
 
@@ -61,8 +60,8 @@ def test_runs_of_documents_that_have_changed_are_refused(
 ) -> None:
     """The fault: runs are analysed with documents or grades other than those they were searched in."""
     runs = [str(run_folder / "runs" / f"{system}.trec") for system in ("bm25", "splade-idf")]
-    main([name, "--collection", str(tiny), "--runs", *runs, "--output", str(tmp_path / "out")])
+    main([name, "--collection", str(tiny), "--trec", *runs, "--output", str(tmp_path / "out")])
     corpus = broken / "corpus.jsonl"
     corpus.write_text(corpus.read_text().replace("Aromatase", "Estrogen synthase"))
     with pytest.raises(CaiError, match=r"bm25\.trec is of other documents than the current ones: search again"):
-        main([name, "--collection", str(broken), "--runs", *runs, "--output", str(tmp_path / "out")])
+        main([name, "--collection", str(broken), "--trec", *runs, "--output", str(tmp_path / "out")])

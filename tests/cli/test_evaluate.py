@@ -28,7 +28,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_the_others_are_compared_with_the_first(
     tiny: Path, runs: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main(["--collection", str(tiny), "--runs", *runs, "--measures", "RR@10", "P@1"])
+    main(["--collection", str(tiny), "--trec", *runs, "--measures", "RR@10", "P@1"])
     # Five queries: RR 1/2 of q1, against 1 of q1 and of q2.
     assert capsys.readouterr().out.splitlines() == [
         "run         RR@10     P@1",
@@ -42,7 +42,7 @@ def test_the_others_are_compared_with_the_first(
 
 def test_measures_may_be_the_same(tiny: Path, runs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """The first of two names of a measure was a column of zeros."""
-    main(["--collection", str(tiny), "--runs", runs[0], "--measures", "AP", "MAP", "AP"])
+    main(["--collection", str(tiny), "--trec", runs[0], "--measures", "AP", "MAP", "AP"])
     assert capsys.readouterr().out.splitlines()[-1] == "base.trec  0.0500  0.0500  0.0500"  # and no comparison
 
 
@@ -51,7 +51,7 @@ def test_judgments_of_unknown_documents_do_not_count_unless_strict(
 ) -> None:
     with (broken / "qrels" / "train.tsv").open("a") as file:
         file.write("q1\tnowhere\t1\nq1\td1\t1\nq2\tnowhere\t1\n")
-    arguments = ["--collection", str(broken), "--split", "train", "--runs", "base.trec", "--measures", "RR@10", "R@10"]
+    arguments = ["--collection", str(broken), "--split", "train", "--trec", "base.trec", "--measures", "RR@10", "R@10"]
     main(arguments)
     assert capsys.readouterr().out.splitlines()[-1] == "base.trec  0.2500  0.5000"  # of q1 and t1
     with pytest.raises(CaiError, match=r"train\.tsv:3: document 'nowhere', judged for query 'q1', is not in the"):
@@ -61,9 +61,9 @@ def test_judgments_of_unknown_documents_do_not_count_unless_strict(
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["--runs", "nowhere.trec"], "no run nowhere.trec"),
-        (["--runs", "nowhere.trec", "--split", "dev", "--measures", "AP", "P"], "cannot compute P with .*P@10"),
-        (["--runs", "base.trec", "--split", "dev"], "no .*dev"),
+        (["--trec", "nowhere.trec"], "no run nowhere.trec"),
+        (["--trec", "nowhere.trec", "--split", "dev", "--measures", "AP", "P"], "cannot compute P with .*P@10"),
+        (["--trec", "base.trec", "--split", "dev"], "no .*dev"),
     ],
 )
 def test_arguments_that_are_refused(tiny: Path, runs: list[str], arguments: list[str], message: str) -> None:
@@ -89,19 +89,19 @@ def test_a_run_of_another_collection_is_refused(tiny: Path, runs: list[str], hit
     """It had 0 in every measure."""
     write_run(run_of({query: [(id, 1.0) for id in ids] for query, ids in hits.items()}), Path("other.trec"), "other")
     with pytest.raises(CaiError, match=message):
-        main(["--collection", str(tiny), "--runs", *runs, "other.trec"])
+        main(["--collection", str(tiny), "--trec", *runs, "other.trec"])
 
 
 def test_a_run_that_has_little_in_common_with_the_collection_is_warned_of(
     tiny: Path, runs: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    main(["--collection", str(tiny), "--runs", runs[1]])
+    main(["--collection", str(tiny), "--trec", runs[1]])
     assert caplog.messages == ["good.trec and the qrels have only 2 of 5 queries in common"]
     caplog.clear()
     documents = ["d1", "d4", "x1", "x2", "x3"]
     run = run_of({query: [(id, 1.0) for id in documents] for query in ("q1", "q2", "q3", "Q4")})
     write_run(run, Path("other.trec"), "other")
-    main(["--collection", str(tiny), "--runs", "other.trec"])
+    main(["--collection", str(tiny), "--trec", "other.trec"])
     assert caplog.messages == ["other.trec and collection tiny have only 2 of 5 documents in common"]
 
 
@@ -117,7 +117,7 @@ def test_a_run_without_hits_has_0_in_every_measure(
 
     artifact.make(empty, {"stage": "search"}, write, folder=False)
     assert caplog.messages == ["nothing finds nothing for any query"]
-    main(["--collection", str(tiny), "--runs", "empty.trec", *runs, "--measures", "AP"])
+    main(["--collection", str(tiny), "--trec", "empty.trec", *runs, "--measures", "AP"])
     assert capsys.readouterr().out.splitlines()[2] == "empty.trec  0.0000"
     assert "empty.trec has no hits: it has 0 in every measure" in caplog.messages
     for method in FUSIONS:
@@ -139,9 +139,9 @@ def test_a_run_of_the_documents_as_they_were_is_refused(broken: Path, runs: list
         return {"ms_per_query": 1.0, "documents_digest": BeirFolder(broken, "any").documents_digest}
 
     artifact.make(Path("ours.trec"), {"stage": "search"}, write, folder=False)
-    main(["--collection", str(broken), "--runs", *runs, "ours.trec"])
+    main(["--collection", str(broken), "--trec", *runs, "ours.trec"])
     with (broken / "corpus.jsonl").open("a") as file:
         file.write('{"_id": "new", "text": "fever"}\n')
-    main(["--collection", str(broken), "--runs", *runs])
+    main(["--collection", str(broken), "--trec", *runs])
     with pytest.raises(CaiError, match=r"^ours\.trec is of other documents than the current ones: search again"):
-        main(["--collection", str(broken), "--runs", *runs, "ours.trec"])
+        main(["--collection", str(broken), "--trec", *runs, "ours.trec"])

@@ -19,7 +19,7 @@ from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.experiments.open import OpenRun
+from cai_pyserini.experiments.open import Run
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import all_systems, parse_system
 from cai_pyserini.impacts.document_frequencies import Idf
@@ -151,7 +151,7 @@ KILLS = [
 @slow
 def test_killed_in_any_stage_it_ends_with_the_same_results(run_folder: Path, tiny: Path, tmp_path: Path) -> None:
     output, systems = tmp_path / "run", ["bm25", "splade-idf", "hybrid-splade-idf", "joint-splade-idf"]
-    command = [sys.executable, "-m", "cai_pyserini.beir", str(tiny), "--output", str(output), "--systems", *systems]
+    command = [sys.executable, "-m", "cai_pyserini", "run", str(tiny), "--output", str(output), "--systems", *systems]
     for label, made_next in KILLS:
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
         assert process.stderr
@@ -303,7 +303,7 @@ def test_depth_reaches_fusion_reranking_and_the_table(
 
 def commands(output: Path, *systems: str) -> list[str]:
     """What is printed at the end of a run without scores."""
-    return [f'cai-pyserini search --run {output} --system {system} "free text"' for system in systems]
+    return [f'cai-pyserini search {output} --system {system} "free text"' for system in systems]
 
 
 @slow
@@ -320,7 +320,7 @@ def test_queries_without_qrels_leave_runs(broken: Path, tmp_path: Path, capsys: 
     found = results(output)
     assert found["counts"] == {"documents": 12, "queries": 7, "cut": 0, "lost": 0}
     assert list(found["systems"]) == systems and found["systems"]["splade-doc"].keys() == {"queries", "ms_per_query"}
-    case = explain_query(RunFolder(output), OpenRun(output), "q1", systems)
+    case = explain_query(RunFolder(output), Run(output), "q1", systems)
     assert [explanation.grade for explanation in case.systems["splade-doc"]] == [None] * 5
     with pytest.raises(CaiError, match="nothing to verify"):
         main([str(broken), "--output", str(output), "--systems", *systems, "--verify"])
@@ -521,7 +521,7 @@ def test_the_folder_of_a_run_is_named_by_collection_and_encoder(
 
 @slow
 def test_a_read_only_disk(on_disk: test_disks.OnDisk, tiny: Path, tmp_path: Path) -> None:
-    message, left = on_disk("ro", "beir", tiny, "--systems", "bm25")
+    message, left = on_disk("ro", "run", tiny, "--systems", "bm25")
     disk = tmp_path / "disk"
     assert message == f"error: {disk}/out cannot be written: {disk} is read-only; choose another --output"
     assert left == []

@@ -20,7 +20,7 @@ Output = pytest.CaptureFixture[str]
 
 @pytest.mark.slow
 def test_a_query_is_answered_with_title_snippet_and_terms(run_folder: Path, capsys: Output) -> None:
-    main(["phytate and cancer", "--run", str(run_folder), "--system", "joint-splade-idf", "--hits", "1"])
+    main([str(run_folder), "phytate and cancer", "--system", "joint-splade-idf", "--hits", "1"])
     hit, snippet, values, terms, end = capsys.readouterr().out.split("\n", 4)
     assert end == "\n"
     assert re.fullmatch(r"  1\. \d+\.\d{4}  d1  Phytate and colon cancer", hit)
@@ -38,7 +38,7 @@ def test_hits_as_json(run_folder: Path, capsys: Output) -> None:
     assert hits[0]["id"] == "d4" and hits[0]["title"] == "Urinary tract infection"
     assert sum(hits[0]["terms"].values()) == pytest.approx(hits[0]["score"], abs=1e-3)
 
-    main(["bladder", "--run", str(run_folder), "--system", "hybrid-splade-idf", "--format", "json", "--hits", "1"])
+    main([str(run_folder), "bladder", "--system", "hybrid-splade-idf", "--format", "json", "--hits", "1"])
     assert set(json.loads(capsys.readouterr().out)["parts"]) == {"bm25", "splade-idf"}
 
 
@@ -46,7 +46,7 @@ def test_hits_as_json(run_folder: Path, capsys: Output) -> None:
 def test_queries_come_from_a_file_or_the_standard_input(
     run_folder: Path, tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    where = ["--run", str(run_folder), "--system", "bm25", "--hits", "1", "--format", "json"]
+    where = [str(run_folder), "--system", "bm25", "--hits", "1", "--format", "json"]
     (tmp_path / "topics.tsv").write_text("q2\tbladder infection\nq3\tsalt restriction\n")
     main([*where, "--topics", str(tmp_path / "topics.tsv")])
     from_file = capsys.readouterr().out
@@ -62,11 +62,11 @@ def test_queries_come_from_a_file_or_the_standard_input(
 
 @pytest.mark.slow
 def test_what_is_not_utf_8_is_an_error_in_one_line(run_folder: Path) -> None:
-    where = ["--run", str(run_folder), "--system", "bm25"]
-    for arguments in (["caf\udce9"], ["coffee", "--filter", "year:\udce9"], ["--run", "\udce9"]):
+    where = [str(run_folder), "--system", "bm25"]
+    for arguments in (["caf\udce9"], ["coffee", "--filter", "year:\udce9"], ["--index", "\udce9"]):
         with pytest.raises(CaiError, match=r"the argument '.*\\udce9' is not UTF-8; convert it"):
             main([*where, *arguments])
-    command = [sys.executable, "-m", "cai_pyserini.search", *where]
+    command = [sys.executable, "-m", "cai_pyserini", "search", *where]
     environment = os.environ | {"LC_ALL": "C.UTF-8"}  # in POSIX, Python reads anything
     done = subprocess.run(command, input=b"caf\xe9\n", capture_output=True, env=environment)
     assert done.returncode == 1
@@ -79,7 +79,7 @@ def test_one_types_queries_on_a_terminal(run_folder: Path, capsys: Output, monke
     os.write(ours, b"bladder\nxyzzy\n\n")
     with os.fdopen(theirs) as terminal:
         monkeypatch.setattr(sys, "stdin", terminal)
-        main(["--run", str(run_folder), "--system", "bm25", "--hits", "1"])
+        main([str(run_folder), "--system", "bm25", "--hits", "1"])
     os.close(ours)
     out, err = capsys.readouterr()
     assert "searching with bm25; an empty line ends" in err
@@ -95,7 +95,7 @@ def test_a_document_cannot_write_to_the_terminal(
     (tmp_path / "corpus.jsonl").write_text(json.dumps(record))
     search = ["bladder", "--index", str(tmp_path / "index")]
     make_index(["bm25", "--collection", str(tmp_path / "corpus.jsonl"), "--output", search[-1]])
-    got = on_terminal(sys.executable, "-m", "cai_pyserini.search", *search)
+    got = on_terminal(sys.executable, "-m", "cai_pyserini", "search", *search)
     assert "\x1b[1mbladder\x1b[0m" in got  # ours
     assert r"\u001b[31mred\u001b[0m \u001b[1mbold\u001b[0m \u009b2J \u202eright to left" in got
     assert re.search(r"^  1\. \d\.\d{4}  d\\u001b\[2J  one 2\. 9\.9999 d2\\u000d\\u001b\]0;title\\u0007$", got, re.M)
@@ -105,22 +105,38 @@ def test_a_document_cannot_write_to_the_terminal(
     assert json.loads(capsys.readouterr().out)["snippet"] == text
 
 
+@pytest.mark.slow
+def test_the_shards_of_an_index_are_given_one_by_one(java: None, tiny: Path, tmp_path: Path, capsys: Output) -> None:
+    shards = [f"{tmp_path}/index/{number}" for number in range(2)]
+    for number, shard in enumerate(shards):
+        of_shard = ["--shard-num", "2", "--shard-id", str(number)]
+        make_index(["bm25", "--collection", str(tiny), "--output", shard, *of_shard])
+    make_index(["bm25", "--collection", str(tiny), "--output", f"{tmp_path}/whole"])
+    capsys.readouterr()
+    main(["bladder", "--index", shards[0], "--index", shards[1], "salt", "--format", "json"])
+    of_shards = capsys.readouterr().out
+    main([f"{tmp_path}/whole", "bladder", "salt", "--format", "json"])
+    assert capsys.readouterr().out == of_shards != ""
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "give either --index or --run"),
-        (["--index", "i", "--run", "r"], "give either --index or --run"),
-        (["--index", "i", "text"], "--index: no folder text; if this is a query, give it before --index"),
-        (["--index", "i", "--output", "o"], "--output takes --index and --collection"),
-        (["--run", "r", "--output", "o", "--collection", "c"], "--output takes --index and --collection"),
-        (["text", "--index", "i", "--output", "o", "--collection", "c"], "--output takes the queries of --collection"),
-        (["text", "--index", "i", "--collection", "c"], "--collection takes --output"),
-        (["text", "--index", "i", "--remove-query", "never"], "--remove-query takes --output"),
-        (["text", "--run", "r", "--encoder", "e"], "--encoder takes --index"),
-        (["text", "--index", "i", "--system", "s"], "--system takes --run"),
+        ([], "give a run folder or an index to search"),
+        (["--index", "i", "text", "--system", "s"], "--system is of a run folder, not of an --index"),
+        (["r", "text", "--sytem", "s"], "unrecognized arguments: --sytem s; did you mean --system?"),
     ],
 )
 def test_settings_that_do_not_go_together(arguments: list[str], message: str, capsys: Output) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(arguments)
-    assert message in capsys.readouterr().err
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+
+
+@pytest.mark.slow
+def test_flags_of_an_index_are_refused_for_a_run_and_others_for_an_index(run_folder: Path) -> None:
+    with pytest.raises(CaiError, match="is a run folder: --encoder and --query are of an index"):
+        main([str(run_folder), "text", "--encoder", "minilm"])
+    with pytest.raises(CaiError, match="bm25 is an index: --system is of a run folder"):
+        main([str(run_folder / "indexes" / "bm25"), "text", "--system", "bm25"])

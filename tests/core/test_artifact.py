@@ -357,7 +357,7 @@ def test_a_damaged_artifact_is_refused_and_made_again(tmp_path: Path, folder: bo
     else:
         file.write_text("dat" * (damage == "shorter"))
     reason = {"missing": "is missing", "shorter": "has 3 bytes, not 4", "empty": "has 0 bytes, not 4"}[damage]
-    message = rf"a is damaged \({file.name} {reason}\): make it again with `python -m cai_pyserini\.idf`"
+    message = rf"a is damaged \({file.name} {reason}\): make it again with `cai-pyserini stage idf`"
     with pytest.raises(CaiError, match=message if folder or damage != "missing" else "a is missing"):
         artifact.require(path, "idf")
     assert artifact.read_manifest(path) is None
@@ -373,7 +373,7 @@ def test_outputs_of_other_tools_are_distinguished_from_broken_artifacts(tmp_path
     manifest = artifact.require_if_ours(path)
     assert manifest and manifest == artifact.require_if_ours(path, "idf")
     (path / "data" if folder else path).write_text("dat")
-    with pytest.raises(CaiError, match=r"a is damaged .*: make it again with `python -m cai_pyserini\.idf`"):
+    with pytest.raises(CaiError, match=r"a is damaged .*: make it again with `cai-pyserini stage idf`"):
         artifact.require_if_ours(path)
     artifact.manifest_path(path).unlink()
     assert artifact.require_if_ours(path, "idf") is None
@@ -443,13 +443,13 @@ def test_an_artifact_of_another_stage_or_version_is_refused(tmp_path: Path, fold
         artifact.require(path, "encode")
     manifest = artifact.manifest_path(path)
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"format": 1, "length": 3}))
-    message = r"a was made by another version of cai_pyserini: make it again with `python -m cai_pyserini\.idf`"
+    message = r"a was made by another version of cai_pyserini: make it again with `cai-pyserini stage idf`"
     with pytest.raises(CaiError, match=message):
         artifact.require(path, "idf")
     assert content(make(path, NEW, "new", folder)) == "new"
     artifact.manifest_path(path).unlink()
     assert not artifact.is_up_to_date(path, NEW)
-    with pytest.raises(CaiError, match=r"a has no manifest: name a finished output of `python -m cai_pyserini\.idf`"):
+    with pytest.raises(CaiError, match=r"a has no manifest: name a finished output of `cai-pyserini stage idf`"):
         artifact.require(path, "idf")
 
 

@@ -31,9 +31,17 @@ def on_disk(tmp_path: Path) -> OnDisk:
     disk = tmp_path / "disk"
     disk.mkdir()
 
-    def run(options: str, module: str, *arguments: object) -> tuple[str, list[str]]:
+    def run(options: str, command: str, *arguments: object) -> tuple[str, list[str]]:
         shell = [unshare, "-rm", "sh", "-c", MOUNT, "sh", options, str(disk)]
-        python = [sys.executable, "-m", f"cai_pyserini.{module}", *map(str, arguments), "--output", str(disk / "out")]
+        python = [
+            sys.executable,
+            "-m",
+            "cai_pyserini",
+            *command.split(),
+            *map(str, arguments),
+            "--output",
+            str(disk / "out"),
+        ]
         done = subprocess.run([*shell, *python], capture_output=True, text=True, check=False, timeout=300)
         if done.returncode == 77:
             pytest.skip("a process may not mount here")
@@ -68,7 +76,7 @@ def test_converting_onto_a_read_only_disk(on_disk: OnDisk, abstracts: Path, tmp_
 @pytest.mark.slow
 def test_encoding_onto_a_full_disk(on_disk: OnDisk, tiny: Path) -> None:
     model = ["--encoder", "splade-tiny", "--device", "cpu", "--precision", "float32"]
-    message, left = on_disk("size=8k", "encode", "--collection", tiny, *model)  # no room for the manifest
+    message, left = on_disk("size=8k", "stage encode", "--collection", tiny, *model)  # no room for the manifest
     assert "no space left on the device" in message
     assert set(left) <= {"out", ".unfinished", "00000.npz"}  # the next run uses the shard, if it is complete
 
@@ -80,13 +88,13 @@ def test_indexing_onto_a_full_disk(on_disk: OnDisk, tmp_path: Path) -> None:
         for i in range(3000):
             vector = {f"term{(i * 7 + j) % 500}": j + 1 for j in range(30)}
             file.write(json.dumps({"id": f"d{i}", "contents": "", "vector": vector}) + "\n")
-    message, left = on_disk("size=64k", "index", "impact", "--input", tmp_path / "vectors")
+    message, left = on_disk("size=64k", "stage index", "impact", "--input", tmp_path / "vectors")
     assert "no space left on the device" in message
     assert left == []
 
 
 @pytest.mark.slow
 def test_a_text_index_onto_a_full_disk(on_disk: OnDisk, tiny: Path) -> None:
-    message, left = on_disk("size=4k", "index", "bm25", "--collection", tiny)
+    message, left = on_disk("size=4k", "stage index", "bm25", "--collection", tiny)
     assert "no space left on" in message.lower()
     assert left == []

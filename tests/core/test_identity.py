@@ -78,9 +78,9 @@ def test_a_new_constant_of_an_imported_module_is_found(tmp_path: Path, monkeypat
     """Otherwise new constants are never recorded."""
     source, copy = module.ROOT / "cai_pyserini", tmp_path / "cai_pyserini"
     shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    for name, line in (("impact/impacts.py", "NEW: float = 0.5"), ("core/trec.py", "NEW = frozenset({1})")):
+    for name, line in (("impacts/weighting.py", "NEW: float = 0.5"), ("runs/trec.py", "NEW = frozenset({1})")):
         with (copy / name).open("a", encoding="utf-8") as file:
             file.write(f"\n{line}\n")
     monkeypatch.setattr(module, "ROOT", tmp_path)
     new = constants().keys() - json.loads(RECORDED.read_text(encoding="utf-8")).keys()
-    assert new == {"impact.impacts.NEW", "core.trec.NEW"}
+    assert new == {"impacts.weighting.NEW", "runs.trec.NEW"}

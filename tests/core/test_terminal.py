@@ -131,7 +131,7 @@ def test_an_interrupted_command_continues_at_the_file_where_it_stopped(tmp_path:
     first, second = tmp_path / "1.jsonl", tmp_path / "2.jsonl"
     first.write_text('{"corpusid": 1, "abstract": "one"}\n')
     second.write_text('{"corpusid": 2, "abstract": "old"}\n' * 300_000)  # takes a second to convert
-    command = [sys.executable, "-m", "cai_pyserini.convert", "s2orc", "--min-words", "1", "--output", "out"]
+    command = [sys.executable, "-m", "cai_pyserini", "convert", "s2orc", "--min-words", "1", "--output", "out"]
     with subprocess.Popen(
         [*command, "--input", str(first), str(second)],
         cwd=tmp_path,

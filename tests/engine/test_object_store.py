@@ -12,6 +12,7 @@ from cai_pyserini.cli.impact import main as impact
 from cai_pyserini.cli.index import main as index
 from cai_pyserini.cli.near import main as near
 from cai_pyserini.cli.search import main as search
+from cai_pyserini.cli.search_stage import main as write_run
 from cai_pyserini.cli.smooth import main as smooth
 from cai_pyserini.cli.words import main as words
 from cai_pyserini.core import artifact
@@ -35,7 +36,7 @@ def pipeline(collection: Path, root: Path, run: Path) -> None:
     idf([*what, *encoder, "--output", f"{root}/idf"])
     impact(["--vectors", f"{root}/vectors", "--idf", f"{root}/idf", *encoder, "--output", f"{root}/impacts"])
     index(["impact", "--input", f"{root}/impacts", *what, "--output", f"{root}/index"])
-    search(["--index", f"{root}/index", *what, "--output", str(run)])
+    write_run(["--index", f"{root}/index", *what, "--output", str(run)])
     found = str(run.with_suffix(".near"))
     near(["--vectors", f"{root}/vectors", "--idf", f"{root}/idf", "--output", found])
     smooth(["--vectors", f"{root}/vectors", "--near", found, "--output", str(run.with_suffix(""))])
@@ -104,7 +105,7 @@ def test_a_dense_index_in_a_store(
     what = ["--collection", str(tiny)]
     encode([*what, "--encoder", "minilm", "--output", f"{bucket}/dense", "--device", "cpu"])
     index(["dense", "--vectors", f"{bucket}/dense", "--output", f"{bucket}/index"])
-    search(["--index", f"{bucket}/index", *what, "--encoder", "minilm", "--output", f"{tmp_path}/run.trec"])
+    write_run(["--index", f"{bucket}/index", *what, "--encoder", "minilm", "--output", f"{tmp_path}/run.trec"])
     assert (tmp_path / "run.trec").read_text().startswith("d8 Q0 d9 1 ")
 
 

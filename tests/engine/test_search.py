@@ -16,7 +16,7 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.engine.retriever import Effort
 from cai_pyserini.engine.search import Engine, Hit
-from cai_pyserini.experiments.open import OpenRun, open_index, open_systems
+from cai_pyserini.experiments.open import Run, open_index, open_systems
 from cai_pyserini.experiments.systems import parse_system
 from cai_pyserini.lucene.searcher import Stored
 from cai_pyserini.runs.trec import read_run, scores_by_query
@@ -46,18 +46,18 @@ def folder(run_folder: Path, tiny: Path, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture(scope="module")
-def run(folder: Path) -> OpenRun:
-    return OpenRun(folder)
+def run(folder: Path) -> Run:
+    return Run(folder)
 
 
 @pytest.fixture(params=SYSTEMS)
-def engine(request: pytest.FixtureRequest, run: OpenRun) -> Engine:
+def engine(request: pytest.FixtureRequest, run: Run) -> Engine:
     return run.open(request.param)
 
 
 def test_hits_are_those_of_the_run(engine: Engine, folder: Path) -> None:
     expected = scores_by_query(read_run(folder / "runs" / f"{engine.name}.trec"))
-    for (id, _), hits in zip(QUERIES.items(), engine.search(list(QUERIES.values()), hits=100), strict=True):
+    for (id, _), hits in zip(QUERIES.items(), engine.search(list(QUERIES.values()), k=100), strict=True):
         scores = {document: score for document, score in expected.get(id, {}).items() if document != id}
         assert [hit.id for hit in hits] == list(scores)
         assert [hit.score for hit in hits] == pytest.approx(list(scores.values()), abs=2e-4)
@@ -66,7 +66,7 @@ def test_hits_are_those_of_the_run(engine: Engine, folder: Path) -> None:
 
 def test_explanations_add_up_to_the_scores(engine: Engine) -> None:
     text = QUERIES["q1"]
-    (hits,) = engine.search([text], hits=100)
+    (hits,) = engine.search([text], k=100)
     explained = engine.explain(text, [*(hit.id for hit in hits), "no such document"])
     combine = math.prod if engine.name.endswith("product") else math.fsum
     assert [(e.document, e.rank) for e in explained.values()] == [(hit.id, hit.rank) for hit in hits]
@@ -80,9 +80,9 @@ def test_explanations_add_up_to_the_scores(engine: Engine) -> None:
 
 
 def test_a_document_that_a_hybrid_did_not_find_is_explained(folder: Path) -> None:
-    engine = OpenRun(folder).open("hybrid-splade-idf")
+    engine = Run(folder).open("hybrid-splade-idf")
     engine._depth = 1  # of each list
-    (first,) = engine.search([QUERIES["q2"]], hits=100)
+    (first,) = engine.search([QUERIES["q2"]], k=100)
     explained = engine.explain(QUERIES["q2"], ["d1", "d4"])
     assert [hit.id for hit in first] == ["d4"] and explained["d4"].rank == 1
     assert (explained["d1"].rank, explained["d1"].score) == (None, 0)
@@ -91,7 +91,7 @@ def test_a_document_that_a_hybrid_did_not_find_is_explained(folder: Path) -> Non
     assert bm25.share == splade.share == 0
 
 
-def test_late_parts_are_left_out_and_come_back(run: OpenRun) -> None:
+def test_late_parts_are_left_out_and_come_back(run: Run) -> None:
     """A model that another thread uses for long stands for one that is slow; it must not be used twice at a time."""
     text, name = QUERIES["q1"], "hybrid-splade-idf-dense-zscore"
     whole, product, bm25 = (run.open(system) for system in (name, "hybrid-dense-product", "bm25"))
@@ -131,7 +131,7 @@ def test_documents_are_shown_with_the_words_of_their_scores(engine: Engine) -> N
     assert strong >= {"Phytate", "cancer", "phytate"} if engine.name != "dense" else not strong
 
 
-def test_words_that_no_document_has_are_replaced_by_similar_ones(run: OpenRun) -> None:
+def test_words_that_no_document_has_are_replaced_by_similar_ones(run: Run) -> None:
     for name in ("bm25", "joint-splade-idf", "hybrid-splade-idf-dense-zscore"):
         engine = run.open(name)
         assert engine.suggestion("(Blader infecton) of salt?") == "(bladder infection) of salt?"
@@ -140,7 +140,7 @@ def test_words_that_no_document_has_are_replaced_by_similar_ones(run: OpenRun) -
 
 
 @pytest.mark.parametrize("name", ["bm25", "joint-splade-idf", "dense"])
-def test_words_are_demanded_and_left_out_without_metadata(run: OpenRun, name: str) -> None:
+def test_words_are_demanded_and_left_out_without_metadata(run: Run, name: str) -> None:
     """In a dense index by the order of the index of BM25, which no file tells."""
     filters = None, "NOT contents:phytate"
     whole, found = (run.open(name).search(["risk of cancer"], 12, filter=each)[0] for each in filters)
@@ -148,7 +148,7 @@ def test_words_are_demanded_and_left_out_without_metadata(run: OpenRun, name: st
     assert [hit.id for hit in found] == [hit.id for hit in whole if hit.id != "d1"]
 
 
-def test_an_index_is_a_system_of_its_own(folder: Path, run: OpenRun) -> None:
+def test_an_index_is_a_system_of_its_own(folder: Path, run: Run) -> None:
     index = folder / "indexes" / "joint-splade-idf"
     of_index, of_run = open_index(index), run.open("joint-splade-idf")
     assert of_index.name == "joint-splade-idf"
@@ -161,16 +161,16 @@ def test_an_index_is_a_system_of_its_own(folder: Path, run: OpenRun) -> None:
 
 @pytest.mark.parametrize("method", ["hnsw", "lucene"])
 def test_the_dense_index_of_a_run_can_be_approximate(
-    folder: Path, run: OpenRun, tiny: Path, tmp_path: Path, method: str
+    folder: Path, run: Run, tiny: Path, tmp_path: Path, method: str
 ) -> None:
     """In a collection as small as this one, it finds the same."""
     flags = "--dense", "splade-tiny", "--dense-index", method, "--systems", "dense"
     beir([str(tiny), "--output", str(shutil.copytree(folder, tmp_path / "run")), *flags])
     assert artifact.require(tmp_path / "run" / "indexes" / "dense", "index").stats["recall@100"] == 1
-    other, exact = OpenRun(tmp_path / "run").open("dense"), run.open("dense")
+    other, exact = Run(tmp_path / "run").open("dense"), run.open("dense")
     assert (other.can_filter, exact.has_words) == (method != "lucene", True)
     for text in QUERIES.values():
-        ours, (expected,) = other.search([text], hits=100)[0], exact.search([text], hits=100)
+        ours, (expected,) = other.search([text], k=100)[0], exact.search([text], k=100)
         assert {hit.id: pytest.approx(hit.score, abs=1e-5) for hit in ours} == {hit.id: hit.score for hit in expected}
         scores = [
             {id: each.score for id, each in engine.explain(text, ["d1", "no"]).items()} for engine in (other, exact)
@@ -178,7 +178,7 @@ def test_the_dense_index_of_a_run_can_be_approximate(
         assert scores[0] == pytest.approx(scores[1], abs=1e-5) and scores[0].keys() == {"d1"}
 
 
-def test_what_cannot_be_opened_is_named(run: OpenRun, folder: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_opened_is_named(run: Run, folder: Path, tmp_path: Path) -> None:
     missing = r"has no up-to-date index of splade-smooth: .*--systems splade-smooth, or take one of .*bm25"
     unfit = "cannot be searched by hand"
     for name, message in (("splade-smooth", missing), ("cross-encoder", unfit), (EXACT, unfit)):
@@ -186,12 +186,12 @@ def test_what_cannot_be_opened_is_named(run: OpenRun, folder: Path, tmp_path: Pa
         with pytest.raises(CaiError, match=message):
             run.open(name)
     with pytest.raises(CaiError, match="has no finished run"):
-        OpenRun(tmp_path).open("bm25")
+        Run(tmp_path).open("bm25")
     with pytest.raises(CaiError, match="give --encoder"):
         open_index(folder / "indexes" / "dense")
 
 
-def test_the_best_system_is_the_first(run: OpenRun, folder: Path) -> None:
+def test_the_best_system_is_the_first(run: Run, folder: Path) -> None:
     scores = json.loads((folder / "results.json").read_text())["systems"]
     assert scores[run.systems[0]]["nDCG@10"] == max(scores[name]["nDCG@10"] for name in run.systems)
 
@@ -221,7 +221,7 @@ def test_a_recommended_system_is_the_first_where_nothing_was_measured() -> None:
         ("dense", "dense vectors (similar meaning)", "BM25"),
     ],
 )
-def test_a_system_is_described_by_what_it_finds(run: OpenRun, system: str, said: str, unsaid: str) -> None:
+def test_a_system_is_described_by_what_it_finds(run: Run, system: str, said: str, unsaid: str) -> None:
     """The fault: bm25-smooth is said to be SPLADE, and assistants choose by that."""
     description = run.open(system).description
     assert description == said and unsaid not in description
@@ -229,7 +229,7 @@ def test_a_system_is_described_by_what_it_finds(run: OpenRun, system: str, said:
 
 def test_the_best_of_those_asked_for_is_the_default(folder: Path) -> None:
     """The fault: `serve --systems bm25 joint-splade-idf` shows, and gives assistants, bm25 if they name no other."""
-    best = [name for name in OpenRun(folder).systems if name in ("bm25", "joint-splade-idf")]
+    best = [name for name in Run(folder).systems if name in ("bm25", "joint-splade-idf")]
     for asked in (best, best[::-1]):
         opened = open_systems([folder], asked)
         assert list(opened) == best
@@ -238,7 +238,7 @@ def test_the_best_of_those_asked_for_is_the_default(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", " \n"])
-def test_an_empty_query_is_refused(run: OpenRun, text: str) -> None:
+def test_an_empty_query_is_refused(run: Run, text: str) -> None:
     with pytest.raises(CaiError, match="the query is empty"):
         run.open("bm25").search([text])
 
@@ -255,7 +255,7 @@ def test_an_open_system_needs_no_file_that_an_update_replaces(adapted_run: Path,
         engine.close()
 
 
-def test_a_query_without_hits_has_none(run: OpenRun) -> None:
+def test_a_query_without_hits_has_none(run: Run) -> None:
     assert run.open("bm25").search(["xyzzy", "bladder"])[0] == []
     assert run.open("bm25").explain("xyzzy", ["d1"])["d1"].score == 0
 
@@ -263,10 +263,10 @@ def test_a_query_without_hits_has_none(run: OpenRun) -> None:
 def test_passages_are_shown_and_documents_ranked(tiny: Path, tmp_path: Path) -> None:
     names = ["bm25", "splade-idf", "hybrid-splade-idf-minmax"]
     beir([str(tiny), "--output", str(tmp_path), "--passages", "5", "--systems", *names])
-    run = OpenRun(tmp_path)
+    run = Run(tmp_path)
     for engine in map(run.open, names):
         expected = scores_by_query(read_run(tmp_path / "runs" / f"{engine.name}.trec"))["q1"]
-        (hits,) = engine.search([QUERIES["q1"]], hits=100)
+        (hits,) = engine.search([QUERIES["q1"]], k=100)
         assert [(hit.id, pytest.approx(hit.score, abs=2e-4)) for hit in hits] == list(expected.items())
         document = engine.document(hits[0].stored)
         assert document and hits[0].stored.startswith(f"{hits[0].id}#") and len(document.contents.split()) <= 5 + 4
@@ -274,7 +274,7 @@ def test_passages_are_shown_and_documents_ranked(tiny: Path, tmp_path: Path) -> 
 
 
 def test_systems_of_a_run_share_indexes_and_models(folder: Path) -> None:
-    run = OpenRun(folder)
+    run = Run(folder)
     single, hybrid, joint = map(run.open, ("splade-idf", "hybrid-splade-idf", "joint-splade-idf"))
     assert hybrid._retrievers["splade-idf"] is single._retrievers["splade-idf"]
     encoders = {retriever._queries.encoder for engine in (single, joint) for retriever in engine._retrievers.values()}
@@ -285,7 +285,7 @@ def test_documents_alone_can_be_searched_and_not_shown_where_none_are_stored(tin
     shutil.copy(tiny / "corpus.jsonl", tmp_path / "corpus.jsonl")
     systems = ["bm25", "joint-splade-doc-idf"]
     beir([str(tmp_path), "--output", str(tmp_path / "run"), "--no-raw", "--systems", *systems])
-    run = OpenRun(tmp_path / "run")
+    run = Run(tmp_path / "run")
     assert set(run.systems) == set(systems)
     for engine in map(run.open, systems):
         (hits,) = engine.search(["bladder"])
@@ -295,14 +295,14 @@ def test_documents_alone_can_be_searched_and_not_shown_where_none_are_stored(tin
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize("system", ["bm25", "hybrid-splade-idf-dense-zscore"])
-def test_a_fork_is_refused(run: OpenRun, folder: Path, system: str) -> None:
+def test_a_fork_is_refused(run: Run, folder: Path, system: str) -> None:
     engine, context = run.open(system), multiprocessing.get_context("fork")
     engine.search(["bladder"])
     receiver, sender = context.Pipe(duplex=False)
     late = Effort(deadline=time.monotonic() + 60)
 
     def search() -> None:
-        for call in (partial(engine.search, ["bladder"], effort=late), partial(OpenRun(folder).open, "splade-idf")):
+        for call in (partial(engine.search, ["bladder"], effort=late), partial(Run(folder).open, "splade-idf")):
             try:
                 call()
             except CaiError as error:
@@ -317,7 +317,7 @@ def test_a_fork_is_refused(run: OpenRun, folder: Path, system: str) -> None:
         assert re.match(r"(Java|PyTorch) cannot be used .* forked .*\"spawn\"", receiver.recv())
 
 
-def test_a_text_that_is_not_utf_8_is_refused(run: OpenRun) -> None:
+def test_a_text_that_is_not_utf_8_is_refused(run: Run) -> None:
     for arguments in ({"texts": ["caf\udce9"]}, {"texts": ["coffee"], "filter": "year:\udce9"}):
         with pytest.raises(CaiError, match=r"the \w+ '.*\\udce9' is not UTF-8; convert it"):
             run.open("bm25").search(**arguments)

@@ -11,7 +11,7 @@ from cai_pyserini.core import steps
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.experiments import execute as executing
 from cai_pyserini.experiments.execute import execute
-from cai_pyserini.experiments.open import OpenRun
+from cai_pyserini.experiments.open import Run
 from cai_pyserini.experiments.plan import plan
 from cai_pyserini.experiments.report import markdown
 from cai_pyserini.experiments.run_folder import RunFolder
@@ -68,7 +68,7 @@ def test_analyses_use_the_encoder_of_each_system(adapted_run: Path) -> None:
     single = {"bm25", "splade-doc", "splade-idf", "joint-splade-idf-smooth"}
     of_adapted = {f"adapted-{name}" for name in single - {"bm25"}} | {"adapted-joint-splade-idf"}
     assert {cost.system for cost in costs(run)} == single | of_adapted
-    case = explain_query(run, OpenRun(run.folder), "q2", sorted(of_adapted))
+    case = explain_query(run, Run(run.folder), "q2", sorted(of_adapted))
     for name, explanations in case.systems.items():
         scores = scores_by_query(read_run(run.run(parse_system(name))))["q2"]
         found = {e.document: e.score for e in explanations if e.rank}

@@ -150,8 +150,8 @@ def test_without_qrels_there_are_runs_and_without_queries_indexes() -> None:
 
 def test_every_index_has_a_command_that_searches_it() -> None:
     assert searches(RESULTS, Path("runs/my own")).splitlines() == [
-        "cai-pyserini search --run 'runs/my own' --system bm25 \"free text\"",
-        "cai-pyserini search --run 'runs/my own' --system splade-doc \"free text\"",
+        "cai-pyserini search 'runs/my own' --system bm25 \"free text\"",
+        "cai-pyserini search 'runs/my own' --system splade-doc \"free text\"",
     ]
 
 

@@ -15,7 +15,7 @@ from cai_pyserini.core.lock import locked
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import SINGLE
 
-AGAIN = r"run `python -m cai_pyserini\.beir` again"
+AGAIN = r"run `cai-pyserini run` again"
 
 
 def edit(path: Path, change: Callable[[Any], Any]) -> None:
@@ -32,11 +32,11 @@ def copy(run_folder: Path, tmp_path: Path) -> Path:
 
 
 RUN_COMMANDS = {
-    "search": ["--run", "RUN", "text"],
+    "search": ["RUN", "text"],
     "serve": ["RUN"],
     "update": ["RUN"],
     "judge": ["serve", "RUN", "--database", "OUT", "--systems", "bm25"],
-    "analysis": ["cost", "--run-folders", "RUN", "--output", "OUT"],
+    "analyse": ["cost", "RUN", "--output", "OUT"],
 }
 ARTIFACT_COMMANDS = {
     "search": ["text", "--index", "RUN"],
@@ -52,9 +52,9 @@ def fill_in(arguments: list[str], run: Path, folder: Path) -> list[str]:
 @pytest.mark.parametrize("command", RUN_COMMANDS)
 def test_a_folder_without_a_finished_run_is_named_with_what_to_do(command: str, tmp_path: Path) -> None:
     """The fault: a missing folder, or a run that is not finished, is an index that is missing or unfinished."""
-    run, beir = RunFolder(tmp_path / "run"), r"`python -m cai_pyserini\.beir`"
+    run, beir = RunFolder(tmp_path / "run"), r"`cai-pyserini run`"
     arguments = fill_in(RUN_COMMANDS[command], run.root, tmp_path)
-    main = import_module(f"cai_pyserini.{command}.__main__").main
+    main = import_module(f"cai_pyserini.cli.{command}").main
     with pytest.raises(CaiError, match=rf"^no folder \S*/run: {beir} makes a run$"):
         main(arguments)
     run.root.mkdir()
@@ -76,7 +76,7 @@ def test_a_run_folder_in_place_of_a_part_is_told_the_part(command: str, run_fold
     arguments = fill_in(ARTIFACT_COMMANDS[command], run_folder, tmp_path)
     part = "impacts" if command == "export" else "indexes"
     with pytest.raises(CaiError, match=rf" has no manifest: .*, or name one that is in it, such as .*/{part}/"):
-        import_module(f"cai_pyserini.{command}.__main__").main(arguments)
+        import_module(f"cai_pyserini.cli.{command}").main(arguments)
 
 
 @pytest.mark.slow

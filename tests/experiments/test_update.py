@@ -24,7 +24,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import API_KEY as KEY
 from cai_pyserini.experiments import versions
 from cai_pyserini.experiments.judgments import Judgments
-from cai_pyserini.experiments.open import OpenRun
+from cai_pyserini.experiments.open import Run
 from cai_pyserini.experiments.plan import plan
 from cai_pyserini.experiments.pool import stored_texts
 from cai_pyserini.experiments.run_folder import RunFolder
@@ -40,7 +40,7 @@ CHANGED = "added 1, changed 1, deleted 1 of 12 documents"
 
 def hits_of(run: Path, system: str, query: str = "bladder infection") -> dict[str, float]:
     """Document id -> score."""
-    engine = OpenRun(run).open(system)
+    engine = Run(run).open(system)
     try:
         return {hit.id: hit.score for hit in engine.search([query], 20)[0]}
     finally:
@@ -114,12 +114,12 @@ def test_scores_of_the_earlier_collection_are_not_shown(
     for document in ("d1", "d2"):
         judgments.add("q1", document, "ana", 1)
     change(broken)
-    best_first = OpenRun(run).systems
+    best_first = Run(run).systems
     list(update(run))
     assert "\nupdated without --evaluate: nothing is searched or evaluated; " in (run / "report.md").read_text()
     results = RunFolder(run).results
     assert not any(results.systems.values()) and not results.best and not any((run / "runs").iterdir())
-    assert OpenRun(run).systems == best_first and "new" in hits_of(run, "hybrid-splade-idf-minmax")
+    assert Run(run).systems == best_first and "new" in hits_of(run, "hybrid-splade-idf-minmax")
     judge(["compare", str(run), "bm25", "splade-idf", str(database)])
     printed = capsys.readouterr().out
     assert "\nof 1 queries, B wins" in printed and "\n1 grades do not count: " in printed
@@ -142,7 +142,7 @@ def test_killed_in_a_step_the_run_is_whole_and_the_update_continues(run_of_two: 
     """The faults: a killed update leaves half a run in place, or begins anew."""
     run, old = run_of_two, hits_of(run_of_two, "joint-splade-idf")
     change(broken)
-    command = [sys.executable, "-m", "cai_pyserini.update", str(run)]
+    command = [sys.executable, "-m", "cai_pyserini", "update", str(run)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         assert process.stderr
         assert any(line.startswith("idf ") for line in process.stderr)

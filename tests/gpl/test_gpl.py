@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-
 from cai_pyserini.cli.gpl import main
+
 from cai_pyserini.core.artifact import manifest_path, read_manifest
 from cai_pyserini.core.config import EncoderConfig, encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
@@ -38,7 +38,7 @@ def test_killed_between_its_steps_it_continues(
     steps = tmp_path / "gpl.steps"
     run = steps / "runs" / "splade-tiny" / "runs" / "splade.trec"
     done = [steps / "generated", run, steps / "negatives.jsonl", steps / "train.jsonl"]
-    call, pipe = [sys.executable, "-m", "cai_pyserini.gpl", *flags], subprocess.PIPE
+    call, pipe = [sys.executable, "-m", "cai_pyserini", "train", "gpl", *flags], subprocess.PIPE
     process = subprocess.Popen(call, stdout=pipe, stderr=subprocess.STDOUT, start_new_session=True)
     while read_manifest(done[1]) is None:
         assert process.poll() is None, process.communicate()[0].decode()

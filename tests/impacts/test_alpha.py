@@ -81,7 +81,7 @@ def test_too_short_or_too_few_documents_give_no_estimate(vectors: Vectors, bow: 
 def test_the_estimate_equals_that_of_whole_matrices(
     shard: int, java: None, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("encode.encode", "words.words"):
+    for module in ("vectors.encode", "lucene.words"):
         monkeypatch.setattr(f"cai_pyserini.{module}.SHARD", shard)
     monkeypatch.setattr(stage, "BEST", 7)
     collection, encoder = BeirFolder(tiny, "tiny"), Encoder(load_encoder("splade-tiny"), "cpu", "float32")

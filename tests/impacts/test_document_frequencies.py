@@ -93,7 +93,7 @@ def test_idf_is_computed_again_only_if_the_documents_change(
 def test_only_a_finished_idf_is_read(tiny: Path, checkpoint: Path, tmp_path: Path) -> None:
     output = compute(BeirFolder(tiny, "tiny"), load_encoder(str(checkpoint)), tmp_path / "idf")
     artifact.manifest_path(output).unlink()
-    with pytest.raises(CaiError, match=r"idf has no manifest: name a finished output of `python -m cai_pyserini\.idf`"):
+    with pytest.raises(CaiError, match=r"idf has no manifest: name a finished output of `cai-pyserini stage idf`"):
         Idf.load(output)
 
 

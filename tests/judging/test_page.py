@@ -190,7 +190,7 @@ def test_without_a_run_the_index_is_searched(run_folder: Path, tmp_path: Path) -
     ours = scores_by_query(run_of_system(bare, "bm25", whole.topics, 5))
     expected = scores_by_query(top(run_of_system(whole, "bm25", whole.topics, 5), 5))
     assert {query: [*hits] for query, hits in ours.items()} == {query: [*hits] for query, hits in expected.items()}
-    with pytest.raises(CaiError, match=r"no run .*cross-encoder\.trec: `python -m cai_pyserini\.update .*--evaluate`"):
+    with pytest.raises(CaiError, match=r"no run .*cross-encoder\.trec: `cai-pyserini update .*--evaluate`"):
         run_of_system(bare, "cross-encoder", whole.topics, 5)
 
 

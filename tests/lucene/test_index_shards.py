@@ -170,6 +170,6 @@ def test_what_cannot_be_divided_is_refused(folder: Path, tmp_path: Path) -> None
     for number in range(3):
         (vectors / f"{number}.jsonl").write_text(vector_line("a", {"x": 1}))
     with pytest.raises(
-        CaiError, match=r"of another tool was not made by `python -m cai_pyserini\.impact`: leave out --shard-num"
+        CaiError, match=r"of another tool was not made by `cai-pyserini stage impact`: leave out --shard-num"
     ):
         make_shard(tmp_path, "of another tool", tmp_path / "index", 0, 3)

@@ -58,7 +58,7 @@ def test_paths_and_collectors_are_those_of_the_user_whatever_the_locale(
     shutil.copy(tiny.with_suffix(".yaml"), folder)  # with metadata, which is written in the process of the command
     environment = {"LC_ALL": "POSIX", "JAVA_TOOL_OPTIONS": "-XX:+UseG1GC", "JDK_JAVA_OPTIONS": "-Xmx300m"}
     paths = ["--collection", folder / "tiny.yaml", "--output", folder / "indéx"]
-    done = command("cai_pyserini.index", "bm25", *paths, **environment)
+    done = command("cai_pyserini", "stage", "index", "bm25", *paths, **environment)
     assert done.returncode == 0, done.stderr
     assert bm25(folder / "indéx", ["insulin"]) == bm25(
         index_bm25(BeirFolder(tiny, "tiny"), tmp_path / "i"), ["insulin"]

@@ -132,7 +132,9 @@ def test_the_lexicon_does_not_depend_on_the_order_in_which_forms_are_counted(
     monkeypatch.setattr(stage, "FORMS", 7)  # the file is written several times
     folder = count_words(odd, tmp_path / "parts")
     assert (folder / "lexicon.jsonl").read_text() == whole and not (folder / "forms").exists()
-    command("cai_pyserini.words", "--collection", odd.place, "--output", tmp_path / "other", PYTHONHASHSEED="1")
+    command(
+        "cai_pyserini", "stage", "words", "--collection", odd.place, "--output", tmp_path / "other", PYTHONHASHSEED="1"
+    )
     assert (tmp_path / "other" / "lexicon.jsonl").read_text() == whole
 
 

@@ -183,7 +183,14 @@ def test_the_tokenizer_is_that_of_the_checkpoint() -> None:
 @pytest.mark.slow
 def test_a_search_without_a_model_does_not_wait_for_torch() -> None:
     """Importing torch and transformers takes four seconds, in which a search by BM25 is done."""
-    modules = "search.open", "serve.service", "fusion.rerank", "ship.index", "impact.impacts", "index.dense"
+    modules = (
+        "experiments.open",
+        "service.queue",
+        "runs.rerank",
+        "share.index",
+        "impacts.weighting",
+        "lucene.dense_index",
+    )
     imports = "\n".join(f"import cai_pyserini.{module}" for module in modules)
     program = f"import sys\n{imports}\nsys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -124,7 +124,7 @@ def test_code_in_a_pickle_is_refused_and_does_not_run(
         pickle.load(opened) if form == "bare" else torch.load(opened, weights_only=False)
     assert marker.exists()  # as others would read it
     marker.unlink()
-    done = command("cai_pyserini.convert", "checkpoint", pickled, "--output", output)
+    done = command("cai_pyserini", "convert", "checkpoint", pickled, "--output", output)
     assert (done.returncode, done.stdout) == (1, "")
     reason = "it refers to posix.system, which is code; nothing in it was run. Use a safetensors file"
     assert done.stderr == f"error: {file}: refused, because {reason}\n"

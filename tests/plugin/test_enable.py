@@ -54,7 +54,7 @@ def test_enabled_plugin(environment: Path, run_folder: Path, topics: Path, tmp_p
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    assert str(environment.parent.parent) in python("-m", "cai_pyserini.plugin", "enable")
+    assert str(environment.parent.parent) in python("-m", "cai_pyserini", "plugin", "enable")
     run = tmp_path / "run.trec"
     arguments = search_arguments(run_folder / "indexes" / "splade-idf", topics, "splade-tiny", run)
     python("-m", "pyserini.search.lucene", *arguments)
@@ -62,7 +62,7 @@ def test_enabled_plugin(environment: Path, run_folder: Path, topics: Path, tmp_p
     slow = ("cai", "jnius", "torch", "typing", "yaml")
     imported = f"import sys; print(sorted(m for m in sys.modules if m.startswith({slow})))"
     assert python("-c", imported) == "['cai_pyserini', 'cai_pyserini.plugin', 'cai_pyserini.plugin.hook']\n"
-    python("-m", "cai_pyserini.plugin", "disable")
+    python("-m", "cai_pyserini", "plugin", "disable")
     assert python("-c", imported) == "[]\n"
 
 

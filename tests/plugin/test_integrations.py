@@ -18,7 +18,7 @@ from cai_pyserini.core.artifact import require
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.metadata import Kind
 from cai_pyserini.engine.search import Engine
-from cai_pyserini.experiments.open import OpenRun, open_index
+from cai_pyserini.experiments.open import Run, open_index
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import parse_system
 from cai_pyserini.lucene.filters import BadFilter
@@ -36,7 +36,7 @@ Found = list[tuple[str, float, str, dict[str, Any]]]
 
 @pytest.fixture(scope="module")
 def engine(metadata_run: Path) -> Iterator[Engine]:
-    engine = OpenRun(metadata_run).open(SYSTEM)
+    engine = Run(metadata_run).open(SYSTEM)
     yield engine
     engine.close()
 
@@ -169,7 +169,7 @@ def test_experiments_of_pyterrier_have_our_measures(run_folder: Path, tiny: Path
 
     run, names = RunFolder(run_folder), ["bm25", SYSTEM, "hybrid-splade-idf-minmax"]
     others = pt.apply.generic(lambda found: found[found["qid"] != found["docno"]])  # one query is also a document
-    retrievers = [CaiRetriever(OpenRun(run_folder).open(name)) >> others for name in names]
+    retrievers = [CaiRetriever(Run(run_folder).open(name)) >> others for name in names]
     measures = [parse_measure(name) for name in MEASURES]
     table = pt.Experiment(retrievers, *CaiDataset(str(tiny)).get_topicsqrels(), measures, names).set_index("name")
     for name in names:
@@ -187,7 +187,7 @@ def test_the_encoder_of_pyterrier_gives_the_impacts_of_the_index(run_folder: Pat
     encoder, dataset = CaiEncoder(str(impacts)), CaiDataset(str(tiny))
     encoded = encoder(pd.DataFrame(dataset.get_corpus_iter()))
     assert dict(zip(encoded["docno"], encoded["toks"], strict=True)) == stored
-    queries, engine = encoder(dataset.get_topics()), OpenRun(run_folder).open("splade-idf")
+    queries, engine = encoder(dataset.get_topics()), Run(run_folder).open("splade-idf")
     stats = require(run_folder / "indexes" / "splade-idf", "index").stats
     for query, weights in zip(queries["query"], queries["query_toks"], strict=True):
         for hit in engine.search([query])[0]:
@@ -203,7 +203,7 @@ def test_the_indexer_of_pyterrier_makes_the_index_of_a_run(run_folder: Path, tin
     dataset = CaiDataset(str(tiny))
     retriever = CaiIndexer(str(tmp_path / "run"), "bm25").index(dataset.get_corpus_iter())
     CaiIndexer(str(tmp_path / "run"), "bm25").index(dataset.get_corpus_iter())  # again
-    of_run = CaiRetriever(OpenRun(run_folder).open("bm25"))
+    of_run = CaiRetriever(Run(run_folder).open("bm25"))
     pd.testing.assert_frame_equal(retriever(dataset.get_topics()), of_run(dataset.get_topics()))
     equal = [{"docno": id, "text": "zinc and colds"} for id in "abc"]
     found = CaiIndexer(str(tmp_path / "equal"), "splade-doc").index(equal)(dataset.get_topics()[:1])

@@ -26,7 +26,7 @@ from cai_pyserini.core.files import remove
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.experiments.execute import execute
 from cai_pyserini.experiments.experiment import Experiment
-from cai_pyserini.experiments.open import OpenRun
+from cai_pyserini.experiments.open import Run
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import parse_system
 from cai_pyserini.experiments.update import evaluate, update
@@ -224,7 +224,7 @@ class Place:
 
 def said(folder: Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """What a run folder says of systems: hits, run, and values of measures. Those that it refuses are left out."""
-    found, run, opened, engines = {}, RunFolder(folder), OpenRun(folder, "cpu"), list[Engine]()
+    found, run, opened, engines = {}, RunFolder(folder), Run(folder, "cpu"), list[Engine]()
     for name in names:
         with suppress(CaiError):
             found[name] = said_of(run, opened, name, engines)
@@ -233,7 +233,7 @@ def said(folder: Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def said_of(run: RunFolder, opened: OpenRun, name: str, engines: list[Engine]) -> dict[str, Any]:
+def said_of(run: RunFolder, opened: Run, name: str, engines: list[Engine]) -> dict[str, Any]:
     system, found = parse_system(name), dict[str, Any]()
     if not system.exact:
         engines.append(engine := opened.open(name))

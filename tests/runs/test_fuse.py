@@ -50,11 +50,11 @@ def test_what_cannot_be_fused_is_refused(method: str, count: int, weights: list[
 
 
 def test_the_command(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
-    main(["fuse", "--runs", *map(str, runs), "--output", "out.trec"])
+    main(["--trec", *map(str, runs), "--output", "out.trec"])
     assert capsys.readouterr().out == "out.trec: 1 queries\n"
     assert Path("out.trec").read_text() == "q1 Q0 b 1 6 cai_pyserini\nq1 Q0 a 2 3 cai_pyserini\n"
     settings = ["--method", "rrf", "--depth", "1", "--hits", "1", "--weights", "3", "0.5"]
-    main(["fuse", "--runs", *map(str, runs), "--output", "out.trec", *settings])
+    main(["--trec", *map(str, runs), "--output", "out.trec", *settings])
     assert Path("out.trec").read_text() == f"q1 Q0 a 1 {3 / 61} cai_pyserini\n"
 
 
@@ -69,7 +69,7 @@ def test_runs_of_different_collections_are_refused(runs: list[Path], other: str,
     """The result was a mixture."""
     runs[1].write_text(other)
     with pytest.raises(CaiError, match=message):
-        main(["fuse", "--runs", *map(str, runs), "--output", "out.trec"])
+        main(["--trec", *map(str, runs), "--output", "out.trec"])
     assert not Path("out.trec").exists()
 
 
@@ -82,14 +82,14 @@ def test_runs_of_ours_of_the_same_documents_may_find_different_ones(runs: list[P
 
         run.unlink()
         artifact.make(run, {"stage": "search"}, write, folder=False)
-    main(["fuse", "--runs", *map(str, runs), "--output", "out.trec"])
+    main(["--trec", *map(str, runs), "--output", "out.trec"])
     assert artifact.require(Path("out.trec"), "fusion fuse").stats["documents_digest"] == ["of both", None]
 
 
 def test_runs_that_have_little_in_common_are_warned_of(runs: list[Path], caplog: pytest.LogCaptureFixture) -> None:
     runs[0].write_text("q1 Q0 a 1 3 x\nq1 Q0 b 1 2 x\nq1 Q0 c 1 1 x\nq2 Q0 a 1 3 x\n")
     runs[1].write_text("q1 Q0 b 1 3 x\nq1 Q0 d 1 2 x\nq1 Q0 e 1 1 x\nq3 Q0 b 1 3 x\n")
-    main(["fuse", "--runs", "a.trec", "b.trec", "a.trec", "--output", "out.trec"])
+    main(["--trec", "a.trec", "b.trec", "a.trec", "--output", "out.trec"])
     assert caplog.messages == [
         "a.trec and b.trec have only 1 of 3 queries in common; others are such as 'q2' and 'q3'",
         "a.trec and b.trec have only 1 of 3 documents in common; others are such as 'a' and 'd'",
@@ -116,16 +116,16 @@ q3 Q0 b 2 7 y
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["--runs", "a.trec"], "--runs: "),
-        (["--runs", "a.trec", "b.trec", "--method", "average"], "--method: invalid choice: 'average'"),
-        (["--runs", "a.trec", "b.trec", "--weights", "1", "inf"], "--weights: inf should be a finite number"),
+        (["--trec", "a.trec"], "--trec: "),
+        (["--trec", "a.trec", "b.trec", "--method", "average"], "--method: invalid choice: 'average'"),
+        (["--trec", "a.trec", "b.trec", "--weights", "1", "inf"], "--weights: inf should be a finite number"),
     ],
 )
 def test_arguments_that_are_refused(
     runs: list[Path], arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit, match="2"):
-        main(["fuse", "--output", "out.trec", *arguments])
+        main(["--output", "out.trec", *arguments])
     assert message in capsys.readouterr().err
     assert not Path("out.trec").exists()
 

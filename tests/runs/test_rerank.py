@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cai_pyserini.cli.fuse import main
+from cai_pyserini.cli.rerank import main
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
@@ -165,7 +165,7 @@ def test_command(
     tiny: Path, run: Path, cross_encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "out.trec"
-    arguments = ["rerank", "--collection", str(tiny), "--run", str(run), "--output", str(output), "--depth", "2"]
+    arguments = ["--collection", str(tiny), "--trec", str(run), "--output", str(output), "--depth", "2"]
     main([*arguments, "--cross-encoder", str(cross_encoder), "--device", "cpu"])
     assert capsys.readouterr().out == f"{output}: 5 queries\n"
     found = {query: set(hits) for query, hits in scores_by_query(read_run(output)).items()}

@@ -72,7 +72,7 @@ def serve(
 @contextmanager
 def started(command: str, *arguments: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Start a command that serves at any free port, and yield the process and its address."""
-    words = [sys.executable, "-m", f"cai_pyserini.{command}", *arguments, "--port", "0"]
+    words = [sys.executable, "-m", "cai_pyserini", command, *arguments, "--port", "0"]
     with (
         subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=os.environ | environment) as process,
         ExitStack() as at_end,

@@ -205,7 +205,7 @@ def test_standard_output_has_messages_only(run_folder: Path) -> None:
         {"method": "notifications/initialized"},
         {"id": 2, "method": "tools/call", "params": {"name": "search", "arguments": {"query": "bladder"}}},
     ]
-    command = [sys.executable, "-m", "cai_pyserini.serve", str(run_folder), "--systems", "bm25", "--stdio"]
+    command = [sys.executable, "-m", "cai_pyserini", "serve", str(run_folder), "--systems", "bm25", "--stdio"]
     environment = os.environ | {"JAVA_TOOL_OPTIONS": "-Xlog:gc,safepoint"}
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment

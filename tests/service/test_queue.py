@@ -154,7 +154,7 @@ def test_snippets_come_from_the_beginning_of_documents_until_the_request_times_o
         return Stored(id, "", f"bladder {words} zinc")
 
     monkeypatch.setattr(engine, "document", document)
-    found = [[(Hit(rank, f"d{rank % 12 + 1}", 1.0, f"d{rank % 12 + 1}"), None) for rank in range(100)]]
+    found = [[(Hit(rank, f"d{rank % 12 + 1}", 1.0, f"d{rank % 12 + 1}", engine.document), None) for rank in range(100)]]
 
     async def give_up() -> None:
         with pytest.raises(TimeoutError):

@@ -36,7 +36,7 @@ def test_mining_takes_negatives_from_every_run_but_no_relevant_one(tiny: Path, t
         hits = [f"{query} Q0 {d} {i} {100 - i} x" for query in topics.values() for i, d in enumerate(ranking, 1)]
         (tmp_path / name).write_text("\n".join(hits) + "\n")
         runs.append(tmp_path / name)
-    lines = mine(tiny, tmp_path / "out.jsonl", "--runs", *runs, "--depth", 3, "--negatives", 99)
+    lines = mine(tiny, tmp_path / "out.jsonl", "--trec", *runs, "--depth", 3, "--negatives", 99)
     assert len(lines) == len(relevant)
     reachable = {*sorted(documents)[:3], *sorted(documents)[-3:]}
     for line in lines:
@@ -50,15 +50,15 @@ def test_a_query_without_negatives_is_left_out(tiny: Path, tmp_path: Path, capsy
     """A training refuses a line without negatives, so nothing may write one."""
     (tmp_path / "run.trec").write_text("q1 Q0 d1 1 9 x\nq1 Q0 d12 2 8 x\n")
     output = tmp_path / "out.jsonl"
-    lines = mine(tiny, output, "--runs", tmp_path / "run.trec")
+    lines = mine(tiny, output, "--trec", tmp_path / "run.trec")
     assert {line["query"] for line in lines} == {json_lines(tiny / "queries.jsonl")[0]["text"]}
     assert count(output, margins=False, negatives=1) == len(lines)
     assert f"{len(lines)} pairs of 1 queries; 5 left out, without a negative\n" in capsys.readouterr().out
     (tmp_path / "other.trec").write_text("someone Q0 d1 1 9 x\n")
     with pytest.raises(CaiError, match="no query of split 'test' has both a relevant document and another one"):
-        mine(tiny, output, "--runs", tmp_path / "other.trec")
+        mine(tiny, output, "--trec", tmp_path / "other.trec")
     with pytest.raises(CaiError, match=r"no file .*no\.trec"):
-        mine(tiny, output, "--runs", tmp_path / "no.trec")
+        mine(tiny, output, "--trec", tmp_path / "no.trec")
 
 
 def test_copies_and_other_passages_of_relevant_documents_are_no_negatives(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_copies_and_other_passages_of_relevant_documents_are_no_negatives(tmp_pa
     (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "infections"}\n')
     (tmp_path / "qrels" / "test.tsv").write_text("q\td\ts\nq\ta#0\t1\n")
     (tmp_path / "run.trec").write_text("".join(f"q Q0 {id} {n} {9 - n} x\n" for n, id in enumerate(texts, 1)))
-    (line,) = mine(tmp_path, tmp_path / "out.jsonl", "--runs", tmp_path / "run.trec")
+    (line,) = mine(tmp_path, tmp_path / "out.jsonl", "--trec", tmp_path / "run.trec")
     assert {text.strip() for text in line["negatives"]} == {"more things", "something else"}
     assert line["ids"][0] == "a" and {*line["ids"][1:]} == {"b", "c"}  # which other queries' batches leave out
 
@@ -89,10 +89,10 @@ def test_files_that_change_meanwhile_are_told(tiny: Path, tmp_path: Path, monkey
         pytest.raises(CaiError, match=r"changed meanwhile \(runs .*run the command aga"),
     ):
         patch.setattr(jsonl, "write", edit_and_write)
-        mine(tiny, output, "--runs", run)
+        mine(tiny, output, "--trec", run)
     run.write_text(before)
     made = output.stat().st_mtime_ns
-    mine(tiny, output, "--runs", run)
+    mine(tiny, output, "--trec", run)
     assert output.stat().st_mtime_ns > made
 
 

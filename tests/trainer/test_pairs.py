@@ -90,7 +90,7 @@ def test_killed_and_resumed_it_ends_in_the_same_weights(
     output, work = tmp_path / "model", tmp_path / "model" / "training"
     settings = splade_settings(output)
     threads = os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())}  # on which sums depend
-    call = [sys.executable, "-m", "cai_pyserini.trainer", "splade", *flags(settings)]
+    call = [sys.executable, "-m", "cai_pyserini", "train", "splade", *flags(settings)]
     process = subprocess.Popen(call, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=threads)
     while process.poll() is None and not any(map(os.path.getsize, work.glob("checkpoint-*/trainer_state.json"))):
         time.sleep(0.01)

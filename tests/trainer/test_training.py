@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
+from cai_pyserini.cli.gpl import main as gpl
 
 from cai_pyserini.cli.adapt import main as adapt
-from cai_pyserini.cli.gpl import main as gpl
 from cai_pyserini.cli.train import main
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import build

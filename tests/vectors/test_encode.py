@@ -302,7 +302,7 @@ def test_command(tiny: Path, output: Path, capsys: pytest.CaptureFixture[str], s
     main([*arguments, "--shard-num", "2", "--shard-id", "1"])
     line = capsys.readouterr().out
     assert line.startswith(f"{output}: 12 vectors, ") and line.endswith(" per second, float32\n")
-    main([*arguments, "--queries", "test"])
+    main([*arguments, "--split", "test"])
     assert capsys.readouterr().out.startswith(f"{output}: 5 vectors, ")
 
 
@@ -311,7 +311,7 @@ def test_command(tiny: Path, output: Path, capsys: pytest.CaptureFixture[str], s
     [
         (["--shard-id", "2", "--shard-num", "2"], "--shard-id 2 is not from 0 to 1"),
         (["--ray", "--shard-num", "2"], "leave out --shard-id and --shard-num"),
-        (["--ray", "head:6379", "--queries", "test"], "--ray is for documents only: leave it out for queries"),
+        (["--ray", "head:6379", "--split", "test"], "--ray is for documents only: leave it out for queries"),
     ],
 )
 def test_arguments_that_are_refused(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -320,7 +320,7 @@ def test_arguments_that_are_refused(arguments: list[str], message: str, capsys: 
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [[], ["--queries", "test"], ["--ray"]])
+@pytest.mark.parametrize("arguments", [[], ["--split", "test"], ["--ray"]])
 def test_more_tokens_than_positions_are_refused_first(arguments: list[str], tmp_path: Path) -> None:
     (tmp_path / "long.yaml").write_text(
         f"checkpoint: {load_encoder('splade-tiny').checkpoint}\nmax_document_length: 1024\nmax_query_length: 1024\n"

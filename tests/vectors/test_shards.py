@@ -81,7 +81,7 @@ def test_a_folder_is_its_shards_in_order(folder: Path) -> None:
 
 def test_an_unfinished_folder_is_refused(folder: Path) -> None:
     artifact.manifest_path(folder).unlink()
-    with pytest.raises(CaiError, match=r"has no manifest: name a finished output of `python -m cai_pyserini\.encode`"):
+    with pytest.raises(CaiError, match=r"has no manifest: name a finished output of `cai-pyserini stage encode`"):
         Vectors(folder)
 
 

@@ -1,0 +1,29 @@
+# The commands of contributors; each sets up .venv if it has to.
+python = .venv/bin/python
+
+.PHONY: test lint docs ci build
+.venv:
+	tests/run.sh --version
+
+test: ## all tests; make test ARGS="tests/runs -m 'not slow'"
+	tests/run.sh $(ARGS)
+
+lint: .venv ## format, lint, types, import contracts
+	SKIP=tests .venv/bin/pre-commit run --all-files
+
+docs: .venv ## the site, in build/site
+	$(python) docs/generate.py
+	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict --quiet
+
+coverage: .venv ## all tests, and which lines they run
+	$(python) -m pip install --quiet pytest-cov
+	tests/run.sh --cov=cai_pyserini --cov-report=term-missing:skip-covered
+
+build: .venv ## the archives of a release, in dist
+	rm -rf dist
+	$(python) -m build
+	$(python) -m pip install --quiet twine
+	$(python) -m twine check --strict dist/*
+
+ci: ## everything, as CI does
+	.ci/run

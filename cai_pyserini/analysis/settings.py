@@ -1,0 +1,136 @@
+"""The settings of each analysis, where nothing slow is imported."""
+
+from cai_pyserini.core.flags import COLLECTION, ENCODER, OUTPUT_ANALYSIS, RUN_FOLDER, SPLIT
+from cai_pyserini.core.settings import AnyPath, Settings, flag
+
+
+class ChangesSettings(Settings):
+    """Compare the rankings of two run folders, such as of two nights: what rose or fell, and why.
+
+    Queries are sorted by their change: in nDCG@10 if there are qrels, or else in the overlap of their best documents.
+    """
+
+    example = "cai-pyserini analyse changes runs/tuesday --before runs/monday --output analysis"
+    before: AnyPath = flag(help="run folder of the earlier run")
+    run: AnyPath = RUN_FOLDER
+    output: AnyPath = OUTPUT_ANALYSIS
+    system: str = flag("joint-splade-idf", "the system, named as in the table of results")
+    depth: int = flag(10, "number of best documents of each query to compare", ge=1)
+    top: int = flag(10, "number of queries to show", ge=0)
+    terms: int = flag(3, "number of terms to show per document, those that changed most", ge=0)
+
+
+class CompareSettings(Settings):
+    """Compare two runs query by query: significance tests, and the queries that differ most."""
+
+    example = "cai-pyserini analyse compare --collection hpo --trec bm25.trec splade-idf.trec --output analysis"
+    collection: str = COLLECTION
+    trec: list[AnyPath] = flag(help="two TREC runs, A and B", min_length=2, max_length=2)
+    output: AnyPath = OUTPUT_ANALYSIS
+    split: str | None = SPLIT
+    measure: str = flag("nDCG@10", "measure to compare, as ir_measures names it")
+    top: int = flag(10, "number of queries to show with the largest gain, and with the largest loss", ge=0)
+
+
+class CostSettings(Settings):
+    """Show what systems cost: non-zeros, index size, products per query-document pair, latency."""
+
+    example = "cai-pyserini analyse cost runs/hpo/splade-tiny runs/hpo/adapted --output analysis"
+    runs: list[AnyPath] = flag(help="run folders, written by `cai-pyserini run`", positional=True)
+    output: AnyPath = OUTPUT_ANALYSIS
+
+
+class CoverageSettings(Settings):
+    """Measure vocabulary coverage: which words of a collection an encoder has to split into word pieces.
+
+    It also estimates how many pieces would be saved by adding these words to the vocabulary.
+    For comparison, with BERT's vocabulary (splade-tiny):
+
+      collection  pieces per word  covered: occurrences  distinct words  1,000 words save  3,000 words save
+      cacm                   1.12                 92.3%           56.2%              7.0%              9.5%
+      scifact                1.30                 83.7%           28.9%             10.3%             15.4%
+      hpo                    1.40                 80.5%           34.8%             16.9%             23.1%
+    """
+
+    example = "cai-pyserini analyse coverage --collection hpo --encoder splade-tiny --output analysis"
+    collection: str = COLLECTION
+    encoder: str = ENCODER
+    output: AnyPath = OUTPUT_ANALYSIS
+    top: int = flag(30, "number of words to show", ge=0)
+
+
+class EfficiencySettings(Settings):
+    """Show how fast and how effective a system is with pruned documents and queries.
+
+    It builds the indexes in the output folder, where later calls find them, and compares their searches with stock
+    LuceneImpactSearcher on the unpruned index: one thread, with encoded queries.
+    """
+
+    example = "cai-pyserini analyse efficiency runs/hpo/splade-tiny --output analysis"
+    run: AnyPath = RUN_FOLDER
+    output: AnyPath = OUTPUT_ANALYSIS
+    system: str = flag("splade-idf", "a SPLADE system with an index and qrels")
+    keep_mass: list[float] = flag([0.9], "shares of a document's total impact to keep, largest impacts first")
+    keep_terms: list[int] = flag([], "numbers of largest impacts to keep per document")
+    keep_query_terms: list[int] = flag([16, 8], "numbers of terms to keep per query, with each pruning of documents")
+    rescore: list[int] = flag([100], "with pruned queries, also rescore this many documents by all terms of the query")
+    hits: list[int] = flag([10, 1000], "hits per query")
+    queries: int = flag(300, "number of queries to time; all are evaluated", ge=1)
+    rounds: int = flag(3, "number of times each query is timed, after a warm-up", ge=1)
+
+
+class ExplainSettings(Settings):
+    """Explain the scores of documents for a query, term by term, in the systems of a finished run.
+
+    It explains the best documents of each system, and relevant documents at any rank.
+    """
+
+    example = "cai-pyserini analyse explain runs/hpo/splade-tiny --query q7 --output analysis"
+    run: AnyPath = RUN_FOLDER
+    query: str = flag(help="id of a query")
+    output: AnyPath = OUTPUT_ANALYSIS
+    systems: list[str] = flag(["bm25", "splade-idf", "hybrid-splade-idf"], "systems, named as in the table of results")
+    depth: int = flag(5, "number of best documents of each system to explain", ge=0)
+    relevant: int = flag(3, "number of relevant documents to explain as well, highest grades first", ge=0)
+    documents: list[str] = flag([], "explain the documents with these ids instead")
+    terms: int = flag(10, "number of terms to show per document; explain.json has all of them", ge=1)
+
+
+class OverlapSettings(Settings):
+    """Measure vocabulary overlap: how similar the word frequencies of collections are.
+
+    The measure is weighted Jaccard similarity. Counting the words of a large collection takes a while;
+    --save-frequencies saves the counts as a table, to pass instead of the collection next time.
+    """
+
+    example = "cai-pyserini analyse overlap hpo scifact msmarco.tsv --output analysis"
+    collections: list[str] = flag(
+        help="names in index_configs/, YAML files, folders in BEIR's layout, files of documents (.jsonl, .parquet, "
+        ".csv), .txt files (one text per line), or saved tables (.tsv)",
+        positional=True,
+    )
+    output: AnyPath = OUTPUT_ANALYSIS
+    save_frequencies: bool = flag(False, "save the word counts of each collection as a table, NAME.tsv")
+
+
+class RsjSettings(Settings):
+    """Show which query words runs overestimate or underestimate, by their RSJ weight and IDF."""
+
+    example = "cai-pyserini analyse rsj --collection hpo --trec splade.trec splade-idf.trec --output analysis"
+    collection: str = COLLECTION
+    trec: list[AnyPath] = flag(help="TREC runs to compare")
+    output: AnyPath = OUTPUT_ANALYSIS
+    split: str | None = SPLIT
+    depth: int = flag(100, "number of best documents per query that the run is taken to consider relevant", ge=1)
+
+
+ANALYSES: dict[str, type[Settings]] = {
+    "changes": ChangesSettings,
+    "compare": CompareSettings,
+    "cost": CostSettings,
+    "coverage": CoverageSettings,
+    "efficiency": EfficiencySettings,
+    "explain": ExplainSettings,
+    "overlap": OverlapSettings,
+    "rsj": RsjSettings,
+}

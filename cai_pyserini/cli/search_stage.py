@@ -1,0 +1,65 @@
+"""`cai-pyserini stage search`."""
+
+from typing import Literal
+
+from cai_pyserini.core.flags import COLLECTION, DEVICE, OR_URL, OUTPUT_RUN, QUERY, REMOVE_QUERY, SPLIT, STRICT, THREADS
+from cai_pyserini.core.settings import AnyPath, Argv, PathOrUrl, Settings, flag, parse
+
+
+class SearchStageSettings(Settings):
+    """Search an index with the queries of a collection, and write the TREC run."""
+
+    example = "cai-pyserini stage search --index index --collection hpo --output run.trec"
+    index: list[PathOrUrl] = flag(
+        help=f"folder written by the index stage, {OR_URL}; repeat it for each shard of the index",
+        repeated=True,
+        min_length=1,
+    )
+    collection: str = COLLECTION
+    output: AnyPath = OUTPUT_RUN
+    split: str | None = SPLIT
+    strict: bool | None = STRICT
+    hits: int | None = flag(None, "hits per query (default: the collection's, usually 1000)", ge=1)
+    filter: str | None = flag(
+        None, "search only documents with matching metadata and words, such as year>=2020 AND NOT contents:mouse"
+    )
+    encoder: str | None = flag(
+        None, "query encoder; required for a dense index (default: the one an impact index was built with)"
+    )
+    query: Literal["splade", "bow"] | None = QUERY
+    k1: float | None = flag(None, "k1 of BM25 (default: the collection's, usually 0.9)", ge=0)
+    b: float | None = flag(None, "b of BM25 (default: the collection's, usually 0.4)", ge=0, le=1)
+    remove_query: Literal["auto", "always", "never"] | None = REMOVE_QUERY
+    device: str = DEVICE
+    threads: int = THREADS
+
+
+def main(argv: Argv = None) -> None:
+    settings = parse(SearchStageSettings, argv, "cai-pyserini stage search")
+
+    from cai_pyserini.collections.readers import open_collection
+    from cai_pyserini.core.artifact import require
+    from cai_pyserini.core.cache import index_here
+    from cai_pyserini.core.config import load_index_config
+    from cai_pyserini.lucene.retrieve import queries_for, search
+    from cai_pyserini.runs.trec import removes_query
+
+    index = [index_here(folder) for folder in settings.index]
+    changes = settings.model_dump(include={"k1", "b", "hits", "split", "remove_query", "strict"}, exclude_none=True)
+    config = load_index_config(settings.collection).replace(**changes)
+    collection, split = open_collection(config), config.split
+    qrels = collection.qrels(split) if collection.has_qrels(split) else None
+    run = search(
+        index,
+        queries_for(index[0], collection.topics(split), settings.encoder, settings.query, settings.device),
+        settings.output,
+        hits=config.hits,
+        remove_query=removes_query(config.remove_query, qrels),
+        k1=config.k1,
+        b=config.b,
+        threads=settings.threads,
+        passages=config.passages is not None,
+        filter=settings.filter,
+    )
+    stats = require(run, "search").stats
+    print(f"{settings.output}: {stats['queries']:,} queries, {stats['ms_per_query']:.2f} ms per query")

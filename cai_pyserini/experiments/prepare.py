@@ -1,0 +1,121 @@
+"""What settings ask for: the run folder of each collection, its systems, and how encoders are adapted."""
+
+import sys
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cai_pyserini.core.config import EncoderConfig, IndexConfig, load_encoder, load_index_config
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.experiments.execute import execute
+from cai_pyserini.experiments.experiment import REQUIRES, Experiment
+from cai_pyserini.experiments.run_folder import Results, RunFolder
+from cai_pyserini.experiments.settings import RunSettings
+from cai_pyserini.experiments.systems import System, all_systems, default_systems, parse_system, with_parts
+from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.folder import with_folder_settings
+from cai_pyserini.trainer.adapt_settings import AdaptSettings
+
+
+class Prepared(NamedTuple):
+    """A run that can be executed."""
+
+    run: RunFolder
+    systems: list[System]
+    adaptation: AdaptSettings | None
+
+    def execute(self, evaluate: bool = True) -> Results:
+        return execute(self.run, self.systems, self.adaptation, evaluate)
+
+
+class Preparation:
+    """The runs that settings ask for, one per collection. `changes` are further values of the collections' configs."""
+
+    def __init__(self, settings: RunSettings, **changes: Any):
+        self.settings = settings
+        self.configs = _configs(settings, changes)
+        self.encoder = encoder = load_encoder(settings.encoder)
+        given = [parse_system(name) for name in settings.systems if name != "all"]
+        if not given or "all" in settings.systems or any(system.kind == "splade" for system in with_parts(given)):
+            self.encoder = encoder = with_folder_settings(encoder)  # others need no checkpoint
+        self.dense = (
+            with_folder_settings(load_encoder(settings.dense).replace(kind="dense")) if settings.dense else None
+        )
+
+    @cached_property
+    def systems(self) -> list[System]:
+        """The systems that the settings name, or the default ones."""
+        settings = self.settings
+        missing = {kind: name for kind, name in REQUIRES.items() if getattr(settings, name) is None}
+        kinds = REQUIRES.keys() - missing
+        names = settings.systems or default_systems(self.encoder, kinds, settings.adapt)
+        if "all" in names:
+            if self.dense and Encoder(self.dense).is_mean:
+                kinds |= {"dense-idf"}
+            every = all_systems(self.encoder, kinds, settings.adapt)
+            names = [*every, *(name for name in names if name not in {"all", *every})]
+            for kind, setting in missing.items():
+                print(f"without {kind}: it needs --{setting.replace('_', '-')}", file=sys.stderr)
+        return [parse_system(name) for name in dict.fromkeys(names)]
+
+    def prepare(self, collection: str) -> Prepared:
+        """The run of a collection, by its name in `configs`. Each call opens encoders anew."""
+        settings, config = self.settings, self.configs[collection]
+        shared = Experiment.model_fields.keys() & RunSettings.model_fields.keys() - {"encoder", "dense"}
+        experiment = Experiment(
+            collection=config,
+            encoder=self.encoder,
+            dense=self.dense,
+            raw=not settings.no_raw,
+            **settings.model_dump(include={*shared}),
+        )
+        folder = settings.output or Path("runs") / config.name / self.encoder.name
+        of_several = settings.output is not None and len(self.configs) > 1
+        run = RunFolder(folder / config.name if of_several else folder, experiment)
+        if settings.output is None:
+            _require_same_encoder(RunFolder(run.root), self.encoder)
+        return Prepared(run, self.systems, self._adaptation(collection, run) if settings.adapt else None)
+
+    def _adaptation(self, collection: str, run: RunFolder) -> AdaptSettings:
+        settings = self.settings
+        fusion: dict[str, Any] = {}
+        if self.dense:
+            fusion = {"weights": run.experiment.three_way_weights, "depth": settings.depth}
+        return AdaptSettings(
+            collection=collection,
+            base=settings.encoder,
+            dense=settings.dense,
+            output=run.adapted,
+            vectors=run.vectors,
+            **settings.model_dump(include={"alpha", "seed", "device", "precision"}),
+            **fusion,
+        )
+
+
+def _require_same_encoder(run: RunFolder, encoder: EncoderConfig) -> None:
+    """Raise CaiError if the default folder has the run of another checkpoint, whose folder only has the same name."""
+    try:
+        before = Path(run.experiment.encoder.checkpoint)
+    except CaiError:  # no run, or one of another version
+        return
+    own = Path(encoder.checkpoint)
+    if before.exists() and own.exists() and not before.samefile(own):
+        raise CaiError(f"{run.root} has the run of {before}: choose an --output for {own}, or delete that run")
+
+
+def _configs(settings: RunSettings, others: Mapping[str, Any]) -> dict[str, IndexConfig]:
+    """The collections by their arguments. Raises CaiError for two of the same name, which would share a run folder."""
+    changes = settings.model_dump(include={"split", "strict", "remove_query", "passages"}, exclude_none=True)
+    found: dict[str, tuple[str, IndexConfig]] = {}
+    for argument in settings.collections:
+        config = load_index_config(argument).replace(**changes, **others)
+        if config.name in found:
+            raise CaiError(
+                f"{found[config.name][0]} and {argument} are both named {config.name}: leave one out, or write a YAML "
+                "file of it with another `name`"
+            )
+        found[config.name] = argument, config
+    if settings.generated and len(found) > 1:
+        raise CaiError("--generated has the queries of one collection: run each collection by itself")
+    return dict(found.values())

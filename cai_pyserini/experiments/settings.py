@@ -1,0 +1,79 @@
+"""The settings of a run, where nothing slow is imported."""
+
+from typing import Literal
+
+from cai_pyserini.core import flags
+from cai_pyserini.core.settings import AnyPath, Settings, flag
+from cai_pyserini.experiments.systems import NAMES
+from cai_pyserini.runs.fusions import DEPTH
+
+
+class RunSettings(Settings):
+    """From a collection to a table of scores: encode, weight with IDF, quantize, index, search, fuse, evaluate.
+
+    Without qrels, nothing is evaluated; without queries, only indexes are built. docs/how-to/collections.md lists the
+    file formats. If interrupted, run the same command again to continue. If you change a setting, only the affected
+    steps run again.
+
+    Several collections run one after the other with the same settings, each in its own run folder. The final table
+    compares the systems on all of them and is also written to runs/summary-<encoder>.md, or with --output to
+    <output>/summary-<encoder>.md. An error stops the command; collections that are finished keep their results.
+    """
+
+    example = "cai-pyserini run hpo scifact --dense minilm\n  cai-pyserini run scifact --encoder splade-v3 --verify"
+    collections: list[str] = flag(["hpo"], f"{flags.COLLECTION_TEXT}; one or more", positional=True)
+    encoder: str = flag(
+        "splade-tiny", "a name in encoders/, a YAML file, a checkpoint folder, or a Hugging Face model id"
+    )
+    output: AnyPath | None = flag(
+        None,
+        "run folder for all files; with several collections, their run folders are <output>/<collection> "
+        "(default: runs/<collection>/<encoder>)",
+    )
+    split: str | None = flags.SPLIT
+    strict: bool | None = flags.STRICT
+    systems: list[str] = flag(
+        [],
+        f"{NAMES}; all: the usual ones of every kind (default: bm25, the SPLADE systems, those with IDF also joint and "
+        "in hybrids; with --dense, also smooth, dense, and BM25 + SPLADE + dense; with --adapt, also adapted ones)",
+    )
+    passages: int | None = flag(
+        None,
+        "search passages of this many words, and rank a document by its best passage (default: no passages)",
+        ge=1,
+    )
+    depth: int = flag(DEPTH, "fuse or rerank this many best documents per query of each run", ge=1)
+    alpha: float | None = flag(
+        None,
+        "weight of BM25 in joint systems (default: estimated from the documents, so that BM25 and SPLADE have the same "
+        "spread of scores)",
+        gt=0,
+    )
+    weights: list[float] = flag(
+        [],
+        "weights of a hybrid's parts, bm25 first; used for hybrids with as many parts (default: equal, but chosen from "
+        "the documents for z-scores of BM25, SPLADE and dense)",
+    )
+    dense: str | None = flag(None, "for dense and smooth systems: an encoder, such as minilm")
+    dense_index: flags.DenseMethod = flags.DENSE_METHOD
+    cross_encoder: str | None = flag(
+        None, "for the system cross-encoder: a checkpoint folder or a Hugging Face model id"
+    )
+    rerank_minutes: float | None = flag(
+        None, "time limit for the system cross-encoder: measures its speed, then lowers the depth to fit", gt=0
+    )
+    generated: str | None = flag(None, "for the system doct5query: folder written by `train generate`")
+    adapt: bool = flag(
+        False,
+        "for adapted systems: first adapt SPLADE to the collection, with the encoder of --dense as a teacher, which is "
+        "adapted too",
+    )
+    seed: int = flag(42, "random seed of the adaptation", ge=0)
+    remove_query: Literal["auto", "always", "never"] | None = flags.REMOVE_QUERY
+    device: str = flags.DEVICE
+    precision: Literal["auto", "float32", "bfloat16", "int8"] = flags.DOCUMENT_PRECISION
+    batch_size: int | None = flags.BATCH_SIZE
+    threads: int = flags.THREADS
+    no_raw: bool = flags.NO_RAW
+    dry_run: bool = flag(False, "only print each step and whether it is up to date, or why it must run")
+    verify: bool = flag(False, "fail if nDCG@10 differs from what the YAML file in index_configs/ expects")
