@@ -224,7 +224,7 @@ class Collection(ABC):
         known = self._known(split, grades)
         left_out = f"{_judgments_in(grades) - _judgments_in(known):,} of {_judgments_in(grades):,} judgments"
         if len(known) < len(grades):
-            left_out += f" and {len(grades) - len(known):,} of {len(grades):,} queries, which have no others,"
+            left_out += f" and {len(grades) - len(known):,} of {len(grades):,} queries, which have no other judgments,"
         self._warn_once(f"missing {split}", f"{lacking}: {left_out} are left out")
 
     def check(self, split: str) -> dict[str, int]:

@@ -70,9 +70,9 @@ class Columns:
             if name := next((name for name in known if name in names), None):
                 fields[field] = name
             elif field != "title" or field in self.mapping:
-                yaml = f", or in a YAML file of the collection: `{self._key}: {{{field}: NAME}}`" if self._key else ""
+                yaml = f", or map it in the collection's YAML: `{self._key}: {{{field}: NAME}}`" if self._key else ""
                 expected, columns = " or ".join(map(repr, known)), ", ".join(map(repr, names))[:200]
-                raise CaiError(f"{where}: no {expected} among {columns}; name it so{yaml}")
+                raise CaiError(f"{where}: no {expected} among {columns}; rename the column{yaml}")
         return fields
 
     def find_in_header(self, names: Sequence[str], where: str) -> dict[str, str]:

@@ -406,7 +406,7 @@ def test_judgments_of_unknown_documents_change_no_score(
     output = on_collection(run_folder, broken, tmp_path / "run")
     run = [str(broken), "--output", str(output), "--systems", "bm25", "splade"]
     main(run)
-    assert "2 of 10 judgments and 1 of 6 queries, which have no others, are left out" in caplog.text
+    assert "2 of 10 judgments and 1 of 6 queries, which have no other judgments, are left out" in caplog.text
     assert scores(output) == {name: scores(run_folder)[name] for name in ("bm25", "splade")}
     counts = {"documents": 12, "queries": 5, "judgments": 8, "left_out_queries": 1, "left_out_judgments": 2}
     assert results(output)["counts"] == counts | {"cut": 0, "lost": 0}

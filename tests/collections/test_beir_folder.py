@@ -208,7 +208,7 @@ def test_judgments_of_unknown_documents_are_skipped(beir, caplog: pytest.LogCapt
     (message,) = [record.getMessage() for record in caplog.records]
     assert re.search(
         r"test\.tsv:2: document 'd8', judged for query 'q2', is not in the collection \(2 such documents\): "
-        r"3 of 4 judgments and 1 of 2 queries, which have no others, are left out$",
+        r"3 of 4 judgments and 1 of 2 queries, which have no other judgments, are left out$",
         message,
     )
 
@@ -305,7 +305,7 @@ def test_qrels_with_named_columns(files, tmp_path: Path) -> None:
         assert collection.check(split)["judgments"] == 2 and collection.fingerprint(split)
     for text, message in (
         ("query-id,corpus-id,score\nq1,d1,0.5\n", r":2: the grade '0.5' is not an integer"),
-        ("query-id,corpus-id\nq1,d1\n", r":1: no 'score' or .* among 'query-id', 'corpus-id'; name it so$"),
+        ("query-id,corpus-id\nq1,d1\n", r":1: no 'score' or .* among 'query-id', 'corpus-id'; rename the column$"),
     ):
         with pytest.raises(CaiError, match=rf"csv\.csv{message}"):
             files({"qrels/csv.csv": text}).qrels("csv")
