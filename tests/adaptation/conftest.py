@@ -1,4 +1,4 @@
-"""What the tests of adaptations share."""
+"""Shared by the tests of adaptation."""
 
 from dataclasses import replace
 from itertools import product
@@ -16,18 +16,18 @@ from tests.trainer.conftest import triples as triples
 def adaptation_data(
     collection: Path, folder: Path, queries: int = 100, seed: int = 1, dense: bool = False
 ) -> AdaptationData:
-    """AdaptationData with splade-tiny, and perhaps minilm, whose vectors are in a folder."""
+    """AdaptationData with splade-tiny, and with minilm if `dense`, whose vectors are in a folder."""
     teacher = load_encoder("minilm") if dense else None
     config = load_index_config(str(collection))
     return AdaptationData(config, load_encoder("splade-tiny"), teacher, folder, queries, seed, "cpu")
 
 
 def changed(
-    made: AdaptationData, collection: dict[str, Any] | None = None, encoder: dict[str, Any] | None = None
+    data: AdaptationData, collection: dict[str, Any] | None = None, encoder: dict[str, Any] | None = None
 ) -> AdaptationData:
     """The same data with other settings of its collection, and of its SPLADE encoder."""
-    config, splade = made.collection.replace(**collection or {}), made.splade.replace(**encoder or {})
-    return replace(made, collection=config, splade=splade)
+    config, splade = data.collection.replace(**collection or {}), data.splade.replace(**encoder or {})
+    return replace(data, collection=config, splade=splade)
 
 
 def in_passages(folder: Path, dense: bool = False) -> AdaptationData:
@@ -37,8 +37,8 @@ def in_passages(folder: Path, dense: bool = False) -> AdaptationData:
     texts = {f"d{number}": " ".join(words[36 * number : 36 * number + 36]) for number in range(8)}
     texts |= {f"c{number}": texts[f"d{number}"].title().rpartition(" ")[0] + ", again." for number in range(4)}
     jsonl.write(folder / "corpus.jsonl", ({"_id": id, "text": text} for id, text in texts.items()))
-    made = adaptation_data(folder, folder / "vectors", dense=dense)
-    return changed(made, collection={"passages": 12, "passage_overlap": 4})
+    data = adaptation_data(folder, folder / "vectors", dense=dense)
+    return changed(data, collection={"passages": 12, "passage_overlap": 4})
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""adapt on the tiny collection, with few steps: what it says and makes, and what it refuses before any work."""
+"""adapt on the tiny collection, with few steps: its output, and what it refuses before any work."""
 
 import re
 import shutil
@@ -56,7 +56,7 @@ def adapted(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Adapted:
 
 @pytest.mark.slow
 def test_without_evidence_the_encoders_stay_as_they_were(adapted: Adapted, tiny: Path, checkpoint: Path) -> None:
-    """Twelve documents are no evidence."""
+    """Twelve documents are too few for evidence."""
     decision, end = adapted.printed.splitlines()
     assert re.fullmatch(
         r"not adapted: the encoders are used as before, since no candidate gains significantly in each recommended "
@@ -113,7 +113,7 @@ def test_a_dry_run_shows_what_would_run(
 def test_what_was_decided_is_what_is_written(
     adapted: Adapted, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The mean of old and new weights, and a projection; no step before runs again, or is needed afterwards."""
+    """The mean of old and new weights, and a projection; no earlier step runs again, or is needed afterwards."""
 
     def decide(values: dict[Candidate, object], *_: object) -> Decision:
         assert len(values) == 6 and min(values) == (0, 0)
@@ -231,10 +231,10 @@ def test_what_shapes_an_adaptation_is_in_its_recipe(tiny: Path, tmp_path: Path) 
             more = settings or {} if name == file else {}
             (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(values | more))
         collection, base, dense, splade = (str(tmp_path / f"{name}.yaml") for name in files)
-        given = AdaptSettings(
+        adaptation = AdaptSettings(
             collection=collection, base=base, dense=dense, splade=Path(splade), output=tmp_path / "x", **flags
         )
-        return artifact.digest(Adaptation(given, tmp_path / "x.steps").recipe())
+        return artifact.digest(Adaptation(adaptation, tmp_path / "x.steps").recipe())
 
     recipes = [
         digest(),

@@ -1,4 +1,4 @@
-"""AdaptationData and the training file that is made of it, with real encoders."""
+"""AdaptationData and the training file that is made from it, with real encoders."""
 
 import json
 from collections.abc import Iterable
@@ -35,14 +35,16 @@ def test_examples_have_their_source_and_others(tiny: Path, tmp_path: Path) -> No
 
 
 def test_margins_are_the_mixtures_on_the_scale_of_splade(with_dense: AdaptationData, tmp_path: Path) -> None:
-    made = with_dense
-    first = json_lines(write_examples(made, tmp_path / "x.jsonl"))[0]
-    number = next(n for n in made.train if made.pseudo_queries[n].text == first["query"])
-    passages = [" ".join(text.split()) for text in made.contents]  # each is short
+    data = with_dense
+    first = json_lines(write_examples(data, tmp_path / "x.jsonl"))[0]
+    number = next(n for n in data.train if data.pseudo_queries[n].text == first["query"])
+    passages = [" ".join(text.split()) for text in data.contents]  # each is short
     rows = [passages.index(text) for text in (first["positive"], *first["negatives"])]
-    best = made.mixture.best[-1, number]
-    scores, of_best = (made.mixture.scores(np.array([number]), documents, [0.5, 1, 2])[0] for documents in (rows, best))
-    np.testing.assert_allclose(first["margins"], made.spread * (scores[0] - scores[1:]) / of_best.std(), atol=1e-3)
+    best = data.mixture.best[-1, number]
+    scores, best_scores = (
+        data.mixture.scores(np.array([number]), documents, [0.5, 1, 2])[0] for documents in (rows, best)
+    )
+    np.testing.assert_allclose(first["margins"], data.spread * (scores[0] - scores[1:]) / best_scores.std(), atol=1e-3)
 
 
 def test_held_out_sources_train_nothing(with_dense: AdaptationData) -> None:
@@ -52,31 +54,31 @@ def test_held_out_sources_train_nothing(with_dense: AdaptationData) -> None:
 
 def test_passages_and_copies_of_a_held_out_document_train_nothing(tmp_path: Path) -> None:
     """Nor is any passage of a source, or of its copy, a negative of a query."""
-    made = in_passages(tmp_path)
+    data = in_passages(tmp_path)
 
     def documents(numbers: Iterable[int]) -> set[str]:
-        """The documents that these are passages of; the copy c0 is d0."""
-        return {made._records[number].id.partition("#")[0].replace("c", "d") for number in numbers}
+        """The original documents of passages; the copy c0 counts as d0."""
+        return {data._records[number].id.partition("#")[0].replace("c", "d") for number in numbers}
 
-    drawn = made._drawn_queries.held_out
-    held_out = made.sources[:drawn].tolist()
-    assert len({made.origins[number] for number in held_out}) == len(set(held_out)) == 2  # one passage of each
-    assert not documents(held_out) & documents(made.sources[drawn:])
-    lines = json_lines(write_examples(made, tmp_path / "x.jsonl"))
-    numbers = {" ".join(text.split()): number for number, text in enumerate(made.contents)}
+    count = data._drawn_queries.held_out
+    held_out = data.sources[:count].tolist()
+    assert len({data.origins[number] for number in held_out}) == len(set(held_out)) == 2  # one passage of each
+    assert not documents(held_out) & documents(data.sources[count:])
+    lines = json_lines(write_examples(data, tmp_path / "x.jsonl"))
+    numbers = {" ".join(text.split()): number for number, text in enumerate(data.contents)}
     for line in lines:
         positive, *negatives = (numbers[text] for text in (line["positive"], *line["negatives"]))
         assert not documents([positive]) & documents(negatives)
-        of_own, *of_others = line["ids"]
-        assert of_own not in of_others and of_own == str(made.equivalents(positive)[0])
+        positive_id, *negative_ids = line["ids"]
+        assert positive_id not in negative_ids and positive_id == str(data.equivalents(positive)[0])
     assert len(lines) > 10
 
 
 def test_of_a_large_collection_a_sample_is_used(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its vectors are those of the collection where these exist."""
+    """Its vectors come from the collection's if these exist."""
     folder = tmp_path / "vectors"
-    whole = adaptation_data(tiny, folder, dense=True)
-    vectors = dict(zip(whole.contents, whole.vector_systems[1].documents, strict=True))
+    full = adaptation_data(tiny, folder, dense=True)
+    vectors = dict(zip(full.contents, full.vector_systems[1].documents, strict=True))
     monkeypatch.setattr("cai_pyserini.trainer.adapt_material.SAMPLE", 7)
     sample, other = adaptation_data(tiny, folder, dense=True), adaptation_data(tiny, tmp_path / "other")
     splade, dense = sample.vector_systems
@@ -90,14 +92,14 @@ def test_of_a_large_collection_a_sample_is_used(tiny: Path, tmp_path: Path, monk
 
 
 def test_too_few_documents_for_negatives_are_refused(tiny: Path, tmp_path: Path) -> None:
-    """An empty file would stop the trainings after it."""
+    """An empty file would stop the following trainings."""
     (tmp_path / "four").mkdir()
     with (tiny / "corpus.jsonl").open() as corpus:
         (tmp_path / "four" / "corpus.jsonl").write_text("".join(islice(corpus, 4)))
-    made = adaptation_data(tmp_path / "four", tmp_path / "vectors")
-    assert len(made.train)
+    data = adaptation_data(tmp_path / "four", tmp_path / "vectors")
+    assert len(data.train)
     with pytest.raises(CaiError, match="collection four yields no training examples: its documents are too few"):
-        write_examples(made, tmp_path / "x.jsonl")
+        write_examples(data, tmp_path / "x.jsonl")
 
 
 def test_a_collection_without_queries_is_refused(short: Path, tmp_path: Path) -> None:

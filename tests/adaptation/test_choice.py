@@ -1,4 +1,4 @@
-"""What decides whether adapted encoders replace the old ones: evidence for every system that is served."""
+"""Adapted encoders replace the old ones only with evidence for every served system."""
 
 import json
 from pathlib import Path
@@ -34,7 +34,7 @@ def choose(found: dict[Candidate, np.ndarray], sources: np.ndarray = SOURCES) ->
 
 @pytest.mark.parametrize("gains", [{}, {SOME: 0.004, ALL: 0.004}, {ALL: 0.01}])
 def test_noise_goes_to_the_encoders_as_they_were(gains: dict) -> None:
-    """Any gain was enough."""
+    """The fault: any gain was enough."""
     found = values(gains, 0.1)
     assert max(found, key=lambda each: found[each].mean()) != NONE
     decision = choose(found)
@@ -66,7 +66,7 @@ def test_the_smallest_change_that_is_not_significantly_worse_wins() -> None:
 
 
 def test_judges_of_one_source_are_one_witness() -> None:
-    """A gain of 0.1 in 10 of 100 sources is no evidence, though each of these has 30 judges."""
+    """A gain in 10 of 100 sources is no evidence, even if each of the 10 has 30 judges."""
     few = np.repeat(np.arange(100), [30] * 10 + [1] * 90)
     draw = np.random.default_rng(1)
     gained = np.where(few < 10, 0.05, draw.normal(0, 0.05, len(few)))
@@ -76,7 +76,7 @@ def test_judges_of_one_source_are_one_witness() -> None:
 
 
 def test_without_a_candidate_that_changes_nothing_the_smallest_one_is_the_measure() -> None:
-    """As with --weight, where the judges decide on the projection alone."""
+    """As with --weight, where the judges decide only about the projection."""
     found = values({Candidate(0.4, 0.0): 0.2, ALL: 0.2})
     decision = choose({SOME: found[SOME], ALL: found[ALL]})
     assert decision.chosen == SOME
@@ -116,7 +116,7 @@ def test_gains_are_measured_again(with_dense: AdaptationData, tmp_path: Path) ->
 
 
 def test_without_queries_the_default_weights_remain(short: Path, tmp_path: Path) -> None:
-    made, output = adaptation_data(short, tmp_path / "vectors", dense=True), tmp_path / "weights.json"
-    assert json.loads(balance(made, output).read_text()) == {"bm25": 2, "splade": 1, "dense": 2}
+    data, output = adaptation_data(short, tmp_path / "vectors", dense=True), tmp_path / "weights.json"
+    assert json.loads(balance(data, output).read_text()) == {"bm25": 2, "splade": 1, "dense": 2}
     (decision,) = artifact.require(output, "adapt: balance").stats["decision"]
     assert decision.endswith(" : 1 : 2 (no document yields a query to judge by)")

@@ -11,7 +11,7 @@ from cai_pyserini.trainer.mixture import LANGUAGES, Bm25, Mixture, VectorSystem
 
 
 def test_scores_are_standardized_and_weighted() -> None:
-    """Two systems score three documents 1, 2, 3 and 30, 20, 10; a deviation is 1.2247 times the difference."""
+    """Two systems score three documents 1, 2, 3 and 30, 20, 10; a difference is 1.2247 deviations."""
     first = VectorSystem(np.ones((1, 1), np.float32), np.array([[1.0], [2.0], [3.0]], np.float32))
     second = VectorSystem(csr_matrix([[10.0]], dtype=np.float32), csr_matrix([[3.0], [2.0], [1.0]], dtype=np.float32))
     mixture = Mixture([first, second], [2.0, 1.0])
@@ -23,7 +23,7 @@ def test_scores_are_standardized_and_weighted() -> None:
 
 
 def test_many_queries_and_documents_are_as_in_plain_numpy() -> None:
-    """With more documents than the best, which alone set mean and deviation, and several chunks of queries."""
+    """With more documents than the best ones that determine mean and deviation, and several batches of queries."""
     draw = np.random.default_rng(1)
     systems = [VectorSystem(*(draw.normal(size=(n, 8)).astype(np.float32) for n in (150, 300))) for _ in range(2)]
     mixture = Mixture(systems, [1.0, 3.0])
@@ -34,7 +34,7 @@ def test_many_queries_and_documents_are_as_in_plain_numpy() -> None:
         expected += weight * (scores - best.mean(1, keepdims=True)) / best.std(1, keepdims=True)
     queries, documents = np.array([3, 149, 70]), np.array([0, 299, 17])
     np.testing.assert_allclose(mixture.scores(queries, documents), expected[np.ix_(queries, documents)], atol=1e-3)
-    assert (mixture.best[-1] == np.argsort(-expected, axis=1)[:, :100]).mean() > 0.999  # but for rounding
+    assert (mixture.best[-1] == np.argsort(-expected, axis=1)[:, :100]).mean() > 0.999  # except for rounding
 
 
 def test_bm25_is_that_of_bm25s() -> None:
@@ -47,7 +47,7 @@ def test_bm25_is_that_of_bm25s() -> None:
     peer = bm25s.BM25(k1=1.2, b=0.7)
     peer.index(words[0])
     np.testing.assert_allclose(scores[0], peer.get_scores(words[1][0]), rtol=1e-5)
-    assert scores[0].argmax() == 2 and not scores[1:].any()  # a stop word alone, and one that no document has
+    assert scores[0].argmax() == 2 and not scores[1:].any()  # only a stop word, and a word that is in no document
     np.testing.assert_array_equal(bm25.weighting.weights(bm25.queries(documents)).toarray(), bm25.documents.toarray())
 
 

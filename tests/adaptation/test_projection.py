@@ -13,7 +13,7 @@ def unit(rows: np.ndarray) -> np.ndarray:
 
 
 def test_it_learns_which_dimensions_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Vectors are half signal, half noise, in 256 dimensions; the other system sees the signal alone."""
+    """Vectors are half signal, half noise, in 256 dimensions; the other system sees only the signal."""
     monkeypatch.setattr("cai_pyserini.trainer.projection.STEPS", 60)
     draw = np.random.default_rng(1)
     signal, noise = draw.normal(size=(700, 128)), draw.normal(size=(700, 128))
@@ -25,7 +25,7 @@ def test_it_learns_which_dimensions_matter(monkeypatch: pytest.MonkeyPatch) -> N
     projection = interpolated(learn_projection(*inputs), 0.5)
 
     def agreement(queries: np.ndarray, documents: np.ndarray) -> float:
-        """The mean correlation with the clean scores, for queries that did not train."""
+        """The mean correlation with the clean scores, for queries outside the training."""
         pairs = zip((queries @ documents.T)[100:], clean.scores(np.arange(100, 200)), strict=True)
         return float(np.mean([np.corrcoef(one, other)[0, 1] for one, other in pairs]))
 
@@ -47,7 +47,7 @@ def test_it_learns_to_find_sources_without_the_words_of_queries() -> None:
     learned = learn_projection(mixture, numbers[:300], numbers, remainders, 1)
 
     def found(weight: float) -> float:
-        """How often the remainder of an unseen query's source is nearer to the query than other documents are."""
+        """How often the remainder of an unseen query's source is nearer to the query than all other documents."""
         of_queries, of_documents, rest = (
             project(part, interpolated(learned, weight)) for part in (queries, documents, remainders)
         )

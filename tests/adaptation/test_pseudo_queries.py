@@ -21,7 +21,7 @@ def test_each_document_makes_queries_of_every_kind() -> None:
 
 
 def test_a_query_is_at_most_a_third_of_its_document() -> None:
-    """Without titles and punctuation, too, where a sentence would be the whole document."""
+    """Also without titles and punctuation, where a sentence would be the whole document."""
     documents = [" ".join(WORDS[:length]) for length in range(31)]
     for query in pseudo_queries([""] * 31, documents, random.Random(1)):
         assert 1 <= 3 * len(query.text.split()) <= query.document
@@ -47,8 +47,8 @@ def test_questions_are_about_words_that_say_something() -> None:
     (about,) = {query.document for query in questions([1] * 30, ["", text], random.Random(1))}
     assert about == 1
     found = [query.text for query in questions([1] * 30, ["", text], random.Random(1))]
-    asked = {" ".join(word for word in query.split() if word in text.lower()) for query in found}
-    assert len(set(found)) > 10 and any("kidney" in query for query in asked)
+    query_words = {" ".join(word for word in query.split() if word in text.lower()) for query in found}
+    assert len(set(found)) > 10 and any("kidney" in query for query in query_words)
     assert all(re.search("kidney|filters|blood|bones|marrow|makes", query) for query in found)
     assert list(questions([0], ["of the"], random.Random(1))) == []
 

@@ -1,4 +1,4 @@
-"""What the judges search is what the stages serve."""
+"""Simulated retrieval equals what the stages serve."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -37,7 +37,7 @@ def served(with_dense: AdaptationData) -> SimulatedRetrieval:
 
 
 def test_documents_are_smoothed_as_the_stage_does(served: SimulatedRetrieval, tmp_path: Path) -> None:
-    """And remainders as documents: by the neighbours of their own vectors, without the source."""
+    """Remainders are smoothed like documents: by the neighbours of their own vectors, without the source."""
     rows, dense = served.old_splade.rows, served.dense(None)  # which encodes the documents
     folder = served.data.folder
     found = Vectors(find_neighbours(Vectors(folder / "dense-documents"), tmp_path / "near"), "near")
@@ -51,13 +51,13 @@ def test_documents_are_smoothed_as_the_stage_does(served: SimulatedRetrieval, tm
 
 
 def test_scores_are_those_of_the_index_that_is_served(tiny: Path, tmp_path: Path) -> None:
-    """With settings of the encoder that shape impacts and queries, all of which judges ignored."""
+    """With encoder settings that shape impacts and queries. The fault: judges ignored them all."""
     unusual = {"keep_terms": 20, "bits": 5, "range": 3.0, "idf_power": 0.5, "query_scale": 7, "keep_query_terms": 4}
-    made = changed(adaptation_data(tiny, tmp_path / "vectors"), encoder=unusual)
-    judges = SimulatedRetrieval.for_pseudo_queries(made, np.arange(6))
+    data = changed(adaptation_data(tiny, tmp_path / "vectors"), encoder=unusual)
+    judges = SimulatedRetrieval.for_pseudo_queries(data, np.arange(6))
     scores = judges.impact_scores(judges.old_splade, "splade", judges.old_splade.rows)
-    vectors, idf = Vectors(made.folder / "documents"), compute(made.full_collection, made.splade, tmp_path / "idf")
-    output = write_impacts(vectors, made.splade.replace(idf=str(idf)), tmp_path / "impacts")
+    vectors, idf = Vectors(data.folder / "documents"), compute(data.full_collection, data.splade, tmp_path / "idf")
+    output = write_impacts(vectors, data.splade.replace(idf=str(idf)), tmp_path / "impacts")
     config = load_encoder(str(output))
     impacts = open_impacts(vectors, config)
     queries = impacts.queries(Queries({str(n): text for n, text in enumerate(judges.queries)}, Encoder(config, "cpu")))
@@ -71,12 +71,12 @@ def test_scores_are_those_of_the_index_that_is_served(tiny: Path, tmp_path: Path
 def test_settings_of_the_collection_and_the_run_reach_the_judges(tiny: Path, tmp_path: Path) -> None:
     plain = adaptation_data(tiny, tmp_path / "vectors")
     bm25 = changed(plain, collection={"k1": 0.0, "b": 0.0})
-    given = SimulatedRetrieval.for_pseudo_queries(replace(bm25, alpha=1.5), np.arange(6))
-    weights = given.words.toarray()
+    retrieval = SimulatedRetrieval.for_pseudo_queries(replace(bm25, alpha=1.5), np.arange(6))
+    weights = retrieval.words.toarray()
     assert all(len(set(column[column > 0].tolist())) <= 1 for column in weights.T)  # with k1 0, words count once
-    sparse = given.old_splade
-    assert set(given.alpha(sparse, sparse.rows).values()) == {1.5}
-    one, two = (given.impact_scores(sparse, "bow", sparse.rows, given.words, alpha) for alpha in (1.0, 1.5))
+    sparse = retrieval.old_splade
+    assert set(retrieval.alpha(sparse, sparse.rows).values()) == {1.5}
+    one, two = (retrieval.impact_scores(sparse, "bow", sparse.rows, retrieval.words, alpha) for alpha in (1.0, 1.5))
     assert (one != two).any()
     recipes = [each.judged_identity for each in (plain, bm25, changed(plain, encoder={"keep_terms": 3}))]
     assert len({artifact.digest(each) for each in recipes}) == 3
@@ -90,9 +90,9 @@ def test_values_are_of_the_scores_that_are_served(served: SimulatedRetrieval) ->
     rows = mix(sparse.rows, sparse.rows, dense.neighbours, 0.4)
     weighted = (rows @ diags_array(served.data.idf)).toarray()
     splade, counts = sparse.queries["splade"].toarray(), served.bm25.queries(served.queries).toarray()
-    spans, of_spans = sparse.spans["splade"].toarray(), served.bm25.queries(served.spans).toarray()
+    spans, span_counts = sparse.spans["splade"].toarray(), served.bm25.queries(served.spans).toarray()
     plain = served.words.toarray()[:12]
-    alpha = (spans @ weighted[:12].T).std(1).mean() / (of_spans @ plain.T).std(1).mean()
+    alpha = (spans @ weighted[:12].T).std(1).mean() / (span_counts @ plain.T).std(1).mean()
     assert served.alpha(sparse, rows)["splade"] == pytest.approx(alpha, rel=1e-3)
     scores = alpha * counts @ dense.words.toarray().T + splade @ weighted.T
     joint = served.impact_scores(sparse, "splade", rows, dense.words, alpha)
@@ -119,17 +119,17 @@ def test_values_are_of_the_scores_that_are_served(served: SimulatedRetrieval) ->
 
 
 def test_passages_and_copies_of_a_source_neither_answer_nor_help(tmp_path: Path) -> None:
-    """Documents are ranked by their best passage; those that still have the words of the query are not."""
-    made = in_passages(tmp_path, dense=True)
-    judges = SimulatedRetrieval.for_pseudo_queries(made, np.arange(4))
+    """Documents are ranked by their best passage; those that still have the query's words are excluded."""
+    data = in_passages(tmp_path, dense=True)
+    judges = SimulatedRetrieval.for_pseudo_queries(data, np.arange(4))
     sparse, (_, rows) = judges.old_splade, judges.old_dense
     scores = judges.impact_scores(sparse, "splade", sparse.rows)
     assert len(judges.documents) == 48 and scores.shape == (4, 12)
-    near, weighted = judges.neighbours(rows)[48:], (sparse.rows @ diags_array(made.idf)).toarray()
+    near, weighted = judges.neighbours(rows)[48:], (sparse.rows @ diags_array(data.idf)).toarray()
     exact = sparse.queries["splade"].toarray() @ weighted.T * 100 * 1023 / weighted[:48].max()
-    columns = np.unique(made.origins, return_inverse=True)[1]
+    columns = np.unique(data.origins, return_inverse=True)[1]
     for row, source in enumerate(judges.sources):
-        equivalents = made.equivalents(source)
+        equivalents = data.equivalents(source)
         assert len(equivalents) >= 4 and not {*near[row].indices} & {*equivalents}
         expected = np.zeros(12)
         np.maximum.at(expected, np.delete(columns, equivalents), np.delete(exact[row, :48], equivalents))
@@ -140,7 +140,7 @@ def test_passages_and_copies_of_a_source_neither_answer_nor_help(tmp_path: Path)
 
 
 def test_a_projection_changes_neighbours_and_near_words(served: SimulatedRetrieval) -> None:
-    """Smooth indexes are made with the projection, too."""
+    """Smooth indexes use the projection as well."""
     old, width = served.dense(None), served.old_dense[0].shape[1]
     other = served.dense(np.random.default_rng(1).normal(size=(width, width)).astype(np.float32))
     assert (other.neighbours != old.neighbours).nnz
@@ -152,7 +152,7 @@ def test_a_projection_changes_neighbours_and_near_words(served: SimulatedRetriev
 def test_near_words_and_words_of_near_documents_are_those_of_the_stage(
     served: SimulatedRetrieval, adapted: bool, tmp_path: Path
 ) -> None:
-    """Of the words that both know: each analyzes texts in its own way."""
+    """For words that both know, because each analyzes texts in its own way."""
     config, width, projection = load_encoder("minilm"), served.old_dense[0].shape[1], None
     if adapted:
         projection = np.random.default_rng(1).normal(size=(width, width)).astype(np.float32)

@@ -50,7 +50,7 @@ FIRST = "BACKGROUND: H2O is wet (p < 0.05). Naïve cells. Results: x=1."
 
 
 def pubmed(*articles: tuple[str, str], version: int = 1, deleted: tuple[str, ...] = ()) -> str:
-    """A file of PubMed's with articles of the given ids and abstracts."""
+    """A PubMed file of articles with these ids and abstracts."""
     body = "".join(
         f'<PubmedArticle><MedlineCitation><PMID Version="{version}">{id}</PMID><Article><ArticleTitle>T</ArticleTitle>'
         f"<Abstract><AbstractText>{text}</AbstractText></Abstract></Article></MedlineCitation></PubmedArticle>\n"
@@ -61,7 +61,7 @@ def pubmed(*articles: tuple[str, str], version: int = 1, deleted: tuple[str, ...
 
 
 def write(path: Path, text: str, encoding: str = "utf-8") -> Path:
-    """Write a file, compressed where its name says so."""
+    """Write a file, gzipped if its name ends with .gz."""
     data = text.encode(encoding)
     path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
     return path
@@ -78,7 +78,7 @@ def counts(folder: Path) -> tuple[int, ...]:
 
 
 def contents(folder: Path) -> list[str]:
-    """What the trainer and the index read."""
+    """The contents that the trainer and the index read."""
     return [document.contents for document in BeirFolder(folder, "made").documents()]
 
 
@@ -225,12 +225,12 @@ def test_only_a_changed_input_is_converted_again(tmp_path: Path) -> None:
     files = [write(tmp_path / f"{i}.json", ARTICLE % (text, "T", 7)) for i, text in enumerate(("one", "two"))]
 
     def text(inputs: list[Path], *questions: Path) -> tuple[str, int]:
-        """The text of the article, and the time when the corpus was written."""
+        """The article's text, and the modification time of the corpus."""
         folder = convert("bioasq", inputs, tmp_path / "out", 0, questions)
         return corpus(folder)["7"][1], (folder / "corpus.jsonl").stat().st_mtime_ns
 
-    made = text(files)
-    assert made[0] == "two" and text(files) == made
+    first = text(files)
+    assert first[0] == "two" and text(files) == first
     assert text(files[::-1])[0] == "one"
     documents = {"id": "q", "body": "What?", "documents": ["http://www.ncbi.nlm.nih.gov/pubmed/7"]}
     assert text(files, write(tmp_path / "q.json", json.dumps({"questions": [documents]})))[0] == "two"
@@ -323,8 +323,8 @@ def test_a_damaged_corpus_is_no_collection(tmp_path: Path) -> None:
     assert len(list(BeirFolder(output, "out").documents())) == 2
     lines = (output / "corpus.jsonl").read_text().splitlines(keepends=True)
     (output / "corpus.jsonl").write_text(lines[0])
-    kept = r"or delete .*manifest\.json if it was changed on purpose"
-    with pytest.raises(CaiError, match=rf"out is damaged \(corpus\.jsonl has .* again with .*convert`, {kept}"):
+    remedy = r"or delete .*manifest\.json if it was changed on purpose"
+    with pytest.raises(CaiError, match=rf"out is damaged \(corpus\.jsonl has .* again with .*convert`, {remedy}"):
         BeirFolder(output, "out")
     (output / "manifest.json").unlink()
     assert len(list(BeirFolder(output, "out").documents())) == 1

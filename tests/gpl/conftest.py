@@ -1,4 +1,4 @@
-"""What the tests of GPL share with those of the trainer."""
+"""Shared by the tests of GPL and of the trainer."""
 
 from tests.trainer.conftest import generator
 

@@ -56,9 +56,9 @@ def test_killed_between_its_steps_it_continues(
     assert [manifest_path(step).stat().st_mtime_ns for step in done[:2]] == before
     for encoder in ("splade-tiny", "minilm"):  # whose searches are runs as beir's are, locked and with results
         assert RunFolder(steps / "runs" / encoder).results.collection == "generated"
-    made = [manifest_path(step).stat().st_mtime_ns for step in done]
+    times = [manifest_path(step).stat().st_mtime_ns for step in done]
     main(flags)
-    assert [manifest_path(step).stat().st_mtime_ns for step in done] == made  # nothing was done twice
+    assert [manifest_path(step).stat().st_mtime_ns for step in done] == times  # nothing was done twice
     log = json.loads((tmp_path / "gpl" / "log.json").read_text())
     assert [entry["step"] for entry in log] == [1, 2, 3]
     assert load_encoder(str(tmp_path / "gpl")).max_document_length == 350
@@ -74,7 +74,7 @@ def test_killed_between_its_steps_it_continues(
 
 
 def test_retrievers_that_are_named_alike_have_runs_of_their_own(flags: list[str], tmp_path: Path) -> None:
-    """One run was that of both, whichever was made last."""
+    """The fault: both had the same run, that of the last one."""
     named: list[EncoderConfig] = []
     for folder, length in (("a", 32), ("b", 64), ("c", 64)):
         (tmp_path / folder).mkdir()

@@ -1,5 +1,4 @@
-"""Folders of the kinds of models that people bring, each built with its own library from small weights, and what that
-library makes of texts."""
+"""Folders of every kind of model, each built from small weights with its own library, and that library's vectors."""
 
 import json
 import shutil
@@ -35,10 +34,10 @@ from cai_pyserini.models.checkpoint import load_checkpoint
 from cai_pyserini.models.tokenizer import Tokenizer
 
 TINY = Path(__file__).parents[1] / "data" / "tiny"
-LENGTH = 24  # tokens that the folders read, less than the longest text has
+LENGTH = 24  # maximum length of the folders, in tokens; the longest text has more
 WIDTH = 128  # of splade-tiny's token vectors
 VOCABULARY = 10_000
-FOLDER = tempfile.TemporaryDirectory()  # of the checkpoint that all are made of
+FOLDER = tempfile.TemporaryDirectory()  # for the checkpoint that all folders are made from
 
 
 def read_tiny() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
@@ -65,20 +64,20 @@ Build = Callable[[Path], None]
 
 
 class Kind(NamedTuple):
-    """How to build a folder, the settings of an encoder.yaml for it, and what differs from `encoded` by its library:
-    the model that makes the vectors, the name of the prompt of documents, and a function of the vectors of queries."""
+    """How to build a folder, the settings of an encoder.yaml for it, and what `encoded` needs to know: the library's
+    model, if it does not open the folder itself, the name of the document prompt, and a change of query vectors."""
 
     build: Build
     settings: Mapping[str, Any] = MappingProxyType({})
-    peer: Callable[[Path], Any] | None = None
+    library: Callable[[Path], Any] | None = None
     document_prompt: str | None = None
-    of_queries: Callable[[np.ndarray], np.ndarray] = lambda vectors: vectors  # of ALL
+    transform_queries: Callable[[np.ndarray], np.ndarray] = lambda vectors: vectors  # of ALL
     is_sparse: bool = True
 
 
 @cache
 def tiny() -> str:
-    """splade-tiny with the first third of its vocabulary, which makes everything faster."""
+    """splade-tiny with the first third of its vocabulary, for speed."""
     folder = Path(FOLDER.name, "tiny")
     shutil.copytree(load_checkpoint("splade-tiny"), folder)
     tensors = load_file(folder / "model.safetensors")
@@ -158,8 +157,8 @@ def routed(queries: Callable[[Path], list[Module]], **settings: Any) -> Build:
     return build
 
 
-def own_model(folder: Path) -> list[Module]:
-    """A model for queries, which reads less than that of documents."""
+def query_model(folder: Path) -> list[Module]:
+    """A separate query model, with a smaller maximum length than the documents'."""
     return [
         masked_lm(other_checkpoint(folder.with_name(f"{folder.name}-queries")), 8),
         SpladePooling("max", "log1p_relu"),
@@ -167,7 +166,7 @@ def own_model(folder: Path) -> list[Module]:
 
 
 def with_idf_json(folder: Path) -> None:
-    """As build, with idf.json in place of the weights, by its path, which the library reads from anywhere."""
+    """Build a folder with idf.json in place of the weights file."""
     routed(lambda _: [static()])(folder)
     place = folder / "query_0_SparseStaticEmbedding"
     weights = load_file(place / "model.safetensors")["weight"].tolist()
@@ -185,7 +184,7 @@ def idf_json_by_its_library(folder: Path) -> SparseEncoder:
 
 
 def older(build: Build, **names: str) -> Build:
-    """A folder as versions before 5.5 saved it: other names of modules, of their settings and of pooling's modes."""
+    """Save a folder as versions before 5.5 did, with other names of modules, settings and pooling modes."""
 
     def rebuild(folder: Path) -> None:
         build(folder)
@@ -201,7 +200,7 @@ def older(build: Build, **names: str) -> Build:
                     legacy = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens"}
                     settings |= {f"pooling_mode_{name}": mode == key for key, name in legacy.items()}
                 config.write_text(json.dumps(settings))
-            elif name == "Normalize":  # which git does not keep
+            elif name == "Normalize":  # git keeps no empty folders
                 shutil.rmtree(folder / module["path"], ignore_errors=True)
         (folder / "modules.json").write_text(json.dumps(modules))
         about = json.loads((folder / "config_sentence_transformers.json").read_text())
@@ -238,7 +237,7 @@ def pooling(mode: Any, **settings: Any) -> Callable[[], Pooling]:
 
 
 def small(config: PretrainedConfig, mode: str, side: str = "right", **settings: Any) -> Build:
-    """A small model of an architecture with random weights."""
+    """A small random model of an architecture."""
 
     def build(folder: Path) -> None:
         torch.manual_seed(0)
@@ -271,7 +270,7 @@ def token_vectors(folder: Path, *more: Module) -> None:
 
 
 def model2vec(folder: Path) -> None:
-    """As model2vec saves its models: all files at the root, rows that tokens share, with a weight for each token."""
+    """A folder as model2vec saves it: all files at the root, shared rows, and a weight for each token."""
     token_vectors(folder, Normalize())
     place = folder / "0_StaticEmbedding" if (folder / "0_StaticEmbedding").is_dir() else folder
     (rows,) = load_file(place / "model.safetensors").values()
@@ -310,7 +309,7 @@ def weighted_peer(folder: Path) -> SparseEncoder:
 
 
 def in_text(vectors: np.ndarray) -> np.ndarray:
-    """Without terms that are not in the text."""
+    """Remove terms that are not in the text."""
     return vectors * (Tokenizer(Path(tiny())).bag_of_words(ALL, 256).toarray() > 0)
 
 
@@ -328,18 +327,18 @@ KINDS: dict[str, Kind] = {
     "SPLADE with prompts": Kind(sparse("max", prompts=PROMPTS)),
     "SPLADE, older folder": Kind(older(sparse("sum"), **MLM)),
     "SPLADE, Japanese BERT": Kind(in_japanese),
-    "queries without a model": Kind(routed(lambda _: [static(40)])),  # read more than documents do
+    "queries without a model": Kind(routed(lambda _: [static(40)])),  # with a larger maximum length than the documents'
     "queries without a model, cut": Kind(routed(lambda _: [static()], max_active_dims=4)),
-    "queries without a model, idf.json": Kind(with_idf_json, peer=idf_json_by_its_library),
-    "SPLADE, two models": Kind(routed(own_model)),
-    "checkpoint": Kind(bare, peer=bare_peer()),
+    "queries without a model, idf.json": Kind(with_idf_json, library=idf_json_by_its_library),
+    "SPLADE, two models": Kind(routed(query_model)),
+    "checkpoint": Kind(bare, library=bare_peer()),
     "checkpoint, settings": Kind(
-        bare, {"pooling": "sum", "activation": "log1p_relu"}, peer=bare_peer("sum", "log1p_relu")
+        bare, {"pooling": "sum", "activation": "log1p_relu"}, library=bare_peer("sum", "log1p_relu")
     ),
-    "query_checkpoint": Kind(bare, {"query_checkpoint": "queries"}, peer=two_peers),
-    "query_weights": Kind(bare, {"query_weights": "weights.json", "query": "bow"}, peer=weighted_peer),
-    "binary_queries": Kind(bare, {"binary_queries": True}, peer=bare_peer(), of_queries=np.sign),
-    "expand_queries: false": Kind(bare, {"expand_queries": False}, peer=bare_peer(), of_queries=in_text),
+    "query_checkpoint": Kind(bare, {"query_checkpoint": "queries"}, library=two_peers),
+    "query_weights": Kind(bare, {"query_weights": "weights.json", "query": "bow"}, library=weighted_peer),
+    "binary_queries": Kind(bare, {"binary_queries": True}, library=bare_peer(), transform_queries=np.sign),
+    "expand_queries: false": Kind(bare, {"expand_queries": False}, library=bare_peer(), transform_queries=in_text),
     "dense, mean": Kind(dense(pooling("mean")), is_sparse=False),
     "dense, mean, normalized": Kind(dense(pooling("mean"), Normalize), is_sparse=False),
     "dense, older folder": Kind(older(dense(pooling("cls"), Normalize)), is_sparse=False),
@@ -373,12 +372,12 @@ KINDS: dict[str, Kind] = {
     "dense, two models": Kind(lambda folder: dense_router(folder), is_sparse=False),
     "token vectors": Kind(token_vectors, is_sparse=False),
     "token vectors of model2vec": Kind(model2vec, is_sparse=False),
-    "dense checkpoint, cls": Kind(bare, {"kind": "dense", "pooling": "cls"}, peer=bare_dense_peer, is_sparse=False),
+    "dense checkpoint, cls": Kind(bare, {"kind": "dense", "pooling": "cls"}, library=bare_dense_peer, is_sparse=False),
 }
 
 
 def dense_router(folder: Path) -> None:
-    """One transformer, after which queries and documents have layers of their own."""
+    """One shared transformer, followed by separate layers for queries and documents."""
     torch.manual_seed(0)
     shared = [Transformer(tiny(), max_seq_length=LENGTH), Pooling(WIDTH)]
     router = Router.for_query_document([*shared, Dense(WIDTH, 32)], [*shared, Dense(WIDTH, 32)])
@@ -386,28 +385,28 @@ def dense_router(folder: Path) -> None:
 
 
 def encoded(name: str, folder: Path) -> Vectors:
-    """The vectors of ALL texts by a kind's own library; those of blank texts are zero."""
+    """Encode ALL texts with a kind's own library; the vectors of blank texts are zero."""
     kind, texts = KINDS[name], ALL
     own = SparseEncoder if kind.is_sparse else SentenceTransformer
-    model = kind.peer(folder) if kind.peer else own(str(folder), device="cpu")
+    model = kind.library(folder) if kind.library else own(str(folder), device="cpu")
     more: dict[str, Any] = {} if kind.is_sparse else {"normalize_embeddings": model.similarity_fn_name != "dot"}
     documents = model.encode_document(texts, prompt_name=kind.document_prompt, convert_to_tensor=True, **more)
     queries = model.encode_query(texts, convert_to_tensor=True, **more)
     dense = [vectors.to_dense().float().numpy(force=True) for vectors in (documents, queries)]
     for vectors in dense:
         vectors[[not text.strip() for text in texts]] = 0
-    return dense[0], kind.of_queries(dense[1])
+    return dense[0], kind.transform_queries(dense[1])
 
 
-class Made(NamedTuple):
-    """A kind's folder, an encoder.yaml for it with fine quantization, and what its library makes of ALL texts."""
+class BuiltKind(NamedTuple):
+    """A kind's folder, an encoder.yaml for it with fine quantization, and the library's vectors of ALL texts."""
 
     folder: Path
     yaml: Path
     expected: Vectors
 
 
-def make(name: str, root: Path) -> Made:
+def make(name: str, root: Path) -> BuiltKind:
     kind, folder = KINDS[name], root / "folder"
     root.mkdir()
     kind.build(folder)
@@ -415,4 +414,4 @@ def make(name: str, root: Path) -> Made:
     path = root / "mine.yaml"
     settings = {} if kind.settings.get("kind") == "dense" or not kind.is_sparse else {"bits": 16, "query_scale": 10_000}
     path.write_text(yaml.safe_dump({"checkpoint": "folder", **settings, **kind.settings}))
-    return Made(folder, path, expected)
+    return BuiltKind(folder, path, expected)

@@ -22,21 +22,21 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.folder import with_folder_settings
 from cai_pyserini.vectors.queries import encode_queries
-from tests.models.kinds import ALL, DOCUMENTS, KINDS, QUERIES, TEXTS, TINY, Made, Vectors, make
+from tests.models.kinds import ALL, DOCUMENTS, KINDS, QUERIES, TEXTS, TINY, BuiltKind, Vectors, make
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "models.md"
 YES = "✓"
 QUERY = "marathon runners, with heart attacks and repeated repeated repeated words"
 
 
-class Workshop:
-    """Kinds in a folder, each made once, with one index each."""
+class BuiltKinds:
+    """Kinds in a folder, each built once, with one index each."""
 
     def __init__(self, root: Path):
         self.root = root
-        self._made: dict[str, Made] = {}
+        self._made: dict[str, BuiltKind] = {}
 
-    def __getitem__(self, name: str) -> Made:
+    def __getitem__(self, name: str) -> BuiltKind:
         if name not in self._made:
             self._made[name] = make(name, self.root / str(len(self._made)))
         return self._made[name]
@@ -51,38 +51,38 @@ class Workshop:
         return run
 
 
-def system(made: Made) -> str:
+def system(made: BuiltKind) -> str:
     config = with_folder_settings(load_encoder(str(made.yaml)))
     return "dense" if config.kind == "dense" else "splade-doc" if config.query == "bow" else "splade"
 
 
 def vectors_of(spec: Path, texts: Sequence[str], batch_size: int | None = None) -> Vectors:
-    """What our encoder makes of texts."""
+    """Our vectors of texts as documents and as queries."""
     made = Encoder(load_encoder(str(spec)), "cpu", "float32")
     documents = made.load("documents").encode(texts, made.config.max_document_length, batch_size)
     both = documents, encode_queries(made, texts)
-    of_documents, of_queries = (each.toarray() if isinstance(each, csr_matrix) else each for each in both)
-    return of_documents, of_queries
+    documents, queries = (each.toarray() if isinstance(each, csr_matrix) else each for each in both)
+    return documents, queries
 
 
 def difference(found: Vectors, expected: Vectors) -> float:
     return max(float(abs(one - other[: len(one)]).max()) for one, other in zip(found, expected, strict=True))
 
 
-def vectors(shop: Workshop, name: str) -> str:
-    """Vectors of documents and queries in float32 are at most so far from those of the library."""
-    made = shop[name]
+def vectors(kinds: BuiltKinds, name: str) -> str:
+    """The largest difference of document and query vectors in float32 from the library's."""
+    made = kinds[name]
     apart = max(difference(vectors_of(made.yaml, *each), made.expected) for each in ((ALL, None), (TEXTS, 1)))
     assert apart <= 1e-4
     return f"≤ 1e{max(-5, int(np.ceil(np.log10(max(apart, 1e-9)))))}"
 
 
-def plugin(shop: Workshop, name: str) -> str:
-    """CaiQueryEncoder and CaiDocumentEncoder give the same vectors, or impacts."""
+def plugin(kinds: BuiltKinds, name: str) -> str:
+    """CaiQueryEncoder and CaiDocumentEncoder return the same vectors, or impacts."""
     from cai_pyserini.impacts.texts import TYPICAL_RANGE
     from cai_pyserini.plugin.encoders import CaiDocumentEncoder, CaiQueryEncoder
 
-    made = shop[name]
+    made = kinds[name]
     documents, queries = made.expected
     of_query = CaiQueryEncoder(str(made.yaml), device="cpu").encode(QUERY)
     of_documents = CaiDocumentEncoder(str(made.yaml), "cpu", "float32").encode(TEXTS)
@@ -100,19 +100,19 @@ def plugin(shop: Workshop, name: str) -> str:
 
 
 def assert_impacts(found: Any, weights: np.ndarray, encoder: Encoder) -> None:
-    """Impacts are weights, rounded."""
+    """Assert that impacts are rounded weights."""
     vector = np.zeros_like(weights)
     for term, impact in found.items():
         vector[encoder.tokenizer.terms.index(term)] = impact
     np.testing.assert_allclose(vector, weights, atol=1)
 
 
-def service(shop: Workshop, name: str) -> str:
-    """Hits have the dot products of the library's vectors as scores, up to quantization."""
+def service(kinds: BuiltKinds, name: str) -> str:
+    """The scores of hits are dot products of the library's vectors, up to quantization."""
     from cai_pyserini.experiments.open import open_systems
 
-    (engine,) = open_systems([shop.index(name)], device="cpu").values()
-    documents, queries = (matrix[len(TEXTS) :] for matrix in shop[name].expected)
+    (engine,) = open_systems([kinds.index(name)], device="cpu").values()
+    documents, queries = (matrix[len(TEXTS) :] for matrix in kinds[name].expected)
     products = queries[len(DOCUMENTS) :] @ documents[: len(DOCUMENTS)].T
     for text, scores in zip(QUERIES.values(), products, strict=True):
         (hits,) = engine.search([text], len(DOCUMENTS))
@@ -124,22 +124,22 @@ def service(shop: Workshop, name: str) -> str:
     return YES
 
 
-def ship(shop: Workshop, name: str) -> str:
-    """The encoder, and the index with it, are whole without the folder that they were made of."""
+def ship(kinds: BuiltKinds, name: str) -> str:
+    """A shipped encoder, and a shipped index with it, work without the original folder."""
     from cai_pyserini.plugin.encoders import CaiQueryEncoder
     from cai_pyserini.share.encoder import ship_encoder
     from cai_pyserini.share.index import ship_index
 
-    run = shop.index(name)
-    here = shop[name].folder.parent
+    run = kinds.index(name)
+    here = kinds[name].folder.parent
     shipped = here.with_name(f"{here.name}-shipped")
-    ship_encoder(str(shop[name].yaml), shipped / "encoder", "mit")
+    ship_encoder(str(kinds[name].yaml), shipped / "encoder", "mit")
     if KINDS[name].is_sparse:  # dense indexes name no encoder
         ship_index(run / "indexes" / "splade", shipped / "index", with_encoder=True)
-    query = CaiQueryEncoder(str(shop[name].yaml), device="cpu").encode(QUERY)
+    query = CaiQueryEncoder(str(kinds[name].yaml), device="cpu").encode(QUERY)
     here.rename(away := here.with_name("away"))
     try:
-        assert difference(vectors_of(shipped / "encoder", TEXTS), shop[name].expected) <= 1e-4
+        assert difference(vectors_of(shipped / "encoder", TEXTS), kinds[name].expected) <= 1e-4
         for archive in (shipped / "index").glob("*.tar.gz"):
             with tarfile.open(archive) as tar:
                 tar.extractall(shipped / "unpacked", filter="data")
@@ -153,23 +153,23 @@ def ship(shop: Workshop, name: str) -> str:
     return YES
 
 
-def export(shop: Workshop, name: str) -> str:
-    """What `export sentence-transformers` writes has the same vectors in that library."""
+def export(kinds: BuiltKinds, name: str) -> str:
+    """The folder of `export sentence-transformers` yields the same vectors in that library."""
     from cai_pyserini.share.sentence_transformers import write_sparse_encoder
     from cai_pyserini.share.source import export_encoder
 
-    output = shop[name].folder.with_name("exported")
-    config = load_encoder(str(shop[name].yaml))
+    output = kinds[name].folder.with_name("exported")
+    config = load_encoder(str(kinds[name].yaml))
     export_encoder(config, output, "sentence-transformers", write_sparse_encoder)
     model = SparseEncoder(str(output), device="cpu")
     made = [encode(TEXTS).to_dense().numpy() for encode in (model.encode_document, model.encode_query)]
-    for found, expected in zip(made, shop[name].expected, strict=True):
+    for found, expected in zip(made, kinds[name].expected, strict=True):
         full = [i for i, text in enumerate(TEXTS) if text.strip()]
         np.testing.assert_allclose(found[full], expected[full], atol=1e-4)
     return YES
 
 
-COLUMNS: dict[str, Callable[[Workshop, str], str]] = {
+COLUMNS: dict[str, Callable[[BuiltKinds, str], str]] = {
     "vectors": vectors,
     "plugin": plugin,
     "search": service,
@@ -178,30 +178,30 @@ COLUMNS: dict[str, Callable[[Workshop, str], str]] = {
 }
 
 
-def cell(shop: Workshop, name: str, column: str) -> str:
-    """What the page has for a kind and a column: the sentence of a refusal, without the folder."""
+def cell(kinds: BuiltKinds, name: str, column: str) -> str:
+    """The page's entry for a kind and a column; a refusal's message is shown without the folder."""
     try:
-        return COLUMNS[column](shop, name)
+        return COLUMNS[column](kinds, name)
     except CaiError as error:
-        return str(error).replace(str(shop[name].folder), "it").replace("mine ", "it ")
+        return str(error).replace(str(kinds[name].folder), "it").replace("mine ", "it ")
 
 
-def written() -> dict[tuple[str, str], str]:
-    """The cells of the page."""
+def page_cells() -> dict[tuple[str, str], str]:
+    """The cells of the page, by kind and column."""
     lines = [line.strip("| \n").split(" | ") for line in PAGE.read_text(encoding="utf-8").splitlines() if "|" in line]
     return {(name, column): cell for name, *cells in lines[2:] for column, cell in zip(COLUMNS, cells, strict=False)}
 
 
-def rows(shop: Workshop) -> Iterator[str]:
+def rows(kinds: BuiltKinds) -> Iterator[str]:
     yield from (f"| kind | {' | '.join(COLUMNS)} |", "|---" * (len(COLUMNS) + 1) + "|")
     for name in KINDS:
         print(name, file=sys.stderr)
-        yield f"| {name} | {' | '.join(cell(shop, name, column) for column in COLUMNS)} |"
+        yield f"| {name} | {' | '.join(cell(kinds, name, column) for column in COLUMNS)} |"
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as root:
-        table = "\n".join(rows(Workshop(Path(root))))
+        table = "\n".join(rows(BuiltKinds(Path(root))))
     if "--write" in sys.argv:
         before = PAGE.read_text(encoding="utf-8").partition("| kind |")[0]
         PAGE.write_text(f"{before}{table}\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Architectures with tokenizers of their kind, tiny and random: the definition's vectors, or one sentence."""
+"""Tiny random models of many architectures: vectors equal the definition, or an error says why not."""
 
 import json
 from pathlib import Path
@@ -62,7 +62,7 @@ ARCHITECTURES = {
 
 
 def make_tokenizer(folder: Path, architecture: str) -> dict[str, int]:
-    """Train a small tokenizer of the architecture's kind, save it, and give the configuration values that it needs."""
+    """Train and save a small tokenizer of the architecture's kind; returns the configuration values that it needs."""
     pad, unk, cls, sep, mask = ROBERTA_TOKENS if architecture in ROBERTAS else BERT_TOKENS
     # RoBERTa counts positions from its padding id on, so that id matters.
     special = [cls, pad, sep, unk, mask] if architecture in ROBERTAS else BERT_TOKENS
@@ -132,7 +132,7 @@ def test_every_architecture_gives_the_definition(tmp_path: Path, architecture: s
 
 
 def test_more_tokens_than_positions_are_refused_in_every_architecture(tmp_path: Path, architecture: str) -> None:
-    """Before the weights are loaded, too; only rotary positions have no end."""
+    """Also before the weights are loaded; only relative and rotary positions are unlimited."""
     checkpoint = make_model(tmp_path, architecture)
     long = " ".join(SENTENCES)
     # RoBERTa and others count positions from the padding id + 1 on, which is 2 with these tokenizers.
@@ -159,7 +159,7 @@ def test_a_decoder_with_weights_of_its_own(tmp_path: Path, architecture: str) ->
 
 
 class Sizes(TorchDispatchMode):
-    """The numbers of elements of all tensors that are made."""
+    """Record the number of elements of every new tensor."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -272,7 +272,7 @@ def test_numbers_without_a_token_keep_those_after_them(tmp_path: Path) -> None:
 
 
 def test_a_vocabulary_of_another_kind_is_no_tokenizer(tmp_path: Path) -> None:
-    """The library takes RoBERTa's five special tokens for all of it, so that every text would be unknown."""
+    """The library would accept RoBERTa's five special tokens as the vocabulary, and every word would be unknown."""
     checkpoint = make_model(tmp_path, "Roberta")
     (checkpoint / "vocab.txt").write_text("\n".join(Tokenizer(checkpoint).terms), encoding="utf-8")
     for name in ("tokenizer.json", "tokenizer_config.json"):

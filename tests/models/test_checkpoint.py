@@ -1,4 +1,4 @@
-"""Checkpoints: where they are looked for, and what their digests depend on."""
+"""Checkpoints: where they are found, and what their digests depend on."""
 
 import re
 import shutil
@@ -14,7 +14,7 @@ from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache of the hub, on a machine that is offline."""
+    """An empty hub cache on an offline machine."""
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     return tmp_path

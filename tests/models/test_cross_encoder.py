@@ -1,4 +1,4 @@
-"""Rerankers of every kind have the scores of the libraries that made them; what is no reranker is refused."""
+"""Rerankers of every kind score like their own libraries; other models are refused."""
 
 import json
 import math
@@ -157,7 +157,7 @@ def test_scores_in_bfloat16_are_not_rounded_to_it(cross_encoder: Path) -> None:
 
 
 def mono_t5(tokenizer: Any, folder: Path, bias: float) -> Path:
-    """A random T5 whose decoder starts with true or false if there is a `bias` for these."""
+    """A random T5 whose decoder starts with true or false if `bias` favours these."""
     more = {"eos_token_id": tokenizer.sep_token_id, "decoder_start_token_id": 0, "tie_word_embeddings": False}
     config = T5Config(vocab_size=len(tokenizer), d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, **more)
     torch.manual_seed(0)
@@ -178,7 +178,7 @@ def mono_t5(tokenizer: Any, folder: Path, bias: float) -> Path:
 
 
 def test_scores_are_those_of_mono_t5(tokenizer: Any, tmp_path: Path) -> None:
-    """Equation and prompt of Nogueira et al. 2020, pair by pair; what is too long loses words of the document."""
+    """Equation and prompt of Nogueira et al. 2020, pair by pair; long pairs lose words of the document."""
     folder = mono_t5(tokenizer, tmp_path / "x", 2.0)
     model = T5ForConditionalGeneration.from_pretrained(str(folder)).eval()
     answers = tokenizer.convert_tokens_to_ids(["true", "false"])

@@ -1,4 +1,4 @@
-"""Encoders: what their vectors depend on, and what is found out before a model is loaded."""
+"""Encoders: what their vectors depend on, and which errors are raised before a model is loaded."""
 
 import json
 import re
@@ -182,7 +182,7 @@ def test_the_tokenizer_is_that_of_the_checkpoint() -> None:
 
 @pytest.mark.slow
 def test_a_search_without_a_model_does_not_wait_for_torch() -> None:
-    """Importing torch and transformers takes four seconds, in which a search by BM25 is done."""
+    """Importing torch and transformers takes four seconds, longer than a BM25 search."""
     modules = (
         "experiments.open",
         "service.queue",

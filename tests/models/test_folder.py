@@ -1,4 +1,4 @@
-"""What folders of sentence-transformers say, and what is refused; tests.models.matrix compares their vectors."""
+"""Settings and refusals of sentence-transformers folders; tests.models.matrix compares their vectors."""
 
 import json
 import shutil
@@ -44,7 +44,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 @pytest.fixture
 def copied(original: Callable[[str], Path], tmp_path: Path) -> Callable[[str], Path]:
-    """A copy of such a folder to change."""
+    """A copy of an original folder, to change."""
     return lambda name: Path(shutil.copytree(original(name), tmp_path / name))
 
 
@@ -53,7 +53,7 @@ def encoder(folder: Path, precision: str = "float32", **settings: object) -> Enc
 
 
 def modules(*types: str, path: str | None = None) -> Callable[[Path], None]:
-    """A change of the types of modules, of those that have another one, and of the path of the last."""
+    """Change the types of modules, and the path of the last."""
 
     def change_types(folder: Path) -> None:
         found = json.loads((folder / "modules.json").read_text())
@@ -264,7 +264,7 @@ def test_each_window_has_the_prompt(original: Callable[[str], Path]) -> None:
 
 
 def test_lengths_are_those_of_each_side(original: Callable[[str], Path], copied: Callable[[str], Path]) -> None:
-    assert encoder(original("routed")).config.max_query_length == LENGTH + 2  # for special tokens, which it reads not
+    assert encoder(original("routed")).config.max_query_length == LENGTH + 2  # room for special tokens
     folder = copied("dense")
     (folder / "sentence_bert_config.json").unlink()
     change(folder / "tokenizer_config.json", model_max_length=10**30)

@@ -1,4 +1,4 @@
-"""The pooled head against the plain one, log(1 + relu(logits)).max over tokens, and its gradients."""
+"""The pooled head compared with the definition, log(1 + relu(logits)).max over tokens, and its gradients."""
 
 import pytest
 import torch

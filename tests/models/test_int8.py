@@ -108,7 +108,7 @@ def test_architectures(tmp_path: Path, architecture: str) -> None:
 
 
 def with_outlier(checkpoint: Path, folder: Path, factor: float) -> Path:
-    """A checkpoint in which an activation of the last layer is larger by a factor, and its outgoing weights smaller."""
+    """A checkpoint with a large activation in the last layer, compensated by smaller outgoing weights."""
     shutil.copytree(checkpoint, folder)
     tensors = load_file(folder / "model.safetensors")
     (layer,) = [
@@ -123,7 +123,7 @@ def with_outlier(checkpoint: Path, folder: Path, factor: float) -> Path:
 
 @VNNI
 def test_a_model_with_outliers_is_refused_when_it_is_loaded(checkpoint: Path, tmp_path: Path) -> None:
-    """Float32 does not mind them, and no list of architectures would know."""
+    """Float32 is not affected by outliers, and no list of architectures could tell."""
     folder = with_outlier(checkpoint, tmp_path / "outlier", 3000)
     encoder = Encoder(EncoderConfig(name="outlier", checkpoint=str(folder)), "cpu", "int8")
     assert encoder.load("queries").encode(TEXTS, 256).nnz

@@ -1,4 +1,4 @@
-"""Japanese BERTs have the ids of transformers; other tokenizers that are written in Python are refused."""
+"""Japanese BERTs have the token ids of transformers; other tokenizers written in Python are refused."""
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -61,7 +61,7 @@ TEXTS = [
     ],
 )
 def test_ids_are_those_of_transformers(subwords: str, settings: dict[str, Any], tmp_path: Path) -> None:
-    """Normalized, split, lower-cased and truncated as there; the vocabulary has all tokens."""
+    """Normalized, split, lower-cased and truncated as in transformers; the vocabulary has all tokens."""
     if "mecab_kwargs" in settings:
         pytest.importorskip("ipadic")
     checkpoint = japanese(tmp_path, subwords, **settings)
@@ -77,7 +77,7 @@ def test_ids_are_those_of_transformers(subwords: str, settings: dict[str, Any], 
 
 
 def test_threads_share_a_tokenizer(tmp_path: Path) -> None:
-    """MeCab's tagger has the words of one text at a time; the tokenizers library would hang."""
+    """MeCab's tagger handles one text at a time, and the tokenizers library would hang."""
     tokenizer = Tokenizer(japanese(tmp_path, "wordpiece"))
     parts = [TEXTS[i::8] for i in range(8)] * 8
     lengths = [None, 9] * 32

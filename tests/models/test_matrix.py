@@ -3,21 +3,21 @@
 import pytest
 
 from tests.models.kinds import KINDS
-from tests.models.matrix import COLUMNS, Workshop, cell, written
+from tests.models.matrix import COLUMNS, BuiltKinds, cell, page_cells
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
-    return Workshop(tmp_path_factory.mktemp("kinds"))
+def kinds(tmp_path_factory: pytest.TempPathFactory) -> BuiltKinds:
+    return BuiltKinds(tmp_path_factory.mktemp("kinds"))
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_row_is_as_measured(name: str, shop: Workshop) -> None:
-    expected = {column: written()[name, column] for column in COLUMNS}
-    assert {column: cell(shop, name, column) for column in COLUMNS} == expected
+def test_a_row_is_as_measured(name: str, kinds: BuiltKinds) -> None:
+    expected = {column: page_cells()[name, column] for column in COLUMNS}
+    assert {column: cell(kinds, name, column) for column in COLUMNS} == expected
 
 
 def test_the_page_has_every_kind() -> None:
-    assert [*dict.fromkeys(name for name, _ in written())] == [*KINDS]
+    assert [*dict.fromkeys(name for name, _ in page_cells())] == [*KINDS]

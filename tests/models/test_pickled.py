@@ -1,4 +1,4 @@
-"""Checkpoints in pickle format, converted; each is what transformers or sentence-transformers reads itself."""
+"""Converted pickled checkpoints equal what transformers or sentence-transformers reads from the pickles."""
 
 import json
 import os
@@ -39,14 +39,14 @@ def masked_lm(folder: Path) -> dict[str, torch.Tensor]:
 
 @pytest.fixture
 def pickled(checkpoint: Path, tmp_path: Path) -> Path:
-    """splade-tiny as it was saved before there were safetensors, with embeddings and decoder in the same memory."""
+    """splade-tiny as saved before safetensors existed, with embeddings and decoder in the same memory."""
     folder = without_weights(checkpoint, tmp_path / "pickled")
     torch.save(masked_lm(checkpoint), folder / "pytorch_model.bin")
     return folder
 
 
 def split(folder: Path) -> None:
-    """Replace the file of weights by two and an index."""
+    """Split the weights into two files and an index."""
     tensors = list(torch.load(folder / "pytorch_model.bin", weights_only=True).items())
     (folder / "pytorch_model.bin").unlink()
     parts = {f"pytorch_model-0000{i}-of-00002.bin": dict(tensors[i - 1 :: 2]) for i in (1, 2)}
@@ -100,7 +100,7 @@ def test_modules_of_sentence_transformers_are_converted(tmp_path: Path) -> None:
 
 
 class Payload:
-    """What runs a command when it is unpickled."""
+    """A payload that runs a command when it is unpickled."""
 
     def __init__(self, marker: Path):
         self.marker = marker
@@ -122,7 +122,7 @@ def test_code_in_a_pickle_is_refused_and_does_not_run(
         torch.save(holding, file, _use_new_zipfile_serialization=form == "zip")
     with file.open("rb") as opened:
         pickle.load(opened) if form == "bare" else torch.load(opened, weights_only=False)
-    assert marker.exists()  # as others would read it
+    assert marker.exists()  # an unprotected reader would run it
     marker.unlink()
     done = command("cai_pyserini", "convert", "checkpoint", pickled, "--output", output)
     assert (done.returncode, done.stdout) == (1, "")
@@ -174,12 +174,12 @@ def test_a_checkpoint_with_safetensors_is_used_as_it_is(tmp_path: Path) -> None:
 
 
 class Downloads(BaseHTTPRequestHandler):
-    """The routes of a hub that downloads use, of the repository org/model, whose files are those of `server.folder`."""
+    """A hub's download routes for the repository org/model, whose files are in `server.folder`."""
 
     server: Any
 
     def log_message(self, *arguments: object) -> None:
-        """Nothing is logged."""
+        """Log nothing."""
 
     def do_GET(self) -> None:
         commit = "0" * 40
@@ -190,7 +190,7 @@ class Downloads(BaseHTTPRequestHandler):
         if self.path.startswith("/api/"):
             return self.answer(json.dumps({"id": "org/model", "sha": commit, "siblings": []}).encode())
         name = self.path.removeprefix(f"/org/model/resolve/{commit}/")
-        self.server.asked.add(name)
+        self.server.requested.add(name)
         self.answer((self.server.folder / name).read_bytes(), {"X-Repo-Commit": commit, "ETag": f'"{name}"'})
 
     do_HEAD = do_GET
@@ -210,7 +210,7 @@ def test_pickles_of_a_hub_are_downloaded_by_this_command_only(
 ) -> None:
     server: Any = ThreadingHTTPServer(("127.0.0.1", 0), Downloads)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    server.folder, server.asked, url = pickled, set(), f"http://127.0.0.1:{server.server_port}"
+    server.folder, server.requested, url = pickled, set(), f"http://127.0.0.1:{server.server_port}"
     template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace("https://huggingface.co", url)
     own = {"ENDPOINT": url, "HUGGINGFACE_CO_URL_TEMPLATE": template, "HF_HUB_OFFLINE": False}
     for name, value in (own | {"HF_HUB_CACHE": str(tmp_path / "cache")}).items():
@@ -218,9 +218,9 @@ def test_pickles_of_a_hub_are_downloaded_by_this_command_only(
     (pickled / "training_args.bin").write_bytes(b"never read")
     with pytest.raises(CaiError, match=r"has no .*\. Convert it with `cai-pyserini convert check"):
         require_safetensors(load_checkpoint("org/model"))
-    assert "config.json" in server.asked and not any(name.endswith(".bin") for name in server.asked)
+    assert "config.json" in server.requested and not any(name.endswith(".bin") for name in server.requested)
     main(["checkpoint", "org/model", "--output", str(tmp_path / "safe")])
-    assert {name for name in server.asked if name.endswith(".bin")} == {"pytorch_model.bin"}
+    assert {name for name in server.requested if name.endswith(".bin")} == {"pytorch_model.bin"}
     require_safetensors(tmp_path / "safe")
     server.shutdown()
     server.server_close()

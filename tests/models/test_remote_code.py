@@ -44,7 +44,7 @@ class OwnConfig(PretrainedConfig):
         self.vocab_size, self.hidden_size = vocab_size, hidden_size
 
 
-class TransformerBlock(nn.Module):  # of the same name as DistilBERT's, with other parts
+class TransformerBlock(nn.Module):  # DistilBERT has a class of this name, with other parts
     def __init__(self, width):
         super().__init__()
         self.mix = nn.Linear(width, width)
@@ -94,7 +94,7 @@ class OwnTokenizer(PreTrainedTokenizerFast):
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A checkpoint with code that leaves the file `ran` beside it."""
+    """A checkpoint with code that writes the file `ran` next to it when it runs."""
     folder = tmp_path / "own"
     folder.mkdir()
     (folder / "modeling_own.py").write_text(CODE.replace("MARKER", str(tmp_path / "ran")))
@@ -111,7 +111,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def code(folder: Path) -> ModuleType:
-    """The code of a checkpoint, as Python imports it."""
+    """Import the code of a checkpoint."""
     spec = importlib.util.spec_from_file_location("own_of_test", folder / "modeling_own.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -185,7 +185,7 @@ def test_code_is_part_of_what_vectors_depend_on_and_of_what_is_shipped(folder: P
     without, before = Encoder(config(folder)).digest, Encoder(trusted).digest
     bundle(trusted, tmp_path / "bundle", "checkpoint", checkpoint=True)
     assert Encoder(trusted.replace(checkpoint=str(tmp_path / "bundle" / "checkpoint"))).digest == before
-    assert "trust" not in (tmp_path / "bundle" / "encoder.yaml").read_text()  # which others have to say
+    assert "trust" not in (tmp_path / "bundle" / "encoder.yaml").read_text()  # each user has to set it
     (folder / "modeling_own.py").write_text("")
     assert Encoder(config(folder)).digest == without != before != Encoder(trusted).digest != without
 

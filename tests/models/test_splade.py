@@ -1,4 +1,4 @@
-"""SPLADE vectors against the plain definition, max over tokens of log(1 + relu(logit)), of transformers' own models."""
+"""SPLADE vectors compared with the definition, max over tokens of log(1 + relu(logit)), of transformers' own models."""
 
 import math
 import re

@@ -109,7 +109,7 @@ def test_an_overlap_that_leaves_no_room_is_refused(tokenizer: Tokenizer) -> None
 
 
 def test_a_prompt_that_leaves_no_room_is_refused(tokenizer: Tokenizer) -> None:
-    """Else all texts would be the same to the model."""
+    """Otherwise the model would read the same tokens for all texts."""
     assert len(Windows.split(["colon fever"], tokenizer, 6, prompt="one two three ").tokens[0]) == 6
     for overlap in (None, 0):
         with pytest.raises(CaiError, match=r"one two three .* fills the 5 tokens|windows of 5 tokens cannot overlap"):

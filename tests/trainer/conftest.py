@@ -1,4 +1,4 @@
-"""What the tests of the trainer share."""
+"""Shared by the tests of the trainer."""
 
 import json
 import shutil
@@ -17,7 +17,7 @@ from cai_pyserini.trainer.settings import SpladeSettings
 
 @pytest.fixture(scope="session")
 def steady(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """splade-tiny without dropout, so that a step depends on its batch alone."""
+    """splade-tiny without dropout, so that a step depends only on its batch."""
     folder = Path(shutil.copytree(checkpoint, tmp_path_factory.mktemp("steady") / "checkpoint"))
     config = json.loads((folder / "config.json").read_text())
     config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -42,14 +42,14 @@ def triples(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def splade_settings(triples: Path, steady: Path) -> Callable[..., SpladeSettings]:
     """Settings of a short, exactly repeatable SPLADE training; the first checkpoint after a step."""
-    usual: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "data": triples, "base": str(steady), "batch_size": 4, "max_steps": 12, "learning_rate": 1e-4,
         "warmup": 0.15, "lambda_q": 0.01, "lambda_d": 0.01, "log_steps": 3, "save_seconds": 0.0,
         "precision": "float32", "device": "cpu",
     }  # fmt: skip
 
     def settings(output: Path, **changes: Any) -> SpladeSettings:
-        return SpladeSettings(**usual | {"output": output} | changes)
+        return SpladeSettings(**defaults | {"output": output} | changes)
 
     return settings
 

@@ -1,4 +1,4 @@
-"""What is trained on: texts of corpora, training files, and batches of their examples."""
+"""Training data: texts of corpora, training files, and batches of their examples."""
 
 import gzip
 import json

@@ -71,18 +71,18 @@ def test_copies_and_other_passages_of_relevant_documents_are_no_negatives(tmp_pa
     (tmp_path / "run.trec").write_text("".join(f"q Q0 {id} {n} {9 - n} x\n" for n, id in enumerate(texts, 1)))
     (line,) = mine(tmp_path, tmp_path / "out.jsonl", "--trec", tmp_path / "run.trec")
     assert {text.strip() for text in line["negatives"]} == {"more things", "something else"}
-    assert line["ids"][0] == "a" and {*line["ids"][1:]} == {"b", "c"}  # which other queries' batches leave out
+    assert line["ids"][0] == "a" and {*line["ids"][1:]} == {"b", "c"}  # never in-batch negatives of the query
 
 
 def test_files_that_change_meanwhile_are_told(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was read is a mixture: neither the result of the files as they were, nor as they are."""
+    """The result would mix the old and the new files."""
     run, output, before = tmp_path / "run.trec", tmp_path / "out.jsonl", "q1 Q0 d1 1 9 x\nq1 Q0 d12 2 8 x\n"
     run.write_text(before)
     write = jsonl.write
 
-    def edit_and_write(*given: Any) -> int:
+    def edit_and_write(*arguments: Any) -> int:
         run.write_text(before.replace("d12", "d11"))
-        return write(*given)
+        return write(*arguments)
 
     with (
         monkeypatch.context() as patch,
@@ -91,9 +91,9 @@ def test_files_that_change_meanwhile_are_told(tiny: Path, tmp_path: Path, monkey
         patch.setattr(jsonl, "write", edit_and_write)
         mine(tiny, output, "--trec", run)
     run.write_text(before)
-    made = output.stat().st_mtime_ns
+    modified = output.stat().st_mtime_ns
     mine(tiny, output, "--trec", run)
-    assert output.stat().st_mtime_ns > made
+    assert output.stat().st_mtime_ns > modified
 
 
 @pytest.fixture

@@ -51,8 +51,8 @@ def test_a_sample_of_the_documents_can_be_repeated_and_resumed(
 ) -> None:
     """An interruption costs one batch."""
     monkeypatch.setattr(generate, "INTERIM_DOCUMENTS", 4)
-    whole = generate.generate(settings(tiny, generator, tmp_path / "whole", documents=10))
-    expected = (whole / "queries.jsonl").read_text()
+    uninterrupted = generate.generate(settings(tiny, generator, tmp_path / "whole", documents=10))
+    expected = (uninterrupted / "queries.jsonl").read_text()
     write, calls = generate.Generator.queries, []
 
     def interrupted(self: generate.Generator, documents: Sequence[Document], *done: Any) -> list[list[str]]:
@@ -73,7 +73,7 @@ def test_a_sample_of_the_documents_can_be_repeated_and_resumed(
 
 
 def test_batches_by_length_keep_documents_and_queries_together(tiny: Path, generator: Path, tmp_path: Path) -> None:
-    """The most likely query of a document is the same whatever is beside it."""
+    """The most likely query of a document does not depend on its batch."""
     most_likely = settings(tiny, generator, tmp_path, top_k=1, per_document=1, batch_size=1, max_document_length=40)
     write = generate.Generator(most_likely).queries
     documents = [Document(str(n), f"fever and cough in {n} of ten patients " * (1 + 7 * n % 5)) for n in range(8)]
@@ -84,16 +84,16 @@ def test_batches_by_length_keep_documents_and_queries_together(tiny: Path, gener
 
 
 def test_a_causal_language_model_continues_its_prompt(tiny: Path, checkpoint: Path, tmp_path: Path) -> None:
-    """The most likely text after the prompt, as transformers writes it for one document without padding."""
+    """The most likely text after the prompt, as transformers generates it for one document without padding."""
     folder, tokenizer = tmp_path / "x", AutoTokenizer.from_pretrained(str(checkpoint))
     torch.manual_seed(0)
     config = GPT2Config(vocab_size=len(tokenizer), n_positions=64, n_embd=32, n_layer=1, n_head=2, eos_token_id=102)
     model = GPT2LMHeadModel(config).eval()
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    given = {"top_k": 1, "per_document": 1, "prompt": "text: {document} query:"}
+    options = {"top_k": 1, "per_document": 1, "prompt": "text: {document} query:"}
     documents = [Document(str(n), "fever and cough " * (3 + n)) for n in range(4)]
-    found = generate.Generator(settings(tiny, folder, tmp_path, max_document_length=12, **given)).queries(documents)
+    found = generate.Generator(settings(tiny, folder, tmp_path, max_document_length=12, **options)).queries(documents)
     for document, (query,) in zip(documents, found, strict=True):
         cut = " ".join(document.contents.split()[:12])
         ids = tokenizer(f"text: {cut} query:", return_tensors="pt").input_ids
@@ -102,7 +102,7 @@ def test_a_causal_language_model_continues_its_prompt(tiny: Path, checkpoint: Pa
     with pytest.raises(CaiError, match="continues a text: set --prompt to a text with"):
         generate.Generator(settings(tiny, folder, tmp_path, max_document_length=12)).queries(documents)
     with pytest.raises(CaiError, match=r"has 64 positions, too few for 7[0-9]: lower --max-document-length"):
-        long = settings(tiny, folder, tmp_path, max_document_length=60, **given)
+        long = settings(tiny, folder, tmp_path, max_document_length=60, **options)
         generate.Generator(long).queries([Document("long", "fever " * 70)])
 
 

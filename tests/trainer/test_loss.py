@@ -34,5 +34,5 @@ def test_no_negatives_but_those_of_the_batch() -> None:
 
 def test_flops_worked_example() -> None:
     assert float(loss.flops(torch.tensor([[1.0, 0.0, 4.0], [3.0, 0.0, 0.0]]))) == 2**2 + 0 + 2**2
-    sample = torch.tensor([[1.0, 4.0], [3.0, 0.0]]), torch.tensor([1.0, 3.0])  # the second column stands for three
+    sample = torch.tensor([[1.0, 4.0], [3.0, 0.0]]), torch.tensor([1.0, 3.0])  # the second column represents three
     assert float(loss.flops(*sample)) == 2**2 + 3 * 2**2

@@ -35,14 +35,14 @@ MakeSettings = Callable[..., SpladeSettings]
 
 
 def flags(settings: SpladeSettings) -> list[str]:
-    """The command line that gives these settings."""
+    """The command line for these settings."""
     values = settings.model_dump(exclude_defaults=True)
     return [text for name, value in values.items() for text in (f"--{name.replace('_', '-')}", str(value))]
 
 
 @pytest.fixture(scope="module")
 def trained(splade_settings: MakeSettings, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A training that was left alone."""
+    """A training without interruption."""
     return train(splade_settings(tmp_path_factory.mktemp("trained") / "model"))
 
 
@@ -89,7 +89,7 @@ def test_killed_and_resumed_it_ends_in_the_same_weights(
 ) -> None:
     output, work = tmp_path / "model", tmp_path / "model" / "training"
     settings = splade_settings(output)
-    threads = os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())}  # on which sums depend
+    threads = os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())}  # sums depend on it
     call = [sys.executable, "-m", "cai_pyserini", "train", "splade", *flags(settings)]
     process = subprocess.Popen(call, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=threads)
     while process.poll() is None and not any(map(os.path.getsize, work.glob("checkpoint-*/trainer_state.json"))):
@@ -108,8 +108,8 @@ def test_killed_and_resumed_it_ends_in_the_same_weights(
     train(settings)
     done = capsys.readouterr().err.partition("splade: 24 examples, 12 steps, ")[2]
     assert 1 <= int(done.partition(" of them done\n")[0]) < 12
-    made, expected = artifact.require(output, "trainer splade"), artifact.require(trained, "trainer splade")
-    assert made.files.keys() == expected.files.keys() and (output / "notes.txt").exists() and not work.exists()
+    manifest, expected = artifact.require(output, "trainer splade"), artifact.require(trained, "trainer splade")
+    assert manifest.files.keys() == expected.files.keys() and (output / "notes.txt").exists() and not work.exists()
     first, second = weights(output), weights(trained)
     assert first.keys() == second.keys()
     assert all(torch.equal(first[name], second[name]) for name in first)
@@ -184,9 +184,9 @@ def test_an_idf_weights_the_documents_of_the_score(trainer: Callable[..., tuple[
     """With an IDF of 2 for every token scores are twice as large, and the squared margins four times."""
     losses = []
     for idf in (None, np.ones(30522), np.full(30522, 2.0)):
-        made, batch = trainer(idf, lambda_q=0.0, lambda_d=0.0)
+        splade_trainer, batch = trainer(idf, lambda_q=0.0, lambda_d=0.0)
         batch["margins"].zero_()
-        losses.append(made.compute_loss(made.model, batch).detach())
+        losses.append(splade_trainer.compute_loss(splade_trainer.model, batch).detach())
     torch.testing.assert_close(losses[1], losses[0])
     torch.testing.assert_close(losses[2], 4 * losses[0])
 
@@ -195,20 +195,20 @@ def test_an_idf_weights_the_documents_of_the_score(trainer: Callable[..., tuple[
 def test_a_sample_of_terms_keeps_the_scores_and_estimates_the_regularizer(
     trainer: Callable[..., tuple[SpladeTrainer, Any]],
 ) -> None:
-    """The ranking loss is that of all terms; the mean of the estimates of FLOPS nears the whole."""
+    """The ranking loss equals that of all terms; the mean of the FLOPS estimates approaches the full value."""
 
     def terms(sampled: int, repeats: int) -> dict[str, float]:
-        made, batch = trainer(dropout=0.0, sampled_terms=sampled)
+        splade_trainer, batch = trainer(dropout=0.0, sampled_terms=sampled)
         for _ in range(repeats):
-            made.compute_loss(made.model, batch)
-        return {name: float(torch.stack(values).mean()) for name, values in made._terms.items()}
+            splade_trainer.compute_loss(splade_trainer.model, batch)
+        return {name: float(torch.stack(values).mean()) for name, values in splade_trainer._terms.items()}
 
     torch.manual_seed(1)
-    whole, estimate = terms(0, 1), terms(3000, 30)
+    all_terms, estimate = terms(0, 1), terms(3000, 30)
     for name, tolerance in (
         ("ranking_loss", 1e-4), ("flops_q_loss", 1e-4), ("flops_d_loss", 0.2), ("documents_active", 0.2)
     ):  # fmt: skip
-        assert estimate[name] == pytest.approx(whole[name], rel=tolerance)
+        assert estimate[name] == pytest.approx(all_terms[name], rel=tolerance)
 
 
 @pytest.mark.slow
@@ -273,7 +273,7 @@ def test_a_broken_line_is_named(line: str, message: str, tmp_path: Path, splade_
 
 
 def test_one_document_alone_in_a_batch_is_refused(splade_settings: MakeSettings, tmp_path: Path) -> None:
-    """Its cross-entropy is 0 whatever the model says."""
+    """Its cross-entropy is 0 for any model."""
     (tmp_path / "one.jsonl").write_text('{"query": "a", "positive": "b"}\n')
     settings = splade_settings(tmp_path / "model", data=tmp_path / "one.jsonl", loss="in-batch", negatives=0)
     with pytest.raises(CaiError, match="--loss in-batch: a batch has only one document"):

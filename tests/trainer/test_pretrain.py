@@ -38,7 +38,7 @@ def test_sequences_are_packed_without_loss(corpus: Path, checkpoint: Path) -> No
 
 
 def test_masks_are_15_percent_and_others_in_every_epoch(corpus: Path, checkpoint: Path) -> None:
-    """Also of one sequence alone: at batch size 1, masks were the same in every epoch."""
+    """Also for a single sequence. The fault: at batch size 1, masks were the same in every epoch."""
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
     rows = list(islice(pretrain.packed(str(checkpoint), [str(corpus)], 0, 128), 32))
     data = training.Epochs(rows, partial(pretrain.with_mask_seed, 42))
@@ -47,7 +47,7 @@ def test_masks_are_15_percent_and_others_in_every_epoch(corpus: Path, checkpoint
     text = sum(id not in tokenizer.all_special_ids for row in rows for id in row["input_ids"])
     assert 0.13 < (whole["labels"] != -100).sum() / text < 0.17
     alone = collate([data[7]])
-    assert alone["labels"][0].equal(whole["labels"][7])  # whatever the batch
+    assert alone["labels"][0].equal(whole["labels"][7])  # in any batch
     for epoch in range(1, 4):
         data.on_epoch_begin(None, SimpleNamespace(epoch=float(epoch)), None)
         assert not collate([data[7]])["labels"].equal(alone["labels"])
@@ -56,7 +56,7 @@ def test_masks_are_15_percent_and_others_in_every_epoch(corpus: Path, checkpoint
 
 
 def test_the_loss_and_its_gradients_are_those_of_transformers(corpus: Path, checkpoint: Path, tmp_path: Path) -> None:
-    """Though the logits of tokens without a mask are not computed; a batch without any mask has the loss 0, not NaN."""
+    """Even though only logits of masked tokens are computed; a batch without masks has the loss 0, not NaN."""
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
     rows = list(islice(pretrain.packed(str(checkpoint), [str(corpus)], 0, 32), 4))
     data = training.Epochs(rows, partial(pretrain.with_mask_seed, 42))

@@ -1,4 +1,4 @@
-"""What all trainings share: how long they are, what they show, when they save, and what stops them."""
+"""Shared by all trainings: number of steps, progress, checkpoints, and errors."""
 
 import json
 import sys
@@ -73,7 +73,7 @@ def test_a_training_of_one_step_trains_and_shows_its_loss_on_stderr(
 def test_checkpoints_are_spaced_by_what_they_cost(
     cost: float, saved: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every two minutes, unless that were more than 2% of the time: one that takes 10 seconds, every 500."""
+    """Every two minutes, unless that takes more than 2% of the time: a save of 10 seconds, every 500."""
     now, found = 100.0, []
     monkeypatch.setattr(training.time, "monotonic", lambda: now)
     callback = training.TimedCheckpoints(120)
@@ -110,7 +110,7 @@ def test_an_interrupted_training_is_not_continued_with_fewer_processes(
     started.write_text(started.read_text().replace(" 1", " 8"))
     with pytest.raises(CaiError, match="model was started with 8 processes, not 1: continue with 8, or delete it"):
         training.prepare_work_folder(arguments, {"stage": "x"})
-    training.prepare_work_folder(arguments, {"stage": "y"})  # which begins anew
+    training.prepare_work_folder(arguments, {"stage": "y"})  # starts again
 
 
 TRAININGS = pytest.mark.parametrize(
@@ -129,7 +129,7 @@ TRAININGS = pytest.mark.parametrize(
 def test_a_device_reaches_every_training(
     run: Callable[[list[str]], None], call: str, triples: Path, tmp_path: Path
 ) -> None:
-    """Where auto was taken instead, or only auto and cpu."""
+    """The faults: auto was used instead, or only auto and cpu were accepted."""
     output = ["--base", "splade-tiny", "--output", str(tmp_path / "model")]
     for device in ("cuda:1", "mps"):
         with pytest.raises(CaiError, match=f"no device '{device}'"):
@@ -153,7 +153,7 @@ def test_one_of_several_gpus_trains(
 def test_several_gpus_in_one_process_are_refused(
     run: Callable[[list[str]], None], call: str, triples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """transformers would train with DataParallel, with batches several times as large as --batch-size."""
+    """transformers would use DataParallel, with batches several times as large as --batch-size."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     output = ["--base", "splade-tiny", "--output", str(tmp_path / "model")]
     with pytest.raises(CaiError, match="one process trains on one GPU, and this one sees 4: choose one with --device"):

@@ -1,4 +1,4 @@
-"""Vocabulary expansion: word pieces against the tokenizers library, Algorithm 1 done literally, and the checkpoint."""
+"""Vocabulary expansion: compared with the tokenizers library and a literal Algorithm 1, and the checkpoint."""
 
 import json
 from collections import Counter
@@ -102,12 +102,12 @@ def steps_of(
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 3])
 def test_steps_are_the_literal_algorithms(texts: list[str], backend: Backend, base: dict[str, int], step: int) -> None:
-    """A step as the paper writes it: train a tokenizer on the corpus, tokenize the corpus with it, count, sort."""
+    """The paper's step, literally: train a tokenizer on the corpus, tokenize the corpus with it, count, sort."""
     added, steps = steps_of(texts, backend, base, max_steps=step)
     continuing = sorted({f"##{c}" for word in wordpiece.count_words(texts, backend) for c in word[1:]})
     trainer = trainers.WordPieceTrainer(
         vocab_size=len(base) + 100 * step, special_tokens=SPECIAL + continuing, show_progress=False
-    )  # is told the order of characters, which it would leave to chance
+    )  # in a fixed order, which would be random otherwise
     domain = with_vocabulary(backend, {"[UNK]": 0})
     domain.train_from_iterator(texts, trainer)
     found = Counter(token for text in texts for token in domain.encode(text).tokens)
@@ -208,7 +208,7 @@ def test_a_corpus_without_new_words_is_refused(tmp_path: Path) -> None:
 
 
 def with_added_tokens(checkpoint: Path, folder: Path, rows: int, special: bool = False) -> Path:
-    """The checkpoint with two tokens that are not in its vocabulary, and so many embeddings."""
+    """The checkpoint with two tokens that are not in its vocabulary, and this number of embeddings."""
     tokenizer, model = (kind.from_pretrained(checkpoint) for kind in (AutoTokenizer, AutoModelForMaskedLM))
     tokenizer.add_tokens(["warfarin", "[DOC]"], special_tokens=special)
     model.resize_token_embeddings(rows, mean_resizing=False)

@@ -1,4 +1,4 @@
-"""The encode stage: shards, several processes, and what an interruption costs."""
+"""The encode stage: shards, several processes, interruptions, caches and earlier vectors."""
 
 import json
 import math
@@ -50,12 +50,12 @@ def output(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @cache  # models are loaded once
 def encoder(kind: str = "splade", precision: Precision = "float32", **settings: object) -> Encoder:
-    """splade-tiny, whose transformer is a dense encoder as well."""
+    """splade-tiny, whose transformer also serves as a dense encoder."""
     return Encoder(load_encoder("splade-tiny").replace(kind=kind, **settings), "cpu", precision)
 
 
 def assert_same(one: Path, other: Path) -> None:
-    """Assert that two folders hold the same vectors, bit by bit."""
+    """Assert that two folders hold bitwise equal vectors."""
     for a, b in zip(Vectors(one), Vectors(other), strict=True):
         assert a.ids == b.ids
         for name in ("data", "indices", "indptr") if hasattr(a.vectors, "indptr") else ("T",):
@@ -67,14 +67,14 @@ def ids_of(folder: Path) -> list[str]:
 
 
 def shorten(collection: Path) -> None:
-    """Leave the first four documents of a collection."""
+    """Keep only the first four documents of a collection."""
     lines = (collection / "corpus.jsonl").read_text().splitlines(keepends=True)
     (collection / "corpus.jsonl").write_text("".join(lines[:4]))
 
 
 @pytest.fixture
 def encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The numbers of texts in the batches that the model reads, but for those that are compared with found ones."""
+    """The batch sizes that the model reads, except for the check of stored vectors."""
     sizes: list[int] = []
     pad = Transformer.pad
 
@@ -275,7 +275,7 @@ def test_shards_that_a_power_cut_emptied_are_made_again(
 def test_new_code_makes_every_shard_again(
     collection: BeirFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_shards: None, encoded: list[int]
 ) -> None:
-    """Also those that an interrupted attempt has left."""
+    """Also files of an interrupted attempt."""
     with interrupted_after(1), pytest.raises(KeyboardInterrupt):
         encode(collection, encoder(), tmp_path / "vectors")
     monkeypatch.setitem(identity.VERSIONS, "encode", 2)
@@ -360,7 +360,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_vectors_are_not_mixed_with_others_that_the_encoder_made_before(
     kind: str, times: float, collection: BeirFolder, tmp_path: Path, cache: Path
 ) -> None:
-    """The fault: a library reads texts otherwise than the version before, and old vectors stand beside new ones."""
+    """The fault: a new library version tokenizes differently, and old vectors are mixed with new ones."""
     opened, documents = encoder(kind), list(collection.documents())
     texts = [document.contents for document in documents[:3]]
     before = opened.load("documents").encode(texts, 256)
@@ -378,7 +378,7 @@ def test_vectors_are_not_mixed_with_others_that_the_encoder_made_before(
 
 
 def rewrite(folder: Path, documents: list[dict]) -> BeirFolder:
-    """A collection in which these are the documents."""
+    """Replace the documents of a collection."""
     (folder / "corpus.jsonl").write_text("".join(f"{json.dumps(document)}\n" for document in documents))
     return BeirFolder(folder, "another")
 
@@ -433,7 +433,7 @@ def test_no_text_is_encoded_twice(
 def test_texts_are_encoded_once_for_each_length(
     kind: str, cache: Path, encoded: list[int], monkeypatch: pytest.MonkeyPatch, small_shards: None
 ) -> None:
-    """The fault: a text gets the vector of its first words, or its windows are read."""
+    """The faults: a text gets the vector of its first words, or all its windows are read."""
     texts = [f"fever and {number} other signs of an infection" for number in range(8)]
     model, counts = encoder(kind, overlap=2).load("documents"), list[int]()
     for length, new in ((5, texts), (8, texts), (5, [*texts[:3], texts[1], "fever", ""])):
@@ -451,7 +451,7 @@ def test_texts_are_encoded_once_for_each_length(
 def test_queries_are_found_too_and_their_latency_is_that_of_encoding(
     collection: BeirFolder, tmp_path: Path, cache: Path, encoded: list[int]
 ) -> None:
-    """The fault: a table that says that queries take no time, since somebody has encoded them before."""
+    """The fault: a table reports no encoding time, because the queries were in the cache."""
     settings = encoder(expand_queries=False)
     folders = [encode(collection, settings, tmp_path / name, "queries") for name in "ab"]
     assert sum(encoded) == 5
@@ -498,7 +498,7 @@ def test_vectors_of_other_code_are_not_found(
 def test_an_unfinished_shard_continues_only_with_the_same_missing_texts(
     collection: BeirFolder, broken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoded: list[int]
 ) -> None:
-    """The fault: batches that were saved count as those of other texts, after more of them were found."""
+    """The fault: saved batches are attributed to other texts once more texts are in the cache."""
     short = encoder(max_document_length=16)
     whole = encode(collection, short, tmp_path / "whole", batch_size=1)
     documents = [json.loads(line) for line in (broken / "corpus.jsonl").read_text().splitlines()]
@@ -542,7 +542,7 @@ def test_encoding_goes_on_without_a_cache_that_is_broken(
 def test_a_vector_does_not_depend_on_the_other_texts(
     kind: str, precision: Precision, collection: BeirFolder, encoded: list[int]
 ) -> None:
-    """The fault: a collection of which some documents change has other vectors than one that is encoded anew."""
+    """The fault: after changes of some documents, the vectors differ from those of a fresh run."""
     texts = [document.contents for document in collection.documents()]
     model = encoder(kind, precision).load("documents")
     together = model.encode(texts, 256)

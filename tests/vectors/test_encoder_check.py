@@ -1,4 +1,4 @@
-"""Encoders checked against the library that made them: folders of each kind, saved by it."""
+"""Encoders compared with the library that saved their folders, for each kind."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Encoding on a Ray cluster of two machines, each a process, when one of them or the driver is killed."""
+"""Encoding on a Ray cluster of two machines, each a process, while one of them or the driver is killed."""
 
 import json
 import subprocess
@@ -78,12 +78,12 @@ def arguments(collection: Path, output: Path) -> list[str]:
 
 
 def finished(output: Path) -> dict[str, int]:
-    """The shards that are there, and when each was written."""
+    """The finished shards and their modification times."""
     return {path.name: path.stat().st_mtime_ns for path in output.glob("[0-9]????.npz")}
 
 
 def assert_same(output: Path, plain: Path) -> None:
-    """Assert that two folders have the same files, but for the seconds that they took."""
+    """Assert that two folders have the same files, except for the encoding times."""
     names = [f"{number:05d}.npz" for number in range(SHARDS)]
     assert sorted(path.name for path in output.iterdir()) == [*names, "manifest.json"]
     assert Vectors(output).manifest.digest == Vectors(plain).manifest.digest
@@ -134,7 +134,7 @@ def test_a_killed_driver_and_a_killed_machine_cost_no_shard(
 def test_machines_that_share_no_folder_write_to_a_store(
     cluster: Any, collection: Path, plain: Path, bucket: StorePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A shard that is there already is not encoded again: it has the seconds of the first time."""
+    """A finished shard is not encoded again, so it keeps its encoding time."""
     output = bucket / "vectors"
     monkeypatch.setattr("cai_pyserini.vectors.encode.SHARD", SHARD)
     machine = cluster.add_node(**MACHINE)
@@ -151,7 +151,7 @@ def test_a_folder_that_is_not_shared_is_refused(
     cluster: Any, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    output = Path("/proc/self/cwd/vectors")  # of every process another one
+    output = Path("/proc/self/cwd/vectors")  # another folder for every process
     with pytest.raises(CaiError, match=r"/proc/self/cwd/vectors is not the same folder on all machines.* \(on "):
         main([*arguments(tiny, output), "--ray", cluster.address])
     assert not finished(output)

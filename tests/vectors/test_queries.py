@@ -52,7 +52,7 @@ def test_a_bag_of_word_pieces_needs_no_model(unloadable: Encoder) -> None:
     terms = unloadable.tokenizer.terms
     vectors = encode_queries(unloadable, list(TOPICS.values()), "bow")
     assert as_terms(vectors, terms)[:2] == [{"bladder": 1, "infection": 2, ",": 1}, {}]
-    short = encode_queries(unloadable, list(TOPICS.values()), "bow", max_length=3)  # of which [CLS] and [SEP] are two
+    short = encode_queries(unloadable, list(TOPICS.values()), "bow", max_length=3)  # including [CLS] and [SEP]
     assert as_terms(short, terms) == [{"bladder": 1}, {}, {"what": 1}]
 
 
@@ -116,7 +116,7 @@ def test_stored_queries_are_those_that_are_encoded_now(
 def test_stored_queries_in_another_order_are_not_taken_for_others(
     tiny: Path, config: EncoderConfig, broken: Path, tmp_path: Path
 ) -> None:
-    """The fault: each query gets the vector of the one that stood in its place."""
+    """The fault: each query gets the vector of the query that was in its position."""
     encoder = Encoder(config, "cpu", "float32")
     stored = encode(BeirFolder(tiny, "tiny"), encoder, tmp_path / "vectors", "queries")
     lines = (broken / "queries.jsonl").read_text().splitlines(keepends=True)
@@ -137,7 +137,7 @@ JOINT_CONFIG = EncoderConfig(name="test", checkpoint="x", range=5.0, bits=4, que
 def test_query_weights_of_words_by_hand() -> None:
     words = WordQueries(str.split, JOINT_CONFIG)
     assert words.impacts("a b a") == {"bm25:a": 120, "bm25:b": 60}
-    assert words.impacts("a b a", "bow") == {"bm25:a": 1, "bm25:b": 1}  # a word never drops out
+    assert words.impacts("a b a", "bow") == {"bm25:a": 1, "bm25:b": 1}  # a weight is at least 1
     with pytest.raises(ValueError, match="not the encoder of a joint index"):
         WordQueries(str.split, JOINT_CONFIG.replace(joint=None)).impacts("a")
 
@@ -235,7 +235,7 @@ def test_weights_that_no_query_can_have_are_refused(weight: str, weighted: Encod
 def test_queries_of_a_second_checkpoint(
     kind: str, config: EncoderConfig, checkpoint: Path, tiny: Path, tmp_path: Path
 ) -> None:
-    """Stored or not, they are its vectors, without expansion, binary, or cut."""
+    """Stored or not, query vectors without expansion, binary or pruned follow from the model's vectors."""
     second = damaged(checkpoint, tmp_path / "second", "position_embeddings.weight", 1, 0.5)
     value = {"expand_queries": False, "binary_queries": True, "keep_query_terms": 3}[kind]
     encoder = Encoder(config.replace(query_checkpoint=str(second), **{kind: value}), "cpu", "float32")
