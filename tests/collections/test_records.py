@@ -117,7 +117,7 @@ def test_the_first_default_name_wins(read) -> None:
 @pytest.mark.parametrize(
     "name, text, message",
     [
-        ("a.csv", "pmid,text\n1,x\n", r"a\.csv:1: no '_id' or 'id' or 'docid' among 'pmid', 'text'; rename the column, or map it in"),
+        ("a.csv", "pmid,text\n1,x\n", r"a\.csv:1: no '_id' or 'id' or 'docid' among 'pmid', 'text'; rename the column"),
         ("a.csv", "id,abstract\n1,x\n", r"a\.csv:1: no 'text' or 'contents' among .*`columns: {text: NAME}`"),
         ("a.csv", "id,text,text\n1,x,y\n", r"a\.csv:1: two columns have the name 'text'"),
         ("a.csv", "id,text\n1,x,y\n", r"a\.csv:2: 3 columns, but the header has 2"),
