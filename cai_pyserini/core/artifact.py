@@ -100,7 +100,7 @@ def make(
     start, place = time.perf_counter(), destination(path)
     require_writable(place, folder, in_place=resumable)
     if resumable:
-        _make_in_place(place, recipe, write, names, result, shared, start)
+        _make_in_place(place, recipe, write, start, names=names, result=result, shared=shared)
     elif isinstance(place, StorePath) and folder:
         _make_in_store(place, recipe, write)
     else:
@@ -182,7 +182,7 @@ def _restored_on_failure(file: Path, link: Path) -> Iterator[None]:
 
 
 def _make_in_place(
-    path: Path, recipe: Recipe, write: Write, names: str, result: str | None, shared: bool, start: float
+    path: Path, recipe: Recipe, write: Write, start: float, *, names: str, result: str | None, shared: bool
 ) -> None:
     path.mkdir(parents=True, exist_ok=True)
     marker, made_from = path / UNFINISHED, digest(recipe)

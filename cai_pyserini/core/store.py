@@ -9,7 +9,7 @@ import io
 import os
 import re
 from collections.abc import Generator
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path, PosixPath, PurePosixPath
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -97,8 +97,11 @@ class StorePath(PosixPath):
         self._write("pipe_file", str(self), text.encode())
 
     def unlink(self, missing_ok: bool = False) -> None:
-        with suppress(FileNotFoundError) if missing_ok else nullcontext():
+        try:
             self._call("rm_file", str(self))
+        except FileNotFoundError:
+            if not missing_ok:
+                raise
 
     def upload(self, source: Path) -> None:
         self._write("put_file", str(source), str(self))
