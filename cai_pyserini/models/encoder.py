@@ -78,10 +78,7 @@ class Encoder:
         return self._lock
 
     def require_loadable(self, *roles: Role) -> None:
-        """Raise CaiError if the model cannot be loaded, or cannot read texts of these roles at their maximum length.
-
-        The weights are not loaded.
-        """
+        """Raise CaiError if the model cannot be loaded, or cannot read texts of these roles at their maximum length."""
         resolve_device(self.device)
         if self._idf and not self.is_mean:
             raise CaiError(
@@ -161,12 +158,13 @@ class Encoder:
 
     def identity(self, role: Role) -> dict[str, Any]:
         """The digests and settings that the vector of a document or query depends on, besides its text."""
+        weights = self.config.query_weights if role == "queries" else None
         return {
             "checkpoint": self._digest(role),
             "kind": self.config.kind,
             "precision": self.precision(role),
             "idf": self.idf,
-            **self._weights_identity(role),
+            **({"weights": artifact.file_digest(Path(weights))} if weights else {}),
             **self.config.shaping("query vectors" if role == "queries" else "vectors"),
         }
 
@@ -185,16 +183,8 @@ class Encoder:
     @property
     def query_only_identity(self) -> dict[str, Any]:
         """The part of the query identity that differs from the documents', such as a separate checkpoint."""
-        documents = self.identity("documents")
-        return {
-            name: value
-            for name, value in self.identity("queries").items()
-            if value != documents.get(name) and name != "precision"
-        }
-
-    def _weights_identity(self, role: Role) -> dict[str, Any]:
-        path = self.config.query_weights
-        return {"weights": artifact.file_digest(Path(path))} if path and role == "queries" else {}
+        queries, documents = self.identity("queries"), self.identity("documents")
+        return {key: queries[key] for key in queries if queries[key] != documents.get(key) and key != "precision"}
 
     @property
     def idf(self) -> list[Any] | None:
@@ -208,11 +198,8 @@ class Encoder:
         return config.idf_folder if config.kind == "dense" and config.idf_power else None
 
     def load(self, role: Role) -> "Splade | Dense":
-        """The model for the texts of a role, with its prompt.
-
-        Raises CaiError for a model that cannot be loaded, for a query model whose vocabulary differs from the
-        documents', and for queries without a model.
-        """
+        """The model for the texts of a role, with its prompt. Raises CaiError for a model that cannot be loaded, for
+        another vocabulary of queries than of documents, and for queries without a model."""
         if role not in self._models:
             config, side, precision = self.config, self._model_side(role), self.precision(role)
             same = (each for each in self._models if (self._sides[each], self.precision(each)) == (side, precision))

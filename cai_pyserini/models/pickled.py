@@ -32,9 +32,9 @@ def convert_checkpoint(spec: str, output: Path) -> Path:
     folders = [source, *(path for path in sorted(source.iterdir()) if path.is_dir() and MODULE.fullmatch(path.name))]
     pickles = [path for folder in folders for path in _pickles(folder)]
     if not pickles:
-        if any(path for folder in folders for path in folder.glob("*.safetensors")):
-            raise CaiError(f"{source} has safetensors already: use it as it is")
-        raise CaiError(f"{source} has no {WEIGHTS}")
+        has_safetensors = any(path for folder in folders for path in folder.glob("*.safetensors"))
+        reason = "has safetensors already: use it as it is" if has_safetensors else f"has no {WEIGHTS}"
+        raise CaiError(f"{source} {reason}")
     others = [
         path
         for folder in folders
@@ -93,10 +93,7 @@ def _unpickle(source: Path, target: Path) -> dict[str, int]:
     process = subprocess.run(command, capture_output=True, text=True, check=False, encoding="utf-8")
     if process.returncode:
         last = (process.stderr.strip().splitlines() or [""])[-1]
-        if last.startswith("error: "):
-            raise CaiError(last.removeprefix("error: "))
-        raise CaiError(
-            f"{source} cannot be read: the process that reads it died (exit code {process.returncode}) {last}"
-        )
+        died = f"{source} cannot be read: the process that reads it died (exit code {process.returncode}) {last}"
+        raise CaiError(last.removeprefix("error: ") if last.startswith("error: ") else died)
     counts: dict[str, int] = json.loads(process.stdout)
     return counts

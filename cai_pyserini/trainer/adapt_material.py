@@ -117,10 +117,9 @@ class AdaptationData:
         """The folder of an encoder's vectors, named as in a run folder: of the whole collection if that is small, or is
         encoded by now or by an earlier step; otherwise of the sample."""
         name = "dense-documents" if encoder.config.kind == "dense" else "documents"
-        folder = self.folder / name
-        made_from = recipe(self.full_collection, encoder)
-        if self._is_small or folder in self.made or artifact.is_up_to_date(folder, made_from):
-            return folder
+        full = self.folder / name
+        if self._is_small or full in self.made or artifact.is_up_to_date(full, recipe(self.full_collection, encoder)):
+            return full
         return self.folder / f"sample-{name}"
 
     def encode_documents(self, encoder: Encoder) -> Path:

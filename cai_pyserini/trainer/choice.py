@@ -104,7 +104,7 @@ def fusion_weights(retrieval: SimulatedRetrieval) -> tuple[tuple[float, ...], st
     near = retrieval.neighbours(rows)
     bm25 = retrieval.with_neighbours_words(near)
     parts = retrieval.parts(sparse, smoothed(sparse.rows, near), bm25, queries, rows)
-    means = {}
+    means: dict[float, np.ndarray] = {}
     for weight in BM25_WEIGHTS:
         scores = retrieval.fused(parts, (weight, *others))
         means[weight] = _mean_by_source(retrieval.ndcg(scores), retrieval.sources)

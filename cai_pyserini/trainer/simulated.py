@@ -130,7 +130,7 @@ class SimulatedRetrieval:
     @cached_property
     def equivalents(self) -> csr_matrix:
         """Ones for the documents that answer the same queries as a query's source, (queries, documents)."""
-        by_source = {}
+        by_source: dict[int, np.ndarray] = {}
         for source in {*self.sources.tolist()}:
             numbers = self.data.equivalents(self.documents[source])
             by_source[source] = np.flatnonzero(np.isin(self.documents, numbers))

@@ -140,10 +140,8 @@ def encode_shard(
     vectors = known.vectors()
     if role == "queries":
         vectors = apply_query_settings(encoder, vectors, contents, encoder.max_length(role))
-    found = len(texts) - len(known.missing)
-    write_shard(
-        path, Shard([text.id for text in texts], vectors, known.keys), digest, seconds, batches, found, known.seconds
-    )
+    shard, found = Shard([text.id for text in texts], vectors, known.keys), len(texts) - len(known.missing)
+    write_shard(path, shard, digest, seconds, batches, found=found, encoding=known.seconds)
     unfinished.unlink(missing_ok=True)
 
 
@@ -240,10 +238,8 @@ def _encode(
     """Encode texts, continuing after the batches that an interrupted attempt has saved."""
     model = encoder.load(role)
     ids, contents = [text.id for text in texts], [text.contents for text in texts]
-    # Batches depend on their size and on the texts.
-    batches_digest = artifact.digest(
-        [digest, batch_size or model.transformer.batch_size, text_keys(contents).tobytes().hex()]
-    )
+    size = batch_size or model.transformer.batch_size
+    batches_digest = artifact.digest([digest, size, text_keys(contents).tobytes().hex()])
     pieces: list[tuple[np.ndarray, Matrix]] = []
     batches, seconds = 0, 0.0
     if (saved := shard_stats(unfinished, batches_digest)) and (shard := read_shard(unfinished, batches_digest)):

@@ -162,7 +162,7 @@ def _reference(library: Any, requested: EncoderConfig, encoder: Encoder, role: R
     """The library's vectors of TEXTS, (texts, width), with the settings that the YAML adds to the folder's."""
     config, prompt = encoder.config, "query_prompt" if role == "queries" else "document_prompt"
     folder_prompt = library.prompts.get(prompt.removesuffix("_prompt"))  # the only name that encode_document looks up
-    options = {}
+    options: dict[str, Any] = {}
     if prompt in requested.model_fields_set or not folder_prompt:
         options["prompt"] = getattr(config, prompt)
     is_sparse = config.kind == "splade"

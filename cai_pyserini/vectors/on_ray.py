@@ -65,8 +65,7 @@ def shard_encoder(
     batch_size: int | None,
     output: Path,
 ) -> cluster.Work[Sequence[Document]]:
-    """Return a function with which a machine encodes a shard, given its number and documents. All machines use the same
-    paths."""
+    """Return a function that encodes a shard, given its number and documents. Paths are the same on all machines."""
     encoder, digest = Encoder(config, device, precision), artifact.digest(recipe)
     if encoder.identity("documents") != recipe["inputs"]["encoder"]:
         raise CaiError(f"{encoder.checkpoint} is not the same on all machines")
