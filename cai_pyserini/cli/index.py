@@ -18,7 +18,7 @@ class ImpactIndex(Sharded):
     collection: str | None = flag(
         None,
         "also store the documents of this collection, which the vectors are of, so that searcher.doc(id).raw() and "
-        "cai_pyserini.search can show them",
+        "`cai-pyserini search` can show them",
     )
     threads: int = THREADS
 

@@ -1,7 +1,7 @@
 """What the encode stage takes on a Ray cluster: without one, on one of one machine, and on one of two.
 
-The documents of a collection, repeated until there are --shards of them, are encoded by `python -m
-cai_pyserini.encode` without Ray, on a cluster of one machine and on one of two; and in two processes without Ray
+The documents of a collection, repeated until there are --shards of them, are encoded by
+`cai-pyserini stage encode` without Ray, on a cluster of one machine and on one of two; and in two processes without Ray
 (--shard-num), which shows what two processors can do. Each machine is a process with one processor, and each model runs
 in one thread, so that this needs two processors and an otherwise idle machine. The time is that of the whole command:
 imports, checking the collection, starting the workers, loading the model, encoding. Only the start of the cluster is

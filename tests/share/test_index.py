@@ -130,7 +130,7 @@ def test_a_dense_index(adapted_run: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "method, prefix, command",
-    [("hnsw", "faiss-hnsw", "pyserini.search.faiss"), ("lucene", "lucene-hnsw", "cai_pyserini.search")],
+    [("hnsw", "faiss-hnsw", "pyserini.search.faiss"), ("lucene", "lucene-hnsw", "cai-pyserini search")],
 )
 def test_an_approximate_dense_index(tmp_path: Path, method: DenseMethod, prefix: str, command: str) -> None:
     vectors = stored_vectors(tmp_path / "vectors", np.eye(5, dtype=np.float32), kind="dense")

@@ -26,9 +26,9 @@ SHARD, SHARDS = 40, 10
 MACHINE = {"num_cpus": 1, "object_store_memory": 100 << 20, "include_dashboard": False}
 HEALTH = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 1000, "health_check_failure_threshold": 2}
 DRIVER = f"""
-from cai_pyserini.core import terminal
-from cai_pyserini.encode import encode
 from cai_pyserini.cli.encode import main
+from cai_pyserini.core import terminal
+from cai_pyserini.vectors import encode
 encode.SHARD = {SHARD}
 terminal.run(main)
 """
