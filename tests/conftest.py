@@ -204,7 +204,7 @@ def metadata_run(shared: Path) -> Path:
             systems = [
                 "bm25",
                 "splade-idf",
-                "joint-splade-idf",
+                "joint",
                 "dense",
                 "hybrid-splade-idf-minmax",
                 "hybrid-dense-minmax",
@@ -214,8 +214,8 @@ def metadata_run(shared: Path) -> Path:
     return folder / "run"
 
 
-ADAPTED = ["bm25", "splade-doc", "joint-splade-idf-smooth", "hybrid-splade-idf-minmax", "dense"]
-ADAPTED += [f"adapted-{name}" for name in ADAPTED[1:]] + ["adapted-joint-splade-idf", "adapted-splade-idf"]
+ADAPTED = ["bm25", "splade-doc", "joint-near", "hybrid-splade-idf-minmax", "dense"]
+ADAPTED += [f"adapted-{name}" for name in ADAPTED[1:]] + ["adapted-joint", "adapted-splade-idf"]
 
 
 @pytest.fixture(scope="session")

@@ -298,4 +298,4 @@ def drawing(*names: str) -> list[str]:
 
 def test_the_readmes_drawing_is_the_plan_of_a_run() -> None:
     shown = (ROOT / "README.md").read_text(encoding="utf-8").split("```mermaid\n")[1].split("```")[0]
-    assert shown.splitlines() == drawing("joint-splade-idf", "hybrid-splade-idf")
+    assert shown.splitlines() == drawing("joint", "hybrid-splade-idf")

@@ -33,7 +33,7 @@ from tests.lucene.stock import bm25, reader, run_module
 from tests.share.conftest import cache as cache
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
-SYSTEMS = ["bm25", "splade-doc-idf", "joint-splade-doc-idf"]
+SYSTEMS = ["bm25", "splade-doc-idf", "joint-doc"]
 
 
 class Example(NamedTuple):
@@ -163,7 +163,7 @@ def test_shipped_indexes_know_their_language(run: Path, language: str, cache: Pa
     from cai_pyserini.plugin.encoders import CaiQueryEncoder
 
     query, words, *_ = EXAMPLES[language]
-    for name in ("bm25", "joint-splade-idf"):
+    for name in ("bm25", "joint"):
         entry = ship_index(run / "indexes" / name, tmp_path / name)
         (added,) = registry.add(str(next((tmp_path / name).glob("*.*.json"))))
         folder = registry.fetch(added)
@@ -179,7 +179,7 @@ def test_shipped_indexes_know_their_language(run: Path, language: str, cache: Pa
 def test_the_page_marks_the_words(run: Path, language: str) -> None:
     query, words, best, marks = EXAMPLES[language]
     with TestClient(create_app(Service(lambda: open_systems([run], SYSTEMS)))) as client:
-        page = client.get("/", params={"q": query, "a": "bm25", "b": "joint-splade-doc-idf", "hits": 1}).text
+        page = client.get("/", params={"q": query, "a": "bm25", "b": "joint-doc", "hits": 1}).text
     assert page.count(f">{best}</a>") == 2  # both systems find it
     assert page.count(f'<h2 lang="{language}">') == 2
     for mark in marks:

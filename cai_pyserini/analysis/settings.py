@@ -14,7 +14,7 @@ class ChangesSettings(Settings):
     before: AnyPath = flag(help="run folder of the earlier run")
     run: AnyPath = RUN_FOLDER
     output: AnyPath = OUTPUT_ANALYSIS
-    system: str = flag("joint-splade-idf", "the system, named as in the table of results")
+    system: str = flag("joint", "the system, named as in the table of results")
     depth: int = flag(10, "number of best documents of each query to compare", ge=1)
     top: int = flag(10, "number of queries to show", ge=0)
     terms: int = flag(3, "number of terms to show per document, those that changed most", ge=0)

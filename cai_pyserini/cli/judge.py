@@ -27,7 +27,7 @@ class ServeSettings(Listening):
     CAI_PYSERINI_API_KEY, the page asks for it as a password.
     """
 
-    example = f"{RUN} serve runs/hpo/splade-tiny --systems bm25 joint-splade-idf --database judgments.sqlite"
+    example = f"{RUN} serve runs/hpo/splade-tiny --systems bm25 joint --database judgments.sqlite"
     config: AnyPath | None = flag(None, "YAML file with any of these settings, such as rubric; flags override it")
     run: AnyPath = flag(help="folder with the runs, runs/SYSTEM.trec, as `cai-pyserini run` writes it", positional=True)
     systems: list[str] = flag(help="the systems whose results are judged", min_length=1)
@@ -67,7 +67,7 @@ class AgreeSettings(Settings):
 class CompareSettings(Settings):
     """Compare two systems by judgments, and estimate how many more judged queries would decide between them."""
 
-    example = f"{RUN} compare runs/hpo/splade-tiny bm25 joint-splade-idf judgments.sqlite"
+    example = f"{RUN} compare runs/hpo/splade-tiny bm25 joint judgments.sqlite"
     run: AnyPath = RUN_FOLDER
     a: str = flag(help="a system", positional=True)
     b: str = flag(help="another system", positional=True)
@@ -90,8 +90,7 @@ class ExamplesSettings(Settings):
     """
 
     example = (
-        f"{RUN} examples runs/hpo/splade-tiny --systems bm25 joint-splade-idf --database judgments.sqlite "
-        "--output train.jsonl"
+        f"{RUN} examples runs/hpo/splade-tiny --systems bm25 joint --database judgments.sqlite --output train.jsonl"
     )
     run: AnyPath = RUN_FOLDER
     output: AnyPath = flag(help="output file, JSONL to train with")

@@ -3,16 +3,15 @@ from cai_pyserini.core.settings import AnyPath, Argv, PathOrUrl, Settings, flag,
 
 
 class NearSettings(Settings):
-    """Find the nearest neighbours of every document, by dense vectors or by SPLADE vectors.
+    """Find the nearest neighbours of every document, by dense vectors.
 
     The smooth and expand stages mix documents with their neighbours. If interrupted, run the same command again: it
     continues with the first missing shard.
     """
 
     example = "cai-pyserini stage near --vectors dense-vectors --output near"
-    vectors: PathOrUrl = flag(help=f"folder of dense or SPLADE vectors, written by the encode stage, {OR_URL}")
+    vectors: PathOrUrl = flag(help=f"folder of dense vectors, written by the encode stage, {OR_URL}")
     output: AnyPath = OUTPUT_FOLDER
-    idf: PathOrUrl | None = flag(None, f"folder written by the idf stage, to weight SPLADE vectors, {OR_URL}")
     neighbours: int = flag(40, "number of neighbours per document", ge=1)
 
 
@@ -23,9 +22,9 @@ def main(argv: Argv = None) -> None:
     from cai_pyserini.vectors.near import find_neighbours
     from cai_pyserini.vectors.shards import Vectors
 
-    find_neighbours(Vectors(settings.vectors), settings.output, settings.idf, settings.neighbours)
+    find_neighbours(Vectors(settings.vectors), settings.output, settings.neighbours)
     stats = artifact.require(settings.output, "near").stats
     print(
         f"{settings.output}: {stats['vectors']:,} documents, {stats['nonzeros'] / stats['vectors']:.1f} neighbours "
-        f"each, by {stats['near_by']} vectors, {stats['search']} search, recall {stats['recall']:.2f}"
+        f"each, {stats['search']} search, recall {stats['recall']:.2f}"
     )

@@ -21,8 +21,8 @@ class ServeSettings(Listening):
     """
 
     example = (
-        "cai-pyserini serve runs/hpo/splade-tiny --systems bm25 joint-splade-idf\n"
-        "  curl 'http://127.0.0.1:8000/v1/joint-splade-idf/search?query=short+fingers&hits=3'"
+        "cai-pyserini serve runs/hpo/splade-tiny --systems bm25 joint\n"
+        "  curl 'http://127.0.0.1:8000/v1/joint/search?query=short+fingers&hits=3'"
     )
     runs: list[PathOrUrl] = flag(
         help=f"run folders, written by `cai-pyserini run`; or the folder of an index, {OR_URL}", positional=True

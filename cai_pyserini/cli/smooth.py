@@ -13,12 +13,7 @@ class SmoothSettings(Settings):
     vectors: PathOrUrl = flag(help=f"folder of SPLADE vectors, written by the encode stage, {OR_URL}")
     near: AnyPath = flag(help="folder of the neighbours of the same documents, written by the near stage")
     output: AnyPath = OUTPUT_FOLDER
-    weight: float | None = flag(
-        None,
-        "weight of the neighbours' mean, from 0 to 1 (default: 0.4 for neighbours by dense vectors, else 0.1)",
-        ge=0,
-        le=1,
-    )
+    weight: float = flag(0.4, "weight of the neighbours' mean, from 0 to 1", ge=0, le=1)
 
 
 def main(argv: Argv = None) -> None:

@@ -81,7 +81,7 @@ class Engine:
     the words of the documents, or one that stores them if no retriever's index does; `language` is their language.
     Threads can share engines. Methods raise CaiError for an empty query.
 
-    >>> engine = cai.open("runs/tiny")["joint-splade-idf"]
+    >>> engine = cai.open("runs/tiny")["joint"]
     >>> for hit in engine.search("high blood pressure", k=2, filter="year>=2000"):
     ...     print(hit.rank, hit.id, hit.title)
     1 d10 Sleep

@@ -19,7 +19,7 @@ from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.settings import RunSettings
 
 type Text = str | Mapping[str, Any]  # of a document: its text, or its fields
-JOINT, NEAR = "joint-splade-idf", "joint-splade-idf-smooth"
+JOINT, NEAR = "joint", "joint-near"
 
 
 def index(
@@ -37,7 +37,7 @@ def index(
     `documents` are a folder in BEIR's layout, a file, the name of a collection, texts, or dicts with `text` and, as
     they have them, `id`, `title` and metadata; ids are by default their numbers, from 0. Everything is kept in
     `folder`, by default `runs/COLLECTION/ENCODER`; for texts and dicts, it is by default temporary. The default
-    `system` is joint-splade-idf, SPLADE and BM25 in one index; with a dense encoder, joint-splade-idf-smooth.
+    `system` is joint, SPLADE and BM25 in one index; with a dense encoder, joint-near.
     `metadata` has the types of metadata by name, and `settings` are those of `cai-pyserini run`. Raises CaiError for
     what cannot be read.
 
@@ -90,9 +90,9 @@ def run(
     to date is not done again, and an interrupted run continues. Without `evaluate`, only indexes are made. Raises
     CaiError for settings that do not exist.
 
-    >>> run = cai.run("tests/data/tiny", ["bm25", "joint-splade-idf"], folder="runs/tiny")
+    >>> run = cai.run("tests/data/tiny", ["bm25", "joint"], folder="runs/tiny")
     >>> run.systems
-    ['joint-splade-idf', 'bm25']
+    ['joint', 'bm25']
     """
     given = {
         "collections": [str(collection)],

@@ -96,7 +96,7 @@ class Plan:
         if system.mixes_vectors:
             return self._smooth_documents(system, output)
         dense = self.experiment.dense
-        if system.name == f"{ADAPTED}dense" and dense and dense.overlap is None:
+        if system.long_name == f"{ADAPTED}dense" and dense and dense.overlap is None:
             plain = self.documents(DENSE)
             return self._add(
                 f"project {output.name}",
@@ -128,18 +128,17 @@ class Plan:
         return self._add(name, output, lambda: smooth(Vectors(raw), Vectors(near, "near"), output), raw, near)
 
     def near(self, system: System) -> Path:
-        """Each document's neighbours, by dense vectors; without a dense encoder, by SPLADE with IDF."""
-        dense, output = self._dense_documents(system), self.run.near(system)
-        vectors, idf = (dense[0], None) if dense else (self.documents(replace(system, smooth=False)), self.idf(system))
+        """Each document's neighbours."""
+        vectors, output = self.documents(_dense_for(system)), self.run.near(system)
         name = f"near{' adapted' * system.adapted}"
-        return self._add(name, output, lambda: find_neighbours(Vectors(vectors), output, idf), vectors, idf)
+        return self._add(name, output, lambda: find_neighbours(Vectors(vectors), output), vectors)
 
     def words(self) -> Path:
         return self._add("words", self.run.words, lambda: count_words(self.run.collection, self.run.words))
 
     def expansion(self, system: System) -> Path | None:
-        """The document expansion of a smooth joint index; None for other indexes, and without a dense encoder."""
-        if not (system.joint and system.smooth and self.experiment.dense):
+        """The document expansion of a smooth joint index; None for other indexes."""
+        if not (system.joint and system.smooth):
             return None
         dense, words, output = _dense_for(system), self.words(), self.run.expansion(system)
         vectors, near = self.documents(dense), self.near(system)
@@ -353,7 +352,7 @@ def require(
     elif adaptation:
         raise CaiError(f"--adapt has no effect on these systems: name an adapted one, such as {ADAPTED}splade-idf")
     for system in needed:
-        kind = "dense" if system.kind == "bm25" and system.smooth else system.kind
+        kind = "dense" if system.smooth else system.kind  # which finds neighbours
         if (setting := REQUIRES.get(kind)) and getattr(experiment, setting) is None:
             raise CaiError(f"{system.name} needs --{setting.replace('_', '-')}; --help says more")
         if system.kind == "splade":

@@ -11,7 +11,7 @@ from cai_pyserini.core import files, tables
 from cai_pyserini.core.config import IndexConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.experiments.run_folder import BASELINE, COUNTS, Results, RunFolder
-from cai_pyserini.experiments.systems import ADAPTED
+from cai_pyserini.experiments.systems import ADAPTED, canonical_name, parse_system
 from cai_pyserini.impacts.quantization import loss_text
 from cai_pyserini.runs.measures import MEASURES
 from cai_pyserini.runs.significance import NO_P_MEANS, p_text
@@ -107,7 +107,11 @@ def marked(scores: Sequence[float], best: str, other: str) -> list[str]:
 
 
 def _unscored_rows(results: Results) -> list[list[str]]:
-    rows = [[name, f"{row['ms_per_query']:.2f}", f"runs/{name}.trec"] for name, row in results.systems.items() if row]
+    rows = [
+        [name, f"{row['ms_per_query']:.2f}", f"runs/{parse_system(name).long_name}.trec"]
+        for name, row in results.systems.items()
+        if row
+    ]
     return [["system", "ms/query", "run"], *rows]
 
 
@@ -191,7 +195,8 @@ def verify(results: Results, config: IndexConfig) -> str:
     Raises CaiError with these lines if a score differs by more than the tolerance, and if no scores are expected.
     """
     expected = config.expected.get("any", {}) | config.expected.get(results.encoder, {})
-    expected = {name: score for name, score in expected.items() if results.scored and name in results.systems}
+    expected = {canonical_name(name): score for name, score in expected.items() if results.scored}
+    expected = {name: score for name, score in expected.items() if name in results.systems}
     if not expected:
         raise CaiError(
             f"index config {config.name} expects no scores of these systems with {results.encoder}: nothing to verify"

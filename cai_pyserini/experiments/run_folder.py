@@ -4,7 +4,7 @@
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.lock import holder, holder_name
 from cai_pyserini.experiments.experiment import Experiment
-from cai_pyserini.experiments.systems import ADAPTED, System, parse_system
+from cai_pyserini.experiments.systems import ADAPTED, System, canonical_name, parse_system
 from cai_pyserini.impacts.weighting import Impacts, impacts_of_index
 from cai_pyserini.lucene.retrieve import word_queries
 from cai_pyserini.models.checkpoint import checkpoint_digest
@@ -63,6 +63,17 @@ class Results:
     versions: dict[str, str]
     made: dict[str, str]  # the run's outputs, new or up to date: path in the folder -> recipe digest
     published: list[dict[str, Any]]
+
+    def with_short_names(self) -> "Results":
+        """These results, which may have been written with long names of systems, with their short names."""
+        systems, comparisons, gains = (
+            {canonical_name(name): value for name, value in by_system.items()}
+            for by_system in (self.systems, self.comparisons, self.gains)
+        )
+        searches, best = (
+            {key: canonical_name(name) for key, name in names.items()} for names in (self.searches, self.best)
+        )
+        return replace(self, systems=systems, comparisons=comparisons, gains=gains, searches=searches, best=best)
 
     @property
     def searched(self) -> bool:
@@ -115,9 +126,10 @@ class RunFolder:
         if not self.is_finished:
             raise self._unfinished()
         try:
-            return TypeAdapter(Results).validate_python(json.loads(self.results_file.read_text(encoding="utf-8")))
+            found = TypeAdapter(Results).validate_python(json.loads(self.results_file.read_text(encoding="utf-8")))
         except ValueError:
             raise CaiError(f"{self.results_file} is broken or of another version: run {BEIR} again") from None
+        return found.with_short_names()
 
     def _unfinished(self) -> CaiError:
         if not self.root.is_dir():
@@ -194,15 +206,15 @@ class RunFolder:
         return self.folder / "indexes" / system.index
 
     def run(self, system: System) -> Path:
-        return self.folder / "runs" / f"{system.name}.trec"
+        return self.folder / "runs" / f"{system.long_name}.trec"
 
     def rescored(self, hybrid: System, part: System) -> Path:
         """The run of one part of an exact hybrid, with scores for the documents of all parts."""
-        others = "-".join(other.name for other in hybrid.parts if other != part)
-        return self.folder / "runs" / "rescored" / f"{part.name}-with-{others}.trec"
+        others = "-".join(other.long_name for other in hybrid.parts if other != part)
+        return self.folder / "runs" / "rescored" / f"{part.long_name}-with-{others}.trec"
 
     def evaluation(self, system: System) -> Path:
-        return self.folder / "evaluations" / f"{system.name}.json"
+        return self.folder / "evaluations" / f"{system.long_name}.json"
 
     # Contents
 

@@ -1,18 +1,28 @@
 """Names of retrieval systems, the rows of every table.
 
-bm25, doct5query                                   BM25; for doct5query, on documents with generated queries appended
-splade, splade-doc, splade-idf, splade-doc-idf     SPLADE; with bag-of-words queries (-doc), with IDF (-idf)
+bm25            BM25
+splade-idf      the paper's SPLADE with CAI: documents are weighted with the collection's IDF
+joint           SPLADE and BM25 in one index; one search returns the sum of scores
+joint-near      joint, with what a dense encoder finds near: documents are mixed with their neighbours, and have
+                associated words and neighbours' words
+joint-doc, joint-doc-near    the same with bag-of-words queries, which need no model
+trio            BM25 and SPLADE, both with neighbours, and a dense encoder, fused by z-scores with chosen weights
+trio-doc        trio with bag-of-words queries
+
+The names of ablations say what they consist of; those above are short for some of them, see SHORT:
+
+doct5query                                         BM25 on documents with generated queries appended
+splade, splade-doc, splade-doc-idf                 SPLADE; with bag-of-words queries (-doc), with IDF (-idf)
 bm25-smooth                                        BM25 with neighbours' words, in an impact index
-joint-<one of SPLADE>                              SPLADE and BM25 in one index; one search returns the sum of scores
-<one of SPLADE, or joint>-smooth                   document vectors mixed with their neighbours'; with a dense encoder,
-                                                   joint indexes also have associated words and neighbours' words
+joint-<one of SPLADE>                              SPLADE and BM25 in one index
+<one of SPLADE, or joint>-smooth                   with neighbours; needs a dense encoder
 dense, dense-idf                                   dense retrieval with mean pooling; weighted with IDF (-idf)
 cross-encoder                                      the best documents of bm25, reranked
 hybrid-<one or more of the others>                 fused with bm25 by the sum of scores, as in the paper
 hybrid-<…>-<fusion>                                fused by another method; hybrid-dense-product is LaPraDoR
 fused-<two or more>[-<fusion>]                     like hybrid, but without bm25 unless named
 hybrid-<…>[-<fusion>]-exact                        every part scores all documents that are fused
-adapted-<any with SPLADE, dense or -smooth>        with encoders adapted to the collection
+adapted-<any with SPLADE, dense or neighbours>     with encoders adapted to the collection
 """
 
 from collections.abc import Iterable, Iterator, Set
@@ -21,27 +31,43 @@ from itertools import product
 from typing import Literal
 
 from cai_pyserini.core.config import EncoderConfig
-from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.errors import CaiError, did_you_mean
 from cai_pyserini.runs.fusions import DEFAULT, FUSIONS
 
 Kind = Literal["bm25", "doct5query", "splade", "dense", "cross-encoder", "hybrid"]
 ADAPTED = "adapted-"
+SHORT = {  # short names of recommended systems
+    "joint-splade-idf": "joint",
+    "joint-splade-doc-idf": "joint-doc",
+    "joint-splade-idf-smooth": "joint-near",
+    "joint-splade-doc-idf-smooth": "joint-doc-near",
+    "fused-bm25-smooth-splade-idf-smooth-dense-zscore": "trio",
+    "fused-bm25-smooth-splade-doc-idf-smooth-dense-zscore": "trio-doc",
+}
 
 
 @dataclass(frozen=True)
 class System:
-    """A single system, or a hybrid of several."""
+    """A single system, or a hybrid of several. `long_name` says what it consists of, and names its files."""
 
-    name: str
+    long_name: str
     kind: Kind
     bow: bool = False  # SPLADE-Doc: bag-of-words queries
     idf: bool = False
     joint: bool = False  # the impact index has BM25's words, with SPLADE's or alone
-    smooth: bool = False  # documents are mixed with their neighbours and get associated words
+    smooth: bool = False  # documents are mixed with their neighbours, which a dense encoder finds
     adapted: bool = False  # its encoders are adapted to the collection
     parts: tuple["System", ...] = ()  # systems whose runs it combines
     fusion: str = DEFAULT
     exact: bool = False
+
+    @property
+    def name(self) -> str:
+        """The short name, if it has one, else the long name with the short names of its parts."""
+        name = self.long_name.removeprefix(ADAPTED)
+        for part in () if name in SHORT else self.parts:
+            name = name.replace(part.long_name.removeprefix(ADAPTED), part.name.removeprefix(ADAPTED), 1)
+        return f"{ADAPTED * self.adapted}{SHORT.get(name, name)}"
 
     @property
     def balanced(self) -> bool:
@@ -101,8 +127,8 @@ class System:
 
 
 BM25 = System("bm25", "bm25")
-SINGLE = {
-    system.name: system
+SINGLE = {  # by their long names
+    system.long_name: system
     for system in (
         BM25,
         System("bm25-smooth", "bm25", bow=True, joint=True, smooth=True),
@@ -122,21 +148,25 @@ SINGLE = {
         *(System(f"dense{'-idf' * idf}", "dense", idf=idf) for idf in (False, True)),
     )
 }
+BY_NAME = SINGLE | {system.name: system for system in SINGLE.values()}
 THREE_WAY = ("hybrid-{}-{}-zscore", "fused-bm25-smooth-{}-smooth-{}-zscore")  # BM25 + SPLADE + dense
+RECOMMENDED = ("bm25", "splade-idf", *SHORT.values())
 NAMES = (
-    "bm25, bm25-smooth, doct5query, [joint-]splade[-doc][-idf][-smooth], dense[-idf], cross-encoder, "
+    f"{', '.join(RECOMMENDED)} (those with -near, and trio, need --dense); for ablations bm25-smooth, doct5query, "
+    "[joint-]splade[-doc][-idf][-smooth], dense[-idf], cross-encoder, "
     f"hybrid-<one or more of the others>[-{'|-'.join(name for name in FUSIONS if name != DEFAULT)}][-exact], "
     "fused-<two or more>[…], which leaves bm25 out; with --adapt, adapted-<any of these with splade or dense>"
 )
+LONG = {short: long for long, short in SHORT.items()}
 
 
 def parse_system(name: str) -> System:
     """Parse a name such as hybrid-splade-doc-idf-minmax. Raises CaiError for an unknown name."""
     if name.startswith(ADAPTED):
         return adapted(parse_system(name.removeprefix(ADAPTED)))
-    if name in SINGLE:
-        return SINGLE[name]
-    prefix, _, rest = name.partition("-")
+    if name in BY_NAME:
+        return BY_NAME[name]
+    prefix, _, rest = LONG.get(name, name).partition("-")
     exact = rest.endswith("-exact")
     rest = rest.removesuffix("-exact")
     suffix = next((f"-{f}" for f in FUSIONS if f != DEFAULT and rest.endswith(f"-{f}")), "")
@@ -144,33 +174,43 @@ def parse_system(name: str) -> System:
     parts = _split(rest.removesuffix(suffix))
     if prefix == "hybrid" and any(part.joint for part in parts):
         raise CaiError(f"{name}: a joint system contains bm25 already; use it alone, or fused-<two or more>")
+    long_name = "-".join([prefix, *(part.long_name for part in parts)]) + suffix + "-exact" * exact
     if prefix == "hybrid" and parts:
         parts = (BM25, *parts)
     is_valid = prefix in ("hybrid", "fused") and len(parts) > 1 and len(set(parts)) == len(parts)
     can_be_exact = FUSIONS[fusion].uses_scores and not any(part.kind == "cross-encoder" for part in parts)
     if not is_valid or (exact and not can_be_exact):
-        raise CaiError(f"no system {name!r}; systems are {NAMES}")
-    return System(name, "hybrid", parts=parts, fusion=fusion, exact=exact)
+        known = [*RECOMMENDED, *SINGLE, *(f"hybrid-{single}" for single in SINGLE)]
+        raise CaiError(f"no system {name!r}{did_you_mean(name, known) or f'; systems are {NAMES}'}")
+    return System(long_name, "hybrid", parts=parts, fusion=fusion, exact=exact)
+
+
+def canonical_name(name: str) -> str:
+    """The name of a system that is named in a file; one of another version stays."""
+    try:
+        return parse_system(name).name
+    except CaiError:
+        return name
 
 
 def adapted(system: System) -> System:
     """The same system with adapted encoders. Raises CaiError if it has no encoder to adapt."""
-    name = f"{ADAPTED}{system.name}"
+    name = f"{ADAPTED}{system.long_name}"
     if system.adapted:
         raise CaiError(f"no system {name!r}: {system.name} is adapted already")
     if not system.adaptable:
         raise CaiError(f"no system {name!r}: {system.name} has no SPLADE or dense encoder to adapt")
     parts = tuple(adapted(part) if part.adaptable else part for part in system.parts)
-    return replace(system, name=name, parts=parts, adapted=True)
+    return replace(system, long_name=name, parts=parts, adapted=True)
 
 
 def _split(names: str) -> tuple[System, ...]:
     """Split dash-joined names of single systems; empty if that is impossible."""
-    for name in sorted(SINGLE, key=len, reverse=True):
+    for name in sorted(BY_NAME, key=len, reverse=True):
         if names == name:
-            return (SINGLE[name],)
+            return (BY_NAME[name],)
         if names.startswith(f"{name}-") and (rest := _split(names.removeprefix(f"{name}-"))):
-            return (SINGLE[name], *rest)
+            return (BY_NAME[name], *rest)
     return ()
 
 
@@ -204,7 +244,8 @@ def all_systems(config: EncoderConfig, kinds: Set[str], adapt: bool = False) -> 
     also adapted ones. dense-idf counts as a kind, because not every dense encoder supports it.
     """
     sparse = sparse_systems(config)
-    variants = [f"{joint}{name}{suffix}" for joint in ("", "joint-") for name in sparse for suffix in ("", "-smooth")]
+    suffixes = ("", "-smooth") if "dense" in kinds else ("",)
+    variants = [f"{joint}{name}{suffix}" for joint in ("", "joint-") for name in sparse for suffix in suffixes]
     dense = [name for name in ("dense", "dense-idf") if name in kinds]
     others = [kind for kind in ("doct5query", "cross-encoder") if kind in kinds]
     fusions = ["", "-minmax", "-exact", "-minmax-exact"]

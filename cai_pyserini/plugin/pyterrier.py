@@ -96,9 +96,7 @@ class CaiIndexer(pt.Indexer):
     The documents are stored in FOLDER.jsonl, beside the run folder. Raises CaiError if another file has that name.
     """
 
-    def __init__(
-        self, folder: str, system: str = "joint-splade-idf", encoder: str = "splade-tiny", device: str = "auto"
-    ):
+    def __init__(self, folder: str, system: str = "joint", encoder: str = "splade-tiny", device: str = "auto"):
         self._folder, self._system, self._encoder, self._device = Path(folder), system, encoder, device
 
     def index(self, iter: Iterable[Mapping[str, Any]], batch_size: int | None = None) -> CaiRetriever:

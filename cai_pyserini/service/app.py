@@ -57,9 +57,9 @@ DOCUMENT = {
     "contents": "Short finger Abnormally short finger associated with developmental hypoplasia.",
 }
 CANDIDATE = {"docid": "HP:0009381", "score": 12.35, "rank": 1, "doc": DOCUMENT}
-ANSWER = {"api": "v1", "index": "joint-splade-idf"}
+ANSWER = {"api": "v1", "index": "joint"}
 EXPLANATION = {
-    "system": "joint-splade-idf",
+    "system": "joint",
     "document": "HP:0009381",
     "rank": 1,
     "score": 4.2,
@@ -225,8 +225,8 @@ class Health(BaseModel):
     model_config = example(
         status="ok",
         version=__version__,
-        default="joint-splade-idf",
-        indexes=["joint-splade-idf", "bm25"],
+        default="joint",
+        indexes=["joint", "bm25"],
         unanswered=0,
     )
 
@@ -238,14 +238,14 @@ class Health(BaseModel):
 
 
 class Readiness(BaseModel):
-    model_config = example(status="ok", indexes={"bm25": "ok", "joint-splade-idf": "ok"})
+    model_config = example(status="ok", indexes={"bm25": "ok", "joint": "ok"})
 
     status: Literal["ok", "not ready"]
     indexes: dict[str, str]  # "ok" or the type of error
 
 
 class Reloaded(BaseModel):
-    model_config = example(status="ok", indexes=["bm25", "joint-splade-idf"])
+    model_config = example(status="ok", indexes=["bm25", "joint"])
 
     status: Literal["ok"] = "ok"
     indexes: list[str]

@@ -43,7 +43,7 @@ from cai_pyserini.vectors.mixing import mix, neighbour_means
 from cai_pyserini.vectors.neighbours import NEIGHBOURS, build_index, nearest
 from cai_pyserini.vectors.queries import Representation, WordQueries, encode_queries, for_index
 from cai_pyserini.vectors.shards import Matrix
-from cai_pyserini.vectors.smooth import WEIGHTS as SMOOTH
+from cai_pyserini.vectors.smooth import WEIGHT
 from cai_pyserini.vectors.word_vectors import Regression, learn, regression
 
 DOCUMENTS = 5000  # the sample, sources included, that represents a large collection
@@ -349,7 +349,7 @@ class SimulatedRetrieval:
 
 def smoothed(rows: csr_matrix, near: csr_matrix) -> csr_matrix:
     """Average raw SPLADE vectors with the neighbours'."""
-    return mix(rows, rows, near, SMOOTH["dense"])
+    return mix(rows, rows, near, WEIGHT)
 
 
 def _run(scores: np.ndarray, hits: int) -> pd.DataFrame:

@@ -19,22 +19,20 @@ from cai_pyserini.core.terminal import progress
 from cai_pyserini.vectors.mixing import mix, stored_rows, work_folder
 from cai_pyserini.vectors.shards import SHARD_NAMES, Shard, Vectors, paired, write_shards
 
-WEIGHTS = {"dense": 0.4, "splade": 0.1}  # of the neighbours' mean, by the kind of vectors that found the neighbours
+WEIGHT = 0.4  # of the neighbours' mean
 
 
-def smooth(vectors: Vectors, near: Vectors, output: Path, weight: float | None = None) -> Path:
+def smooth(vectors: Vectors, near: Vectors, output: Path, weight: float = WEIGHT) -> Path:
     """Write smoothed vectors to a folder of shards, with the ids of `vectors`.
 
-    `near` was written by the near stage; `weight` defaults to that in WEIGHTS. If interrupted, the same call continues
-    with the first missing shard.
+    `near` was written by the near stage. If interrupted, the same call continues with the first missing shard.
 
     Raises CaiError for vectors other than SPLADE's, and if `near` has other documents.
     """
     if vectors.kind != "splade":
         raise CaiError(f"{vectors.folder} has {vectors.kind} vectors: choose a folder with splade ones")
-    share = WEIGHTS[near.manifest.stats["near_by"]] if weight is None else weight
     inputs = {"vectors": vectors.manifest.digest, "near": near.manifest.digest}
-    recipe = artifact.recipe("smooth", inputs, weight=share)
+    recipe = artifact.recipe("smooth", inputs, weight=weight)
     digest = artifact.digest(recipe)
 
     def write(folder: Path) -> artifact.Stats:
@@ -49,7 +47,7 @@ def smooth(vectors: Vectors, near: Vectors, output: Path, weight: float | None =
 
         def smoothed(part: tuple[list[str], csr_matrix, csr_matrix]) -> Shard:
             ids, raw, products = part
-            return Shard(ids, mix(rows, raw, products, share))
+            return Shard(ids, mix(rows, raw, products, weight))
 
         counts = write_shards(folder, digest, documents("smooth"), smoothed)
         shutil.rmtree(work)

@@ -62,7 +62,7 @@ def test_without_evidence_the_encoders_stay_as_they_were(adapted: Adapted, tiny:
         r"not adapted: the encoders are used as before, since no candidate gains significantly in each recommended "
         r"system; weight 0\.\d+ of the (trained SPLADE|projection)( and weight 0\.\d+ of the projection)? comes "
         r"closest \(\d+ pseudo queries from \d+ documents without the queries' words; gains in nDCG@10: "
-        r"fused-bm25-smooth-splade-idf-smooth-dense-zscore [+-]\S+ ± inf, joint-splade-idf-smooth .*\)",
+        r"trio [+-]\S+ ± inf, joint-near .*\)",
         decision,
     )
     stats = artifact.require(adapted.output, "adapt").stats

@@ -102,9 +102,9 @@ def test_gains_are_measured_again(with_dense: AdaptationData, tmp_path: Path) ->
     splade, dense = with_dense.encoders
     same = measure_gains(with_dense, splade, dense)
     assert list(same) == [
-        "fused-bm25-smooth-splade-idf-smooth-dense-zscore",
-        "joint-splade-idf-smooth",
-        "joint-splade-doc-idf-smooth",
+        "trio",
+        "joint-near",
+        "joint-doc-near",
     ]
     assert {gain for gain, _ in same.values()} == {0.0}
     width = with_dense.raw[1].shape[1]

@@ -35,7 +35,7 @@ def test_activations_worked_example() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("system", ["splade-doc", "joint-splade-doc-idf"])
+@pytest.mark.parametrize("system", ["splade-doc", "joint-doc"])
 def test_impacts_and_products_are_those_of_the_index(
     system: str, run: RunFolder, found: dict[str, Cost], checkpoint: Path
 ) -> None:
@@ -56,13 +56,13 @@ def test_impacts_and_products_are_those_of_the_index(
 
 @pytest.mark.slow
 def test_size_and_latency_are_those_of_the_manifests(run: RunFolder, found: dict[str, Cost]) -> None:
-    assert list(found) == [*SPLADE, "joint-splade-idf", "joint-splade-doc-idf"]
+    assert list(found) == [*SPLADE, "joint", "joint-doc"]
     assert found["splade"].flops > found["splade-doc"].flops
     folder = run.folder
     index = json.loads((folder / "indexes" / "splade" / "manifest.json").read_text())["stats"]
     assert found["splade"].index_bytes == index["bytes"]
     assert found["splade"].bytes_per_document == index["bytes"] / 12
-    joint, plain = found["joint-splade-idf"], found["splade-idf"]
+    joint, plain = found["joint"], found["splade-idf"]
     assert joint.bytes_per_document * 12 == joint.index_bytes > plain.index_bytes
     search = json.loads((folder / "runs" / "splade.trec.manifest.json").read_text())["stats"]
     assert found["splade"].ms_per_query == search["ms_per_query"]

@@ -41,7 +41,7 @@ def test_systems_that_have_nothing_to_prune_are_refused(system: str, message: st
 
 @pytest.mark.slow
 def test_the_command(run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    system = "joint-splade-idf"
+    system = "joint"
     arguments = [str(run_folder), "--output", str(tmp_path), "--system", system, "--hits", "10"]
     pruning = ["--keep-mass", "0.5", "--keep-terms", "9", "--keep-query-terms", "2", "--rescore", "12"]
     main(["efficiency", *arguments, *pruning, "--rounds", "1"])

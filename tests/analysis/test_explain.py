@@ -23,7 +23,7 @@ from cai_pyserini.experiments.systems import parse_system
 from cai_pyserini.runs.trec import read_run, scores_by_query
 
 SINGLE = ["bm25", "splade", "splade-idf", "splade-doc-idf", "dense"]
-JOINT = ["joint-splade-doc-idf", "joint-splade-idf-smooth"]
+JOINT = ["joint-doc", "joint-near"]
 ZSCORE, EXACT = "hybrid-splade-idf-dense-zscore", ["hybrid-splade-idf-exact", "hybrid-splade-idf-dense-minmax-exact"]
 HYBRIDS = [f"hybrid-splade-idf{fusion}" for fusion in ("", "-minmax", "-rrf", "-product")]
 ALL = [*SINGLE, *JOINT, *HYBRIDS, *EXACT, ZSCORE, f"{ZSCORE}-exact", "fused-joint-splade-idf-dense-minmax"]
@@ -128,12 +128,10 @@ def test_splade_terms_are_those_of_the_index(run: RunFolder, explain: Explain) -
 
 @pytest.mark.slow
 def test_words_of_a_joint_index_have_bm25s_weight(run: RunFolder, explain: Explain) -> None:
-    (joint,), (splade,), (bm25,) = explain(
-        "q2", ["joint-splade-doc-idf", "splade-doc-idf", "bm25"], documents=["d4"]
-    ).values()
+    (joint,), (splade,), (bm25,) = explain("q2", ["joint-doc", "splade-doc-idf", "bm25"], documents=["d4"]).values()
     words = {term.term: term for term in joint.terms if term.term.startswith("bm25:")}
     assert [term for term in joint.terms if term.term not in words] == splade.terms
-    config = load_encoder(str(run.index(parse_system("joint-splade-doc-idf"))))
+    config = load_encoder(str(run.index(parse_system("joint-doc"))))
     assert config.joint and words.keys() == {f"bm25:{t.term}" for t in bm25.terms} == {"bm25:bladder", "bm25:infect"}
     for term in bm25.terms:
         word = words[f"bm25:{term.term}"]
@@ -233,7 +231,7 @@ class Structure(HTMLParser):
 
 @pytest.mark.slow
 def test_a_page_escapes_and_marks(run: RunFolder, opened: Run, explain: Explain) -> None:
-    found = explain("q2", ["bm25", "joint-splade-doc-idf", "hybrid-splade-idf"], documents=["d4"])
+    found = explain("q2", ["bm25", "joint-doc", "hybrid-splade-idf"], documents=["d4"])
     contents = "<script>alert('x')</script> Bladders & rats"
     source = page(run, opened, Case("q2", "<b>bladder</b>", {"d4": contents}, found), 10)
     structure = Structure(source)

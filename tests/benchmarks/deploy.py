@@ -1,6 +1,6 @@
 """Sizes and speed of other engines, and whether they find the documents that our search of the Lucene index finds.
 
-The impacts of joint-splade-idf are exported, once each, and every reader builds its index from its export. Each is then
+The impacts of joint are exported, once each, and every reader builds its index from its export. Each is then
 searched in a process of its own, one thread, with the same encoded queries and 10 hits, after 300 queries as a warm-up;
 the clock stops when Python has document ids and scores. Sizes are those of the readers' own indexes on disk; of CIFF
 and bulk requests (OpenSearch, Elasticsearch), those of the exported files, which are no indexes yet. Recall is the part
@@ -28,7 +28,7 @@ DEEP = 1000
 WARM_UP = 300
 SEISMIC_BUILD = {"doc_cut": 1000, "summary_energy": 0.8}  # with its defaults, 15 and 0.4, it misses a fifth
 SEISMIC_SEARCH = {"query_cut": 50, "heap_factor": 0.7}
-SYSTEM = "joint-splade-idf"
+SYSTEM = "joint"
 Found = list[tuple[str, float]]
 Search = Callable[[harness.Impacts], Found]
 HEADER = ("", "MB", "size / Lucene", f"recall@{HITS}", "queries with the same scores", "p50, ms", "p99, ms")

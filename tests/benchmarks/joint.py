@@ -1,6 +1,6 @@
 """Size, speed and nDCG@10 of a joint index, beside the two indexes of a hybrid.
 
-Compared are joint-splade-idf, with all words of BM25 and with only those that the encoder's vocabulary splits (those
+Compared are joint, with all words of BM25 and with only those that the encoder's vocabulary splits (those
 of which most occurrences are in words of several pieces), and hybrid-splade-idf-minmax; and the same with bag-of-words
 queries (-doc). Queries are encoded beforehand. Each goes to every system in turn, one thread, in an order that changes
 from query to query, after 300 queries as a warm-up; a hybrid takes 100 hits of both indexes and min-max sums. Sizes
@@ -24,7 +24,7 @@ DEPTH = 100
 HITS = 10
 WARM_UP = 300
 FOR_EXPANSION = (".pos", ".tvd", ".tvx", ".tvm")  # files of positions and document vectors
-SYSTEMS = {"joint": ["joint-splade-idf"], "joint, split words": ["split"], "hybrid": ["bm25", "splade-idf"]}
+SYSTEMS = {"joint": ["joint"], "joint, split words": ["split"], "hybrid": ["bm25", "splade-idf"]}
 
 
 def prepare(collection: str, encoder: str, folder: str) -> harness.Result:
@@ -36,7 +36,7 @@ def prepare(collection: str, encoder: str, folder: str) -> harness.Result:
     from cai_pyserini.models.checkpoint import checkpoint_folder
     from cai_pyserini.models.tokenizer import WORD, Tokenizer
 
-    systems = ["bm25", "splade-idf", "joint-splade-idf"]
+    systems = ["bm25", "splade-idf", "joint"]
     beir([collection, "--encoder", encoder, "--output", f"{folder}/run", "--no-raw", "--systems", *systems])
     tokenizer, analyzer = Tokenizer(checkpoint_folder(load_encoder(encoder))), Analyzer()
     surface: Counter[str] = Counter()
@@ -72,13 +72,13 @@ def search(collection: str, folder: str) -> harness.Result:
     _, topics, qrels = harness.opened(collection)
     indexes = {name: Path(folder, "run/indexes", name) for parts in SYSTEMS.values() for name in parts}
     searchers = {name: open_searcher(path) for name, path in indexes.items()}
-    joint = load_encoder(str(indexes["joint-splade-idf"]))
+    joint = load_encoder(str(indexes["joint"]))
     encoder, words = Encoder(joint), WordQueries(Analyzer(), joint)
     result: harness.Result = {}
     for kind in ("splade", "bow"):
         plain, _ = Queries(topics, encoder, kind).for_search(joint.query_scale)
         both, _ = Queries(topics, encoder, kind, words=words).for_search(joint.query_scale)
-        asked = {"bm25": topics, "splade-idf": plain, "joint-splade-idf": both, "split": both}
+        asked = {"bm25": topics, "splade-idf": plain, "joint": both, "split": both}
 
         def found_by(parts: list[str], id: str, asked: Any = asked) -> list[tuple[str, float]]:
             if len(parts) == 1:

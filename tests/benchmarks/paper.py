@@ -35,7 +35,7 @@ from typing import Any
 
 import harness
 
-SYSTEMS = ("splade", "splade-idf", "hybrid-splade-idf", "joint-splade-idf")
+SYSTEMS = ("splade", "splade-idf", "hybrid-splade-idf", "joint")
 VARIANTS = {
     "general": "", "passages": "g", "pretraining": "p", "vocabulary": "v", "AdaLM": "vp", "AdaLM, small": "sp",
     "vocabulary, seen": "t", "AdaLM, seen": "tp",

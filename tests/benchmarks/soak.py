@@ -29,7 +29,7 @@ from urllib.parse import quote
 import harness
 import serve
 
-INDEXES = ("bm25", "joint-splade-idf")
+INDEXES = ("bm25", "joint")
 RELOAD = 60  # seconds between reloads
 PARTS = 6
 TOLERANCE = {"threads": 0.0, "handles": 0.1, "memory": 0.05}

@@ -69,8 +69,8 @@ class Tried(Run):
 def index(run: Tried) -> Variants:
     """One index, bag-of-words queries."""
     counted, near = run.counted, ASSOCIATED_FACTOR * run.near_words
-    yield "joint-splade-doc-idf-smooth", run.indexed(counted + near)
-    yield "joint-splade-idf-smooth", run.indexed(counted + near, bow=False)
+    yield "joint-doc-near", run.indexed(counted + near)
+    yield "joint-near", run.indexed(counted + near, bow=False)
     spans = diags_array(1 / np.maximum(np.asarray(run.context_words.sum(1)).ravel(), 1)) @ run.context_words
     best, cosines = [], []
     for start in range(0, len(run.near), 500):
@@ -201,7 +201,7 @@ def _term_weights(run: Tried, documents: csr_matrix, regularizer: float, tempera
 
 def static(run: Tried) -> Variants:
     """Dense vectors of queries from those of their words."""
-    yield "joint-splade-doc-idf-smooth", run.indexed(run.counted + ASSOCIATED_FACTOR * run.near_words)
+    yield "joint-doc-near", run.indexed(run.counted + ASSOCIATED_FACTOR * run.near_words)
     sums = run.words["queries"][:, run.places] @ run.vectors
     scores = (sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-9)) @ run.near.T
     yield "static", scores

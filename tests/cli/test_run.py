@@ -64,7 +64,7 @@ def test_leaves_what_it_promises(run_folder: Path) -> None:
     assert list(found["systems"]) == DEFAULTS
     assert {"nDCG@10", "R@100", "RR@10", "queries", "ms_per_query"} == set(found["systems"]["bm25"])
     assert found["systems"]["bm25"]["queries"] == 5
-    assert set(found["index_bytes"]) == {"bm25", "splade", "splade-idf", "joint-splade-idf"}
+    assert set(found["index_bytes"]) == {"bm25", "splade", "splade-idf", "joint"}
     assert min(found["index_bytes"].values()) > 0
     assert found["nonzeros_per_document"] > 10 and found["versions"]["pyserini"] == version("pyserini")
     assert found["collection"] == "tiny" and found["encoder"] == "splade-tiny" and found["split"] == "test"
@@ -150,7 +150,7 @@ KILLS = [
 
 @slow
 def test_killed_in_any_stage_it_ends_with_the_same_results(run_folder: Path, tiny: Path, tmp_path: Path) -> None:
-    output, systems = tmp_path / "run", ["bm25", "splade-idf", "hybrid-splade-idf", "joint-splade-idf"]
+    output, systems = tmp_path / "run", ["bm25", "splade-idf", "hybrid-splade-idf", "joint"]
     command = [sys.executable, "-m", "cai_pyserini", "run", str(tiny), "--output", str(output), "--systems", *systems]
     for label, made_next in KILLS:
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
@@ -214,7 +214,7 @@ def test_joint_smooth_and_bm25_splade_dense(
     tiny: Path, copied: Path, capsys: pytest.CaptureFixture[str], run_folder: Path
 ) -> None:
     three, fused = "hybrid-splade-idf-dense-zscore", "fused-joint-splade-idf-dense-minmax"
-    names = ["joint-splade-doc-idf-smooth", "joint-splade-idf", three, fused]
+    names = ["joint-doc-near", "joint", three, fused]
 
     def run(*settings: str) -> dict[str, dict[str, dict[str, float]]]:
         main([f"{tiny}.yaml", "--output", str(copied), "--dense", "splade-tiny", "--systems", *names, *settings])
@@ -226,8 +226,8 @@ def test_joint_smooth_and_bm25_splade_dense(
         return {query: pytest.approx(hits, abs=2e-6) for query, hits in fused.items()}
 
     first = run()
-    assert first["joint-splade-idf"] == run_of_system(run_folder, "joint-splade-idf")
-    assert first["joint-splade-doc-idf-smooth"] != run_of_system(run_folder, "joint-splade-doc-idf")
+    assert first["joint"] == run_of_system(run_folder, "joint")
+    assert first["joint-doc-near"] != run_of_system(run_folder, "joint-doc")
     weights = json.loads((copied / "weights.json").read_text())
     assert weights.pop("bm25") in (0.5, 1, 2) and weights == {"splade": 1, "dense": 2}
     assert first[fused] == expected(fused, None)
@@ -237,13 +237,13 @@ def test_joint_smooth_and_bm25_splade_dense(
     found = results(copied)
     (decision,) = found["decision"]
     assert decision.startswith("BM25 + SPLADE + dense have the weights ") and " pseudo queries from " in decision
-    assert set(found["index_bytes"]) == {"bm25", "splade-idf", "joint-splade-idf", "joint-splade-idf-smooth", "dense"}
-    assert found["alpha"].keys() == {"joint-splade-idf", "joint-splade-idf-smooth"}
-    assert found["best"]["without a model"] == "joint-splade-doc-idf-smooth"
-    assert "best without a model: joint-splade-doc-idf-smooth " in capsys.readouterr().out
+    assert set(found["index_bytes"]) == {"bm25", "splade-idf", "joint", "joint-near", "dense"}
+    assert found["alpha"].keys() == {"joint", "joint-near"}
+    assert found["best"]["without a model"] == "joint-doc-near"
+    assert "best without a model: joint-doc-near " in capsys.readouterr().out
     report = (copied / "report.md").read_text()
     assert f"\n- {decision}\n" in report
-    assert "In joint-splade-idf-smooth, BM25 has the weight " in report
+    assert "In joint-near, BM25 has the weight " in report
 
     weighted = run("--weights", "1", "1", "5")
     assert weighted[three] == expected(three, (1, 1, 5)) and results(copied)["decision"] == []
@@ -254,11 +254,11 @@ def test_joint_smooth_and_bm25_splade_dense(
 
 @slow
 def test_alpha_is_the_weight_of_bm25(tiny: Path, copied: Path, run_folder: Path) -> None:
-    main([f"{tiny}.yaml", "--output", str(copied), "--systems", "joint-splade-doc-idf", "--alpha", "0.5"])
-    assert results(copied)["alpha"] == {"joint-splade-idf": {"splade": 0.5, "bow": 0.5}}
+    main([f"{tiny}.yaml", "--output", str(copied), "--systems", "joint-doc", "--alpha", "0.5"])
+    assert results(copied)["alpha"] == {"joint": {"splade": 0.5, "bow": 0.5}}
     half, bm25, splade = (
         run_of_system(folder, name)
-        for folder, name in ((copied, "joint-splade-doc-idf"), (run_folder, "bm25"), (run_folder, "splade-doc-idf"))
+        for folder, name in ((copied, "joint-doc"), (run_folder, "bm25"), (run_folder, "splade-doc-idf"))
     )
     for query, hits in half.items():
         summed = {d: 0.5 * bm25.get(query, {}).get(d, 0) + splade[query].get(d, 0) for d in hits}
@@ -334,10 +334,10 @@ def test_documents_alone_leave_indexes(
         rows = csv.DictWriter(file, ["text", "docid", "title"], extrasaction="ignore")
         rows.writeheader()
         rows.writerows({"docid": record["_id"]} | record for record in json_lines(tiny / "corpus.jsonl"))
-    output, systems = tmp_path / "run", ["hybrid-splade-doc-idf", "joint-splade-doc-idf", "splade"]
+    output, systems = tmp_path / "run", ["hybrid-splade-doc-idf", "joint-doc", "splade"]
     main([str(tmp_path / "notes.csv"), "--output", str(output), "--systems", *systems])
     printed = capsys.readouterr().out.splitlines()
-    named = ["bm25", "splade-doc-idf", "joint-splade-doc-idf", "splade"]
+    named = ["bm25", "splade-doc-idf", "joint-doc", "splade"]
     assert printed == [
         "no queries: nothing is searched or evaluated; the indexes are in indexes/",
         *("", f"{output}/report.md", ""),

@@ -20,7 +20,7 @@ Output = pytest.CaptureFixture[str]
 
 @pytest.mark.slow
 def test_a_query_is_answered_with_title_snippet_and_terms(run_folder: Path, capsys: Output) -> None:
-    main([str(run_folder), "phytate and cancer", "--system", "joint-splade-idf", "--hits", "1"])
+    main([str(run_folder), "phytate and cancer", "--system", "joint", "--hits", "1"])
     hit, snippet, values, terms, end = capsys.readouterr().out.split("\n", 4)
     assert end == "\n"
     assert re.fullmatch(r"  1\. \d+\.\d{4}  d1  Phytate and colon cancer", hit)

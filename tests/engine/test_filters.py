@@ -25,7 +25,7 @@ from tests.metadata import FILTERS, KINDS, QUERIES, metadata, texts
 pytestmark = pytest.mark.slow
 
 PARTS = {"hybrid-splade-idf-minmax": ("bm25", "splade-idf"), "hybrid-dense-minmax": ("bm25", "dense")}
-SYSTEMS = ("bm25", "splade-idf", "joint-splade-idf", "dense", *PARTS)
+SYSTEMS = ("bm25", "splade-idf", "joint", "dense", *PARTS)
 WORD_FILTERS: dict[str, Callable[[str], bool]] = {
     'NOT contents:Cancers AND contents:("blood pressure", "risk of fever", kidney)': lambda of: (
         "cancer" not in of and bool(re.search(r"blood pressure|risk \w+ fever|kidney", of))
@@ -76,7 +76,7 @@ def test_a_search_in_two_steps_stays_filtered(metadata_run: Path) -> None:
     assert searcher.search(query, 10) != found  # the open index itself is not filtered
 
 
-@pytest.mark.parametrize("system", ["bm25", "joint-splade-idf", "hybrid-dense-minmax", "splade-idf", "dense"])
+@pytest.mark.parametrize("system", ["bm25", "joint", "hybrid-dense-minmax", "splade-idf", "dense"])
 def test_facets_are_what_would_be_counted_by_hand(engines: dict[str, Engine], system: str) -> None:
     """Of the documents that have a word of the query; in systems without words, of all that the filter lets through."""
     keep, text = FILTERS["year>=2010"], "bladder infection"
@@ -141,7 +141,7 @@ def test_what_cannot_be_understood_is_refused(
     with pytest.raises(BadFilter, match="no field 'yaer'"):
         Run(run_folder).open("splade-idf").search(["cancer"], filter="yaer>=2010")
     joint = open_index(metadata_run / "indexes" / "joint-splade-idf")
-    with pytest.raises(BadFilter, match="joint-splade-idf has no words; they are in an index of BM25, of the same run"):
+    with pytest.raises(BadFilter, match="joint has no words; they are in an index of BM25, of the same run"):
         joint.search(["cancer"], filter="year>=2010 AND NOT contents:mouse")
     monkeypatch.setattr("cai_pyserini.lucene.searcher.MOST_LISTED", 10)
     with pytest.raises(BadFilter, match="only bm25 can filter by words in more than 10 documents in total"):

@@ -23,7 +23,7 @@ from cai_pyserini.runs.trec import read_run, scores_by_query
 
 SYSTEMS = [
     *("bm25", "bm25-smooth", "splade-idf", "splade-doc-idf", "dense"),
-    *("joint-splade-idf", "joint-splade-doc-idf-smooth"),
+    *("joint", "joint-doc-near"),
     *("hybrid-splade-idf", "hybrid-splade-idf-minmax", "hybrid-dense-product", "hybrid-splade-idf-dense-zscore"),
     "fused-bm25-smooth-splade-idf-dense-zscore",
 ]
@@ -132,14 +132,14 @@ def test_documents_are_shown_with_the_words_of_their_scores(engine: Engine) -> N
 
 
 def test_words_that_no_document_has_are_replaced_by_similar_ones(run: Run) -> None:
-    for name in ("bm25", "joint-splade-idf", "hybrid-splade-idf-dense-zscore"):
+    for name in ("bm25", "joint", "hybrid-splade-idf-dense-zscore"):
         engine = run.open(name)
         assert engine.suggestion("(Blader infecton) of salt?") == "(bladder infection) of salt?"
         assert [engine.suggestion(text) for text in ("bladder infections", "xyzzy", "", "blader " * 99)] == [None] * 4
     assert run.open("splade-idf").suggestion("blader") is run.open("dense").suggestion("blader") is None
 
 
-@pytest.mark.parametrize("name", ["bm25", "joint-splade-idf", "dense"])
+@pytest.mark.parametrize("name", ["bm25", "joint", "dense"])
 def test_words_are_demanded_and_left_out_without_metadata(run: Run, name: str) -> None:
     """In a dense index by the order of the index of BM25, which no file tells."""
     filters = None, "NOT contents:phytate"
@@ -150,11 +150,11 @@ def test_words_are_demanded_and_left_out_without_metadata(run: Run, name: str) -
 
 def test_an_index_is_a_system_of_its_own(folder: Path, run: Run) -> None:
     index = folder / "indexes" / "joint-splade-idf"
-    of_index, of_run = open_index(index), run.open("joint-splade-idf")
-    assert of_index.name == "joint-splade-idf"
+    of_index, of_run = open_index(index), run.open("joint")
+    assert of_index.name == "joint"
     assert of_index.search(["bladder"]) == of_run.search(["bladder"])
     bow = open_index(index, query="bow").search(["bladder"])
-    assert bow == run.open("joint-splade-doc-idf").search(["bladder"]) != of_run.search(["bladder"])
+    assert bow == run.open("joint-doc").search(["bladder"]) != of_run.search(["bladder"])
     dense = open_index(folder / "indexes" / "dense", encoder="splade-tiny")
     assert dense.document("d1") is None  # a Faiss index has no texts, and nothing is beside it
 
@@ -199,11 +199,11 @@ def test_the_best_system_is_the_first(run: Run, folder: Path) -> None:
 def test_a_recommended_system_is_the_first_where_nothing_was_measured() -> None:
     """docs/choosing.md: all kinds of evidence, first in a fusion, then in one index, before less of it."""
     best_first = [
-        "fused-bm25-smooth-splade-idf-smooth-dense-zscore",
+        "trio",
         "hybrid-splade-idf-dense-zscore",
-        "joint-splade-doc-idf-smooth",
+        "joint-doc-near",
         "hybrid-dense-minmax",
-        "joint-splade-idf",
+        "joint",
         "dense",
         "bm25",
         "splade",
@@ -228,8 +228,8 @@ def test_a_system_is_described_by_what_it_finds(run: Run, system: str, said: str
 
 
 def test_the_best_of_those_asked_for_is_the_default(folder: Path) -> None:
-    """The fault: `serve --systems bm25 joint-splade-idf` shows, and gives assistants, bm25 if they name no other."""
-    best = [name for name in Run(folder).systems if name in ("bm25", "joint-splade-idf")]
+    """The fault: `serve --systems bm25 joint` shows, and gives assistants, bm25 if they name no other."""
+    best = [name for name in Run(folder).systems if name in ("bm25", "joint")]
     for asked in (best, best[::-1]):
         opened = open_systems([folder], asked)
         assert list(opened) == best
@@ -246,7 +246,7 @@ def test_an_empty_query_is_refused(run: Run, text: str) -> None:
 def test_an_open_system_needs_no_file_that_an_update_replaces(adapted_run: Path, tmp_path: Path) -> None:
     """The fault: the first query loads a model that belongs to another index."""
     run = Path(shutil.copytree(adapted_run, tmp_path / "run"))
-    engines = open_systems([run], ["bm25", "adapted-splade-doc", "adapted-joint-splade-idf-smooth", "dense"])
+    engines = open_systems([run], ["bm25", "adapted-splade-doc", "adapted-joint-near", "dense"])
     shutil.rmtree(run)
     for engine in engines.values():
         (described,) = engine.describe("bladder infection", 1)
@@ -275,7 +275,7 @@ def test_passages_are_shown_and_documents_ranked(tiny: Path, tmp_path: Path) -> 
 
 def test_systems_of_a_run_share_indexes_and_models(folder: Path) -> None:
     run = Run(folder)
-    single, hybrid, joint = map(run.open, ("splade-idf", "hybrid-splade-idf", "joint-splade-idf"))
+    single, hybrid, joint = map(run.open, ("splade-idf", "hybrid-splade-idf", "joint"))
     assert hybrid._retrievers["splade-idf"] is single._retrievers["splade-idf"]
     encoders = {retriever._queries.encoder for engine in (single, joint) for retriever in engine._retrievers.values()}
     assert len(encoders) == 1
@@ -283,7 +283,7 @@ def test_systems_of_a_run_share_indexes_and_models(folder: Path) -> None:
 
 def test_documents_alone_can_be_searched_and_not_shown_where_none_are_stored(tiny: Path, tmp_path: Path) -> None:
     shutil.copy(tiny / "corpus.jsonl", tmp_path / "corpus.jsonl")
-    systems = ["bm25", "joint-splade-doc-idf"]
+    systems = ["bm25", "joint-doc"]
     beir([str(tmp_path), "--output", str(tmp_path / "run"), "--no-raw", "--systems", *systems])
     run = Run(tmp_path / "run")
     assert set(run.systems) == set(systems)

@@ -39,4 +39,4 @@ def run(run_folder: Path, broken: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def run_of_two(run_folder: Path, broken: Path, tmp_path: Path) -> Path:
     """A finished run of two systems on the collection `broken`."""
-    return on_collection(run_folder, broken, tmp_path / "runs" / "tiny", ["bm25", "joint-splade-idf"])
+    return on_collection(run_folder, broken, tmp_path / "runs" / "tiny", ["bm25", "joint"])

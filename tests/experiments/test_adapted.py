@@ -31,8 +31,8 @@ def test_systems_before_and_after_are_in_one_table_and_nothing_is_done_twice(ada
     assert list(results.systems) == ADAPTED
     assert list(results.gains) == ADAPTED[5:9]  # the last two have nothing to compare with
     assert results.index_bytes.keys() == {
-        *("bm25", "splade", "splade-idf", "joint-splade-idf-smooth", "dense", "adapted-dense", "adapted-splade"),
-        *("adapted-splade-idf", "adapted-joint-splade-idf", "adapted-joint-splade-idf-smooth"),
+        *("bm25", "splade", "splade-idf", "joint-near", "dense", "adapted-dense", "adapted-splade"),
+        *("adapted-splade-idf", "adapted-joint", "adapted-joint-near"),
     }
     assert results.alpha.keys() == {name for name in ADAPTED if "joint" in name}
     (decision,) = results.decision
@@ -49,7 +49,7 @@ def test_systems_before_and_after_are_in_one_table_and_nothing_is_done_twice(ada
 def test_without_evidence_the_run_goes_on_with_the_encoders_as_they_were(tiny: Path, tmp_path: Path) -> None:
     """Twelve documents are no evidence; any gain was enough."""
     run, settings = adapting(tiny, tmp_path)
-    names = ["joint-splade-doc-idf-smooth", "adapted-joint-splade-doc-idf-smooth"]
+    names = ["joint-doc-near", "adapted-joint-doc-near"]
     results = execute(run, systems(names), settings.replace(weight=None))
     (decision,) = results.decision
     assert decision.startswith(
@@ -65,8 +65,8 @@ def test_analyses_use_the_encoder_of_each_system(adapted_run: Path) -> None:
     run = RunFolder(adapted_run)
     assert run.encoder(parse_system("splade")).config.checkpoint == load_encoder("splade-tiny").checkpoint
     assert run.encoder(parse_system("adapted-splade")).checkpoint.samefile(run.adapted)
-    single = {"bm25", "splade-doc", "splade-idf", "joint-splade-idf-smooth"}
-    of_adapted = {f"adapted-{name}" for name in single - {"bm25"}} | {"adapted-joint-splade-idf"}
+    single = {"bm25", "splade-doc", "splade-idf", "joint-near"}
+    of_adapted = {f"adapted-{name}" for name in single - {"bm25"}} | {"adapted-joint"}
     assert {cost.system for cost in costs(run)} == single | of_adapted
     case = explain_query(run, Run(run.folder), "q2", sorted(of_adapted))
     for name, explanations in case.systems.items():
@@ -95,7 +95,7 @@ def test_what_was_typed_is_what_adaptation_gets(tiny: Path, tmp_path: Path, monk
     monkeypatch.setattr(executing, "execute", record)
     flags = [str(tiny), "--adapt", "--dense", "minilm", "--device", "cuda:1", "--output", str(tmp_path / "run")]
     flags += ["--precision", "float32", "--seed", "7", "--alpha", "2", "--depth", "50", "--weights", "3", "1", "1"]
-    with pytest.raises(InterruptedError, match="adapted-fused-bm25-smooth-splade-idf-smooth-dense-zscore"):
+    with pytest.raises(InterruptedError, match="adapted-trio"):
         main(flags)
     with pytest.raises(InterruptedError):
         main(flags[:1])

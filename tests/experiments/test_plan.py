@@ -85,7 +85,7 @@ def test_the_steps_of_systems(run: RunFolder) -> None:
 
 def test_the_steps_of_adapted_systems(run: RunFolder, adaptation: AdaptSettings) -> None:
     run = with_settings(run, dense=load_encoder("minilm"))
-    plain = ("joint-splade-idf", "hybrid-dense-minmax")
+    plain = ("joint", "hybrid-dense-minmax")
     found = labels(run, *plain, *(f"adapted-{name}" for name in plain), adaptation=adaptation)
     assert labels(run, *plain) < found
     assert {label for label in found - labels(run, *plain) if not label.startswith(("search", "evaluate"))} == {
@@ -218,7 +218,7 @@ def test_more_tokens_than_positions_are_refused(run: RunFolder, field: str, read
     splade = run.experiment.encoder.replace(**{field: 1024})
     dense = load_encoder("minilm").replace(kind="dense", **{field: 1024})
     message = f"has 512 positions, too few for {field} 1024: set it to 512 at most"
-    assert_refused(with_settings(run, encoder=splade), ["bm25", "joint-splade-idf"], message)
+    assert_refused(with_settings(run, encoder=splade), ["bm25", "joint"], message)
     assert_refused(with_settings(run, dense=dense), ["bm25", "dense"], message)
     bow = with_settings(run, encoder=splade)
     if reads == "queries":  # for which bags of word pieces need no model

@@ -45,7 +45,7 @@ RESULTS = Results(
     searches={"bm25": "bm25", "splade": "splade-doc"},
     nonzeros_per_document=123.45,
     best={"without a model": "bm25", "with SPLADE": "hybrid-splade-idf", "with any model": "hybrid-splade-idf"},
-    alpha={"joint-splade-idf": {"splade": 3.7128, "bow": 0.51}},
+    alpha={"joint": {"splade": 3.7128, "bow": 0.51}},
     gains={},
     decision=[],
     counts={"documents": 5183, "queries": 300, "judgments": 339},
@@ -105,7 +105,7 @@ def test_the_report() -> None:
     for line in (
         "- Best without a model: bm25 0.6789",
         "- Best with SPLADE: hybrid-splade-idf 0.7000",
-        "In joint-splade-idf, BM25 has the weight 3.71 (splade queries), 0.51 (bow queries) beside SPLADE.",
+        "In joint, BM25 has the weight 3.71 (splade queries), 0.51 (bow queries) beside SPLADE.",
     ):
         assert line in text.splitlines(), line
     assert "Dense encoder" not in text and "Cross-encoder" not in text

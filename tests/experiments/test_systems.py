@@ -38,11 +38,11 @@ BM25_SMOOTH = System("bm25-smooth", "bm25", bow=True, joint=True, smooth=True)
 CROSS_ENCODER = System("cross-encoder", "cross-encoder", parts=(BM25,))
 
 
-JOINT = System("joint-splade-idf", "splade", idf=True, joint=True)
+JOINT = System("joint", "splade", idf=True, joint=True)
 ADAPTED_SPLADE = System("adapted-splade-idf", "splade", idf=True, adapted=True)
 ADAPTED_DENSE = System("adapted-dense", "dense", adapted=True)
 SMOOTH = System("splade-idf-smooth", "splade", idf=True, smooth=True)
-JOINT_ALL = System("joint-splade-doc-idf-smooth", "splade", bow=True, idf=True, joint=True, smooth=True)
+JOINT_ALL = System("joint-doc-near", "splade", bow=True, idf=True, joint=True, smooth=True)
 
 
 def hybrid(name: str, *parts: System, fusion: str = DEFAULT, exact: bool = False) -> System:
@@ -196,9 +196,9 @@ def test_parts_come_first_and_once() -> None:
     [
         ("bm25", set(), False),
         ("bm25-smooth", set(), False),
-        ("joint-splade-doc-idf-smooth", set(), False),
+        ("joint-doc-near", set(), False),
         ("hybrid-splade-doc-minmax", set(), False),
-        ("joint-splade-idf", {"splade"}, False),
+        ("joint", {"splade"}, False),
         ("hybrid-splade-idf-zscore", {"splade"}, False),
         ("hybrid-splade-doc-dense-zscore", {"dense"}, True),
         ("hybrid-splade-doc-smooth-dense-idf-zscore-exact", {"dense"}, True),
@@ -218,7 +218,7 @@ def test_models_at_query_time_and_balanced_weights(name: str, models: set[str], 
 DEFAULTS = ["bm25", "splade", "splade-doc", "splade-idf", "splade-doc-idf"] + [
     f"hybrid-splade{doc}-idf{fusion}" for doc in ("", "-doc") for fusion in ("", "-minmax")
 ]
-DEFAULTS += ["joint-splade-idf", "joint-splade-doc-idf"]
+DEFAULTS += ["joint", "joint-doc"]
 
 
 def test_default_systems_are_those_the_encoder_is_made_for() -> None:
@@ -226,7 +226,7 @@ def test_default_systems_are_those_the_encoder_is_made_for() -> None:
     assert default_systems(CONFIG.replace(query="bow"), {"cross-encoder"}) == [
         "bm25",
         *("splade-doc", "splade-doc-idf", "hybrid-splade-doc-idf", "hybrid-splade-doc-idf-minmax"),
-        "joint-splade-doc-idf",
+        "joint-doc",
     ]
     without_idf = CONFIG.replace(idf_power=0.0)
     assert default_systems(without_idf, set()) == [
@@ -237,8 +237,8 @@ def test_default_systems_are_those_the_encoder_is_made_for() -> None:
     ]
     assert default_systems(CONFIG, {"dense"}) == [
         *DEFAULTS,
-        *("joint-splade-idf-smooth", "joint-splade-doc-idf-smooth", "dense", "hybrid-dense-minmax"),
-        *("fused-bm25-smooth-splade-idf-smooth-dense-zscore", "fused-bm25-smooth-splade-doc-idf-smooth-dense-zscore"),
+        *("joint-near", "joint-doc-near", "dense", "hybrid-dense-minmax"),
+        *("trio", "trio-doc"),
     ]
     assert sparse_systems(without_idf.replace(query="bow")) == ["splade-doc"]
 
@@ -248,11 +248,11 @@ def test_with_adaptation_the_systems_before_and_after() -> None:
         *DEFAULTS,
         *(f"adapted-{name}" for name in ("splade", "splade-doc", "splade-idf", "splade-doc-idf")),
         *("adapted-hybrid-splade-idf-minmax", "adapted-hybrid-splade-doc-idf-minmax"),
-        *("adapted-joint-splade-idf", "adapted-joint-splade-doc-idf"),
+        *("adapted-joint", "adapted-joint-doc"),
     ]
     assert {
-        *("adapted-dense", "adapted-hybrid-dense-minmax", "adapted-joint-splade-doc-idf-smooth"),
-        "adapted-fused-bm25-smooth-splade-idf-smooth-dense-zscore",
+        *("adapted-dense", "adapted-hybrid-dense-minmax", "adapted-joint-doc-near"),
+        "adapted-trio",
     } < set(default_systems(CONFIG, {"dense"}, adapt=True))
 
 

@@ -74,7 +74,7 @@ def test_an_updated_run_equals_one_from_scratch(
     configuration names the folder where the run was made."""
     monkeypatch.setenv(VARIABLE, "")
     change(broken)
-    names = ["bm25", "splade", "joint-splade-idf", "hybrid-splade-idf-minmax"]
+    names = ["bm25", "splade", "joint", "hybrid-splade-idf-minmax"]
     earlier = RunFolder(run).results
     main([str(run), "--evaluate"])
     printed = capsys.readouterr().out
@@ -140,7 +140,7 @@ def test_what_would_be_done(run: Path, broken: Path, capsys: pytest.CaptureFixtu
 
 def test_killed_in_a_step_the_run_is_whole_and_the_update_continues(run_of_two: Path, broken: Path) -> None:
     """The faults: a killed update leaves half a run in place, or begins anew."""
-    run, old = run_of_two, hits_of(run_of_two, "joint-splade-idf")
+    run, old = run_of_two, hits_of(run_of_two, "joint")
     change(broken)
     command = [sys.executable, "-m", "cai_pyserini", "update", str(run)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
@@ -148,10 +148,10 @@ def test_killed_in_a_step_the_run_is_whole_and_the_update_continues(run_of_two: 
         assert any(line.startswith("idf ") for line in process.stderr)
         os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == -signal.SIGKILL
-    assert hits_of(run, "joint-splade-idf") == old and not versions.earlier(run)
+    assert hits_of(run, "joint") == old and not versions.earlier(run)
     made = (run / "versions" / "2" / "idf" / "manifest.json").stat().st_ino
     assert CHANGED in list(update(run))
-    assert (run / "idf" / "manifest.json").stat().st_ino == made and "new" in hits_of(run, "joint-splade-idf")
+    assert (run / "idf" / "manifest.json").stat().st_ino == made and "new" in hits_of(run, "joint")
     assert list(run.parent.iterdir()) == [run]
 
 
@@ -164,7 +164,7 @@ def test_adapted_encoders_stay_as_they_are(adapted_run: Path, broken: Path, tmp_
     assert artifact.require(run / "adapted", "adapt") == before
     share = "new or changed since: 16.7% of the documents"
     assert any(line.startswith("the encoder stays as adapted on ") and line.endswith(share) for line in lines)
-    assert "new" in hits_of(run, "adapted-joint-splade-idf") and "new" in hits_of(run, "dense")
+    assert "new" in hits_of(run, "adapted-joint") and "new" in hits_of(run, "dense")
     assert artifact.require(run / "adapted-idf", "idf").created > before.created
     assert json.loads((run / "update.json").read_text())["adaptation"]["new"] == pytest.approx(2 / 12)
     documents = (broken / "corpus.jsonl").read_text().replace("Resistant starch", "Resistant starches")
@@ -204,14 +204,14 @@ def test_a_service_takes_the_new_run_over_without_losing_a_request(
     run_of_two: Path, broken: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The faults: a request fails while files move, or during the reload; the service goes on with the old run."""
-    with served(run_of_two, "joint-splade-idf", key="sesame") as address:
+    with served(run_of_two, "joint", key="sesame") as address:
         with requests(f"{address}v1/joint-splade-idf/search?query=bladder+infection&hits=20") as answers:
             change(broken)
             with monkeypatch.context() as patch:
                 patch.setenv(KEY, "sesame")
                 main([str(run_of_two), "--reload", address])
         assert "new" not in answers[0] and "new" in answers[-1] and len(answers) > 8
-        assert capsys.readouterr().out.endswith(f"\n{address} has reopened joint-splade-idf\n")
+        assert capsys.readouterr().out.endswith(f"\n{address} has reopened joint\n")
         with pytest.raises(CaiError, match="has not reopened the run, which is up to date: HTTP Error 401"):
             reload(address)
     with pytest.raises(CaiError, match="has not reopened the run, which is up to date: "):

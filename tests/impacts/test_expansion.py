@@ -289,7 +289,7 @@ def test_expanded_bm25_finds_documents_without_the_query_word(broken: Path, tmp_
 
 @slow
 def test_smooth_joint_indexes_have_both_expansions_and_bm25_smooth_one(tiny: Path, tmp_path: Path) -> None:
-    output, names = tmp_path / "run", ["joint-splade-doc-idf", "joint-splade-doc-idf-smooth", "bm25-smooth"]
+    output, names = tmp_path / "run", ["joint-doc", "joint-doc-near", "bm25-smooth"]
     fused = "fused-joint-splade-doc-idf-smooth-bm25-smooth-dense-exact"
     run_beir([str(tiny), "--dense", "minilm", "--output", str(output), "--systems", *names, fused])
     plain, near = (Bm25(output / "words", expansion=folder) for folder in (None, output / "expansion"))

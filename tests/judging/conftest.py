@@ -9,7 +9,7 @@ import pytest
 from cai_pyserini.experiments.open import open_systems
 from cai_pyserini.runs.trec import run_of, write_run
 
-SYSTEMS = ["bm25", "joint-splade-idf"]
+SYSTEMS = ["bm25", "joint"]
 RELEVANT = {  # query -> the relevant document
     "bran of cereals against tumours": "d1",
     "does fiber lower the risk of cancer?": "d2",

@@ -123,7 +123,7 @@ def test_a_run_has_the_scores_of_sentence_transformers(tmp_path: Path, caplog: p
     """From the corpus to runs, also of a joint index with IDF; the vocabulary can spell the documents."""
     checkpoint = japanese(tmp_path / "model", "wordpiece")
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"checkpoint": "model", "bits": 16, "query_scale": 10_000}))
-    systems = ["splade", "joint-splade-doc-idf"]
+    systems = ["splade", "joint-doc"]
     settings = ["--encoder", tmp_path / "mine.yaml", "--output", tmp_path / "run", "--precision", "float32"]
     beir([str(DATA / "ja.yaml"), *map(str, settings), "--device", "cpu", "--systems", *systems])
     model = SparseEncoder(modules=[masked_lm(checkpoint, 256), SpladePooling("max")], device="cpu")

@@ -30,7 +30,7 @@ from tests.test_docs import ROOT, blocks
 
 pytestmark = pytest.mark.slow
 
-SYSTEM, FILTER = "joint-splade-idf", "year>=2010"
+SYSTEM, FILTER = "joint", "year>=2010"
 Found = list[tuple[str, float, str, dict[str, Any]]]
 
 

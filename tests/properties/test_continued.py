@@ -35,7 +35,7 @@ from tests.conftest import damaged, json_lines
 from tests.properties import conftest as conftest  # has the profiles
 
 Lines = tuple[str, ...]
-SPARSE = ("bm25", "splade-idf", "joint-splade-idf-smooth", "hybrid-splade-idf-minmax", "hybrid-splade-doc-exact")
+SPARSE = ("bm25", "splade-idf", "joint-near", "hybrid-splade-idf-minmax", "hybrid-splade-doc-exact")
 DENSE = ("dense", "fused-splade-idf-dense-zscore")
 DEPTH = 20
 ASKED = ("bladder infection", "what lowers high blood pressure?")
@@ -54,7 +54,7 @@ class World:
     collection: tuple[tuple[str, Any], ...] = ()  # those of the collection
     dense: bool = True
     raw: bool = True
-    systems: tuple[str, ...] = ("bm25", "joint-splade-idf-smooth", "hybrid-splade-idf-minmax", "dense")
+    systems: tuple[str, ...] = ("bm25", "joint-near", "hybrid-splade-idf-minmax", "dense")
 
     @property
     def possible(self) -> tuple[str, ...]:
@@ -126,7 +126,7 @@ SETTINGS: dict[str, Change] = {
     "only bm25": partial(of_systems, names=("bm25",)),
     "only splade-idf": partial(of_systems, names=("splade-idf",)),
     "dense and exact": partial(of_systems, names=("dense", "hybrid-splade-doc-exact")),
-    "fused": partial(of_systems, names=("fused-splade-idf-dense-zscore", "joint-splade-idf-smooth")),
+    "fused": partial(of_systems, names=("fused-splade-idf-dense-zscore", "joint-near")),
 }  # fmt: skip
 COMMANDS = ("beir", "update", "update and evaluate", "beir, changed meanwhile", "update, changed meanwhile")
 

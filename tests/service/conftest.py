@@ -21,7 +21,7 @@ from cai_pyserini.service.guard import Guard
 from cai_pyserini.service.listen import Server
 from cai_pyserini.service.queue import Service
 
-SYSTEMS = ["hybrid-splade-idf-minmax", "joint-splade-idf", "bm25"]  # best first
+SYSTEMS = ["hybrid-splade-idf-minmax", "joint", "bm25"]  # best first
 
 
 def engines(folder: Path) -> dict[str, Engine]:

@@ -169,7 +169,7 @@ def test_examples_match_the_schemas(client: TestClient) -> None:
 
 def test_explanations(client: TestClient) -> None:
     asked = {"query": "bladder infection", "docid": "d4"}
-    explanation = client.get("/v1/joint-splade-idf/explain", params=asked).json()["explanation"]
+    explanation = client.get("/v1/joint/explain", params=asked).json()["explanation"]
     assert explanation["rank"] == 1
     assert sum(term["contribution"] for term in explanation["terms"]) == pytest.approx(explanation["score"])
     parts = client.get("/v1/hybrid-splade-idf-minmax/explain", params=asked).json()["explanation"]["parts"]
@@ -200,7 +200,7 @@ def test_explanations(client: TestClient) -> None:
         (
             "/v1/bm26/search?query=x",
             404,
-            "no index bm26; this server has hybrid-splade-idf-minmax, joint-splade-idf, bm25",
+            "no index bm26; this server has hybrid-splade-idf-minmax, joint, bm25",
         ),
         ("/v1/bm25/search?like=d99", 404, "no document 'd99', or bm25 does not store documents"),
         ("/v1/bm25/search?like=d1&query=x", 400, "like: not with query, rerank or syntax"),
@@ -387,9 +387,9 @@ def test_a_late_encoder_degrades_a_hybrid_and_the_answer_says_so(run_folder: Pat
 def test_reranking(run_folder: Path, cross_encoder: Path) -> None:
     opened = engines(run_folder)
     reranker = Reranker(str(cross_encoder), "cpu")
-    before, model = ids_of(opened["joint-splade-idf"], "cancer", 6), CrossEncoder(cross_encoder, "cpu")
+    before, model = ids_of(opened["joint"], "cancer", 6), CrossEncoder(cross_encoder, "cpu")
     with TestClient(create_app(Service(lambda: opened, rerank=reranker.scores))) as client:
-        path, query = "/v1/joint-splade-idf/search", {"query": "cancer"}
+        path, query = "/v1/joint/search", {"query": "cancer"}
         found = client.get(path, params=query | {"rerank": 4, "hits": 6}).json()
         assert found["reranked"] == 4 and "degraded" not in found
         ranking = found["candidates"]
@@ -421,10 +421,10 @@ def test_reload_opens_the_current_indexes(run_folder: Path) -> None:
         return opened[-1] | ({"new": opened[-1]["bm25"]} if len(opened) > 1 else {})
 
     with TestClient(create_app(Service(open_engines))) as client:
-        before = ids(client, "joint-splade-idf", "cancer")
+        before = ids(client, "joint", "cancer")
         assert client.get("/v1/new/search?query=cancer").status_code == 404
         assert client.post("/reload").json() == {"status": "ok", "indexes": [*SYSTEMS, "new"]}
-        assert ids(client, "joint-splade-idf", "cancer") == before
+        assert ids(client, "joint", "cancer") == before
         assert ids(client, "new", "cancer") == ids(client, "bm25", "cancer")
 
 

@@ -17,7 +17,7 @@ expect.set_options(timeout=60_000)
 
 @pytest.fixture(scope="module")
 def address(run_folder: Path) -> Iterator[str]:
-    with served(run_folder, "joint-splade-idf", "bm25", "hybrid-splade-idf-minmax") as address:
+    with served(run_folder, "joint", "bm25", "hybrid-splade-idf-minmax") as address:
         yield address
 
 
@@ -35,7 +35,7 @@ def page(browser: Browser, address: str) -> Iterator[Page]:
     assert not [error for error in errors if "favicon" not in error]
 
 
-def compare(page: Page, first: str = "joint-splade-idf", second: str = "bm25") -> None:
+def compare(page: Page, first: str = "joint", second: str = "bm25") -> None:
     """Search with two systems."""
     page.get_by_label("System").select_option(first)
     page.get_by_label("beside it").select_option(second)
@@ -89,7 +89,7 @@ def test_a_query_is_kept_and_linked(page: Page, address: str) -> None:
     compare(page)
     page.reload()
     expect(page.get_by_role("searchbox", name="Query")).to_have_value(QUERY)
-    expect(page.get_by_label("System")).to_have_value("joint-splade-idf")
+    expect(page.get_by_label("System")).to_have_value("joint")
     page.get_by_role("main").get_by_role("list").get_by_role("link").first.click()
     assert page.url.startswith(f"{address}v1/joint-splade-idf/doc/")
     page.go_back()
@@ -97,7 +97,7 @@ def test_a_query_is_kept_and_linked(page: Page, address: str) -> None:
 
 
 def test_facets_narrow_the_hits_and_are_accessible(browser: Browser, metadata_run: Path) -> None:
-    with served(metadata_run, "joint-splade-idf", "bm25") as address:
+    with served(metadata_run, "joint", "bm25") as address:
         page = browser.new_page()
         page.goto(f"{address}?q=risk+of+cancer&b=bm25")
         page.get_by_role("navigation", name="Filters").get_by_role("link", name="BMJ").click()

@@ -18,7 +18,7 @@ from tests.service.test_mcp import call, session
 
 pytestmark = pytest.mark.slow
 
-SYSTEMS = ["joint-splade-idf", "bm25", "dense"]
+SYSTEMS = ["joint", "bm25", "dense"]
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def test_searches_with_different_filters_are_not_mixed_up(client: TestClient) ->
 
     def years(year: int) -> set[int]:
         asked = {"query": "risk of cancer", "filter": f"year:{year}"}
-        candidates = client.get("/v1/joint-splade-idf/search", params=asked).json()["candidates"]
+        candidates = client.get("/v1/joint/search", params=asked).json()["candidates"]
         return {candidate["doc"]["metadata"]["year"] for candidate in candidates}
 
     with ThreadPoolExecutor(8) as pool:

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 CONFIG = """
 [dictionaries]
-indexes.values = ["bm25", "joint-splade-idf", "hybrid-splade-idf-minmax"]
+indexes.values = ["bm25", "joint", "hybrid-splade-idf-minmax"]
 documents.values = ["d1", "d3", "d6"]
 
 [parameters]
@@ -37,7 +37,7 @@ checks.positive_data_acceptance.expected-statuses = ["2xx", 400, 404]
 @pytest.fixture(scope="module")
 def address(run_folder: Path) -> Iterator[str]:
     """The address of a server with a key."""
-    systems = ("bm25", "joint-splade-idf", "hybrid-splade-idf-minmax")
+    systems = ("bm25", "joint", "hybrid-splade-idf-minmax")
     with serve(run_folder, *systems, "--timeout", "300", **{KEY: "sesame"}) as (_, address):
         urlopen(f"{address}ready").close()  # loads the model first: schemathesis would time out
         yield address
@@ -57,7 +57,7 @@ def test_a_generated_client_searches(address: str, tmp_path: Path, monkeypatch: 
     client = generated.DefaultApi(generated.ApiClient(settings))
 
     asked = {"query": "bladder -cancer infection", "hits": 3, "syntax": True, "snippets": True}
-    found = client.search("joint-splade-idf", **asked)
+    found = client.search("joint", **asked)
     answer = httpx2.get(f"{address}v1/joint-splade-idf/search", params=asked, headers={"X-API-Key": "sesame"})
     assert [one.to_dict() for one in found.candidates] == answer.json()["candidates"]
     assert type(found.candidates[0].doc.actual_instance) is generated.Document

@@ -54,9 +54,9 @@ def test_waiting_searches_are_batched(service: Service) -> None:
     texts = [f"cancer {word}" for word in ("risk", "salt", "fiber", "insulin", "sleep")]
     sizes: list[float] = []
     service.batches = sizes.append
-    answers = run(service, lambda: together(service, *(service.search("joint-splade-idf", text, 5) for text in texts)))
+    answers = run(service, lambda: together(service, *(service.search("joint", text, 5) for text in texts)))
     for text, found in zip(texts, answers, strict=True):
-        (alone,) = service.engines["joint-splade-idf"].search([text], 5)
+        (alone,) = service.engines["joint"].search([text], 5)
         assert [(hit.id, pytest.approx(hit.score, rel=1e-6)) for hit, _ in found] == [(h.id, h.score) for h in alone]
     assert sizes == [5]
 
@@ -88,7 +88,7 @@ def test_a_batch_costs_no_more_than_the_largest_search(
     assert sizes == expected
 
 
-@pytest.mark.parametrize("index", ["bm25", "joint-splade-idf"])
+@pytest.mark.parametrize("index", ["bm25", "joint"])
 def test_a_request_fails_alone(service: Service, index: str) -> None:
     texts = ["bladder", "\x1c", "bladder infection"]
     found, failed, other = run(service, lambda: together(service, *(service.search(index, text, 1) for text in texts)))

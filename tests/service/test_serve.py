@@ -81,7 +81,7 @@ def test_a_server_answers_the_longest_queries_over_ipv6_and_finishes_started_req
     run_folder: Path, tmp_path: Path
 ) -> None:
     log = "--access-log", str(tmp_path / "log")
-    with serve(run_folder, "bm25", "joint-splade-idf", "--host", "::1", *log) as (process, address):
+    with serve(run_folder, "bm25", "joint", "--host", "::1", *log) as (process, address):
         assert address.startswith("http://[::1]:")
         connections = [HTTPConnection(address.removeprefix("http://").rstrip("/"), timeout=120) for _ in range(9)]
         for connection in connections:
@@ -92,7 +92,7 @@ def test_a_server_answers_the_longest_queries_over_ipv6_and_finishes_started_req
 
         for number, connection in enumerate(connections[:8]):
             words = "+".join(f"cancer{number}x{word}" for word in range(300))
-            connection.request("GET", f"/v1/joint-splade-idf/search?query={words}")
+            connection.request("GET", f"/v1/joint/search?query={words}")
         ask(connections[8], "/health")  # after its response, the other requests have been read
         process.send_signal(signal.SIGTERM)
         for connection in connections[:8]:

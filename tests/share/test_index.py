@@ -49,7 +49,7 @@ def search_index(index: Path) -> Rankings:
     return search(LuceneImpactSearcher(str(index), str(index)))
 
 
-@pytest.mark.parametrize("name", ["splade-idf", "joint-splade-idf"])
+@pytest.mark.parametrize("name", ["splade-idf", "joint"])
 def test_a_round_trip(
     name: str, run_folder: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,7 +187,7 @@ def test_the_command_and_its_readme(run_folder: Path, tmp_path: Path, capsys: py
     assert second == str(tmp_path / "shipped" / entry["filename"])
     readme = (tmp_path / "shipped" / entry["readme"]).read_text()
     results = json.loads((run_folder / "results.json").read_text())["systems"]
-    for name in ("joint-splade-idf", "joint-splade-doc-idf"):
+    for name in ("joint", "joint-doc"):
         scores = " | ".join(f"{results[name][measure]:.4f}" for measure in ("nDCG@10", "R@100", "RR@10"))
         assert f"\n| {name} | {scores} |\n" in readme
     assert "\n| splade-idf |" not in readme and "on the split test of tiny, 20" in readme
