@@ -120,12 +120,11 @@ class SimulatedRetrieval:
 
     @property
     def systems(self) -> list[str]:
-        """The simulated systems, in the order of their values."""
-        idf = "-idf" if self.data.splade.idf_power != 0 else ""
-        names = [f"splade-doc{idf}" if kind == "bow" else f"splade{idf}" for kind in self.representations]
+        """The simulated systems, in the order of their values; without IDF, joint stands for joint-splade."""
+        suffixes = ["-doc" if kind == "bow" else "" for kind in self.representations]
         if self.data.dense is None:
-            return [f"joint-{name}" for name in names]
-        return [f"fused-bm25-smooth-{names[0]}-smooth-dense-zscore", *(f"joint-{name}-smooth" for name in names)]
+            return [f"joint{suffix}" for suffix in suffixes]
+        return [f"trio{suffixes[0]}", *(f"joint{suffix}-near" for suffix in suffixes)]
 
     @cached_property
     def equivalents(self) -> csr_matrix:

@@ -18,6 +18,7 @@ TRAINING = 40  # documents per cluster in the training set
 CANDIDATES = 8  # reranked candidates per neighbour
 SAMPLE = 200  # documents with which recall is measured
 SEED = 42
+TINY = 1e-9  # avoids divisions by a length of 0
 
 type Positions = Callable[[str], Iterable[np.ndarray]]  # label of a progress bar -> the positions of all documents
 
@@ -61,8 +62,8 @@ def nearest(index: faiss.Index, positions: np.ndarray, numbers: np.ndarray, coun
 
 
 def recall(index: faiss.Index, positions: Positions, count: int) -> float:
-    """The fraction of the `count` nearest documents, by exact inner products, that the index finds, averaged over a sample of
-    documents with non-zero vectors."""
+    """The fraction of the `count` nearest documents, by exact inner products, that the index finds, averaged over a
+    sample of documents with non-zero vectors."""
     numbers = _draw(index.ntotal, SAMPLE)
     sample = _take(positions("sample"), numbers)
     nonzero = np.flatnonzero(sample.any(axis=1))
