@@ -9,9 +9,7 @@ MIN_WORDS = "leave out articles whose abstract has fewer words; 0 keeps every ar
 
 
 class ConvertSettings(Settings):
-    input: list[AnyPath] = flag(
-        help="files of articles, gzipped or not; a later article replaces an earlier one with its id"
-    )
+    input: list[AnyPath] = flag(help="files of articles, gzipped or not; an article's last version replaces the others")
     output: AnyPath = OUTPUT_FOLDER
     min_words: int = flag(128, MIN_WORDS, ge=0)
 

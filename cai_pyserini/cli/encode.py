@@ -55,8 +55,7 @@ def main(argv: Argv = None) -> None:
     if settings.ray:
         encode_on_cluster(settings.ray, collection, config, output, settings.device, settings.precision, batch_size)
     else:
-        shard_id, shard_num = settings.shard_id, settings.shard_num
-        split = settings.split or ""
+        shard_id, shard_num, split = settings.shard_id, settings.shard_num, settings.split or ""
         encode(collection, encoder, output, role, split, batch_size, shard_id=shard_id, shard_num=shard_num)
     manifest = read_manifest(output)
     if manifest is None:

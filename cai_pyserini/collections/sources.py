@@ -1,7 +1,6 @@
 """Read PubMed's baseline, S2ORC's abstracts, and BioASQ's articles and questions.
 
-A reader takes an open file and its path, and yields articles. It raises CaiError, with file and line, for a broken
-article.
+A reader takes an open file and its path, and yields articles. It raises CaiError, with file and line, for a broken one.
 """
 
 import json
@@ -35,10 +34,8 @@ class Question(NamedTuple):
 
 
 def read_pubmed(file: BinaryIO, path: Path) -> Iterator[Article]:
-    """Read the articles of a PubmedArticleSet (XML), and the articles that it deletes.
-
-    The text inside markup is kept. The sections of a structured abstract follow their labels, as PubMed shows them.
-    """
+    """Read the articles of a PubmedArticleSet (XML), and those that it deletes. The text inside markup is kept. The
+    sections of a structured abstract follow their labels, as PubMed shows them."""
     try:
         # Safe for files from the network: expat loads no external entities and limits entity expansion.
         events = ElementTree.iterparse(file, ("start", "end"))  # noqa: S314

@@ -124,8 +124,7 @@ def max_positions(model: Any) -> int | None:
 
 
 def require_positions(checkpoint: Path, lengths: Mapping[str, int]) -> None:
-    """Raise CaiError if a setting in `lengths`, name -> tokens, exceeds the positions of a checkpoint's model. The
-    weights are not loaded."""
+    """Raise CaiError if a setting in `lengths`, name -> tokens, exceeds the model's positions. Loads no weights."""
     import torch
     import transformers
 

@@ -29,10 +29,8 @@ TOKENIZED_PAIRS = 1024  # at a time
 
 
 class CrossEncoder:
-    """A reranker of any of the kinds in `rerankers`.
-
-    Without `activated`, scores are raw logits, whose differences the activation function would shrink.
-    """
+    """A reranker of any of the kinds in `rerankers`. Without `activated`, scores are raw logits, whose differences the
+    activation function would shrink."""
 
     def __init__(self, checkpoint: Path, device: str = "auto", precision: Precision = "auto", activated: bool = True):
         self._modules, activation, self._prompt = load_reranker(checkpoint)
@@ -50,9 +48,7 @@ class CrossEncoder:
         names: Sequence[str] | None = None,
     ) -> np.ndarray:
         """Score pairs of a query and a document: float32 (pairs,). `done` is called with the pairs of each batch.
-
-        Raises CaiError for a score that is not finite; the message has the document's name, by default its text.
-        """
+        Raises CaiError, with the document's name (by default its text), for a score that is not finite."""
         names = names or documents
         size = self.transformer.batch_size
         scores = np.empty(len(queries), np.float32)
@@ -73,10 +69,8 @@ class CrossEncoder:
     def seconds_per_pair(
         self, queries: Sequence[str], documents: Sequence[str], names: Sequence[str] | None = None, *, pairs: int = 0
     ) -> float:
-        """Measure the seconds per pair, on evenly spaced pairs: two batches per thread, or at most a tenth of all.
-
-        If `pairs` pairs as slow as the longest one would take less than ANNOUNCED_SECONDS, its time is returned.
-        """
+        """Measure the seconds per pair, on evenly spaced pairs: two batches per thread, or at most a tenth of all. If
+        `pairs` pairs as slow as the longest would take less than ANNOUNCED_SECONDS, its time is returned."""
         if not queries:
             return 0.0
         threads = torch.get_num_threads() if self.transformer.device.type == "cpu" else 1

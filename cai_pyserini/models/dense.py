@@ -100,8 +100,7 @@ class Dense(TextEncoder[np.ndarray]):
         return vectors if self._projection is None else project(vectors, self._projection)
 
     def _pooled(self, hidden: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        """Pool token vectors (texts, tokens, dimensions) with weights (texts, tokens), 0 for padding, into vectors
-        (texts, width), float32."""
+        """Pool token vectors (texts, tokens, dimensions), weights (texts, tokens), into float32 (texts, width)."""
         if not self._modules and not self._dimensions:
             return pooled(hidden, weights)
         features: dict[str, Any] = {
@@ -137,8 +136,7 @@ class TokenVectors(torch.nn.Module):
 
 
 def load_modules(modules: Sequence[Module], width: int, mode: str) -> list[torch.nn.Module]:
-    """Load the modules that turn token vectors of this width into a vector. Without Pooling among them, one of this
-    `mode` comes first."""
+    """Load the modules that pool token vectors of this width; one of this `mode` if none of them is Pooling."""
     from sentence_transformers.base.modules import Dense as Layer
     from sentence_transformers.base.modules import Normalize
     from sentence_transformers.sentence_transformer.modules import LayerNorm, Pooling

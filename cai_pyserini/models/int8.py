@@ -268,8 +268,7 @@ def _is_gelu(layer: nn.Module, path: str) -> bool:
 
 
 def require_close(checkpoint: Path, found: Any, expected: Any) -> None:
-    """Raise CaiError if the cosine of one of `found` and its `expected` float32 vector is below MIN_COSINE; sparse or
-    dense (texts, width)."""
+    """Raise CaiError if the cosine of a vector and its float32 vector, (texts, width) each, is below MIN_COSINE."""
     found, expected = (vectors.toarray() if issparse(vectors) else vectors for vectors in (found, expected))
     norms = np.linalg.norm(found, axis=1) * np.linalg.norm(expected, axis=1)
     cosines = (found * expected).sum(1)[expected.any(1)] / norms[expected.any(1)].clip(1e-20)

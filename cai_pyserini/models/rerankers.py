@@ -1,7 +1,5 @@
-"""Load a reranker of any kind as modules of sentence-transformers.
-
-The kinds are classifiers with one label, bare or saved by CrossEncoder; language models with LogitScore, saved by
-CrossEncoder; and monoT5.
+"""Load a reranker as modules of sentence-transformers: a classifier with one label, bare or saved by CrossEncoder; a
+language model with LogitScore, saved by CrossEncoder; or monoT5.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,8 +27,7 @@ MONO_T5 = 512  # tokens that monoT5 was trained to read
 
 
 class Reranker(NamedTuple):
-    """A model as modules. The first has the `model` and `preprocess` for pairs; run in order, they add `scores`
-    (pairs, 1)."""
+    """Modules, the first with `model` and `preprocess` for pairs; run in order, they add `scores` (pairs, 1)."""
 
     modules: list[Any]
     activation: torch.nn.Module

@@ -191,20 +191,15 @@ class TextEncoder[Vectors](ABC):
         overlap: int | None = None,
     ) -> Vectors:
         """Encode the first `max_length` tokens of each text, or with `overlap` all tokens, in windows: float32 (texts,
-        width).
-
-        The vector of a blank text is zero. For the other arguments see Transformer.map_windows.
-        """
+        width), zero for blank texts. For the other arguments see Transformer.map_windows."""
         windows = self.windows(texts, max_length, overlap)
         return self.finish(self.assemble(windows, list(self.encode_batches(windows, batch_size, done))), windows)
 
     def encode_batches(
         self, windows: Windows, batch_size: int | None, done: Done, skip: int = 0
     ) -> Iterator[tuple[np.ndarray, Vectors]]:
-        """Yield the positions of the texts, and the vectors, of each batch of windows except the first `skip`.
-
-        Raises CaiError for a vector that is not finite.
-        """
+        """Yield the positions of the texts, and the vectors, of each batch of windows except the first `skip`. Raises
+        CaiError for a vector that is not finite."""
         for positions, vectors in self.transformer.map_windows(self._vectors, windows, batch_size, done, skip):
             if (row := first_not_finite(vectors)) is not None:
                 raise self.transformer.not_finite_error(f"vector of {windows.names[positions[row]][:NAME_LENGTH]!r}")

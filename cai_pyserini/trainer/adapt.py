@@ -43,10 +43,8 @@ NO_JUDGES = "not adapted: no document yields a query to judge by"
 
 
 def steps(settings: AdaptSettings, made: Container[Path] = ()) -> list[Step]:
-    """The steps of an adaptation, in order; only the last one if it is up to date.
-
-    `made` contains the folders of vectors that earlier steps write. Raises CaiError for settings that a step refuses.
-    """
+    """The steps of an adaptation, in order; only the last one if it is up to date. `made` contains the folders of
+    vectors that earlier steps write. Raises CaiError for settings that a step refuses."""
     training.require_one_gpu(settings.device)
     folder = settings.output.with_name(f"{settings.output.name}.steps")
     return paper.steps(settings, settings.data, folder) if settings.data else Adaptation(settings, folder, made).steps()

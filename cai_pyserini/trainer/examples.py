@@ -26,10 +26,8 @@ PAD_MULTIPLE = 32  # of padded lengths; kernels are compiled for every new shape
 
 
 def read(path: Path) -> Iterator[tuple[str, Example]]:
-    """Read the lines of a training file, each with its location `file:line`; negatives and margins can be empty.
-
-    Raises CaiError for a broken line.
-    """
+    """Read the lines of a training file, each with its location `file:line`; negatives and margins can be empty. Raises
+    CaiError for a broken line."""
     for where, data in jsonl.read(path, ("query", "positive")):
         negatives = data.get("negatives", [data["negative"]] if "negative" in data else [])
         margins = data.get("margins", [data["margin"]] if "margin" in data else [])

@@ -69,10 +69,8 @@ class Generator:
         return any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in config.architectures or ())
 
     def queries(self, documents: Sequence[Document], done: Done = lambda count: None) -> list[list[str]]:
-        """Generate at most `per_document` distinct, nonblank queries for each document.
-
-        Batches have documents of similar length, and as many tokens as `batch_size` documents of full length.
-        """
+        """Generate at most `per_document` distinct, nonblank queries for each document. Batches have documents of
+        similar length, and as many tokens as `batch_size` documents of full length."""
         ids = self._tokenize([document.contents for document in documents])
         size = self.settings.batch_size
         generated: list[list[str]] = [[]] * len(ids)
@@ -148,9 +146,7 @@ def generate(settings: GenerateSettings) -> Path:
         with progress(range(0), size, "generate queries") as bar:
             count = jsonl.write(folder / "queries.jsonl", ({"_id": id, "text": query} for id, _, query in queries()))
         if not count:
-            raise CaiError(
-                f"{generator.checkpoint} generated no query for {size:,} documents; is it a query generator?"
-            )
+            raise CaiError(f"{generator.checkpoint} made no query for {size:,} documents; is it a query generator?")
         (folder / "qrels").mkdir()
         with (folder / "qrels" / "train.tsv").open("w", encoding="utf-8") as qrels:
             qrels.write("query-id\tcorpus-id\tscore\n")
@@ -172,10 +168,8 @@ def in_batches[T](
     recipe: artifact.Recipe,
     process: Callable[[int, tuple[T, ...]], Iterable[dict[str, Any]]],
 ) -> Iterator[dict[str, Any]]:
-    """Yield the records that `process` makes from the number and the items of each batch.
-
-    They are kept as JSONL files in `folder`, so that an interrupted run continues with the first missing batch.
-    """
+    """Yield the records that `process` makes from the number and the items of each batch. They are kept as JSONL files
+    in `folder`, so that an interrupted run continues with the first missing batch."""
 
     def write(path: Path, number: int, batch: tuple[T, ...]) -> artifact.Stats:
         return {"records": jsonl.write(path, process(number, batch))}

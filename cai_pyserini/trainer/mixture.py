@@ -33,8 +33,7 @@ LANGUAGES = STOP_WORD_LANGUAGES | {"ar", "fa", "fi", "hu", "id", "pl"}  # with w
 
 
 class VectorSystem(NamedTuple):
-    """A system whose scores are inner products of query vectors (queries, dimensions) and document vectors (documents,
-    dimensions)."""
+    """A system that scores by inner products of vectors, (queries, dimensions) and (documents, dimensions)."""
 
     queries: Matrix
     documents: Matrix

@@ -63,10 +63,8 @@ def base_encoder(settings: SpladeSettings | DenseSettings) -> EncoderConfig:
 
 
 def train(settings: SpladeSettings | DenseSettings) -> Path:
-    """Train a checkpoint, and write it.
-
-    Raises CaiError for a missing file or checkpoint, and for maximum lengths beyond what the checkpoint reads.
-    """
+    """Train a checkpoint, and write it. Raises CaiError for a missing file or checkpoint, and for maximum lengths
+    beyond what the checkpoint reads."""
     training.require_one_gpu(settings.device)
     encoder = base_encoder(settings)
     checkpoint = model_folder(encoder)
@@ -218,10 +216,8 @@ class SpladeTrainer(PairTrainer):
 
 
 def check_sparsity(documents: float, queries: float, vocabulary: int, warm: bool) -> None:
-    """Raise CaiError if vectors have become empty, or are not sparse after the warm-up (`warm`).
-
-    `documents` and `queries` are means or medians of active dimensions.
-    """
+    """Raise CaiError if vectors have become empty, or are not sparse after the warm-up (`warm`). `documents` and
+    `queries` are means or medians of active dimensions."""
     for side, active in (("documents", documents), ("queries", queries)):
         if active < 1:
             raise CaiError(

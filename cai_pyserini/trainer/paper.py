@@ -1,7 +1,5 @@
-"""The paper's method (Iida & Okazaki 2022), from a plain language model and a training file of MS MARCO (`--data`).
-
-Its steps are vocabulary expansion, pretraining on the collection, SPLADE training with Margin-MSE, and the collection's
-IDF.
+"""The paper's method (Iida & Okazaki 2022), from a plain language model and a training file of MS MARCO (`--data`):
+vocabulary expansion, pretraining on the collection, SPLADE training with Margin-MSE, and the collection's IDF.
 """
 
 from functools import partial
@@ -38,10 +36,8 @@ STAGE = "adapt"
 
 
 def steps(settings: AdaptSettings, data: Path, folder: Path) -> list[Step]:
-    """The steps, in order, which write their results to a folder; only the last one if it is up to date.
-
-    Raises CaiError for settings that a step refuses.
-    """
+    """The steps, in order, which write their results to a folder; only the last one if it is up to date. Raises
+    CaiError for settings that a step refuses."""
     base, collection = load_encoder(settings.base), load_collection(settings.collection)
     corpus, common = {"corpus": [settings.collection]}, {"device": settings.device, "seed": settings.seed}
     fixed = corpus | {"base": settings.base, "output": folder / "vocabulary"}

@@ -12,8 +12,7 @@ Joint systems also have bag-of-words queries (-doc). Only BM25's word analysis d
 the stages needs Java.
 
 A query searches for its source's remainder in place of the source, as if the document used other words than the query.
-Other passages of the source, and copies of it, are neither retrieved nor neighbours of the remainder: they still have
-these words.
+Other passages and copies of the source, which still have these words, are neither retrieved nor neighbours of it.
 """
 
 import random
@@ -55,8 +54,7 @@ ZSCORE = FUSIONS["zscore"]
 
 
 class SparseVectors(NamedTuple):
-    """A SPLADE encoder and its raw vectors of `rows` (see SimulatedRetrieval), and of queries and spans by
-    representation."""
+    """A SPLADE encoder and its raw vectors of rows, and of queries and spans by representation."""
 
     encoder: Encoder
     rows: csr_matrix
@@ -166,8 +164,7 @@ class SimulatedRetrieval:
 
     @cached_property
     def _lexicon(self) -> tuple[np.ndarray, Regression]:
-        """The columns of words in two or more documents, and the regression, encoded before adaptation, that their
-        dense vectors are learned from."""
+        """The columns of words in two or more documents, and the regression for their vectors, before adaptation."""
         forms: Counter[str] = Counter()
         for text in self._contents:
             # Once per text, in an order that does not depend on hashes.
@@ -201,8 +198,7 @@ class SimulatedRetrieval:
         return DenseVectors(queries, rows, near, bm25, words)
 
     def neighbours(self, rows: np.ndarray) -> csr_matrix:
-        """The inner products (rows, documents) of dense vectors with their neighbours'. Equivalents of a source are not
-        neighbours of its remainder."""
+        """Inner products (rows, documents) with neighbours; equivalents of a source are none of its remainder."""
         count = len(self.documents)
         index = build_index(lambda label: [rows[:count]], rows.shape[1], count)
         own = np.concatenate([np.arange(count), self.sources[: len(self._remainders)]])

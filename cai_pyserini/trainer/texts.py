@@ -13,10 +13,8 @@ from cai_pyserini.trainer.settings import PretrainSettings, VocabularySettings, 
 
 
 def texts(corpora: Sequence[str], min_words: int = 0) -> Iterator[str]:
-    """Yield the nonblank texts of all corpora that have at least `min_words` words.
-
-    Raises CaiError for a broken line, and if there is no such text.
-    """
+    """Yield the nonblank texts of all corpora that have at least `min_words` words. Raises CaiError for a broken line,
+    and if there is no such text."""
     count = 0
     for corpus in corpora:
         for text in _texts(corpus):

@@ -87,10 +87,8 @@ class Arguments(TrainingArguments):
 
 
 class Epochs(TrainerCallback, torch.utils.data.Dataset[Any]):
-    """A dataset whose items depend on the epoch, from 0, which it learns as a callback of its trainer.
-
-    `item` makes an item from a row, its number and the epoch, so that a resumed training gets the same items.
-    """
+    """A dataset whose items depend on the epoch, from 0, which it learns as a callback of its trainer. `item` makes an
+    item from a row, its number and the epoch, so that a resumed training gets the same items."""
 
     def __init__(self, rows: Any, item: Callable[[Any, int, int], Any]):
         self._rows = rows
@@ -285,10 +283,7 @@ def run(
     label: str, trainer: Trainer, settings: TrainingSettings, encoder: EncoderConfig, tokenizer: Any
 ) -> artifact.Stats | None:
     """Train, continuing after the last complete checkpoint, if any, and write the model, tokenizer, encoder.yaml,
-    log.json and its plots to RESULT_FOLDER.
-
-    Returns statistics in the first process, None in the others.
-    """
+    log.json and its plots to RESULT_FOLDER. Returns statistics in the first process, None in the others."""
     arguments, data = trainer.args, trainer.train_dataset
     steps = arguments.max_steps = total_steps(settings, len(data), arguments.world_size)
     if steps == 1:

@@ -36,10 +36,8 @@ def vocabulary_of(backend: Backend, name: str) -> tuple[dict[str, int], str]:
 
 
 def count_words(texts: Iterable[str], backend: Backend) -> Counter[str]:
-    """Count words, which a tokenizer's normalizer and pre-tokenizer split.
-
-    Several batches of texts are counted by as many processes as there are processors.
-    """
+    """Count words, which a tokenizer's normalizer and pre-tokenizer split. Several batches of texts are counted by as
+    many processes as there are processors."""
     batches = itertools.batched(texts, BATCH)
     count = partial(_count, backend.normalizer, backend.pre_tokenizer)
     counts = count(next(batches, ()))
@@ -73,10 +71,8 @@ def train(counts: Counter[str], size: int) -> list[str]:
 
 
 def frequencies(words: Sequence[str], counts: np.ndarray, vocabulary: Mapping[str, int], unknown: str) -> np.ndarray:
-    """How often each id of a vocabulary occurs, int64, if word i occurs counts[i] times.
-
-    Words are split greedily from left to right into the longest pieces.
-    """
+    """How often each id of a vocabulary occurs, int64, if word i occurs counts[i] times. Words are split greedily from
+    left to right into the longest pieces."""
     backend = Backend(WordPiece(dict(vocabulary), unk_token=unknown))
     total = np.zeros(max(vocabulary.values()) + 1, np.int64)
     for start in range(0, len(words), 1 << 15):

@@ -207,7 +207,6 @@ def documents_per_second(encoder: Encoder) -> float:
         return time.perf_counter() - start
 
     timed(2)  # the first batch is slow
-    # One batch per thread.
     count = torch.get_num_threads() * model.transformer.batch_size * min(8, max(1, length // TOKENS))
     while (seconds := timed(count)) < MIN_SECONDS:
         count *= 2

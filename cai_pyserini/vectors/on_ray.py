@@ -28,10 +28,8 @@ def encode_on_cluster(
     precision: Precision = "auto",
     batch_size: int | None = None,
 ) -> Path:
-    """Encode the documents of a collection as encode.encode does, on the Ray cluster at `address`.
-
-    With `device` auto, GPUs are used if the cluster has any. This machine, which reads the collection, needs none.
-    """
+    """Encode the documents of a collection as encode.encode does, on the Ray cluster at `address`. With `device` auto,
+    GPUs are used if the cluster has any; this machine, which reads the collection, needs none."""
     encoder = encoder.replace(**{key: _absolute(value) for key in LOCATED if (value := getattr(encoder, key))})
     with cluster.connected(address):
         gpus = device != "cpu" and cluster.has_gpus()

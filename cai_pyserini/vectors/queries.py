@@ -35,8 +35,7 @@ def encode_queries(
 ) -> Matrix:
     """Raw query vectors (queries, width); `query` and `max_length` override the encoder's settings.
 
-    Bags of word pieces need no model: they hold counts, or the encoder's token weights. A dense encoder always needs
-    its model.
+    Bags of word pieces, which SPLADE can use, need no model: they hold counts, or the encoder's token weights.
     """
     config, length = encoder.config, max_length or encoder.config.max_query_length
     if config.kind == "dense" or (query or config.query) == "splade":
@@ -121,8 +120,7 @@ def for_index(
 ) -> list[Query]:
     """Raw vectors (texts, width) in the form that an index takes; `words` adds the words of BM25.
 
-    The encoder's keep_query_terms prunes weights, but not counts. With its `rescore`, queries keep all terms, see
-    TwoStep.
+    The encoder's keep_query_terms prunes weights, but not counts, and not with its `rescore`, see TwoStep.
     """
     if encoder.config.kind == "dense":
         return list(vectors)
