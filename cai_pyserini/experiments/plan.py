@@ -70,7 +70,7 @@ class Plan:
         if self.run.adapted not in self.steps:
             from cai_pyserini.trainer.adapt import steps  # needs the extra `trainer`
 
-            for step in steps(self.adaptation, made=self.steps):
+            for step in steps(self.adaptation, planned=self.steps):
                 self.steps.setdefault(step.output, step)
         return self.run.adapted
 

@@ -145,9 +145,9 @@ def with_folder_settings(config: EncoderConfig) -> EncoderConfig:
     return read_folder(checkpoint_folder(config)).complete(config)
 
 
-def require_standard(config: EncoderConfig, what: str) -> EncoderConfig:
-    """Fill in an encoder's settings from its folder. Raises CaiError unless it encodes as `what` does: with one model
-    for documents and queries, and the maximum or mean over all tokens."""
+def require_standard(config: EncoderConfig, consumer: str) -> EncoderConfig:
+    """Fill in an encoder's settings from its folder. Raises CaiError unless it encodes as `consumer` does: with one
+    model for documents and queries, and the maximum or mean over all tokens."""
     folder = read_folder(checkpoint_folder(config))
     config = folder.complete(config)
     values = config.model_dump(include=NONSTANDARD, exclude_defaults=True)
@@ -155,7 +155,7 @@ def require_standard(config: EncoderConfig, what: str) -> EncoderConfig:
         values["modules"] = ", ".join(module.name for module in folder.documents.modules) or "StaticEmbedding"
     if values or folder.queries != folder.documents:
         features = ", ".join(f"{name} {value!r}" for name, value in values.items()) or "another model for queries"
-        raise CaiError(f"{config.name} has {features}, which {what} cannot take into account")
+        raise CaiError(f"{config.name} has {features}, which {consumer} cannot take into account")
     return config
 
 

@@ -42,19 +42,21 @@ NEW_SHARES = {1: 0.3, 2: 0.4}  # the share of the new weights in the mean, by nu
 NO_JUDGES = "not adapted: no document yields a query to judge by"
 
 
-def steps(settings: AdaptSettings, made: Container[Path] = ()) -> list[Step]:
-    """The steps of an adaptation, in order; only the last one if it is up to date. `made` contains the folders of
+def steps(settings: AdaptSettings, planned: Container[Path] = ()) -> list[Step]:
+    """The steps of an adaptation, in order; only the last one if it is up to date. `planned` contains the folders of
     vectors that earlier steps write. Raises CaiError for settings that a step refuses."""
     training.require_one_gpu(settings.device)
     folder = settings.output.with_name(f"{settings.output.name}.steps")
-    return paper.steps(settings, settings.data, folder) if settings.data else Adaptation(settings, folder, made).steps()
+    if settings.data:
+        return paper.steps(settings, settings.data, folder)
+    return Adaptation(settings, folder, planned).steps()
 
 
 class Adaptation:
     """An adaptation whose steps write their results to a folder."""
 
-    def __init__(self, settings: AdaptSettings, folder: Path, made: Container[Path] = ()):
-        self.settings, self._made = settings, made
+    def __init__(self, settings: AdaptSettings, folder: Path, planned: Container[Path] = ()):
+        self.settings, self._planned = settings, planned
         self.folder = folder
         self.base = load_encoder(settings.base)
         self.examples = folder / "examples.jsonl"
@@ -85,7 +87,7 @@ class Adaptation:
             seed=settings.seed,
             device=settings.device,
             precision=settings.precision,
-            made=self._made,
+            planned=self._planned,
             alpha=settings.alpha,
             weights=settings.weights,
             depth=settings.depth,

@@ -59,7 +59,7 @@ class AdaptationData:
     seed: int
     device: str
     precision: Precision = "auto"  # of the document encoders
-    made: Container[Path] = ()  # folders of vectors that earlier steps write
+    planned: Container[Path] = ()  # folders of vectors that earlier steps write
     alpha: float | None = None  # weight of BM25 in joint systems; None: estimated
     weights: Sequence[float] = ()  # of BM25, SPLADE and dense in their fusion; empty: chosen
     depth: int = DEPTH  # documents per query that the fusion takes from each run
@@ -117,8 +117,8 @@ class AdaptationData:
         """The folder of an encoder's vectors, named as in a run folder: of the whole collection if that is small, or is
         encoded by now or by an earlier step; otherwise of the sample."""
         name = "dense-documents" if encoder.config.kind == "dense" else "documents"
-        full = self.folder / name
-        if self._is_small or full in self.made or artifact.is_up_to_date(full, recipe(self.full_collection, encoder)):
+        full, collection = self.folder / name, self.full_collection
+        if self._is_small or full in self.planned or artifact.is_up_to_date(full, recipe(collection, encoder)):
             return full
         return self.folder / f"sample-{name}"
 

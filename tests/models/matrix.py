@@ -34,12 +34,12 @@ class BuiltKinds:
 
     def __init__(self, root: Path):
         self.root = root
-        self._made: dict[str, BuiltKind] = {}
+        self._built: dict[str, BuiltKind] = {}
 
     def __getitem__(self, name: str) -> BuiltKind:
-        if name not in self._made:
-            self._made[name] = make(name, self.root / str(len(self._made)))
-        return self._made[name]
+        if name not in self._built:
+            self._built[name] = make(name, self.root / str(len(self._built)))
+        return self._built[name]
 
     def index(self, name: str) -> Path:
         """The run folder of a kind's only system."""
