@@ -38,7 +38,8 @@ def pipeline(collection: Path, root: Path, run: Path) -> None:
     index(["impact", "--input", f"{root}/impacts", *what, "--output", f"{root}/index"])
     write_run(["--index", f"{root}/index", *what, "--output", str(run)])
     found = str(run.with_suffix(".near"))
-    near(["--vectors", f"{root}/vectors", "--idf", f"{root}/idf", "--output", found])
+    encode([*what, "--encoder", "minilm", "--output", f"{root}/dense", "--device", "cpu"])
+    near(["--vectors", f"{root}/dense", "--output", found])
     smooth(["--vectors", f"{root}/vectors", "--near", found, "--output", str(run.with_suffix(""))])
 
 

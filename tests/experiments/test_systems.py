@@ -16,6 +16,7 @@ from cai_pyserini.experiments.systems import (
     System,
     adapted,
     all_systems,
+    canonical_name,
     default_systems,
     parse_system,
     sparse_systems,
@@ -170,13 +171,45 @@ def test_a_new_fusion_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", SINGLE)
 def test_the_index_of_a_system(name: str) -> None:
-    assert SINGLE[name].name == name
+    assert SINGLE[name].long_name == name
+    assert parse_system(SINGLE[name].name) == parse_system(name) == SINGLE[name]
     # The index depends on the documents alone.
     expected = name.replace("splade-doc", "splade")
     assert SINGLE[name].index == expected
     if SINGLE[name].adaptable:
         assert adapted(SINGLE[name]).index == f"adapted-{expected}"
     assert SINGLE[name].searches_text == (name in ("bm25", "doct5query"))
+
+
+@pytest.mark.parametrize(
+    "short, long",
+    [
+        ("joint", "joint-splade-idf"),
+        ("joint-doc", "joint-splade-doc-idf"),
+        ("joint-near", "joint-splade-idf-smooth"),
+        ("joint-doc-near", "joint-splade-doc-idf-smooth"),
+        ("trio", "fused-bm25-smooth-splade-idf-smooth-dense-zscore"),
+        ("trio-doc", "fused-bm25-smooth-splade-doc-idf-smooth-dense-zscore"),
+        ("fused-joint-dense-zscore", "fused-joint-splade-idf-dense-zscore"),
+        ("adapted-trio", "adapted-fused-bm25-smooth-splade-idf-smooth-dense-zscore"),
+        ("adapted-fused-joint-near-dense", "adapted-fused-joint-splade-idf-smooth-dense"),
+    ],
+)
+def test_a_system_has_one_name_however_it_is_spelled(short: str, long: str) -> None:
+    system = parse_system(long)
+    assert (system.name, system.long_name) == (short, long) and parse_system(short) == system
+    assert (
+        canonical_name(long) == canonical_name(short) == short
+        and canonical_name("of-another-version") == "of-another-version"
+    )
+
+
+@pytest.mark.parametrize(
+    "typo, answer", [("jiont", "joint"), ("trios", "trio"), ("hybrid-spalde-idf", "hybrid-splade-idf")]
+)
+def test_a_typo_is_answered_by_the_nearest_names(typo: str, answer: str) -> None:
+    with pytest.raises(CaiError, match=rf"^no system '{typo}'; did you mean .*\b{answer}\b.*\?$"):
+        parse_system(typo)
 
 
 def test_parts_come_first_and_once() -> None:

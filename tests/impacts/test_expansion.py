@@ -182,7 +182,7 @@ def test_an_interrupted_expansion_continues(inputs: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "vectors, encoder, message",
     [
-        ("splade", "minilm", "has splade vectors: choose a folder with dense ones"),
+        ("splade", "minilm", "has splade vectors: choose a folder with those of a dense encoder"),
         ("dense", "splade-tiny", "was not encoded as splade-tiny encodes documents"),
     ],
 )
@@ -204,7 +204,8 @@ def test_the_encoder_must_be_that_of_the_documents(inputs: Path, tmp_path: Path)
 @slow
 def test_neighbours_by_other_vectors_are_refused(inputs: Path, tmp_path: Path) -> None:
     words, vectors = Vectors(inputs / "words", "words"), Vectors(inputs / "dense")
-    near = Vectors(find_neighbours(Vectors(inputs / "splade"), tmp_path / "near"), "near")
+    other = stored_vectors(tmp_path / "other", np.ones((12, 384), np.float32), kind="dense")
+    near = Vectors(find_neighbours(other, tmp_path / "near"), "near")
     with pytest.raises(CaiError, match=r"near was not made from .*dense: run the near stage with these vectors"):
         expand(words, vectors, near, dense(), tmp_path / "expansion")
 

@@ -5,17 +5,14 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_matrix, diags, random_array
-from scipy.sparse.linalg import norm
 
 from cai_pyserini.vectors import neighbours
-from cai_pyserini.vectors.neighbours import DIMENSIONS, build_index, nearest, recall, search_vectors
-from cai_pyserini.vectors.shards import Matrix
+from cai_pyserini.vectors.neighbours import build_index, nearest, recall
 
-Positions = Callable[[str], Iterator[Matrix]]
+Positions = Callable[[str], Iterator[np.ndarray]]
 
 
-def in_shards(matrix: Matrix, *ends: int) -> Positions:
+def in_shards(matrix: np.ndarray, *ends: int) -> Positions:
     """The rows of a matrix as shards with these ends."""
     return lambda label: (matrix[start:end] for start, end in pairwise([0, *ends, matrix.shape[0]]))
 
@@ -28,26 +25,6 @@ def nearest_of_all(similarity: np.ndarray, count: int) -> np.ndarray:
 def overlap(one: np.ndarray, other: np.ndarray) -> float:
     """The mean fraction of each row of `one` that is in the same row of `other`."""
     return np.mean([len({*a} & {*b}) / len(a) for a, b in zip(one, other, strict=True)])
-
-
-@pytest.fixture(scope="module")
-def sparse() -> csr_matrix:
-    """Random sparse vectors (300, 5000) of length 1, with a hundred entries each, mostly in the same columns."""
-    matrix = random_array((300, 5000), density=0.06, rng=np.random.default_rng(0), format="csr", dtype=np.float32)
-    matrix.data[matrix.indices > 500] *= 0.1
-    return csr_matrix(diags(1 / norm(matrix, axis=1).astype(np.float32)) @ matrix)
-
-
-def test_hashing_keeps_inner_products(sparse: csr_matrix) -> None:
-    hashed = search_vectors(sparse)
-    assert hashed.shape == (300, DIMENSIONS) and hashed.dtype == np.float32
-    np.testing.assert_allclose(np.linalg.norm(hashed, axis=1), 1, rtol=1e-5)
-    errors = hashed @ hashed.T - (sparse @ sparse.T).toarray()
-    assert abs(errors.mean()) < 0.002 and errors.std() < 1.2 / np.sqrt(DIMENSIONS)
-
-
-def test_a_document_without_weights_is_hashed_to_zero() -> None:
-    assert not search_vectors(csr_matrix((2, 50), dtype=np.float32)).any()
 
 
 def test_dense_vectors_are_searched_exactly() -> None:
@@ -65,15 +42,6 @@ def test_an_equal_document_is_a_neighbour_but_not_the_document_itself() -> None:
     rows = np.array([[2, 0], [2, 0], [2, 0], [3, 0], [0, 1]], np.float32)  # the fourth is nearest to all but the last
     found = nearest(build_index(in_shards(rows), 2, 5), rows, np.arange(5), 3).numbers
     assert [{*near} for near in found[:4].tolist()] == [{3, 1, 2}, {3, 0, 2}, {3, 0, 1}, {0, 1, 2}]
-
-
-def test_recall_is_measured_on_unhashed_vectors(sparse: csr_matrix, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(neighbours, "SAMPLE", 300)
-    positions = in_shards(sparse, 8, 200)
-    index = build_index(positions, DIMENSIONS, 300)
-    hashed = search_vectors(sparse)
-    found = overlap(nearest_of_all((sparse @ sparse.T).toarray(), 5), nearest_of_all(hashed @ hashed.T, 5))
-    assert recall(index, positions, 5) == pytest.approx(found) and 0.2 < found < 0.9
 
 
 def test_recall_of_an_approximate_search(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,10 +29,10 @@ BLANK = [1, 6]  # documents of `inputs`
 
 
 def smooth(
-    vectors: Vectors, output: Path, by: Vectors | None = None, neighbours: int = NEIGHBOURS, weight: float | None = None
+    vectors: Vectors, output: Path, dense: Vectors, neighbours: int = NEIGHBOURS, weight: float = stage.WEIGHT
 ) -> Path:
-    """Smooth vectors with the neighbours by other vectors, or by these."""
-    near = find_neighbours(by or vectors, output.with_name(f"{output.name}-near"), neighbours=neighbours)
+    """Smooth vectors with the neighbours by dense vectors."""
+    near = find_neighbours(dense, output.with_name(f"{output.name}-near"), neighbours)
     return stage.smooth(vectors, Vectors(near, "near"), output, weight)
 
 
@@ -112,14 +112,8 @@ def test_smoothed_vectors_can_replace_raw_ones(encoded: Path, tmp_path: Path) ->
     assert artifact.require(impacts, "impact").stats["vectors"] == 12
 
 
-def test_neighbours_by_splade_vectors_weigh_less(splade: Vectors, tmp_path: Path) -> None:
-    near = matrix_of(Vectors(find_neighbours(splade, tmp_path / "smoothed-near", neighbours=3), "near"))
-    smoothed = Vectors(smooth(splade, tmp_path / "smoothed", neighbours=3))
-    np.testing.assert_allclose(matrix_of(smoothed), expected(matrix_of(splade), near, 3, 0.1), rtol=1e-5, atol=1e-6)
-
-
-def test_weight_0_leaves_the_vectors_unchanged(splade: Vectors, tmp_path: Path) -> None:
-    smoothed = Vectors(smooth(splade, tmp_path / "smoothed", weight=0.0))
+def test_weight_0_leaves_the_vectors_unchanged(splade: Vectors, dense: Vectors, tmp_path: Path) -> None:
+    smoothed = Vectors(smooth(splade, tmp_path / "smoothed", dense, weight=0.0))
     np.testing.assert_array_equal(matrix_of(smoothed), matrix_of(splade))
     assert [shard.ids for shard in smoothed] == [shard.ids for shard in splade]
 
@@ -127,7 +121,9 @@ def test_weight_0_leaves_the_vectors_unchanged(splade: Vectors, tmp_path: Path) 
 def test_a_shard_without_any_weight(tmp_path: Path) -> None:
     rows = csr_matrix(np.array([[1, 0], [2, 1]], np.float32))
     vectors = stored_vectors(tmp_path / "vectors", rows, csr_matrix((2, 2), dtype=np.float32), rows)
-    smoothed = matrix_of(Vectors(smooth(vectors, tmp_path / "smoothed")))
+    positions = np.ones((2, 3), np.float32)
+    dense = stored_vectors(tmp_path / "dense", positions, positions, positions, kind="dense")
+    smoothed = matrix_of(Vectors(smooth(vectors, tmp_path / "smoothed", dense)))
     assert np.isfinite(smoothed).all() and not smoothed[2:4].any()
     assert (smoothed[[0, 1, 4, 5]] > 0).sum() == 6
 
@@ -163,7 +159,8 @@ def test_unfinished_work_of_another_recipe_is_not_used(splade: Vectors, dense: V
     with interrupted_after(2), pytest.raises(KeyboardInterrupt):
         stage.smooth(splade, near, tmp_path / "smoothed", weight=0.9)
     small = stored_vectors(tmp_path / "small", csr_matrix(np.eye(3, dtype=np.float32) + 1))
-    smoothed, fresh = (Vectors(smooth(small, tmp_path / name, weight=0.5)) for name in ("smoothed", "fresh"))
+    few = stored_vectors(tmp_path / "few", np.ones((3, 2), np.float32), kind="dense")
+    smoothed, fresh = (Vectors(smooth(small, tmp_path / name, few, weight=0.5)) for name in ("smoothed", "fresh"))
     np.testing.assert_array_equal(matrix_of(smoothed), matrix_of(fresh))
     assert sorted(path.name for path in smoothed.folder.iterdir()) == ["00000.npz", "manifest.json"]
 
@@ -172,7 +169,7 @@ def test_made_again_only_if_an_input_changes(splade: Vectors, dense: Vectors, tm
     def digest(*arguments: Any) -> str:
         return Vectors(smooth(splade, tmp_path / "smoothed", *arguments)).manifest.digest
 
-    inputs: list[tuple[Any, ...]] = [(), (dense,), (None, 2), (None, 2, 0.2)]
+    inputs: list[tuple[Any, ...]] = [(dense,), (dense, 2), (dense, 2, 0.2)]
     assert len({digest(*arguments) for arguments in inputs}) == len(inputs)
     before = (tmp_path / "smoothed" / "manifest.json").stat().st_mtime_ns
     digest(*inputs[-1])
@@ -190,14 +187,15 @@ def test_dense_vectors_of_other_documents_are_refused(tmp_path: Path, ids: list[
         smooth(splade, tmp_path / "smoothed", dense)
 
 
-def test_vectors_of_the_wrong_kind_are_refused(splade: Vectors, dense: Vectors, tmp_path: Path) -> None:
+def test_vectors_of_the_wrong_kind_are_refused(dense: Vectors, tmp_path: Path) -> None:
     with pytest.raises(CaiError, match="dense has dense vectors: choose a folder with splade ones"):
-        smooth(dense, tmp_path / "smoothed", splade)
+        smooth(dense, tmp_path / "smoothed", dense)
 
 
 def test_a_single_document_is_unchanged(tmp_path: Path) -> None:
     vectors = stored_vectors(tmp_path / "vectors", csr_matrix(np.array([[0, 0], [2, 1]], np.float32)))
-    smoothed = Vectors(smooth(vectors, tmp_path / "smoothed"))
+    dense = stored_vectors(tmp_path / "dense", np.ones((2, 3), np.float32), kind="dense")
+    smoothed = Vectors(smooth(vectors, tmp_path / "smoothed", dense))
     np.testing.assert_array_equal(matrix_of(smoothed), matrix_of(vectors))
 
 
