@@ -44,19 +44,30 @@ def memory(process: int | str, field: str = "VmRSS") -> int:
 
     A child that is being started, and still has its parent's memory and command line, is left out.
     """
-    try:
-        status = Path(f"/proc/{process}/status").read_text()
-        command = Path(f"/proc/{process}/cmdline").read_bytes()
-        children = [
-            child
-            for file in Path(f"/proc/{process}/task").glob("*/children")
-            for child in file.read_text().split()
-            if Path(f"/proc/{child}/cmdline").read_bytes() != command
-        ]
-    except OSError:  # it has ended, or this is not Linux
-        return 0
+    status, command = (_read(f"/proc/{process}/{name}") for name in ("status", "cmdline"))
+    children = [
+        child
+        for thread in _read_all(f"/proc/{process}/task")
+        for child in _read(f"{thread}/children").split()
+        if _read(f"/proc/{child}/cmdline") != command
+    ]
     own = re.search(rf"{field}:\s+(\d+) kB", status)
     return (1024 * int(own[1]) if own else 0) + sum(memory(child, field) for child in children)
+
+
+def _read(path: str) -> str:
+    """A file of /proc; empty if the process or thread has ended meanwhile, or this is not Linux."""
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
+
+
+def _read_all(folder: str) -> list[Path]:
+    try:
+        return [*Path(folder).iterdir()]
+    except OSError:
+        return []
 
 
 def run(command: Sequence[str], merge: bool = False, memory_of: str = "VmRSS") -> tuple[str, int]:
