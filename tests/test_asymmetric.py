@@ -31,7 +31,7 @@ from tests.plugin.conftest import scores, search_topics
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
 
-SYSTEMS = ["bm25", "splade-doc", "joint-splade-doc", "hybrid-splade-doc-exact"]
+SYSTEMS = ["bm25", "splade-doc", "joint-splade-doc", "hybrid-splade-doc"]
 JOINT, INDEX = "joint-splade-doc", "joint-splade"
 
 
@@ -159,7 +159,7 @@ def test_it_is_shipped_and_exported_with_its_weights(model: Path, tmp_path: Path
         np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-def test_engines_explanations_and_exact_hybrids_have_the_scores_of_runs(run: Path) -> None:
+def test_engines_explanations_and_hybrids_have_the_scores_of_runs(run: Path) -> None:
     opened, folder = Run(run, "cpu"), RunFolder(run)
     for name in (JOINT, "splade-doc"):
         case = explain_query(folder, opened, "q2", [name], depth=3)
@@ -168,11 +168,11 @@ def test_engines_explanations_and_exact_hybrids_have_the_scores_of_runs(run: Pat
             assert explanation.score == pytest.approx(found["q2", explanation.document], abs=2e-6)
             of_tokens = [term.query for term in explanation.terms if not term.term.startswith(WORD)]
             assert of_tokens and all(weight % 1 for weight in of_tokens)  # weights, not counts
-    exact = read_run(run / "runs" / "hybrid-splade-doc-exact.trec")
+    hybrid = read_run(run / "runs" / "hybrid-splade-doc.trec")
     parts = scores(run / "runs" / "bm25.trec"), scores(run / "runs" / "splade-doc.trec")
     both = {pair: parts[0][pair] + parts[1][pair] for pair in parts[0].keys() & parts[1].keys()}
     assert both
-    found = {(row.query_id, row.doc_id): row.score for row in exact.itertuples()}
+    found = {(row.query_id, row.doc_id): row.score for row in hybrid.itertuples()}
     assert {pair: found[pair] for pair in both} == pytest.approx(both, abs=1e-3)
 
 

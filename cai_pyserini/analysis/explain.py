@@ -107,7 +107,7 @@ def _explain_hybrid(
 ) -> dict[str, Explanation]:
     """The explanations of a hybrid, from the fused runs and the explanations of its parts."""
     stats = artifact.require(run.run(hybrid), "fusion fuse").stats
-    paths = [run.require(run.rescored(hybrid, part) if hybrid.exact else run.run(part)) for part in hybrid.parts]
+    paths = [run.require(run.run(part)) for part in hybrid.parts]
     fused = shares([_hits(path, query) for path in paths], hybrid.fusion, stats["depth"], stats["weights"])
     explanations = {}
     for id in explained[hybrid.parts[0]]:

@@ -146,7 +146,7 @@ class Run:
         self._engines.clear()
 
     def open(self, name: str) -> Engine:
-        """Open a system, which the caller closes. Raises CaiError for a missing index, cross-encoder and -exact."""
+        """Open a system, which the caller closes. Raises CaiError for a missing index, and for cross-encoder."""
         system, experiment = parse_system(name), self._run.experiment
         if unsearchable := _unsearchable_part(system):
             raise CaiError(f"{unsearchable} cannot be searched by hand: its scores need more than indexes")
@@ -212,4 +212,4 @@ def _searched_parts(system: System) -> Sequence[System]:
 
 def _unsearchable_part(system: System) -> str | None:
     """The part of a system whose scores need more than indexes."""
-    return next((s.name for s in system.walk() if s.kind == "cross-encoder" or s.exact), None)
+    return next((s.name for s in system.walk() if s.kind == "cross-encoder"), None)

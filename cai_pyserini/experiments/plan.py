@@ -21,7 +21,6 @@ from cai_pyserini.impacts.expansion import expand
 from cai_pyserini.impacts.weighting import write_impacts
 from cai_pyserini.lucene.dense_index import index_dense
 from cai_pyserini.lucene.impact_index import index_impacts
-from cai_pyserini.lucene.rescore import Scorer, dense_scorer, impact_scorer, rescore, text_scorer
 from cai_pyserini.lucene.retrieve import search
 from cai_pyserini.lucene.text_index import GENERATED, index_bm25
 from cai_pyserini.lucene.words import count_words
@@ -237,39 +236,15 @@ class Plan:
 
     def _fuse(self, system: System, output: Path) -> Path:
         experiment = self.experiment
-        runs = [self._rescore(system, part) if system.exact else self.ranking(part) for part in system.parts]
+        runs = [self.ranking(part) for part in system.parts]
         chosen = self.weights() if experiment.balances(system) else None
-        depth = experiment.depth
-        if system.exact and FUSIONS[system.fusion].missing == "zero":
-            depth *= len(runs)  # rescored runs hold the union of all parts' best documents, and all of it is fused
 
         def call() -> Path:
             weights = self.run.chosen_weights() if chosen else experiment.weights_of(system)
-            return fuse(runs, output, system.fusion, depth, experiment.collection.hits, system.name, weights)
+            depth, hits = experiment.depth, experiment.collection.hits
+            return fuse(runs, output, system.fusion, depth, hits, system.name, weights)
 
         return self._add(f"fuse {system.name}", output, call, *runs, chosen)
-
-    def _rescore(self, hybrid: System, part: System) -> Path:
-        """The run of one part of an exact hybrid, with scores for the documents of all parts."""
-        own, output = self.ranking(part), self.run.rescored(hybrid, part)
-        others = [self.ranking(other) for other in hybrid.parts if other != part]
-        return self._add(
-            f"rescore {output.stem}",
-            output,
-            lambda: rescore(own, others, self._scorer(part), output, self.experiment.depth, part.name),
-            own,
-            *others,
-        )
-
-    def _scorer(self, system: System) -> Scorer:
-        """A function that scores given documents for given queries, as the system does."""
-        run, config = self.run, self.experiment.collection
-        index, vectors = run.index(system), run.vectors_of(system)
-        if system.searches_text:
-            return text_scorer(index, run.topics, config.k1, config.b)
-        if system.kind == "dense":
-            return dense_scorer(vectors, run.queries(system))
-        return impact_scorer(index, vectors, run.words, run.expansion(system), run.queries(system))
 
     def weights(self) -> Path:
         """The weights of BM25 + SPLADE + dense: those of `earlier`, or else chosen from the documents."""
@@ -371,8 +346,6 @@ def require(
 
             resolve_device(experiment.device)
             require_reranker(load_checkpoint(experiment.cross_encoder or ""))
-        if system.exact and experiment.collection.passages:
-            raise CaiError(f"{system.name}: exact fusion cannot score documents in an index of passages")
         if system.kind == "doct5query" and not load_collection(experiment.generated or "").has_qrels(GENERATED):
             raise CaiError(f"{experiment.generated} has no queries of `cai-pyserini train generate`")
 

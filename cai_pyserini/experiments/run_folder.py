@@ -208,11 +208,6 @@ class RunFolder:
     def run(self, system: System) -> Path:
         return self.folder / "runs" / f"{system.long_name}.trec"
 
-    def rescored(self, hybrid: System, part: System) -> Path:
-        """The run of one part of an exact hybrid, with scores for the documents of all parts."""
-        others = "-".join(other.long_name for other in hybrid.parts if other != part)
-        return self.folder / "runs" / "rescored" / f"{part.long_name}-with-{others}.trec"
-
     def evaluation(self, system: System) -> Path:
         return self.folder / "evaluations" / f"{system.long_name}.json"
 

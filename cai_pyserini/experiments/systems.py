@@ -21,7 +21,6 @@ cross-encoder                                      the best documents of bm25, r
 hybrid-<one or more of the others>                 fused with bm25 by the sum of scores, as in the paper
 hybrid-<…>-<fusion>                                fused by another method; hybrid-dense-product is LaPraDoR
 fused-<two or more>[-<fusion>]                     like hybrid, but without bm25 unless named
-hybrid-<…>[-<fusion>]-exact                        every part scores all documents that are fused
 adapted-<any with SPLADE, dense or neighbours>     with encoders adapted to the collection
 """
 
@@ -59,7 +58,6 @@ class System:
     adapted: bool = False  # its encoders are adapted to the collection
     parts: tuple["System", ...] = ()  # systems whose runs it combines
     fusion: str = DEFAULT
-    exact: bool = False
 
     @property
     def name(self) -> str:
@@ -154,7 +152,7 @@ RECOMMENDED = ("bm25", "splade-idf", *SHORT.values())
 NAMES = (
     f"{', '.join(RECOMMENDED)} (those with -near, and trio, need --dense); for ablations bm25-smooth, doct5query, "
     "[joint-]splade[-doc][-idf][-smooth], dense[-idf], cross-encoder, "
-    f"hybrid-<one or more of the others>[-{'|-'.join(name for name in FUSIONS if name != DEFAULT)}][-exact], "
+    f"hybrid-<one or more of the others>[-{'|-'.join(name for name in FUSIONS if name != DEFAULT)}], "
     "fused-<two or more>[…], which leaves bm25 out; with --adapt, adapted-<any of these with splade or dense>"
 )
 LONG = {short: long for long, short in SHORT.items()}
@@ -167,22 +165,19 @@ def parse_system(name: str) -> System:
     if name in BY_NAME:
         return BY_NAME[name]
     prefix, _, rest = LONG.get(name, name).partition("-")
-    exact = rest.endswith("-exact")
-    rest = rest.removesuffix("-exact")
     suffix = next((f"-{f}" for f in FUSIONS if f != DEFAULT and rest.endswith(f"-{f}")), "")
     fusion = suffix[1:] or DEFAULT
     parts = _split(rest.removesuffix(suffix))
     if prefix == "hybrid" and any(part.joint for part in parts):
         raise CaiError(f"{name}: a joint system contains bm25 already; use it alone, or fused-<two or more>")
-    long_name = "-".join([prefix, *(part.long_name for part in parts)]) + suffix + "-exact" * exact
+    long_name = "-".join([prefix, *(part.long_name for part in parts)]) + suffix
     if prefix == "hybrid" and parts:
         parts = (BM25, *parts)
     is_valid = prefix in ("hybrid", "fused") and len(parts) > 1 and len(set(parts)) == len(parts)
-    can_be_exact = FUSIONS[fusion].uses_scores and not any(part.kind == "cross-encoder" for part in parts)
-    if not is_valid or (exact and not can_be_exact):
+    if not is_valid:
         known = [*RECOMMENDED, *SINGLE, *(f"hybrid-{single}" for single in SINGLE)]
         raise CaiError(f"no system {name!r}{did_you_mean(name, known) or f'; systems are {NAMES}'}")
-    return System(long_name, "hybrid", parts=parts, fusion=fusion, exact=exact)
+    return System(long_name, "hybrid", parts=parts, fusion=fusion)
 
 
 def canonical_name(name: str) -> str:
@@ -240,7 +235,7 @@ def default_systems(config: EncoderConfig, kinds: Set[str], adapt: bool = False)
 
 
 def all_systems(config: EncoderConfig, kinds: Set[str], adapt: bool = False) -> list[str]:
-    """The usual systems of these kinds, alone and in hybrids with bm25 (sum, minmax, exact, LaPraDoR); with `adapt`,
+    """The usual systems of these kinds, alone and in hybrids with bm25 (sum, minmax, LaPraDoR); with `adapt`,
     also adapted ones. dense-idf counts as a kind, because not every dense encoder supports it.
     """
     sparse = sparse_systems(config)
@@ -248,7 +243,7 @@ def all_systems(config: EncoderConfig, kinds: Set[str], adapt: bool = False) -> 
     variants = [f"{joint}{name}{suffix}" for joint in ("", "joint-") for name in sparse for suffix in suffixes]
     dense = [name for name in ("dense", "dense-idf") if name in kinds]
     others = [kind for kind in ("doct5query", "cross-encoder") if kind in kinds]
-    fusions = ["", "-minmax", "-exact", "-minmax-exact"]
+    fusions = ["", "-minmax"]
     hybrids = [f"hybrid-{name}{fusion}" for name in sparse + dense for fusion in fusions]
     products = [f"hybrid-{name}-product" for name in dense]
     three_way = [pattern.format(name, other) for pattern in THREE_WAY for name in sparse for other in dense]

@@ -28,15 +28,13 @@ class Fusion:
     these best. "last": `normalize` gets the whole run, and a candidate has its own value there, or else that of the
     query's last hit, or 0 if the run has no hit for the query.
 
-    `uses_scores` is false if only ranks count; such a method has no `-exact` hybrids. `negative_warning` describes the
-    effect of scores below 0, for the warning about a run that has them.
+    `negative_warning` describes the effect of scores below 0, for the warning about a run that has them.
     """
 
     description: str
     normalize: Normalize
     combine: Literal["sum", "product"] = "sum"
     missing: Literal["zero", "last"] = "zero"
-    uses_scores: bool = True
     negative_warning: str = ""
 
     def combined(self, values: np.ndarray) -> np.ndarray:
@@ -74,7 +72,7 @@ def _minmax(scores: np.ndarray, starts: np.ndarray, depth: int) -> np.ndarray:
     return np.divide(scores - low, spread, out=np.ones_like(scores), where=spread > 0)
 
 
-@fusion("rrf", uses_scores=False)
+@fusion("rrf")
 def _reciprocal_rank(scores: np.ndarray, starts: np.ndarray, depth: int) -> np.ndarray:
     """reciprocal rank fusion: sum of 1 / (60 + rank)"""
     return 1 / (RRF_K + ranks_within(scores, starts))

@@ -27,7 +27,6 @@ SYSTEMS = [
     *("hybrid-splade-idf", "hybrid-splade-idf-minmax", "hybrid-dense-product", "hybrid-splade-idf-dense-zscore"),
     "fused-bm25-smooth-splade-idf-dense-zscore",
 ]
-EXACT = "hybrid-splade-idf-exact"
 QUERIES = {
     "q1": "phytate for the treatment of cancer",
     "q2": "bladder infection",
@@ -41,7 +40,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def folder(run_folder: Path, tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = Path(shutil.copytree(run_folder, tmp_path_factory.mktemp("engine") / "run"))
-    beir([str(tiny), "--output", str(output), "--dense", "splade-tiny", "--systems", *SYSTEMS, EXACT])
+    beir([str(tiny), "--output", str(output), "--dense", "splade-tiny", "--systems", *SYSTEMS])
     return output
 
 
@@ -181,7 +180,7 @@ def test_the_dense_index_of_a_run_can_be_approximate(
 def test_what_cannot_be_opened_is_named(run: Run, folder: Path, tmp_path: Path) -> None:
     missing = r"has no up-to-date index of splade-smooth: .*--systems splade-smooth, or take one of .*bm25"
     unfit = "cannot be searched by hand"
-    for name, message in (("splade-smooth", missing), ("cross-encoder", unfit), (EXACT, unfit)):
+    for name, message in (("splade-smooth", missing), ("cross-encoder", unfit)):
         assert name not in run.systems
         with pytest.raises(CaiError, match=message):
             run.open(name)

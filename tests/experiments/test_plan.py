@@ -71,16 +71,12 @@ def test_the_steps_of_systems(run: RunFolder) -> None:
         *("index dense-idf", "search bm25", "search dense-idf", "rerank cross-encoder"),
         *("fuse hybrid-cross-encoder-dense-idf", "evaluate hybrid-cross-encoder-dense-idf"),
     }
-    exact = labels(dense, "hybrid-splade-dense-exact", "hybrid-splade-dense-product-exact", "doct5query")
-    assert {label for label in exact if label.startswith(("rescore", "index"))} == {
-        *("index bm25", "index splade", "index dense", "index doct5query"),
-        *("rescore bm25-with-splade-dense", "rescore splade-with-bm25-dense", "rescore dense-with-bm25-splade"),
+    assert {label for label in labels(dense, "joint-splade-smooth") if "joint" not in label} == {
+        *("check", "encode documents", "encode dense-documents", "encode queries-test"),
+        *("words", "near", "smooth", "expand"),
     }
-    # Documents are near by the dense encoder, where there is one, and then joint indexes have words near them.
-    assert not any("dense" in label for label in labels(run, "joint-splade-smooth"))
-    assert labels(dense, "joint-splade-smooth") - labels(run, "joint-splade-smooth") == {
-        *("encode dense-documents", "expand"),
-    }
+    with pytest.raises(CaiError, match="^joint-near needs --dense"):
+        require(run, [parse_system("joint-near")])
 
 
 def test_the_steps_of_adapted_systems(run: RunFolder, adaptation: AdaptSettings) -> None:
@@ -102,7 +98,7 @@ def test_the_steps_of_adapted_systems(run: RunFolder, adaptation: AdaptSettings)
 def test_without_qrels_nothing_is_evaluated_and_without_queries_nothing_is_searched(
     run: RunFolder, broken: Path
 ) -> None:
-    systems = ("hybrid-splade-idf-minmax-exact", "joint-splade-doc", "bm25")
+    systems = ("hybrid-splade-idf-minmax", "joint-splade-doc", "bm25")
     judged = labels(run, *systems)
     shutil.rmtree(broken / "qrels")
     unjudged = with_settings(run, collection=IndexConfig(name="broken", source=str(broken)))

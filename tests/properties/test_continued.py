@@ -35,8 +35,8 @@ from tests.conftest import damaged, json_lines
 from tests.properties import conftest as conftest  # has the profiles
 
 Lines = tuple[str, ...]
-SPARSE = ("bm25", "splade-idf", "joint-near", "hybrid-splade-idf-minmax", "hybrid-splade-doc-exact")
-DENSE = ("dense", "fused-splade-idf-dense-zscore")
+SPARSE = ("bm25", "splade-idf", "joint", "hybrid-splade-idf-minmax")
+DENSE = ("joint-near", "dense", "fused-splade-idf-dense-zscore")
 DEPTH = 20
 ASKED = ("bladder infection", "what lowers high blood pressure?")
 NEW = {"title": "Bladder infection", "text": "Cranberries do not cure an infection.", "metadata": {"year": 2020}}
@@ -59,9 +59,7 @@ class World:
     @property
     def possible(self) -> tuple[str, ...]:
         """The systems that these settings allow."""
-        names = (*SPARSE, *DENSE) if self.dense else SPARSE
-        passages = dict(self.collection).get("passages")
-        return tuple(name for name in names if not (passages and name.endswith("-exact")))
+        return (*SPARSE, *DENSE) if self.dense else SPARSE
 
 
 Change = Callable[[World], World]
@@ -125,7 +123,7 @@ SETTINGS: dict[str, Change] = {
     "with or without a dense encoder": lambda world: replace(world, dense=not world.dense),
     "only bm25": partial(of_systems, names=("bm25",)),
     "only splade-idf": partial(of_systems, names=("splade-idf",)),
-    "dense and exact": partial(of_systems, names=("dense", "hybrid-splade-doc-exact")),
+    "dense and joint": partial(of_systems, names=("dense", "joint")),
     "fused": partial(of_systems, names=("fused-splade-idf-dense-zscore", "joint-near")),
 }  # fmt: skip
 COMMANDS = ("beir", "update", "update and evaluate", "beir, changed meanwhile", "update, changed meanwhile")
@@ -235,13 +233,10 @@ def said(folder: Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 def said_of(run: RunFolder, opened: Run, name: str, engines: list[Engine]) -> dict[str, Any]:
     system, found = parse_system(name), dict[str, Any]()
-    if not system.exact:
-        engines.append(engine := opened.open(name))
-        found["hits"] = [hits_of(engine, text) for text in ASKED]
+    engines.append(engine := opened.open(name))
+    found["hits"] = [hits_of(engine, text) for text in ASKED]
     if run.has(path := run.run(system)):
         found["run"] = {query: [*hits.items()] for query, hits in scores_by_query(read_run(path)).items()}
-    elif system.exact:
-        raise CaiError(f"no run of {name}")
     if run.has(path := run.evaluation(system)):
         found["values"] = json.loads(path.read_text(encoding="utf-8"))
     return found

@@ -112,7 +112,7 @@ def test_fused_scores_are_finite_and_do_not_depend_on_the_order_of_queries(
     assert fused(lambda items: draw.sample(items, len(items))) == found
 
 
-@pytest.mark.parametrize("method", [name for name, fusion in FUSIONS.items() if fusion.uses_scores])
+@pytest.mark.parametrize("method", FUSIONS)
 @given(runs, st.integers(1, 8))
 def test_what_both_runs_prefer_stays_in_front(method: str, run: dict[str, dict[str, float]], depth: int) -> None:
     frame = run_of(ranked(run))

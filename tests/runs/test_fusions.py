@@ -208,11 +208,3 @@ def test_fusion_is_pyserinis(java: None, tmp_path: Path, method: str, depth: int
     assert ours.query_id.astype(object).tolist() == theirs.topic.tolist()
     assert ours.doc_id.astype(object).tolist() == theirs.docid.tolist()
     assert ours.score.tolist() == pytest.approx(theirs.score.tolist(), rel=1e-12)
-
-
-@ALL
-def test_uses_scores_says_whether_more_than_ranks_counts(method: str) -> None:
-    runs = [run_of(random_run(seed)) for seed in range(2)]
-    squashed = [run.assign(score=run["score"] ** 3) for run in runs]
-    same = fuse_runs(runs, method).score.tolist() == fuse_runs(squashed, method).score.tolist()
-    assert same == (not FUSIONS[method].uses_scores)
