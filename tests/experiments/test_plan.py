@@ -75,7 +75,7 @@ def test_the_steps_of_systems(run: RunFolder) -> None:
         *("check", "encode documents", "encode dense-documents", "encode queries-test"),
         *("words", "near", "smooth", "expand"),
     }
-    with pytest.raises(CaiError, match="^joint-near needs --dense"):
+    with pytest.raises(CaiError, match=r"^joint-near needs --dense"):
         require(run, [parse_system("joint-near")])
 
 

@@ -109,7 +109,8 @@ def test_names(expected: System) -> None:
 REFUSED = """
 hybrid hybrid- hybrid-bm25 hybrid-bm25-splade hybrid-minmax hybrid-splade-sum hybrid-splade-splade
 hybrid-splade-dense-splade hybrid-hybrid-splade hybrid-splade-minmax-rrf hybrid-splade-exact hybrid-splade-
-hybrid-splade-average hybrid-splade--dense hybrid-dense-doc bm25-idf splade-rrf splade-idf-doc splade-exact splade-minmax splade-dense dense-doc
+hybrid-splade-average hybrid-splade--dense hybrid-dense-doc bm25-idf splade-rrf splade-idf-doc splade-exact
+splade-minmax splade-dense dense-doc
 cross-encoder-idf fused-splade-idf fused-splade-idf-minmax fused-splade-splade fused- joint-bm25 joint-dense
 joint-splade-smooth-idf splade-joint dense-smooth SPLADE all
 """
