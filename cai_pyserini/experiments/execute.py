@@ -110,9 +110,9 @@ def gather(run: RunFolder, systems: Sequence[System], timings: dict[str, float],
     if qrels:
         values = {system.name: json.loads(run.evaluation(system).read_text(encoding="utf-8")) for system in systems}
     rows: dict[str, dict[str, float]] = {}
-    for system in systems if "queries" in check.stats else []:
+    for system in systems:
         row = rows[system.name] = {name: mean(per_query) for name, per_query in values.get(system.name, {}).items()}
-        if evaluate:
+        if evaluate and "queries" in check.stats:
             ranking = artifact.require(run.run(system), "search", "fusion fuse", "fusion rerank")
             row["queries"], row["ms_per_query"] = check.stats["queries"], ranking.stats["ms_per_query"]
     main_measure = {name: measured[MEASURES[0]] for name, measured in values.items()}

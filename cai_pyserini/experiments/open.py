@@ -99,7 +99,7 @@ class Run:
         results = self._run.results
         if results.scored:
             systems.sort(key=lambda system: self._scores[system.name], reverse=True)
-        elif any(results.systems.values()) or not results.systems:
+        elif results.searched or "queries" not in results.counts:
             systems.sort(key=lambda system: system.expected_quality, reverse=True)
         return [s.name for s in systems if not _unsearchable_part(s) and not self._missing_part(s)]
 

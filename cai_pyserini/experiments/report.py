@@ -38,9 +38,10 @@ def table(results: Results) -> str:
 
 
 def searches(results: Results, folder: Path) -> str:
-    """A search command for each index of a run folder."""
+    """A search command for each system of a run that can be searched by hand."""
     command = f"cai-pyserini search {shlex.quote(str(folder))} --system"
-    return "\n".join(f'{command} {system} "free text"' for system in results.searches.values())
+    kinds = {name: {part.kind for part in parse_system(name).walk()} for name in results.systems}
+    return "\n".join(f'{command} {name} "free text"' for name in kinds if "cross-encoder" not in kinds[name])
 
 
 def markdown(results: Results) -> str:
@@ -119,7 +120,7 @@ def unscored(results: Results) -> str:
     """Why there are no scores, and where the outputs are."""
     if results.searched:
         return "no qrels: nothing is evaluated; the runs are in runs/, the indexes in indexes/"
-    if results.systems:
+    if "queries" in results.counts:
         return "updated without --evaluate: nothing is searched or evaluated; the indexes are in indexes/"
     return "no queries: nothing is searched or evaluated; the indexes are in indexes/"
 
