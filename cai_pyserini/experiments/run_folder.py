@@ -39,8 +39,7 @@ CURRENT = Path("versions") / "current"  # a link in run folders that have been u
 class Results:
     """The results of an experiment, as in results.json; `systems` maps a name to means over queries.
 
-    The means have no measures without qrels, and are empty after an update without evaluation. Without queries, there
-    are no systems.
+    The means have no measures without qrels, and are empty without queries and after an update without evaluation.
     """
 
     collection: str
