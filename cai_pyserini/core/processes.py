@@ -1,5 +1,6 @@
 """Spread work over processes: Python code, and Java called from Python, use only one processor per process."""
 
+import ctypes
 import multiprocessing
 import os
 import signal
@@ -87,3 +88,9 @@ def _send_results[P, R](work: Callable[[P], Generator[R]], part: P, sender: Conn
                 sender.send(result)
         except (CaiError, OSError) as error:
             sender.send(error)
+
+
+def trim_memory() -> None:
+    """Return freed memory to the system; otherwise glibc keeps it until the process ends."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)

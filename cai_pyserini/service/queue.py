@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from starlette.exceptions import HTTPException
 
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.processes import trim_memory
 from cai_pyserini.engine.retriever import Effort
 from cai_pyserini.engine.search import Engine, Filters, Hit, Stored
 from cai_pyserini.service.access_log import note
@@ -33,6 +34,7 @@ BATCH = 64  # most queries of a request or batch
 MAX_ANSWER_LENGTH = 1 << 24  # characters of the documents of one answer
 MAX_PENDING_LENGTH = 1 << 27  # the same of all answers that are not sent yet
 MIN_INTERVAL = 1.0  # seconds between probes, and between reloads
+TRIM_SECONDS = 60.0  # between two times that freed memory is returned
 PROBE_QUERY = "ready"  # the query of the readiness probe
 
 Hits = list[tuple[Hit, Stored | None]]
@@ -271,12 +273,20 @@ class Service:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Answer requests within this context, and close the systems at its end."""
-        work = asyncio.create_task(self.work())
+        tasks = [asyncio.create_task(self.work()), asyncio.create_task(self._trim_memory())]
         yield
-        work.cancel()
-        with suppress(asyncio.CancelledError):
-            await work
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         self.close()
+
+    async def _trim_memory(self) -> None:
+        """Return freed memory to the system from time to time: answers of many lengths, and reopened models, leave gaps
+        between what is in use, a set of them per thread."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(TRIM_SECONDS)
+            await loop.run_in_executor(self._opener, trim_memory)
 
     async def work(self) -> None:
         """Answer requests until cancelled."""

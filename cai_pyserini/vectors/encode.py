@@ -7,7 +7,6 @@ texts that were encoded before with the same settings come from an earlier folde
 machine's cache (vectors.cache).
 """
 
-import ctypes
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -21,6 +20,7 @@ from scipy.sparse import csr_matrix
 from cai_pyserini.collections.contract import Collection, Document
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.processes import trim_memory
 from cai_pyserini.core.rows import stacked
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.models.encoder import Encoder, Role
@@ -100,7 +100,7 @@ def encode(
                 for number, part in missing():
                     path = shard_path(folder, number)
                     encode_shard(encoder, role, part, path, digest, batch_size, bar.update, cache, known)
-        _trim_memory()
+        trim_memory()
         stats = _finished_stats(folder, len(sizes), digest, encoder, role)
         return stats and stats | ({"documents_digest": collection.documents_digest} if role == "documents" else {})
 
@@ -281,12 +281,6 @@ def _open_earlier(folder: Path, made_from: artifact.Recipe) -> EarlierVectors | 
         with suppress(CaiError):
             return EarlierVectors(Vectors(folder))
     return None
-
-
-def _trim_memory() -> None:
-    """Return freed memory to the system; otherwise glibc keeps it until the process ends."""
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def _finished_stats(folder: Path, count: int, digest: str, encoder: Encoder, role: Role) -> artifact.Stats | None:
