@@ -167,7 +167,7 @@ def _qrels(qrels: Judgments) -> Qrels:
     elif isinstance(qrels, Mapping):
         return {query: dict(grades) for query, grades in qrels.items()}
     else:
-        rows = qrels.itertuples() if isinstance(qrels, pd.DataFrame) else qrels
+        rows: Iterable[Any] = qrels.itertuples() if isinstance(qrels, pd.DataFrame) else qrels
         judgments = ((row.query_id, row.doc_id, row.relevance) for row in rows)
     found: Qrels = {}
     for query, document, grade in judgments:

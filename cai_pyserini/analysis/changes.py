@@ -103,5 +103,5 @@ def _contributions(explanation: Explanation) -> Iterator[tuple[str, float]]:
     for term in explanation.terms:
         yield term.term, term.contribution
     for part in explanation.parts:
-        for term, contribution in _contributions(part.explanation):
-            yield f"{part.explanation.system} {term}", contribution
+        for name, contribution in _contributions(part.explanation):
+            yield f"{part.explanation.system} {name}", contribution

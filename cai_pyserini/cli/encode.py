@@ -32,7 +32,7 @@ class EncodeSettings(Sharded):
     def _check(self) -> Self:
         if self.ray and self.shard_num > 1:
             raise ValueError("--ray distributes the shards itself: leave out --shard-id and --shard-num")
-        if self.ray and self.queries:
+        if self.ray and self.split:
             raise ValueError("--ray is for documents only: leave it out for queries, which are few")
         return self
 

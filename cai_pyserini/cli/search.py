@@ -104,7 +104,7 @@ def _opened(settings: SearchSettings) -> "Engine":
     from cai_pyserini.core.errors import CaiError
     from cai_pyserini.experiments.open import Run, open_index
 
-    folders = [index_here(folder) for folder in settings.index or [settings.run] if folder]
+    folders = [index_here(folder) for folder in (*settings.index, settings.run) if folder]
     if settings.index or require_if_ours(folders[0]):
         if settings.system:
             raise CaiError(f"{folders[0]} is an index: --system is of a run folder")

@@ -123,7 +123,7 @@ class Engine:
         return self._filter_index.metadata if self._filter_index else {}
 
     @overload
-    def search(
+    def search(  # type: ignore[overload-overlap]
         self,
         query: str,
         k: int = 10,
@@ -218,7 +218,7 @@ class Engine:
             yield "".join(piece for piece, _ in self._highlight(id, explanations)[1])
 
     @overload
-    def explain(self, query: str, document: str) -> Explanation: ...
+    def explain(self, query: str, document: str) -> Explanation: ...  # type: ignore[overload-overlap]
     @overload
     def explain(self, query: str, document: Sequence[str]) -> dict[str, Explanation]: ...
     def explain(self, query: str, document: str | Sequence[str]) -> Explanation | dict[str, Explanation]:

@@ -73,6 +73,10 @@ def write_examples(
 
     if not (examples := list(lines())):
         raise CaiError("no query has both a relevant document and a negative: judge more, to a larger --depth")
+
+    def write(partial: Path) -> None:
+        jsonl.write(partial, examples)
+
     recipe = artifact.recipe("judge examples", {"lines": artifact.digest(examples)})
-    artifact.make(output, recipe, lambda partial: jsonl.write(partial, examples), folder=False)
+    artifact.make(output, recipe, write, folder=False)
     return len(examples), len({example["query"] for example in examples})

@@ -65,14 +65,21 @@ class Results:
 
     def with_short_names(self) -> "Results":
         """These results, which may have been written with long names of systems, with their short names."""
-        systems, comparisons, gains = (
-            {canonical_name(name): value for name, value in by_system.items()}
-            for by_system in (self.systems, self.comparisons, self.gains)
+
+        def by_name[T](values: dict[str, T]) -> dict[str, T]:
+            return {canonical_name(name): value for name, value in values.items()}
+
+        def names(values: dict[str, str]) -> dict[str, str]:
+            return {key: canonical_name(name) for key, name in values.items()}
+
+        return replace(
+            self,
+            systems=by_name(self.systems),
+            comparisons=by_name(self.comparisons),
+            gains=by_name(self.gains),
+            searches=names(self.searches),
+            best=names(self.best),
         )
-        searches, best = (
-            {key: canonical_name(name) for key, name in names.items()} for names in (self.searches, self.best)
-        )
-        return replace(self, systems=systems, comparisons=comparisons, gains=gains, searches=searches, best=best)
 
     @property
     def searched(self) -> bool:

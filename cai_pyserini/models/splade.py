@@ -65,9 +65,9 @@ class Splade(TextEncoder[csr_matrix]):
                 raise CaiError(f"{checkpoint}: precision int8 does not support sums over tokens; choose another")
             self._pool = Int8Head(embeddings, bias)
         else:
-            device, dtype = self.transformer.device, self.transformer.dtype
+            place = self.transformer.device, self.transformer.dtype
             pool: Any = partial(sum_weights, activation=activation) if self._sums else max_logits
-            self._pool = partial(pool, weight=embeddings.to(device, dtype).contiguous(), bias=bias.to(device, dtype))
+            self._pool = partial(pool, weight=embeddings.to(*place).contiguous(), bias=bias.to(*place))
 
     def encode_batches(
         self, windows: Windows, batch_size: int | None, done: Done, skip: int = 0

@@ -47,7 +47,7 @@ async def render(service: Service, query: str, first: str, second: str, hits: in
             if not name:
                 continue
             text, filters = parse_operators(name)
-            described = await service.call(name, partial(Engine.describe, text=text, hits=hits, filter=filters))
+            described = await service.call(name, partial(Engine.describe, text=text, k=hits, filter=filters))
             column = {"name": name, "description": engines[name].description, "language": engines[name].language}
             columns.append(column | {"hits": [_hit(name, hit) for hit in described]})
         if query and fields:

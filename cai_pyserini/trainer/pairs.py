@@ -195,8 +195,8 @@ class SpladeTrainer(PairTrainer):
     def vectors(self, model: Any, texts: dict[str, Any], columns: torch.Tensor | slice = slice(None)) -> torch.Tensor:
         """Encode these columns of the SPLADE vectors of one side of a batch: (texts, columns)."""
         decoder = self._decoder
-        bias = decoder.weight.new_zeros(len(decoder.weight)) if decoder.bias is None else decoder.bias
-        weight, bias = decoder.weight[columns], bias[columns]
+        whole_bias = decoder.weight.new_zeros(len(decoder.weight)) if decoder.bias is None else decoder.bias
+        weight, bias = decoder.weight[columns], whole_bias[columns]
 
         def encode(chunk: dict[str, torch.Tensor]) -> torch.Tensor:
             return splade_weights(model(**chunk).logits, chunk["attention_mask"].bool(), weight, bias)

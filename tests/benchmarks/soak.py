@@ -164,8 +164,8 @@ async def soak(
     _, metrics = await serve.request(connection, port, "/metrics")
     connection[1].close()
     counts = Counter[str]()
-    for status, count in re.findall(r'cai_requests_total{.*status="(\d+)"} (\d+)', metrics.decode()):
-        counts[status] += int(count)
+    for status, count in re.findall(r'cai_requests_total{.*status="(\d+)"} (\S+)', metrics.decode()):
+        counts[status] += int(float(count))
     print("answers by status:", *(f"{status}: {count:,}" for status, count in sorted(counts.items())), file=sys.stderr)
     return sampling.result(), counts["500"]
 
