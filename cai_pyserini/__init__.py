@@ -9,9 +9,7 @@
 The names in `__all__` are imported when they are first used, so that `--help` and the Pyserini plugin start at once.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # as in typing, which takes time to import
 if TYPE_CHECKING:
     from cai_pyserini.api import (
         CaiError,
@@ -45,8 +43,10 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name in __all__:
+        from importlib import import_module
+
         return getattr(import_module("cai_pyserini.api"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -121,7 +121,7 @@ def methods(kind: type) -> Iterator[tuple[str, Any]]:
 
 def entry(heading: str, name: str, member: Any) -> str:
     """A heading, a signature and a docstring, whose examples become code."""
-    signature = f"{fenced(f'{name}{shown(member)}', 'python')}\n" if callable(member) else ""
+    signature = f"{fenced(f'{name}{shown(member)}')}\n" if callable(member) else ""
     prose: list[str] = []
     for paragraph in (inspect.getdoc(member) or "").split("\n\n"):
         is_code = paragraph.startswith(">>>") or all(line.startswith("    ") for line in paragraph.splitlines())

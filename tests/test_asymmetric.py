@@ -85,7 +85,7 @@ def test_only_systems_without_a_model_are_among_the_usual_ones(
     beir([*arguments, "all"])
     searched = [line for line in capsys.readouterr().out.splitlines() if "search " in line]
     names = {line.split()[1] for line in searched}
-    assert {"splade-doc", "joint-splade-doc", "joint-splade-doc-smooth"} < names
+    assert {"splade-doc", "joint-splade-doc"} < names
     assert all(name == "bm25" or ("splade-doc" in name and "-idf" not in name) for name in names)
     with pytest.raises(CaiError, match=r"no model for queries, only token weights: use bags of words, as in"):
         beir([*arguments, "splade"])

@@ -163,7 +163,7 @@ def test_shipped_indexes_know_their_language(run: Path, language: str, cache: Pa
     from cai_pyserini.plugin.encoders import CaiQueryEncoder
 
     query, words, *_ = EXAMPLES[language]
-    for name in ("bm25", "joint"):
+    for name in ("bm25", "joint-splade-idf"):
         entry = ship_index(run / "indexes" / name, tmp_path / name)
         (added,) = registry.add(str(next((tmp_path / name).glob("*.*.json"))))
         folder = registry.fetch(added)

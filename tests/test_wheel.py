@@ -29,7 +29,7 @@ print(cai_pyserini.__file__)
 counts = len(names("encoders")), len(names("index_configs"))
 print(*counts, load_encoder("splade-tiny").kind, load_index_config("hpo").hits)
 (script,) = distribution("cai-pyserini").entry_points
-for arguments in (["--help"], ["beir", "--help"]):
+for arguments in (["--help"], ["run", "--help"]):
     sys.argv = [script.name, *arguments]
     try:
         script.load()()
@@ -92,8 +92,8 @@ def test_the_distributions_have_everything(tmp_path: Path) -> None:
     assert place.startswith(str(tmp_path / "site"))
     encoders, collections = (len(list((ROOT / folder).glob("*.yaml"))) for folder in ("encoders", "index_configs"))
     assert counts == f"{encoders} {collections} splade 100"
-    assert shown[0].startswith("usage: cai-pyserini STAGE")
-    assert any(line.startswith("  --systems ") for line in shown)  # of beir
+    assert shown[0].startswith("usage: cai-pyserini COMMAND")
+    assert any(line.startswith("  --systems ") for line in shown)  # of run
 
 
 # A Python that logs what would take minutes. A virtual environment of it has no pip before ensurepip.

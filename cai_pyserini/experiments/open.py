@@ -163,7 +163,7 @@ class Run:
             texts = self._texts
         is_hybrid, collection = system.kind == "hybrid", experiment.collection
         return Engine(
-            name,
+            system.name,
             retrievers,
             fusion=system.fusion if is_hybrid else None,
             depth=experiment.depth,

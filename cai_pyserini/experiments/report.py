@@ -61,7 +61,7 @@ def markdown(results: Results) -> str:
             sections.append(tables.markdown(_unscored_rows(results)))
         sections.append(f"{unscored(results)}.")
     sections += [
-        f"In {index}, BM25 has the weight "
+        f"In {canonical_name(index)}, BM25 has the weight "
         + ", ".join(f"{alpha:.3g} ({kind} queries)" for kind, alpha in alphas.items())
         + " beside SPLADE."
         for index, alphas in results.alpha.items()

@@ -231,7 +231,7 @@ def default_systems(config: EncoderConfig, kinds: Set[str], adapt: bool = False)
     if "dense" in kinds:
         systems += [f"joint-{name}-smooth" for name in best]
         systems += ["dense", "hybrid-dense-minmax", *(THREE_WAY[1].format(name, "dense") for name in best)]
-    return systems + _adapted_names(systems) if adapt else systems
+    return _names(systems, adapt)
 
 
 def all_systems(config: EncoderConfig, kinds: Set[str], adapt: bool = False) -> list[str]:
@@ -249,10 +249,13 @@ def all_systems(config: EncoderConfig, kinds: Set[str], adapt: bool = False) -> 
     three_way = [pattern.format(name, other) for pattern in THREE_WAY for name in sparse for other in dense]
     bm25 = ["bm25", "bm25-smooth"] if "dense" in kinds else ["bm25"]
     systems = [*bm25, *others, *variants, *dense, *hybrids, *products, *three_way]
-    return systems + _adapted_names(systems) if adapt else systems
+    return _names(systems, adapt)
 
 
-def _adapted_names(names: Iterable[str]) -> list[str]:
-    """Names of the adapted versions, except of sums of scores, to keep tables short."""
-    systems = [system for system in map(parse_system, names) if system.adaptable]
-    return [adapted(system).name for system in systems if system.kind != "hybrid" or system.fusion != DEFAULT]
+def _names(names: Iterable[str], adapt: bool) -> list[str]:
+    """The short names of systems; with `adapt` also of the adapted ones, except for sums of scores, to keep tables
+    short."""
+    systems = [parse_system(name) for name in names]
+    kept = [system for system in systems if system.kind != "hybrid" or system.fusion != DEFAULT]
+    others = [adapted(system) for system in kept if system.adaptable] if adapt else []
+    return [system.name for system in (*systems, *others)]

@@ -67,7 +67,7 @@ def test_without_evidence_the_encoders_stay_as_they_were(adapted: Adapted, tiny:
     )
     stats = artifact.require(adapted.output, "adapt").stats
     assert stats["decision"] == [decision] and len(stats["gains"]) == 5
-    assert end == f"{adapted.output}: ./run_beir.sh {tiny} --encoder {adapted.output}"
+    assert end == f"{adapted.output}: cai-pyserini run {tiny} --encoder {adapted.output}"
     old, new = (load_model(folder).state_dict() for folder in (checkpoint, adapted.output))
     assert all(torch.equal(old[name], new[name]) for name in old)
     assert load_encoder(str(adapted.output / "dense")).projection is None
@@ -189,7 +189,7 @@ def test_flags_that_do_not_fit_are_refused(
         (
             ["--data", "triples", "--vocabulary"],
             "steps: 3\n",
-            "steps.yaml: unknown key steps; known keys: base, config, corpus",
+            "steps.yaml: unknown key steps; did you mean max_steps?",
         ),
         (["--data"], None, "no file "),
         (["--data"], '{"query": "a", "positive": "b"}\n', "steps.yaml:1: 0 negatives, fewer than the 1"),

@@ -53,9 +53,9 @@ def test_the_command(run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFix
     data = json.loads((tmp_path / "efficiency.json").read_text())
     assert data["queries"] == 5 and data["stock"].keys() == {"10"}
     found = {pruning["name"]: pruning for pruning in data["prunings"]}
-    scores = json.loads((run_folder / "evaluations" / f"{system}.json").read_text())["nDCG@10"]
+    scores = json.loads((run_folder / "evaluations" / "joint-splade-idf.json").read_text())["nDCG@10"]
     assert found["all"]["score"] == pytest.approx(sum(scores.values()) / len(scores))
-    vectors = [line["vector"] for line in json_lines(run_folder / "impacts" / system / "00000.jsonl")]
+    vectors = [line["vector"] for line in json_lines(run_folder / "impacts" / "joint-splade-idf" / "00000.jsonl")]
     assert found["all"]["impacts_per_document"] == pytest.approx(sum(map(len, vectors)) / 12)
     for less, more in (("mass 0.5", "all"), ("9 terms", "all"), ("mass 0.5, 2 query terms", "mass 0.5")):
         assert found[less]["postings_per_query"] < found[more]["postings_per_query"]

@@ -1,5 +1,6 @@
 """`cai-pyserini`, `python -m cai_pyserini`, and what all commands have in common."""
 
+import logging
 import re
 import subprocess
 import sys
@@ -65,6 +66,7 @@ def test_a_command_that_fails_exits_with_1_and_a_line(
 ) -> None:
     arguments = ["--collection", str(tmp_path / "nowhere"), "--output", str(tmp_path / "words")]
     monkeypatch.setattr(sys, "argv", ["cai-pyserini", "stage", "words", *arguments])
+    monkeypatch.setattr(logging.getLogger("cai_pyserini"), "setLevel", lambda level: None)  # which would last
     with pytest.raises(SystemExit, match="1"):
         cli()
     printed = capsys.readouterr()

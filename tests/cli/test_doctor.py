@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from cai_pyserini.doctor import CHECKS, main
 
 from cai_pyserini.cli import doctor
+from cai_pyserini.cli.doctor import CHECKS, main
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import install_command
 from cai_pyserini.lucene import jvm

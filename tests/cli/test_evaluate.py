@@ -8,7 +8,6 @@ from cai_pyserini.cli.evaluate import main
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.lucene.rescore import rescore
 from cai_pyserini.runs.fuse import fuse
 from cai_pyserini.runs.fusions import FUSIONS
 from cai_pyserini.runs.trec import read_run, run_of, write_run
@@ -109,7 +108,7 @@ def test_a_run_without_hits_has_0_in_every_measure(
     tiny: Path, runs: list[str], capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     """If a system of ours has made it; of other tools, an empty file is broken."""
-    empty, fused, rescored = Path("empty.trec"), Path("fused.trec"), Path("rescored.trec")
+    empty, fused = Path("empty.trec"), Path("fused.trec")
 
     def write(path: Path) -> artifact.Stats:
         write_run(run_of({}), path, "nothing")
@@ -125,10 +124,6 @@ def test_a_run_without_hits_has_0_in_every_measure(
         assert fused.read_text() == ""
         fuse([empty, Path(runs[0])], fused, method)
         assert set(read_run(fused)["doc_id"]) == {"d9", "d1"}
-    rescore(empty, [empty], lambda candidates: {}, rescored, 10, "nothing")
-    assert rescored.read_text() == ""
-    rescore(empty, [Path(runs[0])], lambda candidates: {"q1": {"d9": 1.0, "d1": 2.0}}, rescored, 10, "nothing")
-    assert list(read_run(rescored)["doc_id"]) == ["d1", "d9"]
 
 
 def test_a_run_of_the_documents_as_they_were_is_refused(broken: Path, runs: list[str]) -> None:

@@ -49,7 +49,7 @@ def scores(output: Path) -> dict[str, dict[str, float]]:
 
 
 def run_of_system(output: Path, name: str) -> dict[str, dict[str, float]]:
-    return scores_by_query(read_run(output / "runs" / f"{name}.trec"))
+    return scores_by_query(read_run(output / "runs" / f"{parse_system(name).long_name}.trec"))
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_leaves_what_it_promises(run_folder: Path) -> None:
     assert list(found["systems"]) == DEFAULTS
     assert {"nDCG@10", "R@100", "RR@10", "queries", "ms_per_query"} == set(found["systems"]["bm25"])
     assert found["systems"]["bm25"]["queries"] == 5
-    assert set(found["index_bytes"]) == {"bm25", "splade", "splade-idf", "joint"}
+    assert set(found["index_bytes"]) == {"bm25", "splade", "splade-idf", "joint-splade-idf"}
     assert min(found["index_bytes"].values()) > 0
     assert found["nonzeros_per_document"] > 10 and found["versions"]["pyserini"] == version("pyserini")
     assert found["collection"] == "tiny" and found["encoder"] == "splade-tiny" and found["split"] == "test"
@@ -168,7 +168,8 @@ def test_killed_in_any_stage_it_ends_with_the_same_results(run_folder: Path, tin
     main([str(tiny), "--output", str(output), "--systems", *systems])
     assert scores(output) == {name: row for name, row in scores(run_folder).items() if name in systems}
     for name in systems:
-        assert (output / "runs" / f"{name}.trec").read_bytes() == (run_folder / "runs" / f"{name}.trec").read_bytes()
+        file = f"runs/{parse_system(name).long_name}.trec"
+        assert (output / file).read_bytes() == (run_folder / file).read_bytes()
     assert not [path for path in output.rglob("*") if "partial" in path.name or "unfinished" in path.name]
 
 
@@ -181,7 +182,7 @@ def test_all_systems_are_those_that_there_are_models_for(
     main([f"{tiny}.yaml", "--systems", *three, *models, "--output", str(copied)])
     for name in three:
         system = parse_system(name)
-        runs = [read_run(copied / "runs" / f"{part.name}.trec") for part in system.parts]
+        runs = [read_run(copied / "runs" / f"{part.long_name}.trec") for part in system.parts]
         assert len(runs) == 3
         expected = scores_by_query(fuse_runs(runs, system.fusion, 100))
         found = run_of_system(copied, name)
@@ -213,7 +214,7 @@ def test_all_systems_are_those_that_there_are_models_for(
 def test_joint_smooth_and_bm25_splade_dense(
     tiny: Path, copied: Path, capsys: pytest.CaptureFixture[str], run_folder: Path
 ) -> None:
-    three, fused = "hybrid-splade-idf-dense-zscore", "fused-joint-splade-idf-dense-minmax"
+    three, fused = "hybrid-splade-idf-dense-zscore", "fused-joint-dense-minmax"
     names = ["joint-doc-near", "joint", three, fused]
 
     def run(*settings: str) -> dict[str, dict[str, dict[str, float]]]:
@@ -221,7 +222,7 @@ def test_joint_smooth_and_bm25_splade_dense(
         return {name: run_of_system(copied, name) for name in names}
 
     def expected(system: str, weights: tuple[float, ...] | None) -> dict[str, dict[str, float]]:
-        parts = [read_run(copied / "runs" / f"{part.name}.trec") for part in parse_system(system).parts]
+        parts = [read_run(copied / "runs" / f"{part.long_name}.trec") for part in parse_system(system).parts]
         fused = scores_by_query(fuse_runs(parts, parse_system(system).fusion, 100, weights=weights))
         return {query: pytest.approx(hits, abs=2e-6) for query, hits in fused.items()}
 
@@ -237,8 +238,8 @@ def test_joint_smooth_and_bm25_splade_dense(
     found = results(copied)
     (decision,) = found["decision"]
     assert decision.startswith("BM25 + SPLADE + dense have the weights ") and " pseudo queries from " in decision
-    assert set(found["index_bytes"]) == {"bm25", "splade-idf", "joint", "joint-near", "dense"}
-    assert found["alpha"].keys() == {"joint", "joint-near"}
+    assert set(found["index_bytes"]) == {"bm25", "splade-idf", "joint-splade-idf", "joint-splade-idf-smooth", "dense"}
+    assert found["alpha"].keys() == {"joint-splade-idf", "joint-splade-idf-smooth"}
     assert found["best"]["without a model"] == "joint-doc-near"
     assert "best without a model: joint-doc-near " in capsys.readouterr().out
     report = (copied / "report.md").read_text()
@@ -255,7 +256,7 @@ def test_joint_smooth_and_bm25_splade_dense(
 @slow
 def test_alpha_is_the_weight_of_bm25(tiny: Path, copied: Path, run_folder: Path) -> None:
     main([f"{tiny}.yaml", "--output", str(copied), "--systems", "joint-doc", "--alpha", "0.5"])
-    assert results(copied)["alpha"] == {"joint": {"splade": 0.5, "bow": 0.5}}
+    assert results(copied)["alpha"] == {"joint-splade-idf": {"splade": 0.5, "bow": 0.5}}
     half, bm25, splade = (
         run_of_system(folder, name)
         for folder, name in ((copied, "joint-doc"), (run_folder, "bm25"), (run_folder, "splade-doc-idf"))

@@ -53,7 +53,7 @@ def test_every_index_config_loads(name: str) -> None:
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("checkpoint: m\nbit: 8", "unknown key bit; known keys: activation, binary_queries, "),
+        ("checkpoint: m\nbit: 8", "unknown key bit; did you mean bits?"),
         ('checkpoint: m\nbits: "8"', "bits: '8' should be a valid integer"),
         ("checkpoint: m\nbits: true", "bits: True should be a valid integer"),
         ("checkpoint: m\nrescore: 50", "rescore: requires keep_query_terms"),

@@ -141,7 +141,7 @@ def test_what_cannot_be_understood_is_refused(
     with pytest.raises(BadFilter, match="no field 'yaer'"):
         Run(run_folder).open("splade-idf").search(["cancer"], filter="yaer>=2010")
     joint = open_index(metadata_run / "indexes" / "joint-splade-idf")
-    with pytest.raises(BadFilter, match="joint has no words; they are in an index of BM25, of the same run"):
+    with pytest.raises(BadFilter, match="joint-splade-idf has no words; they are in an index of BM25, of the same run"):
         joint.search(["cancer"], filter="year>=2010 AND NOT contents:mouse")
     monkeypatch.setattr("cai_pyserini.lucene.searcher.MOST_LISTED", 10)
     with pytest.raises(BadFilter, match="only bm25 can filter by words in more than 10 documents in total"):

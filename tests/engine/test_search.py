@@ -17,6 +17,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.engine.retriever import Effort
 from cai_pyserini.engine.search import Engine, Hit
 from cai_pyserini.experiments.open import Run, open_index, open_systems
+from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import parse_system
 from cai_pyserini.lucene.searcher import Stored
 from cai_pyserini.runs.trec import read_run, scores_by_query
@@ -55,7 +56,7 @@ def engine(request: pytest.FixtureRequest, run: Run) -> Engine:
 
 
 def test_hits_are_those_of_the_run(engine: Engine, folder: Path) -> None:
-    expected = scores_by_query(read_run(folder / "runs" / f"{engine.name}.trec"))
+    expected = scores_by_query(read_run(RunFolder(folder).run(parse_system(engine.name))))
     for (id, _), hits in zip(QUERIES.items(), engine.search(list(QUERIES.values()), k=100), strict=True):
         scores = {document: score for document, score in expected.get(id, {}).items() if document != id}
         assert [hit.id for hit in hits] == list(scores)
@@ -150,7 +151,7 @@ def test_words_are_demanded_and_left_out_without_metadata(run: Run, name: str) -
 def test_an_index_is_a_system_of_its_own(folder: Path, run: Run) -> None:
     index = folder / "indexes" / "joint-splade-idf"
     of_index, of_run = open_index(index), run.open("joint")
-    assert of_index.name == "joint"
+    assert of_index.name == "joint-splade-idf"
     assert of_index.search(["bladder"]) == of_run.search(["bladder"])
     bow = open_index(index, query="bow").search(["bladder"])
     assert bow == run.open("joint-doc").search(["bladder"]) != of_run.search(["bladder"])
@@ -317,6 +318,6 @@ def test_a_fork_is_refused(run: Run, folder: Path, system: str) -> None:
 
 
 def test_a_text_that_is_not_utf_8_is_refused(run: Run) -> None:
-    for arguments in ({"texts": ["caf\udce9"]}, {"texts": ["coffee"], "filter": "year:\udce9"}):
+    for arguments in ({"query": ["caf\udce9"]}, {"query": ["coffee"], "filter": "year:\udce9"}):
         with pytest.raises(CaiError, match=r"the \w+ '.*\\udce9' is not UTF-8; convert it"):
             run.open("bm25").search(**arguments)

@@ -9,7 +9,7 @@ from cai_pyserini.analysis.explain import explain_query
 from cai_pyserini.cli.run import main
 from cai_pyserini.core import steps
 from cai_pyserini.core.config import load_encoder
-from cai_pyserini.experiments import execute as executing
+from cai_pyserini.experiments import prepare as preparing
 from cai_pyserini.experiments.execute import execute
 from cai_pyserini.experiments.open import Run
 from cai_pyserini.experiments.plan import plan
@@ -31,10 +31,10 @@ def test_systems_before_and_after_are_in_one_table_and_nothing_is_done_twice(ada
     assert list(results.systems) == ADAPTED
     assert list(results.gains) == ADAPTED[5:9]  # the last two have nothing to compare with
     assert results.index_bytes.keys() == {
-        *("bm25", "splade", "splade-idf", "joint-near", "dense", "adapted-dense", "adapted-splade"),
-        *("adapted-splade-idf", "adapted-joint", "adapted-joint-near"),
+        *("bm25", "splade", "splade-idf", "joint-splade-idf-smooth", "dense", "adapted-dense", "adapted-splade"),
+        *("adapted-splade-idf", "adapted-joint-splade-idf", "adapted-joint-splade-idf-smooth"),
     }
-    assert results.alpha.keys() == {name for name in ADAPTED if "joint" in name}
+    assert results.alpha.keys() == {name for name in results.index_bytes if "joint" in name}
     (decision,) = results.decision
     report = run.report.read_text()
     assert report == markdown(results) and "\n## Adaptation\n" in report and f"\n- {decision}\n" in report
@@ -81,18 +81,18 @@ def test_documents_alone_can_be_adapted_to(tiny: Path, tmp_path: Path) -> None:
     documents.write_bytes((tiny / "corpus.jsonl").read_bytes())
     run, settings = adapting(documents, tmp_path, dense=None)
     results = execute(run, systems(["adapted-splade-doc-idf"]), settings)
-    assert results.searches == {"adapted-splade-idf": "adapted-splade-doc-idf"} and not results.systems
+    assert results.searches == {"adapted-splade-idf": "adapted-splade-doc-idf"} and not results.searched
     assert run.index(parse_system("adapted-splade-idf")).is_dir()
 
 
 def test_what_was_typed_is_what_adaptation_gets(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[AdaptSettings | None] = []
 
-    def record(run: RunFolder, systems: list[System], adaptation: AdaptSettings | None) -> None:
+    def record(run: RunFolder, systems: list[System], adaptation: AdaptSettings | None, evaluate: bool) -> None:
         made.append(adaptation)
         raise InterruptedError(*(system.name for system in systems))
 
-    monkeypatch.setattr(executing, "execute", record)
+    monkeypatch.setattr(preparing, "execute", record)
     flags = [str(tiny), "--adapt", "--dense", "minilm", "--device", "cuda:1", "--output", str(tmp_path / "run")]
     flags += ["--precision", "float32", "--seed", "7", "--alpha", "2", "--depth", "50", "--weights", "3", "1", "1"]
     with pytest.raises(InterruptedError, match="adapted-trio"):

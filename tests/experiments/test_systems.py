@@ -39,11 +39,11 @@ BM25_SMOOTH = System("bm25-smooth", "bm25", bow=True, joint=True, smooth=True)
 CROSS_ENCODER = System("cross-encoder", "cross-encoder", parts=(BM25,))
 
 
-JOINT = System("joint", "splade", idf=True, joint=True)
+JOINT = System("joint-splade-idf", "splade", idf=True, joint=True)
 ADAPTED_SPLADE = System("adapted-splade-idf", "splade", idf=True, adapted=True)
 ADAPTED_DENSE = System("adapted-dense", "dense", adapted=True)
 SMOOTH = System("splade-idf-smooth", "splade", idf=True, smooth=True)
-JOINT_ALL = System("joint-doc-near", "splade", bow=True, idf=True, joint=True, smooth=True)
+JOINT_ALL = System("joint-splade-doc-idf-smooth", "splade", bow=True, idf=True, joint=True, smooth=True)
 
 
 def hybrid(name: str, *parts: System, fusion: str = DEFAULT) -> System:

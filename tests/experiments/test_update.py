@@ -48,7 +48,7 @@ def hits_of(run: Path, system: str, query: str = "bladder infection") -> dict[st
 
 
 def scores(run: Path, system: str) -> dict[str, dict[str, float]]:
-    return scores_by_query(read_run(run / "runs" / f"{system}.trec"))
+    return scores_by_query(read_run(run / "runs" / f"{parse_system(system).long_name}.trec"))
 
 
 def out_of_date(run: Path) -> list[str]:
@@ -205,7 +205,7 @@ def test_a_service_takes_the_new_run_over_without_losing_a_request(
 ) -> None:
     """The faults: a request fails while files move, or during the reload; the service goes on with the old run."""
     with served(run_of_two, "joint", key="sesame") as address:
-        with requests(f"{address}v1/joint-splade-idf/search?query=bladder+infection&hits=20") as answers:
+        with requests(f"{address}v1/joint/search?query=bladder+infection&hits=20") as answers:
             change(broken)
             with monkeypatch.context() as patch:
                 patch.setenv(KEY, "sesame")

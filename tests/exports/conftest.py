@@ -21,7 +21,7 @@ def topics(tiny: Path) -> dict[str, str]:
     return BeirFolder(tiny, "tiny").topics("test") | more
 
 
-@pytest.fixture(scope="session", params=["splade-idf", "joint"])
+@pytest.fixture(scope="session", params=["splade-idf", "joint-splade-idf"])
 def name(request: pytest.FixtureRequest) -> str:
     """A system of the run on the tiny collection."""
     return request.param

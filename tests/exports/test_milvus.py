@@ -52,7 +52,7 @@ def test_milvus_finds_the_documents_of_lucene(
     assert manifest.stats["documents"] == 12 and manifest.stats["queries"] == len(topics)
     terms = (tmp_path / "milvus" / "terms.txt").read_text().splitlines()
     assert len(set(terms)) == len(terms)
-    assert any(term.startswith("bm25:") for term in terms) == ("joint" in impacts.name)
+    assert any(term.startswith("bm25:") for term in terms) == ("joint-splade-idf" in impacts.name)
 
 
 def test_an_export_is_done_once_and_again_if_the_collection_is_gone(

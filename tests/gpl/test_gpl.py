@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from cai_pyserini.cli.gpl import main
 
+from cai_pyserini.cli.train import main
 from cai_pyserini.core.artifact import manifest_path, read_manifest
 from cai_pyserini.core.config import EncoderConfig, encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
@@ -52,12 +52,12 @@ def test_killed_between_its_steps_it_continues(
 
     with monkeypatch.context() as patch, pytest.raises(InterruptedError):
         patch.setattr(gpl, "train", interrupt)
-        main(flags)
+        main(["gpl", *flags])
     assert [manifest_path(step).stat().st_mtime_ns for step in done[:2]] == before
     for encoder in ("splade-tiny", "minilm"):  # whose searches are runs as beir's are, locked and with results
         assert RunFolder(steps / "runs" / encoder).results.collection == "generated"
     times = [manifest_path(step).stat().st_mtime_ns for step in done]
-    main(flags)
+    main(["gpl", *flags])
     assert [manifest_path(step).stat().st_mtime_ns for step in done] == times  # nothing was done twice
     log = json.loads((tmp_path / "gpl" / "log.json").read_text())
     assert [entry["step"] for entry in log] == [1, 2, 3]
@@ -68,7 +68,7 @@ def test_killed_between_its_steps_it_continues(
     assert {line["query"] for line in lines} == mined
     assert {path.name for path in (steps / "runs").iterdir()} == {"splade-tiny", "minilm"}
     trained = (tmp_path / "gpl" / "model.safetensors").stat().st_mtime_ns
-    main(flags)
+    main(["gpl", *flags])
     assert (tmp_path / "gpl" / "model.safetensors").stat().st_mtime_ns == trained
     assert capsys.readouterr().out.endswith(f"./run_beir.sh {flags[1]} --encoder {tmp_path / 'gpl'}\n")
 
@@ -88,13 +88,13 @@ def test_retrievers_that_are_named_alike_have_runs_of_their_own(flags: list[str]
         with pytest.raises(CaiError, match="is given twice, or is the base: leave it out"):
             gpl._by_name(twice)
     with pytest.raises(CaiError, match="is given twice"):
-        main([*flags, "--retrievers", "splade-tiny"])
+        main(["gpl", *flags, "--retrievers", "splade-tiny"])
     assert not (tmp_path / "gpl.steps").exists()
 
 
 def test_a_cross_encoder_that_is_none_is_refused_before_any_work(flags: list[str], tmp_path: Path) -> None:
     with pytest.raises(CaiError, match="is not a checkpoint"):
-        main([*flags, "--cross-encoder", str(tmp_path)])
+        main(["gpl", *flags, "--cross-encoder", str(tmp_path)])
     assert not (tmp_path / "gpl.steps").exists()
 
 
@@ -110,7 +110,7 @@ def test_settings_of_the_training_are_checked_before_any_work(
 ) -> None:
     (tmp_path / "train.yaml").write_text(f"{TRAIN}{line}\n")
     with pytest.raises(CaiError, match=message):
-        main(flags)
+        main(["gpl", *flags])
     assert not (tmp_path / "gpl.steps").exists()
 
 
@@ -118,5 +118,5 @@ def test_settings_of_the_training_are_checked_before_any_work(
 def test_queries_with_too_few_negatives_are_refused_before_any_is_scored(flags: list[str], tmp_path: Path) -> None:
     (tmp_path / "train.yaml").write_text(TRAIN + "negatives: 20\n")  # of 12 documents
     with pytest.raises(CaiError, match=r"negatives\.jsonl:1: \d+ negatives, fewer than the 20 that an example needs"):
-        main(flags)
+        main(["gpl", *flags])
     assert not list((tmp_path / "gpl.steps").glob("*train.jsonl*"))

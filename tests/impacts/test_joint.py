@@ -46,7 +46,7 @@ def weights(run_folder: Path) -> dict[str, dict[str, float]]:
 
 @slow
 def test_joint_impacts_are_those_of_splade_and_bm25(run_folder: Path, weights: dict[str, dict[str, float]]) -> None:
-    joint, splade = (vectors_of(run_folder / "impacts" / name) for name in ("joint", "splade-idf"))
+    joint, splade = (vectors_of(run_folder / "impacts" / name) for name in ("joint-splade-idf", "splade-idf"))
     scale = WORD_LARGEST / max(weight for of_document in weights.values() for weight in of_document.values())
     assert list(joint) == list(splade) == list(weights)
     for id, vector in joint.items():

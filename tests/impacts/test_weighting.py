@@ -167,7 +167,7 @@ def test_vectors_without_any_weight_are_refused(config: EncoderConfig, checkpoin
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["splade", "splade-idf", "joint"])
+@pytest.mark.parametrize("name", ["splade", "splade-idf", "joint-splade-idf"])
 def test_the_impacts_of_an_index_are_recomputed(name: str, run_folder: Path) -> None:
     folders = (run_folder / folder for folder in ("vectors/documents", "words", "expansion"))
     impacts = impacts_of_index(run_folder / "indexes" / name, *folders)
@@ -184,14 +184,14 @@ def test_impacts_are_not_recomputed_from_other_inputs(run_folder: Path, tiny: Pa
     run = shutil.copytree(run_folder, tmp_path / "run")
     folders = [run / folder for folder in ("vectors/documents", "words", "expansion")]
     compute(BeirFolder(tiny / "corpus.jsonl", "other", ["title"]), load_encoder("splade-tiny"), run / "idf")
-    with pytest.raises(CaiError, match="joint was made from other idf than the current ones"):
+    with pytest.raises(CaiError, match="joint-splade-idf was made from other idf than the current ones"):
         impacts_of_index(run / "indexes" / "joint-splade-idf", *folders)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [True, False])
 def test_queries_have_the_columns_of_the_impacts(words: bool, run_folder: Path) -> None:
-    index = run_folder / "indexes" / ("joint" if words else "splade-idf")
+    index = run_folder / "indexes" / ("joint-splade-idf" if words else "splade-idf")
     folders = (run_folder / name for name in ("vectors/documents", "words", "expansion"))
     impacts = impacts_of_index(index, *folders)
     queries = queries_for(index, {"b": "bladder, unheard", "none": "", "a": "a"}, query="bow")

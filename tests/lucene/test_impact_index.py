@@ -218,7 +218,7 @@ def fields(index: Path) -> dict[str, tuple]:
     return options
 
 
-@pytest.mark.parametrize("name", ["splade-idf", "joint"])
+@pytest.mark.parametrize("name", ["splade-idf", "joint-splade-idf"])
 def test_the_index_is_as_anserinis_own(name: str, run_folder: Path, tiny: Path, tmp_path: Path) -> None:
     collection = ["-collection", "JsonVectorCollection", "-generator", "DefaultLuceneDocumentGenerator"]
     paths = ["-input", run_folder / "impacts" / name, "-index", tmp_path / "theirs"]
@@ -236,7 +236,7 @@ def test_the_index_is_as_anserinis_own(name: str, run_folder: Path, tiny: Path, 
 
 
 def test_an_index_says_how_its_queries_are_encoded(run_folder: Path) -> None:
-    for name, power in (("splade", 0.0), ("splade-idf", 1.0), ("joint", 1.0)):
+    for name, power in (("splade", 0.0), ("splade-idf", 1.0), ("joint-splade-idf", 1.0)):
         index, impacts = run_folder / "indexes" / name, run_folder / "impacts" / name
         config, written = load_encoder(str(index)), load_encoder(str(impacts))
         assert config.replace(idf=None) == written.replace(idf=None, name=config.name)
@@ -251,7 +251,7 @@ def test_an_index_says_how_its_queries_are_encoded(run_folder: Path) -> None:
     [
         (
             "a file is missing",
-            r"impacts is damaged \(00001\.jsonl is missing\): make it again with `python -m cai_pyse",
+            r"impacts is damaged \(00001\.jsonl is missing\): make it again with `cai-pyserini stage",
         ),
         ("unfinished", "impacts is unfinished: run the command that makes it again"),
         ("of another stage", "impacts was made by stage 'words', not by 'impact'"),

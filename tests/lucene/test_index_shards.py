@@ -24,7 +24,7 @@ from tests.core.test_json_vectors import vector_line
 
 pytestmark = pytest.mark.slow
 
-SYSTEMS = ["bm25", "splade-idf", "joint"]
+SYSTEMS = ["bm25", "splade-idf", "joint-splade-idf"]
 QUERIES = [
     "short fingers",
     "urinary tract infection",
@@ -116,7 +116,7 @@ def test_runs_of_shards_of_impacts_can_be_merged(folder: Path, tmp_path: Path) -
 def test_what_is_not_all_shards_of_one_index_is_refused(folder: Path, tmp_path: Path) -> None:
     first, second, _ = shards(folder, "bm25")
     index = whole_index(folder, "bm25")
-    splade, joint = shards(folder, "splade-idf"), shards(folder, "joint")
+    splade, joint = shards(folder, "splade-idf"), shards(folder, "joint-splade-idf")
     of_two = make_shard(folder, "bm25", tmp_path / "of two", 1, 2)
     for indexes, message in (
         ([index, index], f"{index} is a whole index: only the shards"),

@@ -161,7 +161,7 @@ def test_a_jvm_without_anserini_is_refused(bare: pytest.MonkeyPatch) -> None:
     bare.setenv("JAVA_HOME", str(jvm.find_java().home))
     code = """
 import jnius
-from cai_pyserini.core import jvm
+from cai_pyserini.lucene import jvm
 try:
     jvm.java_class("java.lang.Integer")
 except jvm.CaiError as error:

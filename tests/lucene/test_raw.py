@@ -23,7 +23,7 @@ def raw(index: Path, id: str) -> dict | None:
     return stored and json.loads(stored)
 
 
-@pytest.mark.parametrize("name", ["bm25", "splade-idf", "joint"])
+@pytest.mark.parametrize("name", ["bm25", "splade-idf", "joint-splade-idf"])
 def test_stock_pyserini_shows_documents(run_folder: Path, name: str, java: None) -> None:
     from pyserini.search.lucene import LuceneImpactSearcher, LuceneSearcher
 

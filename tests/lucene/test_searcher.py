@@ -175,7 +175,7 @@ def test_chosen_documents_have_equal_scores_where_they_are_equal(java: None, tmp
 LONG = """
 import sys
 from pathlib import Path
-from cai_pyserini.core import jvm
+from cai_pyserini.lucene import jvm
 from cai_pyserini.lucene.searcher import LuceneSearcher
 from cai_pyserini.lucene.analyzer import Analyzer
 words = ["fever", *(f"word{number}" for number in range(100_000))]

@@ -112,8 +112,8 @@ def test_stock_pyserini_with_exported_topics(run_folder: Path, topics: Path, tmp
     "index, file, name",
     [
         ("splade-idf", "splade-doc.jsonl", "splade-doc-idf"),
-        ("joint", "splade.jsonl", "joint"),
-        ("joint", "splade-doc.jsonl", "joint-doc"),
+        ("joint-splade-idf", "splade.jsonl", "joint-splade-idf"),
+        ("joint-splade-idf", "splade-doc.jsonl", "joint-splade-doc-idf"),
     ],
 )
 def test_stock_pyserinis_searcher_with_exported_topics(

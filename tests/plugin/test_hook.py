@@ -15,16 +15,16 @@ from tests.plugin.conftest import ranking, scores, search_arguments, search_topi
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
 
 
-@pytest.mark.parametrize("name", ["splade", "splade-idf", "joint"])
+@pytest.mark.parametrize("name", ["splade", "splade-idf", "joint-splade-idf"])
 def test_pyserinis_run_equals_ours(name: str, run_folder: Path, topics: Path, tmp_path: Path) -> None:
     """With the encoder named, or, for a joint index, the index as the encoder."""
     index = run_folder / "indexes" / name
-    encoder = index if name.startswith("joint") else "splade-tiny"
+    encoder = index if name.startswith("joint-splade-idf") else "splade-tiny"
     run_module("pyserini.search.lucene", *search_arguments(index, topics, encoder, tmp_path / "run.trec"))
     assert ranking(tmp_path / "run.trec") == ranking(run_folder / "runs" / f"{name}.trec")
 
 
-@pytest.mark.parametrize("query, name", [("splade", "joint"), ("bow", "joint-doc")])
+@pytest.mark.parametrize("query, name", [("splade", "joint-splade-idf"), ("bow", "joint-splade-doc-idf")])
 def test_a_joint_index_with_a_searcher_of_pyserinis(
     query: Representation, name: str, joint: Path, run_folder: Path, tiny: Path
 ) -> None:
@@ -69,14 +69,17 @@ def test_an_index_of_another_encoder_is_refused(run_folder: Path, checkpoint: Pa
             LuceneImpactSearcher(str(run_folder / "indexes" / "splade"), encoder)
     with pytest.raises(CaiError, match="was not built with a cai_pyserini encoder"):
         LuceneImpactSearcher(str(run_folder / "indexes" / "bm25"), CaiQueryEncoder("splade-tiny", query="bow"))
-    plain, joint = (str(run_folder / "indexes" / name) for name in ("splade-idf", "joint"))
+    plain, joint = (str(run_folder / "indexes" / name) for name in ("splade-idf", "joint-splade-idf"))
     with pytest.raises(CaiError, match=f"{joint} is a joint index, but .* does not add the words of BM25"):
         LuceneImpactSearcher(joint, "splade-tiny")
     with pytest.raises(CaiError, match=f"{plain} is no joint index, but .*: search it with --encoder {plain}"):
         LuceneImpactSearcher(plain, joint)
     config = load_encoder(joint)
     assert config.joint and config.range
-    for change in ({"range": 2 * config.range}, {"joint": config.joint.replace(range=2 * config.joint.range)}):
+    for change in (
+        {"range": 2 * config.range},
+        {"joint-splade-idf": config.joint.replace(range=2 * config.joint.range)},
+    ):
         encoder = CaiQueryEncoder(config.replace(**change), query="bow")
         with pytest.raises(
             CaiError, match=f"{joint} and the encoder {config.name} weight the words of BM25 differently"

@@ -89,7 +89,7 @@ def test_haystack(engine: Engine, metadata_run: Path) -> None:
     for found in loaded:
         documents = found["retriever"]["documents"]
         assert [(d.id, d.score, d.content, d.meta) for d in documents] == expected(engine, QUERIES[0], 7)
-    index = CaiRetriever(str(metadata_run / "indexes" / SYSTEM), filters=filters)
+    index = CaiRetriever(str(metadata_run / "indexes" / parse_system(SYSTEM).index), filters=filters)
     assert not index.run(QUERIES[0], top_k=0)["documents"]
     assert [d.id for d in index.run(QUERIES[0])["documents"]] == [id for id, *_ in expected(engine, QUERIES[0], 10)]
 
@@ -215,7 +215,9 @@ def test_the_indexer_of_pyterrier_replaces_no_file_of_others(tmp_path: Path) -> 
     from cai_pyserini.plugin.pyterrier import CaiIndexer
 
     (tmp_path / "mine.jsonl").write_text("of somebody\n")
-    with pytest.raises(CaiError, match=r"mine\.jsonl is not the source of an index in .*mine: choose another folder"):
+    with pytest.raises(
+        CaiError, match=r"mine\.jsonl is not what an index in .*mine was made of: choose another folder"
+    ):
         CaiIndexer(str(tmp_path / "mine"), "bm25").index([{"docno": "d1", "text": "a text"}])
     assert (tmp_path / "mine.jsonl").read_text() == "of somebody\n"
     for names, missing in (("id text", "docno"), ("docno body", "text")):

@@ -241,7 +241,7 @@ def test_health_and_metrics(client: TestClient) -> None:
     assert 'cai_requests_total{route="/v1/{index}/search",status="200"}' in metrics.text
     assert "cai_batch_queries_count" in metrics.text
     for stage in ("encode", "search", "fetch"):
-        seconds = re.search(rf'cai_stage_seconds_sum{{index="joint-splade-idf",stage="{stage}"}} (\S+)', metrics.text)
+        seconds = re.search(rf'cai_stage_seconds_sum{{index="joint",stage="{stage}"}} (\S+)', metrics.text)
         assert seconds and 0 < float(seconds[1]) < 600
 
 
@@ -403,7 +403,7 @@ def test_reranking(run_folder: Path, cross_encoder: Path) -> None:
         assert [candidate["rank"] for candidate in ranking] == [*range(1, 7)]
         few = client.get(path, params=query | {"rerank": 4, "hits": 2}).json()
         assert few["candidates"] == [c | {"score": pytest.approx(c["score"], abs=1e-5)} for c in ranking[:2]]
-        assert 'cai_stage_seconds_count{index="joint-splade-idf",stage="rerank"} 2.0' in client.get("/metrics").text
+        assert 'cai_stage_seconds_count{index="joint",stage="rerank"} 2.0' in client.get("/metrics").text
     with TestClient(create_app(Service(lambda: engines(run_folder), deadline=1e-6, rerank=reranker.scores))) as client:
         late = client.get(path, params=query | {"rerank": 4, "hits": 6}).json()
         assert late["reranked"] == 0 and [candidate["docid"] for candidate in late["candidates"]] == before

@@ -91,7 +91,7 @@ def test_a_query_is_kept_and_linked(page: Page, address: str) -> None:
     expect(page.get_by_role("searchbox", name="Query")).to_have_value(QUERY)
     expect(page.get_by_label("System")).to_have_value("joint")
     page.get_by_role("main").get_by_role("list").get_by_role("link").first.click()
-    assert page.url.startswith(f"{address}v1/joint-splade-idf/doc/")
+    assert page.url.startswith(f"{address}v1/joint/doc/")
     page.go_back()
     expect(page.get_by_label("beside it")).to_have_value("bm25")
 

@@ -133,7 +133,7 @@ def test_the_page_takes_operators(client: TestClient) -> None:
     ids = set(re.findall(r"/doc/(d\d+)", page))
     assert ids == {id for id, text in texts().items() if "blood pressure" in text and "cancer" not in text}
     assert 'value="risk &#34;blood pressure&#34; -cancer"' in page
-    assert "query: it only says" in client.get("/", params={"q": "-cancer"}).text
+    assert "query: it only excludes words" in client.get("/", params={"q": "-cancer"}).text
 
 
 def test_the_page_explains_a_wrong_filter(client: TestClient) -> None:

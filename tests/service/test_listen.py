@@ -132,7 +132,7 @@ def test_half_requests_do_not_shut_out_others(run_folder: Path, monkeypatch: pyt
     """The faults: 290 clients send half of their headers, and nobody else gets a response; a traceback for each."""
     monkeypatch.setattr(listen, "REQUEST_SECONDS", 60)
     monkeypatch.setattr(guard, "BODY_SECONDS", 60)
-    monkeypatch.setattr(listen, "CONNECTIONS", 20)
+    monkeypatch.setattr(listen, "MAX_CONNECTIONS", 20)
     with served(run_folder, "bm25") as address:
         kinds = [HALF_HEAD, HALF_BODY.format("/v1/bm25/search"), HALF_BODY.format("/mcp"), ""]
         half = [sent(address, kinds[number % 4]) for number in range(100)]
@@ -157,7 +157,7 @@ def test_half_requests_are_limited_in_total_bytes(run_folder: Path, monkeypatch:
 
 
 def test_with_all_connections_busy_a_new_one_is_refused(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listen, "CONNECTIONS", 2)
+    monkeypatch.setattr(listen, "MAX_CONNECTIONS", 2)
     release = threading.Event()
     service = Service(lambda: open_systems([run_folder], ["bm25"]))
     with served(service) as address:

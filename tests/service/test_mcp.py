@@ -87,7 +87,9 @@ def test_pages_of_hits_make_up_the_ranking(opened: dict[str, Engine], index: str
 
     (hits,) = opened[index].search([QUERY], MAX_HITS)
     found = session(opened, scenario)
-    assert [(one["rank"], one["docid"], one["score"]) for one in found] == [hit[:3] for hit in hits]
+    assert [(one["rank"], one["docid"], one["score"]) for one in found] == [
+        (hit.rank, hit.id, hit.score) for hit in hits
+    ]
     assert len(hits) > 2
     (one,) = (one for one in found if one["docid"] == "d1")
     assert one["title"] == "Phytate and colon cancer" and one["snippet"].startswith("Dietary phytate, found")

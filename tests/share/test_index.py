@@ -49,7 +49,7 @@ def search_index(index: Path) -> Rankings:
     return search(LuceneImpactSearcher(str(index), str(index)))
 
 
-@pytest.mark.parametrize("name", ["splade-idf", "joint"])
+@pytest.mark.parametrize("name", ["splade-idf", "joint-splade-idf"])
 def test_a_round_trip(
     name: str, run_folder: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,7 +46,7 @@ def test_more_tokens_than_positions_are_refused_first(command: str, flags: list[
         (idf, "--collection hpo --encoder splade-tiny"),
         (main, "vocabulary --corpus hpo --base splade-tiny"),
         (main, "generate --collection hpo --generator x"),
-        (main, "mine --collection hpo --runs x"),
+        (main, "mine --collection hpo --trec x"),
         (main, "msmarco --collection hpo --hard-negatives x --scores y"),
         (main, "score --data x --cross-encoder y"),
     ],

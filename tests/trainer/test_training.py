@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from cai_pyserini.cli.gpl import main as gpl
 
 from cai_pyserini.cli.adapt import main as adapt
 from cai_pyserini.cli.train import main
@@ -120,7 +119,7 @@ TRAININGS = pytest.mark.parametrize(
         (main, "dense --data TRIPLES"),
         (main, "pretrain --corpus hpo"),
         (adapt, "--collection hpo"),
-        (gpl, "--collection hpo --generator x --cross-encoder y"),
+        (main, "gpl --collection hpo --generator x --cross-encoder y"),
     ],
 )
 

@@ -14,9 +14,9 @@ def interrupted_after(writes: int) -> Iterator[None]:
     """Simulate Ctrl-C after this number of shards is written."""
     written, write_shard = 0, shards.write_shard
 
-    def write(*args: Any) -> shards.ShardStats:
+    def write(*args: Any, **options: Any) -> shards.ShardStats:
         nonlocal written
-        stats = write_shard(*args)
+        stats = write_shard(*args, **options)
         written += 1
         if written == writes:
             raise KeyboardInterrupt

@@ -250,7 +250,9 @@ def test_a_deleted_shard_is_restored_alone(
 ) -> None:
     encode(collection, encoder(), output)
     (output / "00001.npz").unlink()
-    with pytest.raises(CaiError, match=r"is damaged \(00001.npz is missing\): make it again with `python -m cai_p"):
+    with pytest.raises(
+        CaiError, match=r"is damaged \(00001.npz is missing\): make it again with `cai-pyserini stage encode`"
+    ):
         Vectors(output)
     encoded.clear()
     assert ids_of(encode(collection, encoder(), output)) == [f"d{i}" for i in range(1, 13)]

@@ -94,7 +94,9 @@ def test_a_folder_of_another_stage_is_refused(tmp_path: Path) -> None:
 def test_a_missing_shard_is_named(folder: Path) -> None:
     vectors = Vectors(folder)
     shard_path(folder, 1).unlink()
-    with pytest.raises(CaiError, match=r"00001\.npz is broken or of other vectors: delete it and run `python -m cai_p"):
+    with pytest.raises(
+        CaiError, match=r"00001\.npz is broken or of other vectors: delete it and run `cai-pyserini stage e"
+    ):
         list(vectors)
     with pytest.raises(CaiError, match=r"vectors is damaged \(00001\.npz is missing\): make it again with"):
         Vectors(folder)
