@@ -28,6 +28,7 @@ from cai_pyserini.experiments.open import Run
 from cai_pyserini.experiments.plan import plan
 from cai_pyserini.experiments.pool import stored_texts
 from cai_pyserini.experiments.run_folder import RunFolder
+from cai_pyserini.experiments.systems import parse_system
 from cai_pyserini.experiments.update import evaluate, reload, update
 from cai_pyserini.runs.trec import read_run, scores_by_query
 from cai_pyserini.vectors.cache import VARIABLE

@@ -70,7 +70,7 @@ def test_killed_between_its_steps_it_continues(
     trained = (tmp_path / "gpl" / "model.safetensors").stat().st_mtime_ns
     main(["gpl", *flags])
     assert (tmp_path / "gpl" / "model.safetensors").stat().st_mtime_ns == trained
-    assert capsys.readouterr().out.endswith(f"./run_beir.sh {flags[1]} --encoder {tmp_path / 'gpl'}\n")
+    assert capsys.readouterr().out.endswith(f"cai-pyserini run {flags[1]} --encoder {tmp_path / 'gpl'}\n")
 
 
 def test_retrievers_that_are_named_alike_have_runs_of_their_own(flags: list[str], tmp_path: Path) -> None:

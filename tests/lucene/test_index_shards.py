@@ -11,6 +11,7 @@ from cai_pyserini.cli.impact import main as impact_main
 from cai_pyserini.cli.index import main as index_main
 from cai_pyserini.cli.run import main as beir
 from cai_pyserini.cli.search import main
+from cai_pyserini.cli.search_stage import main as write_run
 from cai_pyserini.collections.hpo import Hpo
 from cai_pyserini.core import artifact, files
 from cai_pyserini.core.errors import CaiError
@@ -73,8 +74,8 @@ def shards(folder: Path, name: str) -> list[Path]:
 
 def run_text(collection: Path, output: Path, *indexes: Path, hits: int = 1000) -> str:
     """The run that the command writes."""
-    paths = ["--index", *map(str, indexes), "--collection", str(collection), "--output", str(output)]
-    main([*paths, "--hits", str(hits)])
+    paths = [word for index in indexes for word in ("--index", str(index))]
+    write_run([*paths, "--collection", str(collection), "--output", str(output), "--hits", str(hits)])
     text = output.read_text()
     files.remove(output)
     files.remove(artifact.manifest_path(output))
@@ -142,7 +143,7 @@ def test_impacts_with_other_statistics_are_refused(folder: Path, tmp_path: Path)
     other = make_shard(tmp_path, "other", tmp_path / "other-1", 1, 3)
     first, second, _ = shards(folder, "splade-idf")
     with pytest.raises(CaiError, match=f"{other} and {first} are not shards of one index"):
-        main(["seizures", "--index", *map(str, [first, second, other])])
+        main(["seizures", *(word for shard in (first, second, other) for word in ("--index", str(shard)))])
 
 
 def test_a_document_in_two_shards_is_found_when_they_are_made(folder: Path, tmp_path: Path) -> None:

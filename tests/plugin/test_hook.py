@@ -78,7 +78,7 @@ def test_an_index_of_another_encoder_is_refused(run_folder: Path, checkpoint: Pa
     assert config.joint and config.range
     for change in (
         {"range": 2 * config.range},
-        {"joint-splade-idf": config.joint.replace(range=2 * config.joint.range)},
+        {"joint": config.joint.replace(range=2 * config.joint.range)},
     ):
         encoder = CaiQueryEncoder(config.replace(**change), query="bow")
         with pytest.raises(

@@ -120,9 +120,8 @@ def test_every_measure_is_computed_as_ir_measures_does_or_refused() -> None:
         except CaiError as error:
             assert re.match(rf"cannot compute {re.escape(name)} .*: AP, .*P@10", str(error))
             refused.append(name)
-            named = {
-                ir_measures.parse_measure(known).NAME for known in str(error).split("it can compute: ")[1].split(", ")
-            }
+            known = str(error).split("it can compute: ")[1].split(", ")
+            named = {ir_measures.parse_measure(each).NAME for each in known}
     assert {"AP", "MAP", "R@10", "IPrec@.5", "Judged", "nDCG(judged_only=True)@3"} <= {*computed}
     assert {"P", "INST", "Accuracy", "NumQ", "NumRet", "ERR", "RBP", "P@.5", "P@True", "P@0", "α_nDCG"} <= {*refused}
     assert ("ERR@10" in computed) == bool(which("perl"))
