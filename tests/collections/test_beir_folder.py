@@ -119,7 +119,7 @@ def test_the_qrels_of_tiny(tiny: Path) -> None:
         ({"qrels": [HEADER]}, "no judgments for split 'test'"),
         (
             {"qrels": [HEADER, "q1\td8\t1", "q1\td9\t1"]},
-            r"'d8', judged .*\(2 such documents\), and neither is any other of the qrels",
+            r"'d8', judged .*\(2 such documents\), and neither is any other judged document",
         ),
     ],
 )

@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import tarfile
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +158,27 @@ def test_a_dry_run_says_what_must_run_and_why(
     assert short["impacts splade-idf"] == "must run: after encode documents" and short["index bm25"] == "up to date"
     fewer = dry_run("--depth", "7")
     assert fewer["fuse hybrid-splade-idf"] == "must run: depth 100 → 7" and fewer["search bm25"] == "up to date"
+
+
+@pytest.mark.slow
+def test_a_run_of_the_version_before_is_up_to_date(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The fault: code moves, and with it the names in recipes, so that every folder of every user is made again.
+
+    run-0.2.tar.xz is a run folder of version 0.2.0 on the tiny collection, with float32 and minilm. A version that makes
+    a step again on purpose says so in CHANGELOG.md, and has a new folder here.
+    """
+    with tarfile.open(DATA / "run-0.2.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    made_with = artifact.require(tmp_path / "run/indexes/bm25", "index").recipe["pyserini"]
+    if made_with != version("pyserini"):
+        pytest.skip(f"the folder has indexes of Pyserini {made_with}")
+    systems = ("bm25", "splade-idf", "hybrid-splade-idf-minmax", "joint", "joint-near", "dense", "trio")
+    flags = ("--dense", "minilm", "--precision", "float32", "--output", str(tmp_path / "run"), "--dry-run")
+    main([f"{tiny}.yaml", "--systems", *systems, *flags])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 39 and [line for line in lines if not line.endswith("up to date")] == []
 
 
 @pytest.mark.parametrize(
