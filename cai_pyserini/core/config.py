@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 CHECKPOINTS = ("checkpoint", "query_checkpoint")  # keys whose values can also be Hugging Face ids or pip: paths
 LOCATED = (*CHECKPOINTS, "query_weights", "idf", "projection")  # keys whose paths are relative to the YAML file
 
+Weighting = Literal["idf"]  # formulas of models.idf
 Shapes = Literal["vectors", "impacts", "query vectors", "queries"]  # the results that a setting affects
 POOLING = ("mean", "cls", "max", "lasttoken", "weightedmean", "mean_sqrt_len_tokens")  # of dense encoders
 BOTH: tuple[Shapes, ...] = ("vectors", "query vectors")

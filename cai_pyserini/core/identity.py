@@ -12,48 +12,70 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, NamedTuple
 
 DIGEST = re.compile("[0-9a-f]{16,}")
 Recipe = dict[str, Any]  # JSON values: stage, version, inputs, settings
 
-# Raise the version of a stage when its result for the same inputs and settings changes; stages not listed have 1.
-VERSIONS = {
-    "adapt": 3,
-    "adapt: balance": 3,
-    "adapt: pseudo queries": 2,
-    "expand": 6,
-    "fusion fuse": 2,
-    "fusion rerank": 3,
-    "impact": 2,
-    "index": 2,
-    "search": 2,
-    "ship": 2,
-    "smooth": 2,
-    "trainer generate": 2,
-    "trainer mine": 2,
-    "trainer score": 2,
-    "trainer vocabulary": 2,
-    "words": 4,
+
+class Stage(NamedTuple):
+    """A kind of result."""
+
+    command: str  # that makes it, after `cai-pyserini`
+    version: int | dict[str, int] = 1  # raise it if the result for the same inputs and settings changes; may be by kind
+    pyserini: bool = False  # whether it depends on Pyserini's jar; later stages do so through their inputs
+
+
+# By their names in recipes.
+STAGES = {
+    "adapt": Stage("adapt", 3),
+    "adapt: balance": Stage("adapt", 3),
+    "adapt: projection": Stage("adapt"),
+    "adapt: pseudo queries": Stage("adapt", 2),
+    "adapt: sample": Stage("adapt"),
+    "beir": Stage("run"),
+    "collection": Stage("run"),
+    "convert": Stage("convert"),
+    "convert checkpoint": Stage("convert checkpoint"),
+    "encode": Stage("stage encode"),
+    "expand": Stage("stage expand", 6),
+    "export": Stage("export"),
+    "fusion fuse": Stage("fuse", 2),
+    "fusion rerank": Stage("rerank", 3),
+    "idf": Stage("stage idf"),
+    "impact": Stage("stage impact", 2),
+    "index": Stage("stage index", {"bm25": 2, "dense": 2, "impact": 2}, pyserini=True),
+    "judge examples": Stage("judge examples"),
+    "judge export": Stage("judge export"),
+    "near": Stage("stage near"),
+    "plugin": Stage("plugin"),
+    "search": Stage("stage search", 2),
+    "ship": Stage("ship", 2),
+    "smooth": Stage("stage smooth", 2),
+    "trainer dense": Stage("train dense"),
+    "trainer generate": Stage("train generate", 2),
+    "trainer mine": Stage("train mine", 2),
+    "trainer msmarco": Stage("train msmarco"),
+    "trainer pretrain": Stage("train pretrain"),
+    "trainer score": Stage("train score", 2),
+    "trainer splade": Stage("train splade"),
+    "trainer vocabulary": Stage("train vocabulary", 2),
+    "words": Stage("stage words", 4, pyserini=True),
 }
-# The commands of stages that are not called as they are.
-COMMANDS = {"beir": "run", "fusion fuse": "fuse", "fusion rerank": "rerank"}
-PARTS = ("idf", "encode", "words", "near", "smooth", "expand", "impact", "index", "search")  # `stage …`
-JAVA = ("words", "index")  # stages that depend on Pyserini's jar; later stages depend on it through their digests
 
 
 def recipe(stage: str, inputs: Mapping[str, Any], **settings: Any) -> Recipe:
-    """The recipe of a result; `stage` is the command that makes it, `inputs` has digests by name."""
-    code = {"stage": stage, "version": VERSIONS.get(stage, 1)}
-    if stage in JAVA:
+    """The recipe of a result of a stage; `inputs` has digests by name. Raises KeyError for a stage not in STAGES."""
+    number = STAGES[stage].version
+    code = {"stage": stage, "version": number if isinstance(number, int) else number[settings["kind"]]}
+    if STAGES[stage].pyserini:
         code["pyserini"] = _pyserini_version()
     return {**code, "inputs": _without_empty(inputs), "settings": _without_empty(settings)}
 
 
 def command_of(stage: str) -> str:
     """The command that makes what a stage makes, such as `cai-pyserini stage idf`."""
-    command = COMMANDS.get(stage) or ("stage " * (stage in PARTS) + stage.replace("trainer ", "train "))
-    return f"`cai-pyserini {command.partition(':')[0]}`"
+    return f"`cai-pyserini {STAGES[stage].command}`"
 
 
 def _without_empty(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -118,7 +118,7 @@ class Plan:
             earlier = self.earlier.vectors_of(system) if self.earlier and role == "documents" else None
             return encode(run.collection, encoder, output, role, split=split, batch_size=batch_size, earlier=earlier)
 
-        idf = self.idf(system) if system.kind == "dense" and system.idf else None
+        idf = self.idf(system) if system.kind == "dense" and system.weighting else None
         return self._add(f"encode {output.name}", output, call, idf, self._encoder(system))
 
     def _smooth_documents(self, system: System, output: Path) -> Path:
@@ -151,12 +151,12 @@ class Plan:
     def impacts(self, system: System) -> Path:
         run, output = self.run, self.run.impacts(system)
         vectors, near = self.documents(system), self.expansion(system)
-        idf = self.idf(system) if system.idf else None
+        idf = self.idf(system) if system.weighting else None
         words = self.words() if system.joint else None
 
         def call() -> Path:
             collection, encoder = self.experiment.collection, run.encoder(system)
-            config = encoder.config.replace(idf=str(idf) if idf else None)
+            config = run.weighted(encoder.config, system)
             bm25 = Bm25(words, collection.k1, collection.b, self.experiment.alpha, near) if words else None
             if bm25 and system.kind == "bm25":
                 bm25, config = replace(bm25, alpha=1.0, documents_only=True), config.replace(keep_terms=0)
@@ -333,7 +333,7 @@ def require(
         if system.kind == "splade":
             if experiment.encoder.kind == "dense":
                 raise CaiError(f"encoder {experiment.encoder.name} is dense: use it with --dense")
-            if system.idf and experiment.encoder.idf_power == 0:
+            if system.weighting and experiment.encoder.idf_power == 0:
                 raise CaiError(
                     f"encoder {experiment.encoder.name} has idf_power 0: {system.name} would be unweighted; set "
                     "`idf_power: 1` in a YAML file of the encoder, or leave the system out"

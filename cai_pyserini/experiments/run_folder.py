@@ -15,7 +15,7 @@ from cai_pyserini.collections.check import Reading
 from cai_pyserini.collections.contract import Collection, Qrels
 from cai_pyserini.collections.readers import open_collection
 from cai_pyserini.core import artifact
-from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.lock import holder, holder_name
 from cai_pyserini.experiments.experiment import Experiment
@@ -263,9 +263,13 @@ class RunFolder:
             elif is_dense and experiment.dense:
                 config = experiment.dense
             if is_dense:
-                config = config.replace(idf=str(self.idf(system)) if system.idf else None)
+                config = self.weighted(config, system)
             self._encoders[name] = Encoder(config, experiment.device, experiment.precision)
         return self._encoders[name]
+
+    def weighted(self, config: EncoderConfig, system: System) -> EncoderConfig:
+        """The settings of an encoder with a system's weighting."""
+        return config.replace(idf=str(self.idf(system)) if system.weighting else None)
 
     @cached_property
     def reading(self) -> Reading | None:

@@ -27,9 +27,9 @@ adapted-<any with SPLADE, dense or neighbours>     with encoders adapted to the 
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Literal
+from typing import Literal, get_args
 
-from cai_pyserini.core.config import EncoderConfig
+from cai_pyserini.core.config import EncoderConfig, Weighting
 from cai_pyserini.core.errors import CaiError, did_you_mean
 from cai_pyserini.runs.fusions import DEFAULT, FUSIONS
 
@@ -52,7 +52,7 @@ class System:
     long_name: str
     kind: Kind
     bow: bool = False  # SPLADE-Doc: bag-of-words queries
-    idf: bool = False
+    weighting: Weighting | None = None  # of documents
     joint: bool = False  # the impact index has BM25's words, with SPLADE's or alone
     smooth: bool = False  # documents are mixed with their neighbours, which a dense encoder finds
     adapted: bool = False  # its encoders are adapted to the collection
@@ -103,9 +103,9 @@ class System:
 
     @property
     def index(self) -> str:
+        """The name of its index, which systems share that differ in their queries alone."""
         joint = "joint-" * (self.joint and self.kind == "splade")
-        name = f"{joint}{self.kind}{'-idf' * self.idf}{'-smooth' * self.smooth}"
-        return f"{ADAPTED * self.adapted}{name}"
+        return f"{ADAPTED * self.adapted}{_joined(f'{joint}{self.kind}', self.weighting, self.smooth and 'smooth')}"
 
     @property
     def expected_quality(self) -> tuple[int, ...]:
@@ -114,8 +114,8 @@ class System:
         parts = [system for system in self.walk() if system.kind != "hybrid"]
         evidence: set[str] = {part.kind for part in parts}
         evidence |= {"bm25" for part in parts if part.joint} | {"dense" for part in parts if part.smooth}
-        smooth, idf = any(part.smooth for part in parts), any(part.idf for part in parts)
-        return len(evidence), len(parts), smooth, idf, self.kind == "dense", self.kind == "bm25"
+        smooth, weighted = any(part.smooth for part in parts), any(part.weighting for part in parts)
+        return len(evidence), len(parts), smooth, weighted, self.kind == "dense", self.kind == "bm25"
 
     def walk(self) -> Iterator["System"]:
         """Yield its parts recursively, then itself."""
@@ -124,6 +124,11 @@ class System:
         yield self
 
 
+def _joined(*parts: str | Literal[False] | None) -> str:
+    return "-".join(part for part in parts if part)
+
+
+WEIGHTINGS = (None, *get_args(Weighting))
 BM25 = System("bm25", "bm25")
 SINGLE = {  # by their long names
     system.long_name: system
@@ -134,16 +139,16 @@ SINGLE = {  # by their long names
         System("cross-encoder", "cross-encoder", parts=(BM25,)),
         *(
             System(
-                f"{'joint-' * joint}splade{'-doc' * bow}{'-idf' * idf}{'-smooth' * smooth}",
+                _joined(joint and "joint", "splade", bow and "doc", weighting, smooth and "smooth"),
                 "splade",
                 bow=bow,
-                idf=idf,
+                weighting=weighting,
                 joint=joint,
                 smooth=smooth,
             )
-            for joint, smooth, idf, bow in product((False, True), repeat=4)
+            for joint, smooth, weighting, bow in product((False, True), (False, True), WEIGHTINGS, (False, True))
         ),
-        *(System(f"dense{'-idf' * idf}", "dense", idf=idf) for idf in (False, True)),
+        *(System(_joined("dense", weighting), "dense", weighting=weighting) for weighting in WEIGHTINGS),
     )
 }
 BY_NAME = SINGLE | {system.name: system for system in SINGLE.values()}

@@ -101,7 +101,7 @@ def drift(before: RunFolder, after: RunFolder, systems: Sequence[System], change
     """The contents of update.json: shifts of documents, IDF, lengths and the balance of joint indexes since the earlier
     run, and since the encoder was adapted."""
     old, new = before.results, after.results
-    weighted = sorted((s for s in with_parts(systems) if s.idf), key=lambda s: (s.adapted, s.kind != "splade"))
+    weighted = sorted((s for s in with_parts(systems) if s.weighting), key=lambda s: (s.adapted, s.kind != "splade"))
     report: dict[str, Any] = {"documents": changes and changes._asdict()}
     if weighted:
         system = weighted[0]
@@ -113,7 +113,7 @@ def drift(before: RunFolder, after: RunFolder, systems: Sequence[System], change
     if adapted_systems and (manifest := artifact.read_manifest(after.adapted)):
         new_share = _new_share(manifest.created, before, changes)
         report["adaptation"] = adaptation = dict[str, Any](created=manifest.created, new=new_share)
-        if splade := [system for system in adapted_systems if system.kind == "splade" and system.idf]:
+        if splade := [system for system in adapted_systems if system.kind == "splade" and system.weighting]:
             tokens = after.encoder(splade[0]).tokenizer.terms
             adaptation["idf"] = idf_drift(after.adapted / "idf", after.idf(splade[0]), tokens)
         if (new_share or 0) > READAPT_SHARE:

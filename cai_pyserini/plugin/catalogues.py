@@ -4,17 +4,20 @@ Pyserini looks up two indexes when it is imported, which fails without a network
 read when a name is first looked up, and are empty without a network.
 """
 
-import builtins
 import io
+import json
 import logging
-from collections.abc import Callable
+import urllib.request
+from collections.abc import Callable, Iterator
+from functools import partialmethod
 from typing import Any
 from urllib.error import HTTPError, URLError
-from urllib.request import urlopen
 
 from cai_pyserini.core.errors import CaiError
 
 log = logging.getLogger(__name__)
+PREBUILT_INDEXES = "castorini/prebuilt-indexes"  # the repository of the catalogues
+FIELDS = ("description", "filename", "urls", "md5", "size")  # that every entry has
 _connection_error: CaiError | None = None  # once set, no other catalogue is tried: each could take minutes to fail
 
 
@@ -22,17 +25,10 @@ class Unreachable(CaiError):
     """A catalogue of Pyserini's cannot be reached."""
 
 
-class _UnreadCatalogue(dict[str, Any]):
-    """Stands for a catalogue that is not read yet, so that aliases can be defined: `catalogue["x"]` is "x"."""
-
-    def __missing__(self, name: str) -> str:
-        return name
-
-
 def read(url: str, timeout: float = 10) -> io.BytesIO:
     """Replace Pyserini's `urlopen`: the contents of a URL. Raises Unreachable or HTTPError."""
     try:
-        with urlopen(url, timeout=timeout) as response:  # noqa: S310
+        with urllib.request.urlopen(url, timeout=timeout) as response:  # noqa: S310
             return io.BytesIO(response.read())
     except HTTPError:
         raise
@@ -42,26 +38,55 @@ def read(url: str, timeout: float = 10) -> io.BytesIO:
 
 
 def define(module: Any, execute: Callable[[Any], None]) -> None:
-    """Execute the module that defines the catalogues, without reading them."""
-    defining = True
+    """Execute the module that defines the catalogues, without reading them.
 
-    def build_class(*args: Any, **kwargs: Any) -> type:
-        cls = builtins.__build_class__(*args, **kwargs)
-        if load := getattr(cls, "_load", None):
-            cls._load = lambda self: _UnreadCatalogue() if defining else _load(self, load)
-        if resolve := getattr(cls, "_resolve_alias", None):  # do not list aliases of missing entries
-            cls.__iter__ = lambda self, names=cls.__iter__: (
-                name for name in names(self) if any(resolve(self, name) in source for source in self._sources)
-            )
-        return cls
+    It looks up the entries of some aliases; each gets an entry made of its own name, and the module runs again until it
+    misses none.
+    """
+    names, stock = list[str](), urllib.request.urlopen
 
-    module.__builtins__ = {**vars(builtins), "__build_class__": build_class}
-    execute(module)
-    module.urlopen, defining = read, False
+    def urlopen(url: Any, *args: Any, **kwargs: Any) -> Any:
+        if PREBUILT_INDEXES not in str(url):
+            return stock(url, *args, **kwargs)  # of another thread
+        return io.StringIO(json.dumps([dict.fromkeys(("name", *FIELDS), name) for name in names]))
+
+    def is_complete() -> bool:
+        try:
+            execute(module)
+        except KeyError as missing:
+            if missing.args[0] in names:
+                raise
+            names.append(missing.args[0])
+            return False
+        return True
+
+    urllib.request.urlopen = urlopen
+    try:
+        while not is_complete():
+            pass
+    finally:
+        urllib.request.urlopen = stock
+    module.urlopen = read
     for catalogue in vars(module).values():
+        if hasattr(catalogue, "_info"):
+            catalogue._info = None  # not the entries that were made up
         for source in getattr(catalogue, "_sources", ()):
-            if isinstance(source, dict):  # filled from _UnreadCatalogue: alias -> name, not entries
-                catalogue._aliases.update(source)
+            if isinstance(source, dict):  # aliases with their entries, instead of names
+                catalogue._aliases.update((alias, entry["description"]) for alias, entry in source.items())
+                source.clear()
+    for kind in {type(catalogue) for catalogue in vars(module).values()}:
+        if load := getattr(kind, "_load", None):
+            kind._load = partialmethod(_load, load)
+        if hasattr(kind, "_resolve_alias"):
+            kind.__iter__ = partialmethod(_names, kind.__iter__)
+
+
+def _names(catalogue: Any, names: Callable[[Any], Iterator[str]]) -> Iterator[str]:
+    """The names of a catalogue, without aliases whose entry is missing."""
+    for name in names(catalogue):
+        resolved = catalogue._resolve_alias(name)
+        if any(resolved in source for source in catalogue._sources):
+            yield name
 
 
 def _load(catalogue: Any, load: Callable[[Any], Any]) -> Any:

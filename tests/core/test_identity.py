@@ -9,7 +9,7 @@ import pytest
 
 from cai_pyserini.core import identity
 from cai_pyserini.core.config import EncoderConfig, Shapes, shapes
-from cai_pyserini.core.identity import changes, digest, recipe
+from cai_pyserini.core.identity import Stage, changes, digest, recipe
 from cai_pyserini.models.encoder import Encoder
 from tests.core import constants as module
 from tests.core.constants import RECORDED, constants
@@ -52,7 +52,7 @@ def test_every_encoder_setting_declares_what_it_shapes() -> None:
 
 def test_a_version_is_raised_for_one_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     before = {stage: digest(recipe(stage, {})) for stage in ("encode", "words")}
-    monkeypatch.setitem(identity.VERSIONS, "encode", 2)
+    monkeypatch.setitem(identity.STAGES, "encode", Stage("stage encode", 2))
     after = {stage: digest(recipe(stage, {})) for stage in before}
     assert after["encode"] != before["encode"] and after["words"] == before["words"]
     assert changes(recipe("encode", {}) | {"version": 1}, recipe("encode", {})) == "version 1 → 2"
@@ -71,7 +71,9 @@ def test_a_constant_that_changes_raises_the_version_of_its_stage() -> None:
     recorded, found = json.loads(RECORDED.read_text(encoding="utf-8")), constants()
     names = sorted(name for name in recorded.keys() | found.keys() if recorded.get(name) != found.get(name))
     different = [f"{name}: {recorded.get(name)} → {found.get(name)}" for name in names]
-    assert not different, "where results change, raise VERSIONS in core/identity.py; run python -m tests.core.constants"
+    assert not different, (
+        "where results change, raise the version in core/identity.py; run python -m tests.core.constants"
+    )
 
 
 def test_a_new_constant_of_an_imported_module_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,21 +29,21 @@ from cai_pyserini.runs.trec import run_of, scores_by_query
 CONFIG = EncoderConfig(name="test", checkpoint="nowhere")
 
 SPLADE = System("splade", "splade")
-SPLADE_IDF = System("splade-idf", "splade", idf=True)
+SPLADE_IDF = System("splade-idf", "splade", weighting="idf")
 SPLADE_DOC = System("splade-doc", "splade", bow=True)
-SPLADE_DOC_IDF = System("splade-doc-idf", "splade", bow=True, idf=True)
+SPLADE_DOC_IDF = System("splade-doc-idf", "splade", bow=True, weighting="idf")
 DENSE = System("dense", "dense")
-DENSE_IDF = System("dense-idf", "dense", idf=True)
+DENSE_IDF = System("dense-idf", "dense", weighting="idf")
 DOCT5QUERY = System("doct5query", "doct5query")
 BM25_SMOOTH = System("bm25-smooth", "bm25", bow=True, joint=True, smooth=True)
 CROSS_ENCODER = System("cross-encoder", "cross-encoder", parts=(BM25,))
 
 
-JOINT = System("joint-splade-idf", "splade", idf=True, joint=True)
-ADAPTED_SPLADE = System("adapted-splade-idf", "splade", idf=True, adapted=True)
+JOINT = System("joint-splade-idf", "splade", weighting="idf", joint=True)
+ADAPTED_SPLADE = System("adapted-splade-idf", "splade", weighting="idf", adapted=True)
 ADAPTED_DENSE = System("adapted-dense", "dense", adapted=True)
-SMOOTH = System("splade-idf-smooth", "splade", idf=True, smooth=True)
-JOINT_ALL = System("joint-splade-doc-idf-smooth", "splade", bow=True, idf=True, joint=True, smooth=True)
+SMOOTH = System("splade-idf-smooth", "splade", weighting="idf", smooth=True)
+JOINT_ALL = System("joint-splade-doc-idf-smooth", "splade", bow=True, weighting="idf", joint=True, smooth=True)
 
 
 def hybrid(name: str, *parts: System, fusion: str = DEFAULT) -> System:

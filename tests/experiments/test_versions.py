@@ -111,7 +111,7 @@ def test_killed_at_any_moment_one_run_is_whole_and_the_next_update_ends_it(
     not done."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # takes most of the time
     shutil.rmtree(index := RunFolder(only_bm25).index(BM25))  # has too many files to be killed after each
-    artifact.make(index, artifact.recipe("index", {}), lambda folder: put(folder, "part"))
+    artifact.make(index, artifact.recipe("index", {}, kind="impact"), lambda folder: put(folder, "part"))
     if begun:
         updated(only_bm25)
         shutil.copy(only_bm25 / "versions" / "1" / "report.md", RunFolder(only_bm25).report)

@@ -213,7 +213,7 @@ def test_hits_that_cannot_be_read_are_an_error(java: None, tmp_path: Path) -> No
         writer.close()
         return {"documents": 2, "kind": "impact", "raw": False}
 
-    searcher = LuceneSearcher(artifact.make(tmp_path / "index", artifact.recipe("index", {}), write))
+    searcher = LuceneSearcher(artifact.make(tmp_path / "index", artifact.recipe("index", {}, kind="impact"), write))
     with pytest.raises(
         CaiError, match="index: Lucene found 2 documents, but of the best 2, 1 could be read; every doc"
     ):
