@@ -13,7 +13,6 @@ sample; matrices of all scores are in memory, for collections of up to some 20,0
 t-test against the first row, without correction.
 """
 
-import argparse
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -21,6 +20,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from unittest.mock import patch
 
+import harness
 import numpy as np
 from scipy.sparse import csr_matrix, diags_array, vstack
 
@@ -377,7 +377,7 @@ def table(runs: Sequence[Run], variants: Callable[[Run], Variants]) -> list[list
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.parser(__doc__, collection=False, repeats=None)
     parser.add_argument("run_folders", nargs="+", type=Path, help="run folders")
     parser.add_argument("--of", required=True, choices=VARIANTS, help="what to vary")
     parser.add_argument("--queries", type=int, default=1000, help="queries of each, at most")

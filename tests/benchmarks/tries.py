@@ -14,12 +14,12 @@ Takes run folders of `run_beir.sh COLLECTION --dense minilm`. At most --queries 
 a paired t-test against the first row, without correction. `recipes` shows the judges' nDCG@10, too.
 """
 
-import argparse
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import chain, pairwise
 from pathlib import Path
 
+import harness
 import numpy as np
 import torch
 from ranking import Run, Scores, Variants, _best, _counts, _shares, _spread, _z, table
@@ -353,7 +353,7 @@ def recipes(runs: list[Tried]) -> list[list[str]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.parser(__doc__, collection=False, repeats=None)
     parser.add_argument("run_folders", nargs="+", type=Path, help="run folders")
     parser.add_argument("--of", required=True, choices=[*TRIES, "recipes"], help="what was tried")
     parser.add_argument("--queries", type=int, default=1000, help="queries of each, at most")
