@@ -5,6 +5,7 @@ and the next call makes what an uninterrupted one makes. An input that is missin
 refused by its name. The recipe changes if and only if an input or a setting does that shapes the result.
 """
 
+import json
 import re
 import shutil
 from collections.abc import Callable
@@ -34,11 +35,12 @@ class Stage(NamedTuple):
     recipe: str  # its name in recipes
     shaping: tuple[str, ...] = ()  # flags that change the result
     others: tuple[str, ...] = ()  # flags that do not
+    reads: tuple[str, ...] = ("corpus.jsonl",)  # the files of the collection that shape it
 
 
 COLLECTION = "hand-written"
 STAGES = {
-    "check": Stage("check {hand-written}", "beir"),
+    "check": Stage("check {hand-written}", "beir", reads=("corpus.jsonl", "queries.jsonl", "qrels/test.tsv")),
     "idf": Stage("stage idf --collection {hand-written} --encoder splade-tiny", "idf"),
     "vectors": Stage(
         "stage encode --collection {hand-written} --encoder splade-tiny --precision float32",
@@ -82,18 +84,21 @@ STAGES = {
         "search",
         ("--hits 3", "--remove-query never", "--query bow"),
         ("--threads 1", "--device cpu", "--k1 2"),
+        ("queries.jsonl",),
     ),
     "bm25-run": Stage(
         "stage search --index {bm25-index} --collection {hand-written}",
         "search",
         ("--hits 3", "--remove-query never", "--k1 2", "--b 0.9", "--filter contents:cancer"),
         ("--threads 1",),
+        ("queries.jsonl",),
     ),
     "dense-run": Stage(
         "stage search --index {dense-index} --collection {hand-written} --encoder minilm",
         "search",
         ("--hits 3", "--remove-query never"),
         ("--threads 1", "--device cpu"),
+        ("queries.jsonl",),
     ),
     "fused": Stage(
         "fuse --trec {bm25-run} {run} {dense-run}",
@@ -105,8 +110,9 @@ STAGES = {
         "fusion rerank",
         ("--depth 3",),
         ("--device cpu",),
+        ("corpus.jsonl", "queries.jsonl"),
     ),
-    "evaluation": Stage("evaluation {hand-written} {fused}", "beir"),
+    "evaluation": Stage("evaluation {hand-written} {fused}", "beir", reads=("qrels/test.tsv",)),
 }
 INPUTS = {name: re.findall(r"{(.+?)}", stage.command) for name, stage in STAGES.items()}
 USES = [(name, source) for name, sources in INPUTS.items() for source in sources if source != "cross-encoder"]
@@ -246,6 +252,11 @@ def damage(path: Path, how: str, folder: Path) -> None:
     elif how == "damaged":
         largest = max(path.iterdir(), key=lambda file: file.stat().st_size) if path.is_dir() else path
         largest.write_bytes(largest.read_bytes()[:-1])
+    elif how == "unfinished" and path.is_dir():
+        (path / "manifest.json").rename(path / artifact.UNFINISHED)
+    elif how == "unfinished":
+        manifest = artifact.manifest_path(path)
+        manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"files": {}}))
     else:
         artifact.manifest_path(path).unlink(missing_ok=True)
         is_folder = path.is_dir()
@@ -257,9 +268,11 @@ def damage(path: Path, how: str, folder: Path) -> None:
             shutil.copy(artifact.manifest_path(folder / "check"), artifact.manifest_path(path))
 
 
-@pytest.mark.parametrize("how", ["missing", "damaged", "of another stage"])
+@pytest.mark.parametrize("how", ["missing", "damaged", "of another stage", "unfinished"])
 @pytest.mark.parametrize(("name", "source"), USES)
 def test_an_input_that_is_not_whole_is_refused_by_name(name: str, source: str, how: str, copied: Path) -> None:
+    if source == COLLECTION and how == "unfinished":
+        return  # nobody makes a collection
     damage(copied / source, how, copied)
     with pytest.raises(CaiError, match=re.escape(source if source == COLLECTION else str(copied / source))):
         call(name, copied, output="later")
@@ -269,23 +282,30 @@ def test_an_input_that_is_not_whole_is_refused_by_name(name: str, source: str, h
 @pytest.mark.parametrize("name", STAGES)
 def test_it_is_made_again_if_an_input_changes_and_not_if_its_place_does(name: str, copied: Path) -> None:
     assert not is_outdated(name, copied)
-    for source in [source for later, source in USES if later == name]:
-        before = Path(shutil.copytree(copied, copied.with_name(source), symlinks=True))
-        if source == COLLECTION:
-            added = {
-                "corpus.jsonl": '{"_id": "new", "text": "A cold colon."}',
-                "queries.jsonl": '{"_id": "new", "text": "fever and cough"}',
-                "qrels/test.tsv": "new\tnew\t1",
-            }
-            for file, line in added.items():
-                with (before / source / file).open("a") as opened:
-                    opened.write(f"{line}\n")
-        else:
-            artifact.outdate(before / source)
-        try:
-            assert is_outdated(name, before), source
-        except CaiError as error:  # indexes take only impacts of the documents that they store
-            assert "of other documents" in str(error)
+    for source in [source for later, source in USES if later == name and source != COLLECTION]:
+        manifest = artifact.manifest_path(copied / source)
+        before = manifest.read_bytes()
+        artifact.outdate(copied / source)
+        assert is_outdated(name, copied), source
+        manifest.write_bytes(before)
+
+
+ADDED = {
+    "corpus.jsonl": '{"_id": "new", "text": "A cold colon."}',
+    "queries.jsonl": '{"_id": "new", "text": "fever and cough"}',
+    "qrels/test.tsv": "q1\td9\t1",
+}
+
+
+@pytest.mark.parametrize("file", ADDED)
+@pytest.mark.parametrize("name", [name for name, source in USES if source == COLLECTION])
+def test_it_is_made_again_if_it_reads_a_file_of_the_collection_that_changes(name: str, file: str, copied: Path) -> None:
+    with (copied / COLLECTION / file).open("a") as opened:
+        opened.write(f"{ADDED[file]}\n")
+    try:
+        assert is_outdated(name, copied) == (file in STAGES[name].reads)
+    except CaiError as error:  # an index takes only impacts of the documents that it stores
+        assert (name, file) == ("index", "corpus.jsonl") and "of other documents" in str(error)
 
 
 @pytest.mark.parametrize(
