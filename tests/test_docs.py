@@ -7,11 +7,13 @@ import importlib.util
 import json
 import os
 import re
+import runpy
 import shlex
 import shutil
 import socket
 import subprocess
 import sys
+from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -123,6 +125,13 @@ def parses(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
             module.main(arguments[len(names) :])
 
 
+def benchmarks() -> list[list[str]]:
+    """The command lines of benchmarks on all pages, each as `python SCRIPT ARGUMENT …`."""
+    commands = [words for page in PAGES for code in blocks(page, "bash") for words in shell_words(code)]
+    commands = [[word for word in words if "=" not in word] for words in commands]
+    return [words for words in commands if len(words) > 1 and words[1].startswith("tests/benchmarks/")]
+
+
 def test_there_are_pages_of_every_kind() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 170
     assert all(list((ROOT / "docs" / kind).glob("*.md")) for kind in ("how-to", "reference", "experiments", "design"))
@@ -144,6 +153,35 @@ def test_command_lines_are_understood(page: Path, monkeypatch: pytest.MonkeyPatc
                     pytest.fail(f"refused: {shlex.join(words)}")
             elif scripts := [word for word in words if word.startswith("tests/") and word.endswith((".py", ".sh"))]:
                 assert all((ROOT / script).is_file() for script in scripts), words
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", sorted({words[1] for words in benchmarks()}))
+def test_command_lines_of_benchmarks_are_understood(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fault: a page names a command that has since lost a flag, or a script that no longer imports."""
+
+    def parse_only(parser: ArgumentParser) -> None:
+        parse_args(parser, words[2:])
+        raise Parsed
+
+    parse_args = ArgumentParser.parse_args
+    monkeypatch.setattr(ArgumentParser, "parse_args", parse_only)
+    monkeypatch.syspath_prepend(ROOT / "tests" / "benchmarks")
+    monkeypatch.setattr(os, "environ", os.environ.copy())  # which a benchmark sets for its processes
+    try:
+        main = runpy.run_path(str(ROOT / script))["main"]
+    except ModuleNotFoundError as error:
+        pytest.skip(str(error))
+    for words in benchmarks():
+        if words[1] == script:
+            with pytest.raises(Parsed):
+                main()
+
+
+def test_every_benchmark_is_on_a_page() -> None:
+    pages = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    scripts = {path.name for path in (ROOT / "tests" / "benchmarks").glob("*.py")} - {"harness.py"}
+    assert not {script for script in scripts if f"benchmarks/{script}" not in pages}
 
 
 def test_wrong_command_lines_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
