@@ -167,7 +167,6 @@ def test_command_lines_of_benchmarks_are_understood(script: str, monkeypatch: py
     parse_args = ArgumentParser.parse_args
     monkeypatch.setattr(ArgumentParser, "parse_args", parse_only)
     monkeypatch.syspath_prepend(ROOT / "tests" / "benchmarks")
-    monkeypatch.setattr(os, "environ", os.environ.copy())  # which a benchmark sets for its processes
     try:
         main = runpy.run_path(str(ROOT / script))["main"]
     except ModuleNotFoundError as error:

@@ -33,25 +33,12 @@ def write_collection(collection: str, folder: str) -> harness.Result:
 
 
 def write_random(folder: str) -> harness.Result:
-    """Write `first.trec` and `second.trec`, which share two thirds of their documents, and a BEIR folder `random`."""
-    import numpy as np
-    import pandas as pd
-
+    """Write `first.trec` and `second.trec`, and a BEIR folder `random` with qrels for them."""
     from cai_pyserini.collections.contract import Record
-    from cai_pyserini.runs.trec import sorted_run, write_parts
 
-    draw = np.random.default_rng(0)
-    ids = [str(number) for number in range(QUERIES)]
-    pools = {id: draw.choice(DOCUMENTS, HITS * 3 // 2, replace=False, shuffle=False).astype(str) for id in sorted(ids)}
-    for name in ("first", "second"):
-        columns = (
-            {"query_id": id, "doc_id": draw.permutation(pool)[:HITS], "score": draw.uniform(0, 30, HITS)}
-            for id, pool in pools.items()
-        )
-        write_parts((sorted_run(pd.DataFrame(of_query)) for of_query in columns), Path(folder, f"{name}.trec"), name)
-    qrels = {id: {str(pool[0]): 1} for id, pool in pools.items()}
+    qrels = harness.write_runs(folder, QUERIES, HITS, DOCUMENTS, judged=1)
     records = (Record("", id, "", "text") for id in {document for judged in qrels.values() for document in judged})
-    harness.write_folder(Path(folder, "random"), records, dict.fromkeys(ids, "text"), {"test": qrels})
+    harness.write_folder(Path(folder, "random"), records, dict.fromkeys(qrels, "text"), {"test": qrels})
     return {}
 
 

@@ -24,24 +24,8 @@ STAGES = ("reading", "fusing", "evaluating")
 
 
 def write_inputs(folder: str) -> harness.Result:
-    """Two runs and qrels. Documents are of 10,000, so that runs overlap; scores have six places."""
-    import numpy as np
-
-    draw = np.random.default_rng(0)
-    ids = [f"d{i}" for i in range(10_000)]
-    qrels: dict[str, dict[str, int]] = {}
-    for name in ("first", "second"):
-        with Path(folder, f"{name}.trec").open("w") as file:
-            for query in range(QUERIES):
-                documents = draw.choice(HITS * 3 // 2, HITS, replace=False)
-                scores = np.sort(draw.uniform(0, 30, HITS))[::-1]
-                rows = zip(documents.tolist(), scores.tolist(), strict=True)
-                file.writelines(
-                    f"q{query:05d} Q0 {ids[document]} {rank} {score:.6f} {name}\n"
-                    for rank, (document, score) in enumerate(rows, 1)
-                )
-                judged = draw.choice(documents, 20, replace=False).tolist()
-                qrels.setdefault(f"q{query:05d}", {}).update({ids[document]: document % 3 for document in judged})
+    """Two runs, of 10,000 documents, and qrels."""
+    qrels = harness.write_runs(folder, QUERIES, HITS, 10_000, judged=20)
     Path(folder, "qrels.json").write_text(json.dumps(qrels))
     return {}
 
