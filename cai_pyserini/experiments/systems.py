@@ -180,7 +180,7 @@ def parse_system(name: str) -> System:
         parts = (BM25, *parts)
     is_valid = prefix in ("hybrid", "fused") and len(parts) > 1 and len(set(parts)) == len(parts)
     if not is_valid:
-        known = [*RECOMMENDED, *SINGLE, *(f"hybrid-{single}" for single in SINGLE)]
+        known = dict.fromkeys((*RECOMMENDED, *SINGLE, *(f"hybrid-{single}" for single in SINGLE)))
         raise CaiError(f"no system {name!r}{did_you_mean(name, known) or f'; systems are {NAMES}'}")
     return System(long_name, "hybrid", parts=parts, fusion=fusion)
 
