@@ -36,13 +36,8 @@ if TYPE_CHECKING:  # slow imports
 DATA = Path(__file__).parent / "data"
 
 LONG = (
-    "test_continued.py",
-    "test_ray.py",
-    "test_docs.py",
-    "test_pairs.py",
-    "test_update.py",
-    "test_cluster.py",
-    "test_gpl.py",
+    *("test_continued.py", "test_stages.py", "test_on_ray.py", "test_docs.py", "test_pairs.py", "test_update.py"),
+    *("test_cluster.py", "test_gpl.py"),
 )
 
 Command = Callable[..., subprocess.CompletedProcess[str]]

@@ -32,6 +32,7 @@ from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import SINGLE
 from cai_pyserini.impacts.bm25 import ASSOCIATED_FACTOR, Bm25, stored_lengths, weights_of
 from cai_pyserini.impacts.expansion import WordAssociations
+from cai_pyserini.impacts.weighting import term_matrix
 from cai_pyserini.lucene.analyzer import Analyzer
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.idf import idf_weights
@@ -182,9 +183,7 @@ def _shares(near: np.ndarray, weights: np.ndarray, columns: int) -> csr_matrix:
 
 def _counts(texts: Sequence[Iterable[str] | Mapping[str, int]], columns: dict[str, int]) -> csr_matrix:
     """Counts of known words (texts, words), of the words of texts or of their counts."""
-    entries = [(row, columns[w], n) for row, text in enumerate(texts) for w, n in Counter(text).items() if w in columns]
-    rows, indices, counts = np.array(entries).T
-    return csr_matrix((counts.astype(np.float32), (rows, indices)), shape=(len(texts), len(columns)))
+    return term_matrix([Counter(text) for text in texts], [*columns])
 
 
 def _best(scores: Scores) -> np.ndarray:
