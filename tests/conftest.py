@@ -171,6 +171,15 @@ def on_terminal() -> Callable[..., str]:
 
 
 @pytest.fixture(scope="session")
+def mounting() -> list[str]:
+    """The beginning of a command whose shell script may mount disks."""
+    unshare = shutil.which("unshare")
+    if not unshare or subprocess.run([unshare, "-rm", "true"], check=False, capture_output=True).returncode:
+        pytest.skip("a process may not mount here")
+    return [unshare, "-rm", "sh", "-c"]
+
+
+@pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that all processes of the session share."""
     own = tmp_path_factory.getbasetemp()

@@ -256,6 +256,13 @@ def test_pages_that_the_code_names_exist() -> None:
     assert len(named) > 2 and not {page for page in named if not (ROOT / page).is_file()}
 
 
+def run(cwd: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command that finds ours."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path, "HF_HUB_OFFLINE": "1"}
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, check=False, timeout=600)
+
+
 @pytest.mark.slow
 def test_the_tutorial_works(java: None, tmp_path: Path) -> None:
     if not shutil.which("curl"):
@@ -264,21 +271,8 @@ def test_the_tutorial_works(java: None, tmp_path: Path) -> None:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     (tmp_path / "tests").symlink_to(ROOT / "tests")
-    done = subprocess.run(
-        [
-            "bash",
-            "-euo",
-            "pipefail",
-            "-c",
-            "".join(blocks(ROOT / "docs" / "tutorial.md", "bash")).replace("8765", port),
-        ],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env=os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HF_HUB_OFFLINE": "1"},
-        check=False,
-        timeout=600,
-    )
+    code = "".join(blocks(ROOT / "docs" / "tutorial.md", "bash")).replace("8765", port)
+    done = run(tmp_path, "bash", "-euo", "pipefail", "-c", code)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "\nhybrid-splade-idf-dense-zscore " in done.stdout and '"candidates"' in done.stdout
 
@@ -306,15 +300,7 @@ def test_the_notebook_works(java: None, tmp_path: Path, monkeypatch: pytest.Monk
 def test_the_session_of_an_assistant_is_as_shown(run_folder: Path) -> None:
     page = ROOT / "docs" / "how-to" / "mcp.md"
     (code,), (shown,) = blocks(page, "python"), blocks(page, "")
-    done = subprocess.run(
-        [sys.executable, "-c", code.replace("runs/tiny", str(run_folder))],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
-        check=False,
-        timeout=600,
-    )
+    done = run(ROOT, sys.executable, "-c", code.replace("runs/tiny", str(run_folder)))
     assert done.stdout == shown, done.stderr
 
 
