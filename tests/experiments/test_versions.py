@@ -246,11 +246,6 @@ def test_systems_that_are_opened_while_their_version_is_deleted(
 def test_what_cannot_be_updated_is_refused_before_the_work(
     only_bm25: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for folder, match in ((tmp_path / "none", "no folder"), (only_bm25.parent, "has no finished run")):
-        with pytest.raises(CaiError, match=match):
-            list(update(folder))
-        assert not (folder / ".lock").exists()
-
     def refused(*arguments: object, **options: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 
