@@ -166,7 +166,7 @@ class Run:
             fusion=system.fusion if is_hybrid else None,
             depth=experiment.depth,
             hits=collection.hits,
-            weights=self._weights(system) if is_hybrid else None,
+            weights=self._run.weights_of(system) if is_hybrid else None,
             passages=collection.passages is not None,
             texts=texts,
             language=collection.language,
@@ -190,11 +190,6 @@ class Run:
     @cached_property
     def _texts(self) -> LuceneIndex | None:
         return index_with_texts(self._run)
-
-    def _weights(self, hybrid: System) -> Sequence[float] | None:
-        """The weights of a hybrid's parts: the user's, or those chosen from the documents."""
-        weights = self._run.experiment.weights_of(hybrid)
-        return self._run.chosen_weights() if hybrid.balanced and not weights else weights
 
 
 def index_with_texts(run: RunFolder) -> LuceneIndex | None:

@@ -233,8 +233,7 @@ class Plan:
         chosen = self.weights() if experiment.balances(system) else None
 
         def call() -> Path:
-            weights = self.run.chosen_weights() if chosen else experiment.weights_of(system)
-            depth, hits = experiment.depth, experiment.collection.hits
+            depth, hits, weights = experiment.depth, experiment.collection.hits, self.run.weights_of(system)
             return fuse(runs, output, system.fusion, depth, hits, system.name, weights)
 
         return self._add(f"fuse {system.name}", output, call, *runs, chosen)

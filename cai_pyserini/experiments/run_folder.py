@@ -287,6 +287,10 @@ class RunFolder:
         """The weights of BM25 + SPLADE + dense that were chosen from the documents."""
         return tuple(json.loads(self.require(self.weights).read_text(encoding="utf-8")).values())
 
+    def weights_of(self, hybrid: System) -> tuple[float, ...] | None:
+        """The weights of a hybrid's parts: the user's, or those chosen from the documents; None if all are 1."""
+        return self.chosen_weights() if self.experiment.balances(hybrid) else self.experiment.weights_of(hybrid)
+
     def documents(self, system: System) -> Vectors:
         return Vectors(self.require(self.vectors_of(system)))
 
