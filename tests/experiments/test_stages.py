@@ -285,22 +285,27 @@ def test_it_is_made_again_if_an_input_changes_and_not_if_its_place_does(name: st
         manifest = artifact.manifest_path(copied / source)
         before = manifest.read_bytes()
         artifact.outdate(copied / source)
-        assert is_outdated(name, copied), source
+        try:
+            assert is_outdated(name, copied), source
+        except CaiError as error:  # it was not made from another input of this stage, or has other shards
+            assert str(copied / source) in str(error)
         manifest.write_bytes(before)
 
 
-ADDED = {
-    "corpus.jsonl": '{"_id": "new", "text": "A cold colon."}',
-    "queries.jsonl": '{"_id": "new", "text": "fever and cough"}',
-    "qrels/test.tsv": "q1\td9\t1",
+EDITED = {  # file -> a text in it, and another
+    "corpus.jsonl": ("suppresses the growth", "favours the growth"),
+    "queries.jsonl": ("bladder infection", "fever and cough"),
+    "qrels/test.tsv": ("q1\td1\t2", "q1\td1\t1"),
 }
 
 
-@pytest.mark.parametrize("file", ADDED)
+@pytest.mark.parametrize("file", EDITED)
 @pytest.mark.parametrize("name", [name for name, source in USES if source == COLLECTION])
 def test_it_is_made_again_if_it_reads_a_file_of_the_collection_that_changes(name: str, file: str, copied: Path) -> None:
-    with (copied / COLLECTION / file).open("a") as opened:
-        opened.write(f"{ADDED[file]}\n")
+    path, (before, after) = copied / COLLECTION / file, EDITED[file]
+    text = path.read_text()
+    assert before in text
+    path.write_text(text.replace(before, after))
     try:
         assert is_outdated(name, copied) == (file in STAGES[name].reads)
     except CaiError as error:  # an index takes only impacts of the documents that it stores
