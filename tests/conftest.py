@@ -36,13 +36,8 @@ if TYPE_CHECKING:  # slow imports
 DATA = Path(__file__).parent / "data"
 
 LONG = (
-    "test_continued.py",
-    "test_ray.py",
-    "test_docs.py",
-    "test_pairs.py",
-    "test_update.py",
-    "test_cluster.py",
-    "test_gpl.py",
+    *("test_continued.py", "test_stages.py", "test_on_ray.py", "test_docs.py", "test_pairs.py", "test_update.py"),
+    *("test_cluster.py", "test_gpl.py"),
 )
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -173,6 +168,15 @@ def on_terminal() -> Callable[..., str]:
         return got.decode().replace("\r\n", "\n")
 
     return run
+
+
+@pytest.fixture(scope="session")
+def mounting() -> list[str]:
+    """The beginning of a command whose shell script may mount disks."""
+    unshare = shutil.which("unshare")
+    if not unshare or subprocess.run([unshare, "-rm", "true"], check=False, capture_output=True).returncode:
+        pytest.skip("a process may not mount here")
+    return [unshare, "-rm", "sh", "-c"]
 
 
 @pytest.fixture(scope="session")

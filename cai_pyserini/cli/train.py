@@ -13,7 +13,7 @@ from cai_pyserini.core.packages import require_trainer
 from cai_pyserini.core.settings import Argv, Settings, parse
 from cai_pyserini.core.steps import unchanged
 from cai_pyserini.core.tables import aligned
-from cai_pyserini.experiments.gpl_settings import GplSettings
+from cai_pyserini.experiments.settings import GplSettings
 from cai_pyserini.trainer import settings as schemas
 
 

@@ -17,8 +17,8 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.steps import unchanged
 from cai_pyserini.experiments.execute import execute
 from cai_pyserini.experiments.experiment import Experiment
-from cai_pyserini.experiments.gpl_settings import GplSettings
 from cai_pyserini.experiments.run_folder import RunFolder
+from cai_pyserini.experiments.settings import GplSettings
 from cai_pyserini.experiments.systems import parse_system
 from cai_pyserini.models.checkpoint import load_checkpoint
 from cai_pyserini.models.encoder import Encoder

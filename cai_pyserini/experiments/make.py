@@ -19,7 +19,6 @@ from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.settings import RunSettings
 
 type Text = str | Mapping[str, Any]  # of a document: its text, or its fields
-JOINT, NEAR = "joint", "joint-near"
 
 
 def index(
@@ -45,7 +44,7 @@ def index(
     >>> [hit.id for hit in index.search("large skull", k=1)]
     ['1']
     """
-    system = system or (NEAR if dense else JOINT)
+    system = system or ("joint-near" if dense else "joint")
     temporary = None
     if not isinstance(documents, str | Path):
         if folder is None:
@@ -53,17 +52,8 @@ def index(
             folder = Path(temporary.name) / "run"
         documents = _written(documents, Path(folder))
     try:
-        found = run(
-            documents,
-            [system],
-            folder=folder,
-            encoder=encoder,
-            dense=dense,
-            metadata=metadata,
-            evaluate=False,
-            **settings,
-        )
-        engine = found.open(system)
+        options = settings | {"folder": folder, "encoder": encoder, "dense": dense, "metadata": metadata}
+        engine = run(documents, [system], evaluate=False, **options).open(system)
     except BaseException:
         if temporary:
             temporary.cleanup()

@@ -15,14 +15,12 @@ from cai_pyserini.engine.retriever import Retriever
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.experiments import report
 from cai_pyserini.experiments.run_folder import BEIR, RunFolder, current
-from cai_pyserini.experiments.systems import System, parse_system
+from cai_pyserini.experiments.systems import BM25, System, parse_system
 from cai_pyserini.lucene.index_shards import Index, folders
 from cai_pyserini.lucene.searcher import LuceneIndex
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.runs.rerank import Reranker as Reranker
 from cai_pyserini.vectors.queries import Representation
-
-BM25 = parse_system("bm25")
 
 
 def open_index(
@@ -168,7 +166,7 @@ class Run:
             fusion=system.fusion if is_hybrid else None,
             depth=experiment.depth,
             hits=collection.hits,
-            weights=self._weights(system) if is_hybrid else None,
+            weights=self._run.weights_of(system) if is_hybrid else None,
             passages=collection.passages is not None,
             texts=texts,
             language=collection.language,
@@ -192,11 +190,6 @@ class Run:
     @cached_property
     def _texts(self) -> LuceneIndex | None:
         return index_with_texts(self._run)
-
-    def _weights(self, hybrid: System) -> Sequence[float] | None:
-        """The weights of a hybrid's parts: the user's, or those chosen from the documents."""
-        weights = self._run.experiment.weights_of(hybrid)
-        return self._run.chosen_weights() if hybrid.balanced and not weights else weights
 
 
 def index_with_texts(run: RunFolder) -> LuceneIndex | None:

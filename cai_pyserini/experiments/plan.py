@@ -73,10 +73,6 @@ class Plan:
                 self.steps.setdefault(step.output, step)
         return self.run.adapted
 
-    def _dense_documents(self, system: System = DENSE) -> list[Path]:
-        """The documents' dense vectors, as a list of one; empty without a dense encoder."""
-        return [self.documents(_dense_for(system))] if self.experiment.dense else []
-
     def _encoder(self, system: System) -> Path | None:
         """The encoder of a system, if a step writes it."""
         return self.adapt() if system.adapted else None
@@ -93,7 +89,9 @@ class Plan:
     def documents(self, system: System) -> Path:
         output = self.run.vectors_of(system)
         if system.mixes_vectors:
-            return self._smooth_documents(system, output)
+            raw, near = self.documents(replace(system, smooth=False)), self.near(system)
+            name = f"smooth{' adapted' * system.adapted}"
+            return self._add(name, output, lambda: smooth(Vectors(raw), Vectors(near, "near"), output), raw, near)
         dense = self.experiment.dense
         if system.long_name == f"{ADAPTED}dense" and dense and dense.overlap is None:
             plain = self.documents(DENSE)
@@ -120,11 +118,6 @@ class Plan:
 
         idf = self.idf(system) if system.kind == "dense" and system.weighting else None
         return self._add(f"encode {output.name}", output, call, idf, self._encoder(system))
-
-    def _smooth_documents(self, system: System, output: Path) -> Path:
-        raw, near = self.documents(replace(system, smooth=False)), self.near(system)
-        name = f"smooth{' adapted' * system.adapted}"
-        return self._add(name, output, lambda: smooth(Vectors(raw), Vectors(near, "near"), output), raw, near)
 
     def near(self, system: System) -> Path:
         """Each document's neighbours."""
@@ -240,8 +233,7 @@ class Plan:
         chosen = self.weights() if experiment.balances(system) else None
 
         def call() -> Path:
-            weights = self.run.chosen_weights() if chosen else experiment.weights_of(system)
-            depth, hits = experiment.depth, experiment.collection.hits
+            depth, hits, weights = experiment.depth, experiment.collection.hits, self.run.weights_of(system)
             return fuse(runs, output, system.fusion, depth, hits, system.name, weights)
 
         return self._add(f"fuse {system.name}", output, call, *runs, chosen)
@@ -261,7 +253,7 @@ class Plan:
             data = AdaptationData(experiment.collection, splade, dense, run.vectors, queries=0, seed=SEED, **options)
             return balance(data, output)
 
-        return self._add("weights", output, call, self.documents(SINGLE["splade"]), *self._dense_documents())
+        return self._add("weights", output, call, self.documents(SINGLE["splade"]), self.documents(DENSE))
 
     def evaluation(self, system: System) -> Path:
         ranking, output = self.ranking(system), self.run.evaluation(system)

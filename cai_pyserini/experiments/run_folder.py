@@ -66,20 +66,12 @@ class Results:
     def with_short_names(self) -> "Results":
         """These results, which may have been written with long names of systems, with their short names."""
 
-        def by_name[T](values: dict[str, T]) -> dict[str, T]:
-            return {canonical_name(name): value for name, value in values.items()}
-
-        def names(values: dict[str, str]) -> dict[str, str]:
-            return {key: canonical_name(name) for key, name in values.items()}
-
-        return replace(
-            self,
-            systems=by_name(self.systems),
-            comparisons=by_name(self.comparisons),
-            gains=by_name(self.gains),
-            searches=names(self.searches),
-            best=names(self.best),
-        )
+        changes: dict[str, dict[str, Any]] = {}
+        for field in ("systems", "comparisons", "gains"):
+            changes[field] = {canonical_name(name): value for name, value in getattr(self, field).items()}
+        for field in ("searches", "best"):
+            changes[field] = {key: canonical_name(name) for key, name in getattr(self, field).items()}
+        return replace(self, **changes)
 
     @property
     def searched(self) -> bool:
@@ -294,6 +286,10 @@ class RunFolder:
     def chosen_weights(self) -> tuple[float, ...]:
         """The weights of BM25 + SPLADE + dense that were chosen from the documents."""
         return tuple(json.loads(self.require(self.weights).read_text(encoding="utf-8")).values())
+
+    def weights_of(self, hybrid: System) -> tuple[float, ...] | None:
+        """The weights of a hybrid's parts: the user's, or those chosen from the documents; None if all are 1."""
+        return self.chosen_weights() if self.experiment.balances(hybrid) else self.experiment.weights_of(hybrid)
 
     def documents(self, system: System) -> Vectors:
         return Vectors(self.require(self.vectors_of(system)))

@@ -9,19 +9,8 @@ joint-doc, joint-doc-near    the same with bag-of-words queries, which need no m
 trio            BM25 and SPLADE, both with neighbours, and a dense encoder, fused by z-scores with chosen weights
 trio-doc        trio with bag-of-words queries
 
-The names of ablations say what they consist of; those above are short for some of them, see SHORT:
-
-doct5query                                         BM25 on documents with generated queries appended
-splade, splade-doc, splade-doc-idf                 SPLADE; with bag-of-words queries (-doc), with IDF (-idf)
-bm25-smooth                                        BM25 with neighbours' words, in an impact index
-joint-<one of SPLADE>                              SPLADE and BM25 in one index
-<one of SPLADE, or joint>-smooth                   with neighbours; needs a dense encoder
-dense, dense-idf                                   dense retrieval with mean pooling; weighted with IDF (-idf)
-cross-encoder                                      the best documents of bm25, reranked
-hybrid-<one or more of the others>                 fused with bm25 by the sum of scores, as in the paper
-hybrid-<…>-<fusion>                                fused by another method; hybrid-dense-product is LaPraDoR
-fused-<two or more>[-<fusion>]                     like hybrid, but without bm25 unless named
-adapted-<any with SPLADE, dense or neighbours>     with encoders adapted to the collection
+The names of ablations say what they consist of, see docs/reference/systems.md; those above are short for some of them,
+see SHORT.
 """
 
 from collections.abc import Iterable, Iterator, Set
@@ -180,7 +169,7 @@ def parse_system(name: str) -> System:
         parts = (BM25, *parts)
     is_valid = prefix in ("hybrid", "fused") and len(parts) > 1 and len(set(parts)) == len(parts)
     if not is_valid:
-        known = [*RECOMMENDED, *SINGLE, *(f"hybrid-{single}" for single in SINGLE)]
+        known = dict.fromkeys((*RECOMMENDED, *SINGLE, *(f"hybrid-{single}" for single in SINGLE)))
         raise CaiError(f"no system {name!r}{did_you_mean(name, known) or f'; systems are {NAMES}'}")
     return System(long_name, "hybrid", parts=parts, fusion=fusion)
 

@@ -7,13 +7,13 @@ of the impacts and vectors of all documents (adapt.served), not those of indexes
 --output.
 """
 
-import argparse
 from collections.abc import Sequence
 from itertools import groupby, product
 from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
 
+import harness
 import numpy as np
 
 from cai_pyserini.core import steps
@@ -93,7 +93,7 @@ class Measured(NamedTuple):
         return gains
 
 
-def measure(collection: str, encoder: str, dense: str, seed: int, folder: Path) -> Measured:
+def measure(collection: str, seed: int, folder: Path) -> Measured:
     """What the judges and the queries say about every candidate of an adaptation."""
     stem = Path(collection).stem
     name = f"{stem}-{seed}"
@@ -101,7 +101,9 @@ def measure(collection: str, encoder: str, dense: str, seed: int, folder: Path) 
     if not file.exists():
         output, vectors = folder / name, folder / f"{stem}-vectors"
         adaptation = Larger(
-            AdaptSettings(collection=collection, base=encoder, dense=dense, output=output, seed=seed, vectors=vectors),
+            AdaptSettings(
+                collection=collection, base="splade-tiny", dense="minilm", output=output, seed=seed, vectors=vectors
+            ),
             folder / f"{name}.steps",
         )
         steps.run(adaptation.steps()[:-1])
@@ -177,17 +179,12 @@ def left_out(measured: Sequence[Measured]) -> list[list[str]]:
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(prog="adapted.py", description=__doc__)
+    arguments = harness.parser(__doc__, collection=False, repeats=None)
     arguments.add_argument("collections", nargs="+", help="names in index_configs/, YAML files, or BEIR folders")
-    arguments.add_argument("--encoder", default="splade-tiny")
-    arguments.add_argument("--dense", default="minilm")
     arguments.add_argument("--seeds", type=int, nargs="+", default=[42, 1, 2])
     arguments.add_argument("--output", type=Path, required=True, help="folder of trainings and values, which are kept")
     args = arguments.parse_args()
-    measured = [
-        measure(collection, args.encoder, args.dense, seed, args.output)
-        for collection, seed in product(args.collections, args.seeds)
-    ]
+    measured = [measure(collection, seed, args.output) for collection, seed in product(args.collections, args.seeds)]
     tables = [decisions(measured), rules(measured), *[left_out(measured)] * (len(args.collections) > 1)]
     print(*map(markdown, tables), sep="\n\n")
 

@@ -15,11 +15,11 @@ from tempfile import TemporaryDirectory
 import harness
 from smooth import mix_vectors
 
-HITS = 100
+HITS, QUERIES = 100, 1000
 METHODS = ("flat", "flat16", "hnsw", "ivfpq", "lucene")
 
 
-def measure(method: str, vectors: str, queries: str, limit: int, output: str) -> harness.Result:
+def measure(method: str, vectors: str, queries: str, output: str) -> harness.Result:
     """Build an index, and search it for the first queries."""
     from itertools import islice
 
@@ -32,7 +32,7 @@ def measure(method: str, vectors: str, queries: str, limit: int, output: str) ->
     seconds = sum(os.times()[:4]) - before
     searcher = open_searcher(index)
     rows = ((id, row) for shard in Vectors(Path(queries)) for id, row in zip(shard.ids, shard.vectors, strict=True))
-    encoded = dict(islice(rows, limit))
+    encoded = dict(islice(rows, QUERIES))
     for _ in searcher.search_many(encoded, HITS, 1):  # until the JVM has compiled the code
         pass
     start = time.process_time()
@@ -51,8 +51,6 @@ def main() -> None:
     parser = harness.parser(__doc__, repeats=1)
     parser.set_defaults(encoder="minilm")
     parser.add_argument("--documents", type=int, default=200_000)
-    parser.add_argument("--queries", type=int, default=1000)
-    parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
     args = parser.parse_args()
     with TemporaryDirectory() as folder:
         real, vectors, queries = (f"{folder}/{name}" for name in ("real", "vectors", "queries"))
@@ -60,10 +58,10 @@ def main() -> None:
         harness.stage("stage encode", **source, output=real)
         harness.stage("stage encode", **source, split="test", output=queries)
         harness.fresh(mix_vectors, source=real, documents=args.documents, output=vectors)
-        inputs = {"vectors": vectors, "queries": queries, "limit": args.queries}
+        inputs = {"vectors": vectors, "queries": queries}
         peers = {
             method: partial(harness.fresh, measure, method=method, **inputs, output=f"{folder}/{method}")
-            for method in dict.fromkeys(["flat", *args.methods])
+            for method in METHODS
         }
         results = {method: result for method, (result,) in harness.rounds(1, peers).items()}
     flat, rows = results["flat"], []

@@ -10,10 +10,8 @@ compared with our search of impacts of 8 bits.
 """
 
 import json
-import time
 from collections.abc import Callable
 from functools import partial
-from itertools import cycle, islice
 from math import isclose
 from pathlib import Path
 from statistics import mean
@@ -25,17 +23,16 @@ import numpy as np
 
 HITS = 10
 DEEP = 1000
-WARM_UP = 300
 SEISMIC_BUILD = {"doc_cut": 1000, "summary_energy": 0.8}  # with its defaults, 15 and 0.4, it misses a fifth
 SEISMIC_SEARCH = {"query_cut": 50, "heap_factor": 0.7}
-SYSTEM = "joint"
+SYSTEM = "joint-splade-idf"  # the name of its files
 Found = list[tuple[str, float]]
 Search = Callable[[harness.Impacts], Found]
 HEADER = ("", "MB", "size / Lucene", f"recall@{HITS}", "queries with the same scores", "p50, ms", "p99, ms")
 TOLERANCE = 2e-3  # relative, of scores: Seismic has weights in float16
 
 
-def prepare(collection: str, encoder: str, folder: str, limit: int) -> harness.Result:
+def prepare(collection: str, encoder: str, folder: str) -> harness.Result:
     """Export the impacts, with 10 bits and with 8, and build the indexes of all readers. Returns sizes in bytes."""
     import bmp
     import seismic
@@ -58,7 +55,7 @@ def prepare(collection: str, encoder: str, folder: str, limit: int) -> harness.R
     bmp.ciff2bmp(str(path / "ciff8" / "index.ciff"), str(path / "index.bmp"), 8, False)
     for name in ("seismic", "milvus", "ciff8"):
         queries = [json.loads(line) for line in (path / name / "queries.jsonl").read_text().splitlines()]
-        kept = [query for query in queries if query["vector"]][:limit]
+        kept = {query["id"]: query["vector"] for query in queries if query["vector"]}
         (path / name / "searched.json").write_text(json.dumps(kept))
     return {
         "bytes": {
@@ -77,19 +74,14 @@ def measure(reader: str, folder: str) -> harness.Result:
     """Milliseconds per query, and what each query finds."""
     queries_of, opener = READERS[reader]
     queries = json.loads(Path(folder, queries_of, "searched.json").read_text())
-    search = opener(Path(folder))
-    milliseconds, found = [], {}
-    for query in [*islice(cycle(queries), WARM_UP), *queries]:
-        start = time.perf_counter()
-        found[query["id"]] = search(query["vector"])
-        milliseconds.append(1000 * (time.perf_counter() - start))
-    return {"milliseconds": milliseconds[WARM_UP:], "found": found}
+    milliseconds, found = harness.timed(opener(Path(folder)), queries)
+    return {"milliseconds": milliseconds, "found": found}
 
 
 def exact(index: str, queries: str) -> harness.Result:
     """The scores of the best documents of every query."""
     search = open_lucene(Path(index), DEEP)
-    return {query["id"]: dict(search(query["vector"])) for query in json.loads(Path(queries).read_text())}
+    return {id: dict(search(vector)) for id, vector in json.loads(Path(queries).read_text()).items()}
 
 
 def open_lucene(index: Path, hits: int = HITS) -> Search:
@@ -157,13 +149,9 @@ def agreement(found: dict[str, Found], scores: dict[str, dict[str, float]]) -> t
 
 
 def main() -> None:
-    parser = harness.parser(__doc__)
-    parser.add_argument("--queries", type=int, default=1000, help="how many are searched, at most")
-    args = parser.parse_args()
+    args = harness.parser(__doc__).parse_args()
     with TemporaryDirectory() as folder:
-        prepared = harness.fresh(
-            prepare, collection=args.collection, encoder=args.encoder, folder=folder, limit=args.queries
-        )
+        prepared = harness.fresh(prepare, collection=args.collection, encoder=args.encoder, folder=folder)
         peers = {reader: partial(harness.fresh, measure, reader=reader, folder=folder) for reader in READERS}
         results = harness.rounds(args.repeats, peers)
         scores = {
@@ -180,7 +168,7 @@ def main() -> None:
             row += [f"{recall:.4f}", f"{same:,}", *(f"{value:.2f}" for value in np.median(times, axis=0))]
         rows.append(row + ["–"] * (len(HEADER) - len(row)))
     queries = len(results["Lucene"][0]["found"])
-    title = f"{SYSTEM} on {Path(args.collection).name}, {queries:,} queries, {HITS} hits, medians of {args.repeats}"
+    title = f"joint on {Path(args.collection).name}, {queries:,} queries, {HITS} hits, medians of {args.repeats}"
     harness.show(title, HEADER, rows)
 
 

@@ -18,78 +18,62 @@ from tempfile import TemporaryDirectory
 
 import harness
 
+QUERIES, HITS = 7000, 1000  # hits per query
 DOCUMENTS = 8_841_823  # of MS MARCO's passages
 
 
-def write_collection(collection: str, queries: int, folder: str) -> harness.Result:
-    """Write a BEIR folder with the documents of a collection and so many queries."""
+def write_collection(collection: str, folder: str) -> harness.Result:
+    """Write a BEIR folder with the documents of a collection and QUERIES queries."""
     source, topics, qrels = harness.opened(collection)
-    ids = {str(number): id for number, id in enumerate(islice(cycle(topics), queries))}
+    ids = {str(number): id for number, id in enumerate(islice(cycle(topics), QUERIES))}
     repeated = {number: topics[id] for number, id in ids.items()}
     judged = {"test": {number: qrels[id] for number, id in ids.items()}}
     harness.write_folder(Path(folder), source.records(), repeated, judged)
     return {}
 
 
-def write_random(queries: int, hits: int, folder: str) -> harness.Result:
-    """Write `first.trec` and `second.trec`, which share two thirds of their documents, and a BEIR folder `random`."""
-    import numpy as np
-    import pandas as pd
-
+def write_random(folder: str) -> harness.Result:
+    """Write `first.trec` and `second.trec`, and a BEIR folder `random` with qrels for them."""
     from cai_pyserini.collections.contract import Record
-    from cai_pyserini.runs.trec import sorted_run, write_parts
 
-    draw = np.random.default_rng(0)
-    ids = [str(number) for number in range(queries)]
-    pools = {id: draw.choice(DOCUMENTS, hits * 3 // 2, replace=False, shuffle=False).astype(str) for id in sorted(ids)}
-    for name in ("first", "second"):
-        columns = (
-            {"query_id": id, "doc_id": draw.permutation(pool)[:hits], "score": draw.uniform(0, 30, hits)}
-            for id, pool in pools.items()
-        )
-        write_parts((sorted_run(pd.DataFrame(of_query)) for of_query in columns), Path(folder, f"{name}.trec"), name)
-    qrels = {id: {str(pool[0]): 1} for id, pool in pools.items()}
+    qrels = harness.write_runs(folder, QUERIES, HITS, DOCUMENTS, judged=1)
     records = (Record("", id, "", "text") for id in {document for judged in qrels.values() for document in judged})
-    harness.write_folder(Path(folder, "random"), records, dict.fromkeys(ids, "text"), {"test": qrels})
+    harness.write_folder(Path(folder, "random"), records, dict.fromkeys(qrels, "text"), {"test": qrels})
     return {}
 
 
-def measure(*stage: str, output: str | None = None, **options: object) -> harness.Result:
+def measure(stage: str, output: str | None = None, **options: object) -> harness.Result:
     """Run a stage. What an earlier repetition wrote is deleted first."""
     if output:
         for path in (output, f"{output}.manifest.json"):
             Path(path).unlink(missing_ok=True)
         options["output"] = output
-    return harness.stage(*stage, memory_of="RssAnon", **options)
+    return harness.stage(stage, memory_of="RssAnon", **options)
 
 
 def main() -> None:
-    parser = harness.parser(__doc__)
-    parser.add_argument("--queries", type=int, default=7000)
-    parser.add_argument("--hits", type=int, default=1000, help="per query")
-    args = parser.parse_args()
+    args = harness.parser(__doc__).parse_args()
     with TemporaryDirectory() as folder:
-        size = {"queries": args.queries}
         names = ("collection", "index", "splade", "other", "fused")
         collection, index, splade, other, fused = (f"{folder}/{name}" for name in names)
-        harness.fresh(write_collection, collection=args.collection, **size, folder=collection)
-        harness.fresh(write_random, **size, hits=args.hits, folder=folder)
+        harness.fresh(write_collection, collection=args.collection, folder=collection)
+        harness.fresh(write_random, folder=folder)
         impacts = harness.write_impacts(args.collection, args.encoder, folder, "impacts")
         harness.stage("stage index", "impact", input=impacts, output=index)
-        search = partial(measure, "search", index=index, collection=collection, hits=args.hits)
+        search = partial(measure, "stage search", index=index, collection=collection, hits=HITS)
         search(output=other, query="bow")
-        fuse = partial(measure, "fusion", "fuse", depth=args.hits, hits=args.hits, output=fused)
-        evaluate = partial(measure, "evaluate", runs=fused)
+        fuse = partial(measure, "fuse", depth=HITS, hits=HITS, output=fused)
+        evaluate = partial(measure, "evaluate", trec=fused)
         random = [f"{folder}/{name}.trec" for name in ("first", "second")]
         peers = {
             "search": partial(search, output=splade, query="splade"),
-            "fuse": partial(fuse, runs=[splade, other]),
+            "fuse": partial(fuse, trec=[splade, other]),
             "evaluate": partial(evaluate, collection=collection),
-            "fuse, random": partial(fuse, runs=random),
+            "fuse, random": partial(fuse, trec=random),
             "evaluate, random": partial(evaluate, collection=f"{folder}/random"),
         }
         results = harness.rounds(args.repeats, peers)
-    title = f"Runs of {args.queries:,} queries with {args.hits:,} hits each, medians of {args.repeats}"
+    title = f"Runs of {QUERIES:,} queries with {HITS:,} hits each, medians of {args.repeats}"
     rows = [(n, f"{harness.middle(r):.1f}", f"{harness.middle(r, 'peak') / 1e6:,.0f}") for n, r in results.items()]
     harness.show(title, ("stage", "seconds", "private memory, MB"), rows)
     for kind in ("", ", random"):

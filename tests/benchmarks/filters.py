@@ -36,7 +36,7 @@ def write_indexes(documents: int, folder: str) -> harness.Result:
     for path in (source, vectors):
         path.mkdir()
     with (source / "corpus.jsonl").open("w") as texts, (vectors / "vectors.jsonl").open("w") as impacts:
-        for id, words in enumerate(threads._words(draw, documents)):
+        for id, words in enumerate(threads.random_texts(draw, documents)):
             metadata = {"year": int(draw.integers(1990, 2026)), "journal": f"j{draw.integers(500)}"}
             texts.write(json.dumps({"_id": f"d{id}", "text": " ".join(words), "metadata": metadata}) + "\n")
             impacts.write(json.dumps({"id": f"d{id}", "contents": "", "vector": Counter(words)}) + "\n")
@@ -58,7 +58,7 @@ def searching(folder: str, name: str, queries: int) -> harness.Result:
     from cai_pyserini.lucene.searcher import LuceneSearcher
 
     searcher = LuceneSearcher(Path(folder, name))
-    rows = threads._words(np.random.default_rng(9), queries, 6)
+    rows = threads.random_texts(np.random.default_rng(9), queries, 6)
     asked: list[Any] = [" ".join(row) if name == "text" else dict.fromkeys(row, 7) for row in rows]
     measured = {}
     for share, text in FILTERS.items():
@@ -78,7 +78,7 @@ def searching(folder: str, name: str, queries: int) -> harness.Result:
 
 
 def main() -> None:
-    parser = harness.parser(__doc__, collection=False)
+    parser = harness.parser(__doc__, collection=False, repeats=None)
     parser.add_argument("--documents", type=int, default=100_000)
     parser.add_argument("--queries", type=int, default=500)
     args = parser.parse_args()

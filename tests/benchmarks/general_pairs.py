@@ -18,13 +18,11 @@ none is installed, and nothing of theirs is part of this project.
     cai-pyserini train splade --loss in-batch --negatives 0 --data data/general.jsonl --base ...
 
 Each line names its `source`, so that pairs of one kind can be left out. `--sources biomedical` takes pairs of a field
-in place of general language, from ontologies that cellxgene-ontology-guide has. With `--collection` the pairs are
-written as a BEIR folder too, with which `trainer mine` finds hard negatives.
+in place of general language, from ontologies that cellxgene-ontology-guide has.
 
 Needs Debian 12; other releases have other packages and counts.
 """
 
-import argparse
 import csv
 import gzip
 import html
@@ -46,7 +44,10 @@ import harness
 import ontology
 import packages
 
+from cai_pyserini.core import jsonl
+
 SEED = 42
+MOST = 60_000  # pairs from each source
 LONGEST = 200  # words of a passage
 SHORTEST = 8
 QUERY = range(1, 21)  # words of a query
@@ -203,12 +204,10 @@ GENERAL = [name for name in SOURCES if name != "biomedical"]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.parser(__doc__, collection=False, repeats=None)
     parser.add_argument("--output", type=Path, required=True, help="JSONL file to write")
-    parser.add_argument("--collection", type=Path, help="also write a BEIR folder")
     parser.add_argument("--folder", type=Path, default=Path("data/pairs"), help="where the packages are kept")
     parser.add_argument("--sources", nargs="+", choices=SOURCES, default=GENERAL, help="default: all but biomedical")
-    parser.add_argument("--most", type=int, default=60_000, help="pairs from each source (default: %(default)s)")
     parser.add_argument("--check", nargs="*", default=[], metavar="COLLECTION", help="test collections to keep out")
     args = parser.parse_args()
     folder = args.folder.resolve()
@@ -224,7 +223,7 @@ def main() -> None:
         queries = Counter(passage for _, passage in fitting)
         found = [pair for pair in fitting if queries[pair[1]] <= SHARED]
         kept = [pair for pair in found if not _overlaps(*pair, tests, overlaps)]
-        pairs = draw.sample(kept, min(args.most, len(kept)))
+        pairs = draw.sample(kept, min(MOST, len(kept)))
         lines += [{"query": query, "positive": passage, "source": name} for query, passage in pairs]
         shared = [_shared(query, passage) for query, passage in pairs]
         example = " → ".join(text[:60] for text in pairs[0])
@@ -232,7 +231,7 @@ def main() -> None:
         shares = (f"{sum(shared) / len(shared):.2f}", f"{shared.count(1) / len(shared):.2f}")
         rows.append((name, source.packages, source.licence, *map("{:,}".format, numbers), *shares, example))
     draw.shuffle(lines)
-    _write(lines, args.output, args.collection)
+    jsonl.write(args.output, lines)
     head = "source|packages|licence|pairs|dropped by --check|taken|words of a query in the passage|all of them|example"
     harness.show(f"{len(lines):,} pairs", head.split("|"), rows)
     table = [(name, count["query"], count["passage"]) for name, count in overlaps.items()]
@@ -309,23 +308,6 @@ def _overlaps(query: str, passage: str, tests: dict[str, set[int]], counts: dict
             counts[name][side] += 1
             found = True
     return found
-
-
-def _write(lines: list[dict[str, str]], output: Path, folder: Path | None) -> None:
-    """Write the training file, and a BEIR folder with the split `train`, in which equal passages are one document."""
-    from cai_pyserini.collections.contract import Record
-    from cai_pyserini.core import jsonl
-
-    jsonl.write(output, lines)
-    if folder:
-        ids = {text: f"d{number}" for number, text in enumerate(dict.fromkeys(line["positive"] for line in lines))}
-        topics = dict.fromkeys(line["query"] for line in lines)
-        numbers = {query: f"q{number}" for number, query in enumerate(topics)}
-        qrels: dict[str, dict[str, int]] = {}
-        for line in lines:
-            qrels.setdefault(numbers[line["query"]], {})[ids[line["positive"]]] = 1
-        records = (Record("", id, "", text) for text, id in ids.items())
-        harness.write_folder(folder, records, {id: query for query, id in numbers.items()}, {"train": qrels})
 
 
 if __name__ == "__main__":

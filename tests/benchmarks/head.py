@@ -16,12 +16,11 @@ from tempfile import TemporaryDirectory
 
 import harness
 
+TEXTS = 48  # per step
 LARGE = 72_000
 
 
-def step(
-    head: str, collection: str, encoder: str, vocabulary: int, texts: int, steps: int, output: str
-) -> harness.Result:
+def step(head: str, collection: str, encoder: str, vocabulary: int, steps: int, output: str) -> harness.Result:
     """The median seconds of a step; the gradients of the last one are written to `output`."""
     import torch
     from safetensors.torch import save_file
@@ -39,7 +38,7 @@ def step(
         model.resize_token_embeddings(vocabulary)
     decoder = bypass_decoder(model)
     tokenizer = AutoTokenizer.from_pretrained(str(checkpoint))
-    contents = [document.contents for document in islice(harness.opened(collection)[0].documents(), texts)]
+    contents = [document.contents for document in islice(harness.opened(collection)[0].documents(), TEXTS)]
     tokens = tokenizer(contents, padding=True, truncation=True, max_length=256, return_tensors="pt")
     mask = tokens["attention_mask"].bool()
 
@@ -72,11 +71,10 @@ def difference(first: str, second: str) -> harness.Result:
 
 def main() -> None:
     parser = harness.parser(__doc__)
-    parser.add_argument("--texts", type=int, default=48, help="documents per step")
     parser.add_argument("--steps", type=int, default=3, help="timed steps per process")
     args = parser.parse_args()
     rows, apart = [], {}
-    settings = {"collection": args.collection, "encoder": args.encoder, "texts": args.texts, "steps": args.steps}
+    settings = {"collection": args.collection, "encoder": args.encoder, "steps": args.steps}
     with TemporaryDirectory() as folder:
         files = {head: str(Path(folder, head)) for head in ("ours", "plain")}
         for vocabulary in (0, LARGE):

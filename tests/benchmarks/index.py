@@ -12,7 +12,6 @@ Same results: Pyserini's LuceneImpactSearcher finds the same documents with the 
 per query.
 """
 
-import json
 import math
 import os
 import re
@@ -30,10 +29,10 @@ RESOLUTION = 256 / 5
 LOGGED = re.compile(r"^(\S+ \S+) INFO .*?(Starting to index|Total [\d,]+ documents indexed)", re.MULTILINE)
 
 
-def repeat(impacts: str, copies: int | None, output: str) -> harness.Result:
-    """Write JSON vectors `copies` times (None: DOCUMENTS at least), each time with new ids, in FILES files."""
+def repeat(impacts: str, output: str) -> harness.Result:
+    """Write JSON vectors again and again, DOCUMENTS at least, each time with new ids, in FILES files."""
     lines = [line for file in sorted(Path(impacts).glob("*.jsonl")) for line in file.open(encoding="utf-8")]
-    copies = copies or -(-DOCUMENTS // len(lines))
+    copies = -(-DOCUMENTS // len(lines))
     Path(output).mkdir()
     for number in range(FILES):
         with Path(output, f"{number:02d}.jsonl").open("w", encoding="utf-8") as file:
@@ -63,22 +62,8 @@ def anserini(vectors: str, index: str, threads: int) -> harness.Result:
     return {"seconds": (end - start).total_seconds(), "peak": peak}
 
 
-def compare(first: str, second: str, queries: str) -> harness.Result:
-    """How many queries have the same documents and scores in two indexes."""
-    encoded = json.loads(Path(queries).read_text())
-    searchers = [harness.open_stock(index, encoded) for index in (first, second)]
-    same = 0
-    for query in encoded:
-        a, b = ([(hit.docid, hit.score) for hit in searcher.search(query, 1000)] for searcher in searchers)
-        same += a == b
-    return {"same": same, "queries": len(encoded)}
-
-
 def main() -> None:
-    parser = harness.parser(__doc__)
-    parser.add_argument("--copies", type=int, help=f"of every document; default: for at least {DOCUMENTS:,} in all")
-    parser.add_argument("--queries", type=int, help="how many are compared; default: all")
-    args = parser.parse_args()
+    args = harness.parser(__doc__).parse_args()
     rows, agreement = [], []
     with TemporaryDirectory() as folder:
         settings = {"collection": args.collection, "encoder": args.encoder}
@@ -91,10 +76,10 @@ def main() -> None:
             "51.2 per unit": harness.write_impacts(**settings, folder=folder, name="fine", **fine),
         }
         queries = f"{folder}/queries.json"
-        harness.fresh(harness.write_queries, **settings, limit=args.queries, output=queries)
+        harness.fresh(harness.write_queries, **settings, limit=None, output=queries)
         for name, source in impacts.items():
             vectors, a, b = (f"{folder}/{part}" for part in (name, "ours", "anserini"))
-            size = harness.fresh(repeat, impacts=source, copies=args.copies, output=vectors)
+            size = harness.fresh(repeat, impacts=source, output=vectors)
             peers = {"ours": partial(ours, vectors, a)}
             for threads in sorted({1, os.cpu_count() or 1}):
                 peers[f"Anserini, {threads} thread{'s' * (threads > 1)}"] = partial(anserini, vectors, b, threads)
@@ -103,7 +88,7 @@ def main() -> None:
                 rate = size["documents"] / harness.middle(result)
                 speedup = harness.times(result, results["ours"])
                 rows.append((name, peer, f"{rate:,.0f}", speedup, harness.gigabytes(result)))
-            agreement.append((name, harness.fresh(compare, first=a, second=b, queries=queries)))
+            agreement.append((name, harness.fresh(harness.same_hits, first=a, second=b, queries=queries)))
     title = f"Indexing {size['documents']:,} documents ({Path(args.collection).name}, {size['copies']} times)"
     header = ("impacts", "", "documents/s", "speed-up of ours", "peak memory, GB")
     harness.show(f"{title}, medians of {args.repeats}", header, rows)

@@ -14,6 +14,7 @@ from typing import Any
 import harness
 import numpy as np
 
+DOCUMENTS = 256
 LENGTH = 30  # tokens that tiny models read
 
 
@@ -42,31 +43,29 @@ def of_random(architecture: str) -> list[float]:
     return [cosines(*pair).min() for pair in made]
 
 
-def of_trained(encoder: str, collection: str, documents: int) -> list[float]:
+def of_trained(encoder: str, collection: str) -> list[float]:
     """The smallest and the median cosine of the vectors of a collection's first documents."""
     from cai_pyserini.core.config import load_encoder
     from cai_pyserini.models.encoder import Encoder
 
     config = load_encoder(encoder)
-    texts = [document.contents for document in islice(harness.opened(collection)[0].documents(), documents)]
+    texts = [document.contents for document in islice(harness.opened(collection)[0].documents(), DOCUMENTS)]
     models = (Encoder(config, "cpu", each).load("documents") for each in ("int8", "float32"))
     found = cosines(*(model.encode(texts, config.max_document_length) for model in models))
     return [found.min(), np.median(found)]
 
 
 def main() -> None:
-    parser = harness.parser(__doc__)
-    parser.add_argument("--documents", type=int, default=256, help="how many are encoded")
-    args = parser.parse_args()
+    args = harness.parser(__doc__).parse_args()
     sys.path.insert(0, str(Path(__file__).parents[2]))
     from tests.models.test_architectures import ARCHITECTURES
 
     title = "Cosines of int8 with float32"
     rows = [[name, *(f"{value:.4f}" for value in of_random(name))] for name in ARCHITECTURES]
     harness.show(f"{title}, random weights, the smallest", ("", "SPLADE", "dense"), rows)
-    found = [(name, of_trained(name, args.collection, args.documents)) for name in ("splade-tiny", "minilm")]
+    found = [(name, of_trained(name, args.collection)) for name in ("splade-tiny", "minilm")]
     rows = [[name, *(f"{value:.4f}" for value in values)] for name, values in found]
-    harness.show(f"{title}, {args.documents} documents", ("", "smallest", "median"), rows)
+    harness.show(f"{title}, {DOCUMENTS} documents", ("", "smallest", "median"), rows)
 
 
 if __name__ == "__main__":

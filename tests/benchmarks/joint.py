@@ -12,6 +12,7 @@ import json
 import re
 import time
 from collections import Counter
+from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 from statistics import median
@@ -22,14 +23,13 @@ import harness
 
 DEPTH = 100
 HITS = 10
-WARM_UP = 300
 FOR_EXPANSION = (".pos", ".tvd", ".tvx", ".tvm")  # files of positions and document vectors
-SYSTEMS = {"joint": ["joint"], "joint, split words": ["split"], "hybrid": ["bm25", "splade-idf"]}
+JOINT = "joint-splade-idf"  # the name of its files
+SYSTEMS = {"joint": [JOINT], "joint, split words": ["split"], "hybrid": ["bm25", "splade-idf"]}
 
 
 def prepare(collection: str, encoder: str, folder: str) -> harness.Result:
     """A run folder, and the index with only the words that the vocabulary splits."""
-    from cai_pyserini.cli.run import main as beir
     from cai_pyserini.core.config import load_encoder
     from cai_pyserini.lucene.analyzer import Analyzer
     from cai_pyserini.lucene.impact_index import index_impacts
@@ -37,7 +37,7 @@ def prepare(collection: str, encoder: str, folder: str) -> harness.Result:
     from cai_pyserini.models.tokenizer import WORD, Tokenizer
 
     systems = ["bm25", "splade-idf", "joint"]
-    beir([collection, "--encoder", encoder, "--output", f"{folder}/run", "--no-raw", "--systems", *systems])
+    harness.stage("run", collection, "--no-raw", encoder=encoder, systems=systems, output=f"{folder}/run")
     tokenizer, analyzer = Tokenizer(checkpoint_folder(load_encoder(encoder))), Analyzer()
     surface: Counter[str] = Counter()
     for document in harness.opened(collection)[0].documents():
@@ -46,7 +46,7 @@ def prepare(collection: str, encoder: str, folder: str) -> harness.Result:
     for form, pieces in zip(surface, tokenizer.encode(list(surface), None, special=False), strict=True):
         for word in analyzer(form):
             split[word] += surface[form] if len(pieces) > 1 else -surface[form]
-    source, target = Path(folder, "run/impacts/joint-splade-idf"), Path(folder, "split-impacts")
+    source, target = Path(folder, "run/impacts", JOINT), Path(folder, "split-impacts")
     target.mkdir()
     for path in sorted(source.glob("*.jsonl")):
         with path.open() as lines, (target / path.name).open("w") as output:
@@ -72,13 +72,13 @@ def search(collection: str, folder: str) -> harness.Result:
     _, topics, qrels = harness.opened(collection)
     indexes = {name: Path(folder, "run/indexes", name) for parts in SYSTEMS.values() for name in parts}
     searchers = {name: open_searcher(path) for name, path in indexes.items()}
-    joint = load_encoder(str(indexes["joint"]))
+    joint = load_encoder(str(indexes[JOINT]))
     encoder, words = Encoder(joint), WordQueries(Analyzer(), joint)
     result: harness.Result = {}
     for kind in ("splade", "bow"):
         plain, _ = Queries(topics, encoder, kind).for_search(joint.query_scale)
         both, _ = Queries(topics, encoder, kind, words=words).for_search(joint.query_scale)
-        asked = {"bm25": topics, "splade-idf": plain, "joint": both, "split": both}
+        asked = {"bm25": topics, "splade-idf": plain, JOINT: both, "split": both}
 
         def found_by(parts: list[str], id: str, asked: Any = asked) -> list[tuple[str, float]]:
             if len(parts) == 1:
@@ -93,7 +93,7 @@ def search(collection: str, folder: str) -> harness.Result:
 
         seconds: dict[str, list[float]] = {name: [] for name in SYSTEMS}
         found: dict[str, dict[str, Any]] = {name: {} for name in SYSTEMS}
-        for number, id in enumerate([*islice(cycle(topics), WARM_UP), *topics]):
+        for number, id in enumerate([*islice(cycle(topics), harness.WARM_UP), *topics]):
             for name in sorted(SYSTEMS, reverse=number % 2 == 0):
                 start = time.perf_counter()
                 found[name][id] = found_by(SYSTEMS[name], id)
@@ -101,7 +101,7 @@ def search(collection: str, folder: str) -> harness.Result:
         for name, parts in SYSTEMS.items():
             files = [file for part in parts for file in indexes[part].iterdir()]
             result[f"{name}, {kind} queries"] = {
-                "ms": 1000 * median(seconds[name][WARM_UP:]),
+                "ms": 1000 * median(seconds[name][harness.WARM_UP :]),
                 "bytes": sum(file.stat().st_size for file in files),
                 "needed": sum(file.stat().st_size for file in files if file.suffix not in FOR_EXPANSION),
                 "ndcg": mean(measure(qrels, run_of(found[name]), ["nDCG@10"])["nDCG@10"]),
@@ -113,16 +113,13 @@ def main() -> None:
     args = harness.parser(__doc__).parse_args()
     with TemporaryDirectory() as folder:
         harness.fresh(prepare, collection=args.collection, encoder=args.encoder, folder=folder)
-        results = harness.rounds(
-            args.repeats, {"search": lambda: harness.fresh(search, collection=args.collection, folder=folder)}
-        )["search"]
+        searching = partial(harness.fresh, search, collection=args.collection, folder=folder)
+        results = harness.rounds(args.repeats, {"search": searching})["search"]
     rows = []
-    for name, first in results[0].items():
-        if name != "peak":
-            sizes = (f"{first[key] / 1e6:.2f}" for key in ("bytes", "needed"))
-            rows.append(
-                (name, f"{first['ndcg']:.4f}", *sizes, f"{median(result[name]['ms'] for result in results):.3f}")
-            )
+    for name in [name for name in results[0] if name != "peak"]:
+        first, ms = results[0][name], harness.middle([result[name] for result in results], "ms")
+        sizes = (f"{first[key] / 1e6:.2f}" for key in ("bytes", "needed"))
+        rows.append((name, f"{first['ndcg']:.4f}", *sizes, f"{ms:.3f}"))
     title = f"Joint indexes of {Path(args.collection).name}, {HITS} hits, medians of {args.repeats}"
     header = ("", "nDCG@10", "indexes, MB", "without positions and vectors", "ms per query")
     harness.show(title, header, rows)

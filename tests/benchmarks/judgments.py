@@ -16,7 +16,7 @@ from statistics import fmean
 import harness
 
 SYSTEMS = ("splade", "splade-idf", "hybrid-splade-idf-minmax")
-TRAINING = {"loss": "in-batch", "batch_size": 24, "warmup": 0.26, "learning_rate": 5e-5}
+TRAINING = {"loss": "in-batch", "epochs": 5, "batch_size": 24, "warmup": 0.26, "learning_rate": 5e-5}
 
 
 def cells(base: dict[str, float], trained: list[dict[str, float]]) -> list[str]:
@@ -30,7 +30,6 @@ def main() -> None:
     parser = harness.parser(__doc__)
     parser.set_defaults(collection="scifact")
     parser.add_argument("--queries", type=int, nargs="+", default=[50, 100, 200, 400, 809], help="numbers of queries")
-    parser.add_argument("--epochs", type=float, default=5)
     parser.add_argument("--output", type=Path, required=True, help="folder of trainings and runs")
     args = parser.parse_args()
 
@@ -55,8 +54,7 @@ def main() -> None:
             data, model = args.output / f"{name}.jsonl", args.output / "models" / name
             drawn = set(Random(seed).sample(queries, len(queries))[:count])
             data.write_text("".join(f"{line}\n" for line in lines if json.loads(line)["query"] in drawn))
-            how = TRAINING | {"epochs": args.epochs, "seed": seed}
-            harness.stage("train", "splade", data=data, base=args.encoder, output=model, **how)
+            harness.stage("train", "splade", data=data, base=args.encoder, output=model, seed=seed, **TRAINING)
             trained.append(measured(model, name))
         rows.append((str(count), *(cell for name in SYSTEMS for cell in cells(base[name], [t[name] for t in trained]))))
     header = ("judged queries", *(cell for name in SYSTEMS for cell in (name, "difference", "p")))

@@ -5,7 +5,6 @@ The second is of SPLADE vectors with IDF, whose dot products are computed exactl
 has the score of its best window, or one vector, the maximum or a mean over its windows.
 """
 
-import argparse
 import json
 import re
 import sys
@@ -162,11 +161,9 @@ def pool(collection: str, encoder: str, splits: list[str]) -> harness.Result:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--collection", required=True, help="a name in index_configs/, a YAML file, or a BEIR folder")
+    parser = harness.parser(__doc__, repeats=None)
     parser.add_argument("--splits", nargs="+", default=["test"])
     parser.add_argument("--output", required=True, type=Path, help="folder of the runs")
-    parser.add_argument("--encoder", default="splade-tiny", help="a name in encoders/, or a checkpoint folder")
     parser.add_argument("--dense", help="a dense encoder, such as minilm, to run it too")
     args = parser.parse_args()
     pooled = harness.fresh(pool, collection=args.collection, encoder=args.encoder, splits=args.splits)["cells"]

@@ -12,7 +12,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Iterator
-from itertools import count, cycle
+from itertools import count, cycle, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -21,6 +21,7 @@ import serve
 import update
 from soak import INDEXES, percentiles
 
+CLIENTS = 4  # connections at the same time
 GROWTH = 0.1  # of the service's memory, from the second night on
 COLUMNS = ("night", "update, s", "peak, GB", "requests", "p99, ms", "slowest, ms", "errors", "memory, MB", "disk, MB")
 
@@ -31,52 +32,36 @@ def disk(*folders: Path) -> int:
     return sum({stat.st_ino: stat.st_size for stat in stats}.values())
 
 
-async def ready(port: int) -> None:
-    """Wait until the service has loaded its model."""
-    status = 0
-    while status != 200:
-        connection = await asyncio.open_connection("127.0.0.1", port)
-        status, _ = await serve.request(connection, port, "/ready")
-        connection[1].close()
-
-
-async def live(collection: str, folder: Path, queries: list[str], nights: int, clients: int) -> list[tuple[str, ...]]:
+async def live(collection: str, folder: Path, queries: list[str], nights: int) -> list[tuple[str, ...]]:
     """Serve the run in a folder, search it and update it for so many nights: a row of the table for each."""
     rows: list[tuple[str, ...]] = []
-    taken: list[float] = []
-    errors, running = 0, True
+    answered, running = serve.Answered(), True
     run, cache = folder / "run", folder / "cache"
 
-    def answered(path: str, seconds: float, status: int, body: bytes) -> None:
-        nonlocal errors
-        taken.append(seconds)
-        if status != 200:
-            errors += 1
-            print(f"{path}: {status or 'no answer'} {body[:200]!r}", file=sys.stderr)
-
     def paths(first: int) -> Iterator[str]:
-        texts = cycle(queries[first * len(queries) // clients :] + queries[: first * len(queries) // clients])
+        texts = islice(cycle(queries), first * len(queries) // CLIENTS, None)
         for number, query in zip(count(first), texts, strict=False):
             if not running:
                 break
             yield serve.search(INDEXES[number % 2], query)
 
     with serve.ours(run, INDEXES) as (pid, port):
-        await ready(port)
-        searching = asyncio.gather(*(serve.client(port, paths(number), answered) for number in range(clients)))
+        while (await serve.once(port, "/ready"))[0] != 200:  # loads the model
+            pass
+        searching = asyncio.gather(*(serve.client(port, paths(number), answered) for number in range(CLIENTS)))
         for night in range(1, nights + 1):
             output = str(folder / "collection")
             await asyncio.to_thread(harness.fresh, update.write, collection=collection, output=output, nights=night)
             words = ("update", str(run), "--reload", f"http://127.0.0.1:{port}")
             result = await asyncio.to_thread(update.command, *words, cache=str(cache))
             sizes = harness.memory(pid) / 1e6, disk(run, cache) / 1e6
+            taken = answered.seconds
             times = f"{percentiles(taken)[1]:.0f}", f"{1000 * max(taken, default=0):.0f}"
             spent = f"{result['seconds']:.1f}", f"{result['peak'] / 1e9:.2f}"
-            rows.append(
-                (f"{night}", *spent, f"{len(taken):,}", *times, f"{errors}", *(f"{size:.0f}" for size in sizes))
-            )
+            counts = f"{len(taken):,}", *times, f"{answered.errors}"
+            rows.append((f"{night}", *spent, *counts, *(f"{size:.0f}" for size in sizes)))
             print(*(f"{name} {cell}" for name, cell in zip(COLUMNS, rows[-1], strict=True)), file=sys.stderr)
-            taken.clear()
+            answered.seconds = []
         running = False
         await searching
     return rows
@@ -84,7 +69,6 @@ async def live(collection: str, folder: Path, queries: list[str], nights: int, c
 
 def main() -> None:
     parser = harness.parser(__doc__)
-    parser.add_argument("--clients", type=int, default=4, help="connections at the same time")
     parser.add_argument("--nights", type=int, default=10, help="how many")
     args = parser.parse_args()
     with TemporaryDirectory() as name:
@@ -95,11 +79,11 @@ def main() -> None:
         update.command("run", collection, cache=str(folder / "cache"), output=run, **how)
         harness.fresh(serve.write_texts, collection=args.collection, limit=1000, output=queries)
         texts = json.loads(Path(queries).read_text())
-        rows = asyncio.run(live(args.collection, folder, texts, args.nights, args.clients))
+        rows = asyncio.run(live(args.collection, folder, texts, args.nights))
         update.command("update", run, "--evaluate", cache=str(folder / "cache"))
         update.command("run", collection, cache="", output=str(folder / "scratch"), **how)
         difference = harness.fresh(update.largest_difference, first=run, second=str(folder / "scratch"))
-    harness.show(f"{args.nights} nights of {Path(args.collection).name}, {args.clients} clients", COLUMNS, rows)
+    harness.show(f"{args.nights} nights of {Path(args.collection).name}, {CLIENTS} clients", COLUMNS, rows)
     print(update.in_words(difference))
     errors = int(rows[-1][6])
     memory = [int(row[7]) for row in rows]

@@ -6,9 +6,7 @@ are of anatomy, MONDO's of diseases, CL's of cells. Unlike the demo's, the synon
 abbreviations, spellings.
 """
 
-import argparse
 import random
-from pathlib import Path
 from typing import Any
 
 import harness
@@ -31,9 +29,8 @@ def terms(ontology: str) -> dict[str, dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("ontology", choices=["UBERON", "MONDO", "CL"])
-    parser.add_argument("--output", type=Path, required=True, help="BEIR folder to write")
+    parser = harness.output_of(__doc__)
+    parser.add_argument("ontology", help="UBERON, MONDO or CL")
     args = parser.parse_args()
 
     documents = terms(args.ontology)

@@ -9,7 +9,6 @@ description repeats it.
 Needs Debian or a system made from it, with English descriptions: apt-get update -o Acquire::Languages=en
 """
 
-import argparse
 import random
 import subprocess
 from collections.abc import Iterator
@@ -25,9 +24,7 @@ QUERIES = 2000
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, required=True, help="BEIR folder to write")
-    args = parser.parse_args()
+    args = harness.output_of(__doc__).parse_args()
     ids: dict[str, str] = {}  # of documents, by their text: the first package that has it
     relevant: dict[str, Qrels | dict[str, int]] = {}
     for package, synopsis, text in sorted(descriptions()):

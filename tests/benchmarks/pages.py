@@ -9,7 +9,6 @@ A document is a page without its NAME section (title: the page's name). There ar
 Links, copies and very short pages are left out; of families such as git-* a sample is taken. Needs the program `man`.
 """
 
-import argparse
 import os
 import random
 import re
@@ -43,9 +42,7 @@ class Page(NamedTuple):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, required=True, help="BEIR folder to write")
-    args = parser.parse_args()
+    args = harness.output_of(__doc__).parse_args()
     draw = random.Random(SEED)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         found = [page for page in pool.map(_read, _sample(draw)) if page]

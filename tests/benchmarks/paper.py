@@ -1,7 +1,7 @@
 """Table 3 of the paper at a small scale: does AdaLM help SPLADE, when SPLADE is trained on pairs of general language?
 
 The pairs (general_pairs.py) stand for MS MARCO. The model that all rows start from is a masked language model: that of
---encoder, whose SPLADE training is undone by pretraining on the passages of the pairs. Its row is "general"; the
+splade-tiny, whose SPLADE training is undone by pretraining on the passages of the pairs. Its row is "general"; the
 others adapt it to each collection before SPLADE is trained on the same pairs: by a new vocabulary, by pretraining, or
 by both, which is AdaLM; "AdaLM, small" adds at most 3,000 tokens, and "seen" only those of at least SEEN of the pairs
 that SPLADE is trained on. "passages" pretrains as long, but on the passages of the pairs: what it changes is not due to
@@ -9,7 +9,7 @@ the collection. A collection's IDF and BM25 come with the systems.
 
 --pairs takes several sizes, for a curve, and --steps several lengths of pretraining; --train other pairs, such as those
 of a field (`general_pairs.py --sources biomedical`). --loss in-batch trains on the pairs as labels; margin-mse on
-margins of the encoder --teacher, between the passage of a query and one of the 50 passages nearest to it.
+margins of minilm, between the passage of a query and one of the 50 passages nearest to it.
 
 Does it help where the paper says? A second table has nDCG@10 of splade-idf for classes of queries, as the first: those
 with a word that the vocabulary of the base splits, and all others; those with a word of at most RARE documents, and all
@@ -69,7 +69,7 @@ class Trained:
             with args.data.open(encoding="utf-8") as file, part.open("w", encoding="utf-8") as passages:
                 passages.writelines(json.dumps({"text": json.loads(line)["positive"]}) + "\n" for line in file)
             part.replace(corpus)
-        self.base = self._made("base", "pretrain", corpus=corpus, base=args.encoder, max_steps=args.base_steps,
+        self.base = self._made("base", "pretrain", corpus=corpus, base="splade-tiny", max_steps=1000,
                                learning_rate=5e-4, **MLM)  # fmt: skip
 
     def splade(self, collection: str, variant: str, steps: int, pairs: int, loss: str, seed: int) -> Path:
@@ -106,7 +106,7 @@ class Trained:
         """The training file of the first pairs."""
         path = self.args.output / f"{loss}-{self._source(pairs)}.jsonl"
         if not path.exists():
-            how = {"pairs": pairs, "loss": loss, "teacher": self.args.teacher, "output": str(path)}
+            how = {"pairs": pairs, "loss": loss, "output": str(path)}
             harness.fresh(write_pairs, data=str(self.args.train or self.args.data), **how)
         return path
 
@@ -118,7 +118,7 @@ class Trained:
         return output
 
 
-def write_pairs(data: str, pairs: int, loss: str, teacher: str, output: str) -> harness.Result:
+def write_pairs(data: str, pairs: int, loss: str, output: str) -> harness.Result:
     """Write the first pairs; for Margin-MSE, each with a negative and the teacher's margin."""
     import numpy as np
 
@@ -128,7 +128,7 @@ def write_pairs(data: str, pairs: int, loss: str, teacher: str, output: str) -> 
 
     lines = [{name: line[name] for name in ("query", "positive")} for _, line in islice(jsonl.read(Path(data)), pairs)]
     if loss == "margin-mse":
-        encoder = Encoder(load_encoder(teacher)).load("documents")
+        encoder = Encoder(load_encoder("minilm")).load("documents")
         queries, passages = (
             np.asarray(encoder.encode([line[name] for line in lines], 96)) for name in ("query", "positive")
         )
@@ -167,9 +167,6 @@ def main() -> None:
         "--pairs", type=int, nargs="+", default=[10_000], help="pairs that SPLADE is trained on, at most"
     )
     parser.add_argument("--loss", nargs="+", choices=LOSSES, default=["in-batch"])
-    parser.add_argument("--teacher", default="minilm", help="the dense encoder whose margins Margin-MSE learns")
-    parser.add_argument("--encoder", default="splade-tiny", help="the model that the language model is made from")
-    parser.add_argument("--base-steps", type=int, default=1000, help="steps that undo its training as SPLADE")
     parser.add_argument("--steps", type=int, nargs="+", default=[300], help="steps of pretraining on a collection")
     parser.add_argument("--learning-rate", type=float, default=5e-4, help="of that pretraining")
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=ROWS)

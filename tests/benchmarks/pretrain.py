@@ -2,8 +2,6 @@
 Trainer with the collator and the model's own loss, on as many sequences of the same length.
 
 Times are those of training, without loading and without the measurement of the held-out loss.
-
-    python tests/benchmarks/pretrain.py --collection hpo --steps 20
 """
 
 import tempfile
@@ -11,8 +9,10 @@ from functools import partial
 
 import harness
 
+LENGTH = 128  # tokens of a sequence
 
-def trained(collection: str, encoder: str, steps: int, length: int, is_ours: bool) -> harness.Result:
+
+def trained(collection: str, encoder: str, steps: int, is_ours: bool) -> harness.Result:
     import transformers
 
     from cai_pyserini.core.config import load_encoder
@@ -22,7 +22,7 @@ def trained(collection: str, encoder: str, steps: int, length: int, is_ours: boo
 
     checkpoint = model_folder(load_encoder(encoder))
     tokenizer = transformers.AutoTokenizer.from_pretrained(checkpoint)
-    rows = [*packed(str(checkpoint), [collection], 0, length)]
+    rows = [*packed(str(checkpoint), [collection], 0, LENGTH)]
     collator = transformers.DataCollatorForLanguageModeling(tokenizer)
     with tempfile.TemporaryDirectory() as folder:
         arguments = transformers.TrainingArguments(
@@ -36,9 +36,8 @@ def trained(collection: str, encoder: str, steps: int, length: int, is_ours: boo
 def main() -> None:
     parser = harness.parser(__doc__)
     parser.add_argument("--steps", type=int, default=20, help="steps of 32 sequences")
-    parser.add_argument("--length", type=int, default=128, help="tokens of a sequence")
     args = parser.parse_args()
-    how = {"collection": args.collection, "encoder": args.encoder, "steps": args.steps, "length": args.length}
+    how = {"collection": args.collection, "encoder": args.encoder, "steps": args.steps}
     peers = {
         "ours": partial(harness.fresh, trained, is_ours=True, **how),
         "transformers.Trainer": partial(harness.fresh, trained, is_ours=False, **how),
@@ -49,7 +48,7 @@ def main() -> None:
     for name, found in results.items():
         rate = f"{args.steps / harness.middle(found):.2f}"
         rows.append([name, rate, harness.times(found, mine), harness.gigabytes(found)])
-    title = f"Pretraining {args.encoder}, {args.steps} steps of 32 × {args.length} tokens"
+    title = f"Pretraining {args.encoder}, {args.steps} steps of 32 × {LENGTH} tokens"
     harness.show(title, ["", "steps per second", "speed-up of ours", "peak memory, GB"], rows)
 
 

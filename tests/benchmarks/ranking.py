@@ -13,7 +13,6 @@ sample; matrices of all scores are in memory, for collections of up to some 20,0
 t-test against the first row, without correction.
 """
 
-import argparse
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -21,6 +20,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from unittest.mock import patch
 
+import harness
 import numpy as np
 from scipy.sparse import csr_matrix, diags_array, vstack
 
@@ -32,6 +32,7 @@ from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import SINGLE
 from cai_pyserini.impacts.bm25 import ASSOCIATED_FACTOR, Bm25, stored_lengths, weights_of
 from cai_pyserini.impacts.expansion import WordAssociations
+from cai_pyserini.impacts.weighting import term_matrix
 from cai_pyserini.lucene.analyzer import Analyzer
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.idf import idf_weights
@@ -182,9 +183,7 @@ def _shares(near: np.ndarray, weights: np.ndarray, columns: int) -> csr_matrix:
 
 def _counts(texts: Sequence[Iterable[str] | Mapping[str, int]], columns: dict[str, int]) -> csr_matrix:
     """Counts of known words (texts, words), of the words of texts or of their counts."""
-    entries = [(row, columns[w], n) for row, text in enumerate(texts) for w, n in Counter(text).items() if w in columns]
-    rows, indices, counts = np.array(entries).T
-    return csr_matrix((counts.astype(np.float32), (rows, indices)), shape=(len(texts), len(columns)))
+    return term_matrix([Counter(text) for text in texts], [*columns])
 
 
 def _best(scores: Scores) -> np.ndarray:
@@ -377,7 +376,7 @@ def table(runs: Sequence[Run], variants: Callable[[Run], Variants]) -> list[list
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.parser(__doc__, collection=False, repeats=None)
     parser.add_argument("run_folders", nargs="+", type=Path, help="run folders")
     parser.add_argument("--of", required=True, choices=VARIANTS, help="what to vary")
     parser.add_argument("--queries", type=int, default=1000, help="queries of each, at most")

@@ -17,30 +17,15 @@ from tempfile import TemporaryDirectory
 
 import harness
 
+QUERIES = HITS = 1000
 DEPTH = 100
 MEASURES = ["nDCG@10", "R@100", "RR@10"]
 STAGES = ("reading", "fusing", "evaluating")
 
 
-def write_inputs(queries: int, hits: int, folder: str) -> harness.Result:
-    """Two runs and qrels. Documents are of 10,000, so that runs overlap; scores have six places."""
-    import numpy as np
-
-    draw = np.random.default_rng(0)
-    ids = [f"d{i}" for i in range(max(10_000, 10 * hits))]
-    qrels: dict[str, dict[str, int]] = {}
-    for name in ("first", "second"):
-        with Path(folder, f"{name}.trec").open("w") as file:
-            for query in range(queries):
-                documents = draw.choice(hits * 3 // 2, hits, replace=False)
-                scores = np.sort(draw.uniform(0, 30, hits))[::-1]
-                rows = zip(documents.tolist(), scores.tolist(), strict=True)
-                file.writelines(
-                    f"q{query:05d} Q0 {ids[document]} {rank} {score:.6f} {name}\n"
-                    for rank, (document, score) in enumerate(rows, 1)
-                )
-                judged = draw.choice(documents, min(20, hits), replace=False).tolist()
-                qrels.setdefault(f"q{query:05d}", {}).update({ids[document]: document % 3 for document in judged})
+def write_inputs(folder: str) -> harness.Result:
+    """Two runs, of 10,000 documents, and qrels."""
+    qrels = harness.write_runs(folder, QUERIES, HITS, 10_000, judged=20)
     Path(folder, "qrels.json").write_text(json.dumps(qrels))
     return {}
 
@@ -100,12 +85,9 @@ def _result(clock: list[float], output: str, hits: list, values: object) -> harn
 
 
 def main() -> None:
-    parser = harness.parser(__doc__, collection=False)
-    parser.add_argument("--queries", type=int, default=1000, help="of each run")
-    parser.add_argument("--hits", type=int, default=1000, help="per query of each run")
-    args = parser.parse_args()
+    args = harness.parser(__doc__, collection=False).parse_args()
     with TemporaryDirectory() as folder:
-        harness.fresh(write_inputs, queries=args.queries, hits=args.hits, folder=folder)
+        harness.fresh(write_inputs, folder=folder)
         files = {name: f"{folder}/{name}.json" for name in ("ours", "stock")}
         peers = {
             "ours": partial(harness.fresh, ours, folder=folder, output=files["ours"]),
@@ -119,7 +101,7 @@ def main() -> None:
         figures = f"{harness.middle(mine, key):.2f}", f"{harness.middle(theirs, key):.2f}"
         rows.append((key, *figures, harness.times(theirs, mine, key)))
     rows.append(("peak memory, GB", harness.gigabytes(mine), harness.gigabytes(theirs), ""))
-    title = f"Two runs of {args.queries:,} queries, {args.hits:,} hits each, seconds, medians of {args.repeats}"
+    title = f"Two runs of {QUERIES:,} queries, {HITS:,} hits each, seconds, medians of {args.repeats}"
     harness.show(title, ("", *results, "speed-up of ours"), rows)
     hits = all(x[:2] == y[:2] and isclose(x[2], y[2], abs_tol=1e-9) for x, y in zip(a["hits"], b["hits"], strict=True))
     values = [

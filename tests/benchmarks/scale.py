@@ -15,7 +15,6 @@ import json
 import sys
 import time
 from functools import partial
-from itertools import cycle, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,7 +22,6 @@ from typing import Any
 import harness
 
 HITS = 100
-WARM_UP = 300
 PRIVATE = "RssAnon"
 ALL = "index, all processors"
 STORED = "index, documents stored"
@@ -94,27 +92,22 @@ def searching(index: str, queries: str) -> harness.Result:
     from cai_pyserini.lucene.retrieve import open_searcher
 
     searcher = open_searcher(Path(index))
-    encoded: list[harness.Impacts] = list(json.loads(Path(queries).read_text()).values())
-    milliseconds = []
-    for query in [*islice(cycle(encoded), WARM_UP), *encoded]:
-        start = time.perf_counter()
-        searcher.search(query, HITS)
-        milliseconds.append(1000 * (time.perf_counter() - start))
-    p50, p99 = np.percentile(milliseconds[WARM_UP:], [50, 99]).tolist()
+    milliseconds, _ = harness.timed(partial(searcher.search, hits=HITS), json.loads(Path(queries).read_text()))
+    p50, p99 = np.percentile(milliseconds, [50, 99]).tolist()
     return {"p50": p50, "p99": p99, "memory": harness.memory("self", PRIVATE)}
 
 
 def measure(name: str, stage: str, folder: str, **options: object) -> harness.Result:
     """Run a stage: its seconds, its memory, and the bytes it wrote."""
     output = Path(folder, name)
-    peak = harness.stage(*stage.split(), memory_of=PRIVATE, **options, output=output)["peak"]
+    peak = harness.stage(f"stage {stage}", memory_of=PRIVATE, **options, output=output)["peak"]
     written = sum(path.stat().st_size for path in output.iterdir())
     return {"seconds": harness.stats(output)["seconds"], "memory": peak, "bytes": written}
 
 
 def stages(args: Any, documents: int, vectors: str, queries: str) -> list[harness.Result]:
     """Make a collection and run the stages on it."""
-    with TemporaryDirectory(dir=args.folder) as folder:
+    with TemporaryDirectory() as folder:
         print(f"{documents:,} documents", file=sys.stderr)
         harness.fresh(synthesize, collection=args.collection, vectors=vectors, documents=documents, folder=folder)
         names = ("corpus.jsonl", "idf", "vectors", "impact", "words", "generated", "dense", "index")
@@ -175,16 +168,13 @@ def main() -> None:
     parser = harness.parser(__doc__)
     parser.add_argument("--documents", type=int, nargs="+", default=[10_000, 100_000, 1_000_000], help="sizes")
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES[1:], help="after those that they need")
-    parser.add_argument("--vectors", help="the collection's raw vectors, if they have been encoded")
-    parser.add_argument("--folder", help="where the collections are made; a million documents take 9 GB")
     parser.add_argument("--plot", help="PNG file to write")
     args = parser.parse_args()
     rows: list[harness.Result] = []
-    with TemporaryDirectory(dir=args.folder) as folder:
+    with TemporaryDirectory() as folder:
         settings = {"collection": args.collection, "encoder": args.encoder}
-        vectors, queries = args.vectors or f"{folder}/vectors", f"{folder}/queries.json"
-        if not args.vectors:
-            harness.stage("stage encode", **settings, output=vectors)
+        vectors, queries = f"{folder}/vectors", f"{folder}/queries.json"
+        harness.stage("stage encode", **settings, output=vectors)
         harness.fresh(harness.write_queries, **settings, limit=1000, output=queries)
         for documents in sorted(args.documents):
             rows += stages(args, documents, vectors, queries)

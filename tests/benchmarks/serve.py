@@ -31,6 +31,7 @@ import harness
 
 INDEXES = ("bm25", "splade-idf")
 HITS = 10
+CLIENTS = (1, 4, 32)  # connections at the same time
 WARM_UP = 100
 PATIENCE = 10  # seconds for an answer
 FAILURES = 100  # after which a server is asked no more
@@ -90,6 +91,31 @@ async def request(connection: Connection, port: int, path: str, method: str = "G
     length = re.search(r"content-length: (\d+)", head)
     assert length
     return int(head.split()[1]), await reader.readexactly(int(length[1]))
+
+
+async def once(port: int, path: str, method: str = "GET") -> tuple[int, bytes]:
+    """Ask over a connection of its own: the status and the body."""
+    connection = await asyncio.open_connection("127.0.0.1", port)
+    answer = await request(connection, port, path, method)
+    connection[1].close()
+    return answer
+
+
+class Answered:
+    """The seconds of requests, and the number of those without the status 200, which are printed."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self.errors = 0
+
+    def __call__(self, path: str, seconds: float, status: int, body: bytes) -> None:
+        self.seconds.append(seconds)
+        self.check(path, status, body)
+
+    def check(self, path: str, status: int, body: bytes) -> None:
+        if status != 200:
+            self.errors += 1
+            print(f"{path}: {status or 'no answer'} {body[:200]!r}", file=sys.stderr)
 
 
 async def client(port: int, paths: Iterable[str], answered: Callable[[str, float, int, bytes], None]) -> None:
@@ -164,7 +190,6 @@ def write_texts(collection: str, limit: int, output: str) -> harness.Result:
 
 def main() -> None:
     parser = harness.parser(__doc__)
-    parser.add_argument("--clients", type=int, nargs="+", default=[1, 4, 32], help="connections at the same time")
     parser.add_argument("--queries", type=int, default=1100, help="how many are asked, at most")
     args = parser.parse_args()
     with TemporaryDirectory() as folder:
@@ -175,12 +200,12 @@ def main() -> None:
         settings = {"run": run, "encoder": args.encoder, "queries": queries}
         peers = {
             f"{peer} {clients}": partial(harness.fresh, measure, peer=peer, clients=clients, **settings)
-            for clients in args.clients
+            for clients in CLIENTS
             for peer in ("ours", "Pyserini")
         }
         results = harness.rounds(args.repeats, peers)
     rows, agreement = [], []
-    for index, clients in product(INDEXES, args.clients):
+    for index, clients in product(INDEXES, CLIENTS):
         for name in ("ours", "Pyserini"):
             peer = results[f"{name} {clients}"]
             values = (

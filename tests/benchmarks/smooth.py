@@ -2,13 +2,12 @@
 
 The documents are made: each is the mix of the vectors of two random documents of a collection, sparse ones cut to as
 many entries as the first had. So a document has neighbours, those with which it shares one of the two, but there are no
-topics, which makes neighbours harder to find than in a real collection. `cai-pyserini stage near`, by dense vectors
-and by the SPLADE vectors with IDF, and `cai-pyserini stage smooth` are processes of their own. The peak memory of
-the second includes the parts of mapped files that it has read, which the system can take back.
+topics, which makes neighbours harder to find than in a real collection. The stages near, by dense vectors, and smooth
+are processes of their own. The peak memory of the second includes the parts of mapped files that it has read, which the
+system can take back.
 """
 
 import shutil
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -45,7 +44,7 @@ def mix_vectors(source: str, documents: int, output: str) -> harness.Result:
 def made(stage: str, output: str, **inputs: str) -> harness.Result:
     """Run a stage."""
     shutil.rmtree(output, ignore_errors=True)
-    return harness.stage(stage, **inputs, output=output) | harness.stats(output)
+    return harness.stage(f"stage {stage}", **inputs, output=output) | harness.stats(output)
 
 
 def main() -> None:
@@ -54,16 +53,14 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=1_000_000)
     args = parser.parse_args()
     with TemporaryDirectory() as folder:
-        vectors, idf, dense, output = (f"{folder}/{name}" for name in ("vectors", "idf", "dense", "smoothed"))
-        harness.stage("stage idf", collection=args.collection, encoder=args.encoder, output=idf)
+        vectors, dense, near, output = (f"{folder}/{name}" for name in ("vectors", "dense", "near", "smoothed"))
         for mixed, encoder in ((vectors, args.encoder), (dense, args.dense)):
             harness.stage("stage encode", collection=args.collection, encoder=encoder, output=f"{mixed} real")
             harness.fresh(mix_vectors, source=f"{mixed} real", documents=args.documents, output=mixed)
-        peers: dict[str, Callable[[], harness.Result]] = {}
-        for name, inputs in {"dense": {"vectors": dense}, "splade": {"vectors": vectors, "idf": idf}}.items():
-            near = f"{folder}/near-{name}"
-            peers[f"near by {name} vectors"] = partial(made, "near", near, **inputs)
-            peers[f"smooth with these, {name}"] = partial(made, "smooth", output, vectors=vectors, near=near)
+        peers = {
+            "near by dense vectors": partial(made, "near", near, vectors=dense),
+            "smooth with these": partial(made, "smooth", output, vectors=vectors, near=near),
+        }
         results = harness.rounds(args.repeats, peers)
     rows = []
     for name, result in results.items():

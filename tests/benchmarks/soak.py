@@ -7,7 +7,8 @@ time, the JVM compiles and caches fill; from then on, the server's threads, file
 medians of the last sixth are compared with those of the second, with a tolerance for memory, which is freed but not
 returned, and for handles of the others, who come and go. The 99th percentile of the last sixth may exceed that of the
 first by a fifth. A 5xx, or no answer within 10 seconds, is an error, and none is allowed; nor is a 500 for the others.
-Exits with 1 if a target is missed. Needs Linux. The clients run on the same machine and take their share of it.
+Writes soak.csv and soak.png. Exits with 1 if a target is missed. Needs Linux. The clients run on the same machine and
+take their share of it.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ import harness
 import serve
 
 INDEXES = ("bm25", "joint")
-RELOAD = 60  # seconds between reloads
+INTERVAL, RELOAD = 10, 60  # seconds between samples, and between reloads
 PARTS = 6
 TOLERANCE = {"threads": 0.0, "handles": 0.1, "memory": 0.05}
 LONG = "GET /v1/{index}/search?query={query}&hits=1000&snippets=false"
@@ -102,22 +103,10 @@ async def disturb(port: int, queries: Sequence[str], number: int) -> None:
 
 
 async def soak(
-    pid: int, port: int, queries: list[str], clients: int, others: int, seconds: float, interval: float
+    pid: int, port: int, queries: list[str], clients: int, others: int, seconds: float
 ) -> tuple[list[Sample], int]:
     """Search and reload for some time, and take a sample after each interval; and the number of failures of any."""
-    latencies: list[float] = []
-    errors = 0
-    running = True
-
-    def check(path: str, status: int, body: bytes) -> None:
-        nonlocal errors
-        if status != 200:
-            errors += 1
-            print(f"{path}: {status or 'no answer'} {body[:200]!r}", file=sys.stderr)
-
-    def answered(path: str, taken: float, status: int, body: bytes) -> None:
-        latencies.append(taken)
-        check(path, status, body)
+    answered, running = serve.Answered(), True
 
     def paths(number: int) -> Iterator[str]:
         all_paths = (serve.search(index, query) for query in cycle(queries) for index in INDEXES)
@@ -126,31 +115,27 @@ async def soak(
                 break
             yield path
 
-    async def once(path: str, method: str = "GET") -> None:
-        connection = await asyncio.open_connection("127.0.0.1", port)
-        check(path, *await serve.request(connection, port, path, method))
-        connection[1].close()
-
     async def reload() -> None:
         while True:
             await asyncio.sleep(RELOAD)
-            await once("/reload", "POST")
+            answered.check("/reload", *await serve.once(port, "/reload", "POST"))
 
     async def sample() -> list[Sample]:
-        nonlocal latencies, errors, running
+        nonlocal running
         samples: list[Sample] = []
         last = 0.0
-        while last + interval / 2 < seconds:
-            await asyncio.sleep(last + interval - (time.perf_counter() - start))
+        while last + INTERVAL / 2 < seconds:
+            await asyncio.sleep(last + INTERVAL - (time.perf_counter() - start))
             now = time.perf_counter() - start
             threads, handles = (len(list(Path(f"/proc/{pid}/{kind}").iterdir())) for kind in ("task", "fd"))
-            samples.append(Sample(now, now - last, latencies, errors, threads, handles, harness.memory(pid)))
+            counts = answered.seconds, answered.errors, threads, handles, harness.memory(pid)
+            samples.append(Sample(now, now - last, *counts))
             print(*(f"{name} {cell}" for name, cell in zip(COLUMNS, samples[-1].row(), strict=True)), file=sys.stderr)
-            latencies, errors, last = [], 0, now
+            answered.seconds, answered.errors, last = [], 0, now
         running = False
         return samples
 
-    await once("/ready")  # loads the model
+    answered.check("/ready", *await serve.once(port, "/ready"))  # loads the model
     start = time.perf_counter()
     async with asyncio.timeout(seconds + GRACE), asyncio.TaskGroup() as tasks:
         disturbing = [tasks.create_task(disturb(port, queries, number)) for number in range(others)]
@@ -160,9 +145,7 @@ async def soak(
         await sampling
         for task in (reloading, *disturbing):
             task.cancel()
-    connection = await asyncio.open_connection("127.0.0.1", port)
-    _, metrics = await serve.request(connection, port, "/metrics")
-    connection[1].close()
+    _, metrics = await serve.once(port, "/metrics")
     counts = Counter[str]()
     for status, count in re.findall(r'cai_requests_total{.*status="(\d+)"} (\S+)', metrics.decode()):
         counts[status] += int(float(count))
@@ -191,27 +174,21 @@ def plot(rows: list[list[str]], path: str) -> harness.Result:
 
 def main() -> None:
     parser = harness.parser(__doc__)
-    parser.add_argument("--run", help="a run folder that has both systems (default: one is made)")
     parser.add_argument("--clients", type=int, default=32, help="connections at the same time")
     parser.add_argument("--others", type=int, default=16, help="clients beside them that send or read less than others")
     parser.add_argument("--minutes", type=float, default=60, help="how long")
-    parser.add_argument("--interval", type=float, default=10, help="seconds between samples")
-    parser.add_argument("--output", default="soak", help="NAME.csv and NAME.png are written")
     args = parser.parse_args()
     with TemporaryDirectory() as folder:
-        run, queries = args.run or f"{folder}/run", f"{folder}/queries.json"
-        if not args.run:
-            harness.stage("run", args.collection, "--systems", *INDEXES, encoder=args.encoder, output=run)
+        run, queries = f"{folder}/run", f"{folder}/queries.json"
+        harness.stage("run", args.collection, "--systems", *INDEXES, encoder=args.encoder, output=run)
         harness.fresh(serve.write_texts, collection=args.collection, limit=10_000, output=queries)
         texts = json.loads(Path(queries).read_text())
         with serve.ours(Path(run), INDEXES) as (pid, port):
-            samples, failures = asyncio.run(
-                soak(pid, port, texts, args.clients, args.others, 60 * args.minutes, args.interval)
-            )
+            samples, failures = asyncio.run(soak(pid, port, texts, args.clients, args.others, 60 * args.minutes))
     rows = [sample.row() for sample in samples]
-    with Path(f"{args.output}.csv").open("w", newline="") as file:
+    with Path("soak.csv").open("w", newline="") as file:
         csv.writer(file).writerows([COLUMNS, *rows])
-    harness.fresh(plot, rows=rows, path=str(Path(f"{args.output}.png").resolve()))
+    harness.fresh(plot, rows=rows, path="soak.png")
     parts = [summary(part) for part in batched(samples, -(-len(samples) // PARTS))]
     harness.show(
         f"Serving {Path(args.collection).name} for {args.minutes:g} minutes, {args.clients} + {args.others} clients",

@@ -13,6 +13,7 @@ from typing import Any
 
 import harness
 
+DOCUMENTS, SEARCHES = 200_000, 100_000  # documents of each index
 VOCABULARY = 20_000
 LENGTH = 60  # words of a document
 THREADS = 8
@@ -20,7 +21,7 @@ INDEXES = ("text 0", "text 1", "impacts 0", "impacts 1")
 QUERIES = 250
 
 
-def write_indexes(documents: int, folder: str) -> harness.Result:
+def write_indexes(folder: str) -> harness.Result:
     """Two indexes of text and two of impacts, each of other documents under the same ids."""
     import numpy as np
 
@@ -32,7 +33,7 @@ def write_indexes(documents: int, folder: str) -> harness.Result:
         source = Path(folder, f"source of {name}")
         source.mkdir()
         with (source / "corpus.jsonl").open("w") as file:
-            for id, words in enumerate(_words(np.random.default_rng(number), documents)):
+            for id, words in enumerate(random_texts(np.random.default_rng(number), DOCUMENTS)):
                 record: dict[str, Any] = {"_id": f"d{id}", "text": " ".join(words)}
                 if "impacts" in name:
                     record = {"id": f"d{id}", "contents": "", "vector": Counter(words)}
@@ -44,13 +45,13 @@ def write_indexes(documents: int, folder: str) -> harness.Result:
     return {}
 
 
-def _words(draw: Any, texts: int, length: int = LENGTH) -> list[list[str]]:
+def random_texts(draw: Any, texts: int, length: int = LENGTH) -> list[list[str]]:
     """Random texts, the words with Zipf's frequencies."""
     numbers = (VOCABULARY ** draw.random((texts, length))).astype(int)
     return [[f"word{number}" for number in row] for row in numbers.tolist()]
 
 
-def searching(folder: str, searches: int) -> harness.Result:
+def searching(folder: str) -> harness.Result:
     """How many searches by several threads went wrong, and the Java threads before and after."""
     import numpy as np
 
@@ -64,7 +65,7 @@ def searching(folder: str, searches: int) -> harness.Result:
     kinds: list[tuple[Any, Any]] = []
     for name in INDEXES:
         searcher = open_searcher(Path(folder, name))
-        for row in _words(np.random.default_rng(9), QUERIES, 12):
+        for row in random_texts(np.random.default_rng(9), QUERIES, 12):
             kinds.append((searcher, " ".join(row) if "text" in name else dict.fromkeys(row, 7)))
     expected = [searcher.search(query, 10) for searcher, query in kinds]
     before = java_threads()
@@ -74,19 +75,16 @@ def searching(folder: str, searches: int) -> harness.Result:
         return searcher.search(query, 10) != expected[number * 7919 % len(kinds)]
 
     with ThreadPoolExecutor(THREADS) as pool:
-        failures = sum(pool.map(wrong, range(searches)))
+        failures = sum(pool.map(wrong, range(SEARCHES)))
     return {"wrong": failures, "before": before, "after": java_threads()}
 
 
 def main() -> None:
-    parser = harness.parser(__doc__, collection=False)
-    parser.add_argument("--documents", type=int, default=200_000, help="of each index")
-    parser.add_argument("--searches", type=int, default=100_000, help="by eight threads")
-    args = parser.parse_args()
+    harness.parser(__doc__, collection=False, repeats=None).parse_args()
     with TemporaryDirectory() as folder:
-        harness.fresh(write_indexes, documents=args.documents, folder=folder)
-        counted = harness.fresh(searching, folder=folder, searches=args.searches)
-    print(f"{args.searches:,} searches by {THREADS} threads: {counted['wrong']} wrong")
+        harness.fresh(write_indexes, folder=folder)
+        counted = harness.fresh(searching, folder=folder)
+    print(f"{SEARCHES:,} searches by {THREADS} threads: {counted['wrong']} wrong")
     print(f"Java threads: {counted['before']} before, {counted['after']} after")
 
 

@@ -14,12 +14,12 @@ Takes run folders of `run_beir.sh COLLECTION --dense minilm`. At most --queries 
 a paired t-test against the first row, without correction. `recipes` shows the judges' nDCG@10, too.
 """
 
-import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property
 from itertools import chain, pairwise
 from pathlib import Path
 
+import harness
 import numpy as np
 import torch
 from ranking import Run, Scores, Variants, _best, _counts, _shares, _spread, _z, table
@@ -118,9 +118,11 @@ def _with_idf(run: Tried, words: Scores, idf: np.ndarray) -> Scores:
 def pairs(run: Tried) -> Variants:
     """BM25 of pairs of words that follow one another, times a factor, beside that of words."""
     analyze, words = Analyzer(), run.words["queries"] @ (run.counted + ASSOCIATED_FACTOR * run.near_words).T
-    asked, queries = _of_pairs([analyze(run.run.topics[query]) for query in run.queries])
+    asked = [[*pairwise(analyze(run.run.topics[query]))] for query in run.queries]
+    columns = {pair: column for column, pair in enumerate(dict.fromkeys(chain.from_iterable(asked)))}
     contents = {document.id: document.contents for document in run.run.collection.documents()}
-    _, documents = _of_pairs([analyze(contents[id]) for id in run.ids], asked)
+    queries = _counts(asked, columns)
+    documents = _counts([pairwise(analyze(contents[id])) for id in run.ids], columns)
     frequencies = documents.getnnz(axis=0)
     idf = np.log1p((len(run.ids) - frequencies + 0.5) / (frequencies + 0.5))
     lengths = stored_lengths(run.lengths.astype(np.int64)) / run.average
@@ -128,18 +130,6 @@ def pairs(run: Tried) -> Variants:
     for factor in (0, 0.1, 0.2, 0.4, 0.8):
         yield f"{factor}", run.indexed(words.toarray() + factor * scores)
         yield f"{factor}, SPLADE's queries", run.indexed(words.toarray() + factor * scores, bow=False)
-
-
-def _of_pairs(
-    texts: Sequence[Sequence[str]], columns: dict[tuple[str, str], int] | None = None
-) -> tuple[dict[tuple[str, str], int], csr_matrix]:
-    """The columns of pairs, and how often each is in texts (texts, pairs); if columns are given, only their pairs."""
-    found = [[*pairwise(text)] for text in texts]
-    columns = columns or {pair: column for column, pair in enumerate(dict.fromkeys(chain.from_iterable(found)))}
-    entries = [(row, columns[pair]) for row, text in enumerate(found) for pair in text if pair in columns]
-    rows, indices = np.array(entries).T
-    ones = np.ones(len(rows), np.float32)
-    return columns, csr_matrix((ones, (rows, indices)), shape=(len(texts), len(columns)))
 
 
 def queries(run: Tried) -> Variants:
@@ -353,7 +343,7 @@ def recipes(runs: list[Tried]) -> list[list[str]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.parser(__doc__, collection=False, repeats=None)
     parser.add_argument("run_folders", nargs="+", type=Path, help="run folders")
     parser.add_argument("--of", required=True, choices=[*TRIES, "recipes"], help="what was tried")
     parser.add_argument("--queries", type=int, default=1000, help="queries of each, at most")

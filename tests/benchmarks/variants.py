@@ -1,36 +1,29 @@
-"""A collection as others have it: smaller, without titles or texts, without punctuation, in lower case. A BEIR folder.
+"""A collection as others have it: smaller, without titles or texts, in lower case. A BEIR folder.
 
 Adaptation must not harm a collection that is small, or whose documents nobody has cut into titles and sentences. The
 variant has the queries with a relevant document in it, and their qrels.
 """
 
-import argparse
 import random
-import re
-from pathlib import Path
 
 import harness
 
 from cai_pyserini.collections.readers import open_collection
 from cai_pyserini.core.config import load_index_config
 
-PUNCTUATION = re.compile(r"[^\w\s]+")
-
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = harness.output_of(__doc__)
     parser.add_argument("collection", help="a name in index_configs/, a YAML file, or a BEIR folder")
-    parser.add_argument("--without", nargs="+", choices=["titles", "texts", "punctuation", "case"], default=())
+    parser.add_argument("--without", nargs="+", choices=["titles", "texts", "case"], default=())
     parser.add_argument("--documents", type=int, help="number of documents, drawn at random (default: all)")
     parser.add_argument("--seed", type=int, default=4, help="of that sample (default: %(default)s)")
     parser.add_argument("--splits", nargs="+", help="whose queries are taken (default: the collection's)")
-    parser.add_argument("--output", type=Path, required=True, help="BEIR folder to write")
     args = parser.parse_args()
 
     def changed(part: str, text: str) -> str:
         if part in args.without:
             return ""
-        text = PUNCTUATION.sub(" ", text) if "punctuation" in args.without else text
         return text.lower() if "case" in args.without else text
 
     config = load_index_config(args.collection)

@@ -122,15 +122,6 @@ def test_without_evaluation_weights_are_chosen_all_the_same_or_kept(run: RunFold
     assert kept == served - {"weights"} and "weights" not in {step.name for step in plan(run, systems, earlier=run)}
 
 
-@pytest.mark.parametrize("output, message", [("file", "file is a file: choose"), ("folder", "folder has files that")])
-def test_a_dry_run_refuses_an_output_as_the_run_does(tiny: Path, tmp_path: Path, output: str, message: str) -> None:
-    (tmp_path / "folder").mkdir()
-    for path in ("file", "folder/file"):
-        (tmp_path / path).write_text("of another")
-    with pytest.raises(CaiError, match=message):
-        main([str(tiny), "--output", str(tmp_path / output), "--systems", "bm25", "--dry-run"])
-
-
 @pytest.mark.slow
 def test_a_dry_run_says_what_must_run_and_why(
     tiny: Path, run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -193,6 +184,7 @@ def test_a_run_of_the_version_before_is_up_to_date(
         ({"generated": str(DATA)}, False, ["doct5query"], "data has no queries of `cai-pyserini train gen"),
         ({}, True, ["splade", "bm25"], "--adapt has no effect on these systems: name an adapted one, such as"),
         ({"encoder": load_encoder("minilm")}, True, ["adapted-dense"], "encoder minilm is dense: use it with --dense"),
+        ({"encoder": load_encoder("minilm")}, False, ["bm25", "splade"], "minilm is dense: use it with --dense"),
     ],
 )
 def test_a_system_without_its_model_or_adaptation_is_refused(
@@ -223,9 +215,7 @@ def assert_refused(run: RunFolder, systems: list[str], message: str, adaptation:
     assert not run.folder.exists()
 
 
-def test_encoders_of_another_kind_are_refused(run: RunFolder) -> None:
-    dense = with_settings(run, encoder=load_encoder("minilm"))
-    assert_refused(dense, ["bm25", "splade"], "encoder minilm is dense: use it with --dense")
+def test_an_encoder_without_idf_makes_plain_systems_only(run: RunFolder) -> None:
     plain = with_settings(run, encoder=run.experiment.encoder.replace(idf_power=0.0))
     assert_refused(plain, ["splade", "splade-doc-idf"], "has idf_power 0: splade-doc-idf would be unweighted")
     require(plain, [parse_system("splade")])
@@ -264,15 +254,21 @@ def test_what_cannot_be_loaded_is_refused(run: RunFolder, system: str, checkpoin
             assert_refused(with_models(spec), ["bm25", system], f"is a {kind}, not a reranker")
 
 
-def test_outputs_of_others_are_refused(run: RunFolder) -> None:
-    run.folder.mkdir()
-    (run.folder / "thesis.tex").write_text("mine")
-    with pytest.raises(CaiError, match="run has files that this command has not made"):
-        execute(run, [parse_system("bm25")])
-    below = RunFolder(run.folder / "thesis.tex" / "below", run.experiment)
-    with pytest.raises(CaiError, match=r"below cannot be written: .*/thesis.tex is a file; choose another --output"):
-        execute(below, [parse_system("bm25")])
-    assert (run.folder / "thesis.tex").read_text() == "mine"
+@pytest.mark.parametrize("flags", [[], ["--dry-run"]])
+@pytest.mark.parametrize(
+    "output, message",
+    [
+        ("run", "run has files that this command has not made"),
+        ("run/thesis.tex", "thesis.tex is a file: choose"),
+        ("run/thesis.tex/below", r"below cannot be written: .*/thesis.tex is a file; choose another --output"),
+    ],
+)
+def test_outputs_of_others_are_refused(tiny: Path, tmp_path: Path, output: str, message: str, flags: list[str]) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "thesis.tex").write_text("mine")
+    with pytest.raises(CaiError, match=message):
+        main([str(tiny), "--output", str(tmp_path / output), "--systems", "bm25", *flags])
+    assert (tmp_path / "run" / "thesis.tex").read_text() == "mine"
 
 
 def test_a_broken_collection_stops_it_before_anything_is_made(broken: Path, run: RunFolder) -> None:

@@ -60,6 +60,7 @@ def test_a_folder_without_a_finished_run_is_named_with_what_to_do(command: str, 
     run.root.mkdir()
     with pytest.raises(CaiError, match=rf"/run has no finished run: make one with {beir}$"):
         main(arguments)
+    assert not run.lock.exists()
     run.lock.touch()
     unfinished = "/run is a run that has not finished: "
     with pytest.raises(CaiError, match=rf"{unfinished}start {beir} again with the same arguments, which continues$"):

@@ -27,7 +27,6 @@ from cai_pyserini.runs.fusions import DEFAULT, FUSIONS, Fusion
 from cai_pyserini.runs.trec import run_of, scores_by_query
 
 CONFIG = EncoderConfig(name="test", checkpoint="nowhere")
-
 SPLADE = System("splade", "splade")
 SPLADE_IDF = System("splade-idf", "splade", weighting="idf")
 SPLADE_DOC = System("splade-doc", "splade", bow=True)
@@ -37,8 +36,6 @@ DENSE_IDF = System("dense-idf", "dense", weighting="idf")
 DOCT5QUERY = System("doct5query", "doct5query")
 BM25_SMOOTH = System("bm25-smooth", "bm25", bow=True, joint=True, smooth=True)
 CROSS_ENCODER = System("cross-encoder", "cross-encoder", parts=(BM25,))
-
-
 JOINT = System("joint-splade-idf", "splade", weighting="idf", joint=True)
 ADAPTED_SPLADE = System("adapted-splade-idf", "splade", weighting="idf", adapted=True)
 ADAPTED_DENSE = System("adapted-dense", "dense", adapted=True)
@@ -112,7 +109,7 @@ hybrid-splade-dense-splade hybrid-hybrid-splade hybrid-splade-minmax-rrf hybrid-
 hybrid-splade-average hybrid-splade--dense hybrid-dense-doc bm25-idf splade-rrf splade-idf-doc splade-exact
 splade-minmax splade-dense dense-doc
 cross-encoder-idf fused-splade-idf fused-splade-idf-minmax fused-splade-splade fused- joint-bm25 joint-dense
-joint-splade-smooth-idf splade-joint dense-smooth SPLADE all
+joint-splade-smooth-idf splade-joint dense-smooth SPLADE all adapted hybrid-adapted-splade
 """
 
 
@@ -127,19 +124,20 @@ def test_other_names_are_refused(name: str) -> None:
 @pytest.mark.parametrize(
     "name, message",
     [
-        ("adapted-bm25", "bm25 has no SPLADE or dense encoder to adapt"),
-        ("adapted-doct5query", "doct5query has no SPLADE or dense encoder to adapt"),
-        ("adapted-cross-encoder", "cross-encoder has no SPLADE or dense encoder to adapt"),
-        ("adapted-hybrid-cross-encoder", "hybrid-cross-encoder has no SPLADE or dense encoder to adapt"),
-        ("adapted-adapted-splade", "adapted-splade is adapted already"),
-        *((name, "") for name in ("adapted", "adapted-", "adapted-splade-rrf", "hybrid-adapted-splade")),
-        ("hybrid-joint-splade-idf", "a joint system contains bm25 already"),
-        ("hybrid-dense-joint-splade-doc-minmax", "a joint system contains bm25 already"),
+        *(
+            (f"adapted-{name}", f": {name} has no SPLADE or dense encoder to adapt")
+            for name in ("bm25", "doct5query", "cross-encoder", "hybrid-cross-encoder")
+        ),
+        ("adapted-adapted-splade", ": adapted-splade is adapted already"),
+        ("hybrid-joint-splade-idf", ": a joint system contains bm25 already"),
+        ("hybrid-dense-joint-splade-doc-minmax", ": a joint system contains bm25 already"),
+        ("jiont", r"; did you mean .*\bjoint\b.*\?$"),
+        ("trios", r"; did you mean .*\btrio\b.*\?$"),
+        ("hybrid-spalde-idf", r"; did you mean .*\bhybrid-splade-idf\b.*\?$"),
     ],
 )
-def test_names_of_parts_that_do_not_go_together_are_refused(name: str, message: str) -> None:
-    expected = f"^(no system '{name}'|{name}): {message}" if message else "^no system '.*'; (systems are|did you mean)"
-    with pytest.raises(CaiError, match=expected):
+def test_the_error_for_a_name_says_what_is_wrong_or_which_are_near(name: str, message: str) -> None:
+    with pytest.raises(CaiError, match=f"^(no system '{name}'|{name}){message}"):
         parse_system(name)
 
 
@@ -198,14 +196,6 @@ def test_a_system_has_one_name_however_it_is_spelled(short: str, long: str) -> N
         canonical_name(long) == canonical_name(short) == short
         and canonical_name("of-another-version") == "of-another-version"
     )
-
-
-@pytest.mark.parametrize(
-    "typo, answer", [("jiont", "joint"), ("trios", "trio"), ("hybrid-spalde-idf", "hybrid-splade-idf")]
-)
-def test_a_typo_is_answered_by_the_nearest_names(typo: str, answer: str) -> None:
-    with pytest.raises(CaiError, match=rf"^no system '{typo}'; did you mean .*\b{answer}\b.*\?$"):
-        parse_system(typo)
 
 
 def test_parts_come_first_and_once() -> None:

@@ -72,24 +72,6 @@ def test_idf_counts_whole_texts_over_several_batches(tmp_path: Path, tokenizer: 
     assert idf.frequencies.sum() == 1026
 
 
-@pytest.mark.parametrize(
-    "name, addition, computed_again",
-    [("corpus.jsonl", '{"_id": "d13", "text": "fever"}', True), ("queries.jsonl", '{"_id": "q9", "text": "f"}', False)],
-)
-def test_idf_is_computed_again_only_if_the_documents_change(
-    broken: Path, checkpoint: Path, tmp_path: Path, name: str, addition: str, computed_again: bool
-) -> None:
-    output = compute(BeirFolder(broken, "any"), load_encoder(str(checkpoint)), tmp_path / "idf")
-    before = output.stat().st_ino
-    compute(BeirFolder(broken, "any"), load_encoder(str(checkpoint)), output)
-    assert output.stat().st_ino == before
-    with (broken / name).open("a") as file:
-        file.write(addition + "\n")
-    compute(BeirFolder(broken, "any"), load_encoder(str(checkpoint)), output)
-    assert (output.stat().st_ino != before) == computed_again
-    assert Idf.load(output).documents == 12 + computed_again
-
-
 def test_only_a_finished_idf_is_read(tiny: Path, checkpoint: Path, tmp_path: Path) -> None:
     output = compute(BeirFolder(tiny, "tiny"), load_encoder(str(checkpoint)), tmp_path / "idf")
     artifact.manifest_path(output).unlink()

@@ -12,7 +12,6 @@ from cai_pyserini.cli.expand import main
 from cai_pyserini.cli.run import main as run_beir
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.collections.spans import SPANS_PER_TEXT
-from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.experiments.systems import parse_system
@@ -28,7 +27,6 @@ from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.vectors.word_vectors import RIDGE, learn, regression, word_vectors
 from tests.conftest import json_lines, stored_vectors
 from tests.impacts.support import vectors_of, words_of
-from tests.vectors.interruption import interrupted_after
 from tests.vectors.test_encode import cache as cache
 from tests.vectors.test_encode import encoded as encoded
 
@@ -161,21 +159,6 @@ def test_short_documents_have_no_contexts(tmp_path: Path) -> None:
     (shard,) = Vectors(make(tmp_path, tmp_path / "near"), "expand")
     rates = shard.vectors[:, 3:].toarray()  # of red, fox and sea
     np.testing.assert_allclose(rates, [[0.5, 0, 0.5], [0.5, 0.5, 0]])
-
-
-@slow
-def test_an_interrupted_expansion_continues(inputs: Path, tmp_path: Path) -> None:
-    whole, output = make(inputs, tmp_path / "whole"), tmp_path / "near"
-    find_neighbours(Vectors(inputs / "dense"), tmp_path / "near-dense")
-    with interrupted_after(1), pytest.raises(KeyboardInterrupt):
-        make(inputs, output)
-    before = (output / "00000.npz").stat().st_mtime_ns
-    make(inputs, output)
-    assert (output / "00000.npz").stat().st_mtime_ns == before
-    manifests = [artifact.require(folder, "expand") for folder in (whole, output)]
-    assert manifests[0].digest == manifests[1].digest and manifests[0].stats["nonzeros"] > 0
-    (one,), (other,) = (Vectors(folder, "expand") for folder in (whole, output))
-    assert (one.vectors != other.vectors).nnz == 0
 
 
 @slow

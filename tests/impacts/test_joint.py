@@ -176,16 +176,6 @@ def test_words_without_weight_are_refused(vectors: Vectors, config: EncoderConfi
         write_impacts(vectors, config, tmp_path / "impacts", Bm25(words, alpha=1.0))
 
 
-def test_made_again_only_if_bm25_changes(vectors: Vectors, config: EncoderConfig, tmp_path: Path) -> None:
-    words = counted(tmp_path / "words", ["colon", "cancer", "rat"], np.eye(3)[:2], np.eye(3)[2:])
-    settings = [None, Bm25(words, alpha=1), Bm25(words, alpha=2), Bm25(words, 1.2, alpha=1), Bm25(words, b=0, alpha=1)]
-    digests = []
-    for bm25 in (*settings, settings[-1]):
-        impacts = write_impacts(vectors, config, tmp_path / "impacts", bm25)
-        digests.append(artifact.require(impacts, "impact").digest)
-    assert len(set(digests)) == 5 and digests[-1] == digests[-2]
-
-
 def test_without_words_the_encoder_of_a_joint_index_makes_plain_impacts(
     vectors: Vectors, config: EncoderConfig, tmp_path: Path
 ) -> None:

@@ -37,18 +37,6 @@ def test_the_file_is_the_one_that_faiss_writes(tmp_path: Path, method: DenseMeth
     assert stats["bytes"] > (4 if method == "flat" else 2) * 24 * 12
 
 
-def test_made_again_only_where_the_vectors_or_the_method_change(tmp_path: Path) -> None:
-    index = tmp_path / "index"
-    vectors = stored_vectors(tmp_path / "vectors", ROWS, kind="dense")
-    before = index_dense(vectors, index).stat().st_ino
-    assert index_dense(vectors, index).stat().st_ino == before
-    assert "method" not in artifact.require(index, "index").recipe["settings"]  # as in indexes that name none
-    other = stored_vectors(tmp_path / "others", ROWS, kind="dense", checkpoint="other")
-    assert index_dense(other, index).stat().st_ino != before
-    exact = index_dense(vectors, index).stat().st_ino
-    assert index_dense(vectors, index, "hnsw").stat().st_ino != exact
-
-
 @pytest.mark.parametrize("method", ["hnsw", "ivfpq"])
 def test_one_thread_gives_the_same_index_again(many: Vectors, tmp_path: Path, method: DenseMethod) -> None:
     first, second = (index_dense(many, tmp_path / name, method, threads=1) for name in ("first", "second"))

@@ -61,15 +61,6 @@ def test_removing_a_query_leaves_as_many_hits(index: Path, queries: Queries, tmp
     assert ranking(run) == {"0": ["1", "2"], "1": ["0", "2"], "2": ["1", "0"]}
 
 
-def test_searched_again_only_where_something_changes(index: Path, queries: Queries, tmp_path: Path) -> None:
-    def digest(**settings: object) -> str:
-        return artifact.require(search(index, queries, tmp_path / "run.trec", **settings), "search").digest
-
-    first = digest()
-    assert digest(threads=1, tag="other", k1=2.0) == first  # k1 is of no use to a dense index
-    assert len({first, digest(hits=2), digest(remove_query=True)}) == 3
-
-
 @pytest.mark.slow
 def test_the_clock_starts_after_a_warm_up(
     index: Path, queries: Queries, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -138,18 +138,6 @@ def test_the_lexicon_does_not_depend_on_the_order_in_which_forms_are_counted(
     assert (tmp_path / "other" / "lexicon.jsonl").read_text() == whole
 
 
-def test_counted_again_only_if_the_documents_change(broken: Path, tmp_path: Path) -> None:
-    def count() -> Path:
-        return count_words(BeirFolder(broken, "broken"), tmp_path / "words")
-
-    before = count().stat().st_ino
-    assert count().stat().st_ino == before
-    with (broken / "corpus.jsonl").open("a") as corpus:
-        corpus.write('{"_id": "d13", "text": "ague"}\n')
-    assert count().stat().st_ino != before
-    assert counts(count())["d13"] == {"agu": 1}
-
-
 def test_command(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["--collection", str(tiny), "--output", str(tmp_path / "words")])
     words = (tmp_path / "words" / "words.txt").read_text().splitlines()

@@ -87,20 +87,6 @@ def test_minutes_lower_the_depth(
         reranked("limited.trec", 3, 5.5)
 
 
-def test_documents_that_change_are_reranked_again(
-    broken: Path, run: Path, cross_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def reranked() -> None:
-        collection = BeirFolder(broken, "tiny")
-        rerank(run, collection.topics("test"), collection, cross_encoder, tmp_path / "out.trec", 1, "cpu")
-
-    reranked()
-    with (broken / "corpus.jsonl").open("a") as file:
-        file.write('{"_id": "new", "text": "fever"}\n')
-    with artifact.dry_run(), pytest.raises(artifact.NotUpToDate, match="documents changed"):
-        reranked()
-
-
 def test_a_long_time_is_said_before_it_starts(
     collection: BeirFolder, run: Path, cross_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:

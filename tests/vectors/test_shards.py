@@ -79,18 +79,6 @@ def test_a_folder_is_its_shards_in_order(folder: Path) -> None:
     assert [shard.vectors.sum() for shard in vectors] == [5.75, 11.5]
 
 
-def test_an_unfinished_folder_is_refused(folder: Path) -> None:
-    artifact.manifest_path(folder).unlink()
-    with pytest.raises(CaiError, match=r"has no manifest: name a finished output of `cai-pyserini stage encode`"):
-        Vectors(folder)
-
-
-def test_a_folder_of_another_stage_is_refused(tmp_path: Path) -> None:
-    artifact.make(tmp_path / "impacts", {"stage": "impact"}, lambda path: {"shards": 0, "vectors": 0})
-    with pytest.raises(CaiError, match="was made by stage 'impact', not by 'encode'"):
-        Vectors(tmp_path / "impacts")
-
-
 def test_a_missing_shard_is_named(folder: Path) -> None:
     vectors = Vectors(folder)
     shard_path(folder, 1).unlink()

@@ -1,7 +1,6 @@
 """The smooth stage equals the plain formula, despite blank documents, ties and interruptions."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -163,17 +162,6 @@ def test_unfinished_work_of_another_recipe_is_not_used(splade: Vectors, dense: V
     smoothed, fresh = (Vectors(smooth(small, tmp_path / name, few, weight=0.5)) for name in ("smoothed", "fresh"))
     np.testing.assert_array_equal(matrix_of(smoothed), matrix_of(fresh))
     assert sorted(path.name for path in smoothed.folder.iterdir()) == ["00000.npz", "manifest.json"]
-
-
-def test_made_again_only_if_an_input_changes(splade: Vectors, dense: Vectors, tmp_path: Path) -> None:
-    def digest(*arguments: Any) -> str:
-        return Vectors(smooth(splade, tmp_path / "smoothed", *arguments)).manifest.digest
-
-    inputs: list[tuple[Any, ...]] = [(dense,), (dense, 2), (dense, 2, 0.2)]
-    assert len({digest(*arguments) for arguments in inputs}) == len(inputs)
-    before = (tmp_path / "smoothed" / "manifest.json").stat().st_mtime_ns
-    digest(*inputs[-1])
-    assert (tmp_path / "smoothed" / "manifest.json").stat().st_mtime_ns == before
 
 
 @pytest.mark.parametrize("ids", [[["d0", "d1"], ["x"]], [["d0", "d1"]], [["d0", "d1"], ["d2"], ["d3"]]])
