@@ -16,7 +16,7 @@ from cai_pyserini.core.errors import CaiError, did_you_mean
 # Described here, not in the modules of cli/, so that the list is there before anything is imported.
 COMMANDS = {
     "run": "from a collection to a table of scores: all stages",
-    "search": "search a run or an index by hand",
+    "search": "search a run or an index",
     "serve": "serve search over HTTP or MCP: a page, a REST API, tools",
     "update": "bring a run up to date with its collection",
     "adapt": "adapt a retriever to a collection, without labels",

@@ -22,7 +22,7 @@ TERMS = 6  # terms shown of each score
 
 
 class SearchSettings(Settings):
-    """Search a run folder or an index by hand.
+    """Search a run folder or an index.
 
     Queries are arguments or lines of standard input; on a terminal you are asked for them. Each hit is shown with its
     title, a snippet, and the terms or parts that its score consists of. `cai-pyserini stage search` writes TREC runs.

@@ -147,7 +147,7 @@ class Run:
         """Open a system, which the caller closes. Raises CaiError for a missing index, and for cross-encoder."""
         system, experiment = parse_system(name), self._run.experiment
         if unsearchable := _unsearchable_part(system):
-            raise CaiError(f"{unsearchable} cannot be searched by hand: its scores need more than indexes")
+            raise CaiError(f"{unsearchable} cannot be searched, only run: take one of {', '.join(self.systems)}")
         if missing := self._missing_part(system):
             raise CaiError(
                 f"{self._run.root} has no up-to-date index of {missing}: run {BEIR} with --systems {name}, "

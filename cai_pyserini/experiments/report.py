@@ -38,7 +38,7 @@ def table(results: Results) -> str:
 
 
 def searches(results: Results, folder: Path) -> str:
-    """A search command for each system of a run that can be searched by hand."""
+    """A search command for each system of a run that can be searched."""
     command = f"cai-pyserini search {shlex.quote(str(folder))} --system"
     kinds = {name: {part.kind for part in parse_system(name).walk()} for name in results.systems}
     return "\n".join(f'{command} {name} "free text"' for name in kinds if "cross-encoder" not in kinds[name])

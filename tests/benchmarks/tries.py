@@ -1,12 +1,12 @@
 """Rankings without labels that were tried and not kept: nDCG@10 of exact scores of float vectors, as in ranking.py.
 
-index     what else could be in one index that needs no model for a query: words of near documents or of near spans
-          in BM25, near words found otherwise, other weights
+index     what else could be in one index that needs no model for a query: words of neighbours or of near spans
+          in BM25, associated words found otherwise, other weights
 pairs     pairs of words that follow one another, in BM25 beside words
 queries   a weight for every term of a query, learned from BM25 + SPLADE + dense on spans of documents
 static    queries' dense vectors without a model, as sums of the vectors of words
-three     BM25 + SPLADE + dense of smoothed dense vectors, with near words, or as a joint index and dense; final scores
-          mixed with those of near documents; weights for each query
+three     BM25 + SPLADE + dense of smoothed dense vectors, with associated words, or as a joint index and dense; final scores
+          mixed with those of neighbours; weights for each query
 windows   SPLADE and dense vectors of windows of the documents beside those of whole documents
 recipes   of the last ones, how well each finds the sources of pseudo queries: could these choose?
 
@@ -84,11 +84,11 @@ def index(run: Tried) -> Variants:
         scales = (np.maximum(variances, 1e-6) / variances.mean()) ** (-power / 2)
         whiten = (directions * scales) @ directions.T
         whitened = run.words_near(run.vectors @ whiten, run.near @ whiten)
-        yield f"near words in a space whitened by {power}", run.indexed(counted + ASSOCIATED_FACTOR * whitened)
+        yield f"associated words in a space whitened by {power}", run.indexed(counted + ASSOCIATED_FACTOR * whitened)
     mixed = run.near + 0.5 * (run.mean_of_near @ run.near)
     mixed /= np.linalg.norm(mixed, axis=1, keepdims=True)
     yield (
-        "near words of documents mixed with near ones",
+        "associated words of documents mixed with neighbours",
         run.indexed(counted + ASSOCIATED_FACTOR * run.words_near(run.vectors, mixed)),
     )
     contexts = np.asarray((run.context_words[:, run.places] > 0).sum(0)).ravel()
@@ -210,7 +210,7 @@ def three(run: Tried) -> Variants:
     name, fused = str(RECIPES[0]), RECIPES[0].scores(parts, _z)
     near = (run.mean_of_near @ fused.T).T
     for share in (0.2, 0.4):
-        yield f"{name}, scores mixed with those of near documents, {share}", (1 - share) * fused + share * near
+        yield f"{name}, scores mixed with those of neighbours, {share}", (1 - share) * fused + share * near
     yield f"{name}, in a unit common to all queries", RECIPES[0].scores(parts, _in_common_unit)
     covered = _covered(run, parts["bm25"])[:, None]
     bm25 = RECIPES[0].weight * _z(parts["bm25"])
@@ -270,16 +270,16 @@ def windows(run: Tried) -> Variants:
 
 
 class Recipe:
-    """w * z(BM25) + z(SPLADE) + 2 * z(dense), BM25 with near words or without, dense vectors mixed with those of near
-    documents or not; or w * z(joint) + 2 * z(dense). BM25 has words of near documents, and SPLADE is smooth."""
+    """w * z(BM25) + z(SPLADE) + 2 * z(dense), BM25 with associated words or without, dense vectors mixed with those of
+    neighbours or not; or w * z(joint) + 2 * z(dense). BM25 has neighbours' words, and SPLADE is smooth."""
 
     def __init__(self, weight: float, near: bool = False, smooth: bool = False, joint: bool = False):
         self.weight, self.near, self.smooth, self.joint = weight, near, smooth, joint
 
     def __str__(self) -> str:
         parts = ["joint"] if self.joint else ["BM25", "SPLADE"]
-        parts[0] += " with near words" * self.near
-        return f"{self.weight:g} : {' + '.join([*parts, 'dense'])}{' mixed with near documents' * self.smooth}"
+        parts[0] += " with associated words" * self.near
+        return f"{self.weight:g} : {' + '.join([*parts, 'dense'])}{' mixed with neighbours' * self.smooth}"
 
     def scores(self, parts: dict[str, Scores], z: Callable[[Scores], Scores]) -> Scores:
         words = parts["bm25"] + ASSOCIATED_FACTOR * parts["near"] * self.near
