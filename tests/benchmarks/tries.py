@@ -5,8 +5,8 @@ index     what else could be in one index that needs no model for a query: words
 pairs     pairs of words that follow one another, in BM25 beside words
 queries   a weight for every term of a query, learned from BM25 + SPLADE + dense on spans of documents
 static    queries' dense vectors without a model, as sums of the vectors of words
-three     BM25 + SPLADE + dense of smoothed dense vectors, with associated words, or as a joint index and dense; final scores
-          mixed with those of neighbours; weights for each query
+three     BM25 + SPLADE + dense of smoothed dense vectors, with associated words, or as a joint index and dense; final
+          scores mixed with those of neighbours; weights for each query
 windows   SPLADE and dense vectors of windows of the documents beside those of whole documents
 recipes   of the last ones, how well each finds the sources of pseudo queries: could these choose?
 
