@@ -4,19 +4,16 @@ Three tests of the differences per query: the paired t-test, the randomization t
 (Smucker et al. 2007), and a percentile bootstrap of their mean.
 """
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from matplotlib.figure import Figure
 from scipy.stats import bootstrap, permutation_test
 
 from cai_pyserini.analysis.output import Report, cut, labels
 from cai_pyserini.analysis.settings import CompareSettings
 from cai_pyserini.collections.readers import open_collection
 from cai_pyserini.core.config import load_index_config
-from cai_pyserini.core.figures import figure
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.runs import significance
 from cai_pyserini.runs.measures import mean, measure_runs
@@ -75,8 +72,7 @@ def compare(settings: CompareSettings) -> Report:
     ]
     data: dict[str, Any] = {"a": str(settings.trec[0]), "b": str(settings.trec[1]), "measure": name} | asdict(result)
     data["changes"] = [change._asdict() for change in changes]
-    plotted = plot([change.difference for change in changes], result, name, runs)
-    return Report("compare", "\n".join([*lines, aligned(rows)]), data, {"compare.png": plotted})
+    return Report("compare", "\n".join([*lines, aligned(rows)]), data)
 
 
 def summary(result: Difference, names: tuple[str, str], measure: str) -> list[str]:
@@ -116,15 +112,3 @@ def difference(first: dict[str, float], second: dict[str, float]) -> Difference:
         losses=losses,
         ties=len(values) - wins - losses,
     )
-
-
-def plot(differences: Sequence[float], result: Difference, measure: str, runs: Sequence[str]) -> Figure:
-    """The differences of all queries, in descending order."""
-    fig, axes = figure("queries, in order of the difference", f"{measure}, B - A")
-    axes.set_title(f"A: {runs[0]}\nB: {runs[1]}", fontsize="medium", loc="left")
-    values = np.array(differences)
-    axes.stairs(values.clip(min=0), fill=True, color="tab:green", label=f"B wins {result.wins:,}")
-    axes.stairs(values.clip(max=0), fill=True, color="tab:red", label=f"B loses {result.losses:,}")
-    axes.axhline(result.difference, color="black", linewidth=1, linestyle="--", label=f"mean {result.difference:+.4f}")
-    axes.legend()
-    return fig
