@@ -102,7 +102,7 @@ def fusion_weights(retrieval: SimulatedRetrieval) -> tuple[tuple[float, ...], st
     _, *others = WEIGHTS.values()
     (queries, rows), sparse = retrieval.old_dense, retrieval.old_splade
     near = retrieval.neighbours(rows)
-    bm25 = retrieval.with_neighbours_words(near)
+    bm25 = retrieval.bm25.weighting.weights(retrieval.counts, retrieval.neighbours_words(near))
     parts = retrieval.parts(sparse, smoothed(sparse.rows, near), bm25, queries, rows)
     means: dict[float, np.ndarray] = {}
     for weight in BM25_WEIGHTS:
