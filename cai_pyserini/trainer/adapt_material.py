@@ -244,8 +244,9 @@ class AdaptationData:
 
     @property
     def held_out(self) -> np.ndarray:
-        """The numbers of the held-out pseudo queries, the judges."""
-        return np.flatnonzero(self._is_found[: self._drawn_queries.held_out])
+        """The numbers of the held-out pseudo queries, the judges; empty if there are none."""
+        count = self._drawn_queries.held_out
+        return np.flatnonzero(self._is_found[:count]) if count else np.zeros(0, np.int64)
 
     @property
     def train(self) -> np.ndarray:

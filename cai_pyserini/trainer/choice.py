@@ -85,7 +85,7 @@ def balance(data: AdaptationData, output: Path) -> Path:
 
     def write(path: Path) -> artifact.Stats:
         weights, evidence = (*WEIGHTS.values(),), "no document yields a query to judge by"
-        if data.pseudo_queries and len(data.held_out):
+        if len(data.held_out):
             weights, evidence = fusion_weights(SimulatedRetrieval.for_pseudo_queries(data, data.held_out))
         files.write_text(path, json.dumps(dict(zip(WEIGHTS, weights, strict=True))) + "\n")
         shares = " : ".join(f"{weight:.2g}" for weight in weights)
@@ -115,7 +115,7 @@ def fusion_weights(retrieval: SimulatedRetrieval) -> tuple[tuple[float, ...], st
 def measure_gains(data: AdaptationData, splade: Encoder, dense: Encoder | None) -> dict[str, tuple[float, float]]:
     """The gain in nDCG@10 of adapted encoders over the data's encoders, and its standard error, by recommended system;
     empty without held-out queries."""
-    if not (data.pseudo_queries and len(data.held_out)):
+    if not len(data.held_out):
         return {}
     retrieval = SimulatedRetrieval.for_pseudo_queries(data, data.held_out)
     weights = fusion_weights(retrieval)[0] if dense else ()
