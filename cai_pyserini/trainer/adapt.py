@@ -152,17 +152,14 @@ class Adaptation:
         data, old = self.data, model_folder(self.base)
         (weight, share), reason, gains = self._decide()
         say(reason)
-        mean_of_weights(old, self._trained if weight else [old], weight, folder)
+        new = [step.output for step in self.trainings] if weight else [old]
+        mean_of_weights(old, new, weight, folder)
         compute(data.full_collection, self.base.replace(checkpoint=str(folder)), folder / "idf")
         write_encoder(self.base, folder, folder / "idf")
         if data.dense:
             projection.write_dense(data.dense, self.projection, share, folder / "dense")
         del self.data  # frees the vectors
         return {"weight": weight, "projection": share, "decision": [reason], "gains": gains}
-
-    @property
-    def _trained(self) -> list[Path]:
-        return [step.output for step in self.trainings]
 
     @property
     def candidates(self) -> tuple[Sequence[float], Sequence[float]]:
@@ -191,7 +188,7 @@ class Adaptation:
         for weight in progress(weights, len(weights), "choose", "weight"):
             splade = retrieval.old_splade
             if weight:
-                mean_of_weights(model_folder(self.base), self._trained, weight, work)
+                mean_of_weights(model_folder(self.base), [step.output for step in self.trainings], weight, work)
                 config, settings = self.base.replace(checkpoint=str(work), range=None), self.settings  # as written
                 splade = retrieval.splade(Encoder(config, settings.device, settings.precision))
             for share, ndcg in zip(shares, retrieval.values(splade, dense, fusion), strict=True):

@@ -9,7 +9,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -38,13 +38,6 @@ SAMPLE = 100_000  # documents; more would need much memory and improve little
 HELD_OUT = 600  # documents whose queries are held out of the training, as judges; at most a fifth of all
 SPREAD_QUERIES = 300  # pseudo queries that the spread of scores is measured with
 FOUND_DEPTH = 10  # a pseudo query is kept if its source is among this many best documents of the mixture
-
-
-class _DrawnQueries(NamedTuple):
-    """Pseudo queries; the first `held_out` are held out of the training."""
-
-    queries: list[PseudoQuery]
-    held_out: int
 
 
 @dataclass(frozen=True)
@@ -157,15 +150,15 @@ class AdaptationData:
         return np.sort(np.concatenate([self._passages[origin] for origin in origins]))
 
     @cached_property
-    def _drawn_queries(self) -> _DrawnQueries:
-        """Draw pseudo queries in random order.
+    def _drawn_queries(self) -> tuple[list[PseudoQuery], int]:
+        """Draw pseudo queries in random order; returns them, and how many, the first ones, are held out.
 
         In collections of passages, the queries of one passage per document are held out, and no passage of this
         document, nor a copy of one, is used for training. Only LANGUAGES have queries, and only English has questions.
         """
         draw, language = random.Random(self.seed), self.collection.language
         if language not in LANGUAGES:
-            return _DrawnQueries([], 0)
+            return [], 0
         queries = list(pseudo_queries([record.title for record in self._records], self.contents, draw))
         draw.shuffle(queries)
         first: dict[int, int] = {}  # original document -> the first of its passages
@@ -179,12 +172,12 @@ class AdaptationData:
         if language == ENGLISH:
             held_out += questions(held_out_documents, self.contents, draw)
         train = [query for query in queries if query.document not in not_trained]
-        return _DrawnQueries(held_out + train[: self.queries], len(held_out))
+        return held_out + train[: self.queries], len(held_out)
 
     @property
     def pseudo_queries(self) -> list[PseudoQuery]:
         """The held-out pseudo queries, followed by those for training."""
-        return self._drawn_queries.queries
+        return self._drawn_queries[0]
 
     @property
     def _texts(self) -> list[str]:
@@ -245,13 +238,13 @@ class AdaptationData:
     @property
     def held_out(self) -> np.ndarray:
         """The numbers of the held-out pseudo queries, the judges; empty if there are none."""
-        count = self._drawn_queries.held_out
+        _, count = self._drawn_queries
         return np.flatnonzero(self._is_found[:count]) if count else np.zeros(0, np.int64)
 
     @property
     def train(self) -> np.ndarray:
         """The numbers of the pseudo queries for training."""
-        held_out = self._drawn_queries.held_out
+        _, held_out = self._drawn_queries
         numbers = held_out + np.flatnonzero(self._is_found[held_out:])
         if not len(numbers):
             raise self.too_small()

@@ -1,17 +1,16 @@
 """Decide, without labels, whether adapted encoders replace the old ones, and with which weights.
 
-The judges are pseudo queries held out of the training. They evaluate a candidate on the recommended systems, simulated
-as they are served (adapt.served): by the nDCG@10 of each judge's source after the judge's words were deleted from it.
-With these words, the source would match every term, as documents rarely do for real queries, and the gains would not
-carry over. The judges of one source are not independent: they are averaged, and the tests compare sources.
+The judges are pseudo queries held out of the training. They evaluate a candidate on the recommended systems, as these
+are served (see simulated.py): by the nDCG@10 of each judge's source after the judge's words were deleted from it, since
+real queries rarely have all words in common with a document. The judges of one source are not independent: they are
+averaged, and the tests compare sources.
 
 A candidate is eligible if every system gains significantly. Among eligible candidates, the smallest change (the sum of
 the weights) that is not significantly worse than the best wins; if none is eligible, nothing is changed.
 
 The weight w of BM25 in the fusion w * z(BM25) + z(SPLADE with IDF) + 2 * z(dense) of smooth systems is chosen likewise:
 the weight nearest to the default that is not significantly worse than the best. Queries share more words with documents
-in some collections than in others. Without labels the overlap is unknown; we assume that it is small where documents
-also find each other by other words.
+in some collections than in others; we assume that they share few where documents also find each other by other words.
 """
 
 import json

@@ -60,7 +60,7 @@ def test_passages_and_copies_of_a_held_out_document_train_nothing(tmp_path: Path
         """The original documents of passages; the copy c0 counts as d0."""
         return {data._records[number].id.partition("#")[0].replace("c", "d") for number in numbers}
 
-    count = data._drawn_queries.held_out
+    count = data._drawn_queries[1]
     held_out = data.sources[:count].tolist()
     assert len({data.origins[number] for number in held_out}) == len(set(held_out)) == 2  # one passage of each
     assert not documents(held_out) & documents(data.sources[count:])

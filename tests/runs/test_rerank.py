@@ -139,12 +139,6 @@ def test_a_score_that_is_not_finite_is_refused_by_id(
     assert not (tmp_path / "out.trec").exists()
 
 
-def test_a_run_without_results_is_refused(collection: BeirFolder, run: Path, cross_encoder: Path) -> None:
-    run.write_text("")
-    with pytest.raises(CaiError, match=r"run\.trec"):
-        rerank(run, collection.topics("test"), collection, cross_encoder, run.with_name("out.trec"), 3, "cpu")
-
-
 @pytest.mark.parametrize(
     "hits, message",
     [
