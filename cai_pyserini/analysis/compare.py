@@ -1,14 +1,13 @@
 """Do two runs differ by more than chance, and on which queries do they differ most?
 
-Three tests of the differences per query: the paired t-test, the randomization test, which flips their signs at random
-(Smucker et al. 2007), and a percentile bootstrap of their mean.
+The differences per query are tested by the paired t-test, and by a percentile bootstrap of their mean.
 """
 
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import bootstrap, permutation_test
+from scipy.stats import bootstrap
 
 from cai_pyserini.analysis.output import Report, cut, labels
 from cai_pyserini.analysis.settings import CompareSettings
@@ -19,7 +18,6 @@ from cai_pyserini.runs import significance
 from cai_pyserini.runs.measures import mean, measure_runs
 from cai_pyserini.runs.significance import MIN_QUERIES, NO_P_MEANS, p_text
 
-RESAMPLING = {"n_resamples": 9999, "batch": 500, "rng": 0}  # in batches, to save memory
 TIE = 1e-9  # a smaller difference is a rounding error
 TEXT_WIDTH = 80
 
@@ -35,8 +33,7 @@ class Difference:
     means: tuple[float, float]
     difference: float
     interval: tuple[float, float] | None
-    p_t_test: float | None  # both are two-sided
-    p_randomization: float | None
+    p_t_test: float | None  # two-sided
     wins: int
     losses: int
     ties: int
@@ -85,7 +82,7 @@ def summary(result: Difference, names: tuple[str, str], measure: str) -> list[st
         f"A: {names[0]}, mean {measure} {result.means[0]:.4f}",
         f"B: {names[1]}, mean {measure} {result.means[1]:.4f}",
         f"B - A: {result.difference:+.4f}{interval}",
-        f"p: {p_text(result.p_t_test)} (paired t-test), {p_text(result.p_randomization)} (randomization test)",
+        f"p: {p_text(result.p_t_test)} (paired t-test)",
     ]
     if result.p_t_test is None:
         lines.append(NO_P_MEANS)
@@ -95,10 +92,10 @@ def summary(result: Difference, names: tuple[str, str], measure: str) -> list[st
 
 def difference(first: dict[str, float], second: dict[str, float]) -> Difference:
     values = np.array([second[query] - first[query] for query in first])
-    interval = p = None
+    interval = None
     if len(values) >= MIN_QUERIES:
-        p = float(permutation_test((values,), np.mean, permutation_type="samples", **RESAMPLING).pvalue)
-        low, high = bootstrap((values,), np.mean, method="percentile", **RESAMPLING).confidence_interval
+        tested = bootstrap((values,), np.mean, n_resamples=9999, batch=500, method="percentile", rng=0)
+        low, high = tested.confidence_interval
         interval = float(low), float(high)
     wins, losses = int((values > TIE).sum()), int((values < -TIE).sum())
     return Difference(
@@ -107,7 +104,6 @@ def difference(first: dict[str, float], second: dict[str, float]) -> Difference:
         difference=float(values.mean()),
         interval=interval,
         p_t_test=significance.compare(first, {"second": second})["second"].p,
-        p_randomization=p,
         wins=wins,
         losses=losses,
         ties=len(values) - wins - losses,

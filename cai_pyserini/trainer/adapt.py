@@ -89,21 +89,11 @@ class Adaptation:
     @cached_property
     def data(self) -> AdaptationData:
         """The data that the steps share; it stays in memory until the last one is done."""
-        settings = self.settings
-        return AdaptationData(
-            collection=load_index_config(settings.collection),
-            splade=self.base,
-            dense=load_encoder(settings.dense).replace(kind="dense") if settings.dense else None,
-            folder=settings.vectors or self.folder / "vectors",
-            queries=settings.queries,
-            seed=settings.seed,
-            device=settings.device,
-            precision=settings.precision,
-            planned=self._planned,
-            alpha=settings.alpha,
-            weights=settings.weights,
-            depth=settings.depth,
-        )
+        settings, vectors = self.settings, self.settings.vectors or self.folder / "vectors"
+        dense = load_encoder(settings.dense).replace(kind="dense") if settings.dense else None
+        own = {"queries", "seed", "device", "precision", "alpha", "weights", "depth"}
+        options = settings.model_dump(include=own) | {"planned": self._planned}
+        return AdaptationData(load_index_config(settings.collection), self.base, dense, vectors, **options)
 
     def steps(self) -> list[Step]:
         """The steps, in order; only the last one if it is up to date. Raises CaiError for maximum lengths beyond what a
