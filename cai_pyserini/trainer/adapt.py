@@ -26,14 +26,13 @@ from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.folder import model_folder
 from cai_pyserini.models.idf import idf_digest
 from cai_pyserini.trainer import projection, training
-from cai_pyserini.trainer.adapt_material import AdaptationData
+from cai_pyserini.trainer.adapt_material import NEGATIVES, AdaptationData, write_examples
 from cai_pyserini.trainer.adapt_settings import AdaptSettings
 from cai_pyserini.trainer.choice import Candidate, Decision, decide, fusion_weights
 from cai_pyserini.trainer.examples import count
 from cai_pyserini.trainer.mixture import LANGUAGES
 from cai_pyserini.trainer.pairs import base_encoder, train
 from cai_pyserini.trainer.pretrain import pretrain
-from cai_pyserini.trainer.pseudo_examples import NEGATIVES, write_examples
 from cai_pyserini.trainer.settings import (
     PretrainSettings,
     SpladeSettings,

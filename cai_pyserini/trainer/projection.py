@@ -24,9 +24,8 @@ from safetensors.numpy import load_file, save_file
 from cai_pyserini.core import artifact, files
 from cai_pyserini.core.config import EncoderConfig, encoder_yaml
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.trainer.adapt_material import AdaptationData
+from cai_pyserini.trainer.adapt_material import AdaptationData, examples_recipe
 from cai_pyserini.trainer.mixture import Mixture
-from cai_pyserini.trainer.pseudo_examples import recipe
 
 STAGE = "adapt: projection"
 STEPS = 200
@@ -41,7 +40,7 @@ WEIGHTS = (0.25, 0.5)  # candidate weights of W; the full W would lose what the 
 
 def learn(data: AdaptationData, output: Path) -> Path:
     """Learn W from the training queries, and write it as a safetensors file."""
-    made_from = artifact.recipe(STAGE, {"examples": artifact.digest(recipe(data))})
+    made_from = artifact.recipe(STAGE, {"examples": artifact.digest(examples_recipe(data))})
 
     def write(path: Path) -> artifact.Stats:
         mixture, train = data.mixture, data.train

@@ -11,10 +11,9 @@ import pytest
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.trainer.adapt import steps
-from cai_pyserini.trainer.adapt_material import AdaptationData
+from cai_pyserini.trainer.adapt_material import AdaptationData, write_examples
 from cai_pyserini.trainer.adapt_settings import AdaptSettings
 from cai_pyserini.trainer.choice import balance
-from cai_pyserini.trainer.pseudo_examples import write_examples
 from tests.adaptation.conftest import adaptation_data, in_passages
 from tests.conftest import DATA, json_lines
 

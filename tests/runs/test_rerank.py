@@ -164,10 +164,6 @@ def test_command(
     assert capsys.readouterr().out == f"{output}: 5 queries\n"
     found = {query: set(hits) for query, hits in scores_by_query(read_run(output)).items()}
     assert found == {"q1": {"d5", "d1"}, "q2": {"d4", "d6"}, "d8": {"d9"}}
-    output.unlink()
-    with pytest.raises(CaiError, match=r"is not a checkpoint, .*: it has no config\.json"):
-        main([*arguments, "--cross-encoder", str(tmp_path)])
-    assert not output.exists()
 
 
 def test_as_many_documents_are_scored_as_there_is_time_for(cross_encoder: Path) -> None:
