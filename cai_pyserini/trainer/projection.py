@@ -4,14 +4,14 @@
 
 W (width, width) starts at 0 and minimizes the sum of two losses over pseudo queries, for the documents of a step:
 
-- the Kullback-Leibler divergence of the encoder's scores from a mixture's (adapt.mixture), both divided by the standard
-  deviation of the best scores: the mixture's for each query, the encoder's on average. It transfers what the other
-  systems know.
+- the Kullback-Leibler divergence of the encoder's scores from a mixture's (see mixture.py), both divided by the
+  standard deviation of the best scores: the mixture's for each query, the encoder's on average. It transfers what the
+  other systems know.
 - half the cross-entropy of the query's source against the other documents, where the source is the passage around the
   query without the query (inverse cloze task, Lee et al. 2019). It teaches matches that other systems miss for lack of
   common words.
 
-Vectors are encoded once, so a step takes milliseconds. Held-out queries choose the weight (adapt.choice).
+Vectors are encoded once, so a step takes milliseconds. Held-out queries choose the weight (see choice.py).
 """
 
 from pathlib import Path

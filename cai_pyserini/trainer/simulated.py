@@ -8,7 +8,7 @@ smooth  the same, with SPLADE averaged with the neighbours', and BM25 with the n
         words; the dense encoder determines all of these
 fusion  w * z(BM25 with the neighbours' words) + z(SPLADE with IDF, averaged likewise) + 2 * z(dense)
 
-Joint systems also have bag-of-words queries (-doc). Only BM25's word analysis differs (adapt.mixture), because that of
+Joint systems also have bag-of-words queries (-doc). Only BM25's word analysis differs (see mixture.py), because that of
 the stages needs Java.
 
 A query searches for its source's remainder in place of the source, as if the document used other words than the query.
