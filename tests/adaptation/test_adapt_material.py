@@ -1,6 +1,5 @@
 """AdaptationData and the training file that is made from it, with real encoders."""
 
-import json
 from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
@@ -13,7 +12,6 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.trainer.adapt import steps
 from cai_pyserini.trainer.adapt_material import AdaptationData, write_examples
 from cai_pyserini.trainer.adapt_settings import AdaptSettings
-from cai_pyserini.trainer.choice import balance
 from tests.adaptation.conftest import adaptation_data, in_passages
 from tests.conftest import DATA, json_lines
 
@@ -111,8 +109,6 @@ def test_questions_are_english_and_queries_are_of_words_between_spaces(tmp_path:
     assert {query.kind for query in german.pseudo_queries} == {"title", "span", "phrases", "dropped"}
     japanese = adaptation_data(DATA / "ja.yaml", tmp_path / "ja", dense=True)
     assert japanese.pseudo_queries == []
-    weights = json.loads(balance(japanese, tmp_path / "weights.json").read_text())
-    assert weights == {"bm25": 2.0, "splade": 1.0, "dense": 2.0}
     settings = AdaptSettings(
         collection=str(DATA / "ja.yaml"), base="splade-tiny", output=tmp_path / "out", device="cpu"
     )
