@@ -4,7 +4,7 @@ The differences per query are tested by the paired t-test, and by a percentile b
 """
 
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.stats import bootstrap
@@ -39,16 +39,6 @@ class Difference:
     ties: int
 
 
-class Change(NamedTuple):
-    """One query: its values in runs A and B, and b - a."""
-
-    query: str
-    text: str
-    a: float
-    b: float
-    difference: float
-
-
 def compare(settings: CompareSettings) -> Report:
     """The difference between runs A and B, in total and by query."""
     name = settings.measure
@@ -58,17 +48,22 @@ def compare(settings: CompareSettings) -> Report:
     topics = collection.topics(split)
     a, b = (measured[path][name] for path in settings.trec)
     result = difference(a, b)
-    changes = [Change(query, topics.get(query, ""), a[query], b[query], b[query] - a[query]) for query in a]
-    changes.sort(key=lambda change: -change.difference)
+    texts = {query: topics.get(query, "") for query in a}
+    changes = {query: b[query] - a[query] for query in a}
+    ordered = sorted(changes, key=lambda query: -changes[query])
     runs = labels(settings.trec)
     lines = [*summary(result, (runs[0], runs[1]), name), ""]
-    largest = changes[: min(settings.top, result.wins)] + changes[::-1][: min(settings.top, result.losses)]
+    largest = ordered[: min(settings.top, result.wins)] + ordered[::-1][: min(settings.top, result.losses)]
     rows = [["queries that changed most", "A", "B", "B - A"]]
     rows += [
-        [f"{c.query}: {cut(c.text, TEXT_WIDTH)}", f"{c.a:.4f}", f"{c.b:.4f}", f"{c.difference:+.4f}"] for c in largest
+        [f"{query}: {cut(texts[query], TEXT_WIDTH)}", f"{a[query]:.4f}", f"{b[query]:.4f}", f"{changes[query]:+.4f}"]
+        for query in largest
     ]
     data: dict[str, Any] = {"a": str(settings.trec[0]), "b": str(settings.trec[1]), "measure": name} | asdict(result)
-    data["changes"] = [change._asdict() for change in changes]
+    data["changes"] = [
+        {"query": query, "text": texts[query], "a": a[query], "b": b[query], "difference": changes[query]}
+        for query in ordered
+    ]
     return Report("compare", "\n".join([*lines, aligned(rows)]), data)
 
 

@@ -61,7 +61,10 @@ def overlap(settings: OverlapSettings) -> Report:
         for pair, similarity in similarities.items():
             rows.append([*pair, f"{similarity:.3f}", f"{value:.3f}" if (value := published.get(pair)) else ""])
         lines += ["", aligned(rows if any(published.values()) else [row[:-1] for row in rows])]
-    files = {f"{name}.tsv": frequency_table(c) for name, c in counts.items()} if settings.save_frequencies else {}
+    files: dict[str, str] = {}
+    if settings.save_frequencies:
+        for name, c in counts.items():
+            files[f"{name}.tsv"] = "".join(f"{word}\t{count}\n" for word, count in c.most_common())
     data = {
         "collections": {name: {"words": c.total(), "distinct": len(c)} for name, c in counts.items()},
         "pairs": [
@@ -103,11 +106,6 @@ def read_table(path: Path) -> Counter[str]:
             raise CaiError(f"{where}: expected a word, a tab and its count, as --save-frequencies writes them")
         counts[word] += int(count)
     return counts
-
-
-def frequency_table(counts: Counter[str]) -> str:
-    """Word counts in the format of read_table, most frequent first."""
-    return "".join(f"{word}\t{count}\n" for word, count in counts.most_common())
 
 
 def jaccard(a: Mapping[str, int], b: Mapping[str, int]) -> float:
