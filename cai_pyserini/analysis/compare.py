@@ -3,16 +3,19 @@
 The differences per query are tested by the paired t-test, and by a percentile bootstrap of their mean.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from scipy.stats import bootstrap
 
 from cai_pyserini.analysis.output import Report, cut, labels
 from cai_pyserini.analysis.settings import CompareSettings
 from cai_pyserini.collections.readers import open_collection
 from cai_pyserini.core.config import load_index_config
+from cai_pyserini.core.figures import figure
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.runs import significance
 from cai_pyserini.runs.measures import mean, measure_runs
@@ -64,7 +67,8 @@ def compare(settings: CompareSettings) -> Report:
         {"query": query, "text": texts[query], "a": a[query], "b": b[query], "difference": changes[query]}
         for query in ordered
     ]
-    return Report("compare", "\n".join([*lines, aligned(rows)]), data)
+    plotted = plot([changes[query] for query in ordered], result, name, runs)
+    return Report("compare", "\n".join([*lines, aligned(rows)]), data, {"compare.png": plotted})
 
 
 def summary(result: Difference, names: tuple[str, str], measure: str) -> list[str]:
@@ -103,3 +107,15 @@ def difference(first: dict[str, float], second: dict[str, float]) -> Difference:
         losses=losses,
         ties=len(values) - wins - losses,
     )
+
+
+def plot(differences: Sequence[float], result: Difference, measure: str, runs: Sequence[str]) -> Figure:
+    """The differences of all queries, in descending order."""
+    fig, axes = figure("queries, in order of the difference", f"{measure}, B - A")
+    axes.set_title(f"A: {runs[0]}\nB: {runs[1]}", fontsize="medium", loc="left")
+    values = np.array(differences)
+    axes.stairs(values.clip(min=0), fill=True, color="tab:green", label=f"B wins {result.wins:,}")
+    axes.stairs(values.clip(max=0), fill=True, color="tab:red", label=f"B loses {result.losses:,}")
+    axes.axhline(result.difference, color="black", linewidth=1, linestyle="--", label=f"mean {result.difference:+.4f}")
+    axes.legend()
+    return fig

@@ -9,6 +9,9 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter, StrMethodFormatter
 from tokenizers import Tokenizer as Backend
 
 from cai_pyserini.analysis.output import Report
@@ -16,6 +19,7 @@ from cai_pyserini.analysis.settings import CoverageSettings
 from cai_pyserini.collections.readers import open_collection
 from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.figures import figure
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.models.encoder import Encoder
@@ -23,6 +27,7 @@ from cai_pyserini.trainer.vocabulary import is_word
 from cai_pyserini.trainer.wordpiece import count_words, vocabulary_of
 
 SIZES = (100, 300, 1000, 3000, 10_000, 30_000)  # added words to report savings for
+LAST_BAR = 8  # this many pieces or more
 
 
 class Word(NamedTuple):
@@ -82,7 +87,8 @@ def coverage(settings: CoverageSettings) -> Report:
         "savings": saved_by,
         "top": [word._asdict() for word in top_words],
     }
-    return Report("coverage", "\n".join(lines), data)
+    plotted = plot(words, f"{config.name} with the vocabulary of {encoder.name}")
+    return Report("coverage", "\n".join(lines), data, {"coverage.png": plotted})
 
 
 def split(counts: Mapping[str, int], backend: Backend) -> list[Word]:
@@ -116,3 +122,22 @@ def savings(words: Sequence[Word]) -> list[float]:
     """
     pieces = sum(len(word.pieces) * word.occurrences for word in words)
     return [saved / pieces for saved in accumulate(word.saving for word in words if word.saving)]
+
+
+def plot(words: Sequence[Word], title: str) -> Figure:
+    """Bars: the number of pieces per occurrence of a word. Inset: the pieces saved by adding words."""
+    fig, axes = figure("pieces per word", "share of occurrences", title, (7, 4.5))
+    pieces = np.minimum([len(word.pieces) for word in words], LAST_BAR)
+    shares = np.bincount(pieces, [word.occurrences for word in words], LAST_BAR + 1)[1:]
+    bars = axes.bar([*map(str, range(1, LAST_BAR)), f"{LAST_BAR}+"], shares / shares.sum(), color="C0")
+    axes.bar_label(bars, [f"{share:.1%}" for share in shares / shares.sum()], fontsize=8)
+    axes.yaxis.set_major_formatter(PercentFormatter(1))
+    axes.grid(visible=False, axis="x")
+    curve = axes.inset_axes((0.42, 0.38, 0.55, 0.55), xlabel="words added", ylabel="pieces saved", xscale="log")
+    saved = savings(words)
+    curve.plot(range(1, len(saved) + 1), saved, color="C1")
+    curve.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    curve.yaxis.set_major_formatter(PercentFormatter(1))
+    curve.set_ylim(0)
+    curve.grid(alpha=0.3)
+    return fig

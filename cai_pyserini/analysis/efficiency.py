@@ -6,13 +6,14 @@ query is its median over several rounds; in each round, all searchers take turns
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from cai_pyserini.analysis.output import SEARCH_AGAIN, Report
 from cai_pyserini.analysis.settings import EfficiencySettings
@@ -37,7 +38,20 @@ CUTOFF = 10
 MEASURE = f"nDCG@{CUTOFF}"
 STOCK = "stock"
 
+Latencies = dict[int, tuple[float, float]]  # hits -> median and 99th percentile over queries, in ms
 Searcher = Callable[[str], object]  # searches for the query with an id
+
+
+@dataclass(frozen=True)
+class Efficiency:
+    """The cost and effectiveness of a system with a pruning."""
+
+    name: str
+    impacts_per_document: float
+    index_bytes: int
+    postings_per_query: float
+    score: float  # MEASURE
+    latency: Latencies
 
 
 def efficiency(settings: EfficiencySettings) -> Report:
@@ -49,22 +63,24 @@ def efficiency(settings: EfficiencySettings) -> Report:
         raise CaiError(f"{run.root} has no scores of {system.name}: {SEARCH_AGAIN}")
     systems = [PrunedSystem(run, system, pruning, settings.output) for pruning in prunings(settings)]
     timed = list(run.topics)[: settings.queries]
-    latencies: dict[str, dict[int, list[float]]] = {}  # hits -> median and 99th percentile over queries, in ms
+    latencies: dict[str, Latencies] = {}
     for hits in settings.hits:
         searchers = {STOCK: systems[0].stock_searcher(hits)}
         searchers |= {pruned.name: pruned.searcher(hits) for pruned in systems}
         for name, query_times in times(searchers, timed, settings.rounds, f"{hits:,} hits").items():
-            latencies.setdefault(name, {})[hits] = np.percentile(query_times, [50, 99]).tolist()
-    rows = [pruned.measure(run) | {"latency": latencies[pruned.name]} for pruned in systems]
+            p50, p99 = np.percentile(query_times, [50, 99]).tolist()
+            latencies.setdefault(name, {})[hits] = (p50, p99)
+    stock = latencies.pop(STOCK)
+    rows = [pruned.measure(run, latencies[pruned.name]) for pruned in systems]
     table = [["", "impacts/doc", "index MB", "postings/query", MEASURE], [STOCK, *[""] * 4]]
-    table[0] += [f"{percentile}, {hits:,} hits" for hits in latencies[STOCK] for percentile in ("p50", "p99")]
     for row in rows:
-        costs = [f"{row['impacts_per_document']:.1f}", f"{row['index_bytes'] / 1e6:.1f}"]
-        table.append([row["name"], *costs, f"{row['postings_per_query']:,.0f}", f"{row['score']:.4f}"])
-    for cells in table[1:]:
-        cells += [f"{ms:.2f}" for pair in latencies[cells[0]].values() for ms in pair]
-    data = {"stock": latencies[STOCK], "queries": len(timed), "prunings": rows}
-    return Report("efficiency", aligned(table), data)
+        costs = [f"{row.impacts_per_document:.1f}", f"{row.index_bytes / 1e6:.1f}", f"{row.postings_per_query:,.0f}"]
+        table.append([row.name, *costs, f"{row.score:.4f}"])
+    table[0] += [f"{percentile}, {hits:,} hits" for hits in stock for percentile in ("p50", "p99")]
+    for cells, latency in zip(table[1:], [stock, *(row.latency for row in rows)], strict=True):
+        cells += [f"{ms:.2f}" for pair in latency.values() for ms in pair]
+    data = {"stock": stock, "queries": len(timed), "prunings": [asdict(row) for row in rows]}
+    return Report("efficiency", aligned(table), data, {"efficiency.png": plot(rows, stock)})
 
 
 class Pruning(NamedTuple):
@@ -137,8 +153,8 @@ class PrunedSystem:
         searcher = LuceneImpactSearcher(str(self.index), encoder, min_idf=-1)
         return lambda id: [(hit.docid, hit.score) for hit in searcher.search(id, hits)]
 
-    def measure(self, run: RunFolder) -> dict[str, Any]:
-        """The cost and effectiveness; `score` is MEASURE."""
+    def measure(self, run: RunFolder, latency: Latencies) -> Efficiency:
+        """The cost and effectiveness, beside the latencies."""
         stats, index = self._stats, LuceneIndex(self.index)
         document_frequency = cache(index.document_frequency)
         queries: list[Any] = list(self._queries.values())
@@ -146,13 +162,14 @@ class PrunedSystem:
             queries = [pruned(query, self._two_step.terms) for query in queries]
         postings = float(np.mean([sum(map(document_frequency, query)) for query in queries]))
         index.close()
-        return {
-            "name": self.name,
-            "impacts_per_document": stats["nonzeros"] / stats["documents"],
-            "index_bytes": stats["bytes"],
-            "postings_per_query": postings,
-            "score": mean(measure_run(run.qrels or {}, self._path, [MEASURE])[MEASURE]),
-        }
+        return Efficiency(
+            name=self.name,
+            impacts_per_document=stats["nonzeros"] / stats["documents"],
+            index_bytes=stats["bytes"],
+            postings_per_query=postings,
+            score=mean(measure_run(run.qrels or {}, self._path, [MEASURE])[MEASURE]),
+            latency=latency,
+        )
 
 
 def _file_name(name: str) -> str:
@@ -172,3 +189,16 @@ def times(searchers: Mapping[str, Searcher], ids: Sequence[str], rounds: int, la
             calls[searcher](ids[query])
             milliseconds[round_number, query, searcher] = 1000 * (time.perf_counter() - start)
     return dict(zip(searchers, np.median(milliseconds[1:], axis=0).T, strict=True))
+
+
+def plot(rows: Sequence[Efficiency], stock: Latencies) -> Figure:
+    """The measure by median latency, a panel per number of hits; stock is a cross."""
+    fig = Figure(figsize=(4 * len(stock) + 2, 4), layout="constrained")
+    for axes, (hits, (p50, _)) in zip(fig.subplots(1, len(stock), squeeze=False)[0], stock.items(), strict=True):
+        for row in rows:
+            axes.plot([row.latency[hits][0]], [row.score], marker="o", linestyle="none", label=row.name)
+        axes.plot([p50], [rows[0].score], marker="x", linestyle="none", color="black", label=STOCK)
+        axes.set(xlabel=f"median latency, ms, {hits:,} hits", ylabel=MEASURE, xlim=(0, None))
+        axes.grid(alpha=0.3)
+    fig.legend(*axes.get_legend_handles_labels(), loc="outside right upper")
+    return fig

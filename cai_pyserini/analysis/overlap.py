@@ -12,12 +12,16 @@ does not define "word", so its values may differ.
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, permutations
 from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
 
 from cai_pyserini.analysis.output import Report
 from cai_pyserini.analysis.settings import OverlapSettings
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.figures import figure
 from cai_pyserini.core.jsonl import read_lines
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
@@ -56,12 +60,13 @@ def overlap(settings: OverlapSettings) -> Report:
     similarities = {(a, b): jaccard(counts[a], counts[b]) for a, b in combinations(counts, 2)}
     published = {(a, b): PUBLISHED.get(b if a == MSMARCO else a) for a, b in similarities if MSMARCO in (a, b)}
     lines = [f"{name}: {c.total():,} words, {len(c):,} of them distinct" for name, c in counts.items()]
+    files: dict[str, Figure | str] = {}
     if similarities:
         rows = [["collection", "collection", "J", "Iida & Okazaki 2022"]]
         for pair, similarity in similarities.items():
             rows.append([*pair, f"{similarity:.3f}", f"{value:.3f}" if (value := published.get(pair)) else ""])
         lines += ["", aligned(rows if any(published.values()) else [row[:-1] for row in rows])]
-    files: dict[str, str] = {}
+        files["overlap.png"] = plot(list(counts), similarities)
     if settings.save_frequencies:
         for name, c in counts.items():
             files[f"{name}.tsv"] = "".join(f"{word}\t{count}\n" for word, count in c.most_common())
@@ -113,3 +118,19 @@ def jaccard(a: Mapping[str, int], b: Mapping[str, int]) -> float:
     total_a, total_b = sum(a.values()), sum(b.values())
     shared = sum(min(a[word] / total_a, b[word] / total_b) for word in a.keys() & b.keys())
     return shared / (2 - shared)  # min(x, y) + max(x, y) = x + y, and the frequencies of each collection sum to 1
+
+
+def plot(names: Sequence[str], similarities: Mapping[tuple[str, str], float]) -> Figure:
+    """A heatmap of all pairs."""
+    size = 2 + 0.8 * len(names)
+    fig, axes = figure("", "", "Weighted Jaccard similarity of words", (size + 0.5, size))
+    matrix = np.eye(len(names))
+    for pair, similarity in similarities.items():
+        for i, j in permutations([names.index(name) for name in pair]):
+            matrix[i, j] = similarity
+            axes.text(i, j, f"{similarity:.3f}", ha="center", va="center")
+    axes.imshow(matrix, cmap="Blues", vmin=0, vmax=1, alpha=0.7)
+    axes.set_xticks(range(len(names)), names, rotation=30, ha="right", rotation_mode="anchor")
+    axes.set_yticks(range(len(names)), names)
+    axes.grid(visible=False)
+    return fig

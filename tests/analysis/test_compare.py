@@ -62,5 +62,6 @@ def test_the_command(arguments: list[str], tmp_path: Path, capsys: pytest.Captur
     assert data["measure"] == "RR@10" and data["wins"] == 2 and len(data["changes"]) == 5
     assert data["changes"][0] == {"query": "q2", "text": "bladder infection", "a": 0, "b": 1, "difference": 1}
     assert [change["difference"] for change in data["changes"]] == [1, 0.5, 0, 0, -0.5]
+    assert (tmp_path / "out" / "compare.png").read_bytes().startswith(b"\x89PNG")
     main([*arguments, "--measure", "RR@10", "--top", "1"])
     assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()[9:-2]] == ["q2", "q3"]

@@ -9,7 +9,7 @@ import pytest
 from tokenizers import Tokenizer as Backend
 from transformers import AutoTokenizer
 
-from cai_pyserini.analysis.coverage import Coverage, Word, measure, savings, split
+from cai_pyserini.analysis.coverage import Coverage, Word, measure, plot, savings, split
 from cai_pyserini.cli.analyse import main
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.errors import CaiError
@@ -66,6 +66,12 @@ def test_pieces_and_savings_are_the_trainers(tiny: Path, backend: Backend) -> No
         assert 1 - pieces(base | added) / pieces(base) == pytest.approx(savings(words)[number - 1])
 
 
+def test_many_pieces_share_the_last_bar() -> None:
+    axes = plot([Word("cancer", 3, ["cancer"]), Word("x" * 9, 1, ["x"] * 9)], "").axes[0]
+    assert [bar.get_height() for bar in axes.patches] == [0.75, 0, 0, 0, 0, 0, 0, 0.25]
+    assert plot([Word("cancer", 3, ["cancer"])], "").axes[0].patches[0].get_height() == 1  # nothing to save
+
+
 def test_the_command(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--collection", str(tiny), "--encoder", "splade-tiny", "--top", "2", "--output", str(tmp_path / "out")]
     main(["coverage", *arguments])
@@ -86,6 +92,7 @@ def test_the_command(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert data["coverage"]["unknown_occurrences"] == 2 / 138
     assert data["savings"] == {"26": (197 - 138) / 197}  # nothing is left to save
     assert data["top"][1] == {"text": "falciparum", "occurrences": 1, "pieces": ["fa", "##lc", "##ip", "##aru", "##m"]}
+    assert (tmp_path / "out" / "coverage.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_collection_without_words_is_refused(tmp_path: Path) -> None:

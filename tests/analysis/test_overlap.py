@@ -65,7 +65,7 @@ def test_saved_tables_replace_their_collections(tiny: Path, capsys: pytest.Captu
         "--------------------------------------------------",
         "msmarco        scifact  0.481                0.273",
     ]
-    assert lines[-1] == "a: overlap.json, msmarco.tsv, scifact.tsv, tiny.tsv"
+    assert lines[-1] == "a: overlap.json, overlap.png, msmarco.tsv, scifact.tsv, tiny.tsv"
     data = json.loads(Path("a/overlap.json").read_text())
     assert data["collections"]["scifact"] == {"words": 5, "distinct": 4}
     assert data["pairs"][0] == {
@@ -74,6 +74,7 @@ def test_saved_tables_replace_their_collections(tiny: Path, capsys: pytest.Captu
         "published": 0.273,
     }
     assert Path("a/scifact.tsv").read_text() == "insulin\t2\nlowers\t1\nblood\t1\npressure\t1\n"
+    assert Path("a/overlap.png").read_bytes().startswith(b"\x89PNG")
 
     Path("tiny.tsv.gz").write_bytes(gzip.compress(Path("a/tiny.tsv").read_bytes()))
     main(["overlap", "a/msmarco.tsv", "a/scifact.tsv", "tiny.tsv.gz", "--output", "b"])
