@@ -1,16 +1,15 @@
 """Do two runs differ by more than chance, and on which queries do they differ most?
 
-Three tests of the differences per query: the paired t-test, the randomization test, which flips their signs at random
-(Smucker et al. 2007), and a percentile bootstrap of their mean.
+The differences per query are tested by the paired t-test, and by a percentile bootstrap of their mean.
 """
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from scipy.stats import bootstrap, permutation_test
+from scipy.stats import bootstrap
 
 from cai_pyserini.analysis.output import Report, cut, labels
 from cai_pyserini.analysis.settings import CompareSettings
@@ -22,7 +21,6 @@ from cai_pyserini.runs import significance
 from cai_pyserini.runs.measures import mean, measure_runs
 from cai_pyserini.runs.significance import MIN_QUERIES, NO_P_MEANS, p_text
 
-RESAMPLING = {"n_resamples": 9999, "batch": 500, "rng": 0}  # in batches, to save memory
 TIE = 1e-9  # a smaller difference is a rounding error
 TEXT_WIDTH = 80
 
@@ -38,21 +36,10 @@ class Difference:
     means: tuple[float, float]
     difference: float
     interval: tuple[float, float] | None
-    p_t_test: float | None  # both are two-sided
-    p_randomization: float | None
+    p_t_test: float | None  # two-sided
     wins: int
     losses: int
     ties: int
-
-
-class Change(NamedTuple):
-    """One query: its values in runs A and B, and b - a."""
-
-    query: str
-    text: str
-    a: float
-    b: float
-    difference: float
 
 
 def compare(settings: CompareSettings) -> Report:
@@ -64,18 +51,23 @@ def compare(settings: CompareSettings) -> Report:
     topics = collection.topics(split)
     a, b = (measured[path][name] for path in settings.trec)
     result = difference(a, b)
-    changes = [Change(query, topics.get(query, ""), a[query], b[query], b[query] - a[query]) for query in a]
-    changes.sort(key=lambda change: -change.difference)
+    texts = {query: topics.get(query, "") for query in a}
+    changes = {query: b[query] - a[query] for query in a}
+    ordered = sorted(changes, key=lambda query: -changes[query])
     runs = labels(settings.trec)
     lines = [*summary(result, (runs[0], runs[1]), name), ""]
-    largest = changes[: min(settings.top, result.wins)] + changes[::-1][: min(settings.top, result.losses)]
+    largest = ordered[: min(settings.top, result.wins)] + ordered[::-1][: min(settings.top, result.losses)]
     rows = [["queries that changed most", "A", "B", "B - A"]]
     rows += [
-        [f"{c.query}: {cut(c.text, TEXT_WIDTH)}", f"{c.a:.4f}", f"{c.b:.4f}", f"{c.difference:+.4f}"] for c in largest
+        [f"{query}: {cut(texts[query], TEXT_WIDTH)}", f"{a[query]:.4f}", f"{b[query]:.4f}", f"{changes[query]:+.4f}"]
+        for query in largest
     ]
     data: dict[str, Any] = {"a": str(settings.trec[0]), "b": str(settings.trec[1]), "measure": name} | asdict(result)
-    data["changes"] = [change._asdict() for change in changes]
-    plotted = plot([change.difference for change in changes], result, name, runs)
+    data["changes"] = [
+        {"query": query, "text": texts[query], "a": a[query], "b": b[query], "difference": changes[query]}
+        for query in ordered
+    ]
+    plotted = plot([changes[query] for query in ordered], result, name, runs)
     return Report("compare", "\n".join([*lines, aligned(rows)]), data, {"compare.png": plotted})
 
 
@@ -89,7 +81,7 @@ def summary(result: Difference, names: tuple[str, str], measure: str) -> list[st
         f"A: {names[0]}, mean {measure} {result.means[0]:.4f}",
         f"B: {names[1]}, mean {measure} {result.means[1]:.4f}",
         f"B - A: {result.difference:+.4f}{interval}",
-        f"p: {p_text(result.p_t_test)} (paired t-test), {p_text(result.p_randomization)} (randomization test)",
+        f"p: {p_text(result.p_t_test)} (paired t-test)",
     ]
     if result.p_t_test is None:
         lines.append(NO_P_MEANS)
@@ -99,10 +91,10 @@ def summary(result: Difference, names: tuple[str, str], measure: str) -> list[st
 
 def difference(first: dict[str, float], second: dict[str, float]) -> Difference:
     values = np.array([second[query] - first[query] for query in first])
-    interval = p = None
+    interval = None
     if len(values) >= MIN_QUERIES:
-        p = float(permutation_test((values,), np.mean, permutation_type="samples", **RESAMPLING).pvalue)
-        low, high = bootstrap((values,), np.mean, method="percentile", **RESAMPLING).confidence_interval
+        tested = bootstrap((values,), np.mean, n_resamples=9999, batch=500, method="percentile", rng=0)
+        low, high = tested.confidence_interval
         interval = float(low), float(high)
     wins, losses = int((values > TIE).sum()), int((values < -TIE).sum())
     return Difference(
@@ -111,7 +103,6 @@ def difference(first: dict[str, float], second: dict[str, float]) -> Difference:
         difference=float(values.mean()),
         interval=interval,
         p_t_test=significance.compare(first, {"second": second})["second"].p,
-        p_randomization=p,
         wins=wins,
         losses=losses,
         ties=len(values) - wins - losses,

@@ -33,25 +33,12 @@ HEADER = ["nnz/doc", "median", "95%", "nnz/query", "median", "95%", "FLOPS", "in
 
 
 @dataclass(frozen=True)
-class Distribution:
-    """The distribution of a number per document or query."""
-
-    mean: float
-    median: float
-    p95: float
-
-    @classmethod
-    def of(cls, values: Sequence[int] | np.ndarray) -> "Distribution":
-        return cls(float(np.mean(values)), float(np.median(values)), float(np.percentile(values, 95)))
-
-
-@dataclass(frozen=True)
 class Cost:
-    """The cost of a system. `flops` are products per query-document pair."""
+    """The cost of a system. `flops` are products per query-document pair; for `nonzeros` see `distribution`."""
 
     system: str
-    document_nonzeros: Distribution
-    query_nonzeros: Distribution
+    document_nonzeros: dict[str, float]
+    query_nonzeros: dict[str, float]
     flops: float
     index_bytes: int
     bytes_per_document: float
@@ -90,8 +77,8 @@ def costs(run: RunFolder) -> list[Cost]:
         results.append(
             Cost(
                 system=system.name,
-                document_nonzeros=Distribution.of(document_nonzeros),
-                query_nonzeros=Distribution.of(query_nonzeros),
+                document_nonzeros=distribution(document_nonzeros),
+                query_nonzeros=distribution(query_nonzeros),
                 flops=flops,
                 index_bytes=index["bytes"],
                 bytes_per_document=index["bytes"] / index["documents"],
@@ -101,6 +88,11 @@ def costs(run: RunFolder) -> list[Cost]:
     if not results:
         raise CaiError(f"{run.root} has no runs of bm25 or SPLADE: {SEARCH_AGAIN}")
     return results
+
+
+def distribution(values: Sequence[int] | np.ndarray) -> dict[str, float]:
+    """The mean, median and 95th percentile of a number per document or query."""
+    return {"mean": float(np.mean(values)), "median": float(np.median(values)), "p95": float(np.percentile(values, 95))}
 
 
 def activations(matrices: Iterable[csr_matrix]) -> tuple[np.ndarray, np.ndarray]:
@@ -126,7 +118,7 @@ def _bm25_nonzeros(folder: Path, queries: Iterable[str]) -> tuple[np.ndarray, np
 
 def _cells(cost: Cost) -> list[str]:
     distributions = (cost.document_nonzeros, cost.query_nonzeros)
-    cells = [cell for d in distributions for cell in (f"{d.mean:.1f}", f"{d.median:.0f}", f"{d.p95:.0f}")]
+    cells = [cell for d in distributions for cell in (f"{d['mean']:.1f}", f"{d['median']:.0f}", f"{d['p95']:.0f}")]
     cells += [f"{cost.flops:.3f}", f"{cost.index_bytes / 1e6:.1f}", f"{cost.bytes_per_document:.0f}"]
     return [*cells, f"{cost.ms_per_query:.2f}"]
 

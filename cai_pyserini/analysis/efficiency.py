@@ -118,7 +118,7 @@ class PrunedSystem:
         name = _file_name(f"{system.name}-{pruning.document_name}")
         impacts = write_impacts(run.documents(system), config, folder / "impacts" / name, bm25)
         self.index = index_impacts(impacts, folder / "indexes" / name)
-        self._manifest = artifact.require(self.index, "index")
+        self._stats = artifact.require(self.index, "index").stats
 
         queries = run.queries(system)
         assert queries.encoder  # a SPLADE system has one
@@ -136,7 +136,7 @@ class PrunedSystem:
             tag=system.name,
         )
         self._two_step = queries.two_step
-        self._queries, _ = queries.for_search(self._manifest.stats["query_scale"])
+        self._queries, _ = queries.for_search(self._stats["query_scale"])
 
     def searcher(self, hits: int) -> Searcher:
         searcher = LuceneSearcher(self.index, two_step=self._two_step)
@@ -154,7 +154,8 @@ class PrunedSystem:
         return lambda id: [(hit.docid, hit.score) for hit in searcher.search(id, hits)]
 
     def measure(self, run: RunFolder, latency: Latencies) -> Efficiency:
-        stats, index = self._manifest.stats, LuceneIndex(self.index)
+        """The cost and effectiveness, beside the latencies."""
+        stats, index = self._stats, LuceneIndex(self.index)
         document_frequency = cache(index.document_frequency)
         queries: list[Any] = list(self._queries.values())
         if self._two_step:

@@ -34,15 +34,8 @@ def explain(settings: ExplainSettings) -> Report:
     """The explanations of a query's documents, as text, JSON and an HTML page."""
     run = RunFolder(settings.run)
     opened = Run(run.folder)  # the version that `run` reads
-    case = explain_query(
-        run,
-        opened,
-        settings.query,
-        settings.systems,
-        depth=settings.depth,
-        relevant=settings.relevant,
-        documents=settings.documents,
-    )
+    chosen = settings.model_dump(include={"query", "systems", "depth", "relevant", "documents"})
+    case = explain_query(run, opened, **chosen)
     html = page(run, opened, case, settings.terms)
     return Report("explain", text(case, settings.terms), asdict(case), {"explain.html": html})
 

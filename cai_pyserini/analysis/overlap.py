@@ -68,7 +68,8 @@ def overlap(settings: OverlapSettings) -> Report:
         lines += ["", aligned(rows if any(published.values()) else [row[:-1] for row in rows])]
         files["overlap.png"] = plot(list(counts), similarities)
     if settings.save_frequencies:
-        files |= {f"{name}.tsv": frequency_table(c) for name, c in counts.items()}
+        for name, c in counts.items():
+            files[f"{name}.tsv"] = "".join(f"{word}\t{count}\n" for word, count in c.most_common())
     data = {
         "collections": {name: {"words": c.total(), "distinct": len(c)} for name, c in counts.items()},
         "pairs": [
@@ -110,11 +111,6 @@ def read_table(path: Path) -> Counter[str]:
             raise CaiError(f"{where}: expected a word, a tab and its count, as --save-frequencies writes them")
         counts[word] += int(count)
     return counts
-
-
-def frequency_table(counts: Counter[str]) -> str:
-    """Word counts in the format of read_table, most frequent first."""
-    return "".join(f"{word}\t{count}\n" for word, count in counts.most_common())
 
 
 def jaccard(a: Mapping[str, int], b: Mapping[str, int]) -> float:

@@ -9,20 +9,17 @@ documents of a run in place of R: it is the weight that the run in effect gives 
 
     ΔRSJ = R̂SJ - RSJ
 
-is positive if the run overestimates t, and negative if it underestimates t. (The paper prints it with the other sign,
-but reads it this way, as do Formal et al.)
+is positive if the run overestimates t. (The paper prints it with the other sign, but reads it this way.)
 
 Each pair of a query and one of its tokens is in one of four groups: HighRSJ starts at the 75th percentile of the pairs'
 RSJ, HighIDF at the median of their idf = ln(N / n). Tokens are BM25's words. Tokens that no document contains are left
-out, and so are queries that have no relevant document or are missing from a run. The order of the best K does not
-matter: a fusion that only reorders SPLADE's best 100 has the ΔRSJ of SPLADE at depth 100.
+out, and so are queries that have no relevant document or are missing from a run.
 """
 
 import logging
 import math
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -67,8 +64,10 @@ def rsj(settings: RsjSettings) -> Report:
     """The ΔRSJ of runs by group, as median and mean, a figure, and a table of all pairs."""
     config = load_index_config(settings.collection)
     split = settings.split or config.split
-    names = labels(settings.trec)
-    runs = {name: best_documents(path, settings.depth) for name, path in zip(names, settings.trec, strict=True)}
+    runs: dict[str, DocumentSets] = {}
+    for name, path in zip(labels(settings.trec), settings.trec, strict=True):
+        best = scores_by_query(top(read_run(path), settings.depth))
+        runs[name] = {query: set(scores) for query, scores in best.items()}
     collection = open_collection(config)
     documents_digest(settings.trec, collection.documents_digest)  # raises CaiError if the runs are of other documents
     analysis = analyze(collection, split, runs)
@@ -95,10 +94,6 @@ def rsj_weight(holders: AbstractSet[str], relevant: AbstractSet[str], documents:
     odds = (r + 0.5) / (len(relevant) - r + 0.5)
     odds_of_others = (n - r + 0.5) / (documents - n - len(relevant) + r + 0.5)
     return math.log(odds / odds_of_others)
-
-
-def best_documents(run: Path, depth: int) -> DocumentSets:
-    return {query: set(scores) for query, scores in scores_by_query(top(read_run(run), depth)).items()}
 
 
 def analyze(collection: Collection, split: str, runs: dict[str, DocumentSets]) -> Analysis:

@@ -43,13 +43,8 @@ class CostSettings(Settings):
 class CoverageSettings(Settings):
     """Measure vocabulary coverage: which words of a collection an encoder has to split into word pieces.
 
-    It also estimates how many pieces would be saved by adding these words to the vocabulary.
-    For comparison, with BERT's vocabulary (splade-tiny):
-
-      collection  pieces per word  covered: occurrences  distinct words  1,000 words save  3,000 words save
-      cacm                   1.12                 92.3%           56.2%              7.0%              9.5%
-      scifact                1.30                 83.7%           28.9%             10.3%             15.4%
-      hpo                    1.40                 80.5%           34.8%             16.9%             23.1%
+    It also estimates how many pieces would be saved by adding these words to the vocabulary. For comparison,
+    docs/experiments/analysis.md has three collections.
     """
 
     example = "cai-pyserini analyse coverage --collection hpo --encoder splade-tiny --output analysis"

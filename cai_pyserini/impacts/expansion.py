@@ -19,7 +19,7 @@ synonyms, and is searched without a model.
 """
 
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
 
@@ -65,14 +65,12 @@ def expand(words: Vectors, dense: Vectors, near: Vectors, encoder: Encoder, outp
         lexicon_columns = np.array([columns[word] for word in lexicon], np.int32)
         vectors = word_vectors(words.folder, lexicon, encoder)
         width, digest = len(all_words), artifact.digest(recipe)
-
-        def rates() -> Iterator[csr_matrix]:
-            counts: csr_matrix
-            for _, counts, _ in progress(words, words.shards, "rates of words", "shard"):
-                yield diags_array(1 / np.maximum(counts.sum(1).A1, 1)) @ counts
-
         work = work_folder(folder, digest)
-        rows = stored_rows(work, width, rates)
+
+        def word_rates() -> Iterable[csr_matrix]:
+            return (rates(counts) for _, counts, _ in progress(words, words.shards, "rates of words", "shard"))
+
+        rows = stored_rows(work, width, word_rates)
         frequencies = np.zeros(width, np.int64)
         matrix: csr_matrix
         for _, matrix, _ in words:
@@ -82,16 +80,9 @@ def expand(words: Vectors, dense: Vectors, near: Vectors, encoder: Encoder, outp
 
         def expanded(part: tuple[tuple[Shard, Shard], Shard]) -> Shard:
             (counted, encoded), products = part
-            own: csr_matrix = counted.vectors
-            associated = associations.words(encoded.vectors)
-            entries = associated.data, lexicon_columns[associated.indices], associated.indptr
-            weights = csr_matrix(entries, shape=(len(counted.ids), width))
-            weights.sort_indices()
-            both = hstack([weights, neighbour_means(rows, products.vectors, NEIGHBOUR_WORDS)], format="csr")
-            expandable = (np.diff(own.indptr) > 0) & encoded.vectors.any(axis=1)  # has words and a non-zero vector
-            both.data *= np.repeat(expandable, np.diff(both.indptr))
-            both.eliminate_zeros()
-            return Shard(counted.ids, both)
+            means = neighbour_means(rows, products.vectors, NEIGHBOUR_WORDS)
+            weights = associations.words(encoded.vectors)
+            return Shard(counted.ids, side_by_side(weights, lexicon_columns, means, counted.vectors, encoded.vectors))
 
         documents = progress(zip(paired(words, dense), near, strict=True), words.shards, "expand", "shard")
         counts = write_shards(folder, digest, documents, expanded)
@@ -100,6 +91,25 @@ def expand(words: Vectors, dense: Vectors, near: Vectors, encoder: Encoder, outp
         return counts | stats | {"lexicon": len(lexicon), "words": words.manifest.digest}
 
     return artifact.make(output, recipe, write, resumable=True, names=SHARD_NAMES)
+
+
+def rates(counts: csr_matrix) -> csr_matrix:
+    """The rate of each word in each document, from counts (documents, words)."""
+    return csr_matrix(diags_array(1 / np.maximum(counts.sum(1).A1, 1)) @ counts)
+
+
+def side_by_side(
+    weights: csr_matrix, columns: np.ndarray, means: csr_matrix, counts: csr_matrix, vectors: np.ndarray
+) -> csr_matrix:
+    """Weights (documents, lexicon) of associated words, moved to the `columns` of the lexicon, and mean rates
+    (documents, words), side by side; without those of documents that have no words in `counts`, or a zero vector."""
+    moved = csr_matrix((weights.data, columns[weights.indices], weights.indptr), shape=means.shape)
+    moved.sort_indices()
+    both = hstack([moved, means], format="csr")
+    expandable = (np.diff(counts.indptr) > 0) & vectors.any(axis=1)
+    both.data *= np.repeat(expandable, np.diff(both.indptr))
+    both.eliminate_zeros()
+    return both
 
 
 class WordAssociations:

@@ -13,20 +13,8 @@ import pandas as pd
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.runs import trec
 from cai_pyserini.runs.fusions import DEFAULT, DEPTH, FUSIONS, Fusion, ranks_within
-from cai_pyserini.runs.trec import (
-    add_latency,
-    categories,
-    documents_digest,
-    documents_in,
-    queries_in,
-    read_parts,
-    require_common,
-    run_digest,
-    sorted_run,
-    top,
-    write_parts,
-)
 
 logger = logging.getLogger(__name__)
 
@@ -37,12 +25,12 @@ def require_fusable(runs: Sequence[Path]) -> None:
     ours = all(manifest and manifest.stats.get("documents_digest") for manifest in map(artifact.read_manifest, runs))
     name, queries, documents = "", set[str](), set[str]()
     for run in runs:
-        new_queries, new_documents = queries_in(run), documents_in(run)
+        new_queries, new_documents = trec.queries_in(run), trec.documents_in(run)
         if queries and new_queries:
-            require_common("queries", len(queries | new_queries), {name: queries, str(run): new_queries})
+            trec.require_common("queries", len(queries | new_queries), {name: queries, str(run): new_queries})
             if not ours:
                 fewer = min(len(documents), len(new_documents))
-                require_common("documents", fewer, {name: documents, str(run): new_documents})
+                trec.require_common("documents", fewer, {name: documents, str(run): new_documents})
         name = f"{name}, {run}" if name else str(run)
         queries, documents = queries | new_queries, documents | new_documents
 
@@ -61,16 +49,16 @@ def fuse(
     Warns of runs with scores below 0 if the method treats these differently.
     """
     settings: dict[str, Any] = {"depth": depth, "weights": weights and [*map(float, weights)]}
-    inputs = {"runs": [run_digest(run) for run in runs]}
+    inputs = {"runs": [trec.run_digest(run) for run in runs]}
     recipe = artifact.recipe("fusion fuse", inputs, method=method, hits=hits, **settings)
 
     def write(path: Path) -> artifact.Stats:
-        documents, seconds, queries = documents_digest(runs), 0.0, 0
+        documents, seconds, queries = trec.documents_digest(runs), 0.0, 0
         negative: Counter[Path] = Counter()  # run -> number of queries
 
         def parts() -> Iterator[pd.DataFrame]:
             nonlocal seconds, queries
-            for part in read_parts(runs):
+            for part in trec.read_parts(runs):
                 start = time.perf_counter()
                 fused = fuse_runs(part, method, depth, hits, weights)
                 seconds += time.perf_counter() - start
@@ -80,11 +68,11 @@ def fuse(
                     negative.update(dict(zip(runs, counts, strict=True)))
                 yield fused
 
-        write_parts(parts(), path, tag)
+        trec.write_parts(parts(), path, tag)
         for run, count in (+negative).items():
             consequence = FUSIONS[method].negative_warning
             logger.warning("%s has scores below 0 for %d of %d queries; %s", run, count, queries, consequence)
-        latency = add_latency(1000 * seconds / max(queries, 1), runs)
+        latency = trec.add_latency(1000 * seconds / max(queries, 1), runs)
         return {"queries": queries, "ms_per_query": latency, "documents_digest": documents, **settings}
 
     return artifact.make(output, recipe, write, folder=False)
@@ -93,7 +81,7 @@ def fuse(
 def _negative_queries(runs: Sequence[pd.DataFrame], number: int, fusion: Fusion, depth: int) -> int:
     """The number of queries for which a run has scores below 0 among its best `depth`; in a sum, only of queries for
     which it also lacks documents of other runs."""
-    best = top(runs[number], depth)
+    best = trec.top(runs[number], depth)
     queries = best.loc[best["score"] < 0, "query_id"].unique().astype(object)
     if not len(queries) or fusion.combine == "product":
         return len(queries)
@@ -127,7 +115,8 @@ def fuse_runs(
         if not all(0 < weight < math.inf for weight in weights):
             raise CaiError(f"weights {', '.join(map(str, weights))}: each must be a positive number")
     fused, values = candidates(runs, fusion, depth, weights)
-    return top(sorted_run(fused.assign(score=fusion.combined(values))), hits)  # ties in the order of documents
+    ranked = trec.sorted_run(fused.assign(score=fusion.combined(values)))  # ties in the order of documents
+    return trec.top(ranked, hits)
 
 
 class Shares(NamedTuple):
@@ -155,7 +144,7 @@ def candidates(
     Returns the columns `query_id` and `doc_id`, sorted, and contributions, float64 (runs, documents).
     """
     if fusion.missing == "zero":
-        runs = [top(run, depth) for run in runs]
+        runs = [trec.top(run, depth) for run in runs]
     query_ids, doc_ids = (_concatenate([run[name].array for run in runs]) for name in ("query_id", "doc_id"))
     run_numbers = np.repeat(np.arange(len(runs)), [len(run) for run in runs])  # (all hits,), like scores and keys
     scores = np.concatenate([run["score"] for run in runs])
@@ -188,7 +177,7 @@ def candidates(
 def _concatenate(columns: Sequence[pd.Categorical]) -> pd.Categorical:
     """Concatenate the ids of several runs, with common categories."""
     by_run = [column.categories for column in columns]
-    ids = categories(by_run[0].append(by_run[1:]))
+    ids = trec.categories(by_run[0].append(by_run[1:]))
     new_codes = np.split(ids.codes, np.cumsum([len(names) for names in by_run[:-1]]))
     codes = [new[column.codes] for new, column in zip(new_codes, columns, strict=True)]
     return pd.Categorical.from_codes(np.concatenate(codes), dtype=ids.dtype)

@@ -1,4 +1,4 @@
-"""Fusion methods. To add one, write a function here and a worked example in tests/runs/test_fusions.py.
+"""Fusion methods. To add one, add it to FUSIONS, and a worked example to tests/runs/test_fusions.py.
 
 Every method normalizes the scores of each run per query, then adds or multiplies a document's values. The candidates
 of a query are the best `depth` documents of every run.
@@ -6,7 +6,7 @@ of a query are the best `depth` documents of every run.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -42,53 +42,27 @@ class Fusion:
         return (values.sum(axis=0) if self.combine == "sum" else values.prod(axis=0)) + 0.0  # -0 becomes 0
 
 
-FUSIONS: dict[str, Fusion] = {}
-
-
-def fusion(name: str, **properties: Any) -> Callable[[Normalize], Normalize]:
-    """Register a function as the `normalize` of a method. Its docstring describes the method in help and docs."""
-
-    def register(normalize: Normalize) -> Normalize:
-        FUSIONS[name] = Fusion(" ".join((normalize.__doc__ or "").split()), normalize, **properties)
-        return normalize
-
-    return register
-
-
-@fusion(
-    "sum",
-    negative_warning="documents that are missing from it count 0, which is higher; minmax and zscore rank them last",
-)
 def _unchanged(scores: np.ndarray, starts: np.ndarray, depth: int) -> np.ndarray:
-    """sum of the scores"""
     return scores
 
 
-@fusion("minmax")
 def _minmax(scores: np.ndarray, starts: np.ndarray, depth: int) -> np.ndarray:
-    """sum of the scores scaled to [0, 1] per query"""
     low, high = (_per_hit(extreme.reduceat(scores, starts), starts, scores) for extreme in (np.minimum, np.maximum))
     spread = high - low
     return np.divide(scores - low, spread, out=np.ones_like(scores), where=spread > 0)
 
 
-@fusion("rrf")
 def _reciprocal_rank(scores: np.ndarray, starts: np.ndarray, depth: int) -> np.ndarray:
-    """reciprocal rank fusion: sum of 1 / (60 + rank)"""
     return 1 / (RRF_K + ranks_within(scores, starts))
 
 
-@fusion("product", combine="product", negative_warning="a product subtracts the lowest score of a query")
 def _nonnegative(scores: np.ndarray, starts: np.ndarray, depth: int) -> np.ndarray:
-    """product of the scores (LaPraDoR, Xu et al. 2022), less the lowest of a query where that is below 0"""
     # LaPraDoR multiplies the raw scores, BM25's and a cosine. Two negative scores would have a high product, and with
     # one of them, the product would fall as the other score rises.
     return scores - np.minimum(_per_hit(np.minimum.reduceat(scores, starts), starts, scores), 0)
 
 
-@fusion("zscore", missing="last")
 def _zscore(scores: np.ndarray, starts: np.ndarray, depth: int) -> np.ndarray:
-    """sum of (score - mean) / standard deviation, both of the best documents per query"""
     best = ranks_within(scores, starts) <= depth
     hits = np.add.reduceat(best, starts, dtype=np.int64)
 
@@ -109,3 +83,24 @@ def ranks_within(scores: np.ndarray, starts: np.ndarray) -> np.ndarray:
 def _per_hit(values: np.ndarray, starts: np.ndarray, scores: np.ndarray) -> np.ndarray:
     """Repeat values per query (queries,) for every hit (hits,)."""
     return np.repeat(values, np.diff(starts, append=len(scores)))
+
+
+FUSIONS = {
+    "sum": Fusion(
+        "sum of the scores",
+        _unchanged,
+        negative_warning="documents that are missing from it count 0, which is higher; "
+        "minmax and zscore rank them last",
+    ),
+    "minmax": Fusion("sum of the scores scaled to [0, 1] per query", _minmax),
+    "rrf": Fusion("reciprocal rank fusion: sum of 1 / (60 + rank)", _reciprocal_rank),
+    "product": Fusion(
+        "product of the scores (LaPraDoR, Xu et al. 2022), less the lowest of a query where that is below 0",
+        _nonnegative,
+        combine="product",
+        negative_warning="a product subtracts the lowest score of a query",
+    ),
+    "zscore": Fusion(
+        "sum of (score - mean) / standard deviation, both of the best documents per query", _zscore, missing="last"
+    ),
+}

@@ -16,17 +16,7 @@ from ir_measures.measures import MeanAgg, registry
 from cai_pyserini.collections.contract import Collection, Qrels, checked_grade
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.runs.trec import (
-    documents_digest,
-    documents_in,
-    queries_in,
-    ranks,
-    read_parts,
-    require_common,
-    run_digest,
-    scores_by_query,
-    top,
-)
+from cai_pyserini.runs import trec
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +26,7 @@ PerQuery = dict[str, dict[str, float]]  # measure -> query id -> value
 
 def evaluate(run: Path, qrels: Qrels, output: Path) -> Path:
     """Write the measures of every query as JSON, a PerQuery."""
-    inputs = {"run": run_digest(run), "qrels": artifact.digest(qrels)}
+    inputs = {"run": trec.run_digest(run), "qrels": artifact.digest(qrels)}
     recipe = artifact.recipe("beir", inputs, result="evaluation", measures=list(MEASURES))
 
     def write(path: Path) -> artifact.Stats:
@@ -87,9 +77,9 @@ def measure(qrels: Qrels, run: pd.DataFrame, measures: Sequence[str] = MEASURES)
         numbers[query]: {id: checked_grade(grade, f"query {query!r}, document {id!r}") for id, grade in grades.items()}
         for query, grades in qrels.items()
     }
-    ranked = run.assign(score=float(len(run)) - ranks(run))
+    ranked = run.assign(score=float(len(run)) - trec.ranks(run))
     for cutoff in set(map(_cutoff, values)):
-        ranking = scores_by_query(ranked if cutoff is None else top(ranked, cutoff))
+        ranking = trec.scores_by_query(ranked if cutoff is None else trec.top(ranked, cutoff))
         hits = {numbers[id]: scores for id, scores in ranking.items() if id in numbers}
         with_cutoff = [measure for measure in values if _cutoff(measure) == cutoff]
         try:
@@ -107,11 +97,11 @@ def measure_run(qrels: Qrels, run: Path, measures: Sequence[str] = MEASURES) -> 
     Warns if the run has hits for fewer than half of the judged queries; raises CaiError if it has none for them.
     """
     values: PerQuery = {name: dict.fromkeys(qrels, 0.0) for name in parse_measures(measures)}
-    if queries := queries_in(run):
-        require_common("queries", len(qrels), {str(run): queries, "the qrels": qrels.keys()})
+    if queries := trec.queries_in(run):
+        trec.require_common("queries", len(qrels), {str(run): queries, "the qrels": qrels.keys()})
     else:
         logger.warning("%s has no hits: it has 0 in every measure", run)
-    for (part,) in read_parts([run]):
+    for (part,) in trec.read_parts([run]):
         judged = {query: qrels[query] for query in part["query_id"].cat.categories if query in qrels}
         for name, per_query in measure(judged, part, measures).items():
             values[name] |= per_query
@@ -124,14 +114,14 @@ def measure_runs(
     """Like `measure_run`, for runs of a collection. Warns if the collection has fewer than half of a run's documents;
     raises CaiError if it has none, and for a run of ours on another version of the documents."""
     parse_measures(measures)
-    if documents_digest(runs):
-        documents_digest(runs, collection.documents_digest)
-    retrieved = {run: documents_in(run) for run in runs}
+    if trec.documents_digest(runs):
+        trec.documents_digest(runs, collection.documents_digest)
+    retrieved = {run: trec.documents_in(run) for run in runs}
     unknown = collection.unknown_documents(split, set().union(*retrieved.values()))
     example = next(collection.records(whole=True)).id
     for run, documents in retrieved.items():
         known = (documents - unknown) | {example}
-        require_common("documents", len(documents), {str(run): documents, f"collection {collection.name}": known})
+        trec.require_common("documents", len(documents), {str(run): documents, f"collection {collection.name}": known})
     qrels = collection.qrels(split)
     return {run: measure_run(qrels, run, measures) for run in runs}
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -21,14 +21,6 @@ from cai_pyserini.runs.trec import add_latency, documents_digest, read_run, run_
 
 if TYPE_CHECKING:  # imports torch, which takes seconds
     from cai_pyserini.models.cross_encoder import CrossEncoder
-
-
-class Work(NamedTuple):
-    """The hits to rerank, and the loaded model."""
-
-    hits: pd.DataFrame  # a run with the texts in columns `query` and `document`
-    model: "CrossEncoder"
-    seconds: float  # per pair
 
 
 def rerank(
@@ -66,7 +58,8 @@ def rerank(
         return output
 
     @cache
-    def work() -> Work:
+    def work() -> tuple[pd.DataFrame, "CrossEncoder", float]:
+        """The hits to rerank, with texts in columns `query` and `document`; the loaded model; its seconds per pair."""
         from cai_pyserini.models.cross_encoder import CrossEncoder
 
         hits = top(read_run(run), depth)
@@ -79,11 +72,12 @@ def rerank(
         contents = collection.contents(set(documents), str(run))
         hits = hits.assign(query=queries.map(topics), document=documents.map(contents))
         model = CrossEncoder(checkpoint, device, precision)
-        return Work(hits, model, model.seconds_per_pair(*_columns(hits), pairs=0 if minutes else len(hits)))
+        return hits, model, model.seconds_per_pair(*_columns(hits), pairs=0 if minutes else len(hits))
 
     lowered = depth
     if minutes and not artifact.in_dry_run() and not artifact.is_up_to_date(output, recipe(depth)):
-        lowered = _affordable_depth(work(), depth, minutes)
+        hits, _, seconds = work()
+        lowered = _affordable_depth(hits, seconds, depth, minutes)
 
     def write(path: Path) -> artifact.Stats:
         from cai_pyserini.models.cross_encoder import announce
@@ -137,10 +131,10 @@ def _columns(hits: pd.DataFrame) -> list[list[str]]:
     return [hits[column].tolist() for column in ("query", "document", "doc_id")]
 
 
-def _affordable_depth(work: Work, depth: int, minutes: float) -> int:
+def _affordable_depth(hits: pd.DataFrame, seconds: float, depth: int, minutes: float) -> int:
     """The largest depth whose pairs take at most `minutes`. Raises CaiError if there is none."""
-    hits = work.hits["query_id"].value_counts().to_numpy()
-    times = [work.seconds * np.minimum(hits, n).sum() / 60 for n in range(1, depth + 1)]
+    counts = hits["query_id"].value_counts().to_numpy()
+    times = [seconds * np.minimum(counts, n).sum() / 60 for n in range(1, depth + 1)]
     if times[0] > minutes:
         raise CaiError(f"one document per query takes about {times[0]:.1f} minutes, more than {minutes:g}")
     return int(np.searchsorted(times, minutes, "right"))

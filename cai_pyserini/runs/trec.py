@@ -228,10 +228,8 @@ def require_common(kind: str, total: int, ids: Mapping[str, Set[str]]) -> None:
     if 2 * len(first & second) >= total:
         return
     folded = {id.casefold(): id for id in second - first}
-    same_but_case = min((id for id in first - second if id.casefold() in folded), default=None)
-    pair = [min(first - second, default=""), min(second - first, default="")]
-    if same_but_case:
-        pair = [same_but_case, folded[same_but_case.casefold()]]
+    differ_in_case = [(id, folded[id.casefold()]) for id in first - second if id.casefold() in folded]
+    pair = min(differ_in_case, default=(min(first - second, default=""), min(second - first, default="")))
     examples = f"such as {pair[0]!r} and {pair[1]!r}"
     if first.isdisjoint(second):
         raise CaiError(f"{names} have no {kind} in common: their ids are {examples}; both must use the same ids")

@@ -14,25 +14,36 @@ from typing import Any
 import numpy as np
 from transformers import AutoTokenizer
 
+from cai_pyserini.collections.readers import load_collection
 from cai_pyserini.core import artifact, files
 from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.steps import Step
 from cai_pyserini.core.terminal import progress, say
 from cai_pyserini.impacts.document_frequencies import compute
-from cai_pyserini.models.checkpoint import checkpoint_digest
+from cai_pyserini.models.checkpoint import checkpoint_digest, require_positions
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.folder import model_folder
 from cai_pyserini.models.idf import idf_digest
-from cai_pyserini.trainer import paper, projection, training
-from cai_pyserini.trainer.adapt_material import AdaptationData
+from cai_pyserini.trainer import projection, training
+from cai_pyserini.trainer.adapt_material import NEGATIVES, AdaptationData, write_examples
 from cai_pyserini.trainer.adapt_settings import AdaptSettings
 from cai_pyserini.trainer.choice import Candidate, Decision, decide, fusion_weights
+from cai_pyserini.trainer.examples import count
 from cai_pyserini.trainer.mixture import LANGUAGES
 from cai_pyserini.trainer.pairs import base_encoder, train
-from cai_pyserini.trainer.pseudo_examples import NEGATIVES, write_examples
-from cai_pyserini.trainer.settings import SpladeSettings, inherited, load_step, recorded, write_encoder
+from cai_pyserini.trainer.pretrain import pretrain
+from cai_pyserini.trainer.settings import (
+    PretrainSettings,
+    SpladeSettings,
+    VocabularySettings,
+    inherited,
+    load_step,
+    recorded,
+    write_encoder,
+)
 from cai_pyserini.trainer.simulated import SimulatedRetrieval
+from cai_pyserini.trainer.vocabulary import expand_checkpoint
 
 STAGE = "adapt"
 SHORT_TRAINING = {"batch_size": 24, "max_document_length": 96, "dropout": 0.0, "sampled_terms": 1000}
@@ -48,7 +59,7 @@ def steps(settings: AdaptSettings, planned: Container[Path] = ()) -> list[Step]:
     training.require_one_gpu(settings.device)
     folder = settings.output.with_name(f"{settings.output.name}.steps")
     if settings.data:
-        return paper.steps(settings, settings.data, folder)
+        return paper_steps(settings, settings.data, folder)
     return Adaptation(settings, folder, planned).steps()
 
 
@@ -77,21 +88,11 @@ class Adaptation:
     @cached_property
     def data(self) -> AdaptationData:
         """The data that the steps share; it stays in memory until the last one is done."""
-        settings = self.settings
-        return AdaptationData(
-            collection=load_index_config(settings.collection),
-            splade=self.base,
-            dense=load_encoder(settings.dense).replace(kind="dense") if settings.dense else None,
-            folder=settings.vectors or self.folder / "vectors",
-            queries=settings.queries,
-            seed=settings.seed,
-            device=settings.device,
-            precision=settings.precision,
-            planned=self._planned,
-            alpha=settings.alpha,
-            weights=settings.weights,
-            depth=settings.depth,
-        )
+        settings, vectors = self.settings, self.settings.vectors or self.folder / "vectors"
+        dense = load_encoder(settings.dense).replace(kind="dense") if settings.dense else None
+        own = {"queries", "seed", "device", "precision", "alpha", "weights", "depth"}
+        options = settings.model_dump(include=own) | {"planned": self._planned}
+        return AdaptationData(load_index_config(settings.collection), self.base, dense, vectors, **options)
 
     def steps(self) -> list[Step]:
         """The steps, in order; only the last one if it is up to date. Raises CaiError for maximum lengths beyond what a
@@ -140,17 +141,14 @@ class Adaptation:
         data, old = self.data, model_folder(self.base)
         (weight, share), reason, gains = self._decide()
         say(reason)
-        mean_of_weights(old, self._trained if weight else [old], weight, folder)
+        new = [step.output for step in self.trainings] if weight else [old]
+        mean_of_weights(old, new, weight, folder)
         compute(data.full_collection, self.base.replace(checkpoint=str(folder)), folder / "idf")
         write_encoder(self.base, folder, folder / "idf")
         if data.dense:
             projection.write_dense(data.dense, self.projection, share, folder / "dense")
         del self.data  # frees the vectors
         return {"weight": weight, "projection": share, "decision": [reason], "gains": gains}
-
-    @property
-    def _trained(self) -> list[Path]:
-        return [step.output for step in self.trainings]
 
     @property
     def candidates(self) -> tuple[Sequence[float], Sequence[float]]:
@@ -179,7 +177,7 @@ class Adaptation:
         for weight in progress(weights, len(weights), "choose", "weight"):
             splade = retrieval.old_splade
             if weight:
-                mean_of_weights(model_folder(self.base), self._trained, weight, work)
+                mean_of_weights(model_folder(self.base), [step.output for step in self.trainings], weight, work)
                 config, settings = self.base.replace(checkpoint=str(work), range=None), self.settings  # as written
                 splade = retrieval.splade(Encoder(config, settings.device, settings.precision))
             for share, ndcg in zip(shares, retrieval.values(splade, dense, fusion), strict=True):
@@ -200,3 +198,53 @@ def mean_of_weights(old: Path, new: Sequence[Path], weight: float, output: Path)
     first.load_state_dict(states[0] | mean)
     first.save_pretrained(output)
     training.save_tokenizer(AutoTokenizer.from_pretrained(str(new[0]), trust_remote_code=False), output)
+
+
+def paper_steps(settings: AdaptSettings, data: Path, folder: Path) -> list[Step]:
+    """The steps of the paper's method (Iida & Okazaki 2022), from a plain language model and a training file of MS
+    MARCO: vocabulary expansion, pretraining on the collection, SPLADE training with Margin-MSE, the collection's IDF.
+
+    Only the last step if it is up to date. Raises CaiError for settings that a step refuses.
+    """
+    base, collection = load_encoder(settings.base), load_collection(settings.collection)
+    corpus, common = {"corpus": [settings.collection]}, {"device": settings.device, "seed": settings.seed}
+    fixed = corpus | {"base": settings.base, "output": folder / "vocabulary"}
+    expanded = load_step(VocabularySettings, settings.vocabulary, fixed)
+    fixed = corpus | common | {"base": str(expanded.output), "output": folder / "pretrained"}
+    pretrained = load_step(PretrainSettings, settings.pretrain, fixed)
+    fixed = common | {"data": data, "base": str(pretrained.output), "output": folder / "splade"}
+    splade = load_step(SpladeSettings, settings.splade, fixed)
+
+    Encoder(base, settings.device).require_loadable("documents", "queries")
+    base_encoder(splade.replace(base=settings.base))  # its own base may not exist yet
+    require_positions(model_folder(base), {"max_length of pretraining": pretrained.max_length})
+    inputs = {
+        "documents": collection.fingerprint("documents"),
+        "checkpoint": checkpoint_digest(model_folder(base)),
+        "encoder": inherited(base),
+        "data": artifact.file_digest(data),
+        "idf": idf_digest(splade.idf),
+    }
+    trained = {"vocabulary": expanded, "pretrain": pretrained, "splade": splade}
+    settings_of_steps = {name: recorded(step, "corpus", "data", "base", "idf") for name, step in trained.items()}
+    recipe = artifact.recipe(STAGE, inputs, **settings_of_steps)
+
+    def write(output: Path) -> artifact.Stats:
+        training.load_model(splade.output).save_pretrained(output)
+        training.save_tokenizer(AutoTokenizer.from_pretrained(str(splade.output), trust_remote_code=False), output)
+        encoder = load_encoder(str(splade.output))
+        compute(collection, encoder.replace(checkpoint=str(output)), output / "idf")
+        write_encoder(encoder, output, output / "idf")
+        return {"weight": 1.0, "projection": 0.0, "decision": []}
+
+    last = partial(artifact.make, settings.output, recipe, write)
+    if artifact.is_up_to_date(settings.output, recipe):
+        return [Step("adapt", settings.output, last)]
+    artifact.require_writable(settings.output)
+    count(data, splade.loss == "margin-mse", splade.negatives)  # before days of work
+    return [
+        Step("adapt: vocabulary", expanded.output, partial(expand_checkpoint, expanded)),
+        Step("adapt: pretraining", pretrained.output, partial(pretrain, pretrained), (expanded.output,)),
+        Step("adapt: splade", splade.output, partial(train, splade), (pretrained.output,)),
+        Step("adapt", settings.output, last, (splade.output,)),
+    ]

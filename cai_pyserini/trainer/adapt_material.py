@@ -1,15 +1,16 @@
-"""The data of an adaptation: documents and their vectors, pseudo queries, and the mixture of systems that filters them.
+"""The data of an adaptation: documents and their vectors, pseudo queries, the mixture of systems that filters them, and
+the training file that is made from all of these.
 
 Documents are encoded once, by the encode stage. A large collection is represented by a sample, whose vectors come from
 the whole collection's if these exist.
 """
 
 import random
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,7 @@ from cai_pyserini.impacts.quantization import weighted
 from cai_pyserini.models.device import Precision
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.runs.fusions import DEPTH
-from cai_pyserini.trainer.mixture import LANGUAGES, WEIGHTS, Bm25, Mixture, VectorSystem
+from cai_pyserini.trainer.mixture import LANGUAGES, MIN_DEVIATION, WEIGHTS, Bm25, Mixture, VectorSystem
 from cai_pyserini.trainer.pseudo_queries import PseudoQuery, passage, pseudo_queries, questions, remainder
 from cai_pyserini.vectors.encode import encode, recipe
 from cai_pyserini.vectors.queries import encode_queries
@@ -37,14 +38,10 @@ from cai_pyserini.vectors.shards import Matrix, Vectors
 SAMPLE = 100_000  # documents; more would need much memory and improve little
 HELD_OUT = 600  # documents whose queries are held out of the training, as judges; at most a fifth of all
 SPREAD_QUERIES = 300  # pseudo queries that the spread of scores is measured with
+NEGATIVES = 4  # negatives per pseudo query
+NEGATIVES_DEPTH = 50  # negatives are drawn from this many best documents of each system
+TEACHER = {"bm25": 0.5, "splade": 1.0, "dense": 2.0}
 FOUND_DEPTH = 10  # a pseudo query is kept if its source is among this many best documents of the mixture
-
-
-class _DrawnQueries(NamedTuple):
-    """Pseudo queries; the first `held_out` are held out of the training."""
-
-    queries: list[PseudoQuery]
-    held_out: int
 
 
 @dataclass(frozen=True)
@@ -157,15 +154,15 @@ class AdaptationData:
         return np.sort(np.concatenate([self._passages[origin] for origin in origins]))
 
     @cached_property
-    def _drawn_queries(self) -> _DrawnQueries:
-        """Draw pseudo queries in random order.
+    def _drawn_queries(self) -> tuple[list[PseudoQuery], int]:
+        """Draw pseudo queries in random order; returns them, and how many, the first ones, are held out.
 
         In collections of passages, the queries of one passage per document are held out, and no passage of this
         document, nor a copy of one, is used for training. Only LANGUAGES have queries, and only English has questions.
         """
         draw, language = random.Random(self.seed), self.collection.language
         if language not in LANGUAGES:
-            return _DrawnQueries([], 0)
+            return [], 0
         queries = list(pseudo_queries([record.title for record in self._records], self.contents, draw))
         draw.shuffle(queries)
         first: dict[int, int] = {}  # original document -> the first of its passages
@@ -179,12 +176,12 @@ class AdaptationData:
         if language == ENGLISH:
             held_out += questions(held_out_documents, self.contents, draw)
         train = [query for query in queries if query.document not in not_trained]
-        return _DrawnQueries(held_out + train[: self.queries], len(held_out))
+        return held_out + train[: self.queries], len(held_out)
 
     @property
     def pseudo_queries(self) -> list[PseudoQuery]:
         """The held-out pseudo queries, followed by those for training."""
-        return self._drawn_queries.queries
+        return self._drawn_queries[0]
 
     @property
     def _texts(self) -> list[str]:
@@ -244,13 +241,14 @@ class AdaptationData:
 
     @property
     def held_out(self) -> np.ndarray:
-        """The numbers of the held-out pseudo queries, the judges."""
-        return np.flatnonzero(self._is_found[: self._drawn_queries.held_out])
+        """The numbers of the held-out pseudo queries, the judges; empty if there are none."""
+        _, count = self._drawn_queries
+        return np.flatnonzero(self._is_found[:count]) if count else np.zeros(0, np.int64)
 
     @property
     def train(self) -> np.ndarray:
         """The numbers of the pseudo queries for training."""
-        held_out = self._drawn_queries.held_out
+        _, held_out = self._drawn_queries
         numbers = held_out + np.flatnonzero(self._is_found[held_out:])
         if not len(numbers):
             raise self.too_small()
@@ -271,3 +269,50 @@ class AdaptationData:
     def too_small(self) -> CaiError:
         name = self.collection.name
         return CaiError(f"collection {name} yields no training examples: its documents are too few or too short")
+
+
+def examples_recipe(data: AdaptationData) -> artifact.Recipe:
+    return artifact.recipe("adapt: pseudo queries", data.identity, queries=data.queries, seed=data.seed)
+
+
+def write_examples(data: AdaptationData, output: Path) -> Path:
+    """Write the training file of pseudo queries. Raises CaiError for a collection that yields no example.
+
+    A query's positive is its source. Negatives are drawn from the best documents of every system of the mixture,
+    without passages of the same document and copies, which are not in-batch negatives either. With a dense encoder,
+    margins come from a mixture with less BM25, on the scale of SPLADE's scores without IDF.
+    """
+
+    def write(path: Path) -> artifact.Stats:
+        count = jsonl.write(path, _examples(data))
+        if not count:
+            raise data.too_small()
+        return {"examples": count}
+
+    return artifact.make(output, examples_recipe(data), write, folder=False)
+
+
+def _examples(data: AdaptationData) -> Iterator[dict[str, Any]]:
+    mixture, contents, draw = data.mixture, data.contents, np.random.default_rng(data.seed)
+    scale = data.spread if data.dense else None
+    for number in progress(data.train, len(data.train), "negatives", "query"):
+        query = data.pseudo_queries[number]
+        equivalents = data.equivalents(query.document)
+        candidates = np.setdiff1d(mixture.best[:-1, number, :NEGATIVES_DEPTH], equivalents)
+        if len(candidates) < NEGATIVES:
+            continue
+        negatives = draw.choice(candidates, NEGATIVES, replace=False)
+        example: dict[str, Any] = {
+            "query": query.text,
+            "kind": query.kind,
+            "positive": passage(contents[query.document], query.text),
+            "negatives": [passage(contents[other], query.text) for other in negatives],
+            "ids": [str(data.equivalents(other)[0]) for other in (query.document, *negatives)],
+        }
+        if scale:
+            best = mixture.best[-1, number]
+            documents = np.concatenate([best, [query.document], negatives])
+            scores = mixture.scores(np.array([number]), documents, list(TEACHER.values()))[0]
+            positive, *others = scale * scores[len(best) :] / max(float(scores[: len(best)].std()), MIN_DEVIATION)
+            example["margins"] = [round(float(positive - other), 4) for other in others]
+        yield example

@@ -1,17 +1,16 @@
 """Decide, without labels, whether adapted encoders replace the old ones, and with which weights.
 
-The judges are pseudo queries held out of the training. They evaluate a candidate on the recommended systems, simulated
-as they are served (adapt.served): by the nDCG@10 of each judge's source after the judge's words were deleted from it.
-With these words, the source would match every term, as documents rarely do for real queries, and the gains would not
-carry over. The judges of one source are not independent: they are averaged, and the tests compare sources.
+The judges are pseudo queries held out of the training. They evaluate a candidate on the recommended systems, as these
+are served (see simulated.py): by the nDCG@10 of each judge's source after the judge's words were deleted from it, since
+real queries rarely have all words in common with a document. The judges of one source are not independent: they are
+averaged, and the tests compare sources.
 
 A candidate is eligible if every system gains significantly. Among eligible candidates, the smallest change (the sum of
 the weights) that is not significantly worse than the best wins; if none is eligible, nothing is changed.
 
 The weight w of BM25 in the fusion w * z(BM25) + z(SPLADE with IDF) + 2 * z(dense) of smooth systems is chosen likewise:
 the weight nearest to the default that is not significantly worse than the best. Queries share more words with documents
-in some collections than in others. Without labels the overlap is unknown; we assume that it is small where documents
-also find each other by other words.
+in some collections than in others; we assume that they share few where documents also find each other by other words.
 """
 
 import json
@@ -85,7 +84,7 @@ def balance(data: AdaptationData, output: Path) -> Path:
 
     def write(path: Path) -> artifact.Stats:
         weights, evidence = (*WEIGHTS.values(),), "no document yields a query to judge by"
-        if data.pseudo_queries and len(data.held_out):
+        if len(data.held_out):
             weights, evidence = fusion_weights(SimulatedRetrieval.for_pseudo_queries(data, data.held_out))
         files.write_text(path, json.dumps(dict(zip(WEIGHTS, weights, strict=True))) + "\n")
         shares = " : ".join(f"{weight:.2g}" for weight in weights)
@@ -102,7 +101,7 @@ def fusion_weights(retrieval: SimulatedRetrieval) -> tuple[tuple[float, ...], st
     _, *others = WEIGHTS.values()
     (queries, rows), sparse = retrieval.old_dense, retrieval.old_splade
     near = retrieval.neighbours(rows)
-    bm25 = retrieval.with_neighbours_words(near)
+    bm25 = retrieval.bm25.weighting.weights(retrieval.counts, retrieval.neighbours_words(near))
     parts = retrieval.parts(sparse, smoothed(sparse.rows, near), bm25, queries, rows)
     means: dict[float, np.ndarray] = {}
     for weight in BM25_WEIGHTS:
@@ -115,7 +114,7 @@ def fusion_weights(retrieval: SimulatedRetrieval) -> tuple[tuple[float, ...], st
 def measure_gains(data: AdaptationData, splade: Encoder, dense: Encoder | None) -> dict[str, tuple[float, float]]:
     """The gain in nDCG@10 of adapted encoders over the data's encoders, and its standard error, by recommended system;
     empty without held-out queries."""
-    if not (data.pseudo_queries and len(data.held_out)):
+    if not len(data.held_out):
         return {}
     retrieval = SimulatedRetrieval.for_pseudo_queries(data, data.held_out)
     weights = fusion_weights(retrieval)[0] if dense else ()

@@ -3,7 +3,7 @@
 A training file is JSONL of {"query", "positive", "negatives": [...], "margins": [...], "ids": [...]}. A margin is the
 teacher's score of the positive minus that of the negative; labelled pairs have none. The optional ids name the
 documents whose passages are the positive and the negatives: no passage of a query's positive document is an in-batch
-negative of the query. A single negative can be written as "negative" and "margin".
+negative of the query.
 
 An epoch has every line once, with its next negatives: in 30 epochs, a line with 30 negatives is trained with each.
 """
@@ -29,13 +29,11 @@ def read(path: Path) -> Iterator[tuple[str, Example]]:
     """Read the lines of a training file, each with its location `file:line`; negatives and margins can be empty. Raises
     CaiError for a broken line."""
     for where, data in jsonl.read(path, ("query", "positive")):
-        negatives = data.get("negatives", [data["negative"]] if "negative" in data else [])
-        margins = data.get("margins", [data["margin"]] if "margin" in data else [])
+        negatives, margins, ids = (data.get(name, []) for name in ("negatives", "margins", "ids"))
         if not isinstance(negatives, list) or not all(isinstance(text, str) for text in negatives):
             raise CaiError(f"{where}: negatives must be a list of strings")
         if not isinstance(margins, list) or not all(type(m) in (int, float) and math.isfinite(m) for m in margins):
             raise CaiError(f"{where}: margins must be a list of finite numbers")
-        ids = data.get("ids", [])
         if not isinstance(ids, list) or not all(isinstance(id, str) for id in ids):
             raise CaiError(f"{where}: ids must be a list of strings")
         if ids and len(ids) != 1 + len(negatives):

@@ -39,8 +39,6 @@ from cai_pyserini.trainer.settings import MineSettings, MsmarcoSettings, ScoreSe
 
 INTERIM_LINES = 256  # scored lines per file of interim results; an interruption loses at most one file
 
-Margins = dict[str, dict[str, float]]  # query -> negative -> margin
-
 
 class Drawn(NamedTuple):
     """The ids of a query, its positive and its negatives."""
@@ -84,8 +82,8 @@ def mine(settings: MineSettings) -> Path:
                 f"no query of split {settings.split!r} has both a relevant document and another one in the runs: "
                 "are they runs of its queries?"
             )
-        origins_of_lines = ([*map(source, (line.positive, *line.negatives))] for line in chosen)
-        examples = zip(_examples(texts, topics, chosen), origins_of_lines, strict=True)
+        ids = ([*map(source, (line.positive, *line.negatives))] for line in chosen)
+        examples = zip(_examples(texts, topics, chosen), ids, strict=True)
         count = jsonl.write(path, (example | {"ids": ids} for example, ids in examples))
         queries = len({line.query for line in chosen})
         return {"lines": count, "queries": queries, "without_negatives": len(drawn) - count}
@@ -154,8 +152,8 @@ def _draw(settings: MsmarcoSettings, topics: dict[str, str]) -> dict[str, Drawn]
     return chosen
 
 
-def _margins(settings: MsmarcoSettings, drawn: dict[str, Drawn]) -> Margins:
-    """The margins of the negatives that the teacher has scored, for queries whose positive it has scored too."""
+def _margins(settings: MsmarcoSettings, drawn: dict[str, Drawn]) -> dict[str, dict[str, float]]:
+    """By query, the margins of the negatives that the teacher has scored, if it has scored the positive too."""
     if other := next((p for p in settings.scores if not p.name.endswith((".parquet", ".jsonl", ".jsonl.gz"))), None):
         raise CaiError(f"{other}: scores must be Parquet or JSONL with the columns query_id, corpus_id and score")
     scores: dict[str, dict[str, float]] = {query: {} for query in drawn}

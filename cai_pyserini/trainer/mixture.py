@@ -25,9 +25,7 @@ WEIGHTS = {"bm25": 2.0, "splade": 1.0, "dense": 2.0}  # as in hybrid-…-zscore
 BEST_DOCUMENTS = 100  # per query
 QUERY_BATCH = 64  # queries scored together
 MIN_DEVIATION = 1e-9
-STOP_WORD_LANGUAGES = frozenset(
-    ["da", "de", "en", "es", "fr", "it", "nl", "no", "pt", "ru", "sv", "tr"]
-)  # bm25s has stop words
+STOP_WORD_LANGUAGES = {"da", "de", "en", "es", "fr", "it", "nl", "no", "pt", "ru", "sv", "tr"}  # of bm25s
 LANGUAGES = STOP_WORD_LANGUAGES | {"ar", "fa", "fi", "hu", "id", "pl"}  # with words between spaces and a stemmer
 
 

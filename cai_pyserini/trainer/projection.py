@@ -4,14 +4,14 @@
 
 W (width, width) starts at 0 and minimizes the sum of two losses over pseudo queries, for the documents of a step:
 
-- the Kullback-Leibler divergence of the encoder's scores from a mixture's (adapt.mixture), both divided by the standard
-  deviation of the best scores: the mixture's for each query, the encoder's on average. It transfers what the other
-  systems know.
+- the Kullback-Leibler divergence of the encoder's scores from a mixture's (see mixture.py), both divided by the
+  standard deviation of the best scores: the mixture's for each query, the encoder's on average. It transfers what the
+  other systems know.
 - half the cross-entropy of the query's source against the other documents, where the source is the passage around the
   query without the query (inverse cloze task, Lee et al. 2019). It teaches matches that other systems miss for lack of
   common words.
 
-Vectors are encoded once, so a step takes milliseconds. Held-out queries choose the weight (adapt.choice).
+Vectors are encoded once, so a step takes milliseconds. Held-out queries choose the weight (see choice.py).
 """
 
 from pathlib import Path
@@ -24,9 +24,8 @@ from safetensors.numpy import load_file, save_file
 from cai_pyserini.core import artifact, files
 from cai_pyserini.core.config import EncoderConfig, encoder_yaml
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.trainer.adapt_material import AdaptationData
+from cai_pyserini.trainer.adapt_material import AdaptationData, examples_recipe
 from cai_pyserini.trainer.mixture import Mixture
-from cai_pyserini.trainer.pseudo_examples import recipe
 
 STAGE = "adapt: projection"
 STEPS = 200
@@ -41,7 +40,7 @@ WEIGHTS = (0.25, 0.5)  # candidate weights of W; the full W would lose what the 
 
 def learn(data: AdaptationData, output: Path) -> Path:
     """Learn W from the training queries, and write it as a safetensors file."""
-    made_from = artifact.recipe(STAGE, {"examples": artifact.digest(recipe(data))})
+    made_from = artifact.recipe(STAGE, {"examples": artifact.digest(examples_recipe(data))})
 
     def write(path: Path) -> artifact.Stats:
         mixture, train = data.mixture, data.train

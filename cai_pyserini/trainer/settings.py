@@ -69,9 +69,7 @@ class TrainingSettings(Settings):
     device: str = DEVICE
     log_steps: int = flag(50, "steps between logs of the loss", ge=1)
     save_seconds: float = flag(
-        120.0,
-        "seconds between checkpoints to resume from; more if saving would take over 2% of the time",
-        ge=0,
+        120.0, "seconds between checkpoints to resume from; more if saving would take over 2% of the time", ge=0
     )
 
 
@@ -171,9 +169,7 @@ class GenerateSettings(Settings):
     top_k: int = flag(25, "sample from this many most likely tokens (top-k sampling)", ge=1)
     top_p: float = flag(0.95, "sample from the most likely tokens with this total probability (nucleus)", gt=0, le=1)
     batch_size: int = flag(
-        16,
-        "documents of full length per batch, or more shorter ones; another number draws other queries",
-        ge=1,
+        16, "documents of full length per batch, or more shorter ones; another number draws other queries", ge=1
     )
     seed: int = SEED
     device: str = DEVICE

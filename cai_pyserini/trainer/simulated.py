@@ -8,7 +8,7 @@ smooth  the same, with SPLADE averaged with the neighbours', and BM25 with the n
         words; the dense encoder determines all of these
 fusion  w * z(BM25 with the neighbours' words) + z(SPLADE with IDF, averaged likewise) + 2 * z(dense)
 
-Joint systems also have bag-of-words queries (-doc). Only BM25's word analysis differs (adapt.mixture), because that of
+Joint systems also have bag-of-words queries (-doc). Only BM25's word analysis differs (see mixture.py), because that of
 the stages needs Java.
 
 A query searches for its source's remainder in place of the source, as if the document used other words than the query.
@@ -24,12 +24,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import Stemmer
-from scipy.sparse import csr_matrix, diags_array, vstack
+from scipy.sparse import csr_matrix, vstack
 
 from cai_pyserini.collections.copies import PUNCTUATION
 from cai_pyserini.collections.spans import Contexts, random_span
 from cai_pyserini.core.config import EncoderConfig, Joint
-from cai_pyserini.impacts.expansion import NEIGHBOUR_WORDS, WordAssociations
+from cai_pyserini.impacts.expansion import NEIGHBOUR_WORDS, WordAssociations, rates, side_by_side
 from cai_pyserini.impacts.quantization import Weighting, weighted
 from cai_pyserini.impacts.weighting import Terms, balanced_alpha, largest_weight, term_matrix
 from cai_pyserini.models.dense import project
@@ -94,6 +94,7 @@ class SimulatedRetrieval:
         self.documents = documents
         self.sources = sources
         self._remainders = remainders
+        self._name = f"collection {data.collection.name}"  # in error messages
         self._contents = [data.contents[number] for number in documents]
         draw = random.Random(data.seed)
         texts = draw.sample(self._contents, min(SPANS, len(documents)))
@@ -111,10 +112,6 @@ class SimulatedRetrieval:
         documents = np.sort(list(dict.fromkeys([*sources, *others]))[: min(size, DOCUMENTS)])
         queries = [data.pseudo_queries[number].text for number in numbers]
         return cls(data, queries, documents, np.searchsorted(documents, sources), data.remainders(numbers))
-
-    @property
-    def _name(self) -> str:
-        return f"collection {self.data.collection.name}"
 
     @property
     def systems(self) -> list[str]:
@@ -138,7 +135,7 @@ class SimulatedRetrieval:
     def splade(self, encoder: Encoder) -> SparseVectors:
         """Encode rows, queries and spans with a SPLADE encoder."""
         data = self.data
-        is_old = encoder is data.encoders[0]
+        is_old = encoder is data.encoders[0]  # whose vectors are stored
         documents = data.raw[0][self.documents] if is_old else data.encode(encoder, self._contents)
         remainders = [data.encode(encoder, self._remainders)] if self._remainders else []
         rows = vstack([documents, *remainders], format="csr")
@@ -189,12 +186,12 @@ class SimulatedRetrieval:
         queries, rows, targets, alone = vectors
         word_vectors = learn(contexts, targets, alone)
         count, frequencies = len(self.documents), self.bm25.counts.getnnz(axis=0)[columns]
-        associated = WordAssociations.fit(word_vectors, frequencies, [rows[:count]], count).words(rows)
-        weights = csr_matrix((associated.data, columns[associated.indices], associated.indptr), self.counts.shape)
-        has_both = (np.diff(self.counts.indptr) > 0) & rows.any(axis=1)  # words and a vector, as in the expand stage
-        weights = csr_matrix(diags_array(has_both.astype(np.float32)) @ weights)
+        associations = WordAssociations.fit(word_vectors, frequencies, [rows[:count]], count)
         near = self.neighbours(rows)
-        bm25, words = self.with_neighbours_words(near), self.with_neighbours_words(near, weights)
+        means = self.neighbours_words(near)
+        both = side_by_side(associations.words(rows), columns, means, self.counts, rows)
+        associated = both[:, : means.shape[1]]
+        bm25, words = (self.bm25.weighting.weights(self.counts, means, more) for more in (None, associated))
         return DenseVectors(queries, rows, near, bm25, words)
 
     def neighbours(self, rows: np.ndarray) -> csr_matrix:
@@ -209,10 +206,9 @@ class SimulatedRetrieval:
             near.eliminate_zeros()
         return near
 
-    def with_neighbours_words(self, near: csr_matrix, words: csr_matrix | None = None) -> csr_matrix:
-        """BM25's weights with the neighbours' words, and with these weights of associated words."""
-        rates = csr_matrix(diags_array(1 / np.maximum(self.counts.sum(1).A1, 1)) @ self.counts)
-        return self.bm25.weighting.weights(self.counts, neighbour_means(rates, near, NEIGHBOUR_WORDS), words)
+    def neighbours_words(self, near: csr_matrix) -> csr_matrix:
+        """The mean rates of words in neighbours, (rows, words)."""
+        return neighbour_means(rates(self.counts), near, NEIGHBOUR_WORDS)
 
     def values(
         self, sparse: SparseVectors, dense: Sequence[DenseVectors], weights: Sequence[float]
@@ -288,7 +284,7 @@ class SimulatedRetrieval:
         return dict(zip(self.queries, self.bm25.analyze(self.queries), strict=True))
 
     def product_scores(self, queries: Matrix, rows: Matrix) -> np.ndarray:
-        """Scores of rows, as inner products of query and row vectors."""
+        """Scores of rows, as inner products of query and row vectors; a document has that of its best passage."""
         count = len(self.documents)
         product = queries @ rows[:count].T
         scores: np.ndarray = product if isinstance(product, np.ndarray) else product.toarray()
@@ -303,7 +299,9 @@ class SimulatedRetrieval:
                 remainder_scores = remainders.multiply(queries).sum(1).A1
             scores[self.equivalents.nonzero()] = -np.inf
             scores[np.arange(len(scores)), self.sources] = remainder_scores
-        return self._best_passages(scores)
+        order = np.argsort(self._columns, kind="stable")
+        starts = np.flatnonzero(np.diff(self._columns[order], prepend=-1))
+        return scores if len(starts) == len(order) else np.maximum.reduceat(scores[:, order], starts, axis=1)
 
     @cached_property
     def _columns(self) -> np.ndarray:
@@ -316,13 +314,6 @@ class SimulatedRetrieval:
     def source_columns(self) -> np.ndarray:
         """The score column of each query's source, (queries,)."""
         return self._columns[self.sources]
-
-    def _best_passages(self, scores: np.ndarray) -> np.ndarray:
-        """Reduce the scores of passages to those of documents, each that of its best passage."""
-        columns = self._columns
-        order = np.argsort(columns, kind="stable")
-        starts = np.flatnonzero(np.diff(columns[order], prepend=-1))
-        return scores if len(starts) == len(columns) else np.maximum.reduceat(scores[:, order], starts, axis=1)
 
     def fused(self, parts: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:
         """Fuse the scores of BM25, SPLADE and dense; -inf for documents that are not fused."""

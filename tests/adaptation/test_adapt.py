@@ -170,7 +170,6 @@ def test_the_papers_recipe_from_a_training_file(
         (["--data", "x.jsonl", "--weight", "0.5"], "--data is the paper's method, which has no --weight"),
         (["--distil", "x.yaml"], "--distil needs a teacher: --dense"),
         (["--vocabulary", "x.yaml"], "--vocabulary is a step of the paper's method, which needs --data"),
-        (["--pretrain", "x.yaml"], "--pretrain is a step of the paper's method, which needs --data"),
     ],
 )
 def test_flags_that_do_not_fit_are_refused(
@@ -186,11 +185,7 @@ def test_flags_that_do_not_fit_are_refused(
     "flags, yaml, message",
     [
         (["--splade"], "base: other\n", "steps.yaml: base cannot be set here"),
-        (
-            ["--data", "triples", "--vocabulary"],
-            "steps: 3\n",
-            "steps.yaml: unknown key steps; did you mean max_steps?",
-        ),
+        (["--data", "triples", "--vocabulary"], "steps: 3\n", "steps.yaml: unknown key steps; did you mean max_steps?"),
         (["--data"], None, "no file "),
         (["--data"], '{"query": "a", "positive": "b"}\n', "steps.yaml:1: 0 negatives, fewer than the 1"),
         (["--splade"], "negatives: 5\n", "contrast: negatives 5, but pseudo queries have 4 each"),

@@ -1,6 +1,5 @@
 """AdaptationData and the training file that is made from it, with real encoders."""
 
-import json
 from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
@@ -11,10 +10,8 @@ import pytest
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.trainer.adapt import steps
-from cai_pyserini.trainer.adapt_material import AdaptationData
+from cai_pyserini.trainer.adapt_material import AdaptationData, write_examples
 from cai_pyserini.trainer.adapt_settings import AdaptSettings
-from cai_pyserini.trainer.choice import balance
-from cai_pyserini.trainer.pseudo_examples import write_examples
 from tests.adaptation.conftest import adaptation_data, in_passages
 from tests.conftest import DATA, json_lines
 
@@ -60,7 +57,7 @@ def test_passages_and_copies_of_a_held_out_document_train_nothing(tmp_path: Path
         """The original documents of passages; the copy c0 counts as d0."""
         return {data._records[number].id.partition("#")[0].replace("c", "d") for number in numbers}
 
-    count = data._drawn_queries.held_out
+    count = data._drawn_queries[1]
     held_out = data.sources[:count].tolist()
     assert len({data.origins[number] for number in held_out}) == len(set(held_out)) == 2  # one passage of each
     assert not documents(held_out) & documents(data.sources[count:])
@@ -112,8 +109,6 @@ def test_questions_are_english_and_queries_are_of_words_between_spaces(tmp_path:
     assert {query.kind for query in german.pseudo_queries} == {"title", "span", "phrases", "dropped"}
     japanese = adaptation_data(DATA / "ja.yaml", tmp_path / "ja", dense=True)
     assert japanese.pseudo_queries == []
-    weights = json.loads(balance(japanese, tmp_path / "weights.json").read_text())
-    assert weights == {"bm25": 2.0, "splade": 1.0, "dense": 2.0}
     settings = AdaptSettings(
         collection=str(DATA / "ja.yaml"), base="splade-tiny", output=tmp_path / "out", device="cpu"
     )

@@ -101,11 +101,7 @@ def test_gains_are_measured_again(with_dense: AdaptationData, tmp_path: Path) ->
     """The faults: the encoders before are compared with themselves; the projection is left out."""
     splade, dense = with_dense.encoders
     same = measure_gains(with_dense, splade, dense)
-    assert list(same) == [
-        "trio",
-        "joint-near",
-        "joint-doc-near",
-    ]
+    assert list(same) == ["trio", "joint-near", "joint-doc-near"]
     assert {gain for gain, _ in same.values()} == {0.0}
     width = with_dense.raw[1].shape[1]
     weight = np.random.default_rng(1).normal(size=(width, width)).astype(np.float32)

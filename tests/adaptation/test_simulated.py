@@ -139,14 +139,6 @@ def test_passages_and_copies_of_a_source_neither_answer_nor_help(tmp_path: Path)
     assert np.isinf(scores[np.arange(4), judges.source_columns]).sum() < 4
 
 
-def test_a_projection_changes_neighbours_and_near_words(served: SimulatedRetrieval) -> None:
-    """Smooth indexes use the projection as well."""
-    old, width = served.dense(None), served.old_dense[0].shape[1]
-    other = served.dense(np.random.default_rng(1).normal(size=(width, width)).astype(np.float32))
-    assert (other.neighbours != old.neighbours).nnz
-    assert (other.words != old.words).nnz
-
-
 @pytest.mark.parametrize("adapted", [False, True])
 @pytest.mark.usefixtures("java")
 def test_near_words_and_words_of_near_documents_are_those_of_the_stage(

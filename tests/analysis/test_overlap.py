@@ -2,12 +2,11 @@
 
 import gzip
 import json
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from cai_pyserini.analysis.overlap import count_words, frequency_table, jaccard, read_table
+from cai_pyserini.analysis.overlap import count_words, jaccard, read_table
 from cai_pyserini.cli.analyse import main
 from cai_pyserini.core.errors import CaiError
 
@@ -37,13 +36,6 @@ def test_words_of_a_collection(tiny: Path) -> None:
     assert counts["is"] == 2
     Path("a.txt").write_text("A b-c, a_b.\n\nÄ A\n")
     assert count_words("a.txt") == {"a": 2, "b": 1, "c": 1, "a_b": 1, "ä": 1}
-
-
-def test_a_table_is_read_back() -> None:
-    counts = Counter({"the": 9, "ä": 10, "a_b": 1})
-    Path("a.tsv").write_text(frequency_table(counts))
-    assert Path("a.tsv").read_text() == "ä\t10\nthe\t9\na_b\t1\n"
-    assert read_table(Path("a.tsv")) == counts
 
 
 @pytest.mark.parametrize("line", ["word", "word\t1.5", "word\t-1"])

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from cai_pyserini.analysis.rsj import analyze, best_documents, plot, rsj_weight
+from cai_pyserini.analysis.rsj import analyze, plot, rsj_weight
 from cai_pyserini.cli.analyse import main
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.lucene.analyzer import Analyzer as OurAnalyzer
 
 TEXTS = {"d1": "Phytate, cancer", "d2": "cancers", "d3": "a cancer and its diets", "d4": "Dieting"}
 QUERIES = {"q1": "the cancer cancers: diet of a zebra", "q2": "phytate", "q3": "diet", "zebra": "zebra"}
@@ -43,24 +42,6 @@ def test_rsj_worked_examples(holders: str, relevant: str, documents: int, odds_r
 
 
 @pytest.mark.slow
-def test_tokens_are_pyserinis() -> None:
-    ours = OurAnalyzer()  # starts the JVM before the import of Pyserini would
-    from pyserini.analysis import Analyzer, get_lucene_analyzer
-
-    theirs = Analyzer(get_lucene_analyzer())
-    texts = [
-        "",
-        "to be or not to be",
-        "Körpergröße, [β-blockers]; 1,000 ½ mg",
-        "naïve 血圧 😀 U.S. don't",
-        *TEXTS.values(),
-    ]
-    for text in texts:
-        assert ours(text) == theirs.analyze(text)
-    assert ours("the Dieting of cancers, 1,000") == ["diet", "cancer", "1,000"]
-
-
-@pytest.mark.slow
 def test_pairs_worked_example(collection: BeirFolder, caplog: pytest.LogCaptureFixture) -> None:
     runs = {"idf": {"q1": {"d1", "d2"}, "zebra": {"d1"}}, "ideal": {"q1": {"d3"}, "q3": {"d4"}, "zebra": {"d4"}}}
     analysis = analyze(collection, "test", runs)
@@ -87,11 +68,6 @@ def test_pairs_worked_example(collection: BeirFolder, caplog: pytest.LogCaptureF
     assert len(axes.patches) == 4
     ticks = [tick.get_text() for tick in axes.get_xticklabels()]
     assert ticks == ["LowRSJ LowIDF\n1 pairs", "HighRSJ HighIDF\n1 pairs"]
-
-
-def test_best_documents_are_cut_at_the_depth(tmp_path: Path) -> None:
-    (tmp_path / "run.trec").write_text("q Q0 a 1 1 x\nq Q0 b 2 3 x\nq Q0 c 3 2 x\n007 Q0 NA 1 1 x\n")
-    assert best_documents(tmp_path / "run.trec", 2) == {"007": {"NA"}, "q": {"b", "c"}}
 
 
 @pytest.mark.slow

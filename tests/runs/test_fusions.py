@@ -173,17 +173,6 @@ def test_ties_are_by_document(method: str, tmp_path: Path) -> None:
     assert fuse_runs(list(map(read_run, paths)), method).equals(fuse_runs([run, other], method))
 
 
-@pytest.mark.parametrize("method", ["sum", "zscore"])
-def test_ids_are_strings(method: str, tmp_path: Path) -> None:
-    ids = ["007", "7", "NA", "null", "1e5"]
-    run = run_of({query: [(doc, 3 + i) for i, doc in enumerate(ids)] for query in ids})
-    fused = fuse_runs([run, run], method)
-    write_run(fused, tmp_path / "out", "t")
-    for found in (scores_by_query(fused), scores_by_query(read_run(tmp_path / "out"))):
-        assert list(found) == sorted(ids)
-        assert all(sorted(hits) == sorted(ids) for hits in found.values())
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["sum", "minmax", "rrf"])
 @pytest.mark.parametrize("depth", [40, 15])

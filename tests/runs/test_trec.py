@@ -153,13 +153,6 @@ def test_ranks_and_the_best_hits() -> None:
     assert trec.ranks(best).tolist() == [1, 2, 1]  # "a" of q1 is removed, but still a category
 
 
-def test_scores_by_query_are_plain_dicts_best_first() -> None:
-    run = trec.top(trec.run_of({"q2": [("a", 1.0)], "q1": [("a", 1.0), ("b", 3.0), ("c", 2.0)]}), 2)
-    scores = trec.scores_by_query(run)
-    assert scores == {"q1": {"b": 3.0, "c": 2.0}, "q2": {"a": 1.0}}
-    assert [list(hits) for hits in scores.values()] == [["b", "c"], ["a"]]
-
-
 def test_hits_with_the_id_of_their_query_can_be_removed() -> None:
     run = trec.run_of({"d1": [("d1", 3), ("d2", 2)], "d2": [("d1", 1)]})
     assert rows(trec.without_query(run)) == [("d1", "d2", 2), ("d2", "d1", 1)]

@@ -17,7 +17,7 @@ def test_every_epoch_has_every_line_once_with_its_next_negatives(tmp_path: Path)
     line = {"query": "q", "positive": "p", "negatives": ["a", "b", "c"], "margins": [1, 2.5, 3]}
     with gzip.open(path, "wt") as file:
         file.write(
-            json.dumps(line) + "\n\n" + json.dumps({"query": "r", "positive": "p", "negative": "d", "margin": 4})
+            json.dumps(line) + "\n\n" + json.dumps({"query": "r", "positive": "p", "negatives": ["d"], "margins": [4]})
         )
     lines = list(examples(path, True, 1))
     epochs = [[in_epoch(line, 0, epoch, 1) for line in lines] for epoch in range(4)]

@@ -112,30 +112,6 @@ def test_an_interrupted_training_is_not_continued_with_fewer_processes(
     training.prepare_work_folder(arguments, {"stage": "y"})  # starts again
 
 
-TRAININGS = pytest.mark.parametrize(
-    "run, call",
-    [
-        (main, "splade --data TRIPLES"),
-        (main, "dense --data TRIPLES"),
-        (main, "pretrain --corpus hpo"),
-        (adapt, "--collection hpo"),
-        (main, "gpl --collection hpo --generator x --cross-encoder y"),
-    ],
-)
-
-
-@TRAININGS
-def test_a_device_reaches_every_training(
-    run: Callable[[list[str]], None], call: str, triples: Path, tmp_path: Path
-) -> None:
-    """The faults: auto was used instead, or only auto and cpu were accepted."""
-    output = ["--base", "splade-tiny", "--output", str(tmp_path / "model")]
-    for device in ("cuda:1", "mps"):
-        with pytest.raises(CaiError, match=f"no device '{device}'"):
-            run([*call.replace("TRIPLES", str(triples)).split(), *output, "--device", device])
-    assert not list(tmp_path.iterdir())
-
-
 def test_one_of_several_gpus_trains(
     splade_settings: MakeSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,15 +124,28 @@ def test_one_of_several_gpus_trains(
         training.require_one_gpu(settings.device)
 
 
-@TRAININGS
-def test_several_gpus_in_one_process_are_refused(
+@pytest.mark.parametrize(
+    "run, call",
+    [
+        (main, "splade --data TRIPLES"),
+        (main, "dense --data TRIPLES"),
+        (main, "pretrain --corpus hpo"),
+        (adapt, "--collection hpo"),
+        (main, "gpl --collection hpo --generator x --cross-encoder y"),
+    ],
+)
+def test_devices_on_which_a_training_would_go_wrong_are_refused(
     run: Callable[[list[str]], None], call: str, triples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """transformers would use DataParallel, with batches several times as large as --batch-size."""
+    """The faults: auto was used instead of the device, or only auto and cpu were accepted. On several GPUs,
+    transformers would use DataParallel, with batches several times as large as --batch-size."""
+    flags = [*call.replace("TRIPLES", str(triples)).split(), "--base", "splade-tiny", f"--output={tmp_path / 'model'}"]
+    for device in ("cuda:1", "mps"):
+        with pytest.raises(CaiError, match=f"no device '{device}'"):
+            run([*flags, "--device", device])
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    output = ["--base", "splade-tiny", "--output", str(tmp_path / "model")]
     with pytest.raises(CaiError, match="one process trains on one GPU, and this one sees 4: choose one with --device"):
-        run([*call.replace("TRIPLES", str(triples)).split(), *output])
+        run(flags)
     assert not list(tmp_path.iterdir())
 
 

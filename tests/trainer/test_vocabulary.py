@@ -65,16 +65,6 @@ def test_training_ends_when_every_word_is_one_piece() -> None:
     assert wordpiece.train(Counter({"aab": 3, "ab": 2}), 5) == ["##a", "##b", "a", "b", "##ab"]
 
 
-@pytest.mark.slow
-def test_frequencies_are_those_of_the_tokenizer(backend: Backend, texts: list[str]) -> None:
-    base, unknown = wordpiece.vocabulary_of(backend, "base")
-    counts = wordpiece.count_words(texts[:300], backend)
-    words = sorted(counts)
-    found = wordpiece.frequencies(words, np.array([counts[word] for word in words]), base, unknown)
-    expected = Counter(id for text in texts[:300] for id in backend.encode(text, add_special_tokens=False).ids)
-    assert {id: n for id, n in enumerate(found.tolist()) if n} == expected
-
-
 def test_tokens_are_split_as_the_tokenizer_does_and_continuations_into_continuations(backend: Backend) -> None:
     base, unknown = wordpiece.vocabulary_of(backend, "base")
     words = ["methylation", "fever", "immunoglobulins", "xqzw"]
