@@ -66,7 +66,7 @@ class Results:
     def with_short_names(self) -> "Results":
         """These results, which may have been written with long names of systems, with their short names."""
 
-        changes: dict[str, dict[str, Any]] = {}
+        changes: dict[str, Any] = {}
         for field in ("systems", "comparisons", "gains"):
             changes[field] = {canonical_name(name): value for name, value in getattr(self, field).items()}
         for field in ("searches", "best"):

@@ -243,7 +243,7 @@ def gathered(tmp_path: Path) -> Results:
         make(run.run(system), "search", ms_per_query=1.0)
         per_query = {"q0": value} | {f"q{number}": 0.2 for number in range(1, 10)}
         values = dict.fromkeys(("nDCG@10", "R@100", "RR@10"), per_query)
-        make(run.evaluation(system), "evaluate", json.dumps(values))
+        make(run.evaluation(system), "beir", json.dumps(values))
     return gather(run, systems, {})
 
 
