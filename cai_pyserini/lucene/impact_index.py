@@ -1,7 +1,7 @@
 """Index impacts with Lucene.
 
 Several processes index some of the files each, and the parts are merged in order to a single segment, so the index does
-not depend on the number of processes. Threads would not help: calls into Java go one at a time, see core.jvm.
+not depend on the number of processes. Threads would not help: calls into Java go one at a time, see lucene.jvm.
 """
 
 import time

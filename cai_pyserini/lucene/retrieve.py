@@ -66,7 +66,7 @@ def search(
 ) -> Path:
     """Write the run of all queries, with at most `hits` documents per query.
 
-    `filter` limits the documents, see retrieval.filters. `remove_query` removes the hit with the query's own id. With
+    `filter` limits the documents, see lucene.filters. `remove_query` removes the hit with the query's own id. With
     `passages`, the index holds passages and the run documents, each with the score of its best passage among
     PASSAGE_HITS * `hits`. Raises CaiError if the queries' encoder is not the one that the index was built with.
     """

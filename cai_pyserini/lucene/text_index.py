@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cai_pyserini.collections.contract import Collection
 from cai_pyserini.core import artifact, files
-from cai_pyserini.core.config import Language, unless_english
+from cai_pyserini.core.config import unless_english
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.lucene.anserini import run_indexer
@@ -73,7 +73,11 @@ def index_bm25(
         files.remove(folder / "generated")
         if not count:
             raise CaiError(f"collection {collection.name} has too few documents for --shard-num {shard_num}")
-        indexed = _run_anserini(staging, index, threads or os.cpu_count() or 1, count, raw, collection.language)
+        options = {"input": staging, "index": index, "threads": threads or os.cpu_count() or 1}
+        options |= {"collection": "JsonCollection", "generator": "DefaultLuceneDocumentGenerator"}
+        options |= {"language": collection.language, "memoryBuffer": BUFFER_MB}
+        switches = ["storePositions", "storeDocvectors", *(["storeRaw"] if raw else [])]
+        indexed = run_indexer("IndexCollection", count, HEAP, options, *switches)
         files.remove(staging)
         for path in list(index.iterdir()):
             path.rename(folder / path.name)
@@ -98,16 +102,6 @@ def _stage_json(
                 file.write(raw_json(record.id, record.title, contents, record.metadata) + "\n")
         count += len(part)
     return count
-
-
-def _run_anserini(source: Path, index: Path, threads: int, count: int, raw: bool, language: Language) -> int:
-    """Run IndexCollection on `count` documents, and return how many were not empty."""
-    arguments = ["-collection", "JsonCollection", "-generator", "DefaultLuceneDocumentGenerator"]
-    arguments += ["-input", str(source), "-index", str(index), "-threads", str(threads), "-language", language]
-    arguments += ["-storePositions", "-storeDocvectors", "-memoryBuffer", BUFFER_MB]
-    if raw:
-        arguments.append("-storeRaw")
-    return run_indexer("IndexCollection", count, HEAP, *arguments)
 
 
 def queries_of_documents(generated: Collection, path: Path, collection: Collection) -> Callable[[str], list[str]]:

@@ -172,7 +172,7 @@ def test_the_impacts_of_an_index_are_recomputed(name: str, run_folder: Path) -> 
     folders = (run_folder / folder for folder in ("vectors/documents", "words", "expansion"))
     impacts = impacts_of_index(run_folder / "indexes" / name, *folders)
     written = artifact.require(run_folder / "impacts" / name, "impact").stats
-    assert impacts.quantizer == Quantizer(written["document_scale"], 10)
+    assert impacts.weighting.quantizer == Quantizer(written["document_scale"], 10)
     (shard,) = impacts
     assert as_terms(shard.vectors, impacts.terms) == read(run_folder / "impacts" / name)
     assert loss_stats(impacts.shard(0)[1]) == written["loss"]
