@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from cai_pyserini.cli.index import main
+from cai_pyserini.cli.run import main as beir
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import artifact, terminal
 from cai_pyserini.core.config import load_encoder
@@ -280,6 +281,52 @@ def test_files_of_others_in_a_folder_of_impacts_are_not_indexed(run_folder: Path
     impacts = Path(shutil.copytree(run_folder / "impacts" / "splade", tmp_path / "impacts"))
     (impacts / "more.jsonl").write_text(vector_line("mine", {"fever": 1}))
     assert "mine" not in [id for id, _, _ in everything(index_impacts(impacts, tmp_path / "index"))]
+
+
+TEXT = "A case report without a title: a myocardial infarction in a marathon runner."
+
+
+def stored(index: Path, id: str) -> dict | None:
+    """A document as stock Pyserini shows it."""
+    raw = reader(index).doc_raw(id)
+    return raw and json.loads(raw)
+
+
+@pytest.mark.parametrize("name", ["bm25", "splade-idf", "joint-splade-idf"])
+def test_stock_pyserini_shows_documents(run_folder: Path, name: str) -> None:
+    from pyserini.search.lucene import LuceneImpactSearcher, LuceneSearcher
+
+    from cai_pyserini.plugin.encoders import CaiQueryEncoder
+
+    index = str(run_folder / "indexes" / name)
+    searcher = LuceneSearcher(index) if name == "bm25" else LuceneImpactSearcher(index, CaiQueryEncoder(index))
+    assert json.loads(searcher.doc("d3").raw()) == {
+        "id": "d3",
+        "title": "Aromatase",
+        "metadata": {"year": 2011},
+        "contents": "Aromatase Phytochemicals that inhibit aromatase may prevent breast cancer.",
+    }
+    assert json.loads(searcher.doc("d6").raw()) == {"id": "d6", "contents": f" {TEXT}"}
+    assert searcher.doc("no such document") is None
+
+
+def test_what_is_stored_is_what_was_asked_for(run_folder: Path, tiny: Path, tmp_path: Path) -> None:
+    beir([str(tiny), "--output", str(tmp_path / "run"), "--no-raw", "--systems", "bm25", "splade-doc"])
+    assert stored(tmp_path / "run" / "indexes" / "bm25", "d6") is None
+    assert stored(tmp_path / "run" / "indexes" / "splade", "d6") is None
+    impacts, index = run_folder / "impacts" / "splade-idf", tmp_path / "index"
+    main(["impact", "--input", str(impacts), "--output", str(index)])
+    assert stored(index, "d6") is None
+    index_impacts(impacts, index, BeirFolder(tiny, "tiny", ["text"]))  # which are the fields that are searched
+    assert stored(index, "d6") == {"id": "d6", "contents": TEXT}
+
+
+def test_another_collection_is_refused(run_folder: Path, broken: Path, tmp_path: Path) -> None:
+    lines = (broken / "corpus.jsonl").read_text().splitlines()
+    (broken / "corpus.jsonl").write_text("\n".join(lines[1:]) + "\n")
+    with pytest.raises(CaiError, match="was made of other documents than broken has now: make its vectors again"):
+        index_impacts(run_folder / "impacts" / "splade-idf", tmp_path / "index", BeirFolder(broken, "broken"))
+    assert not (tmp_path / "index").exists()
 
 
 def test_command(write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,5 @@
 """Lucene searchers: hits, their scale, and batches."""
 
-import json
 import random
 import re
 import shutil
@@ -29,6 +28,7 @@ from cai_pyserini.lucene.text_index import index_bm25
 from cai_pyserini.lucene.writer import open_writer
 from cai_pyserini.runs.trec import read_run, scores_by_query
 from cai_pyserini.vectors.queries import TwoStep
+from tests.conftest import corpus_of
 from tests.core.test_json_vectors import vector_line
 from tests.lucene.stock import bm25
 
@@ -44,9 +44,7 @@ VECTORS = {
 
 def bm25_of(folder: Path, texts: Mapping[str, str]) -> Path:
     """An index of texts by document id."""
-    lines = [json.dumps({"_id": id, "text": text}) for id, text in texts.items()]
-    (folder / "corpus.jsonl").write_text("\n".join(lines))
-    return index_bm25(BeirFolder(folder, "made"), folder / "index", threads=1, raw=True)
+    return index_bm25(corpus_of(folder, texts), folder / "index", threads=1, raw=True)
 
 
 def impacts_of(folder: Path, vectors: Mapping[str, Mapping[str, int]]) -> Path:

@@ -228,14 +228,6 @@ def test_an_unfinished_shard_of_something_else_is_ignored(
     assert sorted(path.name for path in resumed.iterdir()) == ["00000.npz", "manifest.json"]
 
 
-def test_several_processes_share_the_shards(collection: BeirFolder, output: Path, small_shards: None) -> None:
-    encode(collection, encoder(), output, shard_id=1, shard_num=2)
-    assert [path.name for path in output.glob("*.npz")] == ["00001.npz"]
-    assert artifact.read_manifest(output) is None
-    encode(collection, encoder(), output, shard_id=0, shard_num=2)
-    assert ids_of(output) == [f"d{i}" for i in range(1, 13)]
-
-
 def test_a_smaller_collection_leaves_no_stale_shard(broken: Path, output: Path, small_shards: None) -> None:
     encode(BeirFolder(broken, "tiny"), encoder(), output)
     assert len(list(output.glob("*.npz"))) == 3
@@ -298,13 +290,18 @@ def test_files_of_others_stay_in_a_folder_of_vectors(broken: Path, tmp_path: Pat
     assert Vectors(output).manifest.files.keys() == {"00000.npz"}
 
 
-def test_command(tiny: Path, output: Path, capsys: pytest.CaptureFixture[str], small_shards: None) -> None:
+def test_several_commands_share_the_shards(
+    tiny: Path, output: Path, capsys: pytest.CaptureFixture[str], small_shards: None
+) -> None:
     arguments = ["--collection", str(tiny), "--encoder", "splade-tiny", "--output", str(output), "--precision=float32"]
-    main([*arguments, "--shard-num", "2"])
-    assert capsys.readouterr().out == f"{output}: the shards of process 0 of 2 are finished, others are missing\n"
     main([*arguments, "--shard-num", "2", "--shard-id", "1"])
+    assert capsys.readouterr().out == f"{output}: the shards of process 1 of 2 are finished, others are missing\n"
+    assert [path.name for path in output.glob("*.npz")] == ["00001.npz"]
+    assert artifact.read_manifest(output) is None
+    main([*arguments, "--shard-num", "2"])
     line = capsys.readouterr().out
     assert line.startswith(f"{output}: 12 vectors, ") and line.endswith(" per second, float32\n")
+    assert ids_of(output) == [f"d{i}" for i in range(1, 13)]
     main([*arguments, "--split", "test"])
     assert capsys.readouterr().out.startswith(f"{output}: 5 vectors, ")
 

@@ -87,7 +87,7 @@ def encoded(tiny: Path, checkpoint: Path, tmp_path_factory: pytest.TempPathFacto
     return folder
 
 
-@pytest.mark.parametrize("neighbours, weight", [(1, 0.5), (3, 0.3), (20, 0.4), (2, 1.0)])
+@pytest.mark.parametrize("neighbours, weight", [(1, 0.5), (3, 0.3), (20, 0.4), (2, 1.0), (3, 0.0)])
 def test_equal_to_the_formula_with_dense_vectors(
     splade: Vectors, dense: Vectors, tmp_path: Path, neighbours: int, weight: float
 ) -> None:
@@ -96,6 +96,7 @@ def test_equal_to_the_formula_with_dense_vectors(
     formula = expected(matrix_of(splade), positions @ positions.T, neighbours, weight)
     np.testing.assert_allclose(matrix_of(smoothed), formula, rtol=1e-5, atol=1e-6)
     assert not formula[BLANK].any() and formula.any()
+    assert [shard.ids for shard in smoothed] == [shard.ids for shard in splade]
 
 
 def test_smoothed_vectors_can_replace_raw_ones(encoded: Path, tmp_path: Path) -> None:
@@ -110,12 +111,6 @@ def test_smoothed_vectors_can_replace_raw_ones(encoded: Path, tmp_path: Path) ->
     config = load_encoder("splade-tiny").replace(idf=str(encoded / "idf"))
     impacts = write_impacts(smoothed, config, tmp_path / "impacts")
     assert artifact.require(impacts, "impact").stats["vectors"] == 12
-
-
-def test_weight_0_leaves_the_vectors_unchanged(splade: Vectors, dense: Vectors, tmp_path: Path) -> None:
-    smoothed = Vectors(smooth(splade, tmp_path / "smoothed", dense, weight=0.0))
-    np.testing.assert_array_equal(matrix_of(smoothed), matrix_of(splade))
-    assert [shard.ids for shard in smoothed] == [shard.ids for shard in splade]
 
 
 def test_a_shard_without_any_weight(tmp_path: Path) -> None:
