@@ -3,7 +3,6 @@
 import json
 import random
 import shutil
-import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from cai_pyserini.lucene import jvm
 from cai_pyserini.lucene.impact_index import index_impacts
 from cai_pyserini.lucene.retrieve import queries_for
 from tests.core.test_json_vectors import BROKEN, vector_line
-from tests.lucene.stock import everything, postings, reader, search
+from tests.lucene.stock import everything, postings, reader, run_module, search
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
 
@@ -200,14 +199,6 @@ def test_an_error_of_a_process_is_that_of_the_command(
     assert not list(tmp_path.glob("*index*"))
 
 
-def anserini(*arguments: str | Path) -> None:
-    """Run Anserini's own IndexCollection."""
-    found = jvm.find_java()
-    start = [found.command, *jvm.options(found), "-cp", str(jvm.anserini_jar()), "io.anserini.index.IndexCollection"]
-    done = subprocess.run([*start, *map(str, arguments)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 def fields(index: Path) -> dict[str, tuple]:
     """How each field is indexed."""
     infos = jvm.java_class("org.apache.lucene.index.FieldInfos").getMergedFieldInfos(reader(index).reader)
@@ -221,9 +212,9 @@ def fields(index: Path) -> dict[str, tuple]:
 
 @pytest.mark.parametrize("name", ["splade-idf", "joint-splade-idf"])
 def test_the_index_is_as_anserinis_own(name: str, run_folder: Path, tiny: Path, tmp_path: Path) -> None:
-    collection = ["-collection", "JsonVectorCollection", "-generator", "DefaultLuceneDocumentGenerator"]
-    paths = ["-input", run_folder / "impacts" / name, "-index", tmp_path / "theirs"]
-    anserini(*collection, *paths, "-threads", "1", "-impact", "-pretokenized", "-optimize")
+    kind = ["--collection", "JsonVectorCollection", "--generator", "DefaultLuceneDocumentGenerator"]
+    paths = ["--input", run_folder / "impacts" / name, "--index", tmp_path / "theirs"]
+    run_module("pyserini.index.lucene", *kind, *paths, "--threads", 1, "--impact", "--pretokenized", "--optimize")
     ours, theirs = run_folder / "indexes" / name, tmp_path / "theirs"
     assert reader(ours).stats() == reader(theirs).stats()
     assert fields(ours)["id"] == fields(theirs)["id"]
