@@ -25,7 +25,7 @@ from cai_pyserini.core.terminal import progress
 from cai_pyserini.lucene import jvm
 from cai_pyserini.lucene.fields import add_metadata
 from cai_pyserini.lucene.index_shards import shard_settings
-from cai_pyserini.lucene.writer import ids_are_unique, merge, open_writer, raw_documents
+from cai_pyserini.lucene.writer import document_adder, ids_are_unique, merge, raw_documents, writing
 
 MIN_BYTES = 100_000_000  # of JSON vectors per process, as its JVM takes seconds to warm up
 COPIED_STATS = ("document_scale", "settings", "encoder", "documents_digest", "made_from")  # from the impacts' manifest
@@ -129,9 +129,9 @@ def _divide(files: list[Path], threads: int) -> list[list[Path]]:
 def _write_part(collection: Collection | None, part: Part) -> Generator[int]:
     """Write an index of a part, and yield the number of documents of each batch."""
     using_java = partial(jvm.using_java, f"indexing {part.files[0].parent}")
-    with using_java():
-        writer, add = open_writer(part.folder, raw_documents(collection) if collection else None)
-    try:
+    with writing(part.folder) as writer:
+        with using_java():
+            add = document_adder(writer, raw_documents(collection) if collection else None)
         for batch in batched(read_vectors(part.files), BATCH):
             with using_java():
                 for where, line, id, contents in batch:
@@ -141,12 +141,6 @@ def _write_part(collection: Collection | None, part: Part) -> Generator[int]:
                         parse_checked(line, where)  # raises a clear error if the line is at fault
                         raise
             yield len(batch)
-        with using_java():
-            writer.close()
-    except BaseException:
-        with using_java():
-            writer.rollback()  # closes its files
-        raise
 
 
 def _duplicate_id(files: list[Path]) -> CaiError:

@@ -25,7 +25,7 @@ from cai_pyserini.lucene.impact_index import index_impacts
 from cai_pyserini.lucene.retrieve import queries_for
 from cai_pyserini.lucene.searcher import LuceneSearcher
 from cai_pyserini.lucene.text_index import index_bm25
-from cai_pyserini.lucene.writer import open_writer
+from cai_pyserini.lucene.writer import document_adder, writing
 from cai_pyserini.runs.trec import read_run, scores_by_query
 from cai_pyserini.vectors.queries import TwoStep
 from tests.conftest import corpus_of
@@ -198,8 +198,6 @@ def test_hits_that_cannot_be_read_are_an_error(java: None, tmp_path: Path) -> No
     """As those without ids in doc values, which another tool may have written."""
 
     def write(folder: Path) -> artifact.Stats:
-        writer, add = open_writer(folder, None)
-        add("d1", f"fever{DELIMITER}3")
         java = jvm.java_class
         kind = java("org.apache.lucene.document.FieldType")()
         kind.setIndexOptions(java("org.apache.lucene.index.IndexOptions").DOCS_AND_FREQS)
@@ -207,8 +205,9 @@ def test_hits_that_cannot_be_read_are_an_error(java: None, tmp_path: Path) -> No
         text = jvm.start().cast("java.lang.CharSequence", java("java.lang.String")(f"fever{DELIMITER}5"))
         document = java("org.apache.lucene.document.Document")()
         document.add(java("org.apache.lucene.document.Field")("contents", text, kind))
-        writer.addDocument(document)
-        writer.close()
+        with writing(folder) as writer:
+            document_adder(writer, None)("d1", f"fever{DELIMITER}3")
+            writer.addDocument(document)
         return {"documents": 2, "kind": "impact", "raw": False}
 
     searcher = LuceneSearcher(artifact.make(tmp_path / "index", artifact.recipe("index", {}, kind="impact"), write))
