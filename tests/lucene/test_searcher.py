@@ -116,17 +116,6 @@ def test_many_queries_at_a_time(
     assert found == {"b": [("d3", 100), ("d1", 3), ("d4", 2)], "a": [("d4", 7)], "none": [], "empty": []}
 
 
-def test_scores_are_divided_by_the_scales(run_folder: Path) -> None:
-    folder = run_folder / "indexes" / "splade-idf"
-    stats = artifact.require(folder, "index").stats
-    searcher = LuceneSearcher(folder)
-    assert searcher.query_scale == stats["query_scale"] == 100
-    anserini = jvm.java_class("io.anserini.search.SimpleImpactSearcher")(str(folder))
-    (unscaled,) = anserini.search(jvm.java_map({"bladder": jvm.java_class("java.lang.Integer")(250)}), 1)
-    ((id, score),) = searcher.search({"bladder": 250}, 1)
-    assert id == unscaled.docid == "d4" and score == pytest.approx(unscaled.score / (100 * stats["document_scale"]))
-
-
 def test_one_query_at_a_time_or_many_give_the_run(run_folder: Path, tiny: Path) -> None:
     topics = BeirFolder(tiny, "tiny").topics("test")
     searcher = LuceneSearcher(run_folder / "indexes" / "bm25")
