@@ -26,12 +26,10 @@ PRAGMA journal_mode = OFF;
 PRAGMA synchronous = OFF;
 CREATE TABLE queries (place TEXT, id TEXT, text TEXT);
 CREATE TABLE judged (place TEXT, query TEXT, document TEXT)"""
-INDEXES = "CREATE INDEX ids ON queries (id); CREATE INDEX documents ON judged (document)"
 DUPLICATE_QUERY = """
 SELECT (SELECT place FROM queries WHERE id = every.id ORDER BY rowid LIMIT 1 OFFSET 1), id
 FROM queries AS every GROUP BY id HAVING count(*) > 1 LIMIT 1"""
 UNKNOWN_QUERY = "SELECT judged.place, query FROM judged LEFT JOIN queries ON id = query WHERE id IS NULL LIMIT 1"
-COLLECTION_IDS = "CREATE TEMP TABLE there (id TEXT PRIMARY KEY) WITHOUT ROWID"
 MISSING_DOCUMENTS = """
 SELECT place, document, (SELECT count(DISTINCT document) FROM judged WHERE document NOT IN there),
 (SELECT count(DISTINCT document) FROM judged) FROM judged WHERE document NOT IN there LIMIT 1"""
@@ -119,7 +117,7 @@ def queries_of_documents(generated: Collection, path: Path, collection: Collecti
     file.executemany("INSERT INTO queries VALUES (?, ?, ?)", texts)
     judged = ((judgment.where, judgment.query, judgment.document) for judgment in judgments)
     file.executemany("INSERT INTO judged VALUES (?, ?, ?)", judged)
-    file.executescript(INDEXES)
+    file.executescript("CREATE INDEX ids ON queries (id); CREATE INDEX documents ON judged (document)")
     for where, id in file.execute(DUPLICATE_QUERY):
         raise CaiError(f"{where}: query id {id!r} occurs twice; ids must be unique")
     for where, id in file.execute(UNKNOWN_QUERY):
@@ -138,7 +136,7 @@ def queries_of_documents(generated: Collection, path: Path, collection: Collecti
 
 def _require_documents(file: sqlite3.Connection, collection: Collection) -> None:
     """Warn of judged documents that a collection lacks. Raises CaiError if it lacks all of them or is strict."""
-    file.execute(COLLECTION_IDS)
+    file.execute("CREATE TEMP TABLE there (id TEXT PRIMARY KEY) WITHOUT ROWID")
     records = progress(collection.records(), collection.size, "generated queries")
     ids = ((id,) for record in records for id in {record.id, collection.document_of(record.id)})
     file.executemany("INSERT OR IGNORE INTO there VALUES (?)", ids)
