@@ -124,28 +124,6 @@ def test_vectors_without_impacts_are_refused(
     assert [path.name for path in tmp_path.iterdir()] == ["vectors"]
 
 
-OTHERS = {  # a value for each setting that shapes the vectors of documents
-    "activation": "log1p_relu",
-    "dimensions": 8,
-    "document_prompt": "passage: ",
-    "kind": "dense",
-    "max_active_dims": 5,
-    "max_document_length": 32,
-    "overlap": 8,
-    "pooling": "sum",
-    "similarity": "dot",
-}
-
-
-def test_vectors_encoded_with_other_settings_are_refused(inputs: Path, config: EncoderConfig, tmp_path: Path) -> None:
-    """Every setting is compared: otherwise impacts of other vectors would count as the encoder's."""
-    assert OTHERS.keys() == config.shaping("vectors", defaults=True).keys()
-    for setting, value in OTHERS.items():
-        with pytest.raises(CaiError, match=rf"vectors was not encoded as splade-tiny encodes documents \(.*{setting} "):
-            write_impacts(Vectors(inputs / "vectors"), config.replace(**{setting: value}), tmp_path / "impacts")
-    assert not (tmp_path / "impacts").exists()
-
-
 @pytest.mark.parametrize(
     "change, message",
     [
