@@ -274,15 +274,6 @@ def test_fewer_vectors_than_the_manifest_says_are_refused(
         write_impacts(Vectors(vectors.folder), plain, tmp_path / "impacts", threads=threads)
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("processes")
-def test_an_error_of_a_process_leaves_nothing(vectors: Vectors, plain: EncoderConfig, tmp_path: Path) -> None:
-    bm25 = two_words(tmp_path / "words", [*IDS[:2], [*IDS[2][:4], "other"]])
-    with pytest.raises(CaiError, match=r"vectors and .*words have different documents: make both from the same"):
-        write_impacts(vectors, plain, tmp_path / "impacts", bm25, threads=2)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["vectors", "words"]
-
-
 def test_command(inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "impacts"
     settings = ["--idf", inputs / "idf", "--bits", 4, "--range", 100, "--keep-terms", 5, "--keep-mass", 0.99]
