@@ -67,15 +67,14 @@ def encode(
     it can. `encode_remotely(folder, recipe, shards)` encodes missing shards on other machines, and yields the number of
     each shard once it is written.
     """
-    topics = collection.topics(split) if role == "queries" else {}
-    source = artifact.digest([*topics.items()]) if role == "queries" else collection.fingerprint(role)
-    made_from = artifact.recipe("encode", {"texts": source, "encoder": encoder.identity(role)}, role=role)
+    made_from = recipe(collection, encoder, role, split)
     digest = artifact.digest(made_from)
 
     def write(folder: Path) -> artifact.Stats | None:
         texts: Iterable[Document] = collection.documents()
         total = collection.size
         if role == "queries":
+            topics = collection.topics(split)
             texts, total = (Document(*topic) for topic in topics.items()), len(topics)
         # List the folder instead of probing single files: NFS caches that a file is missing.
         existing = sorted(folder.glob("*.npz"))
@@ -105,6 +104,13 @@ def encode(
         return stats and stats | ({"documents_digest": collection.documents_digest} if role == "documents" else {})
 
     return artifact.make(output, made_from, write, resumable=True, names=SHARD_NAMES, shared=shard_num > 1)
+
+
+def recipe(collection: Collection, encoder: Encoder, role: Role = "documents", split: str = "test") -> artifact.Recipe:
+    texts = (
+        collection.fingerprint(role) if role == "documents" else artifact.digest([*collection.topics(split).items()])
+    )
+    return artifact.recipe("encode", {"texts": texts, "encoder": encoder.identity(role)}, role=role)
 
 
 def encode_shard(
