@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ import pytest
 from filelock import FileLock
 
 from cai_pyserini.cli.run import main as beir
+from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
@@ -361,6 +362,14 @@ def stored_idf(folder: Path, documents: int, frequencies: Sequence[int], vocabul
         return {"documents": documents}
 
     return artifact.make(folder, artifact.recipe("idf", {}), write)
+
+
+def corpus_of(folder: Path, texts: Mapping[str, str]) -> BeirFolder:
+    """A collection of texts by document id, written to a folder."""
+    folder.mkdir(exist_ok=True)
+    lines = [json.dumps({"_id": id, "text": text}) + "\n" for id, text in texts.items()]
+    (folder / "corpus.jsonl").write_text("".join(lines), encoding="utf-8")
+    return BeirFolder(folder, "made")
 
 
 def json_lines(path: Path) -> list[dict]:

@@ -1,7 +1,6 @@
 """Collections in German and Japanese: from the corpus to the page, to Pyserini, and to those who get an index."""
 
 import json
-from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple, get_args
@@ -12,7 +11,6 @@ from fastapi.testclient import TestClient
 
 from cai_pyserini.cli.analyse import main as analysis
 from cai_pyserini.cli.run import main as beir
-from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.config import WORD, Language
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.experiments.open import open_systems
@@ -28,8 +26,8 @@ from cai_pyserini.service.app import create_app
 from cai_pyserini.service.queue import Service
 from cai_pyserini.share import registry
 from cai_pyserini.share.index import ship_index
-from tests.conftest import DATA, json_lines
-from tests.lucene.stock import bm25, reader, run_module
+from tests.conftest import DATA, corpus_of, json_lines
+from tests.lucene.stock import bm25, reader
 from tests.share.conftest import cache as cache
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
@@ -72,43 +70,10 @@ def run(language: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def written(folder: Path, texts: Sequence[str], language: str) -> BeirFolder:
-    folder.mkdir()
-    (folder / "corpus.jsonl").write_text(
-        "".join(json.dumps({"_id": f"d{i}", "text": t}) + "\n" for i, t in enumerate(texts))
-    )
-    collection = BeirFolder(folder, language)
-    collection.language = language  # type: ignore[assignment]
-    return collection
-
-
-def test_an_index_is_anserinis_own(run: Path, language: str, tmp_path: Path) -> None:
-    (tmp_path / "json").mkdir()
-    records = json_lines(DATA / language / "corpus.jsonl")
-    lines = [json.dumps({"id": r["_id"], "contents": f"{r['title']} {r['text']}"}) for r in records]
-    (tmp_path / "json" / "all.jsonl").write_text("\n".join(lines))
-    kind = ["--collection", "JsonCollection", "--generator", "DefaultLuceneDocumentGenerator", "--language", language]
-    paths = ["--input", tmp_path / "json", "--index", tmp_path / "own", "--storeDocvectors", "--storePositions"]
-    run_module("pyserini.index.lucene", *kind, *paths, "--threads", 1, "--optimize")
-    ours = run / "indexes" / "bm25"
-    assert reader(ours).stats() == reader(tmp_path / "own").stats()
-    for id in ("grippe", "gicht"):
-        assert reader(ours).get_document_vector(id) == reader(tmp_path / "own").get_document_vector(id)
-
-
-def test_scores_are_those_of_stock_pyserini_in_that_language(run: Path, language: str) -> None:
-    index, queries = run / "indexes" / "bm25", [r["text"] for r in json_lines(DATA / language / "queries.jsonl")]
-    searcher = LuceneSearcher(index)
-    expected = bm25(index, queries, language=language)
-    assert [searcher.search(query, 100) for query in queries] == [
-        [(id, pytest.approx(score, abs=1e-5)) for id, score in hits] for hits in expected
-    ]
-    assert expected != bm25(index, queries) and any(expected)
-
-
 @pytest.mark.parametrize("code", TEXTS)
 def test_words_and_weights_in_other_scripts_are_lucenes(code: str, tmp_path: Path) -> None:
-    collection = written(tmp_path / "texts", TEXTS[code], code)
+    collection = corpus_of(tmp_path / "texts", {f"d{number}": text for number, text in enumerate(TEXTS[code])})
+    collection.language = code  # type: ignore[assignment]
     index, words = index_bm25(collection, tmp_path / "index", 1), Bm25(count_words(collection, tmp_path / "words"))
     assert words.language == code
     searcher, (shard,) = LuceneSearcher(index), words.shards()

@@ -115,9 +115,9 @@ class Doctor(Settings):
     """Check this machine: Python, packages, Java, Lucene, processor, GPU, disk. Exits with 1 if a check fails.
 
     With --encoder, check an encoder instead: what its folder says (modules, prompts, lengths, similarity), whether its
-    vectors are those of sentence-transformers, and how long documents of 100 tokens take on this machine. Exits with 1
-    if vectors differ by more than 0.0001, in float32. That is so where the encoder's YAML file changes how the folder's
-    own modules pool; its prompts, lengths and dimensions are given to the library too.
+    vectors are those of sentence-transformers, and how many documents of 100 tokens this machine encodes per second.
+    Exits with 1 if vectors differ by more than 0.0001, in float32. That is so where the encoder's YAML file changes how
+    the folder's own modules pool; its prompts, lengths and dimensions are given to the library too.
     """
 
     example = "cai-pyserini doctor\n  cai-pyserini doctor --encoder splade-tiny --precision float32"

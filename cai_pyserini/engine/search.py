@@ -76,7 +76,7 @@ class Described(NamedTuple):
 class Engine:
     """A system's retrievers by name, and the fusion of their results if there are several.
 
-    Fuses the best `depth` documents of each, as `fusion.fuse_runs` does, or `hits` for methods that need whole runs.
+    Fuses the best `depth` documents of each, as `runs.fuse.fuse_runs` does, or `hits` for methods that need whole runs.
     With `passages`, the indexes hold passages, and a document has the score of its best one. `texts` is an index with
     the words of the documents, or one that stores them if no retriever's index does; `language` is their language.
     Threads can share engines. Methods raise CaiError for an empty query.
@@ -155,7 +155,7 @@ class Engine:
 
         Respects the deadline of `effort` and adds the time taken to it.
 
-        `filter` limits documents by metadata and words, see retrieval.filters; several filters must all match. `sort`
+        `filter` limits documents by metadata and words, see lucene.filters; several filters must all match. `sort`
         names a metadata field that orders the best SORT_DEPTH documents, or `k` if that is more; with `-` before it,
         largest values first. Documents without a value come last. Raises BadFilter if either is invalid.
         """

@@ -46,15 +46,13 @@ def expand(words: Vectors, dense: Vectors, near: Vectors, encoder: Encoder, outp
     `words`, the counts of the words stage. `near` has the neighbours by the dense vectors, and `encoder` is the encoder
     of these vectors. If interrupted, the same call continues with the first missing shard.
 
-    Raises CaiError for vectors that are not dense, of another encoder, or of other documents than the words, and for
-    neighbours found by other vectors.
+    Raises CaiError for vectors of another encoder or of other documents than the words, and for neighbours found by
+    other vectors; only dense vectors have any.
     """
     inputs = {"words": words.manifest.digest, "vectors": dense.manifest.digest, "near": near.manifest.digest}
     recipe = artifact.recipe("expand", {**inputs, "encoder": encoder.identity("documents")})
 
     def write(folder: Path) -> artifact.Stats:
-        if dense.kind != "dense":
-            raise CaiError(f"{dense.folder} has {dense.kind} vectors: choose a folder with dense ones")
         encoder.require_identity(dense.encoder, dense.folder)
         if near.manifest.recipe["inputs"]["vectors"] != dense.manifest.digest:
             raise CaiError(f"{near.folder} was not made from {dense.folder}: run the near stage with these vectors")

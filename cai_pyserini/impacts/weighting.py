@@ -4,9 +4,9 @@ There is one line per document, {"id": …, "contents": "", "vector": {term: imp
 settings used, so that the Pyserini plugin encodes queries and further documents in the same way.
 
 Joint impacts also contain the BM25 weights of words, under names that begin with `bm25:`, quantized with their own
-range. Query weights balance both parts (encode.queries), so that one search scores alpha * BM25 + SPLADE. Words are not
-pruned: they are few, and the relation of their impacts to SPLADE's depends on the query. By default, alpha is estimated
-without labels, so that both parts have the same spread of scores:
+range. Query weights balance both parts (see vectors.queries), so that one search scores alpha * BM25 + SPLADE. Words
+are not pruned: they are few, and the relation of their impacts to SPLADE's depends on the query. By default, alpha is
+estimated without labels, so that both parts have the same spread of scores:
 
     alpha = mean over queries of deviation(SPLADE's top scores) / mean over queries of deviation(BM25's top scores)
 
@@ -30,7 +30,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.processes import processes_for, spread
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.impacts.bm25 import Bm25
-from cai_pyserini.impacts.quantization import Quantizer, Weighting, loss_stats, weighted
+from cai_pyserini.impacts.quantization import Weighting, loss_stats, weighted
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.idf import idf_digest, idf_weights
 from cai_pyserini.vectors.queries import Queries, Representation, encode_queries
@@ -69,25 +69,16 @@ class Terms(Sequence[str]):
 
 @dataclass(frozen=True)
 class Impacts:
-    """The impacts of a collection under the encoder.yaml `config` of the impact stage; joint ones with `bm25`.
+    """The impacts of a collection; joint ones with `bm25`.
 
     Iterating yields int32 impacts (documents, columns), shard by shard. The columns are `terms`: the tokens of the
-    vocabulary, then the words. `weights` are the IDF of the tokens.
+    vocabulary, then the words.
     """
 
     vectors: Vectors
-    config: EncoderConfig
+    weighting: Weighting
     terms: Terms
-    weights: np.ndarray | None
     bm25: Bm25 | None = None
-
-    @property
-    def weighting(self) -> Weighting:
-        return Weighting(self.config, self.weights)
-
-    @property
-    def quantizer(self) -> Quantizer:
-        return self.weighting.quantizer
 
     def __iter__(self) -> Iterator[Shard]:
         return (self.shard(number)[0] for number in range(self.vectors.shards))
@@ -95,7 +86,7 @@ class Impacts:
     def shard(self, number: int) -> tuple[Shard, np.ndarray]:
         """A shard of impacts, and Quantizer.loss of its SPLADE weights."""
         shard, words = self.vectors.shard(number), None
-        if self.bm25 and self.config.joint:
+        if self.bm25 and self.weighting.config.joint:
             words = self.bm25.shard(number)
             if words.ids != shard.ids:
                 raise different_documents(self.vectors, self.bm25.counts)
@@ -104,7 +95,7 @@ class Impacts:
 
     def queries(self, queries: Queries) -> csr_matrix:
         """Query weights (queries, columns), in the order of the topics."""
-        encoded: dict[str, Any] = queries.for_search(self.config.query_scale)[0]
+        encoded: dict[str, Any] = queries.for_search(self.weighting.config.query_scale)[0]
         return term_matrix(encoded.values(), self.terms)
 
     def write(self, folder: Path, numbers: Sequence[int]) -> Generator[WrittenShard]:
@@ -140,7 +131,7 @@ def open_impacts(vectors: Vectors, config: EncoderConfig, bm25: Bm25 | None = No
     """The impacts of vectors and words with the settings of an encoder.yaml written by this stage."""
     tokenizer = Encoder(config).tokenizer
     terms = Terms(tokenizer.terms, bm25.words if bm25 else ())
-    return Impacts(vectors, config, terms, idf_weights(config, tokenizer.vocabulary), bm25)
+    return Impacts(vectors, Weighting(config, idf_weights(config, tokenizer.vocabulary)), terms, bm25)
 
 
 def impacts_of_index(index: Path, vectors: Path, words: Path, expansion: Path) -> Impacts:
@@ -204,15 +195,16 @@ def write_impacts(
 
     def write(folder: Path) -> artifact.Stats:
         impacts = open_impacts(vectors, config, bm25)
-        document_weights = (weighted(shard.vectors, impacts.weights) for shard in vectors)
+        idf = impacts.weighting.idf
+        document_weights = (weighted(shard.vectors, idf) for shard in vectors)
         used = config.replace(range=config.range or largest_weight(document_weights, vectors.folder), joint=None)
         if bm25:
-            alpha = estimate_alpha(vectors, impacts.weights, bm25, encoder or Encoder(config))
+            alpha = estimate_alpha(vectors, idf, bm25, encoder or Encoder(config))
             largest = largest_weight((shard.vectors for shard in bm25.shards()), bm25.folder)
             joint = Joint(alpha=alpha, range=largest, k1=bm25.k1, b=bm25.b, language=bm25.language)
             expansion = {"expanded": bm25.expansion is not None, "documents_only": bm25.documents_only}
             used = used.replace(joint=joint.replace(**expansion))
-        impacts = replace(impacts, config=used)
+        impacts = replace(impacts, weighting=Weighting(used, idf))
         count = processes_for(vectors.shards, MIN_SHARDS, threads)
         numbers = [range(vectors.shards * i // count, vectors.shards * (i + 1) // count) for i in range(count)]
         with spread(partial(Impacts.write, impacts, folder), numbers) as shards:
@@ -223,7 +215,7 @@ def write_impacts(
             "vectors": len(vectors),
             "shards": vectors.shards,
             "nonzeros": sum(shard.nonzeros for shard in written),
-            "document_scale": impacts.quantizer.scale,
+            "document_scale": impacts.weighting.quantizer.scale,
             "loss": loss_stats(sum((shard.loss for shard in written), np.zeros(5))),
             "alpha": used.joint and used.joint.alpha,
             "encoder": vectors.encoder,

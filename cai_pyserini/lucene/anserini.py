@@ -2,17 +2,19 @@
 
 import re
 import subprocess
+from collections.abc import Mapping
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.lucene import jvm
 
 
-def run_indexer(indexer: str, count: int, heap: str, *arguments: str) -> int:
+def run_indexer(indexer: str, count: int, heap: str, options: Mapping[str, object], *switches: str) -> int:
     """Index `count` documents with a class of io.anserini.index, and return how many were not empty and so were
     indexed. Raises CaiError with Anserini's messages if any other document is missing."""
     java = jvm.set_environment()
-    command = [java.command, *jvm.options(java, heap), "-cp", str(jvm.anserini_jar())]
-    command += [f"io.anserini.index.{indexer}", "-optimize", *arguments]
+    command = [java.command, *jvm.options(java, heap), "-cp", str(jvm.anserini_jar()), f"io.anserini.index.{indexer}"]
+    command += [f"-{switch}" for switch in ("optimize", *switches)]
+    command += [word for name, value in options.items() for word in (f"-{name}", str(value))]
     done = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, encoding="utf-8", errors="replace"
     )

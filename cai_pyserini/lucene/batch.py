@@ -1,8 +1,9 @@
 """Run a batch of searches with a single call into Java, in parallel on the JVM's own threads.
 
-Calls into Java go one at a time (see core.jvm), so only Java's threads can search in parallel. Each search is a
-java.lang.invoke.MethodHandle composed of Lucene's methods. It takes strings: the queries go to Java as JSON, and the
-results return as JSON.
+Calls into Java go one at a time (see lucene.jvm), so only Java's threads can search in parallel. Each search is a
+java.lang.invoke.MethodHandle composed of Lucene's methods. (Java source would be easier to read, but users' machines
+have no compiler, and a jar in the repository could not be reviewed.) It takes strings: the queries go to Java as JSON,
+and the results return as JSON.
 """
 
 import json
@@ -20,7 +21,7 @@ BYTES = "org.apache.lucene.util.BytesRef"
 INTEGER, REFERENCE = "java.lang.Integer", "java.util.concurrent.atomic.AtomicReference"
 STREAM, BASE_STREAM = "java.util.stream.Stream", "java.util.stream.BaseStream"
 FUNCTION, INVOKE = "java.util.function.Function", "java.lang.invoke."
-PRIMITIVES = {"int": "Integer", "double": "Double", "void": "Void"}
+PRIMITIVES = {"int": "Integer", "long": "Long", "double": "Double", "void": "Void"}
 
 
 def one_step_search(searcher: Any, build: Any, order: Any) -> Any:

@@ -16,7 +16,7 @@ from cai_pyserini.collections.contract import Collection
 from cai_pyserini.core import artifact, files
 from cai_pyserini.core.metadata import Kind, Metadata, bounds
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.lucene import jvm
+from cai_pyserini.lucene import batch, jvm
 from cai_pyserini.lucene.writer import directory, writing
 
 PREFIX = "metadata."  # of field names
@@ -88,22 +88,14 @@ def _merge(folder: Path, *readers: Any) -> None:
     java = jvm.java_class
     both = java("org.apache.lucene.index.ParallelLeafReader")(*map(_leaf, readers))
     codec = java("org.apache.lucene.index.SlowCodecReaderWrapper").wrap(both)
-    with writing(folder) as writer:
-        _add_index(writer, codec)
-
-
-def _add_index(writer: Any, reader: Any) -> None:
-    """Call IndexWriter.addIndexes(CodecReader...), which pyjnius confuses with addIndexes(Directory...)."""
-    java = jvm.java_class
-    named, invoke = java("java.lang.Class").forName, "java.lang.invoke.Method"
-    kind = java(invoke + "Type").methodType(
-        java("java.lang.Long").TYPE, named("[Lorg.apache.lucene.index.CodecReader;")
-    )
-    writers = named("org.apache.lucene.index.IndexWriter")
+    # pyjnius confuses addIndexes(CodecReader...) with addIndexes(Directory...).
+    kinds = "long", "[Lorg.apache.lucene.index.CodecReader;"
+    add = batch.virtual("org.apache.lucene.index.IndexWriter", "addIndexes", *kinds)
     arguments = java("java.util.ArrayList")()
-    arguments.add(writer)
-    arguments.add(reader)
-    java(invoke + "Handles").publicLookup().findVirtual(writers, "addIndexes", kind).invokeWithArguments(arguments)
+    with writing(folder) as writer:
+        arguments.add(writer)
+        arguments.add(codec)
+        add.invokeWithArguments(arguments)
 
 
 def _leaf(reader: Any) -> Any:

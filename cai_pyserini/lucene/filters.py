@@ -14,7 +14,7 @@ The field `contents` is the text: it matches documents with the words of the val
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from cai_pyserini.core.errors import CaiError, require_utf8
@@ -230,16 +230,20 @@ def lucene_query(filter: Filter, kinds: Mapping[str, Kind], phrase_query: Callab
         for value in filter.values:
             terms.add(java("org.apache.lucene.util.BytesRef")(value.encode()))
         return java("org.apache.lucene.search.TermInSetQuery")(PREFIX + filter.field, terms)
-    # Subqueries first, because pyjnius binds `add` to one object at a time.
     if isinstance(filter, AnyOf):
-        operator, queries = "OR", [phrase_query(value) for value in filter.values]
-    else:
-        operator, queries = filter.operator, [lucene_query(each, kinds, phrase_query) for each in filter.filters]
-    occur = java("org.apache.lucene.search.BooleanClause$Occur")
-    clauses = java("org.apache.lucene.search.BooleanQuery$Builder")()
-    if operator == "NOT":
-        clauses.add(java("org.apache.lucene.search.MatchAllDocsQuery")(), occur.FILTER)
-    occurs = {"AND": occur.FILTER, "OR": occur.SHOULD, "NOT": occur.MUST_NOT}[operator]
-    for query in queries:
-        clauses.add(query, occurs)
+        return boolean_query(SHOULD=[phrase_query(value) for value in filter.values])
+    queries = [lucene_query(each, kinds, phrase_query) for each in filter.filters]
+    if filter.operator == "NOT":
+        return boolean_query(FILTER=[java("org.apache.lucene.search.MatchAllDocsQuery")()], MUST_NOT=queries)
+    return boolean_query(FILTER=queries) if filter.operator == "AND" else boolean_query(SHOULD=queries)
+
+
+def boolean_query(**queries: Sequence[Any]) -> Any:
+    """A Lucene query of queries by how they occur: MUST, FILTER, SHOULD or MUST_NOT. They are made before, because
+    pyjnius binds `add` to one object at a time."""
+    occur = jvm.java_class("org.apache.lucene.search.BooleanClause$Occur")
+    clauses = jvm.java_class("org.apache.lucene.search.BooleanQuery$Builder")()
+    for occurs, several in queries.items():
+        for query in several:
+            clauses.add(query, getattr(occur, occurs))
     return clauses.build()

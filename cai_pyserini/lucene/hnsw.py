@@ -61,11 +61,10 @@ def index_hnsw(vectors: Vectors, size: int, shards: Iterable[Shard], folder: Pat
             columns = [pa.array(shard.ids), pa.ListArray.from_arrays(ends, shard.vectors.ravel())]
             writers[number % len(writers)].write_table(pa.table(columns, schema=SCHEMA))
             rows |= {id: row for row, id in enumerate(shard.ids, len(rows))}
-    flags = {"input": staging, "index": folder, "threads": len(writers), "M": m, "efC": construction}
-    flags |= {"collection": "ParquetDenseVectorCollection", "generator": "DenseVectorDocumentGenerator"}
-    arguments = [str(word) for name, value in flags.items() for word in (f"-{name}", value)]
+    options = {"input": staging, "index": folder, "threads": len(writers), "M": m, "efC": construction}
+    options |= {"collection": "ParquetDenseVectorCollection", "generator": "DenseVectorDocumentGenerator"}
     heap = f"{2048 + size // 1000}m"  # the graph takes less than 1 kB per vector
-    run_indexer("IndexHnswDenseVectors", size, heap, *arguments)
+    run_indexer("IndexHnswDenseVectors", size, heap, options)
     files.remove(staging)
     return LuceneGraph(folder, rows)
 

@@ -1,7 +1,7 @@
 """Index impacts with Lucene.
 
 Several processes index some of the files each, and the parts are merged in order to a single segment, so the index does
-not depend on the number of processes. Threads would not help: calls into Java go one at a time, see core.jvm.
+not depend on the number of processes. Threads would not help: calls into Java go one at a time, see lucene.jvm.
 """
 
 import time
@@ -10,7 +10,7 @@ from functools import partial
 from itertools import accumulate, batched, groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from cai_pyserini.collections.contract import Collection
 from cai_pyserini.collections.ids import SeenIds
@@ -25,18 +25,11 @@ from cai_pyserini.core.terminal import progress
 from cai_pyserini.lucene import jvm
 from cai_pyserini.lucene.fields import add_metadata
 from cai_pyserini.lucene.index_shards import shard_settings
-from cai_pyserini.lucene.writer import ids_are_unique, merge, open_writer, raw_documents
+from cai_pyserini.lucene.writer import document_adder, ids_are_unique, merge, raw_documents, writing
 
 MIN_BYTES = 100_000_000  # of JSON vectors per process, as its JVM takes seconds to warm up
 COPIED_STATS = ("document_scale", "settings", "encoder", "documents_digest", "made_from")  # from the impacts' manifest
 BATCH = 1024  # documents per step of the progress bar
-
-
-class Part(NamedTuple):
-    """The files of JSON vectors that one process indexes, and the folder of their index."""
-
-    files: list[Path]
-    folder: Path
 
 
 def index_impacts(
@@ -103,14 +96,14 @@ def _write_index(
 ) -> int:
     """Write a Lucene index of JSON vectors with one segment, and return the number of documents."""
     groups = _divide(files, threads)
-    parts = [Part(group, folder / f"part {i}" if len(groups) > 1 else folder) for i, group in enumerate(groups)]
-    with spread(partial(_write_part, collection), parts) as counts:
+    parts = [folder / f"part {number}" for number in range(len(groups))] if len(groups) > 1 else [folder]
+    with spread(partial(_write_part, collection), list(zip(groups, parts, strict=True))) as counts:
         added = (document for count in counts for document in range(count))
         documents = sum(1 for _ in progress(added, total, "index impacts"))
     if not documents:
         raise CaiError(f"{files[0].parent}: the JSON vectors are empty")
     with jvm.using_java(f"indexing {files[0].parent}"):
-        merge([part.folder for part in parts], folder)
+        merge(parts, folder)
         if not ids_are_unique(folder):
             raise _duplicate_id(files)
     return documents
@@ -126,13 +119,14 @@ def _divide(files: list[Path], threads: int) -> list[list[Path]]:
     return [[file for _, file in group] for _, group in groupby(numbered, itemgetter(0))]
 
 
-def _write_part(collection: Collection | None, part: Part) -> Generator[int]:
-    """Write an index of a part, and yield the number of documents of each batch."""
-    using_java = partial(jvm.using_java, f"indexing {part.files[0].parent}")
-    with using_java():
-        writer, add = open_writer(part.folder, raw_documents(collection) if collection else None)
-    try:
-        for batch in batched(read_vectors(part.files), BATCH):
+def _write_part(collection: Collection | None, part: tuple[list[Path], Path]) -> Generator[int]:
+    """Write an index of some files to a folder, and yield the number of documents of each batch."""
+    files, folder = part
+    using_java = partial(jvm.using_java, f"indexing {files[0].parent}")
+    with writing(folder) as writer:
+        with using_java():
+            add = document_adder(writer, raw_documents(collection) if collection else None)
+        for batch in batched(read_vectors(files), BATCH):
             with using_java():
                 for where, line, id, contents in batch:
                     try:
@@ -141,12 +135,6 @@ def _write_part(collection: Collection | None, part: Part) -> Generator[int]:
                         parse_checked(line, where)  # raises a clear error if the line is at fault
                         raise
             yield len(batch)
-        with using_java():
-            writer.close()
-    except BaseException:
-        with using_java():
-            writer.rollback()  # closes its files
-        raise
 
 
 def _duplicate_id(files: list[Path]) -> CaiError:

@@ -66,9 +66,10 @@ def search(
 ) -> Path:
     """Write the run of all queries, with at most `hits` documents per query.
 
-    `filter` limits the documents, see retrieval.filters. `remove_query` removes the hit with the query's own id. With
+    `filter` limits the documents, see lucene.filters. `remove_query` removes the hit with the query's own id. With
     `passages`, the index holds passages and the run documents, each with the score of its best passage among
-    PASSAGE_HITS * `hits`. Raises CaiError if the queries' encoder is not the one that the index was built with.
+    PASSAGE_HITS * `hits`. Raises CaiError if the queries' encoder is not the one that the index was built with, and
+    BadFilter for a filter on an index without metadata.
     """
     manifest = require_index(index)
     first, *_ = folders(index)
@@ -82,7 +83,11 @@ def search(
     depth = (hits + remove_query) * (PASSAGE_HITS if passages else 1)
 
     def write(path: Path) -> artifact.Stats:
-        searcher = _filtered(open_searcher(index, k1, b, queries.two_step), filter, first)
+        searcher = open_searcher(index, k1, b, queries.two_step)
+        if filter is not None:
+            if isinstance(searcher, FaissSearcher):
+                raise BadFilter(f"{first} has no metadata: filter a system of a run folder that has a Lucene index too")
+            searcher = searcher.filtered(parse_filter(filter, searcher.metadata))
         encoded, seconds = queries.for_search(searcher.query_scale)
 
         def parts() -> Iterator[pd.DataFrame]:
@@ -99,15 +104,6 @@ def search(
         return stats | {"documents_digest": manifest.stats.get("documents_digest")}
 
     return artifact.make(output, recipe, write, folder=False)
-
-
-def _filtered(searcher: Searcher, filter: str | None, index: Path) -> Searcher:
-    """An open index, filtered if there is a filter. Raises BadFilter for an index without metadata."""
-    if filter is None:
-        return searcher
-    if isinstance(searcher, FaissSearcher):
-        raise BadFilter(f"{index} has no metadata: filter a system of a run folder that has a Lucene index as well")
-    return searcher.filtered(parse_filter(filter, searcher.metadata))
 
 
 def word_queries(config: EncoderConfig) -> WordQueries | None:

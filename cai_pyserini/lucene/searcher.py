@@ -28,7 +28,7 @@ from cai_pyserini.lucene import batch, jvm
 from cai_pyserini.lucene.analyzer import lucene_analyzer
 from cai_pyserini.lucene.batch import INTEGER, LUCENE, MAPPER, QUERY, REFERENCE, SEARCHER, STRING, Batch
 from cai_pyserini.lucene.fields import IDS, PREFIX
-from cai_pyserini.lucene.filters import BadFilter, Filter, lucene_query, require_field
+from cai_pyserini.lucene.filters import BadFilter, Filter, boolean_query, lucene_query, require_field
 from cai_pyserini.lucene.hnsw import graph
 from cai_pyserini.lucene.index_shards import Index, folders, open_reader, require_index
 from cai_pyserini.lucene.writer import delimited_analyzer, raw_json
@@ -63,7 +63,7 @@ class Stored(NamedTuple):
 class LuceneIndex:
     """An open Lucene index, or all its shards, for reading the terms and texts of documents.
 
-    Threads can share it or open several: calls into Java go one at a time, see core.jvm.
+    Threads can share it or open several: calls into Java go one at a time, see lucene.jvm.
     """
 
     @_READING
@@ -118,8 +118,12 @@ class LuceneIndex:
                 f"filter: its words are in {count:,} documents; only bm25 can filter by words in more than "
                 f"{MOST_LISTED:,} documents in total"
             )
-        manager = jvm.java_class(LUCENE + "TopFieldCollectorManager")(self._index_order, count, None, count)
-        return self._parse_hits(self._json.writeValueAsString(self._searcher.search(query, manager)), count)[0]
+        return self._best(query, self._index_order, count)[0]
+
+    def _best(self, query: Any, order: Any, count: int) -> tuple[list[str], list[float]]:
+        """Ids and scores of the first `count` documents for a Lucene query."""
+        manager = jvm.java_class(LUCENE + "TopFieldCollectorManager")(order, count, None, count)
+        return self._parse_hits(self._json.writeValueAsString(self._searcher.search(query, manager)), count)
 
     def _id_query(self, ids: Sequence[str]) -> Any:
         """A Lucene query for documents by id."""
@@ -200,11 +204,8 @@ class LuceneIndex:
         """A FacetsCollector of the documents that pass a filter and match a query."""
         java = jvm.java_class
         filter_query = self._filter_query(filter, text_index) if filter else java(LUCENE + "MatchAllDocsQuery")()
-        clauses, occur = java(LUCENE + "BooleanQuery$Builder")(), java(LUCENE + "BooleanClause$Occur")
-        clauses.add(filter_query, occur.FILTER)
-        if query is not None:
-            clauses.add(query, occur.FILTER)
-        return self._searcher.search(clauses.build(), java("org.apache.lucene.facet.FacetsCollectorManager")())
+        both = boolean_query(FILTER=[filter_query] if query is None else [filter_query, query])
+        return self._searcher.search(both, java("org.apache.lucene.facet.FacetsCollectorManager")())
 
     @_READING
     def impacts(self, documents: Sequence[str], terms: Iterable[str]) -> dict[str, dict[str, int]]:
@@ -361,26 +362,18 @@ class LuceneSearcher(LuceneIndex):
         for ids in batched(sorted(queries), max(1, HITS // hits)):
             yield dict(zip(ids, self._search([queries[id] for id in ids], hits, threads), strict=True))
 
+    @jvm.using_java("scoring")
     def scores(self, query: Query, ids: Sequence[str]) -> dict[str, float]:
         """Scores of documents: BM25 for a text, 0 where no word matches, without a ranking's tie-breaking; or inner
         products with a vector, without documents that the index lacks."""
-        java = jvm.java_class
-        with jvm.using_java("scoring"):
-            id_query = self._id_query(ids)
-            count = min(len(ids), self._max_hits)
-            if isinstance(query, np.ndarray):  # with no more documents than hits, Lucene compares them all
-                both = java(KNN)(VECTOR, query.tolist(), count, id_query)
-            else:
-                occur = java("org.apache.lucene.search.BooleanClause$Occur")
-                clauses = java("org.apache.lucene.search.BooleanQuery$Builder")()
-                clauses.add(self._queries.buildQuery(FIELD, self._analyzer, query), occur.MUST)
-                clauses.add(id_query, occur.FILTER)
-                both = clauses.build()
-            manager = java("org.apache.lucene.search.TopFieldCollectorManager")(self._order, count, None, count)
-            top_docs = self._json.writeValueAsString(self._searcher.search(both, manager))
-        matching, scores = self._parse_hits(top_docs, count)
-        if isinstance(query, np.ndarray):
+        count = min(len(ids), self._max_hits)
+        if isinstance(query, np.ndarray):  # with no more documents than hits, Lucene compares them all
+            nearest = jvm.java_class(KNN)(VECTOR, query.tolist(), count, self._id_query(ids))
+            matching, scores = self._best(nearest, self._order, count)
             return dict(zip(matching, _products(scores), strict=True))
+        text_query = self._queries.buildQuery(FIELD, self._analyzer, query)
+        both = boolean_query(MUST=[text_query], FILTER=[self._id_query(ids)])
+        matching, scores = self._best(both, self._order, count)
         return dict.fromkeys(ids, 0.0) | dict(zip(matching, _as_floats(_rounded(scores)), strict=True))
 
     def _search(self, queries: Sequence[Query], hits: int, threads: int) -> list[Hits]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cai_pyserini.collections.contract import Collection
 from cai_pyserini.core import artifact, files
-from cai_pyserini.core.config import Language, unless_english
+from cai_pyserini.core.config import unless_english
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.lucene.anserini import run_indexer
@@ -26,12 +26,10 @@ PRAGMA journal_mode = OFF;
 PRAGMA synchronous = OFF;
 CREATE TABLE queries (place TEXT, id TEXT, text TEXT);
 CREATE TABLE judged (place TEXT, query TEXT, document TEXT)"""
-INDEXES = "CREATE INDEX ids ON queries (id); CREATE INDEX documents ON judged (document)"
 DUPLICATE_QUERY = """
 SELECT (SELECT place FROM queries WHERE id = every.id ORDER BY rowid LIMIT 1 OFFSET 1), id
 FROM queries AS every GROUP BY id HAVING count(*) > 1 LIMIT 1"""
 UNKNOWN_QUERY = "SELECT judged.place, query FROM judged LEFT JOIN queries ON id = query WHERE id IS NULL LIMIT 1"
-COLLECTION_IDS = "CREATE TEMP TABLE there (id TEXT PRIMARY KEY) WITHOUT ROWID"
 MISSING_DOCUMENTS = """
 SELECT place, document, (SELECT count(DISTINCT document) FROM judged WHERE document NOT IN there),
 (SELECT count(DISTINCT document) FROM judged) FROM judged WHERE document NOT IN there LIMIT 1"""
@@ -73,7 +71,11 @@ def index_bm25(
         files.remove(folder / "generated")
         if not count:
             raise CaiError(f"collection {collection.name} has too few documents for --shard-num {shard_num}")
-        indexed = _run_anserini(staging, index, threads or os.cpu_count() or 1, count, raw, collection.language)
+        options = {"input": staging, "index": index, "threads": threads or os.cpu_count() or 1}
+        options |= {"collection": "JsonCollection", "generator": "DefaultLuceneDocumentGenerator"}
+        options |= {"language": collection.language, "memoryBuffer": BUFFER_MB}
+        switches = ["storePositions", "storeDocvectors", *(["storeRaw"] if raw else [])]
+        indexed = run_indexer("IndexCollection", count, HEAP, options, *switches)
         files.remove(staging)
         for path in list(index.iterdir()):
             path.rename(folder / path.name)
@@ -100,16 +102,6 @@ def _stage_json(
     return count
 
 
-def _run_anserini(source: Path, index: Path, threads: int, count: int, raw: bool, language: Language) -> int:
-    """Run IndexCollection on `count` documents, and return how many were not empty."""
-    arguments = ["-collection", "JsonCollection", "-generator", "DefaultLuceneDocumentGenerator"]
-    arguments += ["-input", str(source), "-index", str(index), "-threads", str(threads), "-language", language]
-    arguments += ["-storePositions", "-storeDocvectors", "-memoryBuffer", BUFFER_MB]
-    if raw:
-        arguments.append("-storeRaw")
-    return run_indexer("IndexCollection", count, HEAP, *arguments)
-
-
 def queries_of_documents(generated: Collection, path: Path, collection: Collection) -> Callable[[str], list[str]]:
     """A function from a document or passage id to its generated queries, in order, as the qrels of `generated` assign
     them.
@@ -125,7 +117,7 @@ def queries_of_documents(generated: Collection, path: Path, collection: Collecti
     file.executemany("INSERT INTO queries VALUES (?, ?, ?)", texts)
     judged = ((judgment.where, judgment.query, judgment.document) for judgment in judgments)
     file.executemany("INSERT INTO judged VALUES (?, ?, ?)", judged)
-    file.executescript(INDEXES)
+    file.executescript("CREATE INDEX ids ON queries (id); CREATE INDEX documents ON judged (document)")
     for where, id in file.execute(DUPLICATE_QUERY):
         raise CaiError(f"{where}: query id {id!r} occurs twice; ids must be unique")
     for where, id in file.execute(UNKNOWN_QUERY):
@@ -144,7 +136,7 @@ def queries_of_documents(generated: Collection, path: Path, collection: Collecti
 
 def _require_documents(file: sqlite3.Connection, collection: Collection) -> None:
     """Warn of judged documents that a collection lacks. Raises CaiError if it lacks all of them or is strict."""
-    file.execute(COLLECTION_IDS)
+    file.execute("CREATE TEMP TABLE there (id TEXT PRIMARY KEY) WITHOUT ROWID")
     records = progress(collection.records(), collection.size, "generated queries")
     ids = ((id,) for record in records for id in {record.id, collection.document_of(record.id)})
     file.executemany("INSERT OR IGNORE INTO there VALUES (?)", ids)

@@ -10,6 +10,7 @@ and in doc values; and the stored field `raw`, which Pyserini's `searcher.doc(id
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,37 +53,36 @@ def delimited_analyzer(filter: str) -> Any:
     return builder.addTokenFilter(filter, jvm.java_map({"delimiter": DELIMITER})).build()
 
 
-def new_writer(folder: Path) -> Any:
-    """A Lucene IndexWriter that keeps the order of documents and merges segments only on request."""
-    java = jvm.java_class
-    analyzer = delimited_analyzer("delimitedTermFrequency")
-    config = java("org.apache.lucene.index.IndexWriterConfig")(analyzer)
-    config.setSimilarity(java("io.anserini.search.similarity.ImpactSimilarity")())
-    config.setRAMBufferSizeMB(RAM_BUFFER_MB)
-    config.setUseCompoundFile(False)
-    policy = java("org.apache.lucene.index.LogDocMergePolicy")()  # keeps the order of documents
-    policy.setNoCFSRatio(0.0)
-    policy.setMergeFactor(1 << 20)  # a single merge at the end
-    config.setMergePolicy(policy)
-    return java("org.apache.lucene.index.IndexWriter")(directory(folder), config)
-
-
 @contextmanager
 def writing(folder: Path) -> Iterator[Any]:
-    """A new_writer that is closed at the end, or rolled back after an error, which also closes its files."""
-    writer = new_writer(folder)
+    """A Lucene IndexWriter that keeps the order of documents and merges segments only on request. It is closed at the
+    end, or rolled back after an error, which also closes its files."""
+    using_java = partial(jvm.using_java, f"writing {folder}")
+    with using_java():
+        java = jvm.java_class
+        analyzer = delimited_analyzer("delimitedTermFrequency")
+        config = java("org.apache.lucene.index.IndexWriterConfig")(analyzer)
+        config.setSimilarity(java("io.anserini.search.similarity.ImpactSimilarity")())
+        config.setRAMBufferSizeMB(RAM_BUFFER_MB)
+        config.setUseCompoundFile(False)
+        policy = java("org.apache.lucene.index.LogDocMergePolicy")()  # keeps the order of documents
+        policy.setNoCFSRatio(0.0)
+        policy.setMergeFactor(1 << 20)  # a single merge at the end
+        config.setMergePolicy(policy)
+        writer = java("org.apache.lucene.index.IndexWriter")(directory(folder), config)
     try:
         yield writer
-        writer.close()
+        with using_java():
+            writer.close()
     except BaseException:
-        writer.rollback()
+        with using_java():
+            writer.rollback()
         raise
 
 
-def open_writer(folder: Path, raw: Callable[[str], str] | None) -> tuple[Any, Callable[[str, str], None]]:
-    """A Lucene IndexWriter and a function that adds a document, with the stored JSON from `raw` if given."""
+def document_adder(writer: Any, raw: Callable[[str], str] | None) -> Callable[[str, str], None]:
+    """A function that adds a document to an IndexWriter, with the stored JSON from `raw` if given."""
     java = jvm.java_class
-    writer = new_writer(folder)
     kind = java("org.apache.lucene.document.FieldType")()
     kind.setIndexOptions(java("org.apache.lucene.index.IndexOptions").DOCS_AND_FREQS)
     kind.setOmitNorms(True)
@@ -107,7 +107,7 @@ def open_writer(folder: Path, raw: Callable[[str], str] | None) -> tuple[Any, Ca
             raw_field.setStringValue(raw(id))
         writer.addDocument(document)
 
-    return writer, add
+    return add
 
 
 def merge(parts: Sequence[Path], index: Path) -> None:

@@ -61,7 +61,7 @@ class CaiRetriever:
 
 
 def as_text(filters: Mapping[str, Any]) -> str:
-    """Translate a filter of Haystack to retrieval.filters' syntax. Raises BadFilter if that cannot express it."""
+    """Translate a filter of Haystack to lucene.filters' syntax. Raises BadFilter if that cannot express it."""
     operator = filters.get("operator")
     if operator in CONNECTIVES and (conditions := filters.get("conditions")):
         joined = CONNECTIVES[operator].join(f"({as_text(each)})" for each in conditions)

@@ -45,16 +45,6 @@ SCHEMA = """
 logger = logging.getLogger(__name__)
 
 
-class Row(NamedTuple):
-    """A row of a lookup."""
-
-    key: bytes
-    vector: bytes
-    checksum: int
-    seconds: float
-    used: int
-
-
 class Found(NamedTuple):
     """Cached vectors (keys, width), None if there are none, and the time that encoding them took, in seconds."""
 
@@ -92,24 +82,24 @@ class VectorCache:
         """The cached vectors, in any order; `keys` are distinct."""
         now = int(time.time())
 
-        def read(database: sqlite3.Connection) -> list[Row]:
+        def read(database: sqlite3.Connection) -> list[sqlite3.Row]:
+            database.row_factory = sqlite3.Row
             database.execute("CREATE TEMP TABLE requested (key BLOB PRIMARY KEY) WITHOUT ROWID")
             with database:
                 database.execute("BEGIN")
                 database.executemany("INSERT INTO requested VALUES (?)", ((key,) for key in keys))
             query = "SELECT key, vector, checksum, seconds, used FROM requested CROSS JOIN vectors USING (key)"
-            rows = list(map(Row._make, database.execute(query)))
-            if any(row.used < now - RENEW_SECONDS for row in rows):
+            rows = database.execute(query).fetchall()
+            if any(row["used"] < now - RENEW_SECONDS for row in rows):
                 update = "UPDATE vectors SET used = ? WHERE used < ? AND key IN (SELECT key FROM requested)"
                 database.execute(update, (now, now - RENEW_SECONDS))
             return rows
 
-        no_rows: list[Row] = []
-        rows = [row for row in self._call(read, no_rows) if row.checksum == _checksum(row.key, row.vector)]
+        rows = [row for row in self._call(read) or [] if row["checksum"] == _checksum(row["key"], row["vector"])]
         if not rows:
             return Found()
-        matrix, seconds = self._matrix([row.vector for row in rows]), sum(row.seconds for row in rows)
-        return Found([row.key for row in rows], matrix, seconds)
+        vectors, seconds = self._matrix([row["vector"] for row in rows]), sum(row["seconds"] for row in rows)
+        return Found([row["key"] for row in rows], vectors, seconds)
 
     def put(self, keys: Sequence[bytes], vectors: Matrix, seconds: float) -> None:
         """Add vectors (keys, width), which took `seconds` to encode."""
@@ -123,10 +113,10 @@ class VectorCache:
                 database.execute("INSERT OR IGNORE INTO encoders VALUES (?)", (self._name,))
                 database.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?, ?)", rows)
 
-        self._call(write, None)
+        self._call(write)
 
-    def _call[R](self, function: Callable[[sqlite3.Connection], R], default: R) -> R:
-        """Call a function on the database; after the first failure, always return `default`."""
+    def _call[R](self, function: Callable[[sqlite3.Connection], R]) -> R | None:
+        """Call a function on the database; after the first failure, only return None."""
         if self._is_usable:
             try:
                 with closing(_connect(self._path)) as database:
@@ -134,7 +124,7 @@ class VectorCache:
             except (sqlite3.Error, OSError) as error:
                 self._is_usable = False
                 _warn(self._path if isinstance(error, sqlite3.Error) else self._path.parent, str(error))
-        return default
+        return None
 
     def _matrix(self, rows: Sequence[bytes]) -> Matrix:
         if self._width is None:

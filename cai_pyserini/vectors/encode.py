@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import batched
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_matrix
@@ -133,10 +132,11 @@ def encode_shard(
     done(len(texts) - len(known.missing))
     batches, seconds = 0, time.perf_counter() - start
     if known.missing:
-        encoded = _encode(encoder, role, [texts[i] for i in known.missing], unfinished, digest, batch_size, done)
+        missing = [texts[i] for i in known.missing]
+        added, batches, added_seconds = _encode(encoder, role, missing, unfinished, digest, batch_size, done)
         known.require_unchanged(encoder, role, contents)
-        known.add(encoded.vectors, encoded.seconds)
-        batches, seconds = encoded.batches, seconds + encoded.seconds
+        known.add(added, added_seconds)
+        seconds += added_seconds
     vectors = known.vectors()
     if role == "queries":
         vectors = apply_query_settings(encoder, vectors, contents, encoder.max_length(role))
@@ -195,8 +195,8 @@ class _KnownVectors:
         if np.sqrt(_square(now - before)) > MAX_DIFFERENCE * np.sqrt(_square(before)):
             raise CaiError(
                 f"{encoder.config.name} no longer makes the vectors that it made before, for instance of "
-                f"{text[:50]!r}, perhaps because of other library versions: delete the cache (`python -m "
-                "cai_pyserini.vectors --older-than 0`), and encode everything again, into another folder"
+                f"{text[:50]!r}, perhaps because of other library versions: delete the cache (`cai-pyserini cache "
+                "--older-than 0`), and encode everything again, into another folder"
             )
 
     def add(self, vectors: Matrix, seconds: float) -> None:
@@ -218,14 +218,6 @@ def _square(vectors: Matrix) -> float:
     return float((vectors.multiply(vectors) if isinstance(vectors, csr_matrix) else vectors * vectors).sum())
 
 
-class _Encoded(NamedTuple):
-    """Vectors (texts, width), and the batches and seconds that encoding them took."""
-
-    vectors: Matrix
-    batches: int
-    seconds: float
-
-
 def _encode(
     encoder: Encoder,
     role: Role,
@@ -234,8 +226,9 @@ def _encode(
     digest: str,
     batch_size: int | None,
     done: Done,
-) -> _Encoded:
-    """Encode texts, continuing after the batches that an interrupted attempt has saved."""
+) -> tuple[Matrix, int, float]:
+    """Encode texts, continuing after the batches that an interrupted attempt has saved. Returns vectors (texts, width),
+    and the batches and seconds that encoding them took."""
     model = encoder.load(role)
     ids, contents = [text.id for text in texts], [text.contents for text in texts]
     size = batch_size or model.transformer.batch_size
@@ -257,12 +250,7 @@ def _encode(
             write_shard(unfinished, Shard(ids, vectors), batches_digest, seconds + now - start, batches)
             last_save = now
     vectors = model.finish(model.assemble(windows, pieces), windows)
-    return _Encoded(vectors, batches, seconds + time.perf_counter() - start)
-
-
-def _without_texts(made_from: artifact.Recipe) -> artifact.Recipe:
-    """The recipe reduced to what vectors depend on besides their texts."""
-    return made_from | {"inputs": {"encoder": made_from["inputs"]["encoder"]}}
+    return vectors, batches, seconds + time.perf_counter() - start
 
 
 def _open_cache(encoder: Encoder, role: Role) -> VectorCache | None:
@@ -277,9 +265,11 @@ def _open_cache(encoder: Encoder, role: Role) -> VectorCache | None:
 def _open_earlier(folder: Path, made_from: artifact.Recipe) -> EarlierVectors | None:
     """The vectors of a folder; None if there are none, or if they differ from this recipe in more than the texts."""
     manifest = artifact.read_manifest(folder)
-    if manifest and artifact.digest(_without_texts(manifest.recipe)) == artifact.digest(_without_texts(made_from)):
-        with suppress(CaiError):
-            return EarlierVectors(Vectors(folder))
+    if manifest:
+        of_its_texts = {"inputs": made_from["inputs"] | {"texts": manifest.recipe["inputs"].get("texts")}}
+        if artifact.digest(manifest.recipe) == artifact.digest(made_from | of_its_texts):
+            with suppress(CaiError):
+                return EarlierVectors(Vectors(folder))
     return None
 
 

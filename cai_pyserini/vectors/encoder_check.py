@@ -33,7 +33,6 @@ from cai_pyserini.vectors.shards import Matrix
 MAX_DIFFERENCE = 1e-4  # between vectors that count as equal, relative to the largest weight if that is above 1
 MIN_SECONDS = 2.5  # of encoding in the final measurement; the whole measurement takes about twice as long
 TOKENS = 100  # per document
-SIZES = (10_000, 100_000, 1_000_000)  # of collections whose encoding time is estimated
 VALUE_WIDTH = 70  # characters of a value in the table
 TABLE_SETTINGS = ("kind", "document_prompt", "query_prompt", "max_document_length", "max_query_length")
 TEXTS: tuple[str, ...] = (
@@ -86,7 +85,6 @@ def check(requested: EncoderConfig, device: str = "auto", precision: Precision =
 
     shown = {name: getattr(config, name) for name in TABLE_SETTINGS}
     shaping = config.shaping("vectors", "query vectors", "queries")
-    rate = documents_per_second(measured)
     return {
         "encoder": config.name,
         "folder": str(checkpoint_folder(requested)),
@@ -101,16 +99,14 @@ def check(requested: EncoderConfig, device: str = "auto", precision: Precision =
         "equal": max(differences) <= MAX_DIFFERENCE,
         "precision": measured.precision("documents"),
         "differs_from_float32_by": _deviation(_documents(measured), documents),
-        "documents_per_second": rate,
-        "seconds": {size: size / rate for size in SIZES},
+        "documents_per_second": documents_per_second(measured),
     }
 
 
 def table(result: dict[str, Any]) -> Rows:
     """Format the result of `check` as a table."""
-    values = {name: value for name, value in result.items() if name not in ("encoder", "folder", "equal", "seconds")}
+    values = {name: value for name, value in result.items() if name not in ("encoder", "folder", "equal")}
     values |= {name: json.dumps(result[name], ensure_ascii=False) for name in ("document_prompt", "query_prompt")}
-    values |= {f"{size:,} documents take": _duration(seconds) for size, seconds in result["seconds"].items()}
     rows = [[name.replace("_", " "), shorten(_format_value(value), VALUE_WIDTH)] for name, value in values.items()]
     return [["encoder", result["encoder"]], *rows]
 
@@ -218,12 +214,6 @@ def example_documents(tokenizer: Tokenizer, count: int) -> list[str]:
     words = " ".join(TEXTS[:-1]).split()
     size = max(1, TOKENS * len(words) // tokenizer.lengths([" ".join(words)])[0])
     return [" ".join(islice(cycle(words), i, i + size)) for i in range(count)]
-
-
-def _duration(seconds: float) -> str:
-    units = {"days": 86400, "hours": 3600, "minutes": 60, "seconds": 1}
-    unit = next((unit for unit, size in units.items() if seconds >= size), "seconds")
-    return f"{seconds / units[unit]:.1f} {unit}"
 
 
 def _describe_module(module: Any) -> str:

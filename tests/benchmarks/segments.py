@@ -48,7 +48,7 @@ def anew(folder: str, output: str) -> harness.Result:
 def in_place(folder: str, before: str, output: str) -> harness.Result:
     from cai_pyserini.core.json_vectors import read_vectors
     from cai_pyserini.lucene import jvm
-    from cai_pyserini.lucene.writer import open_writer
+    from cai_pyserini.lucene.writer import document_adder, writing
 
     shutil.rmtree(output, ignore_errors=True)
     shutil.copytree(before, output)
@@ -59,11 +59,11 @@ def in_place(folder: str, before: str, output: str) -> harness.Result:
         ids = jvm.java_class("java.util.ArrayList")()
         for id in old:
             ids.add(bytes_of(id.encode()))
-        writer, add = open_writer(Path(output), None)
-        writer.deleteDocuments(jvm.java_class("org.apache.lucene.search.TermInSetQuery")("id", ids))
-        for _, _, id, contents in read_vectors([Path(folder, "new", "vectors.jsonl")]):
-            add(id, contents)
-        writer.close()
+        with writing(Path(output)) as writer:
+            add = document_adder(writer, None)
+            writer.deleteDocuments(jvm.java_class("org.apache.lucene.search.TermInSetQuery")("id", ids))
+            for _, _, id, contents in read_vectors([Path(folder, "new", "vectors.jsonl")]):
+                add(id, contents)
         return {"seconds": time.perf_counter() - start}
 
 

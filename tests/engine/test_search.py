@@ -237,10 +237,18 @@ def test_the_best_of_those_asked_for_is_the_default(folder: Path) -> None:
             engine.close()
 
 
-@pytest.mark.parametrize("text", ["", " \n"])
-def test_an_empty_query_is_refused(run: Run, text: str) -> None:
-    with pytest.raises(CaiError, match="the query is empty"):
-        run.open("bm25").search([text])
+@pytest.mark.parametrize(
+    ("text", "filter", "message"),
+    [
+        ("", None, "the query is empty"),
+        (" \n", None, "the query is empty"),
+        ("caf\udce9", None, r"the query '.*\\udce9' is not UTF-8; convert it"),
+        ("coffee", "year:\udce9", r"the filter '.*\\udce9' is not UTF-8; convert it"),
+    ],
+)
+def test_what_cannot_be_searched_for_is_refused(run: Run, text: str, filter: str | None, message: str) -> None:
+    with pytest.raises(CaiError, match=message):
+        run.open("bm25").search([text], filter=filter)
 
 
 def test_an_open_system_needs_no_file_that_an_update_replaces(adapted_run: Path, tmp_path: Path) -> None:
@@ -315,9 +323,3 @@ def test_a_fork_is_refused(run: Run, folder: Path, system: str) -> None:
     for _ in range(2):
         assert receiver.poll(), "no answer"
         assert re.match(r"(Java|PyTorch) cannot be used .* forked .*\"spawn\"", receiver.recv())
-
-
-def test_a_text_that_is_not_utf_8_is_refused(run: Run) -> None:
-    for arguments in ({"query": ["caf\udce9"]}, {"query": ["coffee"], "filter": "year:\udce9"}):
-        with pytest.raises(CaiError, match=r"the \w+ '.*\\udce9' is not UTF-8; convert it"):
-            run.open("bm25").search(**arguments)

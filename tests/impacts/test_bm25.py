@@ -1,6 +1,5 @@
 """BM25 as vectors, compared with Lucene's scores and lengths."""
 
-import json
 import random
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from cai_pyserini.lucene import words as stage
 from cai_pyserini.lucene.analyzer import Analyzer
 from cai_pyserini.lucene.text_index import index_bm25
 from cai_pyserini.lucene.words import count_words
+from tests.conftest import corpus_of
 from tests.lucene.stock import bm25
 
 SETTINGS = [(0.9, 0.4), (1.2, 0.75), (0.0, 0.4), (2.0, 0.0), (3.0, 1.0)]
@@ -53,11 +53,7 @@ def random_collection(folder: Path, lengths: list[int]) -> Collection:
     draw = random.Random(1)
     vocabulary = [f"w{i}" for i in range(50)]
     texts = [" ".join(draw.choices(vocabulary, k=length)) for length in lengths]
-    lines = [json.dumps({"_id": str(id), "text": text}) + "\n" for id, text in enumerate([*texts, " ", "the of a"])]
-    folder.mkdir()
-    (folder / "corpus.jsonl").write_text("".join(lines))
-    (folder / "queries.jsonl").write_text("")
-    return BeirFolder(folder, "made")
+    return corpus_of(folder, {str(number): text for number, text in enumerate([*texts, " ", "the of a"])})
 
 
 @pytest.mark.slow
@@ -82,15 +78,3 @@ def test_scores_equal_lucenes(long: bool, tiny: Path, tmp_path: Path, monkeypatc
             found = {id: score for id, score in scores.items() if score > 0}
             assert found == pytest.approx(dict(expected), abs=1e-4), (k1, b, query)
             assert found or query == "heart attack while running"
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("java")
-def test_weights_by_hand(tiny: Path, tmp_path: Path) -> None:
-    weights = Bm25(count_words(BeirFolder(tiny, "tiny"), tmp_path / "words"))
-    assert len(weights.words) == next(iter(weights.shards())).vectors.shape[1]
-    (shard,) = weights.shards()
-    row, column = shard.ids.index("d9"), weights.words.index("insulin")
-    # 3 of 11 words, in one of 12 documents with 108 words.
-    expected = np.log(1 + 11.5 / 1.5) * 3 / (3 + 0.9 * (0.6 + 0.4 * 11 / 9))
-    assert shard.vectors[row, column] == pytest.approx(expected, rel=1e-6)

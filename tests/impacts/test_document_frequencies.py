@@ -1,6 +1,5 @@
 """IDF: document frequencies counted by hand, and the weights computed from them."""
 
-import json
 import logging
 import math
 from pathlib import Path
@@ -10,14 +9,13 @@ import pytest
 
 from cai_pyserini.cli.idf import main
 from cai_pyserini.collections.beir_folder import BeirFolder
-from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.impacts.document_frequencies import Idf, compute
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.idf import idf_weights
 from cai_pyserini.models.tokenizer import Tokenizer
-from tests.conftest import DATA, with_other_terms
+from tests.conftest import DATA, corpus_of, with_other_terms
 
 
 def counted_in(collection: BeirFolder, tokenizer: Tokenizer) -> Idf:
@@ -31,9 +29,7 @@ def tokenizer(checkpoint: Path) -> Tokenizer:
 
 def idf_of(folder: Path, tokenizer: Tokenizer, *texts: str) -> Idf:
     """The IDF of a collection of these texts."""
-    lines = [json.dumps({"_id": f"d{i}", "text": text}) for i, text in enumerate(texts)]
-    (folder / "corpus.jsonl").write_text("\n".join(lines))
-    return counted_in(BeirFolder(folder, "made"), tokenizer)
+    return counted_in(corpus_of(folder, {f"d{i}": text for i, text in enumerate(texts)}), tokenizer)
 
 
 # The number of the twelve documents that contain the word in title or text.
@@ -70,13 +66,6 @@ def test_idf_counts_whole_texts_over_several_batches(tmp_path: Path, tokenizer: 
     assert idf.documents == 1026
     assert [idf.frequencies[tokenizer.terms.index(term)] for term in ("colon", "fever")] == [1025, 1]
     assert idf.frequencies.sum() == 1026
-
-
-def test_only_a_finished_idf_is_read(tiny: Path, checkpoint: Path, tmp_path: Path) -> None:
-    output = compute(BeirFolder(tiny, "tiny"), load_encoder(str(checkpoint)), tmp_path / "idf")
-    artifact.manifest_path(output).unlink()
-    with pytest.raises(CaiError, match=r"idf has no manifest: name a finished output of `cai-pyserini stage idf`"):
-        Idf.load(output)
 
 
 @pytest.mark.parametrize("power", [0.5, 1.0])

@@ -11,6 +11,7 @@ from scipy.sparse import csr_matrix
 from cai_pyserini.cli.expand import main
 from cai_pyserini.cli.run import main as run_beir
 from cai_pyserini.collections.beir_folder import BeirFolder
+from cai_pyserini.collections.contract import Collection
 from cai_pyserini.collections.spans import SPANS_PER_TEXT
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
@@ -25,7 +26,7 @@ from cai_pyserini.vectors.encode import encode
 from cai_pyserini.vectors.near import find_neighbours
 from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.vectors.word_vectors import RIDGE, learn, regression, word_vectors
-from tests.conftest import json_lines, stored_vectors
+from tests.conftest import corpus_of, json_lines, stored_vectors
 from tests.impacts.support import vectors_of, words_of
 from tests.vectors.test_encode import cache as cache
 from tests.vectors.test_encode import encoded as encoded
@@ -110,7 +111,6 @@ def inputs(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, collection = tmp_path_factory.mktemp("inputs"), BeirFolder(tiny, "tiny")
     count_words(collection, folder / "words")
     encode(collection, dense(), folder / "dense")
-    encode(collection, Encoder(load_encoder("splade-tiny"), "cpu"), folder / "splade")
     return folder
 
 
@@ -147,34 +147,25 @@ def test_command(inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert shard.ids == vectors.ids and shard.vectors.has_sorted_indices
 
 
+def expanded(folder: Path, collection: Collection) -> Path:
+    """The expansion of a collection, beside its `words` and `dense` vectors."""
+    encode(collection, dense(), folder / "dense")
+    count_words(collection, folder / "words")
+    return make(folder, folder / "near")
+
+
 @slow
 def test_short_documents_have_no_contexts(tmp_path: Path) -> None:
-    (tmp_path / "corpus.jsonl").write_text('{"_id": "1", "text": "red fox"}\n{"_id": "2", "text": "red sea"}\n')
-    collection = BeirFolder(tmp_path, "short")
-    encode(collection, dense(), tmp_path / "dense")
-    words = count_words(collection, tmp_path / "words")
+    (shard,) = Vectors(expanded(tmp_path, corpus_of(tmp_path, {"1": "red fox", "2": "red sea"})), "expand")
+    words = tmp_path / "words"
     assert json_lines(words / "contexts.jsonl") == []
     assert json_lines(words / "lexicon.jsonl") == [{"word": "red", "form": "red"}]
     assert word_vectors(words, {"red": "red"}, dense()).shape == (1, 384)
-    (shard,) = Vectors(make(tmp_path, tmp_path / "near"), "expand")
     rates = shard.vectors[:, 3:].toarray()  # of red, fox and sea
     np.testing.assert_allclose(rates, [[0.5, 0, 0.5], [0.5, 0.5, 0]])
 
 
 @slow
-@pytest.mark.parametrize(
-    "vectors, encoder, message",
-    [
-        ("splade", "minilm", "has splade vectors: choose a folder with those of a dense encoder"),
-        ("dense", "splade-tiny", "was not encoded as splade-tiny encodes documents"),
-    ],
-)
-def test_other_vectors_are_refused(inputs: Path, tmp_path: Path, vectors: str, encoder: str, message: str) -> None:
-    with pytest.raises(CaiError, match=message):
-        make(inputs, tmp_path / "near", vectors, Encoder(load_encoder(encoder), "cpu"))
-    assert not (tmp_path / "near" / "manifest.json").exists()
-
-
 @slow
 def test_the_encoder_must_be_that_of_the_documents(inputs: Path, tmp_path: Path) -> None:
     """Otherwise the result of another encoder would count as up to date."""
@@ -212,20 +203,19 @@ def test_only_new_contexts_and_words_are_encoded(
         contexts, forms = (json_lines(folder / "words" / f"{name}.jsonl") for name in ("contexts", "lexicon"))
         return {f"context {line['text']}" for line in contexts} | {f"word {line['form']}" for line in forms}
 
-    def expanded(folder: Path) -> int:
-        """The number of texts encoded."""
+    def texts_encoded(folder: Path) -> int:
+        """The number of contexts and words that expanding a collection encodes, once its documents are encoded."""
         collection = BeirFolder(broken, "broken")
         encode(collection, dense(), folder / "dense")
-        count_words(collection, folder / "words")
         encoded.clear()
-        make(folder, folder / "near")
+        expanded(folder, collection)
         return sum(encoded)
 
-    assert expanded(tmp_path / "first") == len(texts_of(tmp_path / "first"))
+    assert texts_encoded(tmp_path / "first") == len(texts_of(tmp_path / "first"))
     documents = json_lines(broken / "corpus.jsonl")
     documents[3]["text"] += " Cranberries are no cure, whatever their sellers say."
     (broken / "corpus.jsonl").write_text("".join(json.dumps(document) + "\n" for document in documents))
-    count = expanded(tmp_path / "second")
+    count = texts_encoded(tmp_path / "second")
     new = texts_of(tmp_path / "second") - texts_of(tmp_path / "first")
     assert 0 < count == len(new) <= SPANS_PER_TEXT + 1
     monkeypatch.setenv(VARIABLE, "")
@@ -236,11 +226,7 @@ def test_only_new_contexts_and_words_are_encoded(
 
 @slow
 def test_empty_documents_and_single_documents_are_not_expanded(tmp_path: Path) -> None:
-    (tmp_path / "corpus.jsonl").write_text('{"_id": "1", "text": "red fox"}\n{"_id": "2", "text": ""}\n')
-    collection = BeirFolder(tmp_path, "alone")
-    encode(collection, dense(), tmp_path / "dense")
-    count_words(collection, tmp_path / "words")
-    (shard,) = Vectors(make(tmp_path, tmp_path / "near"), "expand")
+    (shard,) = Vectors(expanded(tmp_path, corpus_of(tmp_path, {"1": "red fox", "2": ""})), "expand")
     assert shard.ids == ["1", "2"] and shard.vectors.nnz == 0
 
 
@@ -249,10 +235,7 @@ def test_expanded_bm25_finds_documents_without_the_query_word(broken: Path, tmp_
     texts = "Chest pain is a sign of a heart attack", "Patients take aspirin after a heart attack"
     with (broken / "corpus.jsonl").open("a") as corpus:
         corpus.writelines(json.dumps({"_id": text[0], "text": text}) + "\n" for text in texts)
-    collection, folder = BeirFolder(broken, "broken"), tmp_path / "words"
-    encode(collection, dense(), tmp_path / "dense")
-    count_words(collection, folder)
-    near = make(tmp_path, tmp_path / "near")
+    near, folder = expanded(tmp_path, BeirFolder(broken, "broken")), tmp_path / "words"
     (own,), (both,) = Bm25(folder).shards(), Bm25(folder, expansion=near).shards()
     ((added,), (counted,)) = Vectors(near, "expand"), Vectors(folder, "words")
     names, counts = Bm25(folder).words, counted.vectors.toarray()

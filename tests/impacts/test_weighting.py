@@ -1,4 +1,4 @@
-"""Impacts as JSON vectors, which equal the weighted and quantized vectors."""
+"""Impacts as JSON vectors, which equal the weighted, quantized and pruned vectors, whatever the number of processes."""
 
 import os
 import shutil
@@ -13,18 +13,19 @@ from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.impacts.bm25 import Bm25
 from cai_pyserini.impacts.document_frequencies import Idf, compute
 from cai_pyserini.impacts.quantization import Quantizer, loss_stats, weighted
-from cai_pyserini.impacts.weighting import impacts_of_index, write_impacts
+from cai_pyserini.impacts.weighting import impacts_of_index, open_impacts, write_impacts
 from cai_pyserini.lucene.retrieve import queries_for
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.vectors.encode import encode
 from cai_pyserini.vectors.queries import as_terms
-from cai_pyserini.vectors.shards import Vectors
+from cai_pyserini.vectors.shards import Matrix, Vectors
 from tests.conftest import stored_vectors
-from tests.impacts.support import vectors_of
+from tests.impacts.support import counted, vectors_of, words_of
 
 
 @pytest.fixture(scope="module")
@@ -102,33 +103,25 @@ def test_made_again_only_if_a_setting_changes(inputs: Path, config: EncoderConfi
     assert load_encoder(str(make(config.replace(bits=8, max_query_length=3)))).max_query_length == 3
 
 
-def test_vectors_of_another_checkpoint_are_refused(config: EncoderConfig, tmp_path: Path) -> None:
-    vectors = stored_vectors(tmp_path / "vectors", csr_matrix(np.ones((2, 7), np.float32)), checkpoint="other")
-    with pytest.raises(CaiError, match=r"was not encoded as splade-tiny encodes documents \(checkpoint changed"):
-        write_impacts(vectors, config, tmp_path / "impacts")
+@pytest.mark.parametrize(
+    "rows, facts, message",
+    [
+        (np.ones((2, 3), np.float32), {"kind": "dense"}, "vectors has dense vectors: index them with `index dense`"),
+        (csr_matrix((2, 30522), dtype=np.float32), {}, "no document has any weight; is this a SPLADE checkpoint"),
+        (
+            csr_matrix(np.ones((2, 7), np.float32)),
+            {"checkpoint": "other"},
+            r"was not encoded as splade-tiny encodes documents \(checkpoint changed",
+        ),
+    ],
+)
+def test_vectors_without_impacts_are_refused(
+    rows: Matrix, facts: dict[str, str], message: str, config: EncoderConfig, checkpoint: Path, tmp_path: Path
+) -> None:
+    vectors = stored_vectors(tmp_path / "vectors", rows, **{"checkpoint": checkpoint_digest(checkpoint)} | facts)
+    with pytest.raises(CaiError, match=message):
+        write_impacts(vectors, config.replace(idf=None), tmp_path / "impacts")
     assert [path.name for path in tmp_path.iterdir()] == ["vectors"]
-
-
-OTHERS = {  # a value for each setting that shapes the vectors of documents
-    "activation": "log1p_relu",
-    "dimensions": 8,
-    "document_prompt": "passage: ",
-    "kind": "dense",
-    "max_active_dims": 5,
-    "max_document_length": 32,
-    "overlap": 8,
-    "pooling": "sum",
-    "similarity": "dot",
-}
-
-
-def test_vectors_encoded_with_other_settings_are_refused(inputs: Path, config: EncoderConfig, tmp_path: Path) -> None:
-    """Every setting is compared: otherwise impacts of other vectors would count as the encoder's."""
-    assert OTHERS.keys() == config.shaping("vectors", defaults=True).keys()
-    for setting, value in OTHERS.items():
-        with pytest.raises(CaiError, match=rf"vectors was not encoded as splade-tiny encodes documents \(.*{setting} "):
-            write_impacts(Vectors(inputs / "vectors"), config.replace(**{setting: value}), tmp_path / "impacts")
-    assert not (tmp_path / "impacts").exists()
 
 
 @pytest.mark.parametrize(
@@ -152,27 +145,13 @@ def test_an_edited_encoder_yaml_is_refused(
         load_encoder(str(output))
 
 
-def test_dense_vectors_are_refused(config: EncoderConfig, checkpoint: Path, tmp_path: Path) -> None:
-    dense = np.ones((2, 3), np.float32)
-    vectors = stored_vectors(tmp_path / "vectors", dense, kind="dense", checkpoint=checkpoint_digest(checkpoint))
-    with pytest.raises(CaiError, match="vectors has dense vectors: index them with `index dense`"):
-        write_impacts(vectors, config, tmp_path / "impacts")
-
-
-def test_vectors_without_any_weight_are_refused(config: EncoderConfig, checkpoint: Path, tmp_path: Path) -> None:
-    empty = csr_matrix((2, 30522), dtype=np.float32)
-    vectors = stored_vectors(tmp_path / "vectors", empty, checkpoint=checkpoint_digest(checkpoint))
-    with pytest.raises(CaiError, match="no document has any weight; is this a SPLADE checkpoint"):
-        write_impacts(vectors, config.replace(idf=None), tmp_path / "impacts")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["splade", "splade-idf", "joint-splade-idf"])
 def test_the_impacts_of_an_index_are_recomputed(name: str, run_folder: Path) -> None:
     folders = (run_folder / folder for folder in ("vectors/documents", "words", "expansion"))
     impacts = impacts_of_index(run_folder / "indexes" / name, *folders)
     written = artifact.require(run_folder / "impacts" / name, "impact").stats
-    assert impacts.quantizer == Quantizer(written["document_scale"], 10)
+    assert impacts.weighting.quantizer == Quantizer(written["document_scale"], 10)
     (shard,) = impacts
     assert as_terms(shard.vectors, impacts.terms) == read(run_folder / "impacts" / name)
     assert loss_stats(impacts.shard(0)[1]) == written["loss"]
@@ -202,6 +181,97 @@ def test_queries_have_the_columns_of_the_impacts(words: bool, run_folder: Path) 
     known = {id: {t: n for t, n in weights.items() if t != "bm25:unheard"} for id, weights in expected.items()}
     assert as_terms(found, impacts.terms) == list(known.values())
     assert ("bm25:bladder" in known["b"]) == ("bm25:unheard" in expected["b"]) == words
+
+
+# Random vectors in three shards.
+ROWS = (4, 7, 5)  # of the shards
+IDS = [[f"d{shard}-{row}" for row in range(rows)] for shard, rows in enumerate(ROWS)]
+
+
+@pytest.fixture
+def plain(checkpoint: Path) -> EncoderConfig:
+    """An encoder without IDF."""
+    return EncoderConfig(name="test", checkpoint=str(checkpoint), range=10.0)
+
+
+@pytest.fixture
+def vectors(checkpoint: Path, tmp_path: Path) -> Vectors:
+    """Documents of up to 200 random terms, in three shards."""
+    draw, width = np.random.default_rng(0), len(Tokenizer(checkpoint))
+    parts = [np.zeros((rows, width), np.float32) for rows in ROWS]
+    for part in parts:
+        part[:, :200] = draw.exponential(2, (len(part), 200)) * (draw.random((len(part), 200)) < 0.7)
+    digest = checkpoint_digest(checkpoint)
+    return stored_vectors(tmp_path / "vectors", *map(csr_matrix, parts), ids=IDS, checkpoint=digest)
+
+
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process needs only one shard."""
+    monkeypatch.setattr("cai_pyserini.impacts.weighting.MIN_SHARDS", 1)
+
+
+def two_words(folder: Path, ids: list[list[str]]) -> Bm25:
+    """Two words, one in every document, one in half of them."""
+    counts = [[[2, row % 2] for row in range(len(of_shard))] for of_shard in ids]
+    return Bm25(counted(folder, ["fever", "cold"], *counts, ids=ids), alpha=1.0)
+
+
+@pytest.mark.parametrize("settings", [{"keep_terms": 20}, {"keep_mass": 0.6}, {"keep_mass": 0.6, "keep_terms": 20}])
+def test_pruning_keeps_the_largest_impacts(
+    settings: dict[str, float], vectors: Vectors, plain: EncoderConfig, tmp_path: Path
+) -> None:
+    whole = write_impacts(vectors, plain, tmp_path / "whole")
+    pruned = write_impacts(vectors, plain.replace(**settings), tmp_path / "pruned")
+    again = write_impacts(vectors, load_encoder(str(pruned)), tmp_path / "again")
+    before, after = vectors_of(whole), vectors_of(pruned)
+    assert vectors_of(again) == after and list(before) == list(after)
+    for id, vector in before.items():
+        left = after[id]
+        assert list(left.items()) == [item for item in vector.items() if item[0] in left]
+        assert max(impact for term, impact in vector.items() if term not in left) <= min(left.values())
+        assert len(left) <= settings.get("keep_terms", 200)
+        if "keep_terms" not in settings:
+            assert sum(left.values()) >= 0.6 * sum(vector.values()) > sum(left.values()) - min(left.values())
+    stats, unpruned = artifact.require(pruned, "impact").stats, artifact.require(whole, "impact").stats
+    assert stats["nonzeros"] == sum(map(len, after.values())) < unpruned["nonzeros"]
+    assert (stats["document_scale"], stats["loss"]) == (unpruned["document_scale"], unpruned["loss"])
+
+
+def test_the_words_of_joint_impacts_are_not_pruned(vectors: Vectors, plain: EncoderConfig, tmp_path: Path) -> None:
+    bm25 = two_words(tmp_path / "words", IDS)
+    output = write_impacts(vectors, plain.replace(keep_terms=3), tmp_path / "impacts", bm25)
+    found = vectors_of(output)
+    assert [len(words_of(vector)) for vector in found.values()] == [1 + row % 2 for n in ROWS for row in range(n)]
+    assert {len(vector) - len(words_of(vector)) for vector in found.values()} == {3}
+    again = [shard.vectors for shard in open_impacts(vectors, load_encoder(str(output)), bm25)]
+    assert np.concatenate([np.diff(matrix.indptr) for matrix in again]).tolist() == [*map(len, found.values())]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("processes")
+@pytest.mark.parametrize("joint", [False, True])
+def test_processes_write_the_same_as_one(joint: bool, vectors: Vectors, plain: EncoderConfig, tmp_path: Path) -> None:
+    bm25 = two_words(tmp_path / "words", IDS) if joint else None
+    one, two = (write_impacts(vectors, plain, tmp_path / str(n), bm25, threads=n) for n in (1, 2))
+    files = ["00000.jsonl", "00001.jsonl", "00002.jsonl", "encoder.yaml", "manifest.json"]
+    assert sorted(path.name for path in one.iterdir()) == sorted(path.name for path in two.iterdir()) == files
+    assert [(one / name).read_bytes() for name in files[:3]] == [(two / name).read_bytes() for name in files[:3]]
+    assert (b"bm25:fever" in (two / files[2]).read_bytes()) == joint
+    stats = [artifact.require(folder, "impact").stats | {"seconds": 0} for folder in (one, two)]
+    assert stats[0] == stats[1] and stats[0]["loss"]["relative_error"] > 0 and stats[0]["nonzeros"] > 16
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("processes")
+@pytest.mark.parametrize("threads", [1, 2])
+def test_fewer_vectors_than_the_manifest_says_are_refused(
+    threads: int, vectors: Vectors, plain: EncoderConfig, tmp_path: Path
+) -> None:
+    manifest = vectors.folder / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"vectors": ', '"vectors": 1'))
+    with pytest.raises(CaiError, match=r"vectors has \d+ documents, its manifest says 1\d+"):
+        write_impacts(Vectors(vectors.folder), plain, tmp_path / "impacts", threads=threads)
 
 
 def test_command(inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -139,10 +139,6 @@ def test_a_zero_vector_is_not_found_and_finds_nothing(
     assert artifact.require(tmp_path / "index", "index").stats["documents"] == 1333
 
 
-def test_the_index_of_vectors_without_a_zero_stays_as_it_was(many: Vectors, tmp_path: Path) -> None:
-    assert "left_out" not in artifact.require(index_dense(many, tmp_path / "index"), "index").recipe["settings"]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("method, error", [("flat", 1e-4), ("flat16", 0.01), ("hnsw", 1e-4), ("ivfpq", 0.3)])
 def test_a_filter_finds_every_document_that_it_lets_through(
@@ -161,6 +157,10 @@ def test_a_filter_finds_every_document_that_it_lets_through(
     assert [score for _, score in hits] == sorted((score for _, score in hits), reverse=True)
     assert search(searcher, {"q": query}, 5)["q"] == hits[:5]
     assert search(whole, {"q": query}, 1)["q"][0][0] not in allowed  # the open index itself is not filtered
+
+
+def test_the_index_of_vectors_without_a_zero_stays_as_it_was(many: Vectors, tmp_path: Path) -> None:
+    assert "left_out" not in artifact.require(index_dense(many, tmp_path / "index"), "index").recipe["settings"]
 
 
 def test_an_index_of_a_later_version_is_refused(many: Vectors, tmp_path: Path) -> None:

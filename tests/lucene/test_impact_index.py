@@ -3,7 +3,6 @@
 import json
 import random
 import shutil
-import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from cai_pyserini.cli.index import main
+from cai_pyserini.cli.run import main as beir
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import artifact, terminal
 from cai_pyserini.core.config import load_encoder
@@ -19,7 +19,7 @@ from cai_pyserini.lucene import jvm
 from cai_pyserini.lucene.impact_index import index_impacts
 from cai_pyserini.lucene.retrieve import queries_for
 from tests.core.test_json_vectors import BROKEN, vector_line
-from tests.lucene.stock import everything, postings, reader, search
+from tests.lucene.stock import everything, postings, reader, run_module, search
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
 
@@ -199,14 +199,6 @@ def test_an_error_of_a_process_is_that_of_the_command(
     assert not list(tmp_path.glob("*index*"))
 
 
-def anserini(*arguments: str | Path) -> None:
-    """Run Anserini's own IndexCollection."""
-    found = jvm.find_java()
-    start = [found.command, *jvm.options(found), "-cp", str(jvm.anserini_jar()), "io.anserini.index.IndexCollection"]
-    done = subprocess.run([*start, *map(str, arguments)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 def fields(index: Path) -> dict[str, tuple]:
     """How each field is indexed."""
     infos = jvm.java_class("org.apache.lucene.index.FieldInfos").getMergedFieldInfos(reader(index).reader)
@@ -220,9 +212,9 @@ def fields(index: Path) -> dict[str, tuple]:
 
 @pytest.mark.parametrize("name", ["splade-idf", "joint-splade-idf"])
 def test_the_index_is_as_anserinis_own(name: str, run_folder: Path, tiny: Path, tmp_path: Path) -> None:
-    collection = ["-collection", "JsonVectorCollection", "-generator", "DefaultLuceneDocumentGenerator"]
-    paths = ["-input", run_folder / "impacts" / name, "-index", tmp_path / "theirs"]
-    anserini(*collection, *paths, "-threads", "1", "-impact", "-pretokenized", "-optimize")
+    kind = ["--collection", "JsonVectorCollection", "--generator", "DefaultLuceneDocumentGenerator"]
+    paths = ["--input", run_folder / "impacts" / name, "--index", tmp_path / "theirs"]
+    run_module("pyserini.index.lucene", *kind, *paths, "--threads", 1, "--impact", "--pretokenized", "--optimize")
     ours, theirs = run_folder / "indexes" / name, tmp_path / "theirs"
     assert reader(ours).stats() == reader(theirs).stats()
     assert fields(ours)["id"] == fields(theirs)["id"]
@@ -263,6 +255,52 @@ def test_files_of_others_in_a_folder_of_impacts_are_not_indexed(run_folder: Path
     impacts = Path(shutil.copytree(run_folder / "impacts" / "splade", tmp_path / "impacts"))
     (impacts / "more.jsonl").write_text(vector_line("mine", {"fever": 1}))
     assert "mine" not in [id for id, _, _ in everything(index_impacts(impacts, tmp_path / "index"))]
+
+
+TEXT = "A case report without a title: a myocardial infarction in a marathon runner."
+
+
+def stored(index: Path, id: str) -> dict | None:
+    """A document as stock Pyserini shows it."""
+    raw = reader(index).doc_raw(id)
+    return raw and json.loads(raw)
+
+
+@pytest.mark.parametrize("name", ["bm25", "splade-idf", "joint-splade-idf"])
+def test_stock_pyserini_shows_documents(run_folder: Path, name: str) -> None:
+    from pyserini.search.lucene import LuceneImpactSearcher, LuceneSearcher
+
+    from cai_pyserini.plugin.encoders import CaiQueryEncoder
+
+    index = str(run_folder / "indexes" / name)
+    searcher = LuceneSearcher(index) if name == "bm25" else LuceneImpactSearcher(index, CaiQueryEncoder(index))
+    assert json.loads(searcher.doc("d3").raw()) == {
+        "id": "d3",
+        "title": "Aromatase",
+        "metadata": {"year": 2011},
+        "contents": "Aromatase Phytochemicals that inhibit aromatase may prevent breast cancer.",
+    }
+    assert json.loads(searcher.doc("d6").raw()) == {"id": "d6", "contents": f" {TEXT}"}
+    assert searcher.doc("no such document") is None
+
+
+def test_what_is_stored_is_what_was_asked_for(run_folder: Path, tiny: Path, tmp_path: Path) -> None:
+    beir([str(tiny), "--output", str(tmp_path / "run"), "--no-raw", "--systems", "bm25", "splade-doc"])
+    assert stored(tmp_path / "run" / "indexes" / "bm25", "d6") is None
+    assert stored(tmp_path / "run" / "indexes" / "splade", "d6") is None
+    impacts, index = run_folder / "impacts" / "splade-idf", tmp_path / "index"
+    main(["impact", "--input", str(impacts), "--output", str(index)])
+    assert stored(index, "d6") is None
+    index_impacts(impacts, index, BeirFolder(tiny, "tiny", ["text"]))  # which are the fields that are searched
+    assert stored(index, "d6") == {"id": "d6", "contents": TEXT}
+
+
+def test_another_collection_is_refused(run_folder: Path, broken: Path, tmp_path: Path) -> None:
+    lines = (broken / "corpus.jsonl").read_text().splitlines()
+    (broken / "corpus.jsonl").write_text("\n".join(lines[1:]) + "\n")
+    with pytest.raises(CaiError, match="was made of other documents than broken has now: make its vectors again"):
+        index_impacts(run_folder / "impacts" / "splade-idf", tmp_path / "index", BeirFolder(broken, "broken"))
+    assert not (tmp_path / "index").exists()
 
 
 def test_command(write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,5 @@
 """Lucene searchers: hits, their scale, and batches."""
 
-import json
 import random
 import re
 import shutil
@@ -26,9 +25,10 @@ from cai_pyserini.lucene.impact_index import index_impacts
 from cai_pyserini.lucene.retrieve import queries_for
 from cai_pyserini.lucene.searcher import LuceneSearcher
 from cai_pyserini.lucene.text_index import index_bm25
-from cai_pyserini.lucene.writer import open_writer
+from cai_pyserini.lucene.writer import document_adder, writing
 from cai_pyserini.runs.trec import read_run, scores_by_query
 from cai_pyserini.vectors.queries import TwoStep
+from tests.conftest import corpus_of
 from tests.core.test_json_vectors import vector_line
 from tests.lucene.stock import bm25
 
@@ -44,9 +44,7 @@ VECTORS = {
 
 def bm25_of(folder: Path, texts: Mapping[str, str]) -> Path:
     """An index of texts by document id."""
-    lines = [json.dumps({"_id": id, "text": text}) for id, text in texts.items()]
-    (folder / "corpus.jsonl").write_text("\n".join(lines))
-    return index_bm25(BeirFolder(folder, "made"), folder / "index", threads=1, raw=True)
+    return index_bm25(corpus_of(folder, texts), folder / "index", threads=1, raw=True)
 
 
 def impacts_of(folder: Path, vectors: Mapping[str, Mapping[str, int]]) -> Path:
@@ -116,17 +114,6 @@ def test_many_queries_at_a_time(
     found = {id: hits for batch in batches for id, hits in batch.items()}
     assert list(found) == sorted(queries)
     assert found == {"b": [("d3", 100), ("d1", 3), ("d4", 2)], "a": [("d4", 7)], "none": [], "empty": []}
-
-
-def test_scores_are_divided_by_the_scales(run_folder: Path) -> None:
-    folder = run_folder / "indexes" / "splade-idf"
-    stats = artifact.require(folder, "index").stats
-    searcher = LuceneSearcher(folder)
-    assert searcher.query_scale == stats["query_scale"] == 100
-    anserini = jvm.java_class("io.anserini.search.SimpleImpactSearcher")(str(folder))
-    (unscaled,) = anserini.search(jvm.java_map({"bladder": jvm.java_class("java.lang.Integer")(250)}), 1)
-    ((id, score),) = searcher.search({"bladder": 250}, 1)
-    assert id == unscaled.docid == "d4" and score == pytest.approx(unscaled.score / (100 * stats["document_scale"]))
 
 
 def test_one_query_at_a_time_or_many_give_the_run(run_folder: Path, tiny: Path) -> None:
@@ -200,8 +187,6 @@ def test_hits_that_cannot_be_read_are_an_error(java: None, tmp_path: Path) -> No
     """As those without ids in doc values, which another tool may have written."""
 
     def write(folder: Path) -> artifact.Stats:
-        writer, add = open_writer(folder, None)
-        add("d1", f"fever{DELIMITER}3")
         java = jvm.java_class
         kind = java("org.apache.lucene.document.FieldType")()
         kind.setIndexOptions(java("org.apache.lucene.index.IndexOptions").DOCS_AND_FREQS)
@@ -209,8 +194,9 @@ def test_hits_that_cannot_be_read_are_an_error(java: None, tmp_path: Path) -> No
         text = jvm.start().cast("java.lang.CharSequence", java("java.lang.String")(f"fever{DELIMITER}5"))
         document = java("org.apache.lucene.document.Document")()
         document.add(java("org.apache.lucene.document.Field")("contents", text, kind))
-        writer.addDocument(document)
-        writer.close()
+        with writing(folder) as writer:
+            document_adder(writer, None)("d1", f"fever{DELIMITER}3")
+            writer.addDocument(document)
         return {"documents": 2, "kind": "impact", "raw": False}
 
     searcher = LuceneSearcher(artifact.make(tmp_path / "index", artifact.recipe("index", {}, kind="impact"), write))

@@ -8,31 +8,41 @@ import pytest
 
 from cai_pyserini.cli.index import main
 from cai_pyserini.collections.beir_folder import BeirFolder
+from cai_pyserini.collections.readers import load_collection
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.lucene import text_index as stage
+from cai_pyserini.lucene.searcher import LuceneSearcher
 from cai_pyserini.lucene.text_index import index_bm25
-from tests.conftest import Command
+from tests.conftest import DATA, Command
 from tests.lucene.stock import bm25, reader, run_module
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
 
 
-def test_bm25_is_as_pyserinis_own(tiny: Path, tmp_path: Path) -> None:
-    collection = BeirFolder(tiny, "tiny")
+@pytest.mark.parametrize("name, document", [("tiny", "d9"), ("de", "grippe"), ("ja", "grippe")])
+def test_bm25_is_as_pyserinis_own(name: str, document: str, tmp_path: Path) -> None:
+    collection = load_collection(str(DATA / f"{name}.yaml"))
     (tmp_path / "json").mkdir()
     lines = [json.dumps({"id": id, "contents": contents}) for id, contents in collection.documents()]
     (tmp_path / "json" / "all.jsonl").write_text("\n".join(lines))
     paths = ["--input", tmp_path / "json", "--index", tmp_path / "own", "--storePositions", "--storeDocvectors"]
     kind = ["--collection", "JsonCollection", "--generator", "DefaultLuceneDocumentGenerator"]
+    kind += ["--language", collection.language]
     run_module("pyserini.index.lucene", *kind, *paths, "--threads", 1, "--optimize")
     ours = index_bm25(collection, tmp_path / "ours", threads=1)
     assert reader(ours).stats() == reader(tmp_path / "own").stats()
-    queries = collection.topics("test").values()
-    found = bm25(ours, queries)
+    queries, language = collection.topics("test").values(), None if name == "tiny" else collection.language
+    found = bm25(ours, queries, language=language)
     assert max(map(len, found)) > 2
-    assert found == bm25(tmp_path / "own", queries)
-    assert reader(ours).get_document_vector("d9")["insulin"] == 3  # RM3 needs vectors
+    assert found == bm25(tmp_path / "own", queries, language=language)
+    assert (found != bm25(ours, queries)) == bool(language)
+    searcher = LuceneSearcher(ours)
+    assert [searcher.search(query, 100) for query in queries] == [
+        [(id, pytest.approx(score, abs=1e-5)) for id, score in hits] for hits in found
+    ]
+    vectors = [reader(index).get_document_vector(document) for index in (ours, tmp_path / "own")]
+    assert vectors[0] == vectors[1] and len(vectors[0]) > 5  # RM3 needs them
 
 
 def test_bm25_keeps_the_other_documents_of_an_empty_one(

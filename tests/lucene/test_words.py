@@ -16,7 +16,7 @@ from cai_pyserini.lucene.analyzer import Analyzer
 from cai_pyserini.lucene.text_index import index_bm25
 from cai_pyserini.lucene.words import count_words
 from cai_pyserini.vectors.shards import Vectors
-from tests.conftest import DATA, Command, json_lines
+from tests.conftest import DATA, Command, corpus_of, json_lines
 from tests.lucene.stock import reader
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
@@ -115,9 +115,7 @@ def test_a_document_that_changes_changes_only_its_contexts(broken: Path, tmp_pat
 
 def test_the_lexicon_has_frequent_words_in_their_written_forms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["Kidneys and THE kidney's stones", "kidneys, stones in 1999", "a kidney ate kidneys: 1999"]
-    records = [{"_id": f"d{number}", "text": text} for number, text in enumerate([*texts, "öl stone Öl", "öl"])]
-    (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    collection = BeirFolder(tmp_path, "stones")
+    collection = corpus_of(tmp_path, {f"d{number}": t for number, t in enumerate([*texts, "öl stone Öl", "öl"])})
     lexicon = json_lines(count_words(collection, tmp_path / "words") / "lexicon.jsonl")
     found = [(line["word"], line["form"]) for line in lexicon]
     assert found == [("kidnei", "kidneys"), ("stone", "stones"), ("öl", "öl")]
@@ -145,15 +143,6 @@ def test_command(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert {"phytat", "lozeng"} < set(words)
 
 
-def test_recipes_omit_english(tiny: Path, tmp_path: Path) -> None:
-    collection = BeirFolder(tiny, "tiny")
-    before = artifact.require(count_words(collection, tmp_path / "words"), "words")
-    collection.language = "de"
-    after = artifact.require(count_words(collection, tmp_path / "words"), "words")
-    assert before.recipe["settings"] == {} and after.recipe["settings"] == {"language": "de"}
-    assert before.digest != after.digest
-
-
 def test_words_without_spaces_are_their_own_forms(tmp_path: Path) -> None:
     collection = BeirFolder(DATA / "ja", "ja")
     collection.language = "ja"
@@ -162,8 +151,7 @@ def test_words_without_spaces_are_their_own_forms(tmp_path: Path) -> None:
 
 
 def test_languages_with_several_base_forms_per_word_warn(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "corpus.jsonl").write_text('{"_id": "d", "text": "Ala ma kota"}\n')
-    collection = BeirFolder(tmp_path, "pl")
+    collection = corpus_of(tmp_path, {"d": "Ala ma kota"})
     collection.language = "pl"
     assert counts(count_words(collection, tmp_path / "words"))["d"].keys() >= {"mieć", "kot"}
     assert "words of the language pl can have several base forms" in caplog.text

@@ -114,13 +114,6 @@ def test_a_vector_that_is_not_finite_is_refused_by_id(
     assert artifact.read_manifest(tmp_path / "vectors") is None
 
 
-def test_queries_of_a_split(collection: BeirFolder, tmp_path: Path) -> None:
-    (shard,) = Vectors(encode(collection, encoder(), tmp_path / "vectors", "queries", "test"))
-    assert shard.ids == ["q1", "q2", "q3", "q4", "d8"]
-    (shard,) = Vectors(encode(collection, encoder(), tmp_path / "vectors", "queries", "train"))
-    assert shard.ids == ["t1"]
-
-
 def test_an_interrupted_stage_continues_with_the_first_missing_shard(
     collection: BeirFolder, output: Path, tmp_path: Path, small_shards: None, encoded: list[int]
 ) -> None:
@@ -228,14 +221,6 @@ def test_an_unfinished_shard_of_something_else_is_ignored(
     assert sorted(path.name for path in resumed.iterdir()) == ["00000.npz", "manifest.json"]
 
 
-def test_several_processes_share_the_shards(collection: BeirFolder, output: Path, small_shards: None) -> None:
-    encode(collection, encoder(), output, shard_id=1, shard_num=2)
-    assert [path.name for path in output.glob("*.npz")] == ["00001.npz"]
-    assert artifact.read_manifest(output) is None
-    encode(collection, encoder(), output, shard_id=0, shard_num=2)
-    assert ids_of(output) == [f"d{i}" for i in range(1, 13)]
-
-
 def test_a_smaller_collection_leaves_no_stale_shard(broken: Path, output: Path, small_shards: None) -> None:
     encode(BeirFolder(broken, "tiny"), encoder(), output)
     assert len(list(output.glob("*.npz"))) == 3
@@ -246,21 +231,7 @@ def test_a_smaller_collection_leaves_no_stale_shard(broken: Path, output: Path, 
     assert ids_of(output) == ["d1", "d2", "d3", "d4"]
 
 
-def test_a_deleted_shard_is_restored_alone(
-    collection: BeirFolder, output: Path, small_shards: None, encoded: list[int]
-) -> None:
-    encode(collection, encoder(), output)
-    (output / "00001.npz").unlink()
-    with pytest.raises(
-        CaiError, match=r"is damaged \(00001.npz is missing\): make it again with `cai-pyserini stage encode`"
-    ):
-        Vectors(output)
-    encoded.clear()
-    assert ids_of(encode(collection, encoder(), output)) == [f"d{i}" for i in range(1, 13)]
-    assert sum(encoded) == 5
-
-
-def test_shards_that_a_power_cut_emptied_are_made_again(
+def test_shards_that_a_power_cut_emptied_or_somebody_deleted_are_made_again(
     collection: BeirFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_shards: None, encoded: list[int]
 ) -> None:
     whole, output = encode(collection, encoder(), tmp_path / "whole", batch_size=2), tmp_path / "cut"
@@ -273,6 +244,10 @@ def test_shards_that_a_power_cut_emptied_are_made_again(
         encoded.clear()
         assert_same(whole, encode(collection, encoder(), output, batch_size=2))
         assert sum(encoded) == missing
+    (output / "00001.npz").unlink()
+    encoded.clear()
+    assert_same(whole, encode(collection, encoder(), output, batch_size=2))
+    assert sum(encoded) == 5
 
 
 def test_new_code_makes_every_shard_again(
@@ -298,15 +273,21 @@ def test_files_of_others_stay_in_a_folder_of_vectors(broken: Path, tmp_path: Pat
     assert Vectors(output).manifest.files.keys() == {"00000.npz"}
 
 
-def test_command(tiny: Path, output: Path, capsys: pytest.CaptureFixture[str], small_shards: None) -> None:
+def test_several_commands_share_the_shards(
+    tiny: Path, output: Path, capsys: pytest.CaptureFixture[str], small_shards: None
+) -> None:
     arguments = ["--collection", str(tiny), "--encoder", "splade-tiny", "--output", str(output), "--precision=float32"]
-    main([*arguments, "--shard-num", "2"])
-    assert capsys.readouterr().out == f"{output}: the shards of process 0 of 2 are finished, others are missing\n"
     main([*arguments, "--shard-num", "2", "--shard-id", "1"])
+    assert capsys.readouterr().out == f"{output}: the shards of process 1 of 2 are finished, others are missing\n"
+    assert [path.name for path in output.glob("*.npz")] == ["00001.npz"]
+    assert artifact.read_manifest(output) is None
+    main([*arguments, "--shard-num", "2"])
     line = capsys.readouterr().out
     assert line.startswith(f"{output}: 12 vectors, ") and line.endswith(" per second, float32\n")
-    main([*arguments, "--split", "test"])
-    assert capsys.readouterr().out.startswith(f"{output}: 5 vectors, ")
+    assert ids_of(output) == [f"d{i}" for i in range(1, 13)]
+    for split, ids in (("test", ["q1", "q2", "q3", "q4", "d8"]), ("train", ["t1"])):
+        main([*arguments, "--split", split])
+        assert capsys.readouterr().out.startswith(f"{output}: {len(ids)} vectors, ") and ids_of(output) == ids
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The near stage: neighbours and their inner products, exact or approximate."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.vectors import near as stage
 from cai_pyserini.vectors import neighbours as searching
 from cai_pyserini.vectors.near import find_neighbours
+from cai_pyserini.vectors.neighbours import build_index, nearest, recall
 from cai_pyserini.vectors.shards import Vectors
 from tests.conftest import stored_vectors
 from tests.vectors.interruption import interrupted_after
@@ -61,6 +63,29 @@ def test_an_approximate_search_says_what_it_finds(tmp_path: Path, monkeypatch: p
     assert not near[-2:].any() and not near[:, -2:].any()
     stats = artifact.require(tmp_path / "near", "near").stats
     assert (stats["search"], stats["recall"]) == ("approximate", 1.0)
+
+
+def test_recall_of_an_approximate_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searching, "EXACT", 1000)
+    monkeypatch.setattr(searching, "SAMPLE", 2000)
+    draw = np.random.default_rng(0)
+    topics = draw.normal(size=(50, 22)).astype(np.float32)  # 22: not a multiple of 4
+    rows = topics[draw.integers(0, 50, 2000)] + 0.3 * draw.normal(size=(2000, 22)).astype(np.float32)
+
+    def positions(label: str) -> Iterator[np.ndarray]:
+        return iter([rows[:700], rows[700:]])
+
+    first, second = (nearest(build_index(positions, 22, 2000), rows, np.arange(2000), 10).numbers for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    exact = np.argsort(-np.where(np.eye(2000), -np.inf, rows @ rows.T), axis=1)[:, :10]
+    found = np.mean([np.isin(true, hits).mean() for true, hits in zip(exact, first, strict=True)])
+    assert recall(build_index(positions, 22, 2000), positions, 10) == pytest.approx(found) and 0.7 < found < 1
+
+
+def test_an_equal_document_is_a_neighbour_but_not_the_document_itself() -> None:
+    rows = np.array([[2, 0], [2, 0], [2, 0], [3, 0], [0, 1]], np.float32)  # the fourth is nearest to all but the last
+    found = nearest(build_index(lambda label: [rows], 2, 5), rows, np.arange(5), 3).numbers
+    assert [{*near} for near in found[:4].tolist()] == [{3, 1, 2}, {3, 0, 2}, {3, 0, 1}, {0, 1, 2}]
 
 
 def test_missing_and_dissimilar_documents_are_not_neighbours() -> None:
