@@ -31,9 +31,7 @@ type Work[P] = Callable[[int, P], object]  # gets the number of a part, and the 
 @contextmanager
 def connected(address: str) -> Iterator[None]:
     """Connect to the Ray cluster at `address`: host:port of its head, or LOCAL. Raises CaiError if it does not answer.
-
-    Ray's output goes to standard error. Do not call Java inside this context.
-    """
+    Ray's output goes to standard error. Do not call Java inside this context."""
     require_modules(("ray",), "ray")
     with _same_handlers(), _connected(address), redirect_stdout(sys.stderr):
         yield

@@ -42,8 +42,7 @@ DESCRIBED = {
 
 
 def shapes(what: Shapes | tuple[Shapes, ...], default: Any = ..., **constraints: Any) -> Any:
-    """Declare a setting that shapes document vectors, impacts, query vectors, or the queries made from these for an
-    index. When it changes, the results that it shapes are made again."""
+    """Declare a setting that shapes these results, which are made again when it changes."""
     extra: dict[str, Any] = {"shapes": [what] if isinstance(what, str) else [*what]}
     return Field(default, json_schema_extra=extra, **constraints)
 
@@ -244,22 +243,15 @@ def names(kind: Literal["encoders", "index_configs"]) -> list[str]:
 
 def encoder_yaml(config: EncoderConfig, folder: Path) -> str:
     """The text of an encoder.yaml in `folder`, with the values that differ from the defaults, and those set explicitly
-    that would else be read from the checkpoint folder.
-
-    An encoder without a name is named after the folder.
-    """
+    that would else be read from the checkpoint folder. An encoder without a name is named after the folder."""
     overrides = config.model_dump(include=config.model_fields_set.intersection(DESCRIBED))
     values = config.model_dump(exclude_defaults=True, exclude=set() if config.name else {"name"}) | overrides
     for key in LOCATED:
         if key in values and (key not in CHECKPOINTS or Path(values[key]).is_dir()):
-            values[key] = _relative(values[key], folder)
+            path = as_path(values[key])
+            in_store = StorePath in (type(path), type(folder))
+            values[key] = str(path.absolute()) if in_store else os.path.relpath(path, folder)
     return yaml.safe_dump(values, sort_keys=False)
-
-
-def _relative(value: str, folder: Path) -> str:
-    """A path as written in a file of `folder`: relative to it, unless either is in an object store."""
-    path = as_path(value)
-    return str(path.absolute()) if StorePath in (type(path), type(folder)) else os.path.relpath(path, folder)
 
 
 def _folder(kind: str) -> Path:

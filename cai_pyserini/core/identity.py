@@ -91,8 +91,8 @@ def _pyserini_version() -> str:
 
 
 def digest(value: Any) -> str:
-    """A short hash of a JSON value, independent of the order of an object's keys. If the order matters, as the order
-    of topics does for the rows of query vectors, pass a list of pairs."""
+    """A short hash of a JSON value, independent of the order of an object's keys; if it matters, pass a list of
+    pairs."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 

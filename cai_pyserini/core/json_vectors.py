@@ -43,8 +43,7 @@ def _parse(line: str, where: str, ours: bool) -> tuple[str, str]:
 
 
 def parse_checked(line: str, where: str) -> tuple[str, str]:
-    """Id and delimited contents of a JSON vector. Raises CaiError for an invalid one; the message begins with
-    `where`."""
+    """Id and delimited contents of a JSON vector. Raises CaiError as `parse_vector` does."""
     id, vector = parse_vector(line, where)
     return id, " ".join([f"{term}{DELIMITER}{impact}" for term, impact in vector.items()])
 

@@ -30,9 +30,8 @@ class Inexact(ValueError):
 
 
 def checked(value: Any, kind: Kind) -> Value | None:
-    """The value to store, None if it is empty. Strings are also parsed as numbers, and as lists with items separated
-    by `;`; integers are converted to strings of digits. Raises ValueError for another type; the message is the
-    expected type."""
+    """The value to store, None if it is empty. Strings are also parsed as numbers, and as lists with items separated by
+    `;`; integers can be strings. Raises ValueError for another type; the message is the expected type."""
     if isinstance(value, str):
         value = value.strip()
     if value is None or value in ("", []) or value != value:  # NaN is a missing value in Parquet

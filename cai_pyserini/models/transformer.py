@@ -218,10 +218,8 @@ class TextEncoder[Vectors](ABC):
 
 
 def batches(lengths: Sequence[int], max_tokens: int, max_rows: int) -> Iterator[list[int]]:
-    """Group positions in `lengths` into batches, longest texts first, so that memory use peaks at the start.
-
-    A batch, padded to its longest text, has at most `max_tokens` tokens and `max_rows` texts.
-    """
+    """Group positions in `lengths` into batches, longest texts first, so that memory use peaks at the start. A batch,
+    padded to its longest text, has at most `max_tokens` tokens and `max_rows` texts."""
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     start = 0
     while start < len(order):
@@ -243,9 +241,7 @@ def quiet() -> Iterator[None]:
 
 def load_pretrained(kind: str, checkpoint: Path, head: str, trust_remote_code: bool = False, **options: Any) -> Any:
     """Load a model of one of transformers' Auto classes, in float32, for inference, with all weights from safetensors.
-
-    Raises CaiError, with the name of the missing `head`, if weights are missing or of another kind.
-    """
+    Raises CaiError, with the name of the missing `head`, if weights are missing or of another kind."""
     enter("PyTorch")
     require_safetensors(checkpoint)
     if trust_remote_code:
