@@ -264,11 +264,7 @@ PAPER = '{"paper_id": %s, "title": %s, "abstract": %s}'
         ("s2orc", PAPER % ('"1 2"', "null", '"A"'), r"a:1: the id '1 2' is empty or has white"),
         ("s2orc", PAPER % ("[]", "null", '"A"'), r"a:1: the id \[\] is not a string"),
         ("s2orc", PAPER % ('"1"', "3", '"A"'), r"a:1: expected an object with"),
-        (
-            "s2orc",
-            PAPER % ('"1"', "null", "[]"),
-            r"a:1: expected an object with corpusid or paper_id, and abstract \(t",
-        ),
+        ("s2orc", PAPER % ('"1"', "null", "[]"), r"a:1: expected an object with corpusid or paper_id, and abstract"),
         ("s2orc", '{"corpusid": 1, "title": "T"}', r"a:1: expected an object"),
         ("s2orc", '{"abstract": "A"}', r"a:1: expected an object"),
         ("s2orc", "", "the input has no articles"),
@@ -346,9 +342,7 @@ def test_refuses_files_that_do_not_exist_and_a_folder_of_other_files(tmp_path: P
 def test_pubmed_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     command = ["pubmed", "--input", str(write(tmp_path / "a.xml", PUBMED)), "--output", "o"]
-    with pytest.raises(
-        CaiError, match=r"^none of 3 articles has an abstract of at least 128 words: lower --min-words$"
-    ):
+    with pytest.raises(CaiError, match=r"^none of 3 articles has an abstract of at least 128 words: lower --min-w"):
         main(command)
     main([*command, "--min-words", "3"])
     assert capsys.readouterr().out.splitlines() == [

@@ -57,10 +57,7 @@ def test_every_index_config_loads(name: str) -> None:
         ('checkpoint: m\nbits: "8"', "bits: '8' should be a valid integer"),
         ("checkpoint: m\nbits: true", "bits: True should be a valid integer"),
         ("checkpoint: m\nrescore: 50", "rescore: requires keep_query_terms"),
-        (
-            "checkpoint: m\nkeep_query_terms: 8\nbinary_queries: true",
-            "keep_query_terms: all terms of binary queries weigh",
-        ),
+        ("checkpoint: m\nkeep_query_terms: 8\nbinary_queries: true", "keep_query_terms: all terms of binary queries"),
         ("checkpoint: m\nquery: sparse", "query: 'sparse' should be 'splade' or 'bow'"),
         ("checkpoint: m\nbits: 17", "bits: 17 should be less than or equal to 16"),
         ("checkpoint: m\nidf_power: .nan", "idf_power: nan should be a finite number"),

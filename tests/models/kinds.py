@@ -159,10 +159,8 @@ def routed(queries: Callable[[Path], list[Module]], **settings: Any) -> Build:
 
 def query_model(folder: Path) -> list[Module]:
     """A separate query model, with a smaller maximum length than the documents'."""
-    return [
-        masked_lm(other_checkpoint(folder.with_name(f"{folder.name}-queries")), 8),
-        SpladePooling("max", "log1p_relu"),
-    ]
+    checkpoint = other_checkpoint(folder.with_name(f"{folder.name}-queries"))
+    return [masked_lm(checkpoint, 8), SpladePooling("max", "log1p_relu")]
 
 
 def with_idf_json(folder: Path) -> None:

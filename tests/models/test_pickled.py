@@ -4,16 +4,15 @@ import json
 import os
 import pickle
 import shutil
-import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import numpy as np
 import pytest
 import torch
-from huggingface_hub import constants
+from huggingface_hub.utils import filter_repo_objects
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Pooling, Transformer
@@ -173,54 +172,24 @@ def test_a_checkpoint_with_safetensors_is_used_as_it_is(tmp_path: Path) -> None:
         main(["checkpoint", "splade-tiny", "--output", str(tmp_path)])
 
 
-class Downloads(BaseHTTPRequestHandler):
-    """A hub's download routes for the repository org/model, whose files are in `server.folder`."""
-
-    server: Any
-
-    def log_message(self, *arguments: object) -> None:
-        """Log nothing."""
-
-    def do_GET(self) -> None:
-        commit = "0" * 40
-        if "/tree/" in self.path:
-            sizes = {path.name: path.stat().st_size for path in self.server.folder.iterdir()}
-            files = [{"type": "file", "path": name, "size": size, "oid": name} for name, size in sizes.items()]
-            return self.answer(json.dumps(files).encode())
-        if self.path.startswith("/api/"):
-            return self.answer(json.dumps({"id": "org/model", "sha": commit, "siblings": []}).encode())
-        name = self.path.removeprefix(f"/org/model/resolve/{commit}/")
-        self.server.requested.add(name)
-        self.answer((self.server.folder / name).read_bytes(), {"X-Repo-Commit": commit, "ETag": f'"{name}"'})
-
-    do_HEAD = do_GET
-
-    def answer(self, data: bytes, headers: dict[str, str] | None = None) -> None:
-        self.send_response(200)
-        for header, value in {"Content-Length": str(len(data)), **(headers or {})}.items():
-            self.send_header(header, value)
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(data)
-
-
 @pytest.mark.slow
 def test_pickles_of_a_hub_are_downloaded_by_this_command_only(
     pickled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server: Any = ThreadingHTTPServer(("127.0.0.1", 0), Downloads)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    server.folder, server.requested, url = pickled, set(), f"http://127.0.0.1:{server.server_port}"
-    template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace("https://huggingface.co", url)
-    own = {"ENDPOINT": url, "HUGGINGFACE_CO_URL_TEMPLATE": template, "HF_HUB_OFFLINE": False}
-    for name, value in (own | {"HF_HUB_CACHE": str(tmp_path / "cache")}).items():
-        monkeypatch.setattr(constants, name, value)
+    cache = tmp_path / "cache"
+
+    def download(repository: str, revision: str | None, allow_patterns: list[str]) -> str:
+        shutil.rmtree(cache, ignore_errors=True)
+        cache.mkdir()
+        for name in filter_repo_objects([path.name for path in pickled.iterdir()], allow_patterns=allow_patterns):
+            shutil.copy(pickled / name, cache)
+        return str(cache)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     (pickled / "training_args.bin").write_bytes(b"never read")
     with pytest.raises(CaiError, match=r"has no .*\. Convert it with `cai-pyserini convert check"):
         require_safetensors(load_checkpoint("org/model"))
-    assert "config.json" in server.requested and not any(name.endswith(".bin") for name in server.requested)
+    assert (cache / "config.json").exists() and not list(cache.glob("*.bin"))
     main(["checkpoint", "org/model", "--output", str(tmp_path / "safe")])
-    assert {name for name in server.requested if name.endswith(".bin")} == {"pytorch_model.bin"}
+    assert [path.name for path in cache.glob("*.bin")] == ["pytorch_model.bin"]
     require_safetensors(tmp_path / "safe")
-    server.shutdown()
-    server.server_close()
