@@ -33,15 +33,8 @@ def on_disk(tmp_path: Path) -> OnDisk:
 
     def run(options: str, command: str, *arguments: object) -> tuple[str, list[str]]:
         shell = [unshare, "-rm", "sh", "-c", MOUNT, "sh", options, str(disk)]
-        python = [
-            sys.executable,
-            "-m",
-            "cai_pyserini",
-            *command.split(),
-            *map(str, arguments),
-            "--output",
-            f"{disk}/out",
-        ]
+        flags = [*command.split(), *map(str, arguments), "--output", str(disk / "out")]
+        python = [sys.executable, "-m", "cai_pyserini", *flags]
         done = subprocess.run([*shell, *python], capture_output=True, text=True, check=False, timeout=300)
         if done.returncode == 77:
             pytest.skip("a process may not mount here")
