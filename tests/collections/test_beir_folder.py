@@ -130,15 +130,6 @@ def test_ids_that_look_like_other_values_are_kept(beir) -> None:
     assert [document.id for document in collection.documents()] == ids
 
 
-@pytest.mark.parametrize("name", ["corpus.jsonl", "queries.jsonl", "qrels/test.tsv"])
-def test_not_utf_8_is_named(broken: Path, name: str) -> None:
-    path = broken / name
-    path.write_bytes(path.read_bytes() + "é\n".encode("latin-1"))
-    number = path.read_bytes().count(b"\n")
-    with pytest.raises(CaiError, match=rf"{re.escape(str(path))}:{number}: not UTF-8"):
-        BeirFolder(broken, "broken").check("test")
-
-
 def test_two_ids_with_the_same_hash_are_not_duplicates(beir, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cai_pyserini.collections.contract.SeenIds.add", lambda *_: True)
     assert [document.id for document in beir().documents()] == ["d1", "d2"]

@@ -65,18 +65,6 @@ def test_every_index_config_loads(name: str) -> None:
         ("checkpoint: m\nprojection: p", "projection: only a dense encoder has one, but kind is splade"),
         ("bits: 8", "checkpoint is missing"),
         ("just words", "expected `key: value` lines"),
-    ],
-)
-def test_a_mistake_in_an_encoder_is_named(written, text: str, message: str) -> None:
-    path = written(text)
-    with pytest.raises(CaiError) as error:
-        load_encoder(path)
-    assert str(error.value).startswith(f"{path}: {message}")
-
-
-@pytest.mark.parametrize(
-    "text, message",
-    [
         ("split: test", "source is missing"),
         ("source: hpo\nfields: [title, abstract]", "fields.1: 'abstract' should be 'title' or 'text'"),
         ("source: hpo\nfields: []", "fields: [] List should have at least 1 item"),
@@ -89,10 +77,10 @@ def test_a_mistake_in_an_encoder_is_named(written, text: str, message: str) -> N
         ("source: hpo\nexpected: {any: {bm25: high}}", "expected.any.bm25: 'high' should be a valid number"),
     ],
 )
-def test_a_mistake_in_an_index_config_is_named(written, text: str, message: str) -> None:
+def test_a_mistake_in_a_yaml_file_is_named(written, text: str, message: str) -> None:
     path = written(text)
     with pytest.raises(CaiError) as error:
-        load_index_config(path)
+        load_index_config(path) if text.startswith(("source", "split")) else load_encoder(path)
     assert str(error.value).startswith(f"{path}: {message}")
 
 
