@@ -183,7 +183,9 @@ def read_folder(path: Path) -> Folder:
     kind, query_kind = _kind(path, documents), _kind(path, queries)
     if kind not in ("splade", "dense") or query_kind not in (kind, f"{kind} without a model"):
         raise CaiError(f"{path}: its documents are {kind}, its queries {query_kind}, which do not go together")
-    settings = _settings(path, kind, config, documents) | _lengths(documents[0], queries[0])
+    lengths = {"max_document_length": _length(documents[0]), "max_query_length": _length(queries[0])}
+    settings = _settings(path, kind, config, documents)
+    settings |= {name: length for name, length in lengths.items() if length is not None}
     if query_kind == "splade" and _pooling(queries[1]) != _pooling(documents[1]):
         raise CaiError(f"{path}: its queries and documents are pooled in different ways, which is not supported")
     return Folder(path, _side(documents, kind), _side(queries, query_kind), settings)
@@ -280,12 +282,6 @@ def _pooling(module: Module) -> tuple[str, str]:
     if pooling not in ("max", "sum") or activation not in ("relu", "log1p_relu"):
         raise CaiError(f"{module.folder}: pooling by {pooling} of {activation} is not supported")
     return pooling, activation
-
-
-def _lengths(documents: Module, queries: Module) -> dict[str, int]:
-    """The maximum lengths, as settings, of modules that specify one."""
-    lengths = {"max_document_length": _length(documents), "max_query_length": _length(queries)}
-    return {name: length for name, length in lengths.items() if length is not None}
 
 
 def _length(module: Module) -> int | None:
