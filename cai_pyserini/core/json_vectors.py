@@ -59,10 +59,8 @@ def parse_vector(line: str, where: str) -> tuple[str, dict[str, int]]:
     for term, impact in vector.items():
         if not term or SPACE.search(term) or DELIMITER in term:
             raise CaiError(f"{where}: the term {term!r} is empty or has white space, which an index cannot hold")
-        if len(term.encode()) > LONGEST_TERM:
-            raise CaiError(
-                f"{where}: the term {term[:20]}… has {len(term.encode()):,} bytes; Lucene takes {LONGEST_TERM:,}"
-            )
+        if (size := len(term.encode())) > LONGEST_TERM:
+            raise CaiError(f"{where}: the term {term[:20]}… has {size:,} bytes; Lucene takes {LONGEST_TERM:,}")
         if not isinstance(impact, int) or isinstance(impact, bool) or not 1 <= impact < 2**31:
             raise CaiError(f"{where}: the impact of {term!r} is {impact!r}; it must be an integer from 1 to 2147483647")
     return id, vector

@@ -256,20 +256,15 @@ def _kind(path: Path, modules: Sequence[Module]) -> str:
 def _settings(path: Path, kind: str, config: Mapping[str, Any], documents: Sequence[Module]) -> dict[str, Any]:
     """The encoder settings that config_sentence_transformers.json and the documents' modules imply."""
     prompts, similarity = config.get("prompts") or {}, config.get("similarity_fn_name")
-    settings: dict[str, Any] = {
-        name: next(filter(None, map(prompts.get, candidates)), "") for name, candidates in PROMPTS.items()
-    }
+    settings: dict[str, Any] = {"kind": kind}
+    for name, candidates in PROMPTS.items():
+        settings[name] = next(filter(None, map(prompts.get, candidates)), "")
     if kind == "dense":
-        return settings | {
-            "kind": "dense",
-            "dimensions": config.get("truncate_dim"),
-            "similarity": similarity or "cosine",
-        }
+        return settings | {"dimensions": config.get("truncate_dim"), "similarity": similarity or "cosine"}
     if similarity == "cosine":
         raise CaiError(f"{path} compares sparse vectors by cosine; indexes of impacts score by dot products")
     pooling, activation = _pooling(documents[1])
     return settings | {
-        "kind": "splade",
         "pooling": None if pooling == "max" else pooling,
         "activation": activation,
         "max_active_dims": config.get("max_active_dims"),
