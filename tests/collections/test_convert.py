@@ -125,9 +125,8 @@ def test_s2orc_metadata(tmp_path: Path) -> None:
     assert corpus(folder) == {"77": ("Again", "The same id again."), "79": ("", "Half a pair here.")}
     assert counts(folder) == (4, 1, 1, 0, 2)
     first = write(tmp_path / "first.jsonl", json.dumps(lines[0]) + "\n\n")
-    assert corpus(convert("s2orc", [first], tmp_path / "one", 6)) == {
-        "77": ("A title", "OBJECTIVE: One. METHODS: Zwei für drei.")
-    }
+    found = corpus(convert("s2orc", [first], tmp_path / "one", 6))
+    assert found == {"77": ("A title", "OBJECTIVE: One. METHODS: Zwei für drei.")}
 
 
 def test_semantic_scholar_abstracts(tmp_path: Path) -> None:

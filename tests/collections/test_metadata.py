@@ -84,9 +84,8 @@ def test_an_object_can_be_a_string_of_json_or_a_map(tmp_path: Path, caplog: pyte
     parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "strings.parquet")
     kind = pa.map_(pa.string(), pa.string())
     column = pa.array([[("year", "2020"), ("journal", "BMJ")], None], kind)
-    parquet.write_table(
-        pa.table({"id": ["d0", "d1"], "text": ["", "text"], "metadata": column}), tmp_path / "m.parquet"
-    )
+    table = pa.table({"id": ["d0", "d1"], "text": ["", "text"], "metadata": column})
+    parquet.write_table(table, tmp_path / "m.parquet")
     for name in ("strings.parquet", "m.parquet"):
         assert read_metadata(BeirFolder(tmp_path / name, "x", metadata=kinds)) == [expected, {}]
     assert "metadata" not in caplog.text
