@@ -106,9 +106,8 @@ class BeirFolder(Collection):
 
     @cached_property
     def _document_files(self) -> Sequence[Path]:
-        """The document files. Logs the role of every file in the folder. Raises CaiError if it is unclear whether a
-        file has documents: a second file named corpus*; or, without corpus.*, one that is not among SHARDS, or is named
-        like queries or qrels."""
+        """The document files. Logs the role of every file. Raises CaiError if a file may or may not have documents: a
+        second corpus*; or, without corpus.*, one that is not among SHARDS, or is named like queries or qrels."""
         if self.path.is_file():
             return [self.path]
         paths = sorted(path for path in self.path.glob("[!.]*") if path.name != "manifest.json")

@@ -82,8 +82,7 @@ class Collection(ABC):
         return (Document(record.id, self.contents_of(record)) for record in self.records())
 
     def records(self, whole: bool = False) -> Iterator[Record]:
-        """Stream the documents with separate title, text and metadata; `whole` documents even if the collection is
-        split into passages."""
+        """Stream the documents, or `whole` documents instead of passages, with separate title, text and metadata."""
         read = self._documents if whole else self._units
         seen = SeenIds()
         count = 0
@@ -270,8 +269,7 @@ class Collection(ABC):
 
     @property
     def documents_digest(self) -> list[str | None]:
-        """Digests of the document files and, if there is metadata, of the texts alone, independent of fields and
-        passages. See identity.same_documents."""
+        """Digests of the document files and, if there is metadata, of the texts alone. See identity.same_documents."""
         return [digest(self._fingerprint("documents")), self._texts_digest if self.metadata else None]
 
     @cached_property

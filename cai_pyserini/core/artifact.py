@@ -151,8 +151,7 @@ def _make_and_replace(path: Path, recipe: Recipe, write: Write, folder: bool, st
 
 
 def _rename(partial: Path, path: Path, old: Path) -> None:
-    """Rename `partial` to `path`. If that fails, rename a folder `old` back to `path`, and raise CaiError, which says
-    where the new and the old result are."""
+    """Rename `partial` to `path`. If that fails, restore a folder `old`, and raise CaiError with the place of both."""
     try:
         partial.replace(path)
     except OSError as error:
@@ -274,8 +273,7 @@ def foreign_files(folder: Path) -> list[str]:
 
 
 def artifact_files(place: Path) -> set[Path]:
-    """The files of an artifact, or of all artifacts in a folder: files listed in manifests, the manifests themselves,
-    lock files, and unfinished files."""
+    """The files of an artifact, or of all artifacts in a folder, with manifests, locks, and unfinished files."""
     if place.is_file():
         return {place, manifest_path(place)}
     owned: set[Path] = set()
@@ -310,8 +308,7 @@ def download(source: StorePath, folder: Path) -> None:
 
 
 def file_digest(path: Path) -> str:
-    """The SHA-256 of a file, cached by size and modification time. Raises CaiError if the file is missing, or is a
-    damaged artifact."""
+    """The SHA-256 of a file, cached by size and modification time. Raises CaiError for a missing or damaged file."""
     require_file(path)
     require_if_ours(path)
     status = path.stat()
@@ -325,8 +322,7 @@ def _file_digest(path: Path, size: int, mtime_ns: int) -> str:
 
 
 def manifest_path(path: Path) -> Path:
-    """`<folder>/manifest.json`, or `<file>.manifest.json` beside a file. For a symbolic link it is beside the target,
-    unless only one beside the link exists."""
+    """`<folder>/manifest.json`, or `<file>.manifest.json` beside a file; a link's is beside its target, if there is one."""
     if path.is_dir():
         return path / MANIFEST
     target = resolved(path)
@@ -384,9 +380,8 @@ def read_manifest(path: Path) -> Manifest | None:
 
 
 def require(path: Path, *stages: str, optional: bool = False) -> Manifest:
-    """The manifest of an artifact of one of these stages. Raises CaiError if it is incomplete or of another stage. If
-    it is a file, or `optional`, another tool may have changed it on purpose: the error suggests to delete its
-    manifest."""
+    """The manifest of an artifact of one of these stages. Raises CaiError if it is incomplete or of another stage. A
+    file, or an `optional` artifact, may have been changed on purpose: the error suggests to delete its manifest."""
     state = _inspect(path)
     if isinstance(state, str):
         remedy = "make it again with" if manifest_path(path).exists() else "make it with"
@@ -473,9 +468,8 @@ def in_dry_run() -> bool:
 
 
 def require_writable(path: Path, folder: bool = True, marker: str = UNFINISHED, in_place: bool = False) -> None:
-    """Raise CaiError if an artifact cannot be written, would replace foreign files, or is being written by another
-    process. A folder may be replaced if it is empty, complete or unfinished, or has the file `marker`; a folder that is
-    written `in_place` may have other files too."""
+    """Raise CaiError if an artifact cannot be written, is being written, or would replace foreign files: a folder must
+    be empty, complete or unfinished, or have the file `marker`; one that is written `in_place` may have other files."""
     remedy = "choose another --output"
     inside = in_place or marker != UNFINISHED
     if folder and path.is_file():

@@ -39,8 +39,7 @@ def connected(address: str) -> Iterator[None]:
 
 @contextmanager
 def _same_handlers() -> Iterator[None]:
-    """Restore the handlers of fatal signals, which Ray replaces. Java depends on its own: compiled code detects null
-    pointers by SIGSEGV."""
+    """Restore the handlers of fatal signals, which Ray replaces: Java detects null pointers by SIGSEGV."""
     libc, saved = ctypes.CDLL(None), {number: ctypes.create_string_buffer(SIGACTION_BYTES) for number in FATAL}
     for number, handler in saved.items():
         libc.sigaction(number, None, handler)

@@ -124,8 +124,7 @@ class EncoderConfig(Settings):
         return self
 
     def shaping(self, *what: Shapes, defaults: bool = False) -> dict[str, Any]:
-        """The settings that shape these results, as JSON values, without paths; only those that differ from their
-        defaults, unless `defaults`."""
+        """The settings that shape these results, as JSON values, without paths, and without `defaults`, unless true."""
         extras = {name: field.json_schema_extra for name, field in type(self).model_fields.items()}
         shaped = {name: extra["shapes"] for name, extra in extras.items() if isinstance(extra, dict)}
         names = {name for name, results in shaped.items() if not {*what}.isdisjoint(results)}  # type: ignore[arg-type]
@@ -184,9 +183,8 @@ class IndexConfig(Settings):
 
 
 def load_encoder(spec: str) -> EncoderConfig:
-    """The encoder that `spec` refers to: a name in encoders/, a YAML file, a checkpoint folder (with its encoder.yaml,
-    if it has one), or else a Hugging Face model id. Raises CaiError if `spec` is impacts or an index, and its
-    encoder.yaml no longer has the settings it was made with."""
+    """The encoder of a name in encoders/, a YAML file, a folder (with its encoder.yaml, if it has one), or a Hugging
+    Face model id. Raises CaiError for impacts or an index whose encoder.yaml has other settings than their own."""
     path = _encoder_file(spec)
     _warn_if_shadowed(spec, path)
     if path is None:
@@ -219,8 +217,7 @@ def unless_english(language: Language) -> Language | None:
 
 
 def load_index_config(spec: str) -> IndexConfig:
-    """The collection that `spec` refers to: a name in index_configs/, a YAML file, a folder, a file of documents, or
-    pyserini:INDEX."""
+    """The collection of a name in index_configs/, a YAML file, a folder, a file of documents, or pyserini:INDEX."""
     path = _find("index_configs", spec)
     _warn_if_shadowed(spec, path)
     if path is not None:

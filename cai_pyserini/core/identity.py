@@ -82,8 +82,7 @@ def _without_empty(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def digest(value: Any) -> str:
-    """A short hash of a JSON value, independent of the order of an object's keys; if it matters, pass a list of
-    pairs."""
+    """A short hash of a JSON value. The order of keys does not count; where it matters, pass a list of pairs."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -81,8 +81,7 @@ def composed(text: str) -> str:
 
 
 def days(text: str) -> tuple[int, int]:
-    """The first and the last day of a date in ISO 8601: a day (2020-05-17; a time is ignored), a month (2020-05) or a
-    year. Raises ValueError for anything else."""
+    """The first and last day of a day (2020-05-17, without its time), a month (2020-05) or a year; else ValueError."""
     try:
         if match := MONTH.fullmatch(text):
             year, first_month, last_month = int(match[1]), int(match[2] or 1), int(match[2] or 12)

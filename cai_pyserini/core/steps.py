@@ -39,8 +39,7 @@ def plan(steps: Sequence[Step]) -> Iterator[tuple[Step, str | None]]:
 
 
 def run(steps: Sequence[Step]) -> dict[str, float]:
-    """Execute steps in order, and return the seconds that each took when its output was made. Raises CaiError for a
-    step that another process must finish."""
+    """Execute steps; returns the seconds that each output took. Raises CaiError if another process must finish one."""
     seconds: dict[str, float] = {}
     started = artifact.now()
     for step in steps:

@@ -141,8 +141,7 @@ def require_positions(checkpoint: Path, lengths: Mapping[str, int]) -> None:
 
 
 def checkpoint_files(checkpoint: Path, modules: bool = False, code: bool = False) -> list[Path]:
-    """A checkpoint's configuration, tokenizer and weights, with `modules` also in subfolders, with `code` also
-    Python."""
+    """A checkpoint's configuration, tokenizer and weights; `modules`: also in subfolders, `code`: also Python files."""
     is_nested = modules and (checkpoint / "modules.json").is_file()
     return [
         path

@@ -192,9 +192,8 @@ def read_folder(path: Path) -> Folder:
 
 
 def token_weights(path: Path, tokenizer: Tokenizer) -> np.ndarray:
-    """Read the token weights of queries, float32 (vocabulary,), from a JSON file {token: weight} or the folder of a
-    SparseStaticEmbedding. Tokens without a weight get 0; weights of tokens outside the vocabulary are ignored. Raises
-    CaiError for another vocabulary."""
+    """Read the token weights of queries, float32 (vocabulary,), 0 by default, from a JSON file {token: weight} or the
+    folder of a SparseStaticEmbedding. Unknown tokens are ignored. Raises CaiError for another vocabulary."""
     if path.is_dir():
         if Tokenizer(path).vocabulary != tokenizer.vocabulary:
             raise CaiError(f"{path}: the tokens of queries are not those of documents")

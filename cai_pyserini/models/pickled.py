@@ -24,8 +24,7 @@ def convert_checkpoint(spec: str, output: Path) -> Path:
     """Write a checkpoint with its pickled weights as safetensors, and all other files that a model is loaded from.
 
     `spec` names an encoder, see load_encoder. Tensors that share memory become copies, so that the weights keep all
-    their names. Raises CaiError for a checkpoint without pickled weights, with safetensors, or with anything but
-    tensors in a pickle.
+    their names. Raises CaiError for a checkpoint without pickles, with safetensors, or with more than tensors in them.
     """
     config = load_encoder(spec)
     source = checkpoint_folder(config, pickles=True)

@@ -45,8 +45,7 @@ def _reading(checkpoint: Path) -> Iterator[None]:
 
 
 def require_reranker(checkpoint: Path) -> str:
-    """The kind of the reranker in a folder. Raises CaiError if its configuration is not a reranker's, or has several
-    labels. The weights are not loaded."""
+    """The kind of the reranker in a folder. Raises CaiError if it is none, or has several labels."""
     require_safetensors(checkpoint)
     with _reading(checkpoint):
         config = AutoConfig.from_pretrained(str(checkpoint), trust_remote_code=False)

@@ -95,8 +95,7 @@ def load_tokenizer(checkpoint: Path, trust_remote_code: bool = False, special: b
 
 
 class Tokenizer:
-    """A checkpoint's tokenizer, fast or BertJapaneseTokenizer, and its entries' names in indexes and JSON vectors.
-    Without `special`, texts get no special tokens."""
+    """A checkpoint's tokenizer, by default with `special` tokens, and the names of tokens in indexes."""
 
     def __init__(self, checkpoint: Path, trust_remote_code: bool = False, special: bool = True):
         loaded = load_tokenizer(checkpoint, trust_remote_code, special)

@@ -36,8 +36,7 @@ class Transformer:
     """A model of the transformers library and its tokenizer.
 
     `precision` applies to matrix products, except in the layer `exclude`; sums and everything after them are float32.
-    `auto` is bfloat16 where the hardware multiplies it faster than float32. `int8` needs a CPU with VNNI. `batch_size`
-    is the default number of texts of full length per batch.
+    `batch_size` is the default number of texts of full length per batch.
     """
 
     def __init__(
@@ -198,8 +197,7 @@ class TextEncoder[Vectors](ABC):
     def encode_batches(
         self, windows: Windows, batch_size: int | None, done: Done, skip: int = 0
     ) -> Iterator[tuple[np.ndarray, Vectors]]:
-        """Yield the positions of the texts, and the vectors, of each batch of windows except the first `skip`. Raises
-        CaiError for a vector that is not finite."""
+        """The texts' positions and the vectors of each batch after the first `skip`. Raises CaiError if not finite."""
         for positions, vectors in self.transformer.map_windows(self._vectors, windows, batch_size, done, skip):
             if (row := first_not_finite(vectors)) is not None:
                 raise self.transformer.not_finite_error(f"vector of {windows.names[positions[row]][:NAME_LENGTH]!r}")
