@@ -124,7 +124,7 @@ class EncoderConfig(Settings):
         return self
 
     def shaping(self, *what: Shapes, defaults: bool = False) -> dict[str, Any]:
-        """The settings that shape these results, as JSON values, without paths, and without `defaults`, unless true."""
+        """The settings that shape these results, as JSON values, without paths; `defaults` includes unchanged ones."""
         extras = {name: field.json_schema_extra for name, field in type(self).model_fields.items()}
         shaped = {name: extra["shapes"] for name, extra in extras.items() if isinstance(extra, dict)}
         names = {name for name, results in shaped.items() if not {*what}.isdisjoint(results)}  # type: ignore[arg-type]
