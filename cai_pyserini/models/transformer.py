@@ -80,19 +80,6 @@ class Transformer:
             f"for {self.precision}"
         )
 
-    def windows(
-        self,
-        texts: Sequence[str],
-        max_length: int,
-        overlap: int | None = None,
-        names: Sequence[str] | None = None,
-        prompt: str = "",
-    ) -> Windows:
-        """Split texts into windows, see Windows.split. Raises CaiError if the model cannot read `max_length` tokens."""
-        if max_length > self.max_length:
-            raise CaiError(f"{self.checkpoint} reads at most {self.max_length} tokens, not {max_length}")
-        return Windows.split(texts, self.tokenizer, max_length, overlap, names, prompt)
-
     def map_windows[R](
         self,
         function: Callable[[torch.Tensor, torch.Tensor], R],
@@ -178,8 +165,10 @@ class TextEncoder[Vectors](ABC):
     def windows(
         self, texts: Sequence[str], max_length: int, overlap: int | None = None, names: Sequence[str] | None = None
     ) -> Windows:
-        """Split texts, with the prompt, into windows, see Transformer.windows."""
-        return self.transformer.windows(texts, max_length, overlap, names, self.prompt)
+        """Split texts, with the prompt, see Windows.split. Raises CaiError if the model reads fewer tokens."""
+        if max_length > (limit := self.transformer.max_length):
+            raise CaiError(f"{self.transformer.checkpoint} reads at most {limit} tokens, not {max_length}")
+        return Windows.split(texts, self.tokenizer, max_length, overlap, names, self.prompt)
 
     def encode(
         self,
