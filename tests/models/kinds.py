@@ -37,6 +37,7 @@ TINY = Path(__file__).parents[1] / "data" / "tiny"
 LENGTH = 24  # maximum length of the folders, in tokens; the longest text has more
 WIDTH = 128  # of splade-tiny's token vectors
 VOCABULARY = 10_000
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
 FOLDER = tempfile.TemporaryDirectory()  # for the checkpoint that all folders are made from
 
 
@@ -116,8 +117,7 @@ def japanese(folder: Path, subwords: str = "character", **settings: Any) -> Path
     kind = {"word_tokenizer_type": "mecab", "subword_tokenizer_type": subwords} | settings
     BertJapaneseTokenizer(str(folder / "vocab.txt"), **kind).save_pretrained(folder)
     torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
-    model = BertForMaskedLM(BertConfig(vocab_size=len(tokens), **sizes))
+    model = BertForMaskedLM(BertConfig(vocab_size=len(tokens), **SIZES))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))
@@ -247,14 +247,7 @@ def small(config: PretrainedConfig, mode: str, side: str = "right", **settings: 
     return build
 
 
-LLAMA = LlamaConfig(
-    vocab_size=VOCABULARY,
-    hidden_size=32,
-    intermediate_size=64,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    pad_token_id=0,
-)
+LLAMA = LlamaConfig(vocab_size=VOCABULARY, pad_token_id=0, **SIZES)
 T5 = T5Config(vocab_size=VOCABULARY, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, decoder_start_token_id=0)
 
 

@@ -95,6 +95,13 @@ def test_a_text_of_one_window_keeps_its_vector_to_the_last_bit(splade: Splade, o
     assert windows[~fits].nnz > cut[~fits].nnz
 
 
+def test_bfloat16_is_close(checkpoint: Path, expected: np.ndarray) -> None:
+    weights = Splade(checkpoint, "cpu", "bfloat16").encode(TEXTS, 256).toarray()
+    np.testing.assert_allclose(weights, expected, atol=0.1)
+    large, expected_large = weights > 0.2, expected > 0.2
+    assert (large & expected_large).sum() >= 0.95 * (large | expected_large).sum()
+
+
 def test_blank_texts_are_empty_rows_among_the_others(splade: Splade, expected: np.ndarray) -> None:
     weights = splade.encode(["", TEXTS[0], " \n\t", "\u3000", TEXTS[1]], 256).toarray()
     assert not weights[[0, 2, 3]].any()
