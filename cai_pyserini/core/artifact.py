@@ -322,7 +322,7 @@ def _file_digest(path: Path, size: int, mtime_ns: int) -> str:
 
 
 def manifest_path(path: Path) -> Path:
-    """`<folder>/manifest.json`, or `<file>.manifest.json` beside a file: a link's target, unless only the link has it."""
+    """`<folder>/manifest.json`, or `<file>.manifest.json` beside a file: a link's target, unless only it has one."""
     if path.is_dir():
         return path / MANIFEST
     target = resolved(path)
