@@ -10,20 +10,9 @@ from typing import Any
 KINDS = {"year": "number", "journal": "string", "published": "date", "authors": "list", "impact": "number"}
 JOURNALS = ["BMJ", 'The "Lancet"', "AND", "Größe\\Maß"]
 AUTHORS = ["Doe", "Roe, R.", "<b>Poe</b>", "血"]
-WORDS = [
-    "fever",
-    "cough",
-    "infection",
-    "bladder",
-    "kidney",
-    "insulin",
-    "glucose",
-    "sleep",
-    "blood",
-    "pressure",
-    "cancer",
-]
-WORDS += ["colon", "malaria", "zinc", "cold", "heart", "runner", "cereal", "rat", "trial", "risk", "dose", "child"]
+WORDS = ["fever", "cough", "infection", "bladder", "kidney", "insulin", "glucose", "sleep", "blood", "pressure"]
+WORDS += ["cancer", "colon", "malaria", "zinc", "cold", "heart", "runner", "cereal", "rat", "trial", "risk", "dose"]
+WORDS += ["child"]
 QUERIES = ["bladder infection", "the risk of cancer", "sleep and blood pressure"]
 
 

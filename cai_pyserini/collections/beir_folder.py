@@ -30,10 +30,8 @@ logger = logging.getLogger(__name__)
 
 class BeirFolder(Collection):
     """A folder with corpus.*, queries.* and qrels/SPLIT.*, a folder of documents in *.jsonl, or a file of documents.
-
     Queries and qrels may be missing. `columns` and `query_columns` name the columns of id, title and text if they are
-    not in records.NAMES. Metadata values are columns of the documents, or keys of their object `metadata`.
-    """
+    not in records.NAMES. Metadata values are columns of the documents, or keys of their object `metadata`."""
 
     def __init__(
         self,
@@ -45,7 +43,7 @@ class BeirFolder(Collection):
         strict: bool = False,
         metadata: Mapping[str, Kind] | None = None,
     ):
-        super().__init__(name, fields, strict)
+        super().__init__(name, str(path), fields, strict)
         if not path.exists():
             raise CaiError(f"no collection file or folder {path}")
         require_if_ours(path)
@@ -53,12 +51,10 @@ class BeirFolder(Collection):
             raise CaiError(f"{path}: its name should end with one of {', '.join(SUFFIXES)}")
         self.path = path
         self.metadata = dict(metadata or {})
-        self._columns = {"documents": Columns(columns, metadata=self.metadata)}
-        self._columns["queries"] = Columns(query_columns, "query_columns")
-
-    @property
-    def place(self) -> str:
-        return str(self.path)
+        self._columns = {
+            "documents": Columns(columns, metadata=self.metadata),
+            "queries": Columns(query_columns, "query_columns"),
+        }
 
     @cached_property
     def _count(self) -> int | None:
@@ -103,25 +99,21 @@ class BeirFolder(Collection):
         """The document files, or the query file."""
         if component == "documents":
             return self._document_files
-        if found := _find_file(self.path, "queries", QUERIES):
-            return [found]
+        if found := _find_files(self.path, "queries", QUERIES):
+            return found
         others = [path for path in self.path.glob("[!.]*") if re.search("quer|topic", path.name, re.IGNORECASE)]
         raise CaiError(f"no file {self.path / 'queries'}.jsonl{_misnamed(others, 'queries', QUERIES)}: {REMEDY}")
 
     @cached_property
     def _document_files(self) -> Sequence[Path]:
-        """The document files. Logs the role of every file in the folder.
-
-        Raises CaiError if it is unclear whether a file has documents: a second file named corpus*; or, without
-        corpus.*, a file that is not among SHARDS, or is named like queries or qrels.
-        """
+        """The document files. Logs the role of every file. Raises CaiError if a file may or may not have documents: a
+        second corpus*; or, without corpus.*, one that is not among SHARDS, or is named like queries or qrels."""
         if self.path.is_file():
             return [self.path]
         paths = sorted(path for path in self.path.glob("[!.]*") if path.name != "manifest.json")
         records = [path for path in paths if path.name.endswith(SUFFIXES) and not path.name.startswith("queries.")]
-        if corpus := _find_file(self.path, "corpus", SUFFIXES):
-            files = [corpus]
-            unclear = [path for path in records if path != corpus and path.name.lower().startswith("corpus")]
+        if files := _find_files(self.path, "corpus", SUFFIXES):
+            unclear = [path for path in records if path not in files and path.name.lower().startswith("corpus")]
         else:
             files = [path for path in records if path.name.endswith(SHARDS)]
             unclear = [path for path in records if path not in files or NOT_DOCUMENTS.search(path.name)]
@@ -129,7 +121,7 @@ class BeirFolder(Collection):
             raise CaiError(f"no file {self.path / 'corpus'}.jsonl: {REMEDY}")
         if unclear:
             raise CaiError(f"{unclear[0]}: does it have documents? Move it away or merge it with those: {REMEDY}")
-        queries = [path for path in [_find_file(self.path, "queries", QUERIES)] if path]
+        queries = _find_files(self.path, "queries", QUERIES)
         roles = {"documents": files, "queries": queries, "qrels": self._qrels_files}
         roles["not read"] = [path for path in paths if path not in [*files, *queries, self.path / "qrels"]]
         _note_once(f"{self.path}: " + "; ".join(f"{role}: {_names(paths)}" for role, paths in roles.items() if paths))
@@ -140,8 +132,8 @@ class BeirFolder(Collection):
         return [path for path in (self.path / "qrels").glob("[!.]*") if path.name.endswith(QRELS)]
 
     def _qrels_file(self, split: str) -> Path:
-        if found := _find_file(self.path / "qrels", split, QRELS):
-            return found
+        if found := _find_files(self.path / "qrels", split, QRELS):
+            return found[0]
         splits = {next(path.name.removesuffix(s) for s in QRELS if path.name.endswith(s)) for path in self._qrels_files}
         others = [*self.path.glob("qrels.*"), *self.path.glob(f"qrels/{split}.*")]
         known = (", ".join(sorted(splits)) or "none") + _misnamed(others, f"qrels/{split}", QRELS)
@@ -185,12 +177,12 @@ def _misnamed(others: Sequence[Path], name: str, suffixes: Iterable[str]) -> str
     return f" ({others[0]} is not read; its name should be {name} and one of {', '.join(suffixes)})" if others else ""
 
 
-def _find_file(folder: Path, stem: str, suffixes: Iterable[str]) -> Path | None:
-    """The file with this stem and one of these suffixes. Raises CaiError if there are several."""
+def _find_files(folder: Path, stem: str, suffixes: Iterable[str]) -> Sequence[Path]:
+    """The file with this stem and one of these suffixes, if there is one. Raises CaiError if there are several."""
     found = [path for suffix in suffixes if (path := folder / f"{stem}{suffix}").is_file()]
     if len(found) > 1:
         raise CaiError(f"{found[0]} and {found[1].name}: only one of them can be the right one; move the other away")
-    return found[0] if found else None
+    return found
 
 
 @cache  # once per process

@@ -31,9 +31,8 @@ class Reading(NamedTuple):
 def check(collection: Collection, split: str, output: Path, reading: Reading | None = None) -> Path:
     """Write the counts of a collection as JSON. Raises CaiError for the first broken record.
 
-    With `reading`, `cut` is the number of documents (or passages) that the encoder truncates, and `lost` the fraction
-    of all tokens that it drops; if there are any, a warning says so. Both are estimated from an evenly spaced sample
-    if there are more than SAMPLE_SIZE documents.
+    With `reading`, `cut` is the number of documents (or passages) that the encoder truncates, of which a warning tells,
+    and `lost` the fraction of all tokens that it drops, both estimated from about SAMPLE_SIZE documents at most.
     """
     parts = {part: collection.fingerprint(part) for part in ("documents", "queries", split)}
     inputs = {"parts": parts, "tokenizer": reading and reading.tokenizer}

@@ -58,8 +58,9 @@ class Collection(ABC):
     judgments of unknown documents, queries without text, and metadata of another type.
     """
 
-    def __init__(self, name: str, fields: Iterable[str] = ("title", "text"), strict: bool = False):
+    def __init__(self, name: str, place: str, fields: Iterable[str] = ("title", "text"), strict: bool = False):
         self.name = name
+        self.place = place  # for messages
         self.fields = tuple(fields)
         self.strict = strict
         self.language: Language = ENGLISH
@@ -69,13 +70,9 @@ class Collection(ABC):
         self._missing: dict[str, Set[str]] = {}  # split -> judged documents that the collection lacks
 
     def in_passages(self, words: int, overlap: int) -> Self:
-        """This collection with its documents split into passages of `words` words, each after the document's title.
-        In languages without spaces, each character counts as a word.
-
-        Passage ids are `document#0`, `document#1`, …; a document no longer than a passage is `document#0`. Topics and
-        qrels are unchanged, because a run of passages is folded to documents (core.trec.fold_passages), each with the
-        score of its best passage (MaxP in Dai & Callan 2019).
-        """
+        """This collection with its documents split into passages of `words` words (see spans.passages), each after the
+        document's title, with the ids `document#0`, `document#1`, … Topics and qrels are unchanged, because a run of
+        passages is folded to documents, each with the score of its best passage (MaxP in Dai & Callan 2019)."""
         split = copy(self)
         split._passages = (words, overlap)
         return split
@@ -85,12 +82,11 @@ class Collection(ABC):
         return (Document(record.id, self.contents_of(record)) for record in self.records())
 
     def records(self, whole: bool = False) -> Iterator[Record]:
-        """Stream the documents with separate title, text and metadata; `whole` documents even if the collection is
-        split into passages."""
+        """Stream the documents, or `whole` documents instead of passages, with separate title, text and metadata."""
         read = self._documents if whole else self._units
         seen = SeenIds()
-        empty = count = 0
-        first_empty = ""
+        count = 0
+        empty: list[str] = []
         wrong: list[str] = []
         lacking = set(self.metadata)
         for record in read():
@@ -100,8 +96,7 @@ class Collection(ABC):
                 if first.where != record.where:
                     raise CaiError(f"{record.where}: document id {record.id!r} occurs twice (first: {first.where})")
             if not self.contents_of(record).strip():
-                empty += 1
-                first_empty = first_empty or record.where
+                empty.append(record.where)
             if self.metadata:
                 record = record._replace(metadata=self._checked_metadata(record, wrong))
                 lacking -= record.metadata.keys()
@@ -109,7 +104,7 @@ class Collection(ABC):
         if not count:
             raise CaiError(f"collection {self.name} has no documents ({self.place})")
         if empty:
-            message = f"{empty} of {count} documents are empty (the first: {first_empty}) and cannot be found"
+            message = f"{len(empty)} of {count} documents are empty (the first: {empty[0]}) and cannot be found"
             self._warn_once("empty documents", message)
         if wrong:
             self._warn_once("metadata", f"{wrong[0]}: {len(wrong):,} values of metadata are left out")
@@ -118,7 +113,7 @@ class Collection(ABC):
 
     def _checked_metadata(self, record: Record, wrong: list[str]) -> Metadata:
         """The metadata values of a record with the declared types; messages for other values are appended to `wrong`.
-        Raises CaiError for such a value if the collection is strict, and for a number that would be rounded."""
+        Raises CaiError for them if the collection is strict, and for a number that would be rounded."""
         values = {}
         for name, kind in self.metadata.items():
             raw = record.metadata.get(name)
@@ -170,8 +165,7 @@ class Collection(ABC):
         return True
 
     def topics(self, split: str) -> dict[str, str]:
-        """Query texts by id, in order: the queries that `split` judges, or all if there are no qrels. Queries without
-        text are left out."""
+        """The texts by id, in order, of the queries that `split` judges, or of all without qrels, if they have text."""
         grades = self._grades(split)
         texts = self._texts(split, grades)
         return self._with_text(texts, self._known(split, grades) or texts)
@@ -275,8 +269,7 @@ class Collection(ABC):
 
     @property
     def documents_digest(self) -> list[str | None]:
-        """Digests of the document files and, if there is metadata, of the texts, which stay equal when only metadata
-        changes; both independent of fields and passages. See identity.same_documents."""
+        """Digests of the document files and, if there is metadata, of the texts alone. See identity.same_documents."""
         return [digest(self._fingerprint("documents")), self._texts_digest if self.metadata else None]
 
     @cached_property
@@ -353,10 +346,6 @@ class Collection(ABC):
         if kind not in self._warned:
             self._warned.add(kind)
             logger.warning("%s", message)
-
-    @property
-    @abstractmethod
-    def place(self) -> str: ...
 
     @property
     @abstractmethod

@@ -62,9 +62,8 @@ def _read_files(inputs: Sequence[Path], recipes: Sequence[artifact.Recipe], fold
             if artifact.is_up_to_date(output, recipe):
                 bar.update(path.stat().st_size)
                 continue
-            artifact.make(
-                output, recipe, partial(_write_records, recipe["settings"]["source"], path, bar), folder=False
-            )
+            write = partial(_write_records, recipe["settings"]["source"], path, bar)
+            artifact.make(output, recipe, write, folder=False)
     return outputs
 
 
@@ -139,10 +138,6 @@ def _write_questions(questions: dict[str, Question], found: set[str], folder: Pa
     lines = [f"{id}\t{pmid}\t1\n" for id, pmids in judged.items() for pmid in pmids]
     (folder / "qrels").mkdir()
     (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(lines), encoding="utf-8")
-    judgments = sum(len(question.relevant) for question in questions.values())
-    return {
-        "read": len(questions),
-        "kept": len(judged),
-        "judgments": len(lines),
-        "judgments_left_out": judgments - len(lines),
-    }
+    left_out = sum(len(question.relevant) for question in questions.values()) - len(lines)
+    counts = {"read": len(questions), "kept": len(judged), "judgments": len(lines)}
+    return counts | {"judgments_left_out": left_out}

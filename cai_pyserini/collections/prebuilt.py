@@ -14,10 +14,8 @@ IMPORT = "cai_pyserini.plugin.prebuilt"  # imported in a process of its own, bec
 
 
 def prebuilt_folder(index: str, topics: str | None = None) -> Path:
-    """The folder with the documents stored in a prebuilt index of Pyserini, and topics with qrels as split `test`.
-
-    The first call writes it. Without `topics`, only BEIR's collections have topics.
-    """
+    """The folder with the documents stored in a prebuilt index of Pyserini, and topics with qrels as split `test`,
+    which the first call writes. Without `topics`, only BEIR's collections have topics."""
     if topics is None and (beir := BEIR.fullmatch(index)):
         topics = f"{beir[1]}-test"
     folder = cache_home() / "collections" / "+".join(filter(None, (index, topics)))

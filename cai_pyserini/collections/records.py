@@ -48,8 +48,7 @@ csv.field_size_limit(1 << 30)  # characters; documents can be longer than the de
 
 class Columns:
     """The column names of fields: the default `names`, or a `mapping`, which is under `key` in a collection's YAML
-    file. `metadata` has the names of metadata fields, which are keys of a record or of its object `metadata`.
-    """
+    file. `metadata` has the names of metadata fields, which are keys of a record or of its object `metadata`."""
 
     def __init__(
         self,
@@ -117,10 +116,7 @@ def _parse_object(value: Any) -> dict[str, Any] | None:
 
 
 def read_records(path: Path, columns: Columns) -> Iterator[tuple[str, Values]]:
-    """Yield the records of a file as (`file:line`, values).
-
-    Raises CaiError for a file of another kind, a broken file or line, and a missing column.
-    """
+    """Yield the records of a file as (`file:line`, values). Raises CaiError if one is broken."""
     require_file(path)
     return READERS[kind(path)](path, columns)
 

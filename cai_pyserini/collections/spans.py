@@ -24,9 +24,7 @@ def passage_starts(words: int, size: int, step: int) -> list[int]:
 
 def passages(text: str, size: int, overlap: int, language: Language = ENGLISH) -> list[str]:
     """Split a text into passages of `size` words. Consecutive ones share `overlap` words; the last two may share more.
-
-    A text no longer than a passage is returned unchanged.
-    """
+    A text no longer than a passage is returned unchanged."""
     words, separator = _words(text, language)
     starts = passage_starts(len(words), size, size - overlap)
     return [separator.join(words[start : start + size]) for start in starts] if len(starts) > 1 else [text]

@@ -19,7 +19,7 @@ from contextvars import ContextVar
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from glob import escape
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,7 @@ FORMAT = 4  # of manifests
 UNFINISHED = ".unfinished"  # marks a folder that is being written in place; also its lock file
 UNLISTED = {MANIFEST, UNFINISHED, "write.lock"}  # never in a manifest; the last is the lock file of Lucene
 EDITABLE = "encoder.yaml"  # users may edit it, for example when they move an encoder
-PACKAGES = ("pyserini", "torch", "transformers", "tokenizers")  # manifests record their versions, where installed
+PACKAGES = ("pyserini", "torch", "transformers", "tokenizers")  # manifests record their versions
 
 Stats = dict[str, Any]  # counts and measurements of the stage
 Write = Callable[[Path], Stats | None]
@@ -82,14 +82,13 @@ def make(
     """Make the artifact at `path` unless it is up to date, and return `path`.
 
     `write` gets a temporary path, an empty folder or a file that does not exist yet, and returns statistics for the
-    manifest. On success the temporary path replaces `path`; if `write` fails, it is deleted and `path` is unchanged.
+    manifest. On success the temporary path replaces `path`; if `write` fails, it is deleted and `path` is unchanged. A
+    folder in an object store is written on this machine, then uploaded.
 
     A `resumable` artifact is a folder that is written in place: `write` gets `path` itself, continues from the files
     of earlier attempts, and returns None while parts are missing. The artifact's files are those at the top of the
     folder whose names match the regular expression `names`; if names are arbitrary, `write` puts the files into the
     subfolder `result`, and they are moved to the top. Several processes can write a `shared` artifact together.
-
-    Any other folder in an object store is written on this machine, then uploaded.
 
     Raises CaiError if `path` cannot be written, has files that no stage made, or is being written by another process.
     """
@@ -152,8 +151,7 @@ def _make_and_replace(path: Path, recipe: Recipe, write: Write, folder: bool, st
 
 
 def _rename(partial: Path, path: Path, old: Path) -> None:
-    """Rename `partial` to `path`. If that fails, rename a folder `old` back to `path`, and raise CaiError, which says
-    where the new and the old result are."""
+    """Rename `partial` to `path`. If that fails, restore a folder `old`, and raise CaiError with the place of both."""
     try:
         partial.replace(path)
     except OSError as error:
@@ -248,13 +246,12 @@ def _make_in_store(path: StorePath, recipe: Recipe, write: Write) -> None:
 
 def _manifest(recipe: Recipe, stats: Stats, files: dict[str, int], start: float) -> str:
     stats = {"seconds": round(time.perf_counter() - start, 3)} | stats
-    return json_text(asdict(Manifest(recipe, digest(recipe), stats, files, _versions(), now())))
+    versions = {"cai_pyserini": __version__} | {name: version(name) for name in PACKAGES}
+    return json_text(asdict(Manifest(recipe, digest(recipe), stats, files, versions, now())))
 
 
 def _sizes(path: Path) -> dict[str, int]:
-    """The size in bytes of every file of an artifact, by relative path; without manifest, locks and partial files."""
-    if path.is_file():
-        return {path.name: path.stat().st_size}
+    """The size in bytes of every file in a folder, by relative path; without manifest, locks and partial files."""
     if isinstance(path, StorePath):
         sizes = path.sizes()
     else:
@@ -276,8 +273,7 @@ def foreign_files(folder: Path) -> list[str]:
 
 
 def artifact_files(place: Path) -> set[Path]:
-    """The files of an artifact, or of all artifacts in a folder: files listed in manifests, the manifests themselves,
-    lock files, and unfinished files."""
+    """The files of an artifact, or of all artifacts in a folder, with manifests, locks, and unfinished files."""
     if place.is_file():
         return {place, manifest_path(place)}
     owned: set[Path] = set()
@@ -311,18 +307,8 @@ def download(source: StorePath, folder: Path) -> None:
         raise CaiError(f"{source} was changed while it was downloaded: run the command again")
 
 
-def _versions() -> dict[str, str]:
-    """The versions of this package and of those PACKAGES that are installed."""
-    versions = {"cai_pyserini": __version__}
-    for name in PACKAGES:
-        with suppress(PackageNotFoundError):
-            versions[name] = version(name)
-    return versions
-
-
 def file_digest(path: Path) -> str:
-    """The SHA-256 of a file, cached by size and modification time. Raises CaiError if the file is missing, or is a
-    damaged artifact."""
+    """The SHA-256 of a file, cached by size and modification time. Raises CaiError for a missing or damaged file."""
     require_file(path)
     require_if_ours(path)
     status = path.stat()
@@ -336,8 +322,7 @@ def _file_digest(path: Path, size: int, mtime_ns: int) -> str:
 
 
 def manifest_path(path: Path) -> Path:
-    """`<folder>/manifest.json`, or `<file>.manifest.json` beside a file. For a symbolic link it is beside the target,
-    unless only one beside the link exists."""
+    """`<folder>/manifest.json`, or `<file>.manifest.json` beside a file: a link's target, unless only it has one."""
     if path.is_dir():
         return path / MANIFEST
     target = resolved(path)
@@ -389,18 +374,14 @@ def _inspect(path: Path) -> Manifest | str:
 
 
 def read_manifest(path: Path) -> Manifest | None:
-    """The manifest of a complete artifact; None if a file is missing or has another size, or if the manifest is missing
-    or has another FORMAT. Raises CaiError if the manifest is broken."""
+    """The manifest of a complete artifact, else None. Raises CaiError if the manifest is broken."""
     state = _inspect(path)
     return state if isinstance(state, Manifest) else None
 
 
 def require(path: Path, *stages: str, optional: bool = False) -> Manifest:
-    """The manifest of an artifact of one of these stages. Raises CaiError if it is incomplete or of another stage.
-
-    If the artifact is a file, or is `optional`, another tool may have changed it on purpose; the error then suggests
-    to delete its manifest.
-    """
+    """The manifest of an artifact of one of these stages. Raises CaiError if it is incomplete or of another stage. A
+    file, or an `optional` artifact, may have been changed on purpose: the error suggests to delete its manifest."""
     state = _inspect(path)
     if isinstance(state, str):
         remedy = "make it again with" if manifest_path(path).exists() else "make it with"
@@ -432,9 +413,7 @@ def require_count(path: Path, found: int, expected: int) -> None:
 
 
 def require_if_ours(path: Path, *stages: str) -> Manifest | None:
-    """The manifest of an artifact of one of these stages, or of any stage if none is given; None for the output of
-    another tool, even one with its own manifest.json. Raises CaiError if the artifact is unfinished, damaged or of
-    another version."""
+    """As `require`, by default of any stage, but None for the output of another tool, even one with a manifest.json."""
     if manifest := _read(path, ignore_foreign=True):
         return require(path, *(stages or [manifest["recipe"]["stage"]]), optional=True)
     if path.is_dir() and (path / UNFINISHED).exists():
@@ -489,12 +468,8 @@ def in_dry_run() -> bool:
 
 
 def require_writable(path: Path, folder: bool = True, marker: str = UNFINISHED, in_place: bool = False) -> None:
-    """Raise CaiError if an artifact cannot be written, would replace foreign files, or is being written by another
-    process.
-
-    A folder may be replaced if it is empty, complete or unfinished, or has the file `marker`; a folder that is written
-    `in_place` may have other files too.
-    """
+    """Raise CaiError if an artifact cannot be written, is being written, or would replace foreign files: a folder must
+    be empty, complete or unfinished, or have the file `marker`; one that is written `in_place` may have other files."""
     remedy = "choose another --output"
     inside = in_place or marker != UNFINISHED
     if folder and path.is_file():

@@ -31,9 +31,7 @@ type Work[P] = Callable[[int, P], object]  # gets the number of a part, and the 
 @contextmanager
 def connected(address: str) -> Iterator[None]:
     """Connect to the Ray cluster at `address`: host:port of its head, or LOCAL. Raises CaiError if it does not answer.
-
-    Ray's output goes to standard error. Do not call Java inside this context.
-    """
+    Ray's output goes to standard error. Do not call Java inside this context."""
     require_modules(("ray",), "ray")
     with _same_handlers(), _connected(address), redirect_stdout(sys.stderr):
         yield
@@ -41,8 +39,7 @@ def connected(address: str) -> Iterator[None]:
 
 @contextmanager
 def _same_handlers() -> Iterator[None]:
-    """Restore the handlers of fatal signals, which Ray replaces. Java depends on its own: compiled code detects null
-    pointers by SIGSEGV."""
+    """Restore the handlers of fatal signals, which Ray replaces: Java detects null pointers by SIGSEGV."""
     libc, saved = ctypes.CDLL(None), {number: ctypes.create_string_buffer(SIGACTION_BYTES) for number in FATAL}
     for number, handler in saved.items():
         libc.sigaction(number, None, handler)

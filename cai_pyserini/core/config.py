@@ -42,8 +42,7 @@ DESCRIBED = {
 
 
 def shapes(what: Shapes | tuple[Shapes, ...], default: Any = ..., **constraints: Any) -> Any:
-    """Declare a setting that shapes document vectors, impacts, query vectors, or the queries made from these for an
-    index. When it changes, the results that it shapes are made again."""
+    """Declare a setting that shapes these results, which are made again when it changes."""
     extra: dict[str, Any] = {"shapes": [what] if isinstance(what, str) else [*what]}
     return Field(default, json_schema_extra=extra, **constraints)
 
@@ -125,8 +124,7 @@ class EncoderConfig(Settings):
         return self
 
     def shaping(self, *what: Shapes, defaults: bool = False) -> dict[str, Any]:
-        """The settings that shape these results, as JSON values, without paths; only those that differ from their
-        defaults, unless `defaults`."""
+        """The settings that shape these results, as JSON values, without paths; `defaults` includes unchanged ones."""
         extras = {name: field.json_schema_extra for name, field in type(self).model_fields.items()}
         shaped = {name: extra["shapes"] for name, extra in extras.items() if isinstance(extra, dict)}
         names = {name for name, results in shaped.items() if not {*what}.isdisjoint(results)}  # type: ignore[arg-type]
@@ -185,9 +183,8 @@ class IndexConfig(Settings):
 
 
 def load_encoder(spec: str) -> EncoderConfig:
-    """The encoder that `spec` refers to: a name in encoders/, a YAML file, a checkpoint folder (with its encoder.yaml,
-    if it has one), or else a Hugging Face model id. Raises CaiError if `spec` is impacts or an index, and its
-    encoder.yaml no longer has the settings it was made with."""
+    """The encoder of a name in encoders/, a YAML file, a folder (with its encoder.yaml, if it has one), or a Hugging
+    Face model id. Raises CaiError for impacts or an index whose encoder.yaml has other settings than their own."""
     path = _encoder_file(spec)
     _warn_if_shadowed(spec, path)
     if path is None:
@@ -220,8 +217,7 @@ def unless_english(language: Language) -> Language | None:
 
 
 def load_index_config(spec: str) -> IndexConfig:
-    """The collection that `spec` refers to: a name in index_configs/, a YAML file, a folder, a file of documents, or
-    pyserini:INDEX."""
+    """The collection of a name in index_configs/, a YAML file, a folder, a file of documents, or pyserini:INDEX."""
     path = _find("index_configs", spec)
     _warn_if_shadowed(spec, path)
     if path is not None:
@@ -244,22 +240,15 @@ def names(kind: Literal["encoders", "index_configs"]) -> list[str]:
 
 def encoder_yaml(config: EncoderConfig, folder: Path) -> str:
     """The text of an encoder.yaml in `folder`, with the values that differ from the defaults, and those set explicitly
-    that would else be read from the checkpoint folder.
-
-    An encoder without a name is named after the folder.
-    """
+    that would else be read from the checkpoint folder. An encoder without a name is named after the folder."""
     overrides = config.model_dump(include=config.model_fields_set.intersection(DESCRIBED))
     values = config.model_dump(exclude_defaults=True, exclude=set() if config.name else {"name"}) | overrides
     for key in LOCATED:
         if key in values and (key not in CHECKPOINTS or Path(values[key]).is_dir()):
-            values[key] = _relative(values[key], folder)
+            path = as_path(values[key])
+            in_store = StorePath in (type(path), type(folder))
+            values[key] = str(path.absolute()) if in_store else os.path.relpath(path, folder)
     return yaml.safe_dump(values, sort_keys=False)
-
-
-def _relative(value: str, folder: Path) -> str:
-    """A path as written in a file of `folder`: relative to it, unless either is in an object store."""
-    path = as_path(value)
-    return str(path.absolute()) if StorePath in (type(path), type(folder)) else os.path.relpath(path, folder)
 
 
 def _folder(kind: str) -> Path:

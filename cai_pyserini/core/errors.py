@@ -9,8 +9,7 @@ class CaiError(Exception):
 
 
 def require_utf8(text: str, what: str) -> None:
-    """Raise CaiError for a text with unpaired surrogates, which Python produces from arguments and input in other
-    encodings."""
+    """Raise CaiError for a text with unpaired surrogates, as Python makes of arguments and input in other encodings."""
     try:
         text.encode()
     except UnicodeEncodeError:

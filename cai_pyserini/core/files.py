@@ -27,8 +27,7 @@ def partial_suffix() -> str:
 
 
 def remove_leftovers(folder: Path, name: str) -> None:
-    """Delete partial files and folders of killed processes of this machine; `name` is a regular expression for the
-    names without suffix."""
+    """Delete partial files and folders of killed processes of this machine whose names without suffix match `name`."""
     own = re.compile(rf"{name}(\.{re.escape(HOST)}-(\d+)-[0-9a-f]{{8}}\.partial)+")
     for path in [*folder.iterdir()]:
         if (found := own.fullmatch(path.name)) and not _is_running(int(found[2])):

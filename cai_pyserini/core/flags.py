@@ -59,8 +59,7 @@ NO_RAW = flag(False, "do not store the documents in the index, which is then sma
 
 
 def origin_and_path(url: str) -> tuple[str, str]:
-    """Origin and path of a web address, as browsers write them; the path ends with /. Raises ValueError for any other
-    text."""
+    """Origin and path, which ends with /, of a web address, as browsers write it. Raises ValueError for other texts."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query or parts.fragment:
         raise ValueError(f"{url!r} should be like https://search.example.org/")

@@ -10,8 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from typing import Any, NamedTuple
 
 DIGEST = re.compile("[0-9a-f]{16,}")
@@ -69,7 +68,7 @@ def recipe(stage: str, inputs: Mapping[str, Any], **settings: Any) -> Recipe:
     number = STAGES[stage].version
     code = {"stage": stage, "version": number if isinstance(number, int) else number[settings["kind"]]}
     if STAGES[stage].pyserini:
-        code["pyserini"] = _pyserini_version()
+        code["pyserini"] = version("pyserini")
     return {**code, "inputs": _without_empty(inputs), "settings": _without_empty(settings)}
 
 
@@ -82,17 +81,8 @@ def _without_empty(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value or (value == 0 and value is not False)}
 
 
-@cache
-def _pyserini_version() -> str:
-    try:
-        return version("pyserini")
-    except PackageNotFoundError:
-        return ""
-
-
 def digest(value: Any) -> str:
-    """A short hash of a JSON value, independent of the order of an object's keys. If the order matters, as the order
-    of topics does for the rows of query vectors, pass a list of pairs."""
+    """A short hash of a JSON value. The order of keys does not count; where it matters, pass a list of pairs."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 

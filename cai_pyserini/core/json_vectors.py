@@ -43,8 +43,7 @@ def _parse(line: str, where: str, ours: bool) -> tuple[str, str]:
 
 
 def parse_checked(line: str, where: str) -> tuple[str, str]:
-    """Id and delimited contents of a JSON vector. Raises CaiError for an invalid one; the message begins with
-    `where`."""
+    """Id and delimited contents of a JSON vector. Raises CaiError as `parse_vector` does."""
     id, vector = parse_vector(line, where)
     return id, " ".join([f"{term}{DELIMITER}{impact}" for term, impact in vector.items()])
 
@@ -60,10 +59,8 @@ def parse_vector(line: str, where: str) -> tuple[str, dict[str, int]]:
     for term, impact in vector.items():
         if not term or SPACE.search(term) or DELIMITER in term:
             raise CaiError(f"{where}: the term {term!r} is empty or has white space, which an index cannot hold")
-        if len(term.encode()) > LONGEST_TERM:
-            raise CaiError(
-                f"{where}: the term {term[:20]}… has {len(term.encode()):,} bytes; Lucene takes {LONGEST_TERM:,}"
-            )
+        if (size := len(term.encode())) > LONGEST_TERM:
+            raise CaiError(f"{where}: the term {term[:20]}… has {size:,} bytes; Lucene takes {LONGEST_TERM:,}")
         if not isinstance(impact, int) or isinstance(impact, bool) or not 1 <= impact < 2**31:
             raise CaiError(f"{where}: the impact of {term!r} is {impact!r}; it must be an integer from 1 to 2147483647")
     return id, vector

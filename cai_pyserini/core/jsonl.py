@@ -21,10 +21,8 @@ def read_lines(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def all_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a UTF-8 text file as (number, text), without byte order mark.
-
-    Raises CaiError for a missing file, a Git LFS pointer, a line that is not UTF-8, and a truncated gzip file.
-    """
+    """Yield the lines of a UTF-8 text file as (number, text), without byte order mark. Raises CaiError for a missing
+    file, a Git LFS pointer, a line that is not UTF-8, and a truncated gzip file."""
     try:
         with io.BufferedReader(gzip.open(path)) if path.suffix == ".gz" else path.open("rb") as file:
             for number, line in enumerate(file, 1):
@@ -52,10 +50,8 @@ def read(path: Path, strings: Sequence[str] = ()) -> Iterator[tuple[str, dict[st
 
 
 def parse(text: str, where: str, strings: Sequence[str] = (), surrogates: bool = False) -> dict[str, Any]:
-    """Parse a line as a JSON object. Raises CaiError for anything else; the message begins with `where`.
-
-    Strings with unpaired surrogates, which UTF-8 cannot encode, are accepted only with `surrogates`.
-    """
+    """Parse a line as a JSON object. Raises CaiError for anything else; the message begins with `where`. Strings with
+    unpaired surrogates, which UTF-8 cannot encode, are accepted only with `surrogates`."""
     try:
         data = json.loads(text, object_pairs_hook=_object_of_unique_keys)
         if not surrogates and ("\\ud" in text or "\\uD" in text):
@@ -96,10 +92,8 @@ def write(path: Path, records: Iterable[dict[str, Any]]) -> int:
 
 
 class Lines(Sequence[str]):
-    """The lines of a UTF-8 text file by number, from 0, without newlines.
-
-    The file is memory-mapped, so processes share it. A pickle holds only the path.
-    """
+    """The lines of a UTF-8 text file by number, from 0, without newlines. The file is memory-mapped, so processes share
+    it; a pickle holds only the path."""
 
     def __init__(self, path: Path):
         self._path = path

@@ -63,11 +63,11 @@ class Lock:
 def locked(
     place: Path, what: Path, note: Note, more: Callable[[], Note] = dict, shared: bool = False
 ) -> Iterator[Lock]:
-    """Hold the lock file `place`, with `note`, the result of `more`, and the holder in it.
+    """Hold the lock file `place`, with `note`, the result of `more`, and the holder in it. The file remains unless it
+    is deleted while the lock is held. Raises CaiError, which names the holder, if another process works on `what`.
 
     Several processes can hold the lock together if it is `shared` and their notes are equal. The first, which writes
-    the note, holds it alone until it calls `share`; the others wait. Raises CaiError, which names the holder, if
-    another process is working on `what`. The file remains unless it is deleted while the lock is held.
+    the note, holds it alone until it calls `share`; the others wait.
     """
     note = note | SHARED if shared else note
     if isinstance(place, StorePath):
@@ -103,7 +103,8 @@ def _wait_to_share(what: Path, note: Note, place: Path) -> None:
 
 
 def _text(note: Note) -> str:
-    return json.dumps(note | {"host": HOST, "process": os.getpid(), "since": _now()}) + "\n"
+    since = time.strftime("%Y-%m-%d %H:%M:%S %Z")
+    return json.dumps(note | {"host": HOST, "process": os.getpid(), "since": since}) + "\n"
 
 
 @contextmanager
@@ -174,7 +175,3 @@ def _busy(what: Path, note: Note) -> CaiError:
 def holder_name(note: Note) -> str:
     """The process that wrote a note, for messages."""
     return "process {process} on {host}, since {since}".format(**note) if "process" in note else "another process"
-
-
-def _now() -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S %Z")

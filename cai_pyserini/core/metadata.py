@@ -30,9 +30,8 @@ class Inexact(ValueError):
 
 
 def checked(value: Any, kind: Kind) -> Value | None:
-    """The value to store, None if it is empty. Strings are also parsed as numbers, and as lists with items separated
-    by `;`; integers are converted to strings of digits. Raises ValueError for another type; the message is the
-    expected type."""
+    """The value to store, None if it is empty. Strings are also parsed as numbers, and as lists with items separated by
+    `;`; integers can be strings. Raises ValueError for another type; the message is the expected type."""
     if isinstance(value, str):
         value = value.strip()
     if value is None or value in ("", []) or value != value:  # NaN is a missing value in Parquet
@@ -82,8 +81,7 @@ def composed(text: str) -> str:
 
 
 def days(text: str) -> tuple[int, int]:
-    """The first and the last day of a date in ISO 8601: a day (2020-05-17; a time is ignored), a month (2020-05) or a
-    year. Raises ValueError for anything else."""
+    """The first and last day of a day (2020-05-17, without its time), a month (2020-05) or a year; else ValueError."""
     try:
         if match := MONTH.fullmatch(text):
             year, first_month, last_month = int(match[1]), int(match[2] or 1), int(match[2] or 12)

@@ -28,21 +28,16 @@ def enter(library: str) -> None:
 
 
 def processes_for(size: int, least: int, threads: int = 0) -> int:
-    """The number of processes for `size` units of work, so that each gets at least `least` units.
-
-    At most `threads`; if that is 0, at most one per processor, and MOST in all.
-    """
+    """The number of processes for `size` units of work, so that each gets at least `least` units: at most `threads`; if
+    that is 0, at most one per processor, and MOST in all."""
     return max(1, min(threads or min(MOST, os.cpu_count() or 1), size // least))
 
 
 @contextmanager
 def spread[P, R](work: Callable[[P], Generator[R]], parts: Sequence[P], apart: bool = False) -> Iterator[Iterator[R]]:
     """Iterate over the results that `work` yields for all parts, in the order in which they arrive. A single part is
-    done in this process unless `apart`; several parts get a process each.
-
-    Every process imports the module of `work`, which should import little. The first CaiError or OSError of a process
-    is raised here, and a CaiError if a process dies. No process outlives the context.
-    """
+    done in this process unless `apart`; several get a process each, which imports the module of `work`. Raises the
+    first CaiError or OSError of a process, and CaiError if one dies. No process outlives the context."""
     if len(parts) == 1 and not apart:
         with closing(work(parts[0])) as results:
             yield results

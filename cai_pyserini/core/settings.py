@@ -139,11 +139,9 @@ def flag(
     bare: str | None = None,
     **limits: Any,
 ) -> Any:
-    """Declare a field with its help text. `limits` are pydantic's: ge, gt, …
-
-    `positional` makes it a positional argument; `repeated` gives a list one value per flag; `bare` is the value of the
-    bare flag. `choices` are for values computed at import; fixed ones are declared with Literal.
-    """
+    """Declare a field with its help text. `positional` makes it a positional argument; `repeated` gives a list one
+    value per flag; `choices` are values computed at import (fixed ones are declared with Literal); `bare` is the value
+    of the bare flag; `limits` are pydantic's: ge, gt, …"""
     extra: dict[str, Any] = {"positional": positional, "repeated": repeated, "choices": [*choices], "bare": bare}
     return Field(default, description=help, json_schema_extra=extra, **limits)
 

@@ -11,10 +11,8 @@ from cai_pyserini.core.errors import CaiError
 
 @dataclass(frozen=True)
 class Step:
-    """One call of a stage; it returns at once if its output is up to date.
-
-    `call` does no long work before artifact.make, because a dry run stops there.
-    """
+    """One call of a stage, which returns at once if its output is up to date. `call` does no long work before
+    artifact.make, because a dry run stops there."""
 
     name: str  # unique among the steps of a run
     output: Path
@@ -41,10 +39,7 @@ def plan(steps: Sequence[Step]) -> Iterator[tuple[Step, str | None]]:
 
 
 def run(steps: Sequence[Step]) -> dict[str, float]:
-    """Execute steps in order, and return the seconds that each took when its output was made.
-
-    Raises CaiError for a step that another process must finish.
-    """
+    """Execute steps; returns the seconds that each output took. Raises CaiError if another process must finish one."""
     seconds: dict[str, float] = {}
     started = artifact.now()
     for step in steps:

@@ -32,10 +32,8 @@ def as_path(place: str | Path) -> Path:
 
 
 class StorePath(PosixPath):
-    """A file or folder in an object store, with the part of pathlib's interface that artifacts need.
-
-    Any other use of the path raises CaiError, as does every error of the store except FileNotFoundError.
-    """
+    """A file or folder in an object store, with the part of pathlib's interface that artifacts need. Any other use of
+    the path raises CaiError, as does every error of the store except FileNotFoundError."""
 
     def __str__(self) -> str:
         return super().__str__().replace(":/", "://", 1)

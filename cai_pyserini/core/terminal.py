@@ -32,10 +32,8 @@ REMEDIES = {
 
 
 def run(main: Callable[[], int | None], torchrun: bool = False) -> NoReturn:
-    """Run a command, and exit with 0 on success, 1 after an error message on stderr, and 130 if interrupted.
-
-    Unless `torchrun` is true, several processes started by torchrun are an error.
-    """
+    """Run a command, and exit with 0 on success, 1 after an error message on stderr, and 130 if interrupted. Unless
+    `torchrun`, several processes started by torchrun are an error."""
     for stream, errors in ((sys.stdin, "surrogateescape"), (sys.stdout, "backslashreplace")):
         if isinstance(stream, TextIOWrapper):  # a character that the locale's encoding lacks must not end a command
             stream.reconfigure(errors=errors)

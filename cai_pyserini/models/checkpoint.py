@@ -16,7 +16,6 @@ from cai_pyserini.core.packages import PIP, pip_path
 PROJECTION_REMEDY = "write the projection of this encoder there, or remove `projection` from the encoder's YAML"
 TOKENIZER_PREFIXES = ("tokenizer", "vocab", "merges", "added", "special", "spm", "spiece", "sentencepiece")
 SUFFIXES = (".json", ".safetensors", ".txt", ".model", ".jinja")
-PICKLE_SUFFIXES = (".bin",)
 
 
 def checkpoint_folder(config: EncoderConfig, pickles: bool = False) -> Path:
@@ -31,7 +30,7 @@ def checkpoint_folder(config: EncoderConfig, pickles: bool = False) -> Path:
     import huggingface_hub
 
     try:
-        patterns = [f"*{suffix}" for suffix in suffixes(config)] + (["*pytorch_model*.bin"] if pickles else [])
+        patterns = [f"*{suffix}" for suffix in suffixes(config)] + (["*pytorch_model.bin"] if pickles else [])
         path = huggingface_hub.snapshot_download(config.checkpoint, revision=config.revision, allow_patterns=patterns)
     except (ValueError, OSError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
@@ -52,7 +51,7 @@ def require_complete(folder: Path) -> Path:
             "if the weights are merged already"
         )
     for path in folder.iterdir() if folder.is_dir() else ():
-        if path.suffix in (*SUFFIXES, *PICKLE_SUFFIXES):
+        if path.suffix in (*SUFFIXES, ".bin"):
             require_content(path)
     return folder
 
@@ -68,8 +67,7 @@ def load_checkpoint(spec: str) -> Path:
 
 
 def require_safetensors(checkpoint: Path, config: bool = True) -> None:
-    """Raise CaiError unless a folder has weights in safetensors and, with `config`, a config.json; also as
-    require_complete does."""
+    """Raise CaiError unless a folder is complete, with weights in safetensors and, with `config`, a config.json."""
     require_complete(checkpoint)
     if config and not (checkpoint / "config.json").is_file():
         expected = "config.json, *.safetensors and a tokenizer"
@@ -143,8 +141,7 @@ def require_positions(checkpoint: Path, lengths: Mapping[str, int]) -> None:
 
 
 def checkpoint_files(checkpoint: Path, modules: bool = False, code: bool = False) -> list[Path]:
-    """A checkpoint's configuration, tokenizer and weight files, with `modules` also in subfolders, with `code` also its
-    Python files."""
+    """A checkpoint's configuration, tokenizer and weights; `modules`: also in subfolders, `code`: also Python files."""
     is_nested = modules and (checkpoint / "modules.json").is_file()
     return [
         path
@@ -154,8 +151,7 @@ def checkpoint_files(checkpoint: Path, modules: bool = False, code: bool = False
 
 
 def checkpoint_digest(checkpoint: Path, tokenizer_only: bool = False, modules: bool = False) -> str:
-    """A digest of a checkpoint's configuration, tokenizer and weights, with `modules` also in subfolders; or of its
-    tokenizer only."""
+    """A digest of the checkpoint_files, or of those of the tokenizer only."""
     files = checkpoint_files(checkpoint, modules)
     if tokenizer_only:
         files = [path for path in files if path.name.startswith(TOKENIZER_PREFIXES)]

@@ -69,8 +69,8 @@ class CrossEncoder:
     def seconds_per_pair(
         self, queries: Sequence[str], documents: Sequence[str], names: Sequence[str] | None = None, *, pairs: int = 0
     ) -> float:
-        """Measure the seconds per pair, on evenly spaced pairs: two batches per thread, or at most a tenth of all. If
-        `pairs` pairs as slow as the longest would take less than ANNOUNCED_SECONDS, its time is returned."""
+        """Measure the seconds per pair, on evenly spaced pairs: two batches per thread, or at most a tenth of all; or
+        on the longest alone, if `pairs` of these would take less than ANNOUNCED_SECONDS."""
         if not queries:
             return 0.0
         threads = torch.get_num_threads() if self.transformer.device.type == "cpu" else 1

@@ -32,12 +32,9 @@ ENCODERS = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel"}  # classes without
 
 
 class Dense(TextEncoder[np.ndarray]):
-    """A dense encoder: any transformer checkpoint, or static token vectors.
-
-    `weights` (vocabulary,) weight the tokens in the mean. `projection` is a safetensors file with the tensor `weight`
-    (width, width) that vectors are multiplied by. `pooling` replaces the side's modules. Vectors are truncated to
-    `dimensions`.
-    """
+    """A dense encoder: any transformer checkpoint, or static token vectors. `weights` (vocabulary,) weight the tokens
+    in the mean. `projection` is a safetensors file with the tensor `weight` (width, width) that vectors are multiplied
+    by. `pooling` replaces the side's modules. Vectors are truncated to `dimensions`."""
 
     def __init__(
         self,
@@ -73,7 +70,7 @@ class Dense(TextEncoder[np.ndarray]):
                 "encoder"
             )
         token_weights = torch.ones(len(self.tokenizer)) if weights is None else torch.from_numpy(weights).float()
-        self._weights = token_weights.to(self.transformer.device)
+        self._weights = token_weights.to(transformer.device)
         self._projection = load_projection(projection, self.width) if projection else None
 
     def assemble(self, windows: Windows, pieces: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
@@ -159,8 +156,7 @@ def load_modules(modules: Sequence[Module], width: int, mode: str) -> list[torch
 
 def pooled(hidden: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Weighted means of token vectors (texts, tokens, width), weights (texts, tokens), scaled to length 1, float32."""
-    sums = (hidden.float() * weights[..., None]).sum(1)
-    return torch.nn.functional.normalize(sums, dim=-1)
+    return torch.nn.functional.normalize((hidden.float() * weights[..., None]).sum(1), dim=-1)
 
 
 def project(vectors: np.ndarray, projection: np.ndarray) -> np.ndarray:

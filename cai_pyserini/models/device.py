@@ -28,8 +28,7 @@ def resolve_device(device: str) -> "torch.device":
 
 
 def resolve_precision(precision: Precision, device: "torch.device") -> Precision:
-    """Resolve `auto` on this device: bfloat16 where the hardware gains from it, otherwise float32. Raises CaiError for
-    int8 where it cannot run."""
+    """`auto`: bfloat16 where the hardware gains from it, else float32. Raises CaiError for int8 where it cannot run."""
     import torch
 
     if precision == "int8" and not (device.type == "cpu" and _cpu_has("avx512_vnni", "avx_vnni", "amx_int8")):

@@ -44,8 +44,7 @@ class Encoder:
     """A Splade or Dense model that is loaded only when needed, which is not the case if all vectors are stored.
 
     `precision` applies to documents. Queries, which are short, are encoded in float32, so that a query has the same
-    impacts on every machine and in every batch. Raises CaiError for a checkpoint, projection or device that does not
-    exist.
+    impacts on every machine and in every batch. Raises CaiError for a missing checkpoint or projection.
     """
 
     def __init__(self, config: EncoderConfig, device: str = "auto", precision: Precision = "auto"):
@@ -171,8 +170,7 @@ class Encoder:
     def require_identity(
         self, identity: Mapping[str, Any], folder: Path, remedy: str = "encode the documents again"
     ) -> None:
-        """Raise CaiError unless this encoder makes the document vectors in `folder`, which have this identity. Their
-        precision may differ."""
+        """Raise CaiError unless document vectors in `folder` have this encoder's identity, but for the precision."""
         found, own = ({**each, "precision": None} for each in (identity, self.identity("documents")))
         if found != own:
             raise CaiError(

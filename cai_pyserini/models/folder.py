@@ -183,16 +183,17 @@ def read_folder(path: Path) -> Folder:
     kind, query_kind = _kind(path, documents), _kind(path, queries)
     if kind not in ("splade", "dense") or query_kind not in (kind, f"{kind} without a model"):
         raise CaiError(f"{path}: its documents are {kind}, its queries {query_kind}, which do not go together")
-    settings = _settings(path, kind, config, documents) | _lengths(documents[0], queries[0])
+    lengths = {"max_document_length": _length(documents[0]), "max_query_length": _length(queries[0])}
+    settings = _settings(path, kind, config, documents)
+    settings |= {name: length for name, length in lengths.items() if length is not None}
     if query_kind == "splade" and _pooling(queries[1]) != _pooling(documents[1]):
         raise CaiError(f"{path}: its queries and documents are pooled in different ways, which is not supported")
     return Folder(path, _side(documents, kind), _side(queries, query_kind), settings)
 
 
 def token_weights(path: Path, tokenizer: Tokenizer) -> np.ndarray:
-    """Read the token weights of queries, float32 (vocabulary,), from a JSON file {token: weight} or the folder of a
-    SparseStaticEmbedding. Tokens without a weight get 0; weights of tokens outside the vocabulary are ignored. Raises
-    CaiError for another vocabulary."""
+    """Read the token weights of queries, float32 (vocabulary,), 0 by default, from a JSON file {token: weight} or the
+    folder of a SparseStaticEmbedding. Unknown tokens are ignored. Raises CaiError for another vocabulary."""
     if path.is_dir():
         if Tokenizer(path).vocabulary != tokenizer.vocabulary:
             raise CaiError(f"{path}: the tokens of queries are not those of documents")
@@ -254,20 +255,15 @@ def _kind(path: Path, modules: Sequence[Module]) -> str:
 def _settings(path: Path, kind: str, config: Mapping[str, Any], documents: Sequence[Module]) -> dict[str, Any]:
     """The encoder settings that config_sentence_transformers.json and the documents' modules imply."""
     prompts, similarity = config.get("prompts") or {}, config.get("similarity_fn_name")
-    settings: dict[str, Any] = {
-        name: next(filter(None, map(prompts.get, candidates)), "") for name, candidates in PROMPTS.items()
-    }
+    settings: dict[str, Any] = {"kind": kind}
+    for name, candidates in PROMPTS.items():
+        settings[name] = next(filter(None, map(prompts.get, candidates)), "")
     if kind == "dense":
-        return settings | {
-            "kind": "dense",
-            "dimensions": config.get("truncate_dim"),
-            "similarity": similarity or "cosine",
-        }
+        return settings | {"dimensions": config.get("truncate_dim"), "similarity": similarity or "cosine"}
     if similarity == "cosine":
         raise CaiError(f"{path} compares sparse vectors by cosine; indexes of impacts score by dot products")
     pooling, activation = _pooling(documents[1])
     return settings | {
-        "kind": "splade",
         "pooling": None if pooling == "max" else pooling,
         "activation": activation,
         "max_active_dims": config.get("max_active_dims"),
@@ -280,12 +276,6 @@ def _pooling(module: Module) -> tuple[str, str]:
     if pooling not in ("max", "sum") or activation not in ("relu", "log1p_relu"):
         raise CaiError(f"{module.folder}: pooling by {pooling} of {activation} is not supported")
     return pooling, activation
-
-
-def _lengths(documents: Module, queries: Module) -> dict[str, int]:
-    """The maximum lengths, as settings, of modules that specify one."""
-    lengths = {"max_document_length": _length(documents), "max_query_length": _length(queries)}
-    return {name: length for name, length in lengths.items() if length is not None}
 
 
 def _length(module: Module) -> int | None:

@@ -60,8 +60,7 @@ def idf_digest(folder: Path | None) -> str | None:
 
 
 def load_weights(folder: Path, power: float, vocabulary: str) -> np.ndarray:
-    """idf ** power, float64 (vocabulary,), from a folder of the idf stage. Raises CaiError if the IDF is of another
-    `vocabulary` (Tokenizer.vocabulary)."""
+    """idf ** power, float64 (vocabulary,), from a folder of the idf stage. Raises CaiError for another `vocabulary`."""
     idf = Idf.load(folder)
     if idf.vocabulary != vocabulary:
         raise CaiError(f"{folder} has the IDF of another vocabulary than the encoder's: compute it with this encoder")

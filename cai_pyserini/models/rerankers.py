@@ -45,8 +45,7 @@ def _reading(checkpoint: Path) -> Iterator[None]:
 
 
 def require_reranker(checkpoint: Path) -> str:
-    """The kind of the reranker in a folder. Raises CaiError if its configuration is not a reranker's, or has several
-    labels. The weights are not loaded."""
+    """The kind of the reranker in a folder. Raises CaiError if it is none, or has several labels."""
     require_safetensors(checkpoint)
     with _reading(checkpoint):
         config = AutoConfig.from_pretrained(str(checkpoint), trust_remote_code=False)
@@ -66,30 +65,26 @@ def load_reranker(checkpoint: Path) -> Reranker:
     """Load a reranker. Raises CaiError as require_reranker does, and for weights that are not a reranker's."""
     kind = require_reranker(checkpoint)
     with _reading(checkpoint):
-        return _load(checkpoint, kind)
-
-
-def _load(checkpoint: Path, kind: str) -> Reranker:
-    settings: dict[str, Any] = {}
-    if (path := checkpoint / "modules.json").exists():
-        settings = read_json(checkpoint / "config_sentence_transformers.json")
-        modules = [_module(checkpoint, entry) for entry in read_json(path, list[Entry])]
-    elif kind.endswith("ForConditionalGeneration"):
-        return Reranker([MonoT5(checkpoint)], torch.nn.Identity(), None)
-    else:
-        safe = {name: {"trust_remote_code": False} for name in ("config_kwargs", "processor_kwargs")}
-        modules = [_CheckedTransformer(str(checkpoint), transformer_task=CLASSIFIER, **safe)]
-    model, task = modules[0].model, modules[0].transformer_task
-    if [type(module) for module in modules[1:]] != ([LogitScore] if task == CAUSAL else []):
-        raise CaiError(f"{checkpoint}/modules.json: a reranker is a Transformer, with LogitScore if that is causal")
-    if task == CAUSAL and max_positions(model) is not None:
-        raise CaiError(f"{checkpoint} counts positions from the padding: its scores would depend on the batch")
-    older = getattr(model.config, "sentence_transformers", None) or {}  # older versions of the library
-    oldest = getattr(model.config, "sbert_ce_default_activation_function", None)
-    name = settings.get("activation_fn") or older.get("activation_fn") or oldest or "torch.nn.Sigmoid"
-    if not name.startswith("torch.nn.") or (activation := ACTIVATIONS.get(name.rpartition(".")[2])) is None:
-        raise CaiError(f"{checkpoint}: activation function {name!r} is not one of {', '.join(ACTIVATIONS)}")
-    return Reranker(modules, activation(), (settings.get("prompts") or {}).get(settings.get("default_prompt_name")))
+        settings: dict[str, Any] = {}
+        if (path := checkpoint / "modules.json").exists():
+            settings = read_json(checkpoint / "config_sentence_transformers.json")
+            modules = [_module(checkpoint, entry) for entry in read_json(path, list[Entry])]
+        elif kind.endswith("ForConditionalGeneration"):
+            return Reranker([MonoT5(checkpoint)], torch.nn.Identity(), None)
+        else:
+            safe = {name: {"trust_remote_code": False} for name in ("config_kwargs", "processor_kwargs")}
+            modules = [_CheckedTransformer(str(checkpoint), transformer_task=CLASSIFIER, **safe)]
+        model, task = modules[0].model, modules[0].transformer_task
+        if [type(module) for module in modules[1:]] != ([LogitScore] if task == CAUSAL else []):
+            raise CaiError(f"{checkpoint}/modules.json: a reranker is a Transformer, with LogitScore if that is causal")
+        if task == CAUSAL and max_positions(model) is not None:
+            raise CaiError(f"{checkpoint} counts positions from the padding: its scores would depend on the batch")
+        older = getattr(model.config, "sentence_transformers", None) or {}  # older versions of the library
+        oldest = getattr(model.config, "sbert_ce_default_activation_function", None)
+        name = settings.get("activation_fn") or older.get("activation_fn") or oldest or "torch.nn.Sigmoid"
+        if not name.startswith("torch.nn.") or (activation := ACTIVATIONS.get(name.rpartition(".")[2])) is None:
+            raise CaiError(f"{checkpoint}: activation function {name!r} is not one of {', '.join(ACTIVATIONS)}")
+        return Reranker(modules, activation(), (settings.get("prompts") or {}).get(settings.get("default_prompt_name")))
 
 
 def _module(checkpoint: Path, entry: Entry) -> Any:

@@ -36,10 +36,8 @@ POWER = 3  # of the mean over windows; 2 to 4 give similar results (docs/experim
 
 
 class Splade(TextEncoder[csr_matrix]):
-    """A SPLADE encoder: any checkpoint with a masked-language-model head whose decoder is a linear layer.
-
-    `pooling` is max or sum, `activation` relu or log1p_relu, `max_active_dims` the number of weights to keep.
-    """
+    """A SPLADE encoder: any checkpoint with a masked-language-model head whose decoder is a linear layer. `pooling` is
+    max or sum, `activation` relu or log1p_relu, `max_active_dims` the number of weights to keep."""
 
     def __init__(
         self,
@@ -110,10 +108,8 @@ class Splade(TextEncoder[csr_matrix]):
 
 def load_masked_lm(checkpoint: Path, trust_remote_code: bool = False) -> tuple[Any, torch.nn.Linear]:
     """Load a masked language model and its decoder, which is bypassed: the model's `logits` are the decoder's input.
-
     The transformers library provides the head of each architecture. Raises CaiError for a checkpoint without a
-    masked-language-model head, or with one that does not end in a linear decoder.
-    """
+    masked-language-model head, or with one that does not end in a linear decoder."""
     model = load_pretrained("AutoModelForMaskedLM", checkpoint, "masked-language-model head", trust_remote_code)
     decoder = model.get_output_embeddings()
     if not isinstance(decoder, torch.nn.Linear):

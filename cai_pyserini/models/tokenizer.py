@@ -3,7 +3,7 @@
 import json
 import os
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,12 +27,6 @@ from cai_pyserini.models.checkpoint import require_own_code, untrusted_code_erro
 NAME_LENGTH = 200  # characters of a name in error messages
 BATCH_TEXTS = 256  # tokenized at a time
 BATCH_CHARACTERS = 1 << 20  # tokenized at a time, unless one text has more; each takes about 100 bytes
-CHARACTERS_PER_TOKEN = 8  # the first estimate of how much of a long text is needed
-# Normalizers and pre-tokenizers whose output before a space does not depend on the text after it.
-LOCAL = {"NFC", "NFD", "NFKC", "NFKD", "BertNormalizer", "Lowercase", "StripAccents", "Strip", "Nmt", "Precompiled"}
-LOCAL |= {"Prepend", "Punctuation", "Digits"}
-SPACE_PATTERNS = (" {2,}", r"\s+", r"\s{2,}|[\n\r\t]")  # that normalizers replace by a space
-SPLITTERS = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit", "Metaspace", "ByteLevel"}  # which split at spaces
 NO_FAST_TOKENIZER = (
     "its tokenizer is written in Python, without a fast version (tokenizer.json): choose a checkpoint that has one"
 )
@@ -101,10 +95,7 @@ def load_tokenizer(checkpoint: Path, trust_remote_code: bool = False, special: b
 
 
 class Tokenizer:
-    """A checkpoint's tokenizer, fast or BertJapaneseTokenizer, and its entries' names in indexes and JSON vectors.
-
-    Without `special`, texts get no special tokens.
-    """
+    """A checkpoint's tokenizer, by default with `special` tokens, and the names of tokens in indexes."""
 
     def __init__(self, checkpoint: Path, trust_remote_code: bool = False, special: bool = True):
         loaded = load_tokenizer(checkpoint, trust_remote_code, special)
@@ -155,36 +146,7 @@ class Tokenizer:
 
     def encode(self, texts: Sequence[str], max_length: int | None, special: bool = True) -> list[list[int]]:
         """Token ids of each text, with or without special tokens, truncated to `max_length` unless that is None."""
-        width = CHARACTERS_PER_TOKEN * (max_length or 0)
-        if max_length is None or all(len(text) <= width for text in texts) or not self._is_local:
-            return [encoding.ids for encoding in self._encodings(texts, max_length, special)]
-        # Tokenize only the beginnings of long texts, and more of those that turn out too short.
-        ids: list[list[int]] = [[]] * len(texts)
-        remaining = [*range(len(texts))]
-        while remaining:
-            parts = [_beginning(texts[i], width) for i in remaining]
-            for i, encoding in zip(remaining, self._encodings(parts, max_length, special), strict=True):
-                ids[i] = encoding.ids
-            pairs = zip(remaining, parts, strict=True)
-            remaining = [i for i, part in pairs if len(ids[i]) < max_length and len(part) < len(texts[i])]
-            width *= CHARACTERS_PER_TOKEN
-        return ids
-
-    @cached_property
-    def _is_local(self) -> bool:
-        """Whether a text's first tokens depend only on its beginning, up to a space after a letter or digit."""
-        added = (token.content for token in self.backend.get_added_tokens_decoder().values())
-        if not self._is_fast or self._truncation_side != "right":
-            return False
-        if any(token.split() not in ([], [token]) for token in added):
-            return False
-        try:
-            parts = _components(self.backend.pre_tokenizer, "pretokenizers")
-            normalizers = _components(self.backend.normalizer, "normalizers")
-        except Exception:  # a component written in Python raises a plain Exception
-            return False
-        others = [*normalizers, *(part for part in parts if not _splits(part))]
-        return any(map(_splits, parts)) and all(map(_is_local, others))
+        return [encoding.ids for encoding in self._encodings(texts, max_length, special)]
 
     def pieces(self, word: str) -> list[str]:
         """The terms of a word's tokens, without special tokens."""
@@ -240,37 +202,6 @@ def text_batches[T](items: Iterable[T], length: Callable[[T], int], max_items: i
         total += size
     if batch:
         yield batch
-
-
-def _beginning(text: str, width: int) -> str:
-    """At most `width` characters of a text, up to a space after a letter or digit; all of a short text."""
-    if len(text) <= width:
-        return text
-    end = text.rfind(" ", 0, width)
-    while end > 0 and not text[end - 1].isalnum():
-        end = text.rfind(" ", 0, end)
-    return text[: max(end, 0)]
-
-
-def _components(step: Any, name: str) -> list[dict[str, Any]]:
-    """The settings of a normalizer or pre-tokenizer, or of each in a sequence, which lists them under `name`."""
-    settings: dict[str, Any] = json.loads(step.__getstate__()) if step else {"type": "Sequence", name: []}
-    return [*settings[name]] if settings["type"] == "Sequence" else [settings]
-
-
-def _splits(component: Mapping[str, Any]) -> bool:
-    """Whether a pre-tokenizer splits before a space."""
-    return component["type"] in SPLITTERS and bool(component.get("split", component.get("use_regex", True)))
-
-
-def _is_local(component: Mapping[str, Any]) -> bool:
-    """Whether the output of a normalizer or pre-tokenizer before a space is independent of the text after it."""
-    if component["type"] != "Replace":
-        return component["type"] in LOCAL
-    pattern = component["pattern"]
-    if "String" in pattern:
-        return not any(map(str.isspace, pattern["String"]))
-    return pattern["Regex"] in SPACE_PATTERNS and component["content"] == " "
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,7 @@ class Transformer:
     """A model of the transformers library and its tokenizer.
 
     `precision` applies to matrix products, except in the layer `exclude`; sums and everything after them are float32.
-    `auto` is bfloat16 where the hardware multiplies it faster than float32. `int8` needs a CPU with VNNI. `batch_size`
-    is the default number of texts of full length per batch.
+    `batch_size` is the default number of texts of full length per batch.
     """
 
     def __init__(
@@ -80,19 +79,6 @@ class Transformer:
             f"{self.checkpoint}: the {name} has NaN or infinity: the checkpoint is damaged, or has numbers too large "
             f"for {self.precision}"
         )
-
-    def windows(
-        self,
-        texts: Sequence[str],
-        max_length: int,
-        overlap: int | None = None,
-        names: Sequence[str] | None = None,
-        prompt: str = "",
-    ) -> Windows:
-        """Split texts into windows, see Windows.split. Raises CaiError if the model cannot read `max_length` tokens."""
-        if max_length > self.max_length:
-            raise CaiError(f"{self.checkpoint} reads at most {self.max_length} tokens, not {max_length}")
-        return Windows.split(texts, self.tokenizer, max_length, overlap, names, prompt)
 
     def map_windows[R](
         self,
@@ -179,8 +165,10 @@ class TextEncoder[Vectors](ABC):
     def windows(
         self, texts: Sequence[str], max_length: int, overlap: int | None = None, names: Sequence[str] | None = None
     ) -> Windows:
-        """Split texts, with the prompt, into windows, see Transformer.windows."""
-        return self.transformer.windows(texts, max_length, overlap, names, self.prompt)
+        """Split texts, with the prompt, see Windows.split. Raises CaiError if the model reads fewer tokens."""
+        if max_length > (limit := self.transformer.max_length):
+            raise CaiError(f"{self.transformer.checkpoint} reads at most {limit} tokens, not {max_length}")
+        return Windows.split(texts, self.tokenizer, max_length, overlap, names, self.prompt)
 
     def encode(
         self,
@@ -198,8 +186,7 @@ class TextEncoder[Vectors](ABC):
     def encode_batches(
         self, windows: Windows, batch_size: int | None, done: Done, skip: int = 0
     ) -> Iterator[tuple[np.ndarray, Vectors]]:
-        """Yield the positions of the texts, and the vectors, of each batch of windows except the first `skip`. Raises
-        CaiError for a vector that is not finite."""
+        """The texts' positions and the vectors of each batch after the first `skip`. Raises CaiError if not finite."""
         for positions, vectors in self.transformer.map_windows(self._vectors, windows, batch_size, done, skip):
             if (row := first_not_finite(vectors)) is not None:
                 raise self.transformer.not_finite_error(f"vector of {windows.names[positions[row]][:NAME_LENGTH]!r}")
@@ -218,10 +205,8 @@ class TextEncoder[Vectors](ABC):
 
 
 def batches(lengths: Sequence[int], max_tokens: int, max_rows: int) -> Iterator[list[int]]:
-    """Group positions in `lengths` into batches, longest texts first, so that memory use peaks at the start.
-
-    A batch, padded to its longest text, has at most `max_tokens` tokens and `max_rows` texts.
-    """
+    """Group positions in `lengths` into batches, longest texts first, so that memory use peaks at the start. A batch,
+    padded to its longest text, has at most `max_tokens` tokens and `max_rows` texts."""
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     start = 0
     while start < len(order):
@@ -243,9 +228,7 @@ def quiet() -> Iterator[None]:
 
 def load_pretrained(kind: str, checkpoint: Path, head: str, trust_remote_code: bool = False, **options: Any) -> Any:
     """Load a model of one of transformers' Auto classes, in float32, for inference, with all weights from safetensors.
-
-    Raises CaiError, with the name of the missing `head`, if weights are missing or of another kind.
-    """
+    Raises CaiError, with the name of the missing `head`, if weights are missing or of another kind."""
     enter("PyTorch")
     require_safetensors(checkpoint)
     if trust_remote_code:

@@ -126,7 +126,7 @@ def pool(collection: str, encoder: str, splits: list[str]) -> harness.Result:
     ids, contents = zip(*opened.documents(), strict=True)
     idf = Idf.count(contents, loaded.tokenizer).weights()
     splade.POWER = 1  # windows have their weights as they are
-    windows = model.transformer.windows(contents, loaded.max_length("documents"), 0)
+    windows = model.windows(contents, loaded.max_length("documents"), 0)
     pieces = list(model.encode_batches(windows, None, lambda count: None))
     owners, vectors = np.concatenate([positions for positions, _ in pieces]), vstack([v for _, v in pieces], "csr")
     ranks = pd.Series(owners).groupby(owners).cumcount().to_numpy()

@@ -86,10 +86,7 @@ def test_topics_are_the_judged_queries_of_the_split(tiny: Path) -> None:
         ('{"_id": "", "text": "z"}', "id '' is empty"),
         ('{"_id": null, "text": "z"}', "id None is empty"),
         ('{"_id": "x\\u00a0y", "text": "z"}', "white space"),
-        (
-            '{"_id": "x\\u0000", "text": "z"}',
-            r"id 'x\\x00' has a NUL character, which vectors on disk cannot hold; remove it",
-        ),
+        ('{"_id": "x\\u0000", "text": "z"}', r"id 'x\\x00' has a NUL character, which vectors on disk cannot hold"),
     ],
 )
 def test_a_broken_record_is_named(beir, name: str, line: str, message: str) -> None:
@@ -117,10 +114,7 @@ def test_the_qrels_of_tiny(tiny: Path) -> None:
         ({"queries": [*QUERIES, QUERIES[0]]}, r"queries\.jsonl:3: query id 'q1' occurs twice"),
         ({"qrels": [*QRELS, "q9\td1\t1"]}, r"test\.tsv:4: query 'q9' is in the qrels but not among the queries"),
         ({"qrels": [HEADER]}, "no judgments for split 'test'"),
-        (
-            {"qrels": [HEADER, "q1\td8\t1", "q1\td9\t1"]},
-            r"'d8', judged .*\(2 such documents\), and neither is any other judged document",
-        ),
+        ({"qrels": [HEADER, "q1\td8\t1", "q1\td9\t1"]}, r"'d8', judged .*\(2 such documents\), and neither is any"),
     ],
 )
 def test_inconsistent_parts_are_refused(beir, lines: dict[str, Lines], message: str) -> None:
@@ -134,15 +128,6 @@ def test_ids_that_look_like_other_values_are_kept(beir) -> None:
     collection = beir(corpus=corpus, qrels=[HEADER, *[f"q1\t{id}\t1" for id in ids]])
     assert list(collection.qrels("test")["q1"]) == ids
     assert [document.id for document in collection.documents()] == ids
-
-
-@pytest.mark.parametrize("name", ["corpus.jsonl", "queries.jsonl", "qrels/test.tsv"])
-def test_not_utf_8_is_named(broken: Path, name: str) -> None:
-    path = broken / name
-    path.write_bytes(path.read_bytes() + "é\n".encode("latin-1"))
-    number = path.read_bytes().count(b"\n")
-    with pytest.raises(CaiError, match=rf"{re.escape(str(path))}:{number}: not UTF-8"):
-        BeirFolder(broken, "broken").check("test")
 
 
 def test_two_ids_with_the_same_hash_are_not_duplicates(beir, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -468,18 +453,9 @@ def test_queries_without_qrels_are_all_topics(files, caplog: pytest.LogCaptureFi
     [
         ("notes", r"no file .*corpus\.jsonl: a folder in BEIR's layout has corpus\.jsonl, queries"),
         ("qrels/test.tsv", r"no file .*queries\.jsonl: a folder in BEIR's layout has"),
-        (
-            "qrels/test.xml",
-            r"no file .*qrels/test\.tsv; splits of this collection: none \(.*/test\.xml is not read; its",
-        ),
-        (
-            "qrels.tsv",
-            r"no file .*qrels/test\.tsv; .*: none \(.*/qrels\.tsv is not read; its name should be qrels/test ",
-        ),
-        (
-            "queries.json",
-            r"no file .*queries\.jsonl \(.*/queries\.json is not read; its name should be queries and one",
-        ),
+        ("qrels/test.xml", r"no file .*qrels/test\.tsv; splits of this collection: none \(.*/test\.xml is not read"),
+        ("qrels.tsv", r"no file .*qrels/test\.tsv; .*: none \(.*/qrels\.tsv is not read; its name should be qrels/te"),
+        ("queries.json", r"no file .*queries\.jsonl \(.*/queries\.json is not read; its name should be queries and"),
     ],
 )
 def test_misplaced_files_are_named(files, name: str, message: str) -> None:

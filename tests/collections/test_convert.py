@@ -125,9 +125,8 @@ def test_s2orc_metadata(tmp_path: Path) -> None:
     assert corpus(folder) == {"77": ("Again", "The same id again."), "79": ("", "Half a pair here.")}
     assert counts(folder) == (4, 1, 1, 0, 2)
     first = write(tmp_path / "first.jsonl", json.dumps(lines[0]) + "\n\n")
-    assert corpus(convert("s2orc", [first], tmp_path / "one", 6)) == {
-        "77": ("A title", "OBJECTIVE: One. METHODS: Zwei für drei.")
-    }
+    found = corpus(convert("s2orc", [first], tmp_path / "one", 6))
+    assert found == {"77": ("A title", "OBJECTIVE: One. METHODS: Zwei für drei.")}
 
 
 def test_semantic_scholar_abstracts(tmp_path: Path) -> None:
@@ -264,11 +263,7 @@ PAPER = '{"paper_id": %s, "title": %s, "abstract": %s}'
         ("s2orc", PAPER % ('"1 2"', "null", '"A"'), r"a:1: the id '1 2' is empty or has white"),
         ("s2orc", PAPER % ("[]", "null", '"A"'), r"a:1: the id \[\] is not a string"),
         ("s2orc", PAPER % ('"1"', "3", '"A"'), r"a:1: expected an object with"),
-        (
-            "s2orc",
-            PAPER % ('"1"', "null", "[]"),
-            r"a:1: expected an object with corpusid or paper_id, and abstract \(t",
-        ),
+        ("s2orc", PAPER % ('"1"', "null", "[]"), r"a:1: expected an object with corpusid or paper_id, and abstract"),
         ("s2orc", '{"corpusid": 1, "title": "T"}', r"a:1: expected an object"),
         ("s2orc", '{"abstract": "A"}', r"a:1: expected an object"),
         ("s2orc", "", "the input has no articles"),
@@ -346,9 +341,7 @@ def test_refuses_files_that_do_not_exist_and_a_folder_of_other_files(tmp_path: P
 def test_pubmed_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     command = ["pubmed", "--input", str(write(tmp_path / "a.xml", PUBMED)), "--output", "o"]
-    with pytest.raises(
-        CaiError, match=r"^none of 3 articles has an abstract of at least 128 words: lower --min-words$"
-    ):
+    with pytest.raises(CaiError, match=r"^none of 3 articles has an abstract of at least 128 words: lower --min-w"):
         main(command)
     main([*command, "--min-words", "3"])
     assert capsys.readouterr().out.splitlines() == [

@@ -84,9 +84,8 @@ def test_an_object_can_be_a_string_of_json_or_a_map(tmp_path: Path, caplog: pyte
     parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "strings.parquet")
     kind = pa.map_(pa.string(), pa.string())
     column = pa.array([[("year", "2020"), ("journal", "BMJ")], None], kind)
-    parquet.write_table(
-        pa.table({"id": ["d0", "d1"], "text": ["", "text"], "metadata": column}), tmp_path / "m.parquet"
-    )
+    table = pa.table({"id": ["d0", "d1"], "text": ["", "text"], "metadata": column})
+    parquet.write_table(table, tmp_path / "m.parquet")
     for name in ("strings.parquet", "m.parquet"):
         assert read_metadata(BeirFolder(tmp_path / name, "x", metadata=kinds)) == [expected, {}]
     assert "metadata" not in caplog.text
@@ -118,9 +117,8 @@ def test_a_number_that_would_be_rounded_is_refused(value: object, tmp_path: Path
 def test_exact_numbers_and_quantities_are_kept(tmp_path: Path) -> None:
     values = [2**53, 2**60, 10**22, 1e300, "6.022e23", "0.1"]
     folder = write_documents(tmp_path, *({"year": value} for value in values))
-    assert [each["year"] for each in read_metadata(BeirFolder(folder, "x", metadata={"year": "number"}))] == list(
-        map(float, values)
-    )
+    found = read_metadata(BeirFolder(folder, "x", metadata={"year": "number"}))
+    assert [each["year"] for each in found] == [*map(float, values)]
 
 
 def test_integers_declared_as_strings_keep_their_digits(tmp_path: Path) -> None:

@@ -130,11 +130,7 @@ def test_the_first_default_name_wins(read) -> None:
         ("a.tsv", "qid\tquery\n1\tx\n", r"a\.tsv:1: no '_id' or 'id' or 'docid' among 'qid', 'query'"),
         ("a.tsv", "1\tx\n2\ty\tz\n", r"a\.tsv:2: 3 columns, but the header has 2"),
         ("a.tsv", "1\tx\tz\n", r"a\.tsv:1: no '_id'"),
-        (
-            "a.jsonl",
-            '{"id": "1", "text": "x"}\n{"text": "x"}\n',
-            r"a\.jsonl:2: no '_id' or 'id' or 'docid' among 'text'",
-        ),
+        ("a.jsonl", '{"id": "1", "text": "x"}\n{"text": "x"}\n', r"a\.jsonl:2: no '_id' or 'id' or 'docid' among"),
         ("a.parquet", "PAR1, or not", r"a\.parquet: not a Parquet file, or damaged \(.+\)$"),
         ("a.parquet", "", r"a\.parquet: not a Parquet file, or damaged"),
         *((name, POINTER, rf"{re.escape(name)} is a pointer of Git LFS, not the file itself") for name in OF_EACH_KIND),

@@ -56,9 +56,8 @@ def test_adding_or_removing_a_text_changes_few_contexts(size: int) -> None:
 def test_contexts_are_spread_over_all_texts() -> None:
     texts = [" ".join(f"{number}-{word}" for word in range(40)) for number in range(500)]
     found = Counter(span.split("-")[0] for span in contexts(texts, 2000))
-    assert (
-        len(found) > 480 and max(found.values()) <= SPANS_PER_TEXT
-    )  # of 500, 2 have none: each has 8 spans, half are chosen
+    # Of 500, 2 have none: each has 8 spans, half are chosen.
+    assert len(found) > 480 and max(found.values()) <= SPANS_PER_TEXT
     assert len(set(contexts(texts, 2000))) > 1900 and contexts(["two words", ""]) == []
 
 

@@ -120,10 +120,3 @@ def test_a_broken_line_is_named(line: str, message: str) -> None:
     with pytest.raises(CaiError) as error:
         parse_checked(line, "file:2")
     assert str(error.value).startswith(f"file:2: {message}")
-
-
-def test_a_line_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
-    file = tmp_path / "00000.jsonl"
-    file.write_bytes(f"{vector_line('a', {'x': 2})}\n{vector_line('b', {'é': 1})}\n".encode("latin-1"))
-    with pytest.raises(CaiError, match=r"00000\.jsonl:2: not UTF-8"):
-        list(read_vectors([file]))

@@ -38,38 +38,24 @@ def test_records_round_trip(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text, message",
     [
-        ('{"a": "\\ud83d"}', "f:2: \\ud83d is an unpaired surrogate; correct or remove it"),
-        ('{"\\uDC00": ""}', "f:2: \\udc00 is an unpaired surrogate; correct or remove it"),
-        (
-            '{"a": ' + "1" * 5000 + "}",
-            "f:2: JSON too large to read (Exceeds the limit (4300 digits) for integer string",
-        ),
-        ("[" * 100_000, "f:2: JSON too large to read ("),
-        ('{"_id": "1", "more": [{"text": "a", "text": "b"}]}', "f:2: the key 'text' occurs twice in an object"),
-    ],
-)
-def test_unpaired_surrogates_are_named(text: str, message: str) -> None:
-    with pytest.raises(CaiError) as error:
-        jsonl.parse(text, "f:2")
-    assert str(error.value).startswith(message)
-
-
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        ('{"a": "x"', "f:2: not JSON (Expecting ',' delimiter at column 10); correct or remove it"),
-        ("nothing", "f:2: not JSON (Expecting value at column 1); correct or remove it"),
-        ("[1]", "f:2: expected a JSON object, {…}"),
-        ('"a"', "f:2: expected a JSON object, {…}"),
-        ("{}", "f:2: expected an object with a, b as strings; a is not one"),
-        ('{"a": "x", "b": 1}', "f:2: expected an object with a, b as strings; b is not one"),
-        ('{"a": null, "b": "y"}', "f:2: expected an object with a, b as strings; a is not one"),
+        ('{"a": "x"', "not JSON (Expecting ',' delimiter at column 10); correct or remove it"),
+        ("nothing", "not JSON (Expecting value at column 1); correct or remove it"),
+        ("[1]", "expected a JSON object, {…}"),
+        ('"a"', "expected a JSON object, {…}"),
+        ("{}", "expected an object with a, b as strings; a is not one"),
+        ('{"a": "x", "b": 1}', "expected an object with a, b as strings; b is not one"),
+        ('{"a": null, "b": "y"}', "expected an object with a, b as strings; a is not one"),
+        ('{"a": "\\ud83d"}', "\\ud83d is an unpaired surrogate; correct or remove it"),
+        ('{"\\uDC00": ""}', "\\udc00 is an unpaired surrogate; correct or remove it"),
+        ('{"a": ' + "1" * 5000 + "}", "JSON too large to read (Exceeds the limit (4300 digits) for integer string"),
+        ("[" * 100_000, "JSON too large to read ("),
+        ('{"_id": "1", "more": [{"text": "a", "text": "b"}]}', "the key 'text' occurs twice in an object"),
     ],
 )
 def test_a_broken_object_is_named(text: str, message: str) -> None:
     with pytest.raises(CaiError) as error:
         jsonl.parse(text, "f:2", ("a", "b"))
-    assert str(error.value) == message
+    assert str(error.value).startswith(f"f:2: {message}")
 
 
 def test_a_line_that_is_not_utf_8_is_named(tmp_path: Path) -> None:

@@ -3,16 +3,13 @@
 import errno
 import json
 import re
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from cai_pyserini.core import artifact, terminal
+from cai_pyserini.core import terminal
 from cai_pyserini.core.errors import CaiError
 
 
@@ -124,34 +121,3 @@ def test_control_characters_are_escaped_on_a_terminal(on_terminal: Callable[...,
 def test_piped_output_is_unchanged() -> None:
     done = subprocess.run(python(f"print({EVIL!r})"), capture_output=True, check=True)
     assert done.stdout.decode() == EVIL + "\n"
-
-
-@pytest.mark.slow
-def test_an_interrupted_command_continues_at_the_file_where_it_stopped(tmp_path: Path) -> None:
-    first, second = tmp_path / "1.jsonl", tmp_path / "2.jsonl"
-    first.write_text('{"corpusid": 1, "abstract": "one"}\n')
-    second.write_text('{"corpusid": 2, "abstract": "old"}\n' * 300_000)  # takes a second to convert
-    command = [sys.executable, "-m", "cai_pyserini", "convert", "s2orc", "--min-words", "1", "--output", "out"]
-    with subprocess.Popen(
-        [*command, "--input", str(first), str(second)],
-        cwd=tmp_path,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where tests run in the background
-    ) as process:
-        assert process.stderr
-        deadline = time.monotonic() + 60
-        while not any(map(artifact.read_manifest, tmp_path.glob(".out.files/[!.]*.jsonl"))):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        process.send_signal(signal.SIGINT)
-        assert process.stderr.read() == "error: interrupted; run the same command again to continue\n"
-        assert process.wait(timeout=60) == 130
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".out.files", "1.jsonl", "2.jsonl"]
-    (converted,) = (tmp_path / ".out.files").glob("[!.]*.jsonl")
-    converted.write_text(converted.read_text().replace("one", "ONE"))
-    second.write_text('{"corpusid": 2, "abstract": "two"}\n')
-    done = subprocess.run([*command, "--input", str(first), str(second)], cwd=tmp_path, check=False)
-    assert done.returncode == 0
-    texts = [json.loads(line)["text"] for line in (tmp_path / "out" / "corpus.jsonl").read_text().splitlines()]
-    assert texts == ["two", "ONE"]

@@ -37,6 +37,7 @@ TINY = Path(__file__).parents[1] / "data" / "tiny"
 LENGTH = 24  # maximum length of the folders, in tokens; the longest text has more
 WIDTH = 128  # of splade-tiny's token vectors
 VOCABULARY = 10_000
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
 FOLDER = tempfile.TemporaryDirectory()  # for the checkpoint that all folders are made from
 
 
@@ -72,7 +73,6 @@ class Kind(NamedTuple):
     library: Callable[[Path], Any] | None = None
     document_prompt: str | None = None
     transform_queries: Callable[[np.ndarray], np.ndarray] = lambda vectors: vectors  # of ALL
-    is_sparse: bool = True
 
 
 @cache
@@ -117,8 +117,7 @@ def japanese(folder: Path, subwords: str = "character", **settings: Any) -> Path
     kind = {"word_tokenizer_type": "mecab", "subword_tokenizer_type": subwords} | settings
     BertJapaneseTokenizer(str(folder / "vocab.txt"), **kind).save_pretrained(folder)
     torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
-    model = BertForMaskedLM(BertConfig(vocab_size=len(tokens), **sizes))
+    model = BertForMaskedLM(BertConfig(vocab_size=len(tokens), **SIZES))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))
@@ -159,10 +158,8 @@ def routed(queries: Callable[[Path], list[Module]], **settings: Any) -> Build:
 
 def query_model(folder: Path) -> list[Module]:
     """A separate query model, with a smaller maximum length than the documents'."""
-    return [
-        masked_lm(other_checkpoint(folder.with_name(f"{folder.name}-queries")), 8),
-        SpladePooling("max", "log1p_relu"),
-    ]
+    checkpoint = other_checkpoint(folder.with_name(f"{folder.name}-queries"))
+    return [masked_lm(checkpoint, 8), SpladePooling("max", "log1p_relu")]
 
 
 def with_idf_json(folder: Path) -> None:
@@ -250,14 +247,7 @@ def small(config: PretrainedConfig, mode: str, side: str = "right", **settings: 
     return build
 
 
-LLAMA = LlamaConfig(
-    vocab_size=VOCABULARY,
-    hidden_size=32,
-    intermediate_size=64,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    pad_token_id=0,
-)
+LLAMA = LlamaConfig(vocab_size=VOCABULARY, pad_token_id=0, **SIZES)
 T5 = T5Config(vocab_size=VOCABULARY, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, decoder_start_token_id=0)
 
 
@@ -317,9 +307,17 @@ def bare_dense_peer(folder: Path) -> SentenceTransformer:
     return SentenceTransformer(modules=[Transformer(str(folder), max_seq_length=256), pooling("cls")()], device="cpu")
 
 
+def dense_router(folder: Path) -> None:
+    """One shared transformer, followed by separate layers for queries and documents."""
+    torch.manual_seed(0)
+    shared = [Transformer(tiny(), max_seq_length=LENGTH), Pooling(WIDTH)]
+    router = Router.for_query_document([*shared, Dense(WIDTH, 32)], [*shared, Dense(WIDTH, 32)])
+    SentenceTransformer(modules=[router]).save_pretrained(str(folder))
+
+
 MLM = {"Transformer": "sentence_transformers.sparse_encoder.models.MLMTransformer"}
 MLM["SpladePooling"] = "sentence_transformers.sparse_encoder.models.SpladePooling"
-KINDS: dict[str, Kind] = {
+SPARSE = {
     "SPLADE, max": Kind(sparse("max")),
     "SPLADE, sum": Kind(sparse("sum")),
     "SPLADE, log1p_relu": Kind(sparse("max", "log1p_relu")),
@@ -339,57 +337,47 @@ KINDS: dict[str, Kind] = {
     "query_weights": Kind(bare, {"query_weights": "weights.json", "query": "bow"}, library=weighted_peer),
     "binary_queries": Kind(bare, {"binary_queries": True}, library=bare_peer(), transform_queries=np.sign),
     "expand_queries: false": Kind(bare, {"expand_queries": False}, library=bare_peer(), transform_queries=in_text),
-    "dense, mean": Kind(dense(pooling("mean")), is_sparse=False),
-    "dense, mean, normalized": Kind(dense(pooling("mean"), Normalize), is_sparse=False),
-    "dense, older folder": Kind(older(dense(pooling("cls"), Normalize)), is_sparse=False),
-    "dense, cls with prompts": Kind(dense(pooling("cls"), Normalize, prompts=PROMPTS), is_sparse=False),
+}
+DENSE = {
+    "dense, mean": Kind(dense(pooling("mean"))),
+    "dense, mean, normalized": Kind(dense(pooling("mean"), Normalize)),
+    "dense, older folder": Kind(older(dense(pooling("cls"), Normalize))),
+    "dense, cls with prompts": Kind(dense(pooling("cls"), Normalize, prompts=PROMPTS)),
     "dense, prompt for passages": Kind(
-        dense(pooling("mean"), prompts={"query": "query: ", "passage": "passage: "}),
-        document_prompt="passage",
-        is_sparse=False,
+        dense(pooling("mean"), prompts={"query": "query: ", "passage": "passage: "}), document_prompt="passage"
     ),
     "dense, default prompt": Kind(
-        dense(pooling("mean"), prompts={"s2s": "Identify the topic: "}, default_prompt_name="s2s"), is_sparse=False
+        dense(pooling("mean"), prompts={"s2s": "Identify the topic: "}, default_prompt_name="s2s")
     ),
-    "dense, pooled without the prompt": Kind(
-        dense(pooling("mean", include_prompt=False), Normalize, prompts=PROMPTS), is_sparse=False
-    ),
-    "dense, last token": Kind(dense(pooling("lasttoken"), Normalize), is_sparse=False),
+    "dense, pooled without the prompt": Kind(dense(pooling("mean", include_prompt=False), Normalize, prompts=PROMPTS)),
+    "dense, last token": Kind(dense(pooling("lasttoken"), Normalize)),
     "dense, last token of a language model": Kind(
-        small(LLAMA, "lasttoken", "left", prompts={"query": "Instruct: find an answer\nQuery: "}), is_sparse=False
+        small(LLAMA, "lasttoken", "left", prompts={"query": "Instruct: find an answer\nQuery: "})
     ),
-    "dense, weighted mean": Kind(dense(pooling("weightedmean")), is_sparse=False),
-    "dense, several poolings": Kind(dense(pooling(["mean", "max", "mean_sqrt_len_tokens"])), is_sparse=False),
-    "dense, mean and a layer": Kind(dense(pooling("mean"), lambda: Dense(WIDTH, 64), Normalize), is_sparse=False),
+    "dense, weighted mean": Kind(dense(pooling("weightedmean"))),
+    "dense, several poolings": Kind(dense(pooling(["mean", "max", "mean_sqrt_len_tokens"]))),
+    "dense, mean and a layer": Kind(dense(pooling("mean"), lambda: Dense(WIDTH, 64), Normalize)),
     "dense, a layer without activation": Kind(
-        dense(pooling("mean"), lambda: Dense(WIDTH, 64, bias=False, activation_function=torch.nn.Identity())),
-        is_sparse=False,
+        dense(pooling("mean"), lambda: Dense(WIDTH, 64, bias=False, activation_function=torch.nn.Identity()))
     ),
-    "dense, LayerNorm": Kind(dense(pooling("mean"), lambda: LayerNorm(WIDTH)), is_sparse=False),
-    "dense, first dimensions": Kind(dense(pooling("mean"), Normalize, truncate_dim=32), is_sparse=False),
-    "dense, dot": Kind(dense(pooling("cls"), similarity_fn_name="dot"), is_sparse=False),
-    "dense, encoder of T5": Kind(small(T5, "mean"), is_sparse=False),
-    "dense, two models": Kind(lambda folder: dense_router(folder), is_sparse=False),
-    "token vectors": Kind(token_vectors, is_sparse=False),
-    "token vectors of model2vec": Kind(model2vec, is_sparse=False),
-    "dense checkpoint, cls": Kind(bare, {"kind": "dense", "pooling": "cls"}, library=bare_dense_peer, is_sparse=False),
+    "dense, LayerNorm": Kind(dense(pooling("mean"), lambda: LayerNorm(WIDTH))),
+    "dense, first dimensions": Kind(dense(pooling("mean"), Normalize, truncate_dim=32)),
+    "dense, dot": Kind(dense(pooling("cls"), similarity_fn_name="dot")),
+    "dense, encoder of T5": Kind(small(T5, "mean")),
+    "dense, two models": Kind(dense_router),
+    "token vectors": Kind(token_vectors),
+    "token vectors of model2vec": Kind(model2vec),
+    "dense checkpoint, cls": Kind(bare, {"kind": "dense", "pooling": "cls"}, library=bare_dense_peer),
 }
-
-
-def dense_router(folder: Path) -> None:
-    """One shared transformer, followed by separate layers for queries and documents."""
-    torch.manual_seed(0)
-    shared = [Transformer(tiny(), max_seq_length=LENGTH), Pooling(WIDTH)]
-    router = Router.for_query_document([*shared, Dense(WIDTH, 32)], [*shared, Dense(WIDTH, 32)])
-    SentenceTransformer(modules=[router]).save_pretrained(str(folder))
+KINDS = SPARSE | DENSE
 
 
 def encoded(name: str, folder: Path) -> Vectors:
     """Encode ALL texts with a kind's own library; the vectors of blank texts are zero."""
     kind, texts = KINDS[name], ALL
-    own = SparseEncoder if kind.is_sparse else SentenceTransformer
+    own = SparseEncoder if name in SPARSE else SentenceTransformer
     model = kind.library(folder) if kind.library else own(str(folder), device="cpu")
-    more: dict[str, Any] = {} if kind.is_sparse else {"normalize_embeddings": model.similarity_fn_name != "dot"}
+    more: dict[str, Any] = {} if name in SPARSE else {"normalize_embeddings": model.similarity_fn_name != "dot"}
     documents = model.encode_document(texts, prompt_name=kind.document_prompt, convert_to_tensor=True, **more)
     queries = model.encode_query(texts, convert_to_tensor=True, **more)
     dense = [vectors.to_dense().float().numpy(force=True) for vectors in (documents, queries)]
@@ -412,6 +400,6 @@ def make(name: str, root: Path) -> BuiltKind:
     kind.build(folder)
     expected = encoded(name, folder)
     path = root / "mine.yaml"
-    settings = {} if kind.settings.get("kind") == "dense" or not kind.is_sparse else {"bits": 16, "query_scale": 10_000}
+    settings = {"bits": 16, "query_scale": 10_000} if name in SPARSE else {}
     path.write_text(yaml.safe_dump({"checkpoint": "folder", **settings, **kind.settings}))
     return BuiltKind(folder, path, expected)

@@ -22,7 +22,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.folder import with_folder_settings
 from cai_pyserini.vectors.queries import encode_queries
-from tests.models.kinds import ALL, DOCUMENTS, KINDS, QUERIES, TEXTS, TINY, BuiltKind, Vectors, make
+from tests.models.kinds import ALL, DOCUMENTS, KINDS, QUERIES, SPARSE, TEXTS, TINY, BuiltKind, Vectors, make
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "models.md"
 YES = "✓"
@@ -47,7 +47,7 @@ class BuiltKinds:
         run = made.folder.with_name("run")
         if not (run / "report.md").exists():
             settings = ["--output", run, "--systems", system(made), "--device", "cpu", "--precision", "float32"]
-            beir([str(TINY), "--encoder" if KINDS[name].is_sparse else "--dense", str(made.yaml), *map(str, settings)])
+            beir([str(TINY), "--encoder" if name in SPARSE else "--dense", str(made.yaml), *map(str, settings)])
         return run
 
 
@@ -134,7 +134,7 @@ def ship(kinds: BuiltKinds, name: str) -> str:
     here = kinds[name].folder.parent
     shipped = here.with_name(f"{here.name}-shipped")
     ship_encoder(str(kinds[name].yaml), shipped / "encoder", "mit")
-    if KINDS[name].is_sparse:  # dense indexes name no encoder
+    if name in SPARSE:  # dense indexes name no encoder
         ship_index(run / "indexes" / "splade", shipped / "index", with_encoder=True)
     query = CaiQueryEncoder(str(kinds[name].yaml), device="cpu").encode(QUERY)
     here.rename(away := here.with_name("away"))

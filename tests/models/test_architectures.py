@@ -15,12 +15,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.lucene.impact_index import index_impacts
 from cai_pyserini.models.checkpoint import checkpoint_digest, require_positions
 from cai_pyserini.models.dense import Dense
-from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.splade import Splade
 from cai_pyserini.models.tokenizer import Tokenizer
 from tests.core.test_json_vectors import vector_line
@@ -184,31 +182,6 @@ def test_a_text_of_thousands_of_tokens_is_read_without_its_logits(tmp_path: Path
         expected = plain(checkpoint, [text], 8192)
     np.testing.assert_allclose(weights, expected, atol=1e-4)
     assert logits in whole.made and logits not in sizes.made
-
-
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_a_causal_model_reads_its_last_token_wherever_its_library_pads(tmp_path: Path, side: str) -> None:
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.base.modules import Transformer
-    from sentence_transformers.sentence_transformer.modules import Pooling
-
-    torch.manual_seed(0)
-    settings = make_tokenizer(tmp_path / "bare", "ModernBert") | SIZES | {"num_key_value_heads": 1, "head_dim": 16}
-    transformers.Qwen3Model(transformers.Qwen3Config(**settings)).save_pretrained(tmp_path / "bare")
-    path = tmp_path / "bare" / "tokenizer_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"padding_side": side, "truncation_side": side}))
-    stock = SentenceTransformer(
-        modules=[Transformer(str(tmp_path / "bare"), max_seq_length=24), Pooling(32, pooling_mode="lasttoken")],
-        device="cpu",
-    )
-    stock.save(str(tmp_path / "whole"))
-    assert stock.tokenizer.padding_side == side
-    found = Encoder(EncoderConfig(name="causal", checkpoint=str(tmp_path / "whole")), "cpu", "float32")
-    np.testing.assert_allclose(
-        found.load("documents").encode(SENTENCES, 24),
-        stock.encode(SENTENCES, normalize_embeddings=True, batch_size=len(SENTENCES)),
-        atol=1e-4,
-    )
 
 
 @pytest.mark.slow

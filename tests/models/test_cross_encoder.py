@@ -105,24 +105,18 @@ def with_config(base: Path, folder: Path, **settings: Any) -> Path:
 
 IDENTITY = "torch.nn.modules.linear.Identity"
 KINDS: dict[str, Callable[[Path, Any, Path], Path]] = {
-    "bare": lambda bert, tokenizer, folder: bert,
-    "older settings": lambda bert, tokenizer, folder: with_config(
-        bert, folder / "x", sentence_transformers={"activation_fn": IDENTITY, "version": "4.1.0"}
+    "bare": lambda b, t, f: b,
+    "older settings": lambda b, t, f: with_config(b, f / "x", sentence_transformers={"activation_fn": IDENTITY}),
+    "oldest settings": lambda b, t, f: with_config(b, f / "x", sbert_ce_default_activation_function=IDENTITY),
+    "identity": lambda b, t, f: reranker(b, f, activation_fn=torch.nn.Identity()),
+    "prompt": lambda b, t, f: reranker(
+        b, f, prompts={"web": "find: "}, default_prompt_name="web", activation_fn=torch.nn.Identity()
     ),
-    "oldest settings": lambda bert, tokenizer, folder: with_config(
-        bert, folder / "x", sbert_ce_default_activation_function=IDENTITY
-    ),
-    "identity": lambda bert, tokenizer, folder: reranker(bert, folder, activation_fn=torch.nn.Identity()),
-    "prompt": lambda bert, tokenizer, folder: reranker(
-        bert, folder, prompts={"web": "find: "}, default_prompt_name="web", activation_fn=torch.nn.Identity()
-    ),
-    "length": lambda bert, tokenizer, folder: reranker(bert, folder, max_length=40),
-    "roberta": lambda bert, tokenizer, folder: classifier("roberta", tokenizer, folder),
-    "modernbert": lambda bert, tokenizer, folder: classifier("modernbert", tokenizer, folder),
-    "language model": lambda bert, tokenizer, folder: reranker(
-        causal(tokenizer, folder / "x"), folder / "y", activation_fn=torch.nn.Identity()
-    ),
-    "chat": lambda bert, tokenizer, folder: reranker(causal(tokenizer, folder / "x"), folder / "y", CHAT),
+    "length": lambda b, t, f: reranker(b, f, max_length=40),
+    "roberta": lambda b, t, f: classifier("roberta", t, f),
+    "modernbert": lambda b, t, f: classifier("modernbert", t, f),
+    "language model": lambda b, t, f: reranker(causal(t, f / "x"), f / "y", activation_fn=torch.nn.Identity()),
+    "chat": lambda b, t, f: reranker(causal(t, f / "x"), f / "y", CHAT),
 }
 
 

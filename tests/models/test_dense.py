@@ -8,10 +8,8 @@ import torch
 from safetensors.torch import save_file
 
 from cai_pyserini.collections.beir_folder import BeirFolder
-from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.impacts.document_frequencies import Idf
-from cai_pyserini.models.checkpoint import checkpoint_folder
 from cai_pyserini.models.dense import Dense, load_transformer, pooled
 from cai_pyserini.models.tokenizer import Tokenizer
 from tests.models.test_splade import WORDS
@@ -96,11 +94,3 @@ def test_a_projection_that_is_wrong_is_named(
     save_file(tensors, path) if tensors else path.write_text("broken")
     with pytest.raises(CaiError, match=message):
         Dense(checkpoint, "cpu", projection=path)
-
-
-@pytest.mark.slow
-def test_a_sentence_transformer_without_a_masked_language_model_head() -> None:
-    minilm = checkpoint_folder(load_encoder("minilm"))
-    vectors = Dense(minilm, "cpu", "float32").encode(TEXTS[:2], 256)
-    expected = [by_hand(minilm, text, np.ones(len(Tokenizer(minilm)))) for text in TEXTS[:2]]
-    np.testing.assert_allclose(vectors, expected, atol=1e-6)

@@ -101,73 +101,37 @@ REFUSED: dict[str, tuple[str, Callable[[Path], None], str]] = {
     "distance": ("dense", about(similarity_fn_name="euclidean"), "by their euclidean distance; indexes here score by"),
     "sparse cosine": ("sparse", about(similarity_fn_name="cosine"), "compares sparse vectors by cosine; indexes of"),
     "reranker": ("dense", about(model_type="CrossEncoder"), "is a reranker: use it with --cross-encoder"),
-    "pictures": (
-        "dense",
-        modules(f"{LIBRARY}.CLIPModel"),
-        "of the modules CLIPModel, Pooling, Dense, Normalize is not",
-    ),
+    "pictures": ("dense", modules(f"{LIBRARY}.CLIPModel"), "of the modules CLIPModel, Pooling, Dense, Normalize is"),
     "words": ("dense", modules(f"{LIBRARY}.WordEmbeddings"), "of the modules WordEmbeddings, Pooling, .* is not supp"),
     "layers": ("dense", modules("", f"{LIBRARY}.WeightedLayerPooling"), "Transformer, WeightedLayerPooling, Dense, "),
     "own code": ("dense", modules("custom_st.Transformer"), r"module custom_st\.Transformer is custom code, which is"),
     "outside": ("dense", modules(path="../elsewhere"), r"the module \.\./elsewhere is outside the folder"),
-    "function": (
-        "dense",
-        config("2_Dense", activation_function="os.system"),
-        "function os.system is not one of torch.nn",
-    ),
+    "function": ("dense", config("2_Dense", activation_function="os.system"), "function os.system is not one of"),
     "no class": (
         "dense",
         config("2_Dense", activation_function="torch.nn.functional.relu"),
         r"2_Dense: the module Dense cannot be read \(Activation function .* must be a torch.nn.Module",
     ),
     "pickle": ("dense", as_pickle, r"2_Dense has no \*\.safetensors; other formats can run code"),
-    "mode": (
-        "dense",
-        config("1_Pooling", pooling_mode="median"),
-        "1_Pooling: the module Pooling cannot be read .*median",
-    ),
-    "strategy": (
-        "sparse",
-        config("1_SpladePooling", pooling_strategy="mean"),
-        "pooling by mean of relu is not supported",
-    ),
+    "mode": ("dense", config("1_Pooling", pooling_mode="median"), "the module Pooling cannot be read .*median"),
+    "strategy": ("sparse", config("1_SpladePooling", pooling_strategy="mean"), "pooling by mean of relu is not supp"),
     "activation": ("sparse", config("1_SpladePooling", activation_function="gelu"), "by sum of gelu is not supported"),
-    "chat": (
-        "dense",
-        lambda folder: change(folder / "sentence_bert_config.json", modality_config={"message": {}}),
-        "it reads texts as chat messages",
-    ),
+    "chat": ("dense", broken("sentence_bert_config.json", '{"modality_config": {"message": {}}}'), "as chat messages"),
     "case": ("dense", keeping_case, "do_lower_case .* is not supported: its tokenizer keeps case"),
     "no route": ("routed", route("query"), "its Router has no route for queries"),
-    "static documents": (
-        "routed",
-        route("document", "query_0_SparseStaticEmbedding"),
-        "its documents are splade without a model",
-    ),
-    "module without a type": (
-        "dense",
-        broken("modules.json", '[{"path": ""}]'),
-        r"modules\.json: 0: type: Field required; save or download the model again",
-    ),
+    "static documents": ("routed", route("document", "query_0_SparseStaticEmbedding"), "documents are splade without"),
+    "module without a type": ("dense", broken("modules.json", '[{"path": ""}]'), r"modules\.json: 0: type: Field req"),
     "no list": ("dense", broken("modules.json", "{}"), r"modules\.json: Input should be a valid list; save or"),
     "no JSON": ("dense", broken("modules.json", "[{"), r"modules\.json: not JSON .*; save or download the model again"),
-    "no object": (
-        "dense",
-        broken("config_sentence_transformers.json", "[]"),
-        r"transformers\.json: Input should be a val",
-    ),
+    "no object": ("dense", broken("config_sentence_transformers.json", "[]"), r"transformers\.json: Input should be"),
     "prompts": ("dense", about(prompts="query: "), r"transformers\.json: prompts: Input should be a valid dictionary"),
     "empty pooling": ("dense", broken("1_Pooling/config.json", ""), r"1_Pooling/config\.json: not JSON"),
     "no pooling": ("dense", broken("1_Pooling/config.json", "{}"), "1_Pooling: the module Pooling cannot be read"),
-    "number as mode": (
-        "dense",
-        config("1_Pooling", pooling_mode=1),
-        r"1_Pooling/config\.json: pooling_mode: .* string",
-    ),
+    "number as mode": ("dense", config("1_Pooling", pooling_mode=1), r"Pooling/config\.json: pooling_mode: .* string"),
     "length": (
         "dense",
         broken("sentence_bert_config.json", '{"max_seq_length": "long"}'),
-        r"sentence_bert_config\.json: max_seq_length: Input should be a valid integer",
+        r"max_seq_length: Input",
     ),
     "no types": ("routed", broken("router_config.json", '{"structure": {}}'), r"router_config\.json: types: Field req"),
     "no such route": ("routed", route("query", "elsewhere"), "its Router has no route for queries"),
@@ -233,9 +197,7 @@ def test_only_means_are_weighted_with_idf(original: Callable[[str], Path], tiny:
     from cai_pyserini.collections.beir_folder import BeirFolder
 
     idf = str(compute(BeirFolder(tiny, "tiny"), load_encoder(small()), tmp_path / "idf"))
-    with pytest.raises(
-        CaiError, match="does not pool by the mean of its tokens, which is where IDF weights apply: leav"
-    ):
+    with pytest.raises(CaiError, match="does not pool by the mean of its tokens, which is where IDF weights apply"):
         encoder(original("cls"), idf=idf).require_loadable()
     weighted, plain = (encoder(original("dense"), **each) for each in ({"idf": idf}, {}))
     weighted.require_loadable()

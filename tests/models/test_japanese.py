@@ -5,47 +5,25 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import sentencepiece
-import yaml
-from sentence_transformers import SparseEncoder
-from sentence_transformers.sparse_encoder.modules import SpladePooling
 from transformers import AutoTokenizer
 
 from cai_pyserini.cli.analyse import main as analysis
-from cai_pyserini.cli.run import main as beir
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.tokenizer import Tokenizer
 from tests.conftest import DATA
-from tests.models.kinds import change, japanese, masked_lm
+from tests.models.kinds import change, japanese
 
 COLLECTION = BeirFolder(DATA / "ja", "ja")
-DOCUMENTS = {document.id: document.contents for document in COLLECTION.documents()}
-QUERIES = COLLECTION.topics("test")
 TEXTS = [
-    *DOCUMENTS.values(),
-    *QUERIES.values(),
-    *(
-        "",
-        "\u3000",
-        "ＡＢＣ ｶﾞｷﾞ ①㌔ abc",
-        "[MASK]は [UNK] [mask][Q]です",
-        "a\tb\nc\r\n d",
-        "x" * 120 + " あ",
-        "😀👨‍👩‍👧 漢字",
-    ),
-    *(
-        "\x00\x01あ",
-        "か\u3099き\u309a",
-        "e\u0301 é İstanbul ß",
-        "##a # ##",
-        "foo\u2028bar\x85baz\ufeff",
-        "한국어 ﷽",
-        "痛" * 300,
-    ),
+    *(document.contents for document in COLLECTION.documents()),
+    *COLLECTION.topics("test").values(),
+    *("", "\u3000", "ＡＢＣ ｶﾞｷﾞ ①㌔ abc", "[MASK]は [UNK] [mask][Q]です", "a\tb\nc\r\n d", "x" * 120 + " あ"),
+    *("\x00\x01あ", "か\u3099き\u309a", "e\u0301 é İstanbul ß", "##a # ##", "foo\u2028bar\x85baz\ufeff", "한국어 ﷽"),
+    *("😀👨‍👩‍👧 漢字", "痛" * 300),
 ]
 
 
@@ -115,25 +93,3 @@ def test_what_needs_a_fast_tokenizer_refuses_it(tmp_path: Path) -> None:
     arguments = ["coverage", "--collection", DATA / "ja.yaml", "--encoder", checkpoint, "--output", tmp_path / "out"]
     with pytest.raises(CaiError, match="model: its tokenizer is WordLevel; only WordPiece vocabularies"):
         analysis([*map(str, arguments)])
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("java")
-def test_a_run_has_the_scores_of_sentence_transformers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """From the corpus to runs, also of a joint index with IDF; the vocabulary can spell the documents."""
-    checkpoint = japanese(tmp_path / "model", "wordpiece")
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"checkpoint": "model", "bits": 16, "query_scale": 10_000}))
-    systems = ["splade", "joint-doc"]
-    settings = ["--encoder", tmp_path / "mine.yaml", "--output", tmp_path / "run", "--precision", "float32"]
-    beir([str(DATA / "ja.yaml"), *map(str, settings), "--device", "cpu", "--systems", *systems])
-    model = SparseEncoder(modules=[masked_lm(checkpoint, 256), SpladePooling("max")], device="cpu")
-    queries, documents = (
-        model.encode([*texts.values()], convert_to_sparse_tensor=False).numpy() for texts in (QUERIES, DOCUMENTS)
-    )
-    ids = [*DOCUMENTS]
-    rows = [line.split() for line in (tmp_path / "run" / "runs" / "splade.trec").read_text().splitlines()]
-    assert len(rows) == len(QUERIES) * len(DOCUMENTS)
-    products = dict(zip(QUERIES, queries @ documents.T, strict=True))
-    expected = [products[query][ids.index(document)] for query, _, document, *_ in rows]
-    np.testing.assert_allclose([float(row[4]) for row in rows], expected, rtol=1e-3)
-    assert (tmp_path / "run" / "runs" / "joint-splade-doc-idf.trec").exists() and "lacks" not in caplog.text

@@ -146,9 +146,7 @@ def test_a_tokenizer_of_its_own_runs_only_if_it_is_trusted(folder: Path, tiny: P
     ran = tmp_path / "ran"
     (folder / "tokenization_own.py").write_text(TOKENIZER.replace("MARKER", str(ran)))
     documents = BeirFolder(tiny, "tiny")
-    with pytest.raises(
-        CaiError, match=r"has code of its own .*, which was not run: read it, and set `trust_remote_code"
-    ):
+    with pytest.raises(CaiError, match=r"has code of its own .*, which was not run: read it, and set `trust_remote"):
         compute(documents, config(folder), tmp_path / "idf")
     assert not ran.exists()
     trusted = config(folder, trust_remote_code=True)

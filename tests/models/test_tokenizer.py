@@ -1,6 +1,7 @@
 """Tokens, their names in indexes, bags of word pieces, and windows."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tokenizers import Tokenizer as Backend
@@ -8,7 +9,8 @@ from tokenizers import models
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.models.tokenizer import Tokenizer, Windows
+from cai_pyserini.models import tokenizer as module
+from cai_pyserini.models.tokenizer import Tokenizer, Windows, text_batches
 
 
 @pytest.fixture(scope="module")
@@ -114,3 +116,29 @@ def test_a_prompt_that_leaves_no_room_is_refused(tokenizer: Tokenizer) -> None:
     for overlap in (None, 0):
         with pytest.raises(CaiError, match=r"one two three .* fills the 5 tokens|windows of 5 tokens cannot overlap"):
             Windows.split(["colon fever"], tokenizer, 5, overlap, prompt="one two three ")
+
+
+class Watched:
+    """A backend that records the number of characters that it is given at a time."""
+
+    def __init__(self, backend: Any):
+        self._backend, self.given = backend, list[int]()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    def encode_batch_fast(self, texts: list[str], **how: Any) -> Any:
+        self.given.append(sum(map(len, texts)))
+        return self._backend.encode_batch_fast(texts, **how)
+
+
+def test_so_many_characters_are_tokenized_at_a_time(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BATCH_CHARACTERS", 100)
+    watched = Tokenizer(checkpoint)
+    watched.backend = Watched(watched.backend)
+    texts = ["fever " * count for count in (1, 20, 5, 5, 5, 8)]
+    assert watched.lengths(texts) == [3, 22, 7, 7, 7, 10] and watched.backend.given == [6, 120, 90, 48]
+    assert Windows.split(texts, watched, 8, overlap=2).counts.tolist() == [1, 5, 1, 1, 1, 2]
+    assert watched.backend.given[-4:] == [6, 120, 90, 48]
+    assert [*text_batches([5, 95, 1, 101, 1], int)] == [[5, 95], [1], [101], [1]]
+    assert [*text_batches("abc", len, max_items=2)] == [["a", "b"], ["c"]]

@@ -8,6 +8,7 @@ import torch
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.device import resolve_device, resolve_precision
 from cai_pyserini.models.splade import Splade
+from cai_pyserini.models.tokenizer import Windows
 from cai_pyserini.models.transformer import Transformer, batches
 
 
@@ -47,9 +48,8 @@ def transformer(checkpoint) -> Transformer:
 def test_windows_have_batches_of_their_own(transformer: Transformer, skip: int) -> None:
     texts = ["fever", " ", "colon cancer of the colon and salt", "salt"]
     counted: list[int] = []
-    batches = transformer.map_windows(
-        lambda ids, mask: mask.sum(1).tolist(), transformer.windows(texts, 5, overlap=1), 2, counted.append, skip
-    )
+    windows = Windows.split(texts, transformer.tokenizer, 5, overlap=1)
+    batches = transformer.map_windows(lambda ids, mask: mask.sum(1).tolist(), windows, 2, counted.append, skip)
     found = [(group.tolist(), lengths) for group, lengths in batches]
     assert found == [([0, 2], [3, 5]), ([3], [3]), ([2, 2], [5, 5])][skip:]
     assert counted == ([1, 1, 1, 1] if not skip else [3, 1])  # text 2 is done with its last window

@@ -210,11 +210,10 @@ def write_csv(path: Path, rows: Iterable[Iterable[str]]) -> None:
 def test_documents_come_back_from_every_format(fresh, rows: list[tuple[str, str, str]]) -> None:
     folder = fresh()
     columns = ("_id", "title", "text")
+    records = [dict(zip(columns, row, strict=True)) for row in rows]
     write_csv(folder / "a.csv", [columns, *rows])
-    jsonl.write(folder / "a.jsonl", (dict(zip(columns, row, strict=True)) for row in rows))
-    parquet.write_table(
-        pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in rows]), folder / "a.parquet"
-    )
+    jsonl.write(folder / "a.jsonl", records)
+    parquet.write_table(pa.Table.from_pylist(records), folder / "a.parquet")
     for path in folder.iterdir():
         found = [(r.id, r.title, r.text) for r in BeirFolder(path, "any").records()]
         assert found == rows, path
