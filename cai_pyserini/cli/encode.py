@@ -21,12 +21,7 @@ class EncodeSettings(Sharded):
     device: str = DEVICE
     precision: Literal["auto", "float32", "bfloat16", "int8"] = DOCUMENT_PRECISION
     batch_size: int | None = BATCH_SIZE
-    ray: str | None = flag(
-        None,
-        "share the work among the machines of the Ray cluster whose head is at this host:port; without an address, "
-        "among the processors or GPUs of this machine",
-        bare=LOCAL,
-    )
+    ray: str | None = flag(None, "share the work in the Ray cluster at host:port, or on this machine", bare=LOCAL)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

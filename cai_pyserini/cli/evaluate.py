@@ -10,9 +10,7 @@ class EvaluateSettings(Settings):
     trec: list[AnyPath] = flag(help="TREC runs to evaluate")
     split: str | None = SPLIT
     strict: bool | None = STRICT
-    measures: list[str] = flag(
-        ["nDCG@10", "R@100", "RR@10"], "measures, in ir_measures' syntax; runs are compared by the first one"
-    )
+    measures: list[str] = flag(["nDCG@10", "R@100", "RR@10"], "measures of ir_measures; the first compares runs")
 
 
 def main(argv: Argv = None) -> None:

@@ -2,10 +2,11 @@ from importlib import import_module
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
-from cai_pyserini.core.flags import DEVICE, OUTPUT_FOLDER, QUERY
+from cai_pyserini.core.flags import COLLECTION_TEXT, DEVICE, OUTPUT_FOLDER, QUERY
 from cai_pyserini.core.packages import require_modules
 from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
 
+INDEX = "runs/hpo/splade-tiny/indexes/splade-idf"
 IMPACTS = "--impacts runs/hpo/splade-tiny/impacts/joint-splade-idf"
 PREFIX = "cai-pyserini export"
 
@@ -23,9 +24,7 @@ class SentenceTransformers(EncoderExport):
     has it. A repeated query token counts once in sentence-transformers, but every time in this package.
     """
 
-    example = (
-        f"{PREFIX} sentence-transformers --encoder runs/hpo/splade-tiny/indexes/splade-idf --query bow --output cai"
-    )
+    example = f"{PREFIX} sentence-transformers --encoder {INDEX} --query bow --output cai"
 
 
 class Anserini(EncoderExport):
@@ -35,15 +34,13 @@ class Anserini(EncoderExport):
     in this package, except for special tokens, and for Chinese and Japanese, which Anserini does not split.
     """
 
-    example = f"{PREFIX} anserini --encoder runs/hpo/splade-tiny/indexes/splade-idf --output anserini"
+    example = f"{PREFIX} anserini --encoder {INDEX} --output anserini"
 
 
 class DocumentExport(Settings):
     impacts: AnyPath = flag(help="folder written by the impact stage")
     output: AnyPath = OUTPUT_FOLDER
-    collection: str | None = flag(
-        None, "also export the queries of a collection: a name in index_configs/, a YAML file, or a BEIR folder"
-    )
+    collection: str | None = flag(None, f"also export the queries of a collection: {COLLECTION_TEXT}")
     split: str | None = flag(None, "with --collection: split of the queries (default: the collection's, usually test)")
     query: Literal["splade", "bow"] | None = QUERY
     device: str = DEVICE

@@ -14,9 +14,7 @@ class FuseSettings(Settings):
     method: str = flag(DEFAULT, "; ".join(f"{n}: {f.description}" for n, f in FUSIONS.items()), choices=tuple(FUSIONS))
     depth: int = flag(DEPTH, "fuse this many best documents per query of each run", ge=1)
     hits: int = flag(1000, "documents per query in the output", ge=1)
-    weights: list[float] | None = flag(
-        None, "one positive weight per run, in the order of --trec (default: all 1); not with product"
-    )
+    weights: list[float] | None = flag(None, "a positive weight per run (default: all 1); not with product")
 
 
 def main(argv: Argv = None) -> None:

@@ -2,8 +2,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import OR_URL, OUTPUT_OR_URL, THREADS, VECTORS
 from cai_pyserini.core.settings import AnyPath, Argv, PathOrUrl, Settings, flag, parse
 
-REQUIRES = {"alpha": "words", "expansion": "words", "documents_only": "expansion"}
-ENCODER_SETTINGS = {"idf", "idf_power", "bits", "range", "keep_terms", "keep_mass"}  # flags that override them
+ENCODER_SETTINGS = {"idf", "bits", "range", "keep_mass"}  # flags that override them
 
 
 class ImpactSettings(Settings):
@@ -13,47 +12,15 @@ class ImpactSettings(Settings):
     vectors: PathOrUrl = VECTORS
     encoder: str = flag(help="encoder that the vectors were made with")
     output: PathOrUrl = OUTPUT_OR_URL
-    idf: str | None = flag(
-        None, f"folder written by the idf stage, {OR_URL} (default: the encoder's; if it has none, no weighting)"
-    )
-    idf_power: float | None = flag(
-        None, "exponent of the IDF weights; 0: no weighting (default: the encoder's, usually 1)", ge=0
-    )
-    words: AnyPath | None = flag(
-        None, "folder written by the words stage; adds BM25, for a joint index of SPLADE and BM25"
-    )
-    alpha: float | None = flag(
-        None,
-        "with --words: weight of BM25 beside SPLADE (default: estimated, so that both have the same spread of scores)",
-        gt=0,
-    )
-    expansion: AnyPath | None = flag(
-        None,
-        "with --words: folder written by the expand stage; adds associated words and neighbours' words",
-    )
-    documents_only: bool = flag(False, "with --expansion: add only neighbours' words")
+    idf: str | None = flag(None, f"folder written by the idf stage, {OR_URL} (default: the encoder's, if it has one)")
+    words: AnyPath | None = flag(None, "folder written by the words stage, for a joint index of SPLADE and BM25")
+    alpha: float | None = flag(None, "with --words: weight of BM25 (default: for the same spread as SPLADE's)", gt=0)
+    expansion: AnyPath | None = flag(None, "with --words: folder written by the expand stage")
     k1: float = flag(0.9, "with --words: k1 of BM25", ge=0)
     b: float = flag(0.4, "with --words: b of BM25", ge=0, le=1)
-    keep_terms: int | None = flag(
-        None,
-        "keep only this many SPLADE impacts per document, the largest; 0: none, with --words for BM25 alone (default: "
-        "the encoder's)",
-        ge=0,
-    )
-    keep_mass: float | None = flag(
-        None,
-        "keep only the largest SPLADE impacts of a document that make up this fraction of their sum (default: the "
-        "encoder's)",
-        gt=0,
-        le=1,
-    )
+    keep_mass: float | None = flag(None, "keep a document's largest impacts, up to this share of their sum", gt=0, le=1)
     bits: int | None = flag(None, "bits per impact (default: the encoder's, usually 10)", ge=1, le=16)
-    range: float | None = flag(
-        None,
-        "weight that maps to the largest impact; larger weights are clipped (default: the encoder's, or else the "
-        "collection's largest weight)",
-        ge=1e-6,
-    )
+    range: float | None = flag(None, "weight with the largest impact (default: the encoder's, or the largest)", ge=1e-6)
     threads: int = THREADS
 
 
@@ -68,17 +35,16 @@ def main(argv: Argv = None) -> None:
     from cai_pyserini.models.folder import with_folder_settings
     from cai_pyserini.vectors.shards import Vectors
 
-    for name, other in REQUIRES.items():
-        if getattr(settings, name) and not getattr(settings, other):
-            raise CaiError(f"--{name.replace('_', '-')} has no effect without --{other}")
+    for name in ("alpha", "expansion"):
+        if getattr(settings, name) and not settings.words:
+            raise CaiError(f"--{name} has no effect without --words")
     changes = settings.model_dump(include=ENCODER_SETTINGS, exclude_none=True)
-    bm25 = None
-    if settings.words:
-        parameters = {key: getattr(settings, key) for key in ("k1", "b", "alpha", "expansion", "documents_only")}
-        bm25 = Bm25(settings.words, **parameters)
+    parameters = settings.k1, settings.b, settings.alpha, settings.expansion
+    bm25 = Bm25(settings.words, *parameters) if settings.words else None
     config = with_folder_settings(load_encoder(settings.encoder)).replace(**changes)
-    if settings.idf and settings.idf_power is None and config.idf_power == 0:
-        raise CaiError(f"--idf {settings.idf} has no effect, because {config.name} has idf_power 0: give --idf-power 1")
+    if settings.idf and config.idf_power == 0:
+        remedy = "set `idf_power: 1` in a YAML file of the encoder"
+        raise CaiError(f"--idf {settings.idf} has no effect, because {config.name} has idf_power 0: {remedy}")
     write_impacts(Vectors(settings.vectors), config, settings.output, bm25, threads=settings.threads)
     stats = artifact.require(settings.output, "impact").stats
     print(

@@ -15,11 +15,7 @@ class ImpactIndex(Sharded):
     example = "cai-pyserini stage index impact --input impacts --collection hpo --output index"
     input: PathOrUrl = flag(help=f"folder of JSON vectors, *.jsonl, {OR_URL}")
     output: PathOrUrl = OUTPUT
-    collection: str | None = flag(
-        None,
-        "also store the documents of this collection, which the vectors are of, so that searcher.doc(id).raw() and "
-        "`cai-pyserini search` can show them",
-    )
+    collection: str | None = flag(None, "also store the documents of this collection, so that searches can show them")
     threads: int = THREADS
 
 
@@ -33,9 +29,7 @@ class Bm25Index(Sharded):
     collection: str = COLLECTION
     output: PathOrUrl = OUTPUT
     threads: int = THREADS
-    generated: str | None = flag(
-        None, "BEIR folder of generated queries, which are appended to their documents (docT5query)"
-    )
+    generated: str | None = flag(None, "BEIR folder of generated queries to append to their documents (docT5query)")
     no_raw: bool = NO_RAW
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.flags import Listening
+from cai_pyserini.core.flags import TOPICS_FILE, Listening
 from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
 
 RUN = "cai-pyserini judge"
@@ -33,10 +33,7 @@ class ServeSettings(Listening):
     systems: list[str] = flag(help="the systems whose results are judged", min_length=1)
     database: AnyPath = flag(help="SQLite file for the judgments, on a local disk; created if missing")
     depth: int = flag(10, "number of best documents of each system to judge", ge=1)
-    topics: AnyPath | None = flag(
-        None,
-        "the queries to judge: JSONL, Parquet, CSV, TSV with id and text, or TREC's topics (default: the collection's)",
-    )
+    topics: AnyPath | None = flag(None, f"the queries to judge: {TOPICS_FILE} (default: the collection's)")
     shared: int = flag(5, "number of queries that every judge gets first, to measure agreement", ge=0)
     rubric: list[Annotated[str, Field(min_length=1)]] | None = flag(
         None,

@@ -14,15 +14,11 @@ class RerankSettings(Settings):
     )
     collection: str = COLLECTION
     trec: AnyPath = flag(help="TREC run to rerank")
-    cross_encoder: str = flag(
-        help="a checkpoint folder or a Hugging Face model id, such as cross-encoder/ms-marco-MiniLM-L-6-v2"
-    )
+    cross_encoder: str = flag(help="a checkpoint folder or a Hugging Face model id")
     output: AnyPath = OUTPUT_RUN
     split: str | None = SPLIT
     depth: int = flag(DEPTH, "rerank this many best documents per query", ge=1)
-    minutes: float | None = flag(
-        None, "time limit: measures the speed of this machine, then lowers the depth to fit", gt=0
-    )
+    minutes: float | None = flag(None, "time limit, which lowers the depth if this machine is too slow", gt=0)
     device: str = DEVICE
 
 

@@ -2,7 +2,7 @@ from typing import Self
 
 from pydantic import model_validator
 
-from cai_pyserini.core.flags import BATCH_SIZE, DEVICE, THREADS
+from cai_pyserini.core.flags import API_KEY, BATCH_SIZE, DEVICE, THREADS
 from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
 
 
@@ -17,17 +17,9 @@ class UpdateSettings(Settings):
 
     example = "cai-pyserini update runs/hpo/splade-tiny --reload http://127.0.0.1:8000"
     run: AnyPath = flag(help="run folder, written by `cai-pyserini run`", positional=True)
-    evaluate: bool = flag(
-        False, "finally, search for the collection's queries and evaluate (default: update indexes only)"
-    )
-    reload: str | None = flag(
-        None,
-        "address of a service that serves the run and is to reopen it; CAI_PYSERINI_API_KEY has its key, if any",
-        pattern="https?://.",
-    )
-    judgments: AnyPath | None = flag(
-        None, "database of `judge serve`: count the queries that it has to train on, and suggest training if enough"
-    )
+    evaluate: bool = flag(False, "finally, search for the collection's queries and evaluate")
+    reload: str | None = flag(None, f"address of a service to reload, whose key is in {API_KEY}", pattern="https?://.")
+    judgments: AnyPath | None = flag(None, "database of `judge serve`: suggest training if it has enough queries")
     keep: int = flag(1, "earlier runs to keep, in RUN/versions", ge=0)
     clean: bool = flag(False, "only remove earlier runs and leftovers of an interrupted update")
     dry_run: bool = flag(False, "only print what has changed, and whether each step must run")

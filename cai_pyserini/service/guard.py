@@ -7,21 +7,20 @@ import time
 from base64 import b64decode
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from difflib import get_close_matches
 from ipaddress import ip_address
 from urllib.parse import unquote_to_bytes, urlsplit
 from uuid import uuid4
 
 from fastapi import Depends, HTTPException, Request, Security
-from fastapi.params import Depends as Dependency
 from fastapi.responses import JSONResponse
-from fastapi.security import APIKeyHeader, HTTPBasic, HTTPBearer
-from fastapi.security.base import SecurityBase
+from fastapi.security import APIKeyHeader
+from fastapi.security.http import HTTPBase
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from cai_pyserini.core.errors import did_you_mean
 from cai_pyserini.service.access_log import AccessLog
 from cai_pyserini.service.queue import Service
 
@@ -235,22 +234,6 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return received
 
 
-class _DeclaredScheme(SecurityBase):
-    """A way to send the key, for the OpenAPI schema only; Guard checks the key."""
-
-    def __init__(self, scheme: SecurityBase):
-        self.model, self.scheme_name = scheme.model, scheme.scheme_name
-
-    async def __call__(self) -> None:
-        pass
-
-
-def key_schemes() -> list[Dependency]:
-    """Route dependencies that declare the key in the OpenAPI schema."""
-    schemes = APIKeyHeader(name="X-API-Key"), HTTPBearer(), HTTPBasic()
-    return [Security(_DeclaredScheme(scheme)) for scheme in schemes]
-
-
 async def _check_parameters(request: Request) -> None:
     """Raise HTTPException for unknown or repeated parameters, and bytes that are not UTF-8, which would silently become
     U+FFFD."""
@@ -273,14 +256,17 @@ async def _check_parameters(request: Request) -> None:
 
 
 CHECK_PARAMETERS = Depends(_check_parameters)
+KEY_SCHEMES = [  # declare the key in the OpenAPI schema; Guard checks it
+    Security(APIKeyHeader(name="X-API-Key", auto_error=False)),
+    Security(HTTPBase(scheme="bearer", scheme_name="HTTPBearer", auto_error=False)),
+    Security(HTTPBase(scheme="basic", scheme_name="HTTPBasic", auto_error=False)),
+]
 
 
 def unknown_parameter(name: str, known: Sequence[str]) -> str:
-    """The error message for an unknown parameter, with the most similar known one."""
-    nearest = get_close_matches(name, known, 1, 0.5)
-    return f"{name[:50]}: no such parameter; " + (
-        f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(known) or 'none'}"
-    )
+    """The error message for an unknown parameter, with the most similar known ones."""
+    hint = did_you_mean(name, known) or f"; there are {', '.join(known) or 'none'}"
+    return f"{name[:50]}: no such parameter{hint}"
 
 
 def is_loopback(host: str) -> bool:
