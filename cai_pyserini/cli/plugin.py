@@ -52,7 +52,7 @@ DESCRIPTION = "Use our encoders in Pyserini, or export them for Pyserini without
 
 
 def main(argv: Argv = None) -> None:
-    settings: Enable | Disable | ExportEncoder | ExportTopics = parse(COMMANDS, argv, "cai-pyserini plugin", DESCRIPTION)
+    settings = parse(COMMANDS, argv, "cai-pyserini plugin", DESCRIPTION)
     if isinstance(settings, Enable):
         from cai_pyserini.core.files import write_text
 

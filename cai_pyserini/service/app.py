@@ -276,7 +276,9 @@ def create_app(
         snippets: bool,
     ) -> list[dict[str, Any]]:
         """The candidates and facets of each query, the facets and snippets if requested."""
-        counts = await service.facets(index, facets, texts, filter) if facets else [{} for _ in texts]
+        counts: list[Counts] = [{} for _ in texts]
+        if facets:
+            counts = await service.call(index, lambda engine: (engine.facets(facets, text, filter) for text in texts))
         shown = await service.snippets(index, texts, rankings) if snippets else [[] for _ in texts]
         return [
             {"candidates": form.candidates(hits, of_hits), "facets": of_query}

@@ -46,21 +46,16 @@ def _not_blank(query: str) -> str:
     return query
 
 
-Query = Annotated[
-    str,
-    Field(
-        description="what to look for: a question, or words; there are no operators or wildcards",
-        max_length=MAX_QUERY_LENGTH,
-    ),
-    AfterValidator(_not_blank),
-]
-DocId = Annotated[
-    str, Field(description="the docid of a hit; to read its best passage, its `passage`", max_length=MAX_QUERY_LENGTH)
-]
-Index = Annotated[
-    str | None,
-    Field(description="the name of an index (default: the `default` of list_indexes)", max_length=MAX_QUERY_LENGTH),
-]
+Argument = Annotated[str, Field(max_length=MAX_QUERY_LENGTH)]
+QUERY = "what to look for: a question, or words; there are no operators or wildcards"
+FILTER = (
+    "only documents with such metadata (see list_indexes), or such adjacent words: "
+    'year>=2020 AND journal:"BMJ" AND NOT contents:"mouse model"'
+)
+Query = Annotated[Argument, Field(description=QUERY), AfterValidator(_not_blank)]
+DocId = Annotated[Argument, Field(description="the docid of a hit; to read its best passage, its `passage`")]
+Index = Annotated[Argument | None, Field(description="the name of an index (default: the `default` of list_indexes)")]
+Filter = Annotated[Argument | None, Field(description=FILTER)]
 
 
 class IndexInfo(BaseModel):
@@ -202,14 +197,7 @@ def create_server(service: Service) -> MCPServer[Any]:
         index: Index = None,
         hits: Annotated[int, Field(description="hits to return", ge=1, le=MAX_SHOWN_HITS)] = 10,
         offset: Annotated[int, Field(description="hits to skip: next_offset of the previous hits", ge=0)] = 0,
-        filter: Annotated[
-            str | None,
-            Field(
-                description="only documents with such metadata (see list_indexes), or such adjacent words: "
-                'year>=2020 AND journal:"BMJ" AND NOT contents:"mouse model"',
-                max_length=MAX_QUERY_LENGTH,
-            ),
-        ] = None,
+        filter: Filter = None,
     ) -> SearchResult:
         """Find the documents of an index that match a query best, best first, each with its title and best passage.
         For more hits, search again with `offset`; for the whole text, use `document`."""
