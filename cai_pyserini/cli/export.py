@@ -61,14 +61,8 @@ class Milvus(DocumentExport):
 class OpenSearch(DocumentExport):
     """Write impacts as bulk requests for OpenSearch, with a mapping and the bodies of searches.
 
-    To load them (a server answers 200 even if it refuses documents):
-      BULK="$URL/cai/_bulk?filter_path=errors,items.*.error"
-      curl -sS --fail-with-body -X PUT $URL/cai -H 'Content-Type: application/json' \\
-          --data-binary @opensearch/mapping.json &&
-      for file in opensearch/bulk-*.ndjson; do
-          curl -sS "$BULK" -H 'Content-Type: application/x-ndjson' --data-binary @$file | tee /dev/stderr |
-              grep -q '"errors":false' || { echo "$file is not loaded"; break; }; done
-    Each line of queries.jsonl has the id of a query and the `body` of its search.
+    docs/how-to/export.md has the commands that load them: a server answers 200 even if it refuses documents. Each line
+    of queries.jsonl has the id of a query and the `body` of its search.
     """
 
     example = f"{PREFIX} opensearch {IMPACTS} --collection hpo --output opensearch"

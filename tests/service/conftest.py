@@ -6,7 +6,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,12 @@ def opened(run_folder: Path) -> dict[str, Engine]:
 def client(run_folder: Path) -> Iterator[TestClient]:
     with TestClient(create_app(Service(lambda: engines(run_folder))), raise_server_exceptions=False) as client:
         yield client
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    until = time.monotonic() + 20
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.01)
 
 
 @contextmanager

@@ -4,7 +4,6 @@ import re
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from html import unescape
@@ -19,7 +18,7 @@ from cai_pyserini.experiments.judgments import Judgments
 from cai_pyserini.experiments.pool import Pool
 from cai_pyserini.lucene.searcher import Stored
 from cai_pyserini.service.judging import create_app
-from tests.service.conftest import listening, served
+from tests.service.conftest import listening, served, wait_until
 
 NGINX = shutil.which("nginx") or shutil.which("/usr/sbin/nginx")
 pytestmark = [
@@ -52,9 +51,7 @@ def nginx(folder: Path, port: int, *locations: str) -> Iterator[None]:
     (folder / "nginx.conf").write_text(CONFIG.format(folder=folder, port=port, locations="\n".join(locations)))
     assert NGINX
     with subprocess.Popen([NGINX, "-e", folder / "error.log", "-c", folder / "nginx.conf"]) as process:
-        until = time.monotonic() + 20
-        while time.monotonic() < until and socket.socket().connect_ex(("127.0.0.1", port)):
-            time.sleep(0.02)
+        wait_until(lambda: not socket.socket().connect_ex(("127.0.0.1", port)))
         yield
         process.terminate()
 
