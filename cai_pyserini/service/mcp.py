@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Annotated, Any
 
 from mcp.server.mcpserver import Context, MCPServer
@@ -98,28 +99,13 @@ class Text(BaseModel):
     next_offset: int | None = Field(description="the offset to read on from; null at the end")
 
 
-class TermShare(BaseModel):
-    term: str
-    contribution: float
-
-
-class Score(BaseModel):
-    system: str
-    score: float
-    rank: int | None = Field(description="null if it is not among the hits")
-    terms: list[TermShare] = Field(description="the terms that contribute most to the score; none for dense vectors")
-    other_terms: float = Field(description="the contribution of all other terms")
-
-
-class Share(Score):
-    share: float = Field(description="the contribution of this score to the fused score")
-
-
-class Explained(Score):
+class Explained(BaseModel):
     index: str
     query: str
-    docid: str
-    parts: list[Share] = Field(description="the fused systems, if there are several")
+    explanation: Explanation = Field(
+        description="the terms that contribute most to the score (none for dense vectors), or the fused systems with "
+        "their shares of it; the rank is null if the document is not among the hits"
+    )
 
 
 class _Server(MCPServer[Any]):
@@ -253,23 +239,15 @@ def create_server(service: Service) -> MCPServer[Any]:
         name, explanations = await ask(index, lambda engine: engine.explain(query, [docid]))
         if docid not in explanations:
             raise ToolError(f"document {docid!r} has no score in {name}")
-        explanation: Explanation = explanations[docid]
-        parts = [Share(share=part.share, **_score_fields(part.explanation)) for part in explanation.parts]
-        return Explained(index=name, query=query, docid=docid, parts=parts, **_score_fields(explanation))
+        return Explained(index=name, query=query, explanation=_shortened(explanations[docid]))
 
     return server
 
 
-def _score_fields(explanation: Explanation) -> dict[str, Any]:
-    """The fields of a Score."""
-    terms = [TermShare(term=term.term, contribution=term.contribution) for term in explanation.terms]
-    return {
-        "system": explanation.system,
-        "score": explanation.score,
-        "rank": explanation.rank,
-        "terms": terms[:TERMS],
-        "other_terms": sum(term.contribution for term in terms[TERMS:]),
-    }
+def _shortened(explanation: Explanation) -> Explanation:
+    """An explanation with the TERMS largest contributions of each score."""
+    parts = [replace(part, explanation=_shortened(part.explanation)) for part in explanation.parts]
+    return replace(explanation, terms=explanation.terms[:TERMS], parts=parts)
 
 
 def over_http(service: Service) -> StreamableHTTPSessionManager:
