@@ -5,14 +5,11 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.flags import TOPICS_FILE, Listening
+from cai_pyserini.core.flags import RUN_FOLDER, TOPICS_FILE, Listening
 from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
 
 RUN = "cai-pyserini judge"
 RUBRIC = ["not relevant", "on the topic", "answers in part", "answers fully"]
-RUN_FOLDER = flag(
-    help="folder with the runs and the texts of documents, as `cai-pyserini run` writes it", positional=True
-)
 TOPICS: AnyPath | None = flag(None, "the judged queries, as for `judge serve` (default: the collection's)")
 DATABASE = flag(help="the database of judgments, which `judge serve` has made", positional=True)
 Rule = Literal["majority", "mean", "max", "last"]
@@ -29,7 +26,7 @@ class ServeSettings(Listening):
 
     example = f"{RUN} serve runs/hpo/splade-tiny --systems bm25 joint --database judgments.sqlite"
     config: AnyPath | None = flag(None, "YAML file with any of these settings, such as rubric; flags override it")
-    run: AnyPath = flag(help="folder with the runs, runs/SYSTEM.trec, as `cai-pyserini run` writes it", positional=True)
+    run: AnyPath = RUN_FOLDER
     systems: list[str] = flag(help="the systems whose results are judged", min_length=1)
     database: AnyPath = flag(help="SQLite file for the judgments, on a local disk; created if missing")
     depth: int = flag(10, "number of best documents of each system to judge", ge=1)
@@ -86,9 +83,7 @@ class ExamplesSettings(Settings):
     Negatives are the documents with grade 0, then the systems' best documents that nobody has judged or skipped.
     """
 
-    example = (
-        f"{RUN} examples runs/hpo/splade-tiny --systems bm25 joint --database judgments.sqlite --output train.jsonl"
-    )
+    example = f"{RUN} examples runs/hpo/splade-tiny --systems joint --database judgments.sqlite --output train.jsonl"
     run: AnyPath = RUN_FOLDER
     output: AnyPath = flag(help="output file, JSONL to train with")
     database: AnyPath = flag(help="the database of judgments, which `judge serve` has made")

@@ -8,10 +8,7 @@ from cai_pyserini.runs.fusions import DEPTH
 class RerankSettings(Settings):
     """Rerank the best documents of a run with a cross-encoder."""
 
-    example = (
-        "cai-pyserini rerank --collection scifact --trec bm25.trec "
-        "--cross-encoder cross-encoder/ms-marco-MiniLM-L-6-v2 --output reranked.trec"
-    )
+    example = "cai-pyserini rerank --collection hpo --trec bm25.trec --cross-encoder reranker --output reranked.trec"
     collection: str = COLLECTION
     trec: AnyPath = flag(help="TREC run to rerank")
     cross_encoder: str = flag(help="a checkpoint folder or a Hugging Face model id")
@@ -32,16 +29,9 @@ def main(argv: Argv = None) -> None:
     from cai_pyserini.runs.rerank import rerank
 
     config = load_index_config(settings.collection)
-    collection = open_collection(config)
-    rerank(
-        settings.trec,
-        collection.topics(settings.split or config.split),
-        collection,
-        load_checkpoint(settings.cross_encoder),
-        settings.output,
-        settings.depth,
-        settings.device,
-        minutes=settings.minutes,
-    )
+    collection, checkpoint = open_collection(config), load_checkpoint(settings.cross_encoder)
+    topics = collection.topics(settings.split or config.split)
+    limits = settings.model_dump(include={"depth", "device", "minutes"})
+    rerank(settings.trec, topics, collection, checkpoint, settings.output, **limits)
     stats = require(settings.output, "fusion rerank").stats
     print("\n".join([f"{settings.output}: {stats['queries']:,} queries", *stats.get("decision", ())]))

@@ -5,16 +5,14 @@ from typing import Literal
 from cai_pyserini.core import flags
 from cai_pyserini.core.settings import AnyPath, Argv, PathOrUrl, Settings, flag, parse
 
+INDEX = f"folder written by the index stage, {flags.OR_URL}"
+
 
 class SearchStageSettings(Settings):
     """Search an index with the queries of a collection, and write the TREC run."""
 
     example = "cai-pyserini stage search --index index --collection hpo --output run.trec"
-    index: list[PathOrUrl] = flag(
-        help=f"folder written by the index stage, {flags.OR_URL}; repeat it for each shard of the index",
-        repeated=True,
-        min_length=1,
-    )
+    index: list[PathOrUrl] = flag(help=f"{INDEX}; repeat it for each shard", repeated=True, min_length=1)
     collection: str = flags.COLLECTION
     output: AnyPath = flags.OUTPUT_RUN
     split: str | None = flags.SPLIT
