@@ -159,11 +159,10 @@ def main(argv: Argv = None) -> None:
 def _serve(settings: ServeSettings) -> None:
     from cai_pyserini.experiments.judgments import Judgments
     from cai_pyserini.experiments.pool import open_pool
-    from cai_pyserini.service.guard import is_loopback
     from cai_pyserini.service.judging import create_app
-    from cai_pyserini.service.listen import api_key, listen
+    from cai_pyserini.service.listen import access, listen
 
-    key = api_key(settings)
+    allowed = access(settings)
     pool = open_pool(settings.run, settings.systems, settings.depth, settings.topics)
     judgments = Judgments(settings.database, settings.rubric or RUBRIC)
     if settings.rubric not in (None, judgments.rubric):
@@ -171,8 +170,7 @@ def _serve(settings: ServeSettings) -> None:
             f"the grades of {settings.database} have another meaning ({', '.join(judgments.rubric)}): leave --rubric "
             "out, or choose another --database"
         )
-    local = is_loopback(settings.host)
-    app = create_app(pool, judgments, settings.shared, key=key, local=local, public_url=settings.public_url)
+    app = create_app(pool, judgments, settings.shared, allowed)
     documents = sum(map(len, pool.documents.values()))
     content = f"{documents:,} documents of {len(pool.documents):,} queries to judge"
     if without_hits := len(pool.topics) - len(pool.documents):

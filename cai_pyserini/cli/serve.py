@@ -63,8 +63,7 @@ def main(argv: Argv = None) -> None:
     from cai_pyserini.experiments.open import Reranker, open_systems
     from cai_pyserini.service.access_log import AccessLog
     from cai_pyserini.service.app import create_app
-    from cai_pyserini.service.guard import is_loopback
-    from cai_pyserini.service.listen import api_key, listen
+    from cai_pyserini.service.listen import access, listen
     from cai_pyserini.service.mcp import over_stdio, stdout_to_stderr
     from cai_pyserini.service.queue import Service
 
@@ -80,11 +79,9 @@ def main(argv: Argv = None) -> None:
         print(f"serving {', '.join(service.engines)} on standard input and output", file=sys.stderr, flush=True)
         asyncio.run(over_stdio(service))
         return
-    key, log = api_key(settings), None
+    allowed, log = access(settings, settings.allow_origins), None
     with ExitStack() as stack:
         if settings.access_log:
             log = stack.enter_context(closing(AccessLog(settings.access_log, settings.access_log_queries)))
         service = open_service()
-        local, public_url, origins = is_loopback(settings.host), settings.public_url, settings.allow_origins
-        app = create_app(service, key=key, local=local, log=log, public_url=public_url, origins=origins)
-        listen(app, settings, ", ".join(service.engines), settings.timeout)
+        listen(create_app(service, allowed, log), settings, ", ".join(service.engines), settings.timeout)

@@ -21,7 +21,7 @@ from cai_pyserini.core.metadata import Value
 from cai_pyserini.engine.explanation import Explanation
 from cai_pyserini.engine.search import BadFilter, Filters, Stored, without_operators
 from cai_pyserini.service.access_log import AccessLog, note
-from cai_pyserini.service.guard import CHECK_PARAMETERS, KEY_SCHEMES, Guard, Metrics, error_response
+from cai_pyserini.service.guard import CHECK_PARAMETERS, EVERYBODY, KEY_SCHEMES, Access, Guard, Metrics, error_response
 from cai_pyserini.service.mcp import ForwardedResponse, over_http
 from cai_pyserini.service.page import MAX_SHOWN_HITS, STYLE, render
 from cai_pyserini.service.queue import BATCH, MAX_HITS, MAX_QUERY_LENGTH, Hits, Service
@@ -208,15 +208,8 @@ class Wrong(BaseModel):
     error: str
 
 
-def create_app(
-    service: Service,
-    key: str | None = None,
-    local: bool = False,
-    log: AccessLog | None = None,
-    public_url: str | None = None,
-    origins: Sequence[str] = (),
-) -> Guard:
-    """The application. With `key`, all routes except PUBLIC_ROUTES need it; the other parameters are Guard's."""
+def create_app(service: Service, access: Access = EVERYBODY, log: AccessLog | None = None) -> Guard:
+    """The application. With a key, all routes except PUBLIC_ROUTES need it."""
     metrics = Metrics(service)
     mcp = over_http(service)
 
@@ -232,12 +225,12 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,  # behind a proxy, the redirect would name the wrong host
-        servers=[{"url": public_url}] if public_url else None,
+        servers=[{"url": access.public_url}] if access.public_url else None,
         generate_unique_id_function=lambda route: route.name,  # short names in generated clients
         responses={status: {"model": Wrong} for status in (400, 401, 403, 404, 408, 411, 413, 429, 500, 503)},
         description="Search. Routes and answers under /v1 are those of Anserini's and Pyserini's REST API.",
     )
-    locked = APIRouter(dependencies=[*(KEY_SCHEMES if key else ()), CHECK_PARAMETERS])
+    locked = APIRouter(dependencies=[*(KEY_SCHEMES if access.key else ()), CHECK_PARAMETERS])
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> Response:
@@ -412,14 +405,4 @@ def create_app(
             responses.pop("422", None)  # wrong requests get a 400
             for status in responses.keys() - {"200"}:  # errors are JSON, even of routes that return text
                 responses[status]["content"] = {"application/json": responses[status]["content"].popitem()[1]}
-    return Guard(
-        app,
-        metrics,
-        local=local,
-        log=log,
-        key=key,
-        open_paths=PUBLIC_ROUTES,
-        public_url=public_url,
-        origins=origins,
-        sending=service.sending,
-    )
+    return Guard(app, access, metrics, log, open_paths=PUBLIC_ROUTES, sending=service.sending)

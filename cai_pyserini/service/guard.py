@@ -8,6 +8,7 @@ from base64 import b64decode
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from ipaddress import ip_address
+from typing import NamedTuple
 from urllib.parse import unquote_to_bytes, urlsplit
 from uuid import uuid4
 
@@ -71,38 +72,46 @@ class Metrics:
         return generate_latest(self._registry)
 
 
+class Access(NamedTuple):
+    """Whose requests are answered.
+
+    With `key`, those that have it: as X-API-Key, as a bearer token, or as a browser's password. With `local`, those for
+    a loopback host or that of `public_url`, so that no web site can read a server on loopback through a name of its own
+    (DNS rebinding). `public_url` is the address in browsers if a proxy is in front, whether it strips the path or not.
+    A POST from a page of another site is refused, except from `origins`, which can also read responses (CORS).
+    """
+
+    key: str | None = None
+    local: bool = False
+    public_url: str | None = None
+    origins: Sequence[str] = ()
+
+
+EVERYBODY = Access()
+
+
 class Guard:
     """ASGI middleware that counts every response, errors included, and adds `headers` to it.
 
-    With `key`, all paths except `open_paths` need it: as X-API-Key, as a bearer token, or as a browser's password. It
-    is checked before the body is read, within BODY_SECONDS. HEAD is answered like GET.
-
-    With `local`, only requests for a loopback host or that of `public_url` are answered, so that no web site can read a
-    server on loopback through a name of its own (DNS rebinding). `public_url` is the address in browsers if a proxy is
-    in front, whether it strips the path or not. A POST from a page of another site is refused, except from `origins`,
-    which can also read responses (CORS).
-
-    The context `sending` surrounds each request until its response is sent. Responses have an X-Request-ID, which is
-    also in the `log`.
+    The key is not needed for `open_paths`. It is checked before the body is read, within BODY_SECONDS. HEAD is answered
+    like GET. The context `sending` surrounds each request until its response is sent. Responses have an X-Request-ID,
+    which is also in the `log`.
     """
 
     def __init__(
         self,
         app: ASGIApp,
+        access: Access = EVERYBODY,
         metrics: Metrics | None = None,
-        local: bool = False,
         log: AccessLog | None = None,
         headers: Mapping[str, str] = HEADERS,
-        key: str | None = None,
         open_paths: Collection[str] = (),
-        public_url: str | None = None,
-        origins: Sequence[str] = (),
         sending: Callable[[], AbstractContextManager[object]] = nullcontext,
     ):
-        self._app, self._metrics, self._local, self._log, self._headers = app, metrics, local, log, headers
-        self._key, self._open_paths, self._origins, self._sending = key, open_paths, origins, sending
-        public = urlsplit(public_url or "")
-        self._public_origin = f"{public.scheme}://{public.netloc}" if public_url else None
+        self._app, self._access, self._metrics, self._log, self._headers = app, access, metrics, log, headers
+        self._open_paths, self._sending = open_paths, sending
+        public = urlsplit(access.public_url or "")
+        self._public_origin = f"{public.scheme}://{public.netloc}" if access.public_url else None
         self._public_host, self._root = public.netloc or None, public.path.rstrip("/")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -165,38 +174,26 @@ class Guard:
         """The response to a request that the application must not see; None to pass it on."""
         host, origin = request.headers.get("host", ""), request.headers.get("origin")
         own_origins = [self._public_origin, f"http://{host}", f"https://{host}"]
-        if self._local and not is_loopback(_hostname(host)) and host.lower() != self._public_host:
+        if self._access.local and not is_loopback(_hostname(host)) and host.lower() != self._public_host:
             return error_response(403, f"this server is not {host}")
-        if request.method == "OPTIONS" and origin in self._origins:
+        if request.method == "OPTIONS" and origin in self._access.origins:
             return Response(status_code=204)  # a CORS preflight, which has no key
-        if self._key and request.scope["path"] not in self._open_paths and not self._has_key(request):
+        if self._access.key and request.scope["path"] not in self._open_paths and not _has(request, self._access.key):
             reason = "this server needs its API key, as X-API-Key or Authorization: Bearer"
             return error_response(401, reason, {"WWW-Authenticate": 'Basic realm="search"'})
         if "transfer-encoding" in request.headers:
             return error_response(411, "a body needs its Content-Length")
         if int(request.headers.get("content-length", 0)) > MAX_BODY_BYTES:
             return error_response(413, f"the body has more than {MAX_BODY_BYTES:,} bytes")
-        if request.method == "POST" and origin and origin not in (*own_origins, *self._origins):
+        if request.method == "POST" and origin and origin not in (*own_origins, *self._access.origins):
             return error_response(403, f"a page of {origin} may not do this; see --public-url")
         return None
 
-    def _has_key(self, request: Request) -> bool:
-        assert self._key
-        keys = request.headers.getlist("x-api-key")
-        for value in request.headers.getlist("authorization"):
-            scheme, _, credentials = value.partition(" ")
-            if scheme.lower() == "bearer":
-                keys.append(credentials.strip())
-            elif scheme.lower() == "basic":
-                with suppress(binascii.Error, UnicodeDecodeError):
-                    keys.append(b64decode(credentials, validate=True).decode().partition(":")[2])
-        return any(hmac.compare_digest(key.encode(), self._key.encode()) for key in keys)
-
     def _cors_headers(self, request: Request) -> dict[str, str]:
         """The headers that let pages of `origins` send requests and read responses."""
-        if not self._origins:
+        if not self._access.origins:
             return {}
-        if (origin := request.headers.get("origin", "")) not in self._origins:
+        if (origin := request.headers.get("origin", "")) not in self._access.origins:
             return {"Vary": "Origin"}
         return {
             "Vary": "Origin",
@@ -206,6 +203,19 @@ class Guard:
             "Access-Control-Expose-Headers": "X-Request-ID, Retry-After",
             "Access-Control-Max-Age": "600",
         }
+
+
+def _has(request: Request, key: str) -> bool:
+    """Whether a request has the key."""
+    keys = request.headers.getlist("x-api-key")
+    for value in request.headers.getlist("authorization"):
+        scheme, _, credentials = value.partition(" ")
+        if scheme.lower() == "bearer":
+            keys.append(credentials.strip())
+        elif scheme.lower() == "basic":
+            with suppress(binascii.Error, UnicodeDecodeError):
+                keys.append(b64decode(credentials, validate=True).decode().partition(":")[2])
+    return any(hmac.compare_digest(each.encode(), key.encode()) for each in keys)
 
 
 def error_response(status: int, reason: str, headers: Mapping[str, str] | None = None) -> JSONResponse:

@@ -15,7 +15,7 @@ from cai_pyserini.engine.search import Engine
 from cai_pyserini.experiments.open import Reranker
 from cai_pyserini.models.cross_encoder import CrossEncoder
 from cai_pyserini.service.app import create_app
-from cai_pyserini.service.guard import MAX_BODY_BYTES
+from cai_pyserini.service.guard import MAX_BODY_BYTES, Access
 from cai_pyserini.service.queue import BATCH, MAX_QUERY_LENGTH, Service
 from tests.service.conftest import SYSTEMS, engines
 
@@ -233,7 +233,7 @@ def test_answers_have_security_headers(client: TestClient) -> None:
 
 
 def test_an_api_key(run_folder: Path) -> None:
-    with TestClient(create_app(Service(lambda: engines(run_folder)), key="sesame")) as client:
+    with TestClient(create_app(Service(lambda: engines(run_folder)), Access("sesame"))) as client:
         basic = b64encode(b"me:sesame").decode()
         for headers in (
             {"X-API-Key": "sesame"},
@@ -262,7 +262,7 @@ def test_an_api_key(run_folder: Path) -> None:
 
 
 def test_other_hosts_and_other_sites(run_folder: Path) -> None:
-    app = create_app(Service(lambda: engines(run_folder)), local=True)
+    app = create_app(Service(lambda: engines(run_folder)), Access(local=True))
     with TestClient(app, base_url="http://127.0.0.1:8000") as client:
         for host in ("127.0.0.1", "[::1]:8000", "[::1]", "LOCALHOST", "localhost:8000"):
             assert client.get("/health", headers={"Host": host}).status_code == 200
@@ -276,7 +276,7 @@ def test_other_hosts_and_other_sites(run_folder: Path) -> None:
 def test_a_public_address_and_other_origins(run_folder: Path) -> None:
     public, app, other = "https://search.example.org/hpo/", "https://app.example.org", "https://example.org"
     service = Service(lambda: engines(run_folder))
-    guarded = create_app(service, "sesame", local=True, public_url=public, origins=[app])
+    guarded = create_app(service, Access("sesame", True, public, [app]))
     key = {"X-API-Key": "sesame"}
     with TestClient(guarded, "http://127.0.0.1:8000") as client:
         for path in ("/", "/hpo/", "/hpo/style.css", "/style.css", "/hpo/v1/bm25/doc/d1"):

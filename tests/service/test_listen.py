@@ -18,6 +18,7 @@ from cai_pyserini.experiments.open import open_systems
 from cai_pyserini.service import guard, listen
 from cai_pyserini.service import queue as service_module
 from cai_pyserini.service.app import create_app
+from cai_pyserini.service.guard import Access
 from cai_pyserini.service.queue import Service
 from tests.service.conftest import listening, served, wait_until
 
@@ -237,7 +238,7 @@ def test_shutdown_has_a_deadline(run_folder: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(listen, "SHUTDOWN_SECONDS", 0.2)
     monkeypatch.setattr(listen.os, "_exit", end)
     service = Service(lambda: open_systems([run_folder], ["bm25"]))
-    with listening(create_app(service, local=True), seconds=0) as address:
+    with listening(create_app(service, Access(local=True)), seconds=0) as address:
         service._worker.submit(release.wait, 30)
         unanswered = sent(address, SEARCH)
         wait_until(lambda: service.unanswered)
