@@ -1,10 +1,7 @@
 from cai_pyserini.core.flags import ENCODER_TEXT, OUTPUT_FOLDER
 from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
 
-DESCRIPTION = (
-    "Convert PubMed's baseline, S2ORC's abstracts, or BioASQ's articles and questions to BEIR's format, or the pickles "
-    "of a checkpoint to safetensors."
-)
+DESCRIPTION = "Convert articles and questions to BEIR's format, or the pickles of a checkpoint to safetensors."
 MIN_WORDS = "leave out articles whose abstract has fewer words; 0 keeps every article with a title or an abstract"
 
 

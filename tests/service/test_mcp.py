@@ -17,7 +17,6 @@ from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
 from cai_pyserini.cli.run import main as beir
-from cai_pyserini.cli.serve import main
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.experiments.open import open_systems
 from cai_pyserini.service.guard import MAX_BODY_BYTES
@@ -223,9 +222,3 @@ def test_standard_output_has_messages_only(run_folder: Path) -> None:
     assert answers[1]["result"]["structuredContent"]["hits"][0]["docid"] == "d4"
     assert (rest, process.returncode) == ("", 0)
     assert "[gc] Using" in errors and "serving bm25 on standard input and output" in errors
-
-
-def test_stdio_has_no_flags_of_http(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main([str(run_folder), "--stdio", "--host", "0.0.0.0"])
-    assert "--stdio serves no other machine: leave out --host" in capsys.readouterr().err
