@@ -204,10 +204,12 @@ def test_queries_have_the_columns_of_the_impacts(words: bool, run_folder: Path) 
     assert ("bm25:bladder" in known["b"]) == ("bm25:unheard" in expected["b"]) == words
 
 
-def test_command(inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command(inputs: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "impacts"
-    settings = ["--idf", inputs / "idf", "--bits", 4, "--range", 100, "--keep-terms", 5, "--keep-mass", 0.99]
-    paths = ["--vectors", inputs / "vectors", "--output", output, "--encoder", "splade-tiny"]
+    settings = ["--idf", inputs / "idf", "--bits", 4, "--range", 100, "--keep-mass", 0.99]
+    encoder = tmp_path / "encoder.yaml"
+    encoder.write_text(f"checkpoint: {checkpoint}\nkeep_terms: 5\n")
+    paths = ["--vectors", inputs / "vectors", "--output", output, "--encoder", encoder]
     main([*map(str, [*paths, *settings])])
     size = sum(map(len, read(output))) / 12
     assert 0 < size <= 5
@@ -216,11 +218,8 @@ def test_command(inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     written = load_encoder(str(output))
     assert (written.keep_terms, written.keep_mass, written.bits, written.range) == (5, 0.99, 4, 100)
     with pytest.raises(CaiError, match="keep_terms: 0 leaves nothing of SPLADE: give --words"):
-        main([*map(str, [*paths, "--keep-terms", 0])])
-    for flags, other in (
-        (["--documents-only"], "expansion"),
-        (["--expansion", inputs], "words"),
-        (["--alpha", 2], "words"),
-    ):
-        with pytest.raises(CaiError, match=f"{flags[0]} has no effect without --{other}"):
+        encoder.write_text(f"checkpoint: {checkpoint}\nkeep_terms: 0\n")
+        main([*map(str, paths)])
+    for flags in (["--expansion", inputs], ["--alpha", 2]):
+        with pytest.raises(CaiError, match=f"{flags[0]} has no effect without --words"):
             main([*map(str, [*paths, *flags])])
