@@ -18,6 +18,7 @@ from fastapi.security import APIKeyHeader
 from fastapi.security.http import HTTPBase
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.datastructures import MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -123,7 +124,7 @@ class Guard:
         head = scope["method"] == "HEAD"
         path = scope["path"].removeprefix(self._root) if scope["path"].startswith(f"{self._root}/") else scope["path"]
         scope = {**scope, "method": "GET" if head else scope["method"], "path": path}
-        request = Request(scope)
+        request = Request(scope, receive)
         headers = {**self._headers, "X-Request-ID": id, **self._cors_headers(request)}
         started = False
 
@@ -153,12 +154,11 @@ class Guard:
             if app is self._app and request.headers.get("content-length", "0") != "0":
                 try:
                     async with asyncio.timeout(BODY_SECONDS):
-                        body = await _read_body(receive)
-                    receive = _replay(body, receive)
+                        receive = _replay(await request.body(), receive)
                 except TimeoutError:
                     reason = f"the body was not there after {BODY_SECONDS:g} seconds"
                     app = error_response(408, reason, {"Connection": "close"})
-                except ConnectionError:
+                except ClientDisconnect:
                     count(CLIENT_CLOSED)
                     return
             await app(scope, receive, send_guarded)
@@ -220,18 +220,6 @@ def _has(request: Request, key: str) -> bool:
 
 def error_response(status: int, reason: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
     return JSONResponse({"error": reason}, status, headers)
-
-
-async def _read_body(receive: Receive) -> bytes:
-    """Read a request's body. Raises ConnectionError if the client disconnects first."""
-    body = bytearray()
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ConnectionError
-        body += message.get("body", b"")
-        if not message.get("more_body"):
-            return bytes(body)
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
