@@ -131,11 +131,7 @@ def test_explanations_are_those_of_the_engine(opened: dict[str, Engine], index: 
         ("search", {"query": "x", "offset": MAX_HITS}, "offset: a search has at most 1000 hits"),
         ("search", {}, "query: Field required"),
         ("document", {"docid": "d99"}, "no document 'd99'"),
-        (
-            "document",
-            {"docid": "d1", "length": MAX_TEXT_LENGTH + 1},
-            "length: Input should be less than or equal to 20000",
-        ),
+        ("document", {"docid": "d1", "length": MAX_TEXT_LENGTH + 1}, "length: Input should be less than or equal to"),
         ("search", {"query": "x", "filters": "year>2000"}, "filters: no such parameter; did you mean filter?"),
         ("document", {"docid": "d1", "query": "x"}, "query: no such parameter; there are docid, index, offset, length"),
         ("explain", {"query": "cancer", "docid": "d99"}, "document 'd99' has no score in hybrid-splade"),
