@@ -14,13 +14,13 @@ class ImpactSettings(Settings):
     output: PathOrUrl = OUTPUT_OR_URL
     idf: str | None = flag(None, f"folder written by the idf stage, {OR_URL} (default: the encoder's, if it has one)")
     words: AnyPath | None = flag(None, "folder written by the words stage, for a joint index of SPLADE and BM25")
-    alpha: float | None = flag(None, "with --words: weight of BM25 (default: for the same spread as SPLADE's)", gt=0)
+    alpha: float | None = flag(None, "with --words: weight of BM25 (default: by the spread of its scores)", gt=0)
     expansion: AnyPath | None = flag(None, "with --words: folder written by the expand stage")
     k1: float = flag(0.9, "with --words: k1 of BM25", ge=0)
     b: float = flag(0.4, "with --words: b of BM25", ge=0, le=1)
     keep_mass: float | None = flag(None, "keep a document's largest impacts, up to this share of their sum", gt=0, le=1)
     bits: int | None = flag(None, "bits per impact (default: the encoder's, usually 10)", ge=1, le=16)
-    range: float | None = flag(None, "weight with the largest impact (default: the encoder's, or the largest)", ge=1e-6)
+    range: float | None = flag(None, "weight of the largest impact (default: the encoder's, or the largest)", ge=1e-6)
     threads: int = THREADS
 
 
