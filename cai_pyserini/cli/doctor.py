@@ -3,7 +3,6 @@
 A check imports what it checks, because a missing package is one of the things to find out.
 """
 
-import json
 import os
 import shutil
 import sys
@@ -124,12 +123,11 @@ class Doctor(Settings):
     encoder: str | None = flag(None, f"check this encoder: {ENCODER_TEXT}")
     device: str = DEVICE
     precision: Literal["auto", "float32", "bfloat16", "int8"] = DOCUMENT_PRECISION
-    json_output: bool = flag(False, "print what was found about the encoder as a JSON object")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.model_fields_set and not self.encoder:
-            raise ValueError("--device, --precision and --json-output are for --encoder: name one")
+            raise ValueError("--device and --precision are for --encoder: name one")
         return self
 
 
@@ -140,10 +138,7 @@ def check_encoder(settings: Doctor) -> int:
     from cai_pyserini.vectors.encoder_check import check, table, verdict
 
     found = check(load_encoder(settings.encoder or ""), settings.device, settings.precision)
-    if settings.json_output:
-        print(json.dumps(found, ensure_ascii=False))
-    else:
-        print(f"{found['folder']}\n\n{aligned(table(found))}\n\n{verdict(found)}")
+    print(f"{found['folder']}\n\n{aligned(table(found))}\n\n{verdict(found)}")
     return int(not found["equal"])
 
 

@@ -15,11 +15,7 @@ class ImpactIndex(Sharded):
     example = "cai-pyserini stage index impact --input impacts --collection hpo --output index"
     input: PathOrUrl = flag(help=f"folder of JSON vectors, *.jsonl, {OR_URL}")
     output: PathOrUrl = OUTPUT
-    collection: str | None = flag(
-        None,
-        "also store the documents of this collection, which the vectors are of, so that searcher.doc(id).raw() and "
-        "`cai-pyserini search` can show them",
-    )
+    collection: str | None = flag(None, "also store the documents of this collection, so that searches can show them")
     threads: int = THREADS
 
 
@@ -33,9 +29,7 @@ class Bm25Index(Sharded):
     collection: str = COLLECTION
     output: PathOrUrl = OUTPUT
     threads: int = THREADS
-    generated: str | None = flag(
-        None, "BEIR folder of generated queries, which are appended to their documents (docT5query)"
-    )
+    generated: str | None = flag(None, "BEIR folder of generated queries to append to their documents (docT5query)")
     no_raw: bool = NO_RAW
 
 
@@ -62,15 +56,12 @@ def main(argv: Argv = None) -> None:
     from cai_pyserini.collections.readers import load_collection
     from cai_pyserini.core import artifact
 
+    shared = settings.model_dump(include={"threads", "shard_id", "shard_num"})
     if isinstance(settings, ImpactIndex):
         from cai_pyserini.lucene.impact_index import index_impacts
 
-        index_impacts(
-            settings.input,
-            settings.output,
-            load_collection(settings.collection) if settings.collection else None,
-            **settings.model_dump(include={"threads", "shard_id", "shard_num"}),
-        )
+        collection = load_collection(settings.collection) if settings.collection else None
+        index_impacts(settings.input, settings.output, collection, **shared)
     elif isinstance(settings, DenseIndex):
         from cai_pyserini.lucene.dense_index import index_dense
         from cai_pyserini.vectors.shards import Vectors
@@ -79,13 +70,9 @@ def main(argv: Argv = None) -> None:
     else:
         from cai_pyserini.lucene.text_index import index_bm25
 
-        index_bm25(
-            load_collection(settings.collection),
-            settings.output,
-            generated=load_collection(settings.generated) if settings.generated else None,
-            raw=not settings.no_raw,
-            **settings.model_dump(include={"threads", "shard_id", "shard_num"}),
-        )
+        generated = load_collection(settings.generated) if settings.generated else None
+        raw, collection = not settings.no_raw, load_collection(settings.collection)
+        index_bm25(collection, settings.output, generated=generated, raw=raw, **shared)
     stats = artifact.require(settings.output, "index").stats
     size = f"{stats['documents']:,} documents, {stats['bytes'] / 1e6:.2f} MB"
     recalls = "".join(f", {name} {value:.3f}" for name, value in stats.items() if name.startswith("recall"))

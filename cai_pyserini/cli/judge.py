@@ -5,14 +5,11 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.flags import Listening
+from cai_pyserini.core.flags import RUN_FOLDER, TOPICS_FILE, Listening
 from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
 
 RUN = "cai-pyserini judge"
 RUBRIC = ["not relevant", "on the topic", "answers in part", "answers fully"]
-RUN_FOLDER = flag(
-    help="folder with the runs and the texts of documents, as `cai-pyserini run` writes it", positional=True
-)
 TOPICS: AnyPath | None = flag(None, "the judged queries, as for `judge serve` (default: the collection's)")
 DATABASE = flag(help="the database of judgments, which `judge serve` has made", positional=True)
 Rule = Literal["majority", "mean", "max", "last"]
@@ -29,14 +26,11 @@ class ServeSettings(Listening):
 
     example = f"{RUN} serve runs/hpo/splade-tiny --systems bm25 joint --database judgments.sqlite"
     config: AnyPath | None = flag(None, "YAML file with any of these settings, such as rubric; flags override it")
-    run: AnyPath = flag(help="folder with the runs, runs/SYSTEM.trec, as `cai-pyserini run` writes it", positional=True)
+    run: AnyPath = RUN_FOLDER
     systems: list[str] = flag(help="the systems whose results are judged", min_length=1)
     database: AnyPath = flag(help="SQLite file for the judgments, on a local disk; created if missing")
     depth: int = flag(10, "number of best documents of each system to judge", ge=1)
-    topics: AnyPath | None = flag(
-        None,
-        "the queries to judge: JSONL, Parquet, CSV, TSV with id and text, or TREC's topics (default: the collection's)",
-    )
+    topics: AnyPath | None = flag(None, f"the queries to judge: {TOPICS_FILE} (default: the collection's)")
     shared: int = flag(5, "number of queries that every judge gets first, to measure agreement", ge=0)
     rubric: list[Annotated[str, Field(min_length=1)]] | None = flag(
         None,
@@ -89,9 +83,7 @@ class ExamplesSettings(Settings):
     Negatives are the documents with grade 0, then the systems' best documents that nobody has judged or skipped.
     """
 
-    example = (
-        f"{RUN} examples runs/hpo/splade-tiny --systems bm25 joint --database judgments.sqlite --output train.jsonl"
-    )
+    example = f"{RUN} examples runs/hpo/splade-tiny --systems joint --database judgments.sqlite --output train.jsonl"
     run: AnyPath = RUN_FOLDER
     output: AnyPath = flag(help="output file, JSONL to train with")
     database: AnyPath = flag(help="the database of judgments, which `judge serve` has made")
@@ -167,11 +159,10 @@ def main(argv: Argv = None) -> None:
 def _serve(settings: ServeSettings) -> None:
     from cai_pyserini.experiments.judgments import Judgments
     from cai_pyserini.experiments.pool import open_pool
-    from cai_pyserini.service.guard import is_loopback
     from cai_pyserini.service.judging import create_app
-    from cai_pyserini.service.listen import api_key, listen
+    from cai_pyserini.service.listen import access, listen
 
-    key = api_key(settings)
+    allowed = access(settings)
     pool = open_pool(settings.run, settings.systems, settings.depth, settings.topics)
     judgments = Judgments(settings.database, settings.rubric or RUBRIC)
     if settings.rubric not in (None, judgments.rubric):
@@ -179,8 +170,7 @@ def _serve(settings: ServeSettings) -> None:
             f"the grades of {settings.database} have another meaning ({', '.join(judgments.rubric)}): leave --rubric "
             "out, or choose another --database"
         )
-    local = is_loopback(settings.host)
-    app = create_app(pool, judgments, settings.shared, key=key, local=local, public_url=settings.public_url)
+    app = create_app(pool, judgments, settings.shared, allowed)
     documents = sum(map(len, pool.documents.values()))
     content = f"{documents:,} documents of {len(pool.documents):,} queries to judge"
     if without_hits := len(pool.topics) - len(pool.documents):

@@ -18,12 +18,6 @@ class Disable(Settings):
     example = "cai-pyserini plugin disable"
 
 
-class Status(Settings):
-    """Print whether the plugin is enabled; the exit code is 0 if it is, or else 1."""
-
-    example = "cai-pyserini plugin status"
-
-
 class ExportEncoder(Settings):
     """Write a folder that stock Pyserini's SpladeQueryEncoder loads, without this package."""
 
@@ -51,16 +45,23 @@ class ExportTopics(Settings):
 COMMANDS: dict[str, type[Settings]] = {
     "enable": Enable,
     "disable": Disable,
-    "status": Status,
     "export-encoder": ExportEncoder,
     "export-topics": ExportTopics,
 }
 DESCRIPTION = "Use our encoders in Pyserini, or export them for Pyserini without this package."
 
 
-def main(argv: Argv = None) -> int:
+def main(argv: Argv = None) -> None:
     settings = parse(COMMANDS, argv, "cai-pyserini plugin", DESCRIPTION)
-    if isinstance(settings, ExportEncoder | ExportTopics):
+    if isinstance(settings, Enable):
+        from cai_pyserini.core.files import write_text
+
+        write_text(path := hook.pth_path(), hook.LINE)  # atomically, because every Python reads it when it starts
+        print(f"enabled: {path}")
+    elif isinstance(settings, Disable):
+        (path := hook.pth_path()).unlink(missing_ok=True)
+        print(f"disabled: {path}")
+    else:
         from cai_pyserini.collections.readers import open_collection
         from cai_pyserini.core.config import load_encoder, load_index_config
         from cai_pyserini.plugin.export import export_encoder, export_topics
@@ -72,13 +73,3 @@ def main(argv: Argv = None) -> int:
             collection = load_index_config(settings.collection)
             topics = open_collection(collection).topics(settings.split or collection.split)
             print(export_topics(topics, config, settings.output, settings.device))
-        return 0
-    path = hook.pth_path()
-    if isinstance(settings, Enable):
-        from cai_pyserini.core.files import write_text
-
-        write_text(path, hook.LINE)  # atomically, because every Python reads it when it starts
-    elif isinstance(settings, Disable):
-        path.unlink(missing_ok=True)
-    print(f"{'enabled' if path.exists() else 'disabled'}: {path}")
-    return int(isinstance(settings, Status) and not path.exists())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import model_validator
 
-from cai_pyserini.core.flags import DEVICE, OR_URL, QUERY
+from cai_pyserini.core.flags import DEVICE, FILTER, OR_URL, QUERY, TOPICS_FILE
 from cai_pyserini.core.settings import AnyPath, Argv, PathOrUrl, Settings, flag, parse
 from cai_pyserini.core.terminal import BOLD, PLAIN, printable
 
@@ -32,28 +32,18 @@ class SearchSettings(Settings):
         'cai-pyserini search runs/hpo/splade-tiny "short fingers"\n'
         '  cai-pyserini search runs/hpo/splade-tiny --system bm25 "short fingers" "long toes"'
     )
-    run: PathOrUrl | None = flag(
-        None, f"run folder, written by `cai-pyserini run`, or the folder of an index, {OR_URL}", positional=True
-    )
+    run: PathOrUrl | None = flag(None, f"run folder, or the folder of an index, {OR_URL}", positional=True)
     queries: list[str] = flag([], "texts to search for", positional=True)
-    index: list[PathOrUrl] = flag(
-        [], "a shard of an index, in place of RUN; repeat it for each shard of the index", repeated=True
-    )
+    index: list[PathOrUrl] = flag([], "a shard of an index, in place of RUN; repeat it for each shard", repeated=True)
     system: str | None = flag(None, "system of the run to search with (default: the best that has indexes)")
     hits: int = flag(HITS, "hits per query", ge=1)
-    filter: str | None = flag(
-        None, "search only documents with matching metadata and words, such as year>=2020 AND NOT contents:mouse"
-    )
+    filter: str | None = FILTER
     sort: str | None = flag(None, "order the best hits by a field of metadata; with - before it, largest values first")
     syntax: bool = flag(False, 'a "quoted phrase" in a query must occur as such, and a -word must not occur')
     facets: list[str] = flag([], "fields of metadata whose most frequent values are counted")
     format: Literal["text", "json"] = flag("text", "how hits are shown; json: one object per line")
-    topics: AnyPath | None = flag(
-        None, "a file of queries to search for: JSONL, Parquet, CSV, TSV with id and text, or TREC's topics"
-    )
-    encoder: str | None = flag(
-        None, "of an index: query encoder; required for a dense index (default: the one it was built with)"
-    )
+    topics: AnyPath | None = flag(None, f"a file of queries to search for: {TOPICS_FILE}")
+    encoder: str | None = flag(None, "of an index: query encoder; a dense index needs it (default: the index's own)")
     query: Literal["splade", "bow"] | None = QUERY
     device: str = DEVICE
 

@@ -2,36 +2,30 @@
 
 from typing import Literal
 
-from cai_pyserini.core.flags import COLLECTION, DEVICE, OR_URL, OUTPUT_RUN, QUERY, REMOVE_QUERY, SPLIT, STRICT, THREADS
+from cai_pyserini.core import flags
 from cai_pyserini.core.settings import AnyPath, Argv, PathOrUrl, Settings, flag, parse
+
+INDEX = f"folder written by the index stage, {flags.OR_URL}"
 
 
 class SearchStageSettings(Settings):
     """Search an index with the queries of a collection, and write the TREC run."""
 
     example = "cai-pyserini stage search --index index --collection hpo --output run.trec"
-    index: list[PathOrUrl] = flag(
-        help=f"folder written by the index stage, {OR_URL}; repeat it for each shard of the index",
-        repeated=True,
-        min_length=1,
-    )
-    collection: str = COLLECTION
-    output: AnyPath = OUTPUT_RUN
-    split: str | None = SPLIT
-    strict: bool | None = STRICT
+    index: list[PathOrUrl] = flag(help=f"{INDEX}; repeat it for each shard", repeated=True, min_length=1)
+    collection: str = flags.COLLECTION
+    output: AnyPath = flags.OUTPUT_RUN
+    split: str | None = flags.SPLIT
+    strict: bool | None = flags.STRICT
     hits: int | None = flag(None, "hits per query (default: the collection's, usually 1000)", ge=1)
-    filter: str | None = flag(
-        None, "search only documents with matching metadata and words, such as year>=2020 AND NOT contents:mouse"
-    )
-    encoder: str | None = flag(
-        None, "query encoder; required for a dense index (default: the one an impact index was built with)"
-    )
-    query: Literal["splade", "bow"] | None = QUERY
+    filter: str | None = flags.FILTER
+    encoder: str | None = flag(None, "query encoder; a dense index needs it (default: that of the impact index)")
+    query: Literal["splade", "bow"] | None = flags.QUERY
     k1: float | None = flag(None, "k1 of BM25 (default: the collection's, usually 0.9)", ge=0)
     b: float | None = flag(None, "b of BM25 (default: the collection's, usually 0.4)", ge=0, le=1)
-    remove_query: Literal["auto", "always", "never"] | None = REMOVE_QUERY
-    device: str = DEVICE
-    threads: int = THREADS
+    remove_query: Literal["auto", "always", "never"] | None = flags.REMOVE_QUERY
+    device: str = flags.DEVICE
+    threads: int = flags.THREADS
 
 
 def main(argv: Argv = None) -> None:

@@ -24,30 +24,16 @@ class ServeSettings(Listening):
         "cai-pyserini serve runs/hpo/splade-tiny --systems bm25 joint\n"
         "  curl 'http://127.0.0.1:8000/v1/joint/search?query=short+fingers&hits=3'"
     )
-    runs: list[PathOrUrl] = flag(
-        help=f"run folders, written by `cai-pyserini run`; or the folder of an index, {OR_URL}", positional=True
-    )
-    systems: list[str] = flag(
-        [],
-        "the systems of run folders to serve (default: all that have indexes); by default, the page and assistants use "
-        "the one that the run measured as best",
-    )
+    runs: list[PathOrUrl] = flag(help=f"run folders, or the folder of an index, {OR_URL}", positional=True)
+    systems: list[str] = flag([], "the systems of run folders to serve (default: all that have indexes)")
     stdio: bool = flag(False, "no HTTP: speak MCP with the parent process, on standard input and output")
     queue: int = flag(256, "most unanswered requests; further ones are refused with 429", ge=1)
     timeout: float = flag(30.0, "seconds after which a request times out with 503", gt=0)
-    deadline_ms: float | None = flag(
-        None,
-        "milliseconds after which a hybrid is answered without the parts whose encoders are late, and reranking stops",
-        gt=0,
-    )
+    deadline_ms: float | None = flag(None, "milliseconds after which late parts of hybrids are left out", gt=0)
     cross_encoder: str | None = flag(None, "reranker for searches with rerank=N: a folder or a Hugging Face model id")
     access_log: AnyPath | None = flag(None, "log requests to this file, a JSON object per line; logrotate may move it")
-    access_log_queries: Literal["none", "hash", "text"] = flag(
-        "none", "queries in the access log; hash: keyed, equal for equal queries until the service is restarted"
-    )
-    allow_origins: list[str] = flag(
-        [], "web sites whose pages may search from a browser, such as https://app.example.org (CORS)"
-    )
+    access_log_queries: Literal["none", "hash", "text"] = flag("none", "how the access log shows queries")
+    allow_origins: list[str] = flag([], "web sites whose pages may search (CORS), such as https://app.example.org")
     device: str = DEVICE
 
     @field_validator("allow_origins")
@@ -77,8 +63,7 @@ def main(argv: Argv = None) -> None:
     from cai_pyserini.experiments.open import Reranker, open_systems
     from cai_pyserini.service.access_log import AccessLog
     from cai_pyserini.service.app import create_app
-    from cai_pyserini.service.guard import is_loopback
-    from cai_pyserini.service.listen import api_key, listen
+    from cai_pyserini.service.listen import access, listen
     from cai_pyserini.service.mcp import over_stdio, stdout_to_stderr
     from cai_pyserini.service.queue import Service
 
@@ -94,11 +79,9 @@ def main(argv: Argv = None) -> None:
         print(f"serving {', '.join(service.engines)} on standard input and output", file=sys.stderr, flush=True)
         asyncio.run(over_stdio(service))
         return
-    key, log = api_key(settings), None
+    allowed, log = access(settings, settings.allow_origins), None
     with ExitStack() as stack:
         if settings.access_log:
             log = stack.enter_context(closing(AccessLog(settings.access_log, settings.access_log_queries)))
         service = open_service()
-        local, public_url, origins = is_loopback(settings.host), settings.public_url, settings.allow_origins
-        app = create_app(service, key=key, local=local, log=log, public_url=public_url, origins=origins)
-        listen(app, settings, ", ".join(service.engines), settings.timeout)
+        listen(create_app(service, allowed, log), settings, ", ".join(service.engines), settings.timeout)

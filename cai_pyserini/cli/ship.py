@@ -1,4 +1,4 @@
-from cai_pyserini.core.flags import OUTPUT_FOLDER
+from cai_pyserini.core.flags import ENCODER_TEXT, OUTPUT_FOLDER
 from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
 
 
@@ -12,11 +12,7 @@ class ShipIndex(Settings):
     example = "cai-pyserini ship index runs/hpo/splade-tiny/indexes/joint-splade-idf --output shipped"
     index: AnyPath = flag(help="folder of the index stage", positional=True)
     output: AnyPath = OUTPUT_FOLDER
-    name: str | None = flag(
-        None,
-        "name of the index in Pyserini (default: collection.encoder.index in a run folder, or else the folder's name)",
-        pattern=r"^\w[\w.+-]*$",
-    )
+    name: str | None = flag(None, "its name in Pyserini (default: from its run and folder)", pattern=r"^\w[\w.+-]*$")
     with_encoder: bool = flag(False, "include the encoder in the archive even if it is in a package or on a hub")
 
 
@@ -24,9 +20,7 @@ class ShipEncoder(Settings):
     """Write an encoder as a folder for a model hub, with a model card."""
 
     example = "cai-pyserini ship encoder runs/hpo/splade-tiny/adapted --license apache-2.0 --output hpo-splade"
-    encoder: str = flag(
-        help="a name in encoders/, a YAML file, a checkpoint folder, or a Hugging Face model id", positional=True
-    )
+    encoder: str = flag(help=ENCODER_TEXT, positional=True)
     output: AnyPath = OUTPUT_FOLDER
     license: str = flag(help="its licence, as the hub's identifier, such as apache-2.0 or cc-by-nc-sa-4.0")
     language: str = flag("en", "its language, as an ISO code")

@@ -46,6 +46,8 @@ REMOVE_QUERY = flag(
     "whether to remove a hit that has the id of its query; auto: if the qrels judge no such hit relevant "
     "(default: the collection's, usually auto)",
 )
+FILTER = flag(None, "search only documents with such metadata and words: year>=2020 AND NOT contents:mouse")
+TOPICS_FILE = "JSONL, Parquet, CSV, TSV with id and text, or TREC's topics"
 DenseMethod = Literal["flat", "flat16", "hnsw", "ivfpq", "lucene"]
 DENSE_METHOD: DenseMethod = flag(
     "flat",

@@ -3,12 +3,11 @@
 import json
 import shutil
 from collections.abc import Iterable, Iterator
-from difflib import get_close_matches
 from pathlib import Path
 
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import artifact, jsonl
-from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.errors import CaiError, did_you_mean
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.lucene import jvm
 from cai_pyserini.plugin import hook
@@ -71,5 +70,4 @@ def import_collection(index: str, topics: str | None, output: Path) -> Path:
 
 
 def _failure(error: Exception, name: str, known: Iterable[str]) -> CaiError:
-    similar = [] if name in known else get_close_matches(name, known, 5)
-    return CaiError(f"Pyserini: {error} (similar names: {', '.join(similar)})" if similar else f"Pyserini: {error}")
+    return CaiError(f"Pyserini: {error}{'' if name in known else did_you_mean(name, known)}")

@@ -21,7 +21,7 @@ from cai_pyserini.core.metadata import Value
 from cai_pyserini.engine.explanation import Explanation
 from cai_pyserini.engine.search import BadFilter, Filters, Stored, without_operators
 from cai_pyserini.service.access_log import AccessLog, note
-from cai_pyserini.service.guard import CHECK_PARAMETERS, Guard, Metrics, error_response, key_schemes
+from cai_pyserini.service.guard import CHECK_PARAMETERS, EVERYBODY, KEY_SCHEMES, Access, Guard, Metrics, error_response
 from cai_pyserini.service.mcp import ForwardedResponse, over_http
 from cai_pyserini.service.page import MAX_SHOWN_HITS, STYLE, render
 from cai_pyserini.service.queue import BATCH, MAX_HITS, MAX_QUERY_LENGTH, Hits, Service
@@ -32,13 +32,11 @@ MAX_ID_LENGTH = 200  # characters of query ids and field names
 MAX_FACETS = 20
 MAX_RERANKED = 100
 QueryText = Annotated[str, StringConstraints(min_length=1, max_length=MAX_QUERY_LENGTH, pattern=NOT_BLANK)]
-QUERY_PARAMETER = Parameter(description="the text to search for", examples=["short fingers"])
+QUERY_PARAMETER = Parameter(description="the text to search for")
 Text = Annotated[QueryText, QUERY_PARAMETER]
 Name = Annotated[str, StringConstraints(max_length=MAX_QUERY_LENGTH)]
 HitCount = Annotated[int, Parameter(description="hits to return", ge=1, le=MAX_HITS)]
-RerankCount = Annotated[
-    int, Parameter(description="documents to rerank by the cross-encoder, if there is time", ge=0, le=MAX_RERANKED)
-]
+RerankCount = Annotated[int, Parameter(description="documents to rerank, if there is time", ge=0, le=MAX_RERANKED)]
 FILTER = 'only documents with such metadata and words: year>=2020 AND NOT contents:"mouse model"'
 SORT = "order the best hits by a field; with - before it, largest first"
 SNIPPETS = "return, for each document, the passage that contributes most to its score"
@@ -46,35 +44,10 @@ Filter = Annotated[Name, Parameter(description=FILTER)]
 Sort = Annotated[Name, Parameter(description=SORT)]
 Facets = Annotated[Name, Parameter(description="fields whose values are counted, separated by commas")]
 Snippets = Annotated[bool, Parameter(description=SNIPPETS)]
-Syntax = Annotated[
-    bool, Parameter(description='apply operators: words in "quotes" must be adjacent, and a -word must be missing')
-]
+Syntax = Annotated[bool, Parameter(description='operators: words in "quotes" are adjacent, a -word is missing')]
 Counts = dict[str, dict[str, int]]  # field -> value -> documents
-
-
-DOCUMENT = {
-    "title": "Short finger",
-    "contents": "Short finger Abnormally short finger associated with developmental hypoplasia.",
-}
-CANDIDATE = {"docid": "HP:0009381", "score": 12.35, "rank": 1, "doc": DOCUMENT}
-ANSWER = {"api": "v1", "index": "joint"}
-EXPLANATION = {
-    "system": "joint",
-    "document": "HP:0009381",
-    "rank": 1,
-    "score": 4.2,
-    "grade": None,
-    "terms": [{"term": "short", "query": 1.5, "document": 2.8, "idf": None, "impact": 28, "contribution": 4.2}],
-    "parts": [],
-}
-EXPLAINED = {**ANSWER, "query": {"text": "short fingers"}, "explanation": EXPLANATION}
 OMIT_NONE = Field(None, exclude_if=lambda value: value is None)
 OMIT_EMPTY: Any = Field({}, exclude_if=lambda value: not value)
-
-
-def example(**values: Any) -> ConfigDict:
-    """The configuration of a model whose schema has an example."""
-    return ConfigDict(json_schema_extra={"examples": [values]})
 
 
 class Css(Response):
@@ -138,8 +111,6 @@ class Answer(BaseModel):
 
 
 class SearchAnswer(Answer):
-    model_config = example(**ANSWER, query={"text": "short fingers"}, candidates=[CANDIDATE])
-
     query: Query
     candidates: list[Candidate]
     facets: Counts = OMIT_EMPTY
@@ -159,9 +130,7 @@ class Topic(BaseModel):
 class SearchRequest(BaseModel):
     """Several queries, with the same limits on characters and hits in total as a single one."""
 
-    model_config = ConfigDict(strict=True, extra="forbid") | example(
-        queries=[{"qid": "q1", "text": "short fingers"}, {"qid": "q2", "text": "hearing loss"}], hits=10
-    )
+    model_config = ConfigDict(strict=True, extra="forbid")
 
     queries: list[Topic] = Field(min_length=1, max_length=BATCH)
     hits: int = Field(10, description="hits to return for each query", ge=1, le=MAX_HITS)
@@ -196,15 +165,11 @@ class TopicAnswer(BaseModel):
 
 
 class SearchAnswers(Answer):
-    model_config = example(**ANSWER, results=[{"qid": "q1", "candidates": [CANDIDATE]}])
-
     results: list[TopicAnswer]  # in the order of the queries
     degraded: str | None = OMIT_NONE  # as in SearchAnswer
 
 
 class DocumentAnswer(Answer):
-    model_config = example(**ANSWER, docid="HP:0009381", doc=DOCUMENT)
-
     docid: str
     doc: Document | str
 
@@ -215,21 +180,11 @@ class ExplainAnswer(Answer):
 
 
 class SuggestAnswer(Answer):
-    model_config = example(**ANSWER, query={"text": "shrot fingers"}, suggestion="short fingers")
-
     query: Query
     suggestion: str | None  # None: every word is in a document, or nothing is similar
 
 
 class Health(BaseModel):
-    model_config = example(
-        status="ok",
-        version=__version__,
-        default="joint",
-        indexes=["joint", "bm25"],
-        unanswered=0,
-    )
-
     status: Literal["ok", "stuck"]
     version: str
     default: str  # the index that the page and assistants use by default
@@ -238,15 +193,11 @@ class Health(BaseModel):
 
 
 class Readiness(BaseModel):
-    model_config = example(status="ok", indexes={"bm25": "ok", "joint": "ok"})
-
     status: Literal["ok", "not ready"]
     indexes: dict[str, str]  # "ok" or the type of error
 
 
 class Reloaded(BaseModel):
-    model_config = example(status="ok", indexes=["bm25", "joint"])
-
     status: Literal["ok"] = "ok"
     indexes: list[str]
 
@@ -254,20 +205,11 @@ class Reloaded(BaseModel):
 class Wrong(BaseModel):
     """Why a request was refused or failed."""
 
-    model_config = example(error="hits: Input should be greater than or equal to 1")
-
     error: str
 
 
-def create_app(
-    service: Service,
-    key: str | None = None,
-    local: bool = False,
-    log: AccessLog | None = None,
-    public_url: str | None = None,
-    origins: Sequence[str] = (),
-) -> Guard:
-    """The application. With `key`, all routes except PUBLIC_ROUTES need it; the other parameters are Guard's."""
+def create_app(service: Service, access: Access = EVERYBODY, log: AccessLog | None = None) -> Guard:
+    """The application. With a key, all routes except PUBLIC_ROUTES need it."""
     metrics = Metrics(service)
     mcp = over_http(service)
 
@@ -283,12 +225,12 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,  # behind a proxy, the redirect would name the wrong host
-        servers=[{"url": public_url}] if public_url else None,
+        servers=[{"url": access.public_url}] if access.public_url else None,
         generate_unique_id_function=lambda route: route.name,  # short names in generated clients
         responses={status: {"model": Wrong} for status in (400, 401, 403, 404, 408, 411, 413, 429, 500, 503)},
         description="Search. Routes and answers under /v1 are those of Anserini's and Pyserini's REST API.",
     )
-    locked = APIRouter(dependencies=[*(key_schemes() if key else []), CHECK_PARAMETERS])
+    locked = APIRouter(dependencies=[*(KEY_SCHEMES if access.key else ()), CHECK_PARAMETERS])
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> Response:
@@ -317,18 +259,24 @@ def create_app(
     async def failed(request: Request, error: Exception) -> Response:  # uvicorn logs the error
         return error_response(500, "the server failed to answer; its log says why")
 
-    async def facets_and_snippets(
+    async def results(
         index: str,
+        form: DocumentForm,
         texts: Sequence[str],
         rankings: Sequence[Hits],
         facets: Sequence[str],
         filter: Filters,
         snippets: bool,
-    ) -> tuple[list[Counts], list[list[str]]]:
-        """The facets of each query, and the snippets of its hits; empty if not requested."""
-        counts = await service.facets(index, facets, texts, filter) if facets else [{} for _ in texts]
-        hit_snippets = await service.snippets(index, texts, rankings) if snippets else [[] for _ in texts]
-        return counts, hit_snippets
+    ) -> list[dict[str, Any]]:
+        """The candidates and facets of each query, the facets and snippets if requested."""
+        counts: list[Counts] = [{} for _ in texts]
+        if facets:
+            counts = await service.call(index, lambda engine: (engine.facets(facets, text, filter) for text in texts))
+        shown = await service.snippets(index, texts, rankings) if snippets else [[] for _ in texts]
+        return [
+            {"candidates": form.candidates(hits, of_hits), "facets": of_query}
+            for hits, of_hits, of_query in zip(rankings, shown, counts, strict=True)
+        ]
 
     @locked.get("/v1/{index}/search")
     async def search(
@@ -361,15 +309,9 @@ def create_app(
         else:
             raise HTTPException(400, "query: Field required")
         names = facets.split(",") if facets else []
-        counts, hit_snippets = await facets_and_snippets(index, [text], answer.rankings, names, filters, snippets)
-        return SearchAnswer(
-            index=index,
-            query=Query(text=text if query is None else query),
-            candidates=form.candidates(answer.rankings[0], hit_snippets[0]),
-            degraded=answer.degraded,
-            reranked=answer.reranked,
-            facets=counts[0],
-        )
+        (found,) = await results(index, form, [text], answer.rankings, names, filters, snippets)
+        shown = Query(text=text if query is None else query)
+        return SearchAnswer(index=index, query=shown, degraded=answer.degraded, reranked=answer.reranked, **found)
 
     @locked.post("/v1/{index}/search")
     async def search_all(index: Name, body: SearchRequest, form: Form) -> SearchAnswers:
@@ -377,12 +319,9 @@ def create_app(
         body.check_limits()
         texts, filter = [topic.text for topic in body.queries], body.filter or None
         answer = await service.search_all(index, texts, body.hits, 0, filter, body.sort or None, form.length)
-        counts, snippets = await facets_and_snippets(index, texts, answer.rankings, body.facets, filter, body.snippets)
-        results = [
-            TopicAnswer(qid=topic.qid, candidates=form.candidates(hits, hit_snippets), facets=facets)
-            for topic, hits, facets, hit_snippets in zip(body.queries, answer.rankings, counts, snippets, strict=True)
-        ]
-        return SearchAnswers(index=index, results=results, degraded=answer.degraded)
+        found = await results(index, form, texts, answer.rankings, body.facets, filter, body.snippets)
+        topics = [TopicAnswer(qid=topic.qid, **each) for topic, each in zip(body.queries, found, strict=True)]
+        return SearchAnswers(index=index, results=topics, degraded=answer.degraded)
 
     @locked.get("/v1/{index}/doc/{docid:path}")
     async def document(index: Name, docid: Name, form: Form) -> DocumentAnswer:
@@ -458,7 +397,6 @@ def create_app(
         return STYLE
 
     app.include_router(locked)
-    app.openapi()["components"]["schemas"]["ExplainAnswer"]["examples"] = [EXPLAINED]  # FastAPI leaves out what is None
     for unused in ("HTTPValidationError", "ValidationError"):  # of the 422s that are removed below
         del app.openapi()["components"]["schemas"][unused]
     for path in app.openapi()["paths"].values():
@@ -467,14 +405,4 @@ def create_app(
             responses.pop("422", None)  # wrong requests get a 400
             for status in responses.keys() - {"200"}:  # errors are JSON, even of routes that return text
                 responses[status]["content"] = {"application/json": responses[status]["content"].popitem()[1]}
-    return Guard(
-        app,
-        metrics,
-        local=local,
-        log=log,
-        key=key,
-        open_paths=PUBLIC_ROUTES,
-        public_url=public_url,
-        origins=origins,
-        sending=service.sending,
-    )
+    return Guard(app, access, metrics, log, open_paths=PUBLIC_ROUTES, sending=service.sending)

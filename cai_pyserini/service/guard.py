@@ -7,21 +7,22 @@ import time
 from base64 import b64decode
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from difflib import get_close_matches
 from ipaddress import ip_address
+from typing import NamedTuple
 from urllib.parse import unquote_to_bytes, urlsplit
 from uuid import uuid4
 
 from fastapi import Depends, HTTPException, Request, Security
-from fastapi.params import Depends as Dependency
 from fastapi.responses import JSONResponse
-from fastapi.security import APIKeyHeader, HTTPBasic, HTTPBearer
-from fastapi.security.base import SecurityBase
+from fastapi.security import APIKeyHeader
+from fastapi.security.http import HTTPBase
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.datastructures import MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from cai_pyserini.core.errors import did_you_mean
 from cai_pyserini.service.access_log import AccessLog
 from cai_pyserini.service.queue import Service
 
@@ -72,38 +73,46 @@ class Metrics:
         return generate_latest(self._registry)
 
 
+class Access(NamedTuple):
+    """Whose requests are answered.
+
+    With `key`, those that have it: as X-API-Key, as a bearer token, or as a browser's password. With `local`, those for
+    a loopback host or that of `public_url`, so that no web site can read a server on loopback through a name of its own
+    (DNS rebinding). `public_url` is the address in browsers if a proxy is in front, whether it strips the path or not.
+    A POST from a page of another site is refused, except from `origins`, which can also read responses (CORS).
+    """
+
+    key: str | None = None
+    local: bool = False
+    public_url: str | None = None
+    origins: Sequence[str] = ()
+
+
+EVERYBODY = Access()
+
+
 class Guard:
     """ASGI middleware that counts every response, errors included, and adds `headers` to it.
 
-    With `key`, all paths except `open_paths` need it: as X-API-Key, as a bearer token, or as a browser's password. It
-    is checked before the body is read, within BODY_SECONDS. HEAD is answered like GET.
-
-    With `local`, only requests for a loopback host or that of `public_url` are answered, so that no web site can read a
-    server on loopback through a name of its own (DNS rebinding). `public_url` is the address in browsers if a proxy is
-    in front, whether it strips the path or not. A POST from a page of another site is refused, except from `origins`,
-    which can also read responses (CORS).
-
-    The context `sending` surrounds each request until its response is sent. Responses have an X-Request-ID, which is
-    also in the `log`.
+    The key is not needed for `open_paths`. It is checked before the body is read, within BODY_SECONDS. HEAD is answered
+    like GET. The context `sending` surrounds each request until its response is sent. Responses have an X-Request-ID,
+    which is also in the `log`.
     """
 
     def __init__(
         self,
         app: ASGIApp,
+        access: Access = EVERYBODY,
         metrics: Metrics | None = None,
-        local: bool = False,
         log: AccessLog | None = None,
         headers: Mapping[str, str] = HEADERS,
-        key: str | None = None,
         open_paths: Collection[str] = (),
-        public_url: str | None = None,
-        origins: Sequence[str] = (),
         sending: Callable[[], AbstractContextManager[object]] = nullcontext,
     ):
-        self._app, self._metrics, self._local, self._log, self._headers = app, metrics, local, log, headers
-        self._key, self._open_paths, self._origins, self._sending = key, open_paths, origins, sending
-        public = urlsplit(public_url or "")
-        self._public_origin = f"{public.scheme}://{public.netloc}" if public_url else None
+        self._app, self._access, self._metrics, self._log, self._headers = app, access, metrics, log, headers
+        self._open_paths, self._sending = open_paths, sending
+        public = urlsplit(access.public_url or "")
+        self._public_origin = f"{public.scheme}://{public.netloc}" if access.public_url else None
         self._public_host, self._root = public.netloc or None, public.path.rstrip("/")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -115,7 +124,7 @@ class Guard:
         head = scope["method"] == "HEAD"
         path = scope["path"].removeprefix(self._root) if scope["path"].startswith(f"{self._root}/") else scope["path"]
         scope = {**scope, "method": "GET" if head else scope["method"], "path": path}
-        request = Request(scope)
+        request = Request(scope, receive)
         headers = {**self._headers, "X-Request-ID": id, **self._cors_headers(request)}
         started = False
 
@@ -145,12 +154,11 @@ class Guard:
             if app is self._app and request.headers.get("content-length", "0") != "0":
                 try:
                     async with asyncio.timeout(BODY_SECONDS):
-                        body = await _read_body(receive)
-                    receive = _replay(body, receive)
+                        receive = _replay(await request.body(), receive)
                 except TimeoutError:
                     reason = f"the body was not there after {BODY_SECONDS:g} seconds"
                     app = error_response(408, reason, {"Connection": "close"})
-                except ConnectionError:
+                except ClientDisconnect:
                     count(CLIENT_CLOSED)
                     return
             await app(scope, receive, send_guarded)
@@ -166,38 +174,26 @@ class Guard:
         """The response to a request that the application must not see; None to pass it on."""
         host, origin = request.headers.get("host", ""), request.headers.get("origin")
         own_origins = [self._public_origin, f"http://{host}", f"https://{host}"]
-        if self._local and not is_loopback(_hostname(host)) and host.lower() != self._public_host:
+        if self._access.local and not is_loopback(_hostname(host)) and host.lower() != self._public_host:
             return error_response(403, f"this server is not {host}")
-        if request.method == "OPTIONS" and origin in self._origins:
+        if request.method == "OPTIONS" and origin in self._access.origins:
             return Response(status_code=204)  # a CORS preflight, which has no key
-        if self._key and request.scope["path"] not in self._open_paths and not self._has_key(request):
+        if self._access.key and request.scope["path"] not in self._open_paths and not _has(request, self._access.key):
             reason = "this server needs its API key, as X-API-Key or Authorization: Bearer"
             return error_response(401, reason, {"WWW-Authenticate": 'Basic realm="search"'})
         if "transfer-encoding" in request.headers:
             return error_response(411, "a body needs its Content-Length")
         if int(request.headers.get("content-length", 0)) > MAX_BODY_BYTES:
             return error_response(413, f"the body has more than {MAX_BODY_BYTES:,} bytes")
-        if request.method == "POST" and origin and origin not in (*own_origins, *self._origins):
+        if request.method == "POST" and origin and origin not in (*own_origins, *self._access.origins):
             return error_response(403, f"a page of {origin} may not do this; see --public-url")
         return None
 
-    def _has_key(self, request: Request) -> bool:
-        assert self._key
-        keys = request.headers.getlist("x-api-key")
-        for value in request.headers.getlist("authorization"):
-            scheme, _, credentials = value.partition(" ")
-            if scheme.lower() == "bearer":
-                keys.append(credentials.strip())
-            elif scheme.lower() == "basic":
-                with suppress(binascii.Error, UnicodeDecodeError):
-                    keys.append(b64decode(credentials, validate=True).decode().partition(":")[2])
-        return any(hmac.compare_digest(key.encode(), self._key.encode()) for key in keys)
-
     def _cors_headers(self, request: Request) -> dict[str, str]:
         """The headers that let pages of `origins` send requests and read responses."""
-        if not self._origins:
+        if not self._access.origins:
             return {}
-        if (origin := request.headers.get("origin", "")) not in self._origins:
+        if (origin := request.headers.get("origin", "")) not in self._access.origins:
             return {"Vary": "Origin"}
         return {
             "Vary": "Origin",
@@ -209,20 +205,21 @@ class Guard:
         }
 
 
+def _has(request: Request, key: str) -> bool:
+    """Whether a request has the key."""
+    keys = request.headers.getlist("x-api-key")
+    for value in request.headers.getlist("authorization"):
+        scheme, _, credentials = value.partition(" ")
+        if scheme.lower() == "bearer":
+            keys.append(credentials.strip())
+        elif scheme.lower() == "basic":
+            with suppress(binascii.Error, UnicodeDecodeError):
+                keys.append(b64decode(credentials, validate=True).decode().partition(":")[2])
+    return any(hmac.compare_digest(each.encode(), key.encode()) for each in keys)
+
+
 def error_response(status: int, reason: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
     return JSONResponse({"error": reason}, status, headers)
-
-
-async def _read_body(receive: Receive) -> bytes:
-    """Read a request's body. Raises ConnectionError if the client disconnects first."""
-    body = bytearray()
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ConnectionError
-        body += message.get("body", b"")
-        if not message.get("more_body"):
-            return bytes(body)
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
@@ -233,22 +230,6 @@ def _replay(body: bytes, receive: Receive) -> Receive:
         return messages.pop() if messages else await receive()
 
     return received
-
-
-class _DeclaredScheme(SecurityBase):
-    """A way to send the key, for the OpenAPI schema only; Guard checks the key."""
-
-    def __init__(self, scheme: SecurityBase):
-        self.model, self.scheme_name = scheme.model, scheme.scheme_name
-
-    async def __call__(self) -> None:
-        pass
-
-
-def key_schemes() -> list[Dependency]:
-    """Route dependencies that declare the key in the OpenAPI schema."""
-    schemes = APIKeyHeader(name="X-API-Key"), HTTPBearer(), HTTPBasic()
-    return [Security(_DeclaredScheme(scheme)) for scheme in schemes]
 
 
 async def _check_parameters(request: Request) -> None:
@@ -273,14 +254,17 @@ async def _check_parameters(request: Request) -> None:
 
 
 CHECK_PARAMETERS = Depends(_check_parameters)
+KEY_SCHEMES = [  # declare the key in the OpenAPI schema; Guard checks it
+    Security(APIKeyHeader(name="X-API-Key", auto_error=False)),
+    Security(HTTPBase(scheme="bearer", scheme_name="HTTPBearer", auto_error=False)),
+    Security(HTTPBase(scheme="basic", scheme_name="HTTPBasic", auto_error=False)),
+]
 
 
 def unknown_parameter(name: str, known: Sequence[str]) -> str:
-    """The error message for an unknown parameter, with the most similar known one."""
-    nearest = get_close_matches(name, known, 1, 0.5)
-    return f"{name[:50]}: no such parameter; " + (
-        f"did you mean {nearest[0]}?" if nearest else f"there are {', '.join(known) or 'none'}"
-    )
+    """The error message for an unknown parameter, with the most similar known ones."""
+    hint = did_you_mean(name, known) or f"; there are {', '.join(known) or 'none'}"
+    return f"{name[:50]}: no such parameter{hint}"
 
 
 def is_loopback(host: str) -> bool:

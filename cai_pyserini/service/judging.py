@@ -11,7 +11,7 @@ from pydantic import StringConstraints
 from cai_pyserini.core.template import template
 from cai_pyserini.experiments.judgments import Grades, Judgments
 from cai_pyserini.experiments.pool import Pool, next_query, shuffled
-from cai_pyserini.service.guard import CHECK_PARAMETERS, HEADERS, Guard
+from cai_pyserini.service.guard import CHECK_PARAMETERS, EVERYBODY, HEADERS, Access, Guard
 from cai_pyserini.service.page import STYLE, shown_metadata
 
 HERE = Path(__file__).parent
@@ -28,15 +28,8 @@ Judge = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, ma
 Id = Annotated[str, StringConstraints(max_length=10_000)]
 
 
-def create_app(
-    pool: Pool,
-    judgments: Judgments,
-    shared: int,
-    key: str | None = None,
-    local: bool = False,
-    public_url: str | None = None,
-) -> Guard:
-    """The application. `shared` is as in next_query; `key`, `local` and `public_url` are Guard's."""
+def create_app(pool: Pool, judgments: Judgments, shared: int, access: Access = EVERYBODY) -> Guard:
+    """The application. `shared` is as in next_query."""
     rubric = judgments.rubric
     judgments.limit_to(pool.topics, pool.text)
     app = FastAPI(openapi_url=None, redirect_slashes=False)
@@ -123,4 +116,4 @@ def create_app(
         return (stored and stored.title) or document
 
     app.include_router(routes)
-    return Guard(app, local=local, headers=PAGE_HEADERS, key=key, public_url=public_url)
+    return Guard(app, access, headers=PAGE_HEADERS)

@@ -9,7 +9,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from socket import IPPROTO_TCP, TCP_NODELAY, socket
@@ -21,7 +21,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import API_KEY, Listening
-from cai_pyserini.service.guard import Guard, is_loopback
+from cai_pyserini.service.guard import Access, Guard, is_loopback
 
 MAX_HEADER_BYTES = 1 << 19  # bytes without a body; three parameters of 10,000 characters, as %F0%9F%A7%AC, have 360,000
 REQUEST_SECONDS = 10.0  # to receive the headers of a request
@@ -37,20 +37,20 @@ FULL_ERROR = b'{"error":"too many connections; try again soon"}'
 logger = logging.getLogger(__name__)
 
 
-def api_key(settings: Listening) -> str | None:
-    """The key from the key file or the environment. Raises CaiError if clients cannot send it, or if there is none and
-    the server is reachable from other machines."""
-    file = settings.key_file
+def access(settings: Listening, origins: Sequence[str] = ()) -> Access:
+    """Whose requests are answered, with the key from the key file or the environment. Raises CaiError if clients cannot
+    send it, or if there is none and the server is reachable from other machines."""
+    file, local = settings.key_file, is_loopback(settings.host)
     key = file.read_text(encoding="utf-8").strip() if file else os.environ.get(API_KEY)
     advice = "a long random text, as `openssl rand -hex 32` prints"
-    if key is None and not (is_loopback(settings.host) or settings.proxy_authenticates):
+    if key is None and not (local or settings.proxy_authenticates):
         raise CaiError(
             f"without an API key, everybody who reaches this machine could use this server: set {API_KEY} to {advice}, "
             "or give --proxy-authenticates if a proxy in front of it authenticates users"
         )
     if key is not None and not re.fullmatch("[!-~]+", key):
         raise CaiError(f"{file or API_KEY} is empty or has other characters than printable ASCII; use {advice}")
-    return key
+    return Access(key, local, settings.public_url, origins)
 
 
 class _OpenConnections:

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Annotated, Any
 
 from mcp.server.mcpserver import Context, MCPServer
@@ -46,21 +47,16 @@ def _not_blank(query: str) -> str:
     return query
 
 
-Query = Annotated[
-    str,
-    Field(
-        description="what to look for: a question, or words; there are no operators or wildcards",
-        max_length=MAX_QUERY_LENGTH,
-    ),
-    AfterValidator(_not_blank),
-]
-DocId = Annotated[
-    str, Field(description="the docid of a hit; to read its best passage, its `passage`", max_length=MAX_QUERY_LENGTH)
-]
-Index = Annotated[
-    str | None,
-    Field(description="the name of an index (default: the `default` of list_indexes)", max_length=MAX_QUERY_LENGTH),
-]
+Argument = Annotated[str, Field(max_length=MAX_QUERY_LENGTH)]
+QUERY = "what to look for: a question, or words; there are no operators or wildcards"
+FILTER = (
+    "only documents with such metadata (see list_indexes), or such adjacent words: "
+    'year>=2020 AND journal:"BMJ" AND NOT contents:"mouse model"'
+)
+Query = Annotated[Argument, Field(description=QUERY), AfterValidator(_not_blank)]
+DocId = Annotated[Argument, Field(description="the docid of a hit; to read its best passage, its `passage`")]
+Index = Annotated[Argument | None, Field(description="the name of an index (default: the `default` of list_indexes)")]
+Filter = Annotated[Argument | None, Field(description=FILTER)]
 
 
 class IndexInfo(BaseModel):
@@ -103,28 +99,13 @@ class Text(BaseModel):
     next_offset: int | None = Field(description="the offset to read on from; null at the end")
 
 
-class TermShare(BaseModel):
-    term: str
-    contribution: float
-
-
-class Score(BaseModel):
-    system: str
-    score: float
-    rank: int | None = Field(description="null if it is not among the hits")
-    terms: list[TermShare] = Field(description="the terms that contribute most to the score; none for dense vectors")
-    other_terms: float = Field(description="the contribution of all other terms")
-
-
-class Share(Score):
-    share: float = Field(description="the contribution of this score to the fused score")
-
-
-class Explained(Score):
+class Explained(BaseModel):
     index: str
     query: str
-    docid: str
-    parts: list[Share] = Field(description="the fused systems, if there are several")
+    explanation: Explanation = Field(
+        description="the terms that contribute most to the score (none for dense vectors), or the fused systems with "
+        "their shares of it; the rank is null if the document is not among the hits"
+    )
 
 
 class _Server(MCPServer[Any]):
@@ -202,14 +183,7 @@ def create_server(service: Service) -> MCPServer[Any]:
         index: Index = None,
         hits: Annotated[int, Field(description="hits to return", ge=1, le=MAX_SHOWN_HITS)] = 10,
         offset: Annotated[int, Field(description="hits to skip: next_offset of the previous hits", ge=0)] = 0,
-        filter: Annotated[
-            str | None,
-            Field(
-                description="only documents with such metadata (see list_indexes), or such adjacent words: "
-                'year>=2020 AND journal:"BMJ" AND NOT contents:"mouse model"',
-                max_length=MAX_QUERY_LENGTH,
-            ),
-        ] = None,
+        filter: Filter = None,
     ) -> SearchResult:
         """Find the documents of an index that match a query best, best first, each with its title and best passage.
         For more hits, search again with `offset`; for the whole text, use `document`."""
@@ -265,23 +239,15 @@ def create_server(service: Service) -> MCPServer[Any]:
         name, explanations = await ask(index, lambda engine: engine.explain(query, [docid]))
         if docid not in explanations:
             raise ToolError(f"document {docid!r} has no score in {name}")
-        explanation: Explanation = explanations[docid]
-        parts = [Share(share=part.share, **_score_fields(part.explanation)) for part in explanation.parts]
-        return Explained(index=name, query=query, docid=docid, parts=parts, **_score_fields(explanation))
+        return Explained(index=name, query=query, explanation=_shortened(explanations[docid]))
 
     return server
 
 
-def _score_fields(explanation: Explanation) -> dict[str, Any]:
-    """The fields of a Score."""
-    terms = [TermShare(term=term.term, contribution=term.contribution) for term in explanation.terms]
-    return {
-        "system": explanation.system,
-        "score": explanation.score,
-        "rank": explanation.rank,
-        "terms": terms[:TERMS],
-        "other_terms": sum(term.contribution for term in terms[TERMS:]),
-    }
+def _shortened(explanation: Explanation) -> Explanation:
+    """An explanation with the TERMS largest contributions of each score."""
+    parts = [replace(part, explanation=_shortened(part.explanation)) for part in explanation.parts]
+    return replace(explanation, terms=explanation.terms[:TERMS], parts=parts)
 
 
 def over_http(service: Service) -> StreamableHTTPSessionManager:

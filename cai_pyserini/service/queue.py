@@ -193,12 +193,6 @@ class Service:
         note(hits=hits, returned=len(ranking))
         return text, searched._replace(rankings=[ranking])
 
-    async def facets(
-        self, index: str, names: Sequence[str], texts: Sequence[str], filter: Filters
-    ) -> list[dict[str, dict[str, int]]]:
-        """The facets of each query, as of Engine.facets."""
-        return await self.call(index, lambda engine: (engine.facets(names, text, filter) for text in texts))
-
     async def snippets(self, index: str, texts: Sequence[str], rankings: Sequence[Hits]) -> list[list[str]]:
         """The snippets of the hits of each query."""
 
@@ -278,7 +272,9 @@ class Service:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self.close()
+        self._worker.submit(_close, self.engines).result()
+        self._worker.shutdown()
+        self._opener.shutdown()
 
     async def _trim_memory(self) -> None:
         """Return freed memory to the system from time to time: answers of many lengths, and reopened models, leave gaps
@@ -371,11 +367,6 @@ class Service:
         if name not in self.engines:
             raise HTTPException(404, f"no index {name}; this server has {', '.join(self.engines)}")
         return self.engines[name]
-
-    def close(self) -> None:
-        self._worker.submit(_close, self.engines).result()
-        self._worker.shutdown()
-        self._opener.shutdown()
 
 
 def _batches(jobs: Sequence[Job]) -> list[list[Job]]:

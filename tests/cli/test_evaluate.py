@@ -71,23 +71,17 @@ def test_arguments_that_are_refused(tiny: Path, runs: list[str], arguments: list
 
 
 @pytest.mark.parametrize(
-    "hits, message",
+    "hits, other, ids",
     [
-        (
-            {"Q1": ["d1"], "Q3": ["d1"]},
-            r"other\.trec and the qrels have no queries in common: .* such as 'Q1' and 'q1'",
-        ),
-        (
-            {"q1": ["doc_d1", "doc_d2"]},
-            r"and collection tiny have no documents in common: .* such as 'doc_d1' and 'd1'",
-        ),
-        ({"q1": ["D1", "doc_d2"]}, r"and collection tiny have no documents in common: .* such as 'D1' and 'd1'"),
+        ({"Q1": ["d1"], "Q3": ["d1"]}, "the qrels have no queries", "'Q1' and 'q1'"),
+        ({"q1": ["doc_d1", "doc_d2"]}, "collection tiny have no documents", "'doc_d1' and 'd1'"),
+        ({"q1": ["D1", "doc_d2"]}, "collection tiny have no documents", "'D1' and 'd1'"),
     ],
 )
-def test_a_run_of_another_collection_is_refused(tiny: Path, runs: list[str], hits: dict, message: str) -> None:
+def test_a_run_of_another_collection_is_refused(tiny: Path, runs: list[str], hits: dict, other: str, ids: str) -> None:
     """It had 0 in every measure."""
     write_run(run_of({query: [(id, 1.0) for id in ids] for query, ids in hits.items()}), Path("other.trec"), "other")
-    with pytest.raises(CaiError, match=message):
+    with pytest.raises(CaiError, match=rf"other\.trec and {other} in common: .* such as {ids}"):
         main(["--collection", str(tiny), "--trec", *runs, "other.trec"])
 
 

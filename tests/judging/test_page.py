@@ -16,6 +16,7 @@ from cai_pyserini.experiments.pool import Pool, next_query, open_pool, run_of_sy
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.lucene.searcher import Stored
 from cai_pyserini.runs.trec import run_of, scores_by_query, top, write_run
+from cai_pyserini.service.guard import Access
 from cai_pyserini.service.judging import create_app
 from tests.judging.conftest import RELEVANT, SYSTEMS
 
@@ -210,7 +211,7 @@ def test_everything_is_escaped_and_no_other_script_runs(tmp_path: Path) -> None:
 
 
 def test_a_key_is_asked_for(pool: Pool, judgments: Judgments) -> None:
-    with TestClient(create_app(pool, judgments, 2, key="sesame", local=True), "http://127.0.0.1") as client:
+    with TestClient(create_app(pool, judgments, 2, Access("sesame", local=True)), "http://127.0.0.1") as client:
         for path in ("/", "/progress?judge=ana", "/style.css", "/keys.js"):
             assert client.get(path).status_code == 401
             assert client.get(path, auth=("any", "sesame")).status_code == 200

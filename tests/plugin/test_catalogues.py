@@ -206,8 +206,8 @@ def test_what_cannot_be_imported(
         load_collection(f"pyserini:{NAME}.flat")
     (tmp_path / "qrels.txt").write_text((tmp_path / "qrels.txt").read_text().replace("q1", "007"))
     for index, topics, message in [
-        (NAME, None, rf"name {NAME} \(similar names: {NAME}.flat, {NAME}.bare\)"),
-        (f"{NAME}.flat", f"{NAME}-dev", rf"Topic {NAME}-dev Not Found \(similar names: {NAME}-test\)"),
+        (NAME, None, rf"name {NAME}.*; did you mean {NAME}\.flat or {NAME}\.bare\?$"),
+        (f"{NAME}.flat", f"{NAME}-dev", rf"Topic {NAME}-dev Not Found; did you mean {NAME}-test\?$"),
         (f"{NAME}.bare", f"{NAME}-test", f"{NAME}.bare does not store its documents as JSON .*, such as .flat, may"),
         (f"{NAME}.flat", f"{NAME}-test", "Pyserini's qrels judge a query 007, which its topics do not have"),
     ]:

@@ -76,15 +76,10 @@ def test_an_index_of_another_encoder_is_refused(run_folder: Path, checkpoint: Pa
         LuceneImpactSearcher(plain, joint)
     config = load_encoder(joint)
     assert config.joint and config.range
-    for change in (
-        {"range": 2 * config.range},
-        {"joint": config.joint.replace(range=2 * config.joint.range)},
-    ):
-        encoder = CaiQueryEncoder(config.replace(**change), query="bow")
-        with pytest.raises(
-            CaiError, match=f"{joint} and the encoder {config.name} weight the words of BM25 differently"
-        ):
-            LuceneImpactSearcher(joint, encoder)
+    differs = f"{joint} and the encoder {config.name} weight the words of BM25 differently"
+    for change in ({"range": 2 * config.range}, {"joint": config.joint.replace(range=2 * config.joint.range)}):
+        with pytest.raises(CaiError, match=differs):
+            LuceneImpactSearcher(joint, CaiQueryEncoder(config.replace(**change), query="bow"))
 
 
 def test_a_dense_index_of_another_encoder_is_refused(metadata_run: Path) -> None:

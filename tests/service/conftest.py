@@ -6,7 +6,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from fastapi.testclient import TestClient
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.experiments.open import open_systems
 from cai_pyserini.service.app import create_app
-from cai_pyserini.service.guard import Guard
+from cai_pyserini.service.guard import Access, Guard
 from cai_pyserini.service.listen import Server
 from cai_pyserini.service.queue import Service
 
@@ -40,11 +41,17 @@ def client(run_folder: Path) -> Iterator[TestClient]:
         yield client
 
 
+def wait_until(condition: Callable[[], object]) -> None:
+    until = time.monotonic() + 20
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.01)
+
+
 @contextmanager
-def served(source: Path | Service, *systems: str, **guard: Any) -> Iterator[str]:
+def served(source: Path | Service, *systems: str, **access: Any) -> Iterator[str]:
     """Serve a run folder or a service in a thread of this process, and yield the address."""
     service = source if isinstance(source, Service) else Service(lambda: open_systems([source], systems))
-    with listening(create_app(service, local=True, **guard)) as address:
+    with listening(create_app(service, Access(local=True, **access))) as address:
         yield address
 
 

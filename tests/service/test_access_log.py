@@ -15,7 +15,7 @@ from cai_pyserini.service.access_log import AccessLog, QueryForm
 from cai_pyserini.service.app import create_app
 from cai_pyserini.service.queue import Service
 from tests.conftest import json_lines
-from tests.service.conftest import engines
+from tests.service.conftest import engines, wait_until
 
 POST = {"queries": [{"qid": "a", "text": "zinc"}, {"qid": "b", "text": "bladder"}], "hits": 1}
 
@@ -75,8 +75,7 @@ def test_no_line_is_lost_when_a_log_of_two_services_is_rotated(tmp_path: Path) -
     logs = [AccessLog(path) for _ in range(2)]
     for log in logs:
         logged(log, 3)
-    while any(not log._pending.empty() for log in logs) or len(json_lines(path)) < 7:
-        time.sleep(0.01)
+    wait_until(lambda: all(log._pending.empty() for log in logs) and len(json_lines(path)) == 7)
     assert [file.name for file in tmp_path.iterdir()] == ["access.log"]
     path.rename(moved)
     for log in logs:
@@ -100,8 +99,7 @@ def test_requests_do_not_wait_for_a_disk_that_hangs_or_fails(
     assert time.monotonic() - start < 5
     with caplog.at_level(logging.WARNING):
         os.close(reader)
-        while not log._pending.empty():
-            time.sleep(0.01)
+        wait_until(log._pending.empty)
     assert [record.getMessage() for record in caplog.records] == [
         "the access log could not be written: [Errno 32] Broken pipe"
     ]

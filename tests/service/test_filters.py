@@ -49,13 +49,8 @@ def test_several_queries_and_similar_documents_take_filters_too(client: TestClie
 
 @pytest.mark.parametrize("index", SYSTEMS)
 def test_searches_are_filtered_sorted_and_counted(client: TestClient, index: str) -> None:
-    asked = {
-        "query": "risk of cancer",
-        "hits": 5,
-        "filter": "year>=2010",
-        "sort": "-impact",
-        "facets": "journal,authors",
-    }
+    asked = {"query": "risk of cancer", "hits": 5, "filter": "year>=2010", "sort": "-impact"}
+    asked["facets"] = "journal,authors"
     answer = client.get(f"/v1/{index}/search", params=asked).json()
     found = [candidate["doc"]["metadata"] for candidate in answer["candidates"]]
     assert found == [metadata()[candidate["docid"]] for candidate in answer["candidates"]]

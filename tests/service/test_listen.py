@@ -18,8 +18,9 @@ from cai_pyserini.experiments.open import open_systems
 from cai_pyserini.service import guard, listen
 from cai_pyserini.service import queue as service_module
 from cai_pyserini.service.app import create_app
+from cai_pyserini.service.guard import Access
 from cai_pyserini.service.queue import Service
-from tests.service.conftest import listening, served
+from tests.service.conftest import listening, served, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -76,8 +77,8 @@ def test_a_body_has_a_deadline(address: str, path: str) -> None:
 def test_headers_have_a_deadline_even_on_a_reused_connection(address: str, text: str) -> None:
     before, found = requests(address, 408), requests(address, 200)
     with sent(address, text) as half:
-        while requests(address, 200) < found + 2 and SEARCH in text:
-            time.sleep(0.01)
+        if SEARCH in text:
+            wait_until(lambda: requests(address, 200) >= found + 2)
         for _ in range(4):  # occasional bytes do not extend the deadline
             time.sleep(SECONDS / 4)
             half.sendall(b"x" if half.fileno() > 0 else b"")
@@ -95,9 +96,7 @@ def test_a_client_that_leaves_is_no_failure(address: str, path: str, caplog: pyt
     before, failures = requests(address, guard.CLIENT_CLOSED), requests(address, 500)
     with sent(address, HALF_BODY.format(path)):
         pass
-    until = time.monotonic() + 10
-    while requests(address, guard.CLIENT_CLOSED) == before and time.monotonic() < until:
-        time.sleep(0.01)
+    wait_until(lambda: requests(address, guard.CLIENT_CLOSED) != before)
     assert requests(address, guard.CLIENT_CLOSED) == before + 1 and requests(address, 500) == failures
     assert not caplog.records
 
@@ -119,11 +118,9 @@ def test_a_client_that_leaves_before_the_answer_is_no_failure(
     with served(service) as address:
         service._worker.submit(release.wait, 20)
         with sent(address, text):
-            while not service.unanswered:
-                time.sleep(0.01)
+            wait_until(lambda: service.unanswered)
         release.set()
-        while service.unanswered or len(service._sending) > 1:
-            time.sleep(0.01)
+        wait_until(lambda: not service.unanswered and len(service._sending) <= 1)
         assert requests(address, 200) + requests(address, guard.CLIENT_CLOSED) >= 1 and requests(address, 500) == 0
     assert not caplog.records
 
@@ -164,8 +161,7 @@ def test_with_all_connections_busy_a_new_one_is_refused(run_folder: Path, monkey
         working = threading.Thread(target=lambda: service._worker.submit(release.wait, 20).result())
         working.start()
         busy = [sent(address, SEARCH) for _ in range(2)]
-        while service.unanswered < 2:
-            time.sleep(0.01)
+        wait_until(lambda: service.unanswered == 2)
         with sent(address, SEARCH) as third:
             assert answer(third).startswith(b"HTTP/1.1 503 ")
         release.set()
@@ -200,11 +196,8 @@ def test_an_answer_that_nobody_reads_is_dropped(run_folder: Path, monkeypatch: p
     monkeypatch.setattr(service.engines["bm25"], "document", lambda id: service_module.Stored(id, "", long))
     with served(service) as address:
         with sent(address, SEARCH.replace("zinc", "zinc&max_doc_length=9000000")) as unread:
-            until = time.monotonic() + 20
-            while not service._sending and time.monotonic() < until:
-                time.sleep(0.01)
-            while service._sending and time.monotonic() < until:
-                time.sleep(0.01)
+            wait_until(lambda: service._sending)
+            wait_until(lambda: not service._sending)
             assert not service._sending
             assert len(answer(unread)) < 8_000_000
         slow = sent(address, SEARCH)  # 5 times the required pace
@@ -245,11 +238,10 @@ def test_shutdown_has_a_deadline(run_folder: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(listen, "SHUTDOWN_SECONDS", 0.2)
     monkeypatch.setattr(listen.os, "_exit", end)
     service = Service(lambda: open_systems([run_folder], ["bm25"]))
-    with listening(create_app(service, local=True), seconds=0) as address:
+    with listening(create_app(service, Access(local=True)), seconds=0) as address:
         service._worker.submit(release.wait, 30)
         unanswered = sent(address, SEARCH)
-        while not service.unanswered:
-            time.sleep(0.01)
+        wait_until(lambda: service.unanswered)
         start = time.monotonic()
     assert ended == [1] and time.monotonic() - start < 10
     unanswered.close()

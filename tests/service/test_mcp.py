@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
 from cai_pyserini.cli.run import main as beir
-from cai_pyserini.cli.serve import main
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.experiments.open import open_systems
 from cai_pyserini.service.guard import MAX_BODY_BYTES
@@ -111,14 +111,13 @@ def test_a_document_is_read_in_parts(opened: dict[str, Engine]) -> None:
 
 
 @pytest.mark.parametrize("index", SYSTEMS)
-def test_explanations_add_up(opened: dict[str, Engine], index: str) -> None:
-    explained = session(opened, lambda client: call(client, "explain", query=QUERY, docid="d1", index=index))
-    for one in explained["parts"] or [explained]:
-        assert 0 < len(one["terms"]) <= TERMS
-        total = sum(term["contribution"] for term in one["terms"]) + one["other_terms"]
-        assert total == pytest.approx(one["score"], abs=1e-6)
-    if explained["parts"]:
-        assert sum(part["share"] for part in explained["parts"]) == pytest.approx(explained["score"])
+def test_explanations_are_those_of_the_engine(opened: dict[str, Engine], index: str) -> None:
+    found = session(opened, lambda client: call(client, "explain", query=QUERY, docid="d1", index=index))
+    explained, whole = found["explanation"], opened[index].explain(QUERY, ["d1"])["d1"]
+    assert (explained["score"], explained["rank"]) == (whole.score, whole.rank)
+    parts = [part["explanation"] for part in explained["parts"]] or [explained]
+    for one, expected in zip(parts, [part.explanation for part in whole.parts] or [whole], strict=True):
+        assert one["terms"] == [asdict(term) for term in expected.terms[:TERMS]] != []
 
 
 @pytest.mark.parametrize(
@@ -132,11 +131,7 @@ def test_explanations_add_up(opened: dict[str, Engine], index: str) -> None:
         ("search", {"query": "x", "offset": MAX_HITS}, "offset: a search has at most 1000 hits"),
         ("search", {}, "query: Field required"),
         ("document", {"docid": "d99"}, "no document 'd99'"),
-        (
-            "document",
-            {"docid": "d1", "length": MAX_TEXT_LENGTH + 1},
-            "length: Input should be less than or equal to 20000",
-        ),
+        ("document", {"docid": "d1", "length": MAX_TEXT_LENGTH + 1}, "length: Input should be less than or equal to"),
         ("search", {"query": "x", "filters": "year>2000"}, "filters: no such parameter; did you mean filter?"),
         ("document", {"docid": "d1", "query": "x"}, "query: no such parameter; there are docid, index, offset, length"),
         ("explain", {"query": "cancer", "docid": "d99"}, "document 'd99' has no score in hybrid-splade"),
@@ -165,7 +160,8 @@ def test_over_http_with_the_key_of_the_service(run_folder: Path) -> None:
         async with http, Client(streamable_http_client(f"{address}mcp", http_client=http), mode=mode) as client:
             assert [tool.name for tool in (await client.list_tools()).tools] == TOOLS
             (hit,) = (await call(client, "search", query="bladder"))["hits"]
-            assert (await call(client, "explain", query="bladder", docid=hit["docid"]))["rank"] == 1
+            explained = await call(client, "explain", query="bladder", docid=hit["docid"])
+            assert explained["explanation"]["rank"] == 1
             return (await call(client, "document", docid=hit["docid"]))["title"]
 
     with served(run_folder, "bm25", key="sesame") as address:
@@ -183,7 +179,8 @@ def test_the_best_passage_of_a_document_can_be_read(tiny: Path, tmp_path: Path) 
         assert (hit["docid"], hit["passage"].partition("#")[0]) == ("d4", "d4")
         passage = await call(client, "document", docid=hit["passage"])
         assert "bladder" in passage["contents"] and passage["title"] == hit["title"]
-        assert (await call(client, "explain", query="bladder", docid="d4"))["rank"] == hit["rank"]
+        explained = await call(client, "explain", query="bladder", docid="d4")
+        assert explained["explanation"]["rank"] == hit["rank"]
 
     beir([str(tiny), "--output", str(tmp_path), "--passages", "5", "--systems", "bm25"])
     session(open_systems([tmp_path]), scenario)
@@ -221,9 +218,3 @@ def test_standard_output_has_messages_only(run_folder: Path) -> None:
     assert answers[1]["result"]["structuredContent"]["hits"][0]["docid"] == "d4"
     assert (rest, process.returncode) == ("", 0)
     assert "[gc] Using" in errors and "serving bm25 on standard input and output" in errors
-
-
-def test_stdio_has_no_flags_of_http(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main([str(run_folder), "--stdio", "--host", "0.0.0.0"])
-    assert "--stdio serves no other machine: leave out --host" in capsys.readouterr().err

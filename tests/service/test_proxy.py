@@ -4,7 +4,6 @@ import re
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from html import unescape
@@ -18,8 +17,9 @@ from cai_pyserini.cli.judge import RUBRIC
 from cai_pyserini.experiments.judgments import Judgments
 from cai_pyserini.experiments.pool import Pool
 from cai_pyserini.lucene.searcher import Stored
+from cai_pyserini.service.guard import Access
 from cai_pyserini.service.judging import create_app
-from tests.service.conftest import listening, served
+from tests.service.conftest import listening, served, wait_until
 
 NGINX = shutil.which("nginx") or shutil.which("/usr/sbin/nginx")
 pytestmark = [
@@ -52,9 +52,7 @@ def nginx(folder: Path, port: int, *locations: str) -> Iterator[None]:
     (folder / "nginx.conf").write_text(CONFIG.format(folder=folder, port=port, locations="\n".join(locations)))
     assert NGINX
     with subprocess.Popen([NGINX, "-e", folder / "error.log", "-c", folder / "nginx.conf"]) as process:
-        until = time.monotonic() + 20
-        while time.monotonic() < until and socket.socket().connect_ex(("127.0.0.1", port)):
-            time.sleep(0.02)
+        wait_until(lambda: not socket.socket().connect_ex(("127.0.0.1", port)))
         yield
         process.terminate()
 
@@ -93,7 +91,7 @@ def test_judgments_are_saved(tmp_path: Path, public_path: str) -> None:
     origin = f"http://judge.example.org:{port}"
     judgments = Judgments(tmp_path / "judgments.sqlite", RUBRIC)
     pool = Pool({"q1": "zinc"}, {"q1": {"d1", "d2"}}, lambda id: Stored(id, id, id), "en")
-    app = create_app(pool, judgments, 0, local=True, public_url=origin + public_path)
+    app = create_app(pool, judgments, 0, Access(local=True, public_url=origin + public_path))
     with listening(app) as address, httpx2.Client() as client:
         location = LOCATION.format(path=public_path, address=address.rstrip("/"), kept="/", host="127.0.0.1")
         with nginx(tmp_path, port, location):

@@ -54,7 +54,7 @@ def test_a_key_that_cannot_be_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         (["--public-url", "https://example.org/v1/search"], "its path may not begin with /v1"),
         (["--allow-origins", "https://example.org/app"], "an origin has no path, such as /app/"),
         (["--allow-origins", "*"], "'*' should be like"),
-        (["--stdio", "--public-url", "https://example.org"], "leave out --public-url"),
+        (["--stdio", "--host", "0.0.0.0"], "--stdio serves no other machine: leave out --host"),
     ],
 )
 def test_addresses_that_no_browser_sends(

@@ -30,10 +30,7 @@ def write_entry(folder: Path, source: Path, **changes: object) -> Path:
     folder.mkdir(exist_ok=True)
     archive = folder / "x.y.tar.gz"
     size = pack([source], "x.y", archive)
-    sums = {
-        name: subprocess.run([f"{name}sum", archive], capture_output=True, text=True, check=True).stdout.split()[0]
-        for name in ("md5", "sha256")
-    }
+    sums = {name: hashlib.new(name, archive.read_bytes()).hexdigest() for name in ("md5", "sha256")}
     record = {"name": "y", "description": "an index", "filename": archive.name, "readme": "x.y.README.md"}
     record |= {"urls": [archive.name], **sums, "size": archive.stat().st_size, "unpacked_size": size}
     (folder / "entry.json").write_text(json.dumps([record | {"documents": 1} | changes]))
@@ -170,10 +167,7 @@ def renamed(archive: Path, entry: Entry) -> Entry:
 @pytest.mark.parametrize(
     "change, message",
     [
-        (
-            with_data(lambda data: data[:-1] + b"?"),
-            r"x\.y\.tar\.gz: refused, as it is not the [\d,]+ bytes with SHA-256",
-        ),
+        (with_data(lambda data: data[:-1] + b"?"), r"gz: refused, as it is not the [\d,]+ bytes with SHA-256"),
         (with_data(lambda data: data[:100]), "refused, as it is not"),
         (with_data(lambda data: data + bytes(10**7)), "refused, as it is not"),
         (lambda archive, entry: entry.replace(urls=["file:///no/x.tar.gz"]), r"cannot be downloaded \(.*No such file"),
@@ -182,7 +176,7 @@ def renamed(archive: Path, entry: Entry) -> Entry:
         (renamed, r"'x\.y' is no regular file or folder in z"),
         (
             lambda archive, entry: entry.replace(unpacked_size=10**18),
-            r"y needs 1,000,000,000\.0 GB to be unpacked, and .*indexes has [\d,.]+ GB free: set PYSERINI_CACHE",
+            r"needs 1,000,000,000\.0 GB .* set PYSERINI_CACHE",
         ),
     ],
     ids=["changed", "truncated", "longer", "missing", "malformed", "larger inside", "another folder", "too large"],

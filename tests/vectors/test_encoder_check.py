@@ -1,6 +1,6 @@
 """Encoders compared with the library that saved their folders, for each kind."""
 
-import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -69,8 +69,7 @@ def test_an_encoder_that_pools_in_another_way_than_its_folder(
     KINDS["SPLADE, max"].build(tmp_path / "folder")
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text("checkpoint: folder\nactivation: log1p_relu\nmax_document_length: 32\n")
-    assert doctor.main(["--encoder", str(wrong), "--json", "--precision", "float32"]) == 1
-    found = json.loads(capsys.readouterr().out)
+    found = check(load_encoder(str(wrong)), "cpu", "float32")
     assert found["documents_differ_by"] > 0.1 and not found["equal"]
     assert found["settings"] == {"activation": "log1p_relu"} and found["max_document_length"] == 32
     assert doctor.main(["--encoder", str(wrong)]) == 1
@@ -88,8 +87,8 @@ def test_what_cannot_be_checked(capsys: pytest.CaptureFixture[str], monkeypatch:
     with pytest.raises(CaiError, match="could not be downloaded from the hub"):
         doctor.main(["--encoder", "org/model"])
     with pytest.raises(SystemExit, match="2"):
-        doctor.main(["--json"])
-    assert "--json-output are for --encoder: name one" in capsys.readouterr().err
+        doctor.main(["--precision", "int8"])
+    assert "--device and --precision are for --encoder: name one" in capsys.readouterr().err
 
 
 def test_documents_have_the_length_that_is_said() -> None:
