@@ -30,7 +30,7 @@ def checkpoint_folder(config: EncoderConfig, pickles: bool = False) -> Path:
     import huggingface_hub
 
     try:
-        patterns = [f"*{suffix}" for suffix in suffixes(config)] + (["*pytorch_model.bin"] if pickles else [])
+        patterns = [f"*{suffix}" for suffix in suffixes(config)] + (["*pytorch_model*.bin"] if pickles else [])
         path = huggingface_hub.snapshot_download(config.checkpoint, revision=config.revision, allow_patterns=patterns)
     except (ValueError, OSError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]

@@ -15,6 +15,8 @@ from cai_pyserini.models import unpickle
 from cai_pyserini.models.checkpoint import checkpoint_folder, suffixes
 
 WEIGHTS = "pytorch_model.bin"
+INDEX = f"{WEIGHTS}.index.json"  # of weights in several files
+SHARD = re.compile(r"pytorch_model[\w-]*\.bin")
 MODULE = re.compile(r"(\w+_)?\d+_\w+")  # the folder of a module in a sentence-transformers folder
 
 
@@ -27,16 +29,16 @@ def convert_checkpoint(spec: str, output: Path) -> Path:
     config = load_encoder(spec)
     source = checkpoint_folder(config, pickles=True)
     folders = [source, *(path for path in sorted(source.iterdir()) if path.is_dir() and MODULE.fullmatch(path.name))]
-    with_safetensors = [folder for folder in folders if any(folder.glob("*.safetensors"))]
-    pickles = [path for folder in folders if folder not in with_safetensors and (path := folder / WEIGHTS).is_file()]
+    pickles = [path for folder in folders for path in _pickles(folder)]
     if not pickles:
-        reason = "has safetensors already: use it as it is" if with_safetensors else f"has no {WEIGHTS}"
+        has_safetensors = any(path for folder in folders for path in folder.glob("*.safetensors"))
+        reason = "has safetensors already: use it as it is" if has_safetensors else f"has no {WEIGHTS}"
         raise CaiError(f"{source} {reason}")
     others = [
         path
         for folder in folders
         for path in sorted(folder.iterdir())
-        if path.suffix in suffixes(config) and path.name != artifact.MANIFEST
+        if path.suffix in suffixes(config) and path.name not in (artifact.MANIFEST, INDEX)
     ]
     names = [path.relative_to(source).as_posix() for path in (*pickles, *others)]
     recipe = artifact.recipe(
@@ -50,12 +52,38 @@ def convert_checkpoint(spec: str, output: Path) -> Path:
             shutil.copyfile(path, target)
         written = {}
         for path in progress(pickles, len(pickles), "convert", "file"):
-            target = path.relative_to(source).with_name("model.safetensors")
+            target = _renamed(path.relative_to(source))
             (folder / target).parent.mkdir(exist_ok=True)
             written[target.as_posix()] = _unpickle(path, folder / target)
+        for path in {path.parent / INDEX for path in pickles if path.name != WEIGHTS}:
+            index = json.loads(path.read_text(encoding="utf-8"))
+            index["weight_map"] = {name: str(_renamed(Path(file))) for name, file in index["weight_map"].items()}
+            name = folder / path.parent.relative_to(source) / "model.safetensors.index.json"
+            name.write_text(json.dumps(index, indent=1), encoding="utf-8")
         return {"written": written}
 
     return artifact.make(output, recipe, write)
+
+
+def _pickles(folder: Path) -> list[Path]:
+    """The pickled weights of a folder without safetensors: one file, or the files in the index."""
+    if any(folder.glob("*.safetensors")):
+        return []
+    if (folder / WEIGHTS).is_file():
+        return [folder / WEIGHTS]
+    if not (index := folder / INDEX).is_file():
+        return []
+    try:
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        if wrong := [name for name in names if not SHARD.fullmatch(name)]:
+            raise CaiError(f"{index}: {wrong[0]!r} is not the name of a file of weights, such as {WEIGHTS}")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise CaiError(f"{index}: expected a JSON object with `weight_map`, which maps weights to files") from None
+    return [folder / name for name in names]
+
+
+def _renamed(path: Path) -> Path:
+    return path.with_name(path.name.replace("pytorch_model", "model")).with_suffix(".safetensors")
 
 
 def _unpickle(source: Path, target: Path) -> dict[str, int]:

@@ -1,5 +1,6 @@
 """Converted pickled checkpoints equal what transformers or sentence-transformers reads from the pickles."""
 
+import json
 import os
 import pickle
 import shutil
@@ -43,20 +44,34 @@ def pickled(checkpoint: Path, tmp_path: Path) -> Path:
     return folder
 
 
+def split(folder: Path) -> None:
+    """Split the weights into two files and an index."""
+    tensors = list(torch.load(folder / "pytorch_model.bin", weights_only=True).items())
+    (folder / "pytorch_model.bin").unlink()
+    parts = {f"pytorch_model-0000{i}-of-00002.bin": dict(tensors[i - 1 :: 2]) for i in (1, 2)}
+    for name, part in parts.items():
+        torch.save(part, folder / name)
+    weights = {key: name for name, part in parts.items() for key in part}
+    (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weights}))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["zip", "legacy"])
+@pytest.mark.parametrize("form", ["zip", "legacy", "split"])
 def test_the_same_model_comes_out(
     form: str, pickled: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if form == "legacy":
         torch.save(masked_lm(checkpoint), pickled / "pytorch_model.bin", _use_new_zipfile_serialization=False)
+    if form == "split":
+        split(pickled)
     output = tmp_path / "safe"
     main(["checkpoint", str(pickled), "--output", str(output)])
     printed = capsys.readouterr().out
     assert printed.startswith("converted from pickles to safetensors:\nmodel") and printed.endswith(f"\n\n{output}\n")
-    assert not list(output.glob("*.bin*"))
-    digest = artifact.require(output, "convert checkpoint").recipe["inputs"]["pytorch_model.bin"]
-    assert digest == artifact.file_digest(pickled / "pytorch_model.bin")
+    assert not list(output.glob("*.bin*")) and len(list(output.glob("*.safetensors"))) == 1 + (form == "split")
+    inputs = artifact.require(output, "convert checkpoint").recipe["inputs"]
+    weights = [path for path in pickled.iterdir() if path.suffix == ".bin"]
+    assert {path.name: inputs[path.name] for path in weights} == {p.name: artifact.file_digest(p) for p in weights}
 
     before, after = masked_lm(pickled), masked_lm(output)
     assert before.keys() == after.keys() and all(before[name].equal(after[name]) for name in before)
@@ -135,13 +150,26 @@ def test_files_of_something_else_are_refused(
     assert str(error.value).startswith(str(file)) and not (tmp_path / "safe").exists()
 
 
-def test_folders_without_pickles_are_refused(checkpoint: Path, tmp_path: Path) -> None:
-    for spec, message in (
-        (str(without_weights(checkpoint, tmp_path / "folder")), "has no pytorch_model.bin$"),
-        ("splade-tiny", "has safetensors already: use it as it is"),
-    ):
-        with pytest.raises(CaiError, match=message):
-            main(["checkpoint", spec, "--output", str(tmp_path / "safe")])
+@pytest.mark.parametrize(
+    "weights, message",
+    [
+        (None, "has no pytorch_model.bin$"),
+        ({"w": "../pytorch_model.bin"}, r"index\.json: '\.\./pytorch_model\.bin' is not the name of a file of weights"),
+        ({"w": "pytorch_model-1.bin"}, r"no file .*pytorch_model-1\.bin"),
+        ([], r"index\.json: expected a JSON object with `weight_map`"),
+    ],
+)
+def test_folders_without_pickles_are_refused(weights: Any, message: str, checkpoint: Path, tmp_path: Path) -> None:
+    folder = without_weights(checkpoint, tmp_path / "folder")
+    if weights is not None:
+        (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": weights}))
+    with pytest.raises(CaiError, match=message):
+        main(["checkpoint", str(folder), "--output", str(tmp_path / "safe")])
+
+
+def test_a_checkpoint_with_safetensors_is_used_as_it_is(tmp_path: Path) -> None:
+    with pytest.raises(CaiError, match="has safetensors already: use it as it is"):
+        main(["checkpoint", "splade-tiny", "--output", str(tmp_path)])
 
 
 @pytest.mark.slow
