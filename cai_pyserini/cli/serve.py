@@ -25,14 +25,24 @@ class ServeSettings(Listening):
         "  curl 'http://127.0.0.1:8000/v1/joint/search?query=short+fingers&hits=3'"
     )
     runs: list[PathOrUrl] = flag(help=f"run folders, or the folder of an index, {OR_URL}", positional=True)
-    systems: list[str] = flag([], "the systems of run folders to serve (default: all that have indexes)")
+    systems: list[str] = flag(
+        [],
+        "the systems of run folders to serve (default: all that have indexes); by default, the page and assistants use "
+        "the one that the run measured as best",
+    )
     stdio: bool = flag(False, "no HTTP: speak MCP with the parent process, on standard input and output")
     queue: int = flag(256, "most unanswered requests; further ones are refused with 429", ge=1)
     timeout: float = flag(30.0, "seconds after which a request times out with 503", gt=0)
-    deadline_ms: float | None = flag(None, "milliseconds after which late parts of hybrids are left out", gt=0)
+    deadline_ms: float | None = flag(
+        None,
+        "milliseconds after which a hybrid is answered without the parts whose encoders are late, and reranking stops",
+        gt=0,
+    )
     cross_encoder: str | None = flag(None, "reranker for searches with rerank=N: a folder or a Hugging Face model id")
     access_log: AnyPath | None = flag(None, "log requests to this file, a JSON object per line; logrotate may move it")
-    access_log_queries: Literal["none", "hash", "text"] = flag("none", "how the access log shows queries")
+    access_log_queries: Literal["none", "hash", "text"] = flag(
+        "none", "queries in the access log; hash: keyed, equal for equal queries until the service is restarted"
+    )
     allow_origins: list[str] = flag([], "web sites whose pages may search (CORS), such as https://app.example.org")
     device: str = DEVICE
 

@@ -12,7 +12,11 @@ class ShipIndex(Settings):
     example = "cai-pyserini ship index runs/hpo/splade-tiny/indexes/joint-splade-idf --output shipped"
     index: AnyPath = flag(help="folder of the index stage", positional=True)
     output: AnyPath = OUTPUT_FOLDER
-    name: str | None = flag(None, "its name in Pyserini (default: from its run and folder)", pattern=r"^\w[\w.+-]*$")
+    name: str | None = flag(
+        None,
+        "name of the index in Pyserini (default: collection.encoder.index in a run folder, or else the folder's name)",
+        pattern=r"^\w[\w.+-]*$",
+    )
     with_encoder: bool = flag(False, "include the encoder in the archive even if it is in a package or on a hub")
 
 
