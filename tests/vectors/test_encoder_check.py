@@ -1,6 +1,5 @@
 """Encoders compared with the library that saved their folders, for each kind."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
