@@ -266,6 +266,7 @@ class LuceneIndex:
 
     def _parse_hits(self, top_docs: str, hits: int) -> tuple[list[str], list[float]]:
         """Ids and scores of the best `hits` documents in a TopDocs as JSON. Raises CaiError if any is missing."""
+        # json.loads takes three times as long: a search for 1,000 hits (BM25 of hpo) would be a quarter slower
         parsed, total = HIT.findall(top_docs), TOTAL.search(top_docs)
         if total is None or len(parsed) != min(hits, int(total[1])):
             raise CaiError(
