@@ -82,7 +82,7 @@ def fuse(
     depth: int = DEPTH,
     k: int = 1000,
 ) -> pd.DataFrame:
-    """Fuse rankings: sum, minmax, rrf, product or zscore, of the best `depth` documents of each.
+    """Fuse the best `depth` documents of each ranking by one of runs.fusions.FUSIONS, such as sum, minmax or zscore.
 
     Returns at most `k` hits per query: `query_id`, `doc_id`, `score` and `rank`.
 

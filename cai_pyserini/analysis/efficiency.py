@@ -114,7 +114,7 @@ class PrunedSystem:
         bm25 = bm25_of_index(config, run.words, run.expansion(system))
         if bm25 and config.joint:
             bm25 = replace(bm25, alpha=config.joint.alpha["bow" if system.bow else "splade"])
-        config = config.replace(**{"keep_mass": None, "keep_terms": None} | pruning.document_settings)
+        config = config.unpruned().replace(**pruning.document_settings)
         name = _file_name(f"{system.name}-{pruning.document_name}")
         impacts = write_impacts(run.documents(system), config, folder / "impacts" / name, bm25)
         self.index = index_impacts(impacts, folder / "indexes" / name)

@@ -15,7 +15,7 @@ class FuseSettings(Settings):
     depth: int = flag(DEPTH, "fuse this many best documents per query of each run", ge=1)
     hits: int = flag(1000, "documents per query in the output", ge=1)
     weights: list[float] | None = flag(
-        None, "one positive weight per run, in the order of --trec (default: all 1); not with product"
+        None, "one positive weight per run, in the order of --trec (default: all 1); only for sums of scores"
     )
 
 

@@ -3,7 +3,6 @@ from cai_pyserini.core.flags import OR_URL, OUTPUT_OR_URL, THREADS, VECTORS
 from cai_pyserini.core.settings import AnyPath, Argv, PathOrUrl, Settings, flag, parse
 
 REQUIRES = {"alpha": "words", "expansion": "words", "documents_only": "expansion"}
-ENCODER_SETTINGS = {"idf", "idf_power", "bits", "range", "keep_terms", "keep_mass"}  # flags that override them
 
 
 class ImpactSettings(Settings):
@@ -61,7 +60,7 @@ def main(argv: Argv = None) -> None:
     settings = parse(ImpactSettings, argv, "cai-pyserini stage impact")
 
     from cai_pyserini.core import artifact
-    from cai_pyserini.core.config import load_encoder
+    from cai_pyserini.core.config import EncoderConfig, load_encoder
     from cai_pyserini.impacts.bm25 import Bm25
     from cai_pyserini.impacts.quantization import loss_text
     from cai_pyserini.impacts.weighting import write_impacts
@@ -71,7 +70,8 @@ def main(argv: Argv = None) -> None:
     for name, other in REQUIRES.items():
         if getattr(settings, name) and not getattr(settings, other):
             raise CaiError(f"--{name.replace('_', '-')} has no effect without --{other}")
-    changes = settings.model_dump(include=ENCODER_SETTINGS, exclude_none=True)
+    overrides = ImpactSettings.model_fields.keys() & EncoderConfig.model_fields.keys()
+    changes = settings.model_dump(include=overrides, exclude_none=True)
     bm25 = None
     if settings.words:
         parameters = {key: getattr(settings, key) for key in ("k1", "b", "alpha", "expansion", "documents_only")}

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 CHECKPOINTS = ("checkpoint", "query_checkpoint")  # keys whose values can also be Hugging Face ids or pip: paths
 LOCATED = (*CHECKPOINTS, "query_weights", "idf", "projection")  # keys whose paths are relative to the YAML file
 
-Weighting = Literal["idf"]  # formulas of models.idf
+Weighting = Literal["idf"]  # see models.idf.FORMULAS
 Shapes = Literal["vectors", "impacts", "query vectors", "queries"]  # the results that a setting affects
 POOLING = ("mean", "cls", "max", "lasttoken", "weightedmean", "mean_sqrt_len_tokens")  # of dense encoders
 BOTH: tuple[Shapes, ...] = ("vectors", "query vectors")
@@ -122,6 +122,10 @@ class EncoderConfig(Settings):
             if self.trust_remote_code and is_hub and not revision:
                 raise ValueError(f"trust_remote_code: name the revision of {model} whose code you have read")
         return self
+
+    def unpruned(self) -> Self:
+        """These settings without static pruning of documents."""
+        return self.replace(keep_terms=None, keep_mass=None)
 
     def shaping(self, *what: Shapes, defaults: bool = False) -> dict[str, Any]:
         """The settings that shape these results, as JSON values, without paths; `defaults` includes unchanged ones."""
@@ -271,8 +275,9 @@ def _require_unchanged(config: EncoderConfig, path: Path) -> None:
     manifest = read_manifest(path.parent) if path.name == "encoder.yaml" else None
     recorded = manifest.stats.get("settings", {}) if manifest else {}
     for key, value in config.shaping("vectors", "impacts", defaults=True).items():
-        if recorded.get(key, value) != value:
-            raise CaiError(f"{path}: {key} is {value}, but {path.parent} was made with {recorded[key]}: restore that")
+        made_with = recorded.get(key, EncoderConfig.model_fields[key].default)
+        if recorded and made_with != value:
+            raise CaiError(f"{path}: {key} is {value}, but {path.parent} was made with {made_with}: restore that")
 
 
 @cache  # once per process

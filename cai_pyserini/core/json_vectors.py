@@ -1,6 +1,6 @@
 """Read JSON vectors, from the impact stage or another tool, into the format of Lucene's analyzer.
 
-A document becomes `term␁impact term␁impact …`; see `index.writer`.
+A document becomes `term␁impact term␁impact …`; see `lucene.writer`.
 """
 
 import re

@@ -4,7 +4,7 @@
     BM25     contribution = occurrences in the query · Lucene's BM25 weight of the term in the document
     hybrids  share = the fusion's value of a part's score, or of a document missing from the part's run
 
-Contributions and shares add up to the score in the run, up to rounding; in a product, shares multiply.
+Contributions and shares add up to the score in the run, up to rounding; shares of a product multiply to it.
 """
 
 import math

@@ -82,7 +82,7 @@ class Plan:
         return self._add(
             output.name,
             output,
-            lambda: compute(run.collection, run.encoder(system).config, output),
+            lambda: compute(run.collection, run.encoder(system).config, output, system.weighting or "idf"),
             self._encoder(system),
         )
 
@@ -310,8 +310,8 @@ def require(
             raise CaiError(
                 f"--weights {' '.join(map(str, weights))}: give as many positive numbers as a hybrid has parts"
             )
-        if products := [system.name for system in weighted if FUSIONS[system.fusion].combine == "product"]:
-            raise CaiError(f"--weights have no effect on a product: leave out {products[0]}")
+        if fixed := [system for system in weighted if not FUSIONS[system.fusion].is_sum]:
+            raise CaiError(f"--weights have no effect on {fixed[0].fusion}: leave out {fixed[0].name}")
     if adapted_systems := [system for system in needed if system.adapted]:
         if not keep or not artifact.read_manifest(run.adapted):
             _require_adaptation(experiment, adapted_systems[0], adaptation)

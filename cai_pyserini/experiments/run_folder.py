@@ -177,8 +177,9 @@ class RunFolder:
     # Paths
 
     def idf(self, system: System) -> Path:
-        """The token IDF of a system's encoder."""
-        return self.folder / f"{ADAPTED * system.adapted}idf{'-dense' * (system.kind == 'dense')}"
+        """The token IDF of a system's encoder, by the formula of its weighting."""
+        formula, dense = system.weighting or "idf", "-dense" * (system.kind == "dense")
+        return self.folder / f"{ADAPTED * system.adapted}{formula}{dense}"
 
     def near(self, system: System) -> Path:
         """Each document's neighbours; for adapted systems, by adapted vectors."""

@@ -145,7 +145,7 @@ THREE_WAY = ("hybrid-{}-{}-zscore", "fused-bm25-smooth-{}-smooth-{}-zscore")  # 
 RECOMMENDED = ("bm25", "splade-idf", *SHORT.values())
 NAMES = (
     f"{', '.join(RECOMMENDED)} (those with -near, and trio, need --dense); for ablations bm25-smooth, doct5query, "
-    "[joint-]splade[-doc][-idf][-smooth], dense[-idf], cross-encoder, "
+    f"[joint-]splade[-doc][-{'|-'.join(get_args(Weighting))}][-smooth], dense[-idf], cross-encoder, "
     f"hybrid-<one or more of the others>[-{'|-'.join(name for name in FUSIONS if name != DEFAULT)}], "
     "fused-<two or more>[…], which leaves bm25 out; with --adapt, adapted-<any of these with splade or dense>"
 )

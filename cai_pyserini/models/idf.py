@@ -1,22 +1,28 @@
 """The IDF of a collection under an encoder's own tokenizer (Iida & Okazaki 2022, section 3.2.2).
 
-    idf_t = ln(N / N_t), and 1 where N_t = 0
-
 N is the number of documents and N_t the number of documents whose untruncated contents contain token t, special tokens
-excluded. A token that is not in the collection keeps its SPLADE weight.
+excluded. FORMULAS has the weight of a token by N and N_t.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from cai_pyserini.core import artifact
-from cai_pyserini.core.config import EncoderConfig
+from cai_pyserini.core.config import EncoderConfig, Weighting
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import require_content
 from cai_pyserini.models.tokenizer import Tokenizer, text_batches
+
+
+def _idf(documents: int, frequencies: np.ndarray) -> np.ndarray:
+    """ln(N / N_t); a token that is not in the collection keeps its SPLADE weight."""
+    return np.where(frequencies > 0, np.log(documents / np.maximum(frequencies, 1)), 1.0)
+
+
+FORMULAS: dict[Weighting, Callable[[int, np.ndarray], np.ndarray]] = {"idf": _idf}
 
 
 @dataclass(frozen=True)
@@ -26,11 +32,11 @@ class Idf:
     documents: int
     frequencies: np.ndarray  # int64 (vocabulary,)
     vocabulary: str  # Tokenizer.vocabulary
+    formula: Weighting = "idf"
 
     def weights(self, power: float = 1.0) -> np.ndarray:
         """idf ** power, float64 (vocabulary,): power 1 is the paper's, 0.5 its authors' default, 0 means no IDF."""
-        at_least_one = np.maximum(self.frequencies, 1)
-        return np.where(self.frequencies > 0, np.log(self.documents / at_least_one), 1.0) ** power
+        return FORMULAS[self.formula](self.documents, self.frequencies) ** power
 
     @classmethod
     def count(cls, contents: Iterable[str], tokenizer: Tokenizer) -> "Idf":
@@ -49,7 +55,8 @@ class Idf:
         manifest = artifact.require(folder, "idf")
         require_content(folder / "idf.npz")
         with (folder / "idf.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            idf = cls(int(arrays["documents"]), arrays["frequencies"], str(arrays["vocabulary"]))
+            values = int(arrays["documents"]), arrays["frequencies"], str(arrays["vocabulary"])
+        idf = cls(*values, manifest.recipe["settings"].get("formula", "idf"))
         artifact.require_count(folder, idf.documents, manifest.stats["documents"])
         return idf
 

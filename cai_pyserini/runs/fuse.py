@@ -83,7 +83,7 @@ def _negative_queries(runs: Sequence[pd.DataFrame], number: int, fusion: Fusion,
     which it also lacks documents of other runs."""
     best = trec.top(runs[number], depth)
     queries = best.loc[best["score"] < 0, "query_id"].unique().astype(object)
-    if not len(queries) or fusion.combine == "product":
+    if not len(queries) or not fusion.is_sum:
         return len(queries)
     fused, _ = candidates(runs, fusion, depth)
     own, union = (hits["query_id"].astype(object).value_counts() for hits in (best, fused))
@@ -108,8 +108,8 @@ def fuse_runs(
         raise CaiError(f"{method} of {len(runs)} runs: it takes two or more")
     fusion = FUSIONS[method]
     if weights is not None:
-        if fusion.combine == "product":
-            raise CaiError(f"weights do not change the order of a {method}: leave them out, or choose another method")
+        if not fusion.is_sum:
+            raise CaiError(f"weights have no effect on {method}: leave them out, or choose another method")
         if len(weights) != len(runs):
             raise CaiError(f"{len(weights)} weights for {len(runs)} runs: give one per run, in the order of the runs")
         if not all(0 < weight < math.inf for weight in weights):

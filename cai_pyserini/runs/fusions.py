@@ -1,7 +1,7 @@
 """Fusion methods. To add one, add it to FUSIONS, and a worked example to tests/runs/test_fusions.py.
 
-Every method normalizes the scores of each run per query, then adds or multiplies a document's values. The candidates
-of a query are the best `depth` documents of every run.
+Every method normalizes the scores of each run per query, then combines a document's values, most by their sum. The
+candidates of a query are the best `depth` documents of every run.
 """
 
 from collections.abc import Callable
@@ -11,10 +11,19 @@ from typing import Literal
 import numpy as np
 
 Normalize = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
+Combine = Callable[[np.ndarray], np.ndarray]
 
 RRF_K = 60  # Cormack et al. 2009
 DEPTH = 100  # documents per query of each run to fuse or rerank, by default
 DEFAULT = "sum"  # as in the paper (section 3.3)
+
+
+def _sum(values: np.ndarray) -> np.ndarray:
+    return np.asarray(values.sum(axis=0))
+
+
+def _product(values: np.ndarray) -> np.ndarray:
+    return np.asarray(values.prod(axis=0))
 
 
 @dataclass(frozen=True)
@@ -23,6 +32,8 @@ class Fusion:
 
     `normalize` takes the scores of a run, float64 (hits,), best first within a query, the row at which each query
     starts, (queries,), and the depth; it returns the contribution of each hit, (hits,).
+
+    `combine` takes the contributions of all runs, (runs, documents), and returns the fused scores, (documents,).
 
     `missing` is the value of a candidate that is not among a run's best `depth`. "zero": 0, and `normalize` gets only
     these best. "last": `normalize` gets the whole run, and a candidate has its own value there, or else that of the
@@ -33,13 +44,18 @@ class Fusion:
 
     description: str
     normalize: Normalize
-    combine: Literal["sum", "product"] = "sum"
+    combine: Combine = _sum
     missing: Literal["zero", "last"] = "zero"
     negative_warning: str = ""
 
+    @property
+    def is_sum(self) -> bool:
+        """Whether contributions are added: only then do weights have an effect."""
+        return self.combine is _sum
+
     def combined(self, values: np.ndarray) -> np.ndarray:
         """The fused scores, (documents,), of the contributions of all runs, (runs, documents)."""
-        return (values.sum(axis=0) if self.combine == "sum" else values.prod(axis=0)) + 0.0  # -0 becomes 0
+        return self.combine(values) + 0.0  # -0 becomes 0
 
 
 def _unchanged(scores: np.ndarray, starts: np.ndarray, depth: int) -> np.ndarray:
@@ -97,7 +113,7 @@ FUSIONS = {
     "product": Fusion(
         "product of the scores (LaPraDoR, Xu et al. 2022), less the lowest of a query where that is below 0",
         _nonnegative,
-        combine="product",
+        combine=_product,
         negative_warning="a product subtracts the lowest score of a query",
     ),
     "zscore": Fusion(

@@ -39,7 +39,7 @@ def write_sparse_encoder(config: EncoderConfig, query: Representation, folder: P
     loses = ["quantization: vectors have float weights, and scores are not rounded as in a Lucene index"]
     if config.overlap is not None:
         loses.append("windows of long documents: only the first is read")
-    if config.keep_terms or config.keep_mass:
+    if config != config.unpruned():
         loses.append("static pruning: documents keep all their terms")
     if query == "bow":
         tokenizer = AutoTokenizer.from_pretrained(checkpoint, trust_remote_code=False)

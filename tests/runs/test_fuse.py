@@ -43,7 +43,7 @@ def timed_run(path: Path, ms: float) -> Path:
         ("sum", 2, [2], "1 weights for 2 runs: give one per run, in the order of the runs"),
         ("minmax", 2, [2, 0], "weights 2, 0: each must be a positive number"),
         ("minmax", 2, [1, math.inf], "weights 1, inf: each must be a positive number"),
-        ("product", 2, [2, 1], "weights do not change the order of a product: leave them out, or choose another"),
+        ("product", 2, [2, 1], "weights have no effect on product: leave them out, or choose another"),
     ],
 )
 def test_what_cannot_be_fused_is_refused(method: str, count: int, weights: list[float] | None, message: str) -> None:

@@ -55,7 +55,7 @@ EXAMPLES: dict[str, tuple[Scores, Scores]] = {
 }
 
 
-SUMS = [name for name, fusion in FUSIONS.items() if fusion.combine == "sum"]
+SUMS = [name for name, fusion in FUSIONS.items() if fusion.is_sum]
 
 
 def random_run(seed: int, hits: int = 40) -> dict[str, list[tuple[str, float]]]:
