@@ -39,14 +39,14 @@ type Ranking = str | Path | pd.DataFrame | Mapping[str, Mapping[str, float]]
 type Judgments = str | Path | pd.DataFrame | Mapping[str, Mapping[str, int]] | Iterable[ir_measures.Qrel]
 
 
-def open(folder: str | Path, device: str = "auto") -> Run:
+def open(folder: str | Path, *, device: str = "auto") -> Run:
     """Open a finished run.
 
     >>> with cai.open("runs/tiny") as run:
     ...     [hit.id for hit in run["bm25"].search("high blood pressure", k=2)]
     ['d10', 'd5']
     """
-    return Run(Path(folder), device)
+    return Run(folder, device)
 
 
 def evaluate(ranking: Ranking, qrels: Judgments, measures: Sequence[str] = MEASURES) -> dict[str, float]:

@@ -130,10 +130,47 @@ def test_documents_as_people_have_them(java: None, tiny: Path, tmp_path: Path) -
     (tmp_path / "other.jsonl").write_text("{}")
     with pytest.raises(cai.CaiError, match=r"other\.jsonl is not what an index in .*other was made of"):
         cai.index(records, tmp_path / "other")
-    with pytest.raises(cai.CaiError, match="document 1 has no text, but only id"):
+    with pytest.raises(cai.CaiError, match="document 1, counted from 0, has no `text`, but only id"):
         cai.index([TEXTS[0], {"id": "d1"}])
     with pytest.raises(cai.CaiError, match="unknown key depht; did you mean depth"):
         cai.run(tiny, depht=3)
+    with pytest.raises(cai.CaiError, match=r"mine is a finished run: open it with cai\.open\("):
+        cai.index(folder)
+    with pytest.raises(cai.CaiError, match=r"runs has no finished run; did you mean .*runs/mine\?"):
+        cai.open(folder.parent)
+
+
+@pytest.mark.parametrize(
+    "documents",
+    [
+        {"a": "a cat", "b": "a dog"},
+        pd.DataFrame([{"id": "a", "text": "a cat", "title": None}, {"id": "b", "text": "a dog"}]),
+    ],
+)
+def test_other_containers_of_documents(java: None, documents: object) -> None:
+    """Iterating over them would give ids, or names of columns. Two words have no spans to estimate alpha from."""
+    with cai.index(documents) as index:  # type: ignore[arg-type]
+        assert [hit.id for hit in index.search("dog", k=1)] == ["b"]
+
+
+@pytest.mark.parametrize(
+    "documents, message",
+    [
+        (None, "documents are a NoneType: give a path, texts or dicts"),
+        ([], "there are no documents"),
+        ([("d1", "text")], "document 0, counted from 0, is a tuple: give a text or a dict"),
+    ],
+)
+def test_what_is_not_documents_is_refused(documents: object, message: str) -> None:
+    with pytest.raises(cai.CaiError, match=message):
+        cai.index(documents)  # type: ignore[arg-type]
+
+
+def test_a_run_is_a_container_of_systems(run: cai.Run) -> None:
+    assert [*run] == run.systems and len(run) == len(run.systems) and "joint" in run and "jont" not in run
+    for query, k, message in [("fever", 0, "k is 0: give the number of hits"), ({"q": "fever"}, 10, "this is a dict")]:
+        with pytest.raises(cai.CaiError, match=message):
+            run["bm25"].search(query, k)  # type: ignore[call-overload]
 
 
 def test_an_encoder_has_the_methods_of_sentence_transformers(run_folder: Path, tiny: Path) -> None:

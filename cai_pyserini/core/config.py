@@ -10,7 +10,7 @@ import yaml
 from pydantic import Field, model_validator
 
 from cai_pyserini.core.artifact import read_manifest
-from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.errors import CaiError, did_you_mean
 from cai_pyserini.core.metadata import NAME, Kind
 from cai_pyserini.core.packages import PIP
 from cai_pyserini.core.settings import Settings, build, read_yaml
@@ -232,6 +232,8 @@ def load_index_config(spec: str) -> IndexConfig:
     if Path(spec).exists():
         name = Path(spec).resolve().name
         return IndexConfig(name=name if Path(spec).is_dir() else Path(name.removesuffix(".gz")).stem, source=spec)
+    if hint := did_you_mean(spec, names("index_configs")):
+        raise CaiError(f"no collection {spec!r}{hint}")
     raise CaiError(
         f"no collection {spec!r}: give the path of a folder in BEIR's layout, of a file of documents or of a YAML "
         f"file, {PYSERINI}INDEX, or one of " + ", ".join(names("index_configs"))

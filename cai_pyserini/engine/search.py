@@ -160,6 +160,10 @@ class Engine:
         largest values first. Documents without a value come last. Raises BadFilter if either is invalid.
         """
         texts = [query] if isinstance(query, str) else query
+        if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
+            raise CaiError(f"a query is a text, or several are a list of texts; this is a {type(query).__name__}")
+        if not isinstance(k, int) or k < 1:
+            raise CaiError(f"k is {k!r}: give the number of hits, 1 or more")
         results = self._search_parts(texts, self._part_depth(k, sort), threads, filter, effort)
         rankings = [self._ranking(parts, k, sort) for parts in results]
         return rankings[0] if isinstance(query, str) else rankings

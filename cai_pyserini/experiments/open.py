@@ -1,6 +1,6 @@
 """Open indexes and systems of run folders for search."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
@@ -71,7 +71,7 @@ def _resolve(folders: Sequence[Path]) -> list[Path]:
 
 
 class Run:
-    """A finished run, whose systems open when they are first asked for, and share indexes and models.
+    """A finished run, whose systems, by name, open when they are first asked for, and share indexes and models.
 
     As a text, and in notebooks, it is the table of its results. Raises CaiError for a folder without a finished run.
 
@@ -111,6 +111,12 @@ class Run:
         return pd.DataFrame.from_dict(self._run.results.systems, orient="index").reindex(
             [system.name for system in self._run.systems]
         )
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.systems)
+
+    def __len__(self) -> int:
+        return len(self.systems)
 
     def __getitem__(self, name: str) -> Engine:
         """A system, which stays open until the run is closed. Raises CaiError as `open` does."""

@@ -133,7 +133,8 @@ class RunFolder:
         if not self.root.is_dir():
             return CaiError(f"no folder {self.root}: {BEIR} makes a run")
         if not self.lock.exists():
-            return CaiError(f"{self.root} has no finished run: make one with {BEIR}")
+            inside = next((f"; did you mean {path.parent}?" for path in sorted(self.root.glob("*/results.json"))), "")
+            return CaiError(f"{self.root} has no finished run{inside or f': make one with {BEIR}'}")
         remedy = f"start {BEIR} again with the same arguments, which continues"
         if (note := holder(self.lock)) is not None:
             remedy = f"it is being written by {holder_name(note)}: wait until it has ended"

@@ -15,6 +15,7 @@ usable: a query that matches a handful of documents makes it explode.)
 """
 
 import json
+import logging
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -37,6 +38,9 @@ from cai_pyserini.vectors.queries import Queries, Representation, encode_queries
 from cai_pyserini.vectors.shards import Shard, Vectors, different_documents, require_same_documents
 
 MIN_SHARDS = 4  # per process, which takes longer to start than to write one shard
+logger = logging.getLogger(__name__)
+
+ALPHA = 1.0  # where it cannot be estimated
 BEST = 100  # top scores per query from which alpha is estimated
 
 
@@ -242,35 +246,29 @@ def largest_weight(vectors: Iterable[csr_matrix], source: object) -> float:
 def estimate_alpha(
     vectors: Vectors, weights: np.ndarray | None, bm25: Bm25, encoder: Encoder
 ) -> dict[Representation, float]:
-    """Estimate alpha for each query representation, from raw vectors and their IDF `weights` (vocabulary,).
-
-    Raises CaiError if documents are too short to have spans, or too few.
-    """
+    """Estimate alpha for each query representation, from raw vectors and their IDF `weights` (vocabulary,). If there are
+    too few documents, or none is long enough for spans, it is ALPHA, with a warning."""
     spans = [(text, words) for text, words in bm25.spans if words]
     kinds: list[Representation] = ["splade", "bow"] if encoder.has_query_model else ["bow"]
     if bm25.alpha is not None:
         return dict.fromkeys(kinds, bm25.alpha)
     if not spans:
-        raise CaiError(f"{bm25.folder}: the documents are too short to estimate alpha from them: give --alpha")
+        return _default_alpha(kinds, "short")
     queries = {kind: encode_queries(encoder, [text for text, _ in spans], kind) for kind in kinds}
     words = term_matrix([counts for _, counts in spans], bm25.words)
     bar = progress(vectors, vectors.shards, "alpha", "shard")
     shards = zip(bar, replace(bm25, expansion=None).shards(), strict=True)
     documents = ((weighted(shard.vectors, weights), word_shard.vectors) for shard, word_shard in shards)
-    return balanced_alpha(queries, words, documents, bm25.folder)
+    return balanced_alpha(queries, words, documents)
 
 
 def balanced_alpha(
     queries: Mapping[Representation, csr_matrix],
     words: csr_matrix,
     documents: Iterable[tuple[csr_matrix, csr_matrix]],
-    source: object,
 ) -> dict[Representation, float]:
     """Alpha for each query representation (queries, vocabulary), from the queries' word counts `words` (queries, words)
-    and documents in parts: SPLADE weights (documents, vocabulary) and BM25 weights (documents, words).
-
-    Raises CaiError, with `source` as its place, if there are too few documents.
-    """
+    and documents in parts: SPLADE weights (documents, vocabulary) and BM25 weights (documents, words)."""
     best: dict[str, np.ndarray] = {kind: np.zeros((words.shape[0], 0)) for kind in (*queries, "bm25")}
     for splade_weights, bm25_weights in documents:
         for kind, matrix in queries.items():
@@ -278,8 +276,13 @@ def balanced_alpha(
         best["bm25"] = _merge(best["bm25"], words @ bm25_weights.T)
     deviations = {kind: float(scores.std(1).mean()) for kind, scores in best.items()}
     if not all(deviations.values()):
-        raise CaiError(f"{source}: the documents are too few to estimate alpha from them: give --alpha")
+        return _default_alpha(queries, "few")
     return {kind: round(deviations[kind] / deviations["bm25"], 4) for kind in queries}
+
+
+def _default_alpha(kinds: Iterable[Representation], reason: str) -> dict[Representation, float]:
+    logger.warning("the documents are too %s to estimate the weight of BM25, alpha: it is %g", reason, ALPHA)
+    return dict.fromkeys(kinds, ALPHA)
 
 
 def _merge(best: np.ndarray, scores: csr_matrix) -> np.ndarray:

@@ -228,13 +228,12 @@ class SimulatedRetrieval:
         return (self.ndcg(self.impact_scores(sparse, kind, rows, words, alpha[kind])) for kind in self.representations)
 
     def alpha(self, sparse: SparseVectors, rows: csr_matrix) -> Mapping[Representation, float]:
-        """The weights of BM25 in a joint index of these raw vectors, by representation. Raises CaiError if they cannot
-        be estimated."""
+        """The weights of BM25 in a joint index of these raw vectors, by representation."""
         if self.data.alpha is not None:
             return dict.fromkeys(self.representations, self.data.alpha)
         count = len(self.documents)
         documents = weighted(rows[:count], self.data.idf), self.words[:count]
-        return balanced_alpha(sparse.spans, self.bm25.queries(self.spans), [documents], self._name)
+        return balanced_alpha(sparse.spans, self.bm25.queries(self.spans), [documents])
 
     def parts(
         self, sparse: SparseVectors, rows: csr_matrix, bm25: csr_matrix, queries: np.ndarray, dense: np.ndarray

@@ -85,8 +85,10 @@ def test_a_mistake_in_a_yaml_file_is_named(written, text: str, message: str) -> 
 
 
 def test_missing_specs_are_named(tmp_path: Path) -> None:
-    with pytest.raises(CaiError, match=r"no collection 'scifakt': .* or one of arguana, bioasq, .*, scifact, "):
+    with pytest.raises(CaiError, match=r"no collection 'scifakt'; did you mean scifact\?"):
         load_index_config("scifakt")
+    with pytest.raises(CaiError, match=r"no collection '1234': .* or one of arguana, bioasq, .*, scifact, "):
+        load_index_config("1234")
     for load in (load_encoder, load_index_config):
         with pytest.raises(CaiError, match=r"no file .*absent\.yaml"):
             load(str(tmp_path / "absent.yaml"))

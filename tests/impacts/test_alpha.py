@@ -8,7 +8,6 @@ from scipy.sparse import csr_matrix, vstack
 
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.config import EncoderConfig, load_encoder
-from cai_pyserini.core.errors import CaiError
 from cai_pyserini.impacts import weighting as stage
 from cai_pyserini.impacts.bm25 import Bm25
 from cai_pyserini.impacts.document_frequencies import Idf, compute
@@ -66,14 +65,15 @@ def test_a_given_alpha_is_not_estimated(vectors: Vectors, bow: Encoder, tmp_path
     assert estimate_alpha(vectors, None, words, bow) == {"splade": 2.5, "bow": 2.5}
 
 
-def test_too_short_or_too_few_documents_give_no_estimate(vectors: Vectors, bow: Encoder, tmp_path: Path) -> None:
+def test_too_short_or_too_few_documents_give_no_estimate(
+    vectors: Vectors, bow: Encoder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     words = Bm25(words_of_documents(tmp_path / "short", {"the": {}}))
-    with pytest.raises(CaiError, match="short: the documents are too short to estimate alpha from them: give --alpha"):
-        estimate_alpha(vectors, None, words, bow)
+    assert estimate_alpha(vectors, None, words, bow) == {"splade": 1.0, "bow": 1.0}
     one = stored_vectors(tmp_path / "one", csr_matrix(np.ones((1, len(bow.tokenizer)), np.float32)))
     words = Bm25(counted(tmp_path / "few", WORDS, COUNTS[:1], spans=SPANS))
-    with pytest.raises(CaiError, match="few: the documents are too few to estimate alpha from them: give --alpha"):
-        estimate_alpha(one, None, words, bow)
+    assert estimate_alpha(one, None, words, bow) == {"splade": 1.0, "bow": 1.0}
+    assert [record.args for record in caplog.records] == [("short", 1.0), ("few", 1.0)]
 
 
 @pytest.mark.slow
