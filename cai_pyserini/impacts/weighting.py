@@ -246,8 +246,8 @@ def largest_weight(vectors: Iterable[csr_matrix], source: object) -> float:
 def estimate_alpha(
     vectors: Vectors, weights: np.ndarray | None, bm25: Bm25, encoder: Encoder
 ) -> dict[Representation, float]:
-    """Estimate alpha for each query representation, from raw vectors and their IDF `weights` (vocabulary,). If there are
-    too few documents, or none is long enough for spans, it is ALPHA, with a warning."""
+    """Estimate alpha for each query representation, from raw vectors and their IDF `weights` (vocabulary,). With too few
+    documents, or none that is long enough for spans, it is ALPHA, with a warning."""
     spans = [(text, words) for text, words in bm25.spans if words]
     kinds: list[Representation] = ["splade", "bow"] if encoder.has_query_model else ["bow"]
     if bm25.alpha is not None:
