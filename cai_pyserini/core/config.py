@@ -97,6 +97,7 @@ class EncoderConfig(Settings):
     range: float | None = shapes("impacts", None, ge=1e-6)  # weight of the largest impact; None: the largest weight
     keep_terms: int | None = shapes("impacts", None, ge=0)  # static pruning: impacts per document, the largest
     keep_mass: float | None = shapes("impacts", None, gt=0, le=1)  # or the largest that make up this share of the sum
+    first_passage: float = shapes("impacts", 0.0, ge=0)  # its weight in all passages of a document; set by a run
     query_scale: int = shapes("impacts", 100, ge=1, le=100_000)  # query weights are round(weight * query_scale)
     keep_query_terms: int | None = shapes("queries", None, ge=1)  # keep the largest weights of a query; not for counts
     rescore: int | None = shapes("queries", None, ge=1)  # rescore so many hits of these terms with all terms
@@ -164,6 +165,7 @@ class IndexConfig(Settings):
     language: Language = ENGLISH  # of the Anserini analyzer that makes BM25's words
     passages: int | None = Field(default=None, ge=1)  # words; longer documents are split into passages of this length
     passage_overlap: int = Field(default=0, ge=0)  # words
+    first_passage: float = Field(default=0.5, ge=0)  # weight in all of a document's passages
     k1: float = Field(default=0.9, ge=0)  # BM25, Anserini's defaults
     b: float = Field(default=0.4, ge=0, le=1)
     hits: int = Field(default=1000, ge=1)
@@ -184,6 +186,10 @@ class IndexConfig(Settings):
         if self.passages is not None and self.passage_overlap >= self.passages:
             raise ValueError(f"passage_overlap: {self.passage_overlap} should be less than passages, {self.passages}")
         return self
+
+    @property
+    def weight_of_first_passage(self) -> float:
+        return self.first_passage if self.passages else 0.0
 
 
 def load_encoder(spec: str) -> EncoderConfig:

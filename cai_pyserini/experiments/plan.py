@@ -170,8 +170,8 @@ class Plan:
             return self._add(name, output, call_impact, impacts)
         if system.kind == "dense":
             vectors = self.documents(system)
-            method, threads = experiment.dense_index, experiment.threads
-            return self._add(name, output, lambda: index_dense(Vectors(vectors), output, method, threads), vectors)
+            settings = experiment.dense_index, experiment.threads, experiment.collection.weight_of_first_passage
+            return self._add(name, output, lambda: index_dense(Vectors(vectors), output, *settings), vectors)
 
         def call_bm25() -> Path:
             generated = load_collection(experiment.generated or "") if system.kind == "doct5query" else None

@@ -262,8 +262,9 @@ class RunFolder:
         return self._encoders[name]
 
     def weighted(self, config: EncoderConfig, system: System) -> EncoderConfig:
-        """The settings of an encoder with a system's weighting."""
-        return config.replace(idf=str(self.idf(system)) if system.weighting else None)
+        """The settings of an encoder with a system's weighting, and that of first passages."""
+        idf = str(self.idf(system)) if system.weighting else None
+        return config.replace(idf=idf, first_passage=self.experiment.collection.weight_of_first_passage)
 
     @cached_property
     def reading(self) -> Reading | None:

@@ -16,7 +16,7 @@ usable: a query that matches a handful of documents makes it explode.)
 
 import json
 import logging
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,7 @@ from cai_pyserini.impacts.bm25 import Bm25
 from cai_pyserini.impacts.quantization import Weighting, loss_stats, weighted
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.idf import idf_digest, idf_weights
+from cai_pyserini.vectors.first_passage import with_first_passage
 from cai_pyserini.vectors.queries import Queries, Representation, encode_queries
 from cai_pyserini.vectors.shards import Shard, Vectors, different_documents, require_same_documents
 
@@ -89,13 +90,18 @@ class Impacts:
 
     def shard(self, number: int) -> tuple[Shard, np.ndarray]:
         """A shard of impacts, and Quantizer.loss of its SPLADE weights."""
-        shard, words = self.vectors.shard(number), None
-        if self.bm25 and self.weighting.config.joint:
-            words = self.bm25.shard(number)
+        config, words = self.weighting.config, None
+        shard = self._passages(self.vectors.shard, number)
+        if self.bm25 and config.joint:
+            words = self._passages(self.bm25.shard, number)
             if words.ids != shard.ids:
                 raise different_documents(self.vectors, self.bm25.counts)
         impacts, loss = self.weighting.impacts(shard.vectors, words and words.vectors, shard.ids)
         return Shard(shard.ids, impacts), loss
+
+    def _passages(self, read: Callable[[int], Shard], number: int) -> Shard:
+        before = map(read, range(number - 1, -1, -1))
+        return with_first_passage(read(number), before, self.weighting.config.first_passage)
 
     def queries(self, queries: Queries) -> csr_matrix:
         """Query weights (queries, columns), in the order of the topics."""
@@ -246,8 +252,8 @@ def largest_weight(vectors: Iterable[csr_matrix], source: object) -> float:
 def estimate_alpha(
     vectors: Vectors, weights: np.ndarray | None, bm25: Bm25, encoder: Encoder
 ) -> dict[Representation, float]:
-    """Estimate alpha for each query representation, from raw vectors and their IDF `weights` (vocabulary,). With too few
-    documents, or none that is long enough for spans, it is ALPHA, with a warning."""
+    """Estimate alpha for each query representation, from raw vectors and their IDF `weights` (vocabulary,). ALPHA, with
+    a warning, if there are too few documents, or none is long enough for spans."""
     spans = [(text, words) for text, words in bm25.spans if words]
     kinds: list[Representation] = ["splade", "bow"] if encoder.has_query_model else ["bow"]
     if bm25.alpha is not None:

@@ -4,6 +4,7 @@ import os
 import struct
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import DenseMethod
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.lucene.hnsw import graph, index_hnsw
+from cai_pyserini.vectors.first_passage import with_first_passage
 from cai_pyserini.vectors.neighbours import EXACT, Positions, build_index, recall
 from cai_pyserini.vectors.shards import Matrix, Shard, Vectors, without_zero_vectors
 
@@ -22,20 +24,25 @@ COUNT = struct.Struct("<Q")  # last field of Faiss's header: how many numbers fo
 CUTOFFS = (10, 100)  # of the measured recall
 
 
-def index_dense(vectors: Vectors, output: Path, method: DenseMethod = "flat", threads: int = 0) -> Path:
+def index_dense(
+    vectors: Vectors, output: Path, method: DenseMethod = "flat", threads: int = 0, first_passage: float = 0.0
+) -> Path:
     """Index dense vectors in a format of Pyserini's: files `index` and `docid` for its FaissSearcher, or a Lucene index
     for its LuceneHnswDenseSearcher.
 
     Flat indexes are written shard by shard; graphs and clusters are built in memory with at most `threads` threads.
-    Measures the recall of other methods against exact search. Zero vectors are left out. Raises CaiError for sparse
-    vectors, and for vectors that the method cannot index.
+    Measures the recall of other methods against exact search. Zero vectors are left out. Passages have the vector of
+    their document's first passage with this weight, see vectors.first_passage. Raises CaiError for sparse vectors, and
+    for vectors that the method cannot index.
     """
     if vectors.kind != "dense":
         raise CaiError(f"{vectors.folder} has sparse vectors: make impacts of them, and index those")
     has_zeros = vectors.manifest.stats["nonzeros"] < len(vectors) * vectors.width
 
     def shards(label: str) -> Iterator[Shard]:
-        return without_zero_vectors(progress(vectors, vectors.shards, f"{label} {output.name}", "shard"))
+        read = progress(vectors, vectors.shards, f"{label} {output.name}", "shard")
+        before = (map(vectors.shard, range(number - 1, -1, -1)) for number in range(vectors.shards))
+        return without_zero_vectors(map(with_first_passage, read, before, repeat(first_passage)))
 
     def rows(label: str) -> Iterator[np.ndarray]:
         return (shard.vectors for shard in shards(label))
@@ -56,7 +63,7 @@ def index_dense(vectors: Vectors, output: Path, method: DenseMethod = "flat", th
             else:
                 _write_faiss(method, vectors, size, folder / "index", rows)
                 with (folder / "docid").open("w", encoding="utf-8") as ids:
-                    ids.writelines(f"{id}\n" for shard in without_zero_vectors(vectors) for id in shard.ids)
+                    ids.writelines(f"{id}\n" for shard in shards("ids") for id in shard.ids)
                 index = faiss.read_index(str(folder / "index"), faiss.IO_FLAG_MMAP_IFC)
             recalls = {} if method == "flat" else {f"recall@{n}": recall(index, rows, min(n, others)) for n in CUTOFFS}
         return recalls | {
@@ -74,6 +81,7 @@ def index_dense(vectors: Vectors, output: Path, method: DenseMethod = "flat", th
         kind="dense",
         method=None if method == "flat" else method,  # recipes without a method are of flat indexes
         left_out="zero" if has_zeros else None,
+        first_passage=first_passage or None,
     )
     return artifact.make(output, recipe, write)
 
