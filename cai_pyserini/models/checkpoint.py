@@ -27,18 +27,16 @@ def checkpoint_folder(config: EncoderConfig, pickles: bool = False) -> Path:
         return require_complete(folder)
     if folder.is_absolute() or config.checkpoint.startswith("."):
         raise CaiError(f"no checkpoint folder {folder}")
-    import huggingface_hub
+    from cai_pyserini.core import hub
 
+    patterns = (*(f"*{suffix}" for suffix in suffixes(config)), *["*pytorch_model*.bin"] * pickles)
     try:
-        patterns = [f"*{suffix}" for suffix in suffixes(config)] + (["*pytorch_model*.bin"] if pickles else [])
-        path = huggingface_hub.snapshot_download(config.checkpoint, revision=config.revision, allow_patterns=patterns)
-    except (ValueError, OSError) as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
+        return require_complete(hub.download(config.checkpoint, config.revision, patterns))
+    except hub.NotOnHubError as error:
         raise CaiError(
-            f"no encoder {config.checkpoint!r}: it is not in encoders/ ({', '.join(names('encoders'))}), not a local "
-            f"folder, and could not be downloaded from the hub ({reason})"
+            f"no encoder {config.checkpoint!r}: it is not in encoders/ ({', '.join(names('encoders'))}) and not a "
+            f"local folder, and {error}"
         ) from None
-    return require_complete(Path(path))
 
 
 def require_complete(folder: Path) -> Path:

@@ -1,53 +1,61 @@
 """Checkpoints: where they are found, and what their digests depend on."""
 
 import re
-import shutil
 from pathlib import Path
 
-import huggingface_hub
 import pytest
 
+from cai_pyserini.cli.encode import main as encode
+from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
+from tests.conftest import Command
+from tests.hub import Hub
 
 
-@pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty hub cache on an offline machine."""
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    return tmp_path
-
-
-def test_a_hub_id_is_a_checkpoint(hub: Path) -> None:
+def test_a_hub_id_is_a_checkpoint(hub: Hub, checkpoint: Path) -> None:
     assert load_encoder("org/model") == EncoderConfig(name="model", checkpoint="org/model")
-    for spec in ("org/model", "splade-tinny", "no such model!", "a/b/c"):
-        message = (
-            rf"^no encoder '{re.escape(spec)}': it is not in encoders/ \(.*splade-tiny.*\), not a local folder, and "
-            r"could not be downloaded from the hub \(.+\)$"
-        )
-        with pytest.raises(CaiError, match=message):
-            checkpoint_folder(load_encoder(spec))
+    hub.add_folder("org/model", checkpoint)
+    hub.add("org/model", {"config.json": b"{}"}, revision="refs/pr/1")
+    config = load_encoder("org/model")
+    assert checkpoint_digest(checkpoint_folder(config)) == checkpoint_digest(checkpoint)
+    other = checkpoint_folder(config.replace(revision="refs/pr/1"))
+    assert [path.name for path in other.iterdir()] == ["config.json"]
+
+
+@pytest.mark.parametrize("spec", ["org/none", "splade-tinny", "no such model!", "a/b/c"])
+def test_what_is_no_encoder(spec: str, hub: Hub) -> None:
+    message = (
+        rf"^no encoder '{re.escape(spec)}': it is not in encoders/ \(.*splade-tiny.*\) and not a local folder, and "
+        r"localhost:\d+ has no (org/none: correct the name|splade-tinny: correct the name|such names \(.+\)$)"
+    )
+    with pytest.raises(CaiError, match=message):
+        checkpoint_folder(load_encoder(spec))
+
+
+@pytest.mark.slow
+def test_a_model_of_the_hub_encodes_as_its_folder_does(
+    hub: Hub, checkpoint: Path, tiny: Path, tmp_path: Path, command: Command
+) -> None:
+    """In a process that knows the hub from its environment."""
+    hub.add_folder("naver/splade-v3", checkpoint)
+    environment = {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(tmp_path), "HF_HUB_DISABLE_XET": "1"}
+    flags = ["--collection", str(tiny), "--output"]
+    named = [*flags, str(tmp_path / "a"), "--encoder", "naver/splade-v3"]
+    process = command("cai_pyserini", "stage", "encode", *named, HF_HUB_OFFLINE="0", **environment)
+    assert process.returncode == 0, process.stderr
+    assert re.search(r"^note: downloading naver/splade-v3 from .+: 4 files, 18\.4 MB$", process.stderr, re.M)
+    encode([*flags, str(tmp_path / "b"), "--encoder", str(checkpoint)])
+    a, b = (artifact.require(tmp_path / name, "encode") for name in "ab")
+    assert (a.digest, a.stats["nonzeros"]) == (b.digest, b.stats["nonzeros"])
 
 
 @pytest.mark.parametrize("form", ["{}/absent", "./absent"])
-def test_a_missing_checkpoint_folder_is_not_looked_for_on_the_hub(hub: Path, form: str) -> None:
+def test_a_missing_checkpoint_folder_is_not_looked_for_on_the_hub(hub: Hub, tmp_path: Path, form: str) -> None:
     with pytest.raises(CaiError, match=r"no checkpoint folder .*absent"):
-        checkpoint_folder(load_encoder(form.format(hub)))
-
-
-def test_a_downloaded_model_is_found_offline(hub: Path, checkpoint: Path) -> None:
-    repository = hub / "models--org--name"
-    for branch, commit in (("main", "0" * 40), ("refs/pr/1", "1" * 40)):
-        shutil.copytree(checkpoint, repository / "snapshots" / commit)
-        reference = repository / "refs" / branch
-        reference.parent.mkdir(parents=True, exist_ok=True)
-        reference.write_text(commit)
-    config = load_encoder("org/name")
-    assert checkpoint_folder(config) == repository / "snapshots" / ("0" * 40)
-    assert checkpoint_folder(config.replace(revision="refs/pr/1")) == repository / "snapshots" / ("1" * 40)
-    assert checkpoint_digest(checkpoint_folder(config)) == checkpoint_digest(checkpoint)
+        checkpoint_folder(load_encoder(form.format(tmp_path)))
+    assert hub.requests == []
 
 
 @pytest.mark.parametrize(
@@ -69,12 +77,3 @@ def test_a_digest_is_of_what_matters(tmp_path: Path, name: str, whole: bool, tok
     (tmp_path / name).write_text("22")
     after = checkpoint_digest(tmp_path), checkpoint_digest(tmp_path, tokenizer_only=True)
     assert (before[0] != after[0], before[1] != after[1]) == (whole, tokenizer)
-
-
-def test_an_error_of_the_hub_without_a_message_has_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise ConnectionError
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
-    with pytest.raises(CaiError, match=r"could not be downloaded from the hub \(ConnectionError\)$"):
-        checkpoint_folder(EncoderConfig(name="model", checkpoint="org/model"))
