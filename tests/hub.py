@@ -32,6 +32,7 @@ class Hub(ThreadingHTTPServer):
         self.endpoint = f"http://localhost:{self.server_port}"
         self.repositories: dict[tuple[str, str], dict[str, Files]] = {}
         self.gated: set[str] = set()  # repositories whose files only OWNER may read
+        self.private: set[str] = set()  # repositories that only OWNER may see
         self.stored: Files = {}  # large files by SHA-256
         self.requests: list[str] = []
         self.faults: list[str] = []  # of the next answers with a large file: cut, empty, stall
@@ -43,9 +44,9 @@ class Hub(ThreadingHTTPServer):
         self.stored |= {_sha256(data): data for file, data in files.items() if file.endswith(LARGE)}
         return _commit(files)
 
-    def add_folder(self, name: str, folder: Path, revision: str = "main") -> str:
+    def add_folder(self, name: str, folder: Path, kind: str = "models") -> str:
         files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-        return self.add(name, files, revision=revision)
+        return self.add(name, files, kind)
 
 
 @contextmanager
@@ -139,7 +140,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _files(self, kind: str, name: str, revision: str | None) -> Files | None:
         """The files of a revision; None after an error was sent."""
         revisions = self.server.repositories.get((kind, name))
-        if revisions is None:
+        if revisions is None or (name in self.server.private and self._token() != OWNER):
             self._error(404 if self._token() else 401, "RepoNotFound", "Repository not found")
             return None
         by_commit = {_commit(files): files for files in revisions.values()}
@@ -157,7 +158,8 @@ class _Handler(BaseHTTPRequestHandler):
             )
         else:
             siblings = [{"rfilename": path, "size": len(data)} for path, data in files.items()]
-            self._json({"id": name, "sha": _commit(files), "siblings": siblings, "gated": name in self.server.gated})
+            flags = {"gated": name in self.server.gated, "private": name in self.server.private}
+            self._json({"id": name, "sha": _commit(files), "siblings": siblings} | flags)
 
     def _resolve(self, dataset: str | None, name: str, revision: str, path: str) -> None:
         if (files := self._files("datasets" if dataset else "models", name, revision)) is None:
@@ -181,10 +183,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _create(self, wanted: dict) -> None:
         key = (f"{wanted.get('type', 'model')}s", f"{wanted['organization']}/{wanted['name']}")
+        url = {"url": f"{self.server.endpoint}/{'datasets/' * (key[0] == 'datasets')}{key[1]}"}
         if key in self.server.repositories:
-            return self._error(409, "", "You already created this repo")
-        self.server.repositories[key] = {"main": {}}
-        self._json({"url": f"{self.server.endpoint}/{'datasets/' * (key[0] == 'datasets')}{key[1]}"})
+            return self._send(409, json.dumps(url).encode(), {})
+        self.server.repositories[key] = {"main": {".gitattributes": b""}}
+        if wanted.get("visibility") == "private":
+            self.server.private.add(key[1])
+        self._json(url)
 
     def _upload_of(self, item: dict) -> dict:
         return item | {"actions": {"upload": {"href": f"{self.server.endpoint}/large/{item['oid']}"}}}

@@ -57,14 +57,15 @@ def remedies(repository: str, revision: str | None = None) -> Iterator[None]:
     """Raise CaiError in place of the hub's errors about a repository; NotOnHubError if it is not there."""
     try:
         yield
-    except (HTTPError, OSError, ValueError) as error:  # ValueError: an invalid name, or an answer that is not JSON
+    except (HTTPError, OSError, ValueError, RuntimeError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # of this machine, such as a full disk
             raise
         raise _explained(error, repository, revision) from None
 
 
 def _explained(error: Exception, repository: str, revision: str | None) -> CaiError:
-    cause = error.__cause__ if isinstance(error, LocalEntryNotFoundError) and error.__cause__ else error
+    is_wrapped = isinstance(error, LocalEntryNotFoundError | RuntimeError)  # RuntimeError: an upload failed
+    cause = error.__cause__ if is_wrapped and error.__cause__ else error
     status = cause.response.status_code if isinstance(cause, HfHubHTTPError) else None
     reason = (str(cause) or type(cause).__name__).strip().splitlines()[0]
     page, has_token = f"{constants.ENDPOINT}/{repository}", get_token() is not None
@@ -81,8 +82,8 @@ def _explained(error: Exception, repository: str, revision: str | None) -> CaiEr
             return CaiError(f"{repository} has no revision {revision!r}: {page} lists its branches, tags and commits")
         case OfflineModeIsEnabled():
             return CaiError(
-                f"{repository} is not, or not wholly, in {constants.HF_HUB_CACHE}, and HF_HUB_OFFLINE forbids downloads:"
-                " unset it, or copy that folder from a machine that has the files"
+                f"{repository} is not, or not wholly, in {constants.HF_HUB_CACHE}, and HF_HUB_OFFLINE forbids "
+                "downloads: unset it, or copy that folder from a machine that has the files"
             )
     if status == 401:
         return CaiError(f"{_host()} refuses the token in HF_TOKEN or {constants.HF_TOKEN_PATH}: {LOGIN}")
