@@ -27,7 +27,7 @@ LOGIN = "log in with `hf auth login`, or set HF_TOKEN"
 
 
 class NotOnHubError(CaiError):
-    """The hub has no such repository, or does not show it."""
+    """The hub has no such repository, does not show it, or must not be asked."""
 
 
 @cache  # so that a process stays with one commit, and asks the hub once
@@ -54,7 +54,7 @@ def download(repository: str, revision: str | None, patterns: tuple[str, ...]) -
 
 @contextmanager
 def remedies(repository: str, revision: str | None = None) -> Iterator[None]:
-    """Raise CaiError in place of the hub's errors about a repository; NotOnHubError if it is not there."""
+    """Raise CaiError in place of the hub's errors about a repository; NotOnHubError if it cannot be found."""
     try:
         yield
     except (HTTPError, OSError, ValueError, RuntimeError) as error:
@@ -81,7 +81,7 @@ def _explained(error: Exception, repository: str, revision: str | None) -> CaiEr
         case RevisionNotFoundError():
             return CaiError(f"{repository} has no revision {revision!r}: {page} lists its branches, tags and commits")
         case OfflineModeIsEnabled():
-            return CaiError(
+            return NotOnHubError(
                 f"{repository} is not, or not wholly, in {constants.HF_HUB_CACHE}, and HF_HUB_OFFLINE forbids "
                 "downloads: unset it, or copy that folder from a machine that has the files"
             )

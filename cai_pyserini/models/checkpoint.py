@@ -36,7 +36,9 @@ def checkpoint_folder(config: EncoderConfig, pickles: bool = False) -> Path:
     patterns = ("encoder.yaml", *(f"*{suffix}" for suffix in suffixes(config)), *["*pytorch_model*.bin"] * pickles)
     try:
         folder = hub.download(config.checkpoint, config.revision, patterns)
-    except hub.NotOnHubError as error:
+    except CaiError as error:
+        if "/" in config.checkpoint and not isinstance(error, hub.NotOnHubError):
+            raise
         raise CaiError(
             f"no encoder {config.checkpoint!r}: it is not in encoders/ ({', '.join(names('encoders'))}) and not a "
             f"local folder, and {error}"

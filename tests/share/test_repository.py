@@ -13,6 +13,7 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
+from cai_pyserini.models.idf import idf_digest
 from cai_pyserini.share import registry
 from cai_pyserini.share.encoder import ship_encoder
 from cai_pyserini.share.index import pack
@@ -78,15 +79,15 @@ def test_an_index(
 
 
 @pytest.mark.slow
-def test_an_encoder(owner: Hub, checkpoint: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """With its settings; one that is given by its name on the hub has the defaults, and a warning."""
-    (tmp_path / "mine.yaml").write_text(f"checkpoint: {checkpoint}\nmax_query_length: 17\n")
-    shipped = ship_encoder(str(tmp_path / "mine.yaml"), tmp_path / "mine", "apache-2.0")
-    push(shipped, "me/mine")
+def test_an_encoder(owner: Hub, run_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """With its IDF; one that is given by its name on the hub has none, and a warning."""
+    source = run_folder / "indexes" / "splade-idf"
+    push(ship_encoder(str(source), tmp_path / "mine", "apache-2.0"), "me/mine")
     assert "manifest.json" not in owner.repositories["models", "me/mine"]["main"]
-    config = load_encoder(str(pull("me/mine")))
-    assert (config.name, config.max_query_length) == ("mine", 17)
-    assert checkpoint_digest(checkpoint_folder(config)) == checkpoint_digest(checkpoint) and not caplog.messages
+    expected, config = load_encoder(str(source)), load_encoder(str(pull("me/mine")))
+    assert config.name == expected.name and idf_digest(config.idf_folder) == idf_digest(expected.idf_folder)
+    assert checkpoint_digest(checkpoint_folder(config)) == checkpoint_digest(checkpoint_folder(expected))
+    assert not caplog.messages
     checkpoint_folder(load_encoder("me/mine"))
     assert caplog.record_tuples[0][1] == logging.WARNING
     assert caplog.messages[0].startswith("me/mine has an encoder.yaml, whose settings are not used: ")
@@ -124,7 +125,7 @@ def test_pushes_that_are_refused(hub: Hub, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_private_index_is_not_shown_to_others(
-    hub: Hub, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hub: Hub, index: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_entry(tmp_path / "shipped", index)
     hub.add_folder("me/x", tmp_path / "shipped", "datasets")
@@ -133,6 +134,12 @@ def test_a_private_index_is_not_shown_to_others(
         pull("me/x")
     monkeypatch.setenv("HF_TOKEN", OWNER)
     assert (pull("me/x") / "data").read_text() == (index / "data").read_text()
+    monkeypatch.delenv("HF_TOKEN")
+    shutil.rmtree(cache / "indexes")
+    with pytest.raises(
+        CaiError, match=r"hf://datasets/me/x@[0-9a-f]{40}/x\.y\.tar\.gz: cannot be downloaded \(.+not found"
+    ):
+        main(["get", "y"])
 
 
 def test_repositories_of_strangers(hub: Hub, index: Path, cache: Path, tmp_path: Path) -> None:
