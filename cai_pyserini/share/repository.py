@@ -15,7 +15,7 @@ from cai_pyserini.share import registry
 
 CARD = "README.md"  # the page of a repository
 TAGS = ["information-retrieval", "lucene", "pyserini", "cai-pyserini"]
-REPLACED = (*SUFFIXES, ".yaml", ".npz", registry.SUFFIX)  # what a push leaves only if it writes it
+REPLACED = (*SUFFIXES, ".yaml", ".npz", registry.SUFFIX)  # deleted by a push that does not write them
 ENCODER = ("encoder.yaml", *(f"*{suffix}" for suffix in (*SUFFIXES, ".npz", ".py")))  # code runs only if trusted
 
 
