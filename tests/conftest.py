@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import fsspec
+import huggingface_hub
 import numpy as np
 import pytest
 from filelock import FileLock
@@ -21,6 +22,7 @@ from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.hub import download
 from cai_pyserini.core.store import StorePath
 from cai_pyserini.lucene import jvm
 from cai_pyserini.models.checkpoint import checkpoint_folder
@@ -28,6 +30,7 @@ from cai_pyserini.plugin import hook
 from cai_pyserini.trainer.adapt_settings import AdaptSettings
 from cai_pyserini.vectors.cache import VARIABLE
 from cai_pyserini.vectors.shards import Matrix, Shard, Vectors, shard_path, write_shard
+from tests.hub import Hub, serving
 
 if TYPE_CHECKING:  # slow imports
     from playwright.sync_api import Browser
@@ -262,6 +265,26 @@ def bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> StorePath:
     name = f"bucket-{uuid4()}"
     fsspec.filesystem("s3").mkdir(name)
     return StorePath(f"s3://{name}")
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A hub on this machine, which this process uses, without a token and with an empty cache."""
+    with serving() as server:
+        monkeypatch.delenv("HF_TOKEN", raising=False)
+        settings = {
+            "ENDPOINT": server.endpoint,
+            "HUGGINGFACE_CO_URL_TEMPLATE": server.endpoint + "/{repo_id}/resolve/{revision}/{filename}",
+            "HF_HUB_CACHE": str(tmp_path / "hub"),
+            "HF_TOKEN_PATH": str(tmp_path / "token"),
+            "HF_HUB_OFFLINE": False,
+            "HF_HUB_DISABLE_XET": True,
+        }
+        for name, value in settings.items():
+            monkeypatch.setattr(huggingface_hub.constants, name, value)
+        download.cache_clear()
+        yield server
+        download.cache_clear()
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,7 @@ import yaml
 
 from cai_pyserini.__main__ import module_of
 from cai_pyserini.analysis.settings import ANALYSES
+from cai_pyserini.cli.export import main as export
 from cai_pyserini.core.config import EncoderConfig, IndexConfig, Joint, load_encoder, load_index_config, names
 from cai_pyserini.core.settings import Settings, parse
 from cai_pyserini.experiments.experiment import Experiment
@@ -310,6 +311,21 @@ def test_the_session_of_an_assistant_is_as_shown(run_folder: Path) -> None:
     (code,), (shown,) = blocks(page, "python"), blocks(page, "")
     done = run(ROOT, sys.executable, "-c", code.replace("runs/tiny", str(run_folder)))
     assert done.stdout == shown, done.stderr
+
+
+@pytest.mark.slow
+def test_mteb_scores_an_exported_encoder_as_shown(run_folder: Path, tmp_path: Path) -> None:
+    """The run of the tiny collection has the same score, if the model encodes the queries too."""
+    index = str(run_folder / "indexes" / "splade-idf")
+    export(["sentence-transformers", "--encoder", "splade-tiny", "--output", str(tmp_path / "model")])
+    export(["sentence-transformers", "--encoder", index, "--query", "bow", "--output", str(tmp_path / "table")])
+    (tmp_path / "tests").symlink_to(ROOT / "tests")
+    page = ROOT / "docs" / "how-to" / "mteb.md"
+    (code,), (shown,) = blocks(page, "python"), blocks(page, "")
+    done = run(tmp_path, sys.executable, "-c", code)
+    assert done.stdout == shown, done.stderr
+    scores = json.loads((run_folder / "results.json").read_text(encoding="utf-8"))["systems"]["splade"]
+    assert float(shown.split()[1]) == pytest.approx(scores["nDCG@10"], abs=1e-4)
 
 
 def test_the_systemd_unit_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

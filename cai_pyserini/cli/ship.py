@@ -1,6 +1,8 @@
 from cai_pyserini.core.flags import ENCODER_TEXT, OUTPUT_FOLDER
 from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
 
+REPOSITORY = "repository on the hub, ORG/NAME"
+
 
 class ShipIndex(Settings):
     """Pack an index like Pyserini's prebuilt ones: an archive, a README with its scores, and its registry entry.
@@ -48,11 +50,43 @@ class Get(Settings):
     name: str = flag(help="name of an index in the registry", positional=True)
 
 
-COMMANDS: dict[str, type[Settings]] = {"index": ShipIndex, "encoder": ShipEncoder, "add": Add, "get": Get}
+class Push(Settings):
+    """Upload a folder of `ship encoder` or `ship index` to a hub: an encoder as a model, an index as a dataset.
+
+    The token is that of HF_TOKEN or of `hf auth login`. A missing repository is created. It holds one encoder or index:
+    files of an earlier push that are not in the folder are deleted in the same commit.
+    """
+
+    example = "cai-pyserini ship push shipped ORG/NAME --private"
+    folder: AnyPath = flag(help="folder that `ship encoder` or `ship index` wrote", positional=True)
+    repository: str = flag(help=REPOSITORY, positional=True, pattern=r"^[\w.-]+/[\w.-]+$")
+    private: bool = flag(False, "create a private repository; a public one is refused")
+
+
+class Pull(Settings):
+    """Download what `ship push` uploaded, and print its folder.
+
+    An index is added to your registry, and unpacked where `ship get` puts it. An encoder goes to the hub's cache; give
+    its folder as --encoder.
+    """
+
+    example = "cai-pyserini ship pull ORG/NAME"
+    repository: str = flag(help=REPOSITORY, positional=True)
+    revision: str | None = flag(None, "branch, tag or commit (default: the main branch)")
+
+
+COMMANDS: dict[str, type[Settings]] = {
+    "index": ShipIndex,
+    "encoder": ShipEncoder,
+    "add": Add,
+    "get": Get,
+    "push": Push,
+    "pull": Pull,
+}
 
 
 def main(argv: Argv = None) -> None:
-    settings: ShipIndex | ShipEncoder | Add | Get = parse(
+    settings: ShipIndex | ShipEncoder | Add | Get | Push | Pull = parse(
         COMMANDS, argv, "cai-pyserini ship", "Ship indexes and encoders to others, and use what they ship."
     )
     match settings:
@@ -76,3 +110,11 @@ def main(argv: Argv = None) -> None:
             from cai_pyserini.share import registry
 
             print(registry.fetch(registry.find(name)))
+        case Push(folder=folder, repository=repository, private=private):
+            from cai_pyserini.share.repository import push
+
+            print(push(folder, repository, private))
+        case Pull(repository=repository, revision=revision):
+            from cai_pyserini.share.repository import pull
+
+            print(pull(repository, revision))

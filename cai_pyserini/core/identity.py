@@ -49,7 +49,7 @@ STAGES = {
     "near": Stage("stage near"),
     "plugin": Stage("plugin"),
     "search": Stage("stage search", 2),
-    "ship": Stage("ship", 2),
+    "ship": Stage("ship", 3),
     "smooth": Stage("stage smooth", 2),
     "trainer dense": Stage("train dense"),
     "trainer generate": Stage("train generate", 2),

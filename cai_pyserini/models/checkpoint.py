@@ -1,9 +1,11 @@
 """Checkpoint folders: find or download them, check their files, and digest their contents."""
 
 import json
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ from cai_pyserini.core.config import EncoderConfig, load_encoder, names
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import require_content
 from cai_pyserini.core.packages import PIP, pip_path
+
+logger = logging.getLogger(__name__)
 
 PROJECTION_REMEDY = "write the projection of this encoder there, or remove `projection` from the encoder's YAML"
 TOKENIZER_PREFIXES = ("tokenizer", "vocab", "merges", "added", "special", "spm", "spiece", "sentencepiece")
@@ -27,18 +31,29 @@ def checkpoint_folder(config: EncoderConfig, pickles: bool = False) -> Path:
         return require_complete(folder)
     if folder.is_absolute() or config.checkpoint.startswith("."):
         raise CaiError(f"no checkpoint folder {folder}")
-    import huggingface_hub
+    from cai_pyserini.core import hub
 
+    patterns = ("encoder.yaml", *(f"*{suffix}" for suffix in suffixes(config)), *["*pytorch_model*.bin"] * pickles)
     try:
-        patterns = [f"*{suffix}" for suffix in suffixes(config)] + (["*pytorch_model*.bin"] if pickles else [])
-        path = huggingface_hub.snapshot_download(config.checkpoint, revision=config.revision, allow_patterns=patterns)
-    except (ValueError, OSError) as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
+        folder = hub.download(config.checkpoint, config.revision, patterns)
+    except CaiError as error:
+        if "/" in config.checkpoint and not isinstance(error, hub.NotOnHubError):
+            raise
         raise CaiError(
-            f"no encoder {config.checkpoint!r}: it is not in encoders/ ({', '.join(names('encoders'))}), not a local "
-            f"folder, and could not be downloaded from the hub ({reason})"
+            f"no encoder {config.checkpoint!r}: it is not in encoders/ ({', '.join(names('encoders'))}) and not a "
+            f"local folder, and {error}"
         ) from None
-    return require_complete(Path(path))
+    if config.model_fields_set <= {"name", "checkpoint"} and (folder / "encoder.yaml").is_file():
+        _warn_of_settings(config.checkpoint)
+    return require_complete(folder)
+
+
+@cache  # once per process
+def _warn_of_settings(repository: str) -> None:
+    logger.warning(
+        "%s has an encoder.yaml, whose settings are not used: give the folder that `cai-pyserini ship pull %s` prints",
+        *(repository, repository),
+    )
 
 
 def require_complete(folder: Path) -> Path:

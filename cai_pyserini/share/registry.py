@@ -1,8 +1,9 @@
 """The registry: prebuilt indexes that Pyserini finds by name when our plugin is registered.
 
 It is a list of entries in a JSON file, in the format of Pyserini's own registries: $CAI_PYSERINI_REGISTRY, or else
-cai-registry.json in Pyserini's cache. Archives come from files or over https, redirections included, must have the size
-and SHA-256 of their entry, and are unpacked to the folder `indexes` of the cache.
+cai-registry.json in Pyserini's cache. Archives come from files, over https, redirections included, or from a hub
+(hf://datasets/ORG/NAME@COMMIT/FILE), must have the size and SHA-256 of their entry, and are unpacked to the folder
+`indexes` of the cache.
 """
 
 import gzip
@@ -18,7 +19,9 @@ from typing import Annotated, Any, Self
 from urllib.parse import urljoin, urlsplit
 from urllib.request import url2pathname
 
+import fsspec
 import requests
+from huggingface_hub.errors import HTTPError as HubError
 from pydantic import Field, TypeAdapter, ValidationError
 from requests.exceptions import InvalidSchema
 from urllib3.exceptions import HTTPError
@@ -35,7 +38,7 @@ TIMEOUT = 60  # seconds to wait for a response
 MAX_BYTES = 1 << 20  # of a file of entries, and of a header in an archive
 MAX_MEMBERS = 10_000  # of an archive; even empty ones take disk space
 CHUNK_BYTES = 1 << 20
-DOWNLOAD_ERRORS = (OSError, ValueError, HTTPError)  # ValueError: a malformed URL
+DOWNLOAD_ERRORS = (OSError, ValueError, HTTPError, HubError)  # ValueError: a malformed URL
 
 
 class Entry(Settings):
@@ -102,7 +105,7 @@ def add(source: str) -> list[Entry]:
     source_url = source if "://" in source else Path(source).absolute().as_uri()
     schemes = ["https", "file"]
     try:
-        with _open(source_url) as file:
+        with open_url(source_url) as file:
             parsed = parse_entries(file.read(MAX_BYTES), source)
         added = [entry.replace(urls=[urljoin(source_url, url) for url in entry.urls]) for entry in parsed]
         if urlsplit(source_url).scheme == "https":
@@ -112,11 +115,16 @@ def add(source: str) -> list[Entry]:
         raise CaiError(f"{source}: cannot be read ({error})") from None
     if refused:
         raise CaiError(f"{source}: expected a URL that begins with {':// or '.join(schemes)}://, not {refused[0]}")
+    save(added)
+    return added
+
+
+def save(added: Sequence[Entry]) -> None:
+    """Write entries to the user's registry, in place of those with the same names."""
     path = registry_path().resolve()  # not a link to it
     path.parent.mkdir(parents=True, exist_ok=True)
     with alone_in(path.parent):
         files.write_text(path, to_json([*(entries() | {entry.name: entry for entry in added}).values()]))
-    return added
 
 
 def fetch(entry: Entry) -> Path:
@@ -145,7 +153,7 @@ def _download(entry: Entry, output: Path) -> None:
         try:
             with (
                 progress(range(0), entry.size, f"download {entry.name}", "B") as bar,
-                _open(url) as source,
+                open_url(url) as source,
                 output.open("wb") as file,
             ):
                 while chunk := source.read(min(CHUNK_BYTES, entry.size + 1 - file.tell())):
@@ -161,10 +169,12 @@ def _download(entry: Entry, output: Path) -> None:
     raise CaiError("\n".join(errors))
 
 
-def _open(url: str) -> Any:
-    """Open a file or https URL for reading."""
+def open_url(url: str) -> Any:
+    """Open a file, https or hf URL for reading."""
     if urlsplit(url).scheme == "file":
         return Path(url2pathname(urlsplit(url).path)).open("rb")
+    if urlsplit(url).scheme == "hf":
+        return fsspec.filesystem("hf", skip_instance_cache=True).open(url, block_size=0)  # a stream
     session = requests.Session()
     del session.adapters["http://"]  # so that http raises InvalidSchema, even if https redirects to it
     try:
@@ -199,10 +209,15 @@ def unpack(archive: Path, name: str, size: int, output: Path) -> Path:
         raise CaiError(f"{archive} cannot be unpacked ({error}); if it is broken or truncated, get it again") from None
     if not (output / name).is_dir():
         raise CaiError(f"{archive}: refused, as it has no folder {name}")
-    for path in (output / name).rglob("*"):
-        if path.name.lower() == "encoder.yaml" and read_yaml(path).get("trust_remote_code", False) is not False:
-            raise CaiError(f"{archive}: refused, as its {path.name} would run code (trust_remote_code)")
+    require_no_code(output / name, str(archive))
     return output / name
+
+
+def require_no_code(folder: Path, where: str) -> None:
+    """Raise CaiError, which begins with `where`, for an encoder of others whose settings would run code."""
+    for path in folder.rglob("*"):
+        if path.name.lower() == "encoder.yaml" and read_yaml(path).get("trust_remote_code", False) is not False:
+            raise CaiError(f"{where}: refused, as its {path.name} would run code (trust_remote_code)")
 
 
 class _LimitedMember(tarfile.TarInfo):

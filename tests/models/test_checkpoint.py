@@ -4,50 +4,69 @@ import re
 import shutil
 from pathlib import Path
 
-import huggingface_hub
 import pytest
+from huggingface_hub import constants
 
+from cai_pyserini.cli.encode import main as encode
+from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
+from tests.hub import Hub
 
 
-@pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty hub cache on an offline machine."""
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    return tmp_path
-
-
-def test_a_hub_id_is_a_checkpoint(hub: Path) -> None:
+def test_a_hub_id_is_a_checkpoint(hub: Hub, checkpoint: Path) -> None:
     assert load_encoder("org/model") == EncoderConfig(name="model", checkpoint="org/model")
-    for spec in ("org/model", "splade-tinny", "no such model!", "a/b/c"):
-        message = (
-            rf"^no encoder '{re.escape(spec)}': it is not in encoders/ \(.*splade-tiny.*\), not a local folder, and "
-            r"could not be downloaded from the hub \(.+\)$"
-        )
-        with pytest.raises(CaiError, match=message):
-            checkpoint_folder(load_encoder(spec))
+    hub.add_folder("org/model", checkpoint)
+    hub.add("org/model", {"config.json": b"{}"}, revision="refs/pr/1")
+    config = load_encoder("org/model")
+    assert checkpoint_digest(checkpoint_folder(config)) == checkpoint_digest(checkpoint)
+    other = checkpoint_folder(config.replace(revision="refs/pr/1"))
+    assert [path.name for path in other.iterdir()] == ["config.json"]
+
+
+@pytest.mark.parametrize("spec", ["org/none", "splade-tinny", "no such model!", "a/b/c"])
+def test_what_is_no_encoder(spec: str, hub: Hub) -> None:
+    message = (
+        rf"^no encoder '{re.escape(spec)}': it is not in encoders/ \(.*splade-tiny.*\) and not a local folder, and "
+        r"localhost:\d+ has no (org/none: correct the name|splade-tinny: correct the name|such names \(.+\)$)"
+    )
+    with pytest.raises(CaiError, match=message):
+        checkpoint_folder(load_encoder(spec))
+
+
+def test_a_wrong_name_is_answered_by_the_names_offline_too(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    for setting, value in (("HF_HUB_OFFLINE", True), ("ENDPOINT", "http://localhost:1")):
+        with monkeypatch.context() as patch, pytest.raises(CaiError, match=r"^no encoder 'x': .*\(.*splade-tiny"):
+            patch.setattr(constants, setting, value)
+            checkpoint_folder(load_encoder("x"))
+
+
+@pytest.mark.slow
+def test_a_model_of_the_hub_encodes_as_its_folder_does(
+    hub: Hub, checkpoint: Path, tiny: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With its weights in several files."""
+    from transformers import AutoModelForMaskedLM
+
+    caplog.set_level("INFO", "cai_pyserini")
+    folder = Path(shutil.copytree(checkpoint, tmp_path / "sharded", ignore=shutil.ignore_patterns("*.safetensors")))
+    AutoModelForMaskedLM.from_pretrained(str(checkpoint)).save_pretrained(folder, max_shard_size="5MB")
+    assert len([*folder.glob("*.safetensors")]) > 1
+    hub.add_folder("naver/splade-v3", folder)
+    for name, encoder in {"hub": "naver/splade-v3", "folder": folder, "whole": checkpoint}.items():
+        encode(["--collection", str(tiny), "--encoder", str(encoder), "--output", str(tmp_path / "vectors" / name)])
+    notes = [message for message in caplog.messages if message.startswith("downloading")]
+    assert len(notes) == 1 and notes[0].startswith("downloading naver/splade-v3 from localhost:")
+    one, two, three = (artifact.require(tmp_path / "vectors" / name, "encode") for name in ("hub", "folder", "whole"))
+    assert one.digest == two.digest and one.stats["nonzeros"] == two.stats["nonzeros"] == three.stats["nonzeros"]
 
 
 @pytest.mark.parametrize("form", ["{}/absent", "./absent"])
-def test_a_missing_checkpoint_folder_is_not_looked_for_on_the_hub(hub: Path, form: str) -> None:
+def test_a_missing_checkpoint_folder_is_not_looked_for_on_the_hub(hub: Hub, tmp_path: Path, form: str) -> None:
     with pytest.raises(CaiError, match=r"no checkpoint folder .*absent"):
-        checkpoint_folder(load_encoder(form.format(hub)))
-
-
-def test_a_downloaded_model_is_found_offline(hub: Path, checkpoint: Path) -> None:
-    repository = hub / "models--org--name"
-    for branch, commit in (("main", "0" * 40), ("refs/pr/1", "1" * 40)):
-        shutil.copytree(checkpoint, repository / "snapshots" / commit)
-        reference = repository / "refs" / branch
-        reference.parent.mkdir(parents=True, exist_ok=True)
-        reference.write_text(commit)
-    config = load_encoder("org/name")
-    assert checkpoint_folder(config) == repository / "snapshots" / ("0" * 40)
-    assert checkpoint_folder(config.replace(revision="refs/pr/1")) == repository / "snapshots" / ("1" * 40)
-    assert checkpoint_digest(checkpoint_folder(config)) == checkpoint_digest(checkpoint)
+        checkpoint_folder(load_encoder(form.format(tmp_path)))
+    assert hub.requests == []
 
 
 @pytest.mark.parametrize(
@@ -69,12 +88,3 @@ def test_a_digest_is_of_what_matters(tmp_path: Path, name: str, whole: bool, tok
     (tmp_path / name).write_text("22")
     after = checkpoint_digest(tmp_path), checkpoint_digest(tmp_path, tokenizer_only=True)
     assert (before[0] != after[0], before[1] != after[1]) == (whole, tokenizer)
-
-
-def test_an_error_of_the_hub_without_a_message_has_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise ConnectionError
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
-    with pytest.raises(CaiError, match=r"could not be downloaded from the hub \(ConnectionError\)$"):
-        checkpoint_folder(EncoderConfig(name="model", checkpoint="org/model"))

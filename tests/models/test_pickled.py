@@ -8,11 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import huggingface_hub
 import numpy as np
 import pytest
 import torch
-from huggingface_hub.utils import filter_repo_objects
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Pooling, Transformer
@@ -24,6 +22,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.checkpoint import load_checkpoint, require_safetensors
 from cai_pyserini.models.splade import Splade
 from tests.conftest import Command
+from tests.hub import Hub
 
 TEXTS = ["short fingers", "a fever that returns every other day, and a rash", "colon"]
 
@@ -173,23 +172,12 @@ def test_a_checkpoint_with_safetensors_is_used_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_pickles_of_a_hub_are_downloaded_by_this_command_only(
-    pickled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cache = tmp_path / "cache"
-
-    def download(repository: str, revision: str | None, allow_patterns: list[str]) -> str:
-        shutil.rmtree(cache, ignore_errors=True)
-        cache.mkdir()
-        for name in filter_repo_objects([path.name for path in pickled.iterdir()], allow_patterns=allow_patterns):
-            shutil.copy(pickled / name, cache)
-        return str(cache)
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+def test_pickles_of_a_hub_are_downloaded_by_this_command_only(hub: Hub, pickled: Path, tmp_path: Path) -> None:
     (pickled / "training_args.bin").write_bytes(b"never read")
+    hub.add_folder("org/model", pickled)
     with pytest.raises(CaiError, match=r"has no .*\. Convert it with `cai-pyserini convert check"):
         require_safetensors(load_checkpoint("org/model"))
-    assert (cache / "config.json").exists() and not list(cache.glob("*.bin"))
+    assert not list(tmp_path.rglob("hub/**/*.bin"))
     main(["checkpoint", "org/model", "--output", str(tmp_path / "safe")])
-    assert [path.name for path in cache.glob("*.bin")] == ["pytorch_model.bin"]
+    assert [path.name for path in tmp_path.rglob("hub/**/*.bin")] == ["pytorch_model.bin"]
     require_safetensors(tmp_path / "safe")
