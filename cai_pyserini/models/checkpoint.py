@@ -11,7 +11,7 @@ from typing import Any
 
 from cai_pyserini.core.artifact import digest, file_digest
 from cai_pyserini.core.config import EncoderConfig, load_encoder, names
-from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.errors import CaiError, did_you_mean
 from cai_pyserini.core.files import require_content
 from cai_pyserini.core.packages import PIP, pip_path
 
@@ -31,6 +31,8 @@ def checkpoint_folder(config: EncoderConfig, pickles: bool = False) -> Path:
         return require_complete(folder)
     if folder.is_absolute() or config.checkpoint.startswith("."):
         raise CaiError(f"no checkpoint folder {folder}")
+    if "/" not in config.checkpoint and (hint := did_you_mean(config.checkpoint, names("encoders"))):
+        raise CaiError(f"no encoder {config.checkpoint!r}{hint}")
     from cai_pyserini.core import hub
 
     patterns = ("encoder.yaml", *(f"*{suffix}" for suffix in suffixes(config)), *["*pytorch_model*.bin"] * pickles)

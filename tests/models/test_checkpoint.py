@@ -25,14 +25,19 @@ def test_a_hub_id_is_a_checkpoint(hub: Hub, checkpoint: Path) -> None:
     assert [path.name for path in other.iterdir()] == ["config.json"]
 
 
-@pytest.mark.parametrize("spec", ["org/none", "splade-tinny", "no such model!", "a/b/c"])
+@pytest.mark.parametrize("spec", ["org/none", "other-model", "no such model!", "a/b/c"])
 def test_what_is_no_encoder(spec: str, hub: Hub) -> None:
     message = (
         rf"^no encoder '{re.escape(spec)}': it is not in encoders/ \(.*splade-tiny.*\) and not a local folder, and "
-        r"localhost:\d+ has no (org/none: correct the name|splade-tinny: correct the name|such names \(.+\)$)"
+        r"localhost:\d+ has no (org/none: correct the name|other-model: correct the name|such names \(.+\)$)"
     )
     with pytest.raises(CaiError, match=message):
         checkpoint_folder(load_encoder(spec))
+
+
+def test_a_typo_is_answered_without_the_hub(hub: Hub) -> None:
+    with pytest.raises(CaiError, match="no encoder 'splade-tinny'; did you mean splade-tiny"):
+        checkpoint_folder(load_encoder("splade-tinny"))
 
 
 def test_a_wrong_name_is_answered_by_the_names_offline_too(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
