@@ -132,7 +132,7 @@ class PrunedSystem:
             self._path,
             hits=CUTOFF,
             remove_query=remove,
-            passages=run.experiment.collection.passages is not None,
+            passages=bool(run.experiment.collection.passages),
             tag=system.name,
         )
         self._two_step = queries.two_step

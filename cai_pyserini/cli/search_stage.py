@@ -52,7 +52,7 @@ def main(argv: Argv = None) -> None:
         k1=config.k1,
         b=config.b,
         threads=settings.threads,
-        passages=config.passages is not None,
+        passages=bool(config.passages),
         filter=settings.filter,
     )
     stats = require(run, "search").stats

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable, Iterator, Mapping, Set
 from copy import copy
 from functools import cached_property
+from itertools import islice
 from typing import Any, NamedTuple, Self
 
 from cai_pyserini.collections.ids import SeenIds
@@ -147,6 +148,10 @@ class Collection(ABC):
     def contents_of(self, record: Record) -> str:
         """The searched text of a record: its chosen fields, joined by a space."""
         return " ".join(getattr(record, field) for field in self.fields)
+
+    def beginning(self, count: int) -> list[str]:
+        """The texts of the first `count` whole documents, unchecked."""
+        return [self.contents_of(record) for record in islice(self._documents(), count)]
 
     def contents(self, ids: Set[str], source: str) -> dict[str, str]:
         """The texts of these whole documents by id. Raises CaiError for an unknown id, with `source` as its place."""

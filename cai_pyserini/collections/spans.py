@@ -6,6 +6,7 @@ Passages and spans are measured in words, separated by spaces; in languages with
 import hashlib
 import random
 import struct
+from collections.abc import Iterable
 
 from cai_pyserini.core.config import ENGLISH, Language
 
@@ -28,6 +29,12 @@ def passages(text: str, size: int, overlap: int, language: Language = ENGLISH) -
     words, separator = _words(text, language)
     starts = passage_starts(len(words), size, size - overlap)
     return [separator.join(words[start : start + size]) for start in starts] if len(starts) > 1 else [text]
+
+
+def share_after(texts: Iterable[str], size: int, language: Language = ENGLISH) -> float:
+    """The share of all words that come after the first `size` of their text."""
+    counts = [len(_words(text, language)[0]) for text in texts]
+    return sum(max(0, count - size) for count in counts) / max(1, sum(counts))
 
 
 def random_span(text: str, draw: random.Random, language: Language = ENGLISH) -> str | None:

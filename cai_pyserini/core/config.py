@@ -163,7 +163,7 @@ class IndexConfig(Settings):
     metadata: dict[str, Kind] = Field(default_factory=dict)  # names and types of fields to filter searches by
     strict: bool = False  # refuse judgments of missing documents, and empty queries
     language: Language = ENGLISH  # of the Anserini analyzer that makes BM25's words
-    passages: int | None = Field(default=None, ge=1)  # words; longer documents are split into passages of this length
+    passages: int | None = Field(default=None, ge=0)  # words; 0: whole documents; None: a run decides by their length
     passage_overlap: int = Field(default=0, ge=0)  # words
     first_passage: float = Field(default=0.5, ge=0)  # weight in all of a document's passages
     k1: float = Field(default=0.9, ge=0)  # BM25, Anserini's defaults
@@ -183,7 +183,7 @@ class IndexConfig(Settings):
             raise ValueError(f"metadata: {wrong!r} is reserved or not a name (a letter, then letters, digits or _.-)")
         if self.topics and not self.source.startswith(PYSERINI):
             raise ValueError(f"topics: only for a source {PYSERINI}INDEX")
-        if self.passages is not None and self.passage_overlap >= self.passages:
+        if self.passages and self.passage_overlap >= self.passages:
             raise ValueError(f"passage_overlap: {self.passage_overlap} should be less than passages, {self.passages}")
         return self
 

@@ -173,7 +173,7 @@ class Run:
             depth=experiment.depth,
             hits=collection.hits,
             weights=self._run.weights_of(system) if is_hybrid else None,
-            passages=collection.passages is not None,
+            passages=bool(collection.passages),
             texts=texts,
             language=collection.language,
         )

@@ -202,7 +202,7 @@ class Plan:
                 b=config.b,
                 threads=self.experiment.threads,
                 tag=system.name,
-                passages=config.passages is not None,
+                passages=bool(config.passages),
             )
 
         return self._add(f"search {system.name}", output, call, self.index(system), self.queries(system))
@@ -347,7 +347,7 @@ def _require_adaptation(experiment: Experiment, system: System, adaptation: Adap
     if adaptation is None:
         raise CaiError(f"{system.name} needs --adapt; --help says more")
     require_trainer()
-    if load_index_config(adaptation.collection).passages != experiment.collection.passages:
+    if (load_index_config(adaptation.collection).passages or 0) != (experiment.collection.passages or 0):
         raise CaiError(
             "--passages with --adapt: write `passages` to a YAML file of the collection instead, as in index_configs/, "
             "so that adaptation reads the same passages"

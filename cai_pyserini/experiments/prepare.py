@@ -1,21 +1,29 @@
 """What settings ask for: the run folder of each collection, its systems, and how encoders are adapted."""
 
+import logging
 import sys
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cai_pyserini.collections.readers import open_collection
+from cai_pyserini.collections.spans import share_after
 from cai_pyserini.core.config import EncoderConfig, IndexConfig, load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.experiments.execute import execute
 from cai_pyserini.experiments.experiment import REQUIRES, Experiment
 from cai_pyserini.experiments.run_folder import Results, RunFolder
-from cai_pyserini.experiments.settings import RunSettings
+from cai_pyserini.experiments.settings import PASSAGE_WORDS, RunSettings
 from cai_pyserini.experiments.systems import System, all_systems, default_systems, parse_system, with_parts
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.folder import with_folder_settings
 from cai_pyserini.trainer.adapt_settings import AdaptSettings
+
+BEGINNING = 2000  # documents from whose lengths it is decided whether to search passages
+WORDS_PER_TOKEN = 0.75
+MOST_LOST = 0.5  # share of the words that encoders may not read
+logger = logging.getLogger(__name__)
 
 
 class Prepared(NamedTuple):
@@ -61,7 +69,7 @@ class Preparation:
 
     def prepare(self, collection: str) -> Prepared:
         """The run of a collection, by its name in `configs`. Each call opens encoders anew."""
-        settings, config = self.settings, self.configs[collection]
+        settings, config = self.settings, self._in_passages(self.configs[collection])
         shared = Experiment.model_fields.keys() & RunSettings.model_fields.keys() - {"encoder", "dense"}
         experiment = Experiment(
             collection=config,
@@ -76,6 +84,21 @@ class Preparation:
         if settings.output is None:
             _require_same_encoder(RunFolder(run.root), self.encoder)
         return Prepared(run, self.systems, self._adaptation(collection, run) if settings.adapt else None)
+
+    def _in_passages(self, config: IndexConfig) -> IndexConfig:
+        """The collection in passages, if neither it nor the encoder says how long documents are read, and the encoder
+        would not read most of the text. (An adaptation reads the collection as its YAML file says.)"""
+        if config.passages is not None or self.encoder.overlap is not None or self.settings.adapt:
+            return config
+        length = round(self.encoder.max_document_length * WORDS_PER_TOKEN)
+        lost = share_after(open_collection(config).beginning(BEGINNING), length, config.language)
+        if lost <= MOST_LOST:
+            return config
+        logger.warning(
+            "%s: encoders would not read %.0f%% of the words, so passages of %d words are searched (--passages 0: not)",
+            *(config.name, 100 * lost, PASSAGE_WORDS),
+        )
+        return config.replace(passages=PASSAGE_WORDS)
 
     def _adaptation(self, collection: str, run: RunFolder) -> AdaptSettings:
         settings = self.settings

@@ -8,6 +8,8 @@ from cai_pyserini.experiments.systems import NAMES
 from cai_pyserini.runs.fusions import DEPTH
 from cai_pyserini.trainer.settings import CONFIG
 
+PASSAGE_WORDS = 100  # of the passages of long documents, by default
+
 
 class RunSettings(Settings):
     """From a collection to a table of scores: encode, weight with IDF, quantize, index, search, fuse, evaluate.
@@ -40,8 +42,9 @@ class RunSettings(Settings):
     )
     passages: int | None = flag(
         None,
-        "search passages of this many words, and rank a document by its best passage (default: no passages)",
-        ge=1,
+        "search passages of this many words, and rank a document by its best passage; 0: whole documents (default: "
+        f"{PASSAGE_WORDS}, if encoders would not read most of the text)",
+        ge=0,
     )
     depth: int = flag(DEPTH, "fuse or rerank this many best documents per query of each run", ge=1)
     alpha: float | None = flag(

@@ -134,7 +134,7 @@ class AdaptationData:
     @cached_property
     def origins(self) -> np.ndarray:
         """The number of the original document of each document, which may be a passage: (documents,)."""
-        in_passages = self.collection.passages is not None
+        in_passages = bool(self.collection.passages)
         ids = [source(record.id) if in_passages else record.id for record in self._records]
         return np.unique(np.array(ids), return_inverse=True)[1]
 

@@ -305,7 +305,7 @@ class SimulatedRetrieval:
     @cached_property
     def _columns(self) -> np.ndarray:
         """The score column of each document, which may be a passage: (documents,)."""
-        if self.data.collection.passages is None:
+        if not self.data.collection.passages:
             return np.arange(len(self.documents))
         return np.unique(self.data.origins[self.documents], return_inverse=True)[1]
 
