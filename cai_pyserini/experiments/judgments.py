@@ -53,6 +53,8 @@ RULES: dict[str, Callable[[Sequence[int]], int]] = {  # merge the grades of seve
     "last": lambda grades: grades[-1],
 }
 
+MODEL = "model: "  # how names of judges begin that are language models
+
 Grades = dict[str, dict[str, int | None]]  # query -> document -> grade of one judge; None: skipped
 
 
@@ -195,12 +197,15 @@ def _digest(text: str) -> str:
 
 
 def qrels_of(judged: Iterable[Judgment], rule: str) -> Qrels:
-    """Merge the grades of each query and document into one, by a rule of RULES."""
+    """Merge the grades of each query and document into one, by a rule of RULES. Grades of language models count only
+    where no person has judged."""
     grades: dict[tuple[str, str], list[int]] = {}
-    for query, document, _, grade, _ in judged:
-        grades.setdefault((query, document), []).append(grade)
+    by_models: dict[tuple[str, str], list[int]] = {}
+    for query, document, judge, grade, _ in judged:
+        of_kind = by_models if judge.startswith(MODEL) else grades
+        of_kind.setdefault((query, document), []).append(grade)
     qrels: Qrels = {}
-    for (query, document), several in grades.items():
+    for (query, document), several in (by_models | grades).items():
         qrels.setdefault(query, {})[document] = RULES[rule](several)
     return qrels
 
