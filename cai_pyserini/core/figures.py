@@ -18,6 +18,7 @@ def figure(x: str, y: str, title: str = "", size: tuple[float, float] = (6, 4)) 
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.add_subplot(xlabel=x, ylabel=y, title=title)
     axes.grid(alpha=0.3)
+    axes.set_axisbelow(True)
     return figure, axes
 
 

@@ -129,7 +129,8 @@ async def judge(
         await work(islice(remaining, 1))
         if len(asked) > 2:
             seconds = (time.monotonic() - start) * (len(asked) - 2) / parallel
-            say(f"about {seconds / 60:.1f} minutes, if the server answers {parallel} requests at a time")
+            duration = f"about {seconds / 60:.0f} minutes" if seconds > 90 else "less than two minutes"
+            say(f"{duration}, if the server answers {parallel} requests at a time")
         await asyncio.gather(*(work(remaining) for _ in range(parallel)))
     finally:
         await chat.close()

@@ -136,12 +136,13 @@ def _cost_chart(results: Results) -> Chart:
     axes.xaxis.set(major_locator=LogLocator(subs=(1, 2, 5)), minor_locator=NullLocator(), major_formatter="{x:g}")
     axes.plot(*zip(*points.values(), strict=True), ".", color="tab:gray")
     axes.plot(*zip(*(points[name] for name in efficient), strict=True), marker="o", color="tab:blue")
-    above, scores = float("inf"), [score for _, score in points.values()]
-    for name in reversed(efficient):  # label the best, and others that are not too close to the last label
-        if points[name][1] < above - 0.05 * (max(scores) - min(scores)):
-            axes.annotate(name, points[name], (-4, 4), textcoords="offset points", ha="right", fontsize="small")
-            above = points[name][1]
     axes.margins(x=0.25, y=0.1)
+    labelled, width = np.array([np.inf, np.inf]), 0.0
+    for name in reversed(efficient):  # label the best, and others whose labels do not meet the last one
+        place = axes.transAxes.inverted().transform(axes.transData.transform(points[name]))
+        if (np.abs(labelled - place) > (width, 0.04)).any():
+            axes.annotate(name, points[name], (-4, 4), textcoords="offset points", ha="right", fontsize="small")
+            labelled, width = place, 0.012 * len(name)
     shown = ", ".join(f"{name} ({points[name][0]:.2f} ms, {points[name][1]:.4f})" for name in efficient)
     return Chart(
         f"{MEASURE} and time",
