@@ -15,9 +15,10 @@ SYSTEMS = flag(help="the systems whose results are judged", min_length=1)
 NEW_DATABASE = flag(help="SQLite file for the judgments, on a local disk; created if missing")
 DEPTH: int = flag(10, "number of best documents of each system to judge", ge=1)
 QUERIES: AnyPath | None = flag(None, f"the queries to judge: {TOPICS_FILE} (default: the collection's)")
-DATABASE = flag(help="the database of judgments, which `judge serve` has made", positional=True)
+DATABASE = flag(help="the database of judgments, made by `judge serve` or `judge llm`", positional=True)
 Rule = Literal["majority", "mean", "max", "last"]
 RULE: Rule = flag("majority", "how the grades of several judges are merged; majority: a tie gives the lowest")
+JUDGES: list[str] = flag([], "only the grades of these judges count, by their names in `judge agree` (default: all)")
 
 
 class ServeSettings(Listening):
@@ -84,6 +85,7 @@ class ExportSettings(Settings):
     topics: AnyPath | None = TOPICS
     output: AnyPath = flag(help="output file: .txt or .qrels in TREC's format, .tsv in BEIR's")
     rule: Rule = RULE
+    judges: list[str] = JUDGES
 
 
 class AgreeSettings(Settings):
@@ -103,6 +105,7 @@ class CompareSettings(Settings):
     database: AnyPath = DATABASE
     topics: AnyPath | None = TOPICS
     rule: Rule = RULE
+    judges: list[str] = JUDGES
     smallest: float = flag(0.02, "the smallest difference in nDCG@10 that would matter", gt=0)
 
     @model_validator(mode="after")
@@ -121,13 +124,14 @@ class ExamplesSettings(Settings):
     example = f"{RUN} examples runs/hpo/splade-tiny --systems joint --database judgments.sqlite --output train.jsonl"
     run: AnyPath = RUN_FOLDER
     output: AnyPath = flag(help="output file, JSONL to train with")
-    database: AnyPath = flag(help="the database of judgments, which `judge serve` has made")
+    database: AnyPath = flag(help="the database of judgments, made by `judge serve` or `judge llm`")
     systems: list[str] = flag(help="the systems from whose results negatives are drawn", min_length=1)
     depth: int = flag(50, "number of best documents of each system to draw negatives from", ge=1)
     topics: AnyPath | None = TOPICS
     relevant: int = flag(1, "the smallest grade of a relevant document", ge=1)
     negatives: int = flag(10, "most negatives per query and relevant document", ge=1)
     rule: Rule = RULE
+    judges: list[str] = JUDGES
     seed: int = flag(42, "random seed of the order of negatives", ge=0)
 
 
@@ -167,7 +171,7 @@ def main(argv: Argv = None) -> None:
     run = RunFolder(settings.run)
     topics = topics_of(run, settings.topics)
     judgments.limit_to(topics, stored_texts(run, judgments.documents()))
-    qrels = qrels_of(judgments.all(), settings.rule)
+    qrels = qrels_of(judgments.all(settings.judges), settings.rule)
     warning = f"{left_out}; judge them again, or give --topics" if (left_out := judgments.left_out()) else ""
     if not qrels:
         raise CaiError(f"{settings.database} has no grade: " + (warning or f"make some with `{RUN} serve`"))

@@ -176,9 +176,15 @@ def test_prompts_that_are_refused(tmp_path: Path) -> None:
             read_prompt(path)
 
 
-def test_grades_of_people_come_before_those_of_models() -> None:
+def test_grades_of_people_come_before_those_of_models(tmp_path: Path) -> None:
     rows = [Judgment("q", "d1", f"{MODEL}m", 3), Judgment("q", "d1", "ana", 1), Judgment("q", "d2", f"{MODEL}m", 2)]
     assert qrels_of(rows, "max") == {"q": {"d1": 1, "d2": 2}}
+    judgments = Judgments(tmp_path / "judgments.sqlite", RUBRIC)
+    for row in rows:
+        judgments.add(*row[:4])
+    assert judgments.all(["ana"]) == rows[1:2] and judgments.judges() == ["ana"]  # the page proposes people only
+    with pytest.raises(CaiError, match=f"there is no judge 'model: n' in the database; did you mean {MODEL}m"):
+        judgments.all([f"{MODEL}n"])
 
 
 def test_the_order_of_systems_by_people_and_by_a_model() -> None:
