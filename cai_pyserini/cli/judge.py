@@ -240,7 +240,7 @@ def _llm(settings: LlmSettings) -> None:
         )
     judgments.limit_to(pool.topics, pool.text)
     judge = model_judge.judge_name(settings.model, prompt, settings.characters)
-    asked = [*model_judge.questions(pool, judgments.of(judge), prompt, settings.characters)]
+    asked = model_judge.questions(pool, judgments.of(judge), prompt, settings.characters)
     documents = sum(map(len, pool.documents.values()))
     print(f"{judge}: {model_judge.estimate(asked, settings.price)}; {documents - len(asked):,} are judged", flush=True)
     if settings.dry_run:

@@ -5,6 +5,7 @@ marker that no document can contain, and an answer is a grade only if it is exac
 """
 
 import asyncio
+import random
 import re
 import secrets
 import time
@@ -62,15 +63,19 @@ def judge_name(model: str, prompt: Template, characters: int) -> str:
     return f"{MODEL}{model} #{blake2b(f'{characters} {prompt.template}'.encode(), digest_size=2).hexdigest()}"
 
 
-def questions(pool: Pool, judged: Grades, prompt: Template, characters: int) -> Iterator[Question]:
-    """Yield a question for each query and document of a pool that are not judged."""
+def questions(pool: Pool, judged: Grades, prompt: Template, characters: int) -> list[Question]:
+    """A question for each query and document of a pool that are not judged, in random order, so that the same few
+    documents without a grade do not end every run with MAX_FAILURES."""
+    asked = []
     for query, documents in pool.documents.items():
-        for id in sorted(documents - judged.get(query, {}).keys()):
+        for id in documents - judged.get(query, {}).keys():
             if stored := pool.text(id):
                 text = shortened(stored, pool.topics[query], characters)
                 marker = f"=== {secrets.token_hex(8)}"
-                asked = prompt.substitute(marker=marker, query=pool.topics[query], document=text)
-                yield Question(query, id, asked)
+                filled = prompt.substitute(marker=marker, query=pool.topics[query], document=text)
+                asked.append(Question(query, id, filled))
+    random.shuffle(asked)
+    return asked
 
 
 def shortened(document: Stored, query: str, characters: int) -> str:
