@@ -15,13 +15,12 @@ from cai_pyserini.analysis.output import Report, cut, labels
 from cai_pyserini.analysis.settings import CompareSettings
 from cai_pyserini.collections.readers import open_collection
 from cai_pyserini.core.config import load_index_config
-from cai_pyserini.core.figures import figure
+from cai_pyserini.core.figures import plot_differences
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.runs import significance
 from cai_pyserini.runs.measures import mean, measure_runs
-from cai_pyserini.runs.significance import MIN_QUERIES, NO_P_MEANS, p_text
+from cai_pyserini.runs.significance import MIN_QUERIES, NO_P_MEANS, p_text, wins_and_losses
 
-TIE = 1e-9  # a smaller difference is a rounding error
 TEXT_WIDTH = 80
 
 
@@ -96,7 +95,7 @@ def difference(first: dict[str, float], second: dict[str, float]) -> Difference:
         tested = bootstrap((values,), np.mean, n_resamples=9999, batch=500, method="percentile", rng=0)
         low, high = tested.confidence_interval
         interval = float(low), float(high)
-    wins, losses = int((values > TIE).sum()), int((values < -TIE).sum())
+    wins, losses = wins_and_losses(values)
     return Difference(
         queries=len(values),
         means=(mean(first), mean(second)),
@@ -111,11 +110,7 @@ def difference(first: dict[str, float], second: dict[str, float]) -> Difference:
 
 def plot(differences: Sequence[float], result: Difference, measure: str, runs: Sequence[str]) -> Figure:
     """The differences of all queries, in descending order."""
-    fig, axes = figure("queries, in order of the difference", f"{measure}, B - A")
-    axes.set_title(f"A: {runs[0]}\nB: {runs[1]}", fontsize="medium", loc="left")
-    values = np.array(differences)
-    axes.stairs(values.clip(min=0), fill=True, color="tab:green", label=f"B wins {result.wins:,}")
-    axes.stairs(values.clip(max=0), fill=True, color="tab:red", label=f"B loses {result.losses:,}")
-    axes.axhline(result.difference, color="black", linewidth=1, linestyle="--", label=f"mean {result.difference:+.4f}")
-    axes.legend()
+    won, lost = f"B wins {result.wins:,}", f"B loses {result.losses:,}"
+    fig = plot_differences(differences, f"{measure}, B - A", won, lost)
+    fig.axes[0].set_title(f"A: {runs[0]}\nB: {runs[1]}", fontsize="medium", loc="left")
     return fig

@@ -2,18 +2,19 @@
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from statistics import NormalDist, stdev
 
 import pandas as pd
+from scipy.stats import kendalltau
 from sklearn.metrics import cohen_kappa_score
 
 from cai_pyserini.analysis.compare import difference, summary
 from cai_pyserini.collections.contract import Qrels
 from cai_pyserini.core.tables import aligned
-from cai_pyserini.experiments.judgments import Judgment
-from cai_pyserini.runs.measures import measure
+from cai_pyserini.experiments.judgments import MODEL, Judgment, qrels_of
+from cai_pyserini.runs.measures import mean, measure
 from cai_pyserini.runs.significance import MIN_QUERIES
 from cai_pyserini.runs.trec import top
 
@@ -48,6 +49,28 @@ def _kappa(first: list[int], second: list[int], weights: str | None) -> str:
     with warnings.catch_warnings(action="ignore"):
         kappa = cohen_kappa_score(first, second, labels=labels, weights=weights)
     return "–" if math.isnan(kappa) else f"{kappa:.3f}"
+
+
+def order(runs: Mapping[str, pd.DataFrame], judged: Sequence[Judgment], rule: str) -> str:
+    """The runs of systems, measured by the grades of people and of a model for the same documents, and Kendall's tau of
+    both orders. `judged` has the grades of people and of one model."""
+    by_kind = [[row for row in judged if row.judge.startswith(MODEL) == is_model] for is_model in (False, True)]
+    people, model = ({(row.query, row.document, row.texts) for row in rows} for rows in by_kind)
+    if not (both := people & model):
+        return "no document has the grades of a person and of the model"
+    common = ([row for row in rows if (row.query, row.document, row.texts) in both] for rows in by_kind)
+    scores = []
+    for qrels in (qrels_of(rows, rule) for rows in common):
+        found = (measure(qrels, run[run["query_id"].isin(qrels)], [MEASURE]) for run in runs.values())
+        scores.append([mean(values[MEASURE]) for values in found])
+    rows = [["nDCG@10 of documents that both judged", "people", "model"]]
+    rows += [[name, f"{a:.4f}", f"{b:.4f}"] for name, a, b in zip(runs, *scores, strict=True)]
+    queries = len({query for query, _, _ in both})
+    table = f"{aligned(rows)}\n{len(both):,} documents of {queries:,} queries"
+    with warnings.catch_warnings(action="ignore"):
+        tau = kendalltau(*scores).statistic
+    order_of = f"Kendall's tau of the order of {len(runs)} systems"
+    return f"{table}; {order_of}: {'–, it is not defined' if math.isnan(tau) else f'{tau:.3f}'}"
 
 
 def verdict(runs: Mapping[str, pd.DataFrame], qrels: Qrels, smallest: float) -> str:

@@ -2,18 +2,23 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.flags import RUN_FOLDER, TOPICS_FILE, Listening
+from cai_pyserini.core.flags import MODEL_KEY, RUN_FOLDER, TOPICS_FILE, Listening, origin_and_path
 from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
 
 RUN = "cai-pyserini judge"
 RUBRIC = ["not relevant", "on the topic", "answers in part", "answers fully"]
 TOPICS: AnyPath | None = flag(None, "the judged queries, as for `judge serve` (default: the collection's)")
-DATABASE = flag(help="the database of judgments, which `judge serve` has made", positional=True)
+SYSTEMS = flag(help="the systems whose results are judged", min_length=1)
+NEW_DATABASE = flag(help="SQLite file for the judgments, on a local disk; created if missing")
+DEPTH: int = flag(10, "number of best documents of each system to judge", ge=1)
+QUERIES: AnyPath | None = flag(None, f"the queries to judge: {TOPICS_FILE} (default: the collection's)")
+DATABASE = flag(help="the database of judgments, made by `judge serve` or `judge llm`", positional=True)
 Rule = Literal["majority", "mean", "max", "last"]
 RULE: Rule = flag("majority", "how the grades of several judges are merged; majority: a tie gives the lowest")
+JUDGES: list[str] = flag([], "only the grades of these judges count, by their names in `judge agree` (default: all)")
 
 
 class ServeSettings(Listening):
@@ -27,10 +32,10 @@ class ServeSettings(Listening):
     example = f"{RUN} serve runs/hpo/splade-tiny --systems bm25 joint --database judgments.sqlite"
     config: AnyPath | None = flag(None, "YAML file with any of these settings, such as rubric; flags override it")
     run: AnyPath = RUN_FOLDER
-    systems: list[str] = flag(help="the systems whose results are judged", min_length=1)
-    database: AnyPath = flag(help="SQLite file for the judgments, on a local disk; created if missing")
-    depth: int = flag(10, "number of best documents of each system to judge", ge=1)
-    topics: AnyPath | None = flag(None, f"the queries to judge: {TOPICS_FILE} (default: the collection's)")
+    systems: list[str] = SYSTEMS
+    database: AnyPath = NEW_DATABASE
+    depth: int = DEPTH
+    topics: AnyPath | None = QUERIES
     shared: int = flag(5, "number of queries that every judge gets first, to measure agreement", ge=0)
     rubric: list[Annotated[str, Field(min_length=1)]] | None = flag(
         None,
@@ -38,6 +43,37 @@ class ServeSettings(Listening):
         min_length=2,
         max_length=10,
     )
+
+
+class LlmSettings(Settings):
+    """Let a language model judge the results of systems, as one more judge in the database of `judge serve`.
+
+    The server speaks OpenAI's chat/completions: Ollama, vLLM, or a provider, which gets the queries and documents. Its
+    key is read from the environment variable CAI_PYSERINI_MODEL_KEY. Grades are saved as they arrive; the same command
+    continues. Where people have judged too, it prints how well they agree, and export and compare use their grades.
+    """
+
+    example = f"{RUN} llm runs/hpo/splade-tiny --systems bm25 joint --database judgments.sqlite --model qwen3:8b"
+    run: AnyPath = RUN_FOLDER
+    systems: list[str] = SYSTEMS
+    database: AnyPath = NEW_DATABASE
+    depth: int = DEPTH
+    topics: AnyPath | None = QUERIES
+    model: str = flag(help="the model, by the name that the server knows it by", min_length=1)
+    url: str = flag("http://localhost:11434/v1", f"address of the server, which gets the key in {MODEL_KEY}")
+    prompt: AnyPath | None = flag(
+        None, "file with another prompt, with the placeholders $query, $document and $marker (default: UMBRELA's scale)"
+    )
+    characters: int = flag(4000, "most characters of a document; of a longer one, the best passage is judged", ge=100)
+    parallel: int = flag(4, "most requests at a time", ge=1, le=64)
+    timeout: float = flag(120.0, "most seconds for an answer", gt=0)
+    price: float | None = flag(None, "price of a million tokens, to print what the judgments cost", ge=0)
+    dry_run: bool = flag(False, "only print how much there is to judge, and what it costs")
+
+    @field_validator("url")
+    @classmethod
+    def _check_url(cls, url: str) -> str:
+        return "".join(origin_and_path(url))
 
 
 class ExportSettings(Settings):
@@ -49,6 +85,7 @@ class ExportSettings(Settings):
     topics: AnyPath | None = TOPICS
     output: AnyPath = flag(help="output file: .txt or .qrels in TREC's format, .tsv in BEIR's")
     rule: Rule = RULE
+    judges: list[str] = JUDGES
 
 
 class AgreeSettings(Settings):
@@ -68,6 +105,7 @@ class CompareSettings(Settings):
     database: AnyPath = DATABASE
     topics: AnyPath | None = TOPICS
     rule: Rule = RULE
+    judges: list[str] = JUDGES
     smallest: float = flag(0.02, "the smallest difference in nDCG@10 that would matter", gt=0)
 
     @model_validator(mode="after")
@@ -86,18 +124,20 @@ class ExamplesSettings(Settings):
     example = f"{RUN} examples runs/hpo/splade-tiny --systems joint --database judgments.sqlite --output train.jsonl"
     run: AnyPath = RUN_FOLDER
     output: AnyPath = flag(help="output file, JSONL to train with")
-    database: AnyPath = flag(help="the database of judgments, which `judge serve` has made")
+    database: AnyPath = flag(help="the database of judgments, made by `judge serve` or `judge llm`")
     systems: list[str] = flag(help="the systems from whose results negatives are drawn", min_length=1)
     depth: int = flag(50, "number of best documents of each system to draw negatives from", ge=1)
     topics: AnyPath | None = TOPICS
     relevant: int = flag(1, "the smallest grade of a relevant document", ge=1)
     negatives: int = flag(10, "most negatives per query and relevant document", ge=1)
     rule: Rule = RULE
+    judges: list[str] = JUDGES
     seed: int = flag(42, "random seed of the order of negatives", ge=0)
 
 
 COMMANDS: dict[str, type[Settings]] = {
     "serve": ServeSettings,
+    "llm": LlmSettings,
     "export": ExportSettings,
     "agree": AgreeSettings,
     "compare": CompareSettings,
@@ -106,11 +146,14 @@ COMMANDS: dict[str, type[Settings]] = {
 
 
 def main(argv: Argv = None) -> None:
-    settings: ServeSettings | ExportSettings | AgreeSettings | CompareSettings | ExamplesSettings = parse(
+    settings: ServeSettings | LlmSettings | ExportSettings | AgreeSettings | CompareSettings | ExamplesSettings = parse(
         COMMANDS, argv, RUN, "Judge the results of systems, and use the judgments."
     )
     if isinstance(settings, ServeSettings):
         _serve(settings)
+        return
+    if isinstance(settings, LlmSettings):
+        _llm(settings)
         return
     from cai_pyserini.experiments.judgments import Judgments
 
@@ -122,13 +165,13 @@ def main(argv: Argv = None) -> None:
         return
 
     from cai_pyserini.experiments.judgments import qrels_of, write_qrels
-    from cai_pyserini.experiments.pool import run_of_system, stored_texts, topics_of
+    from cai_pyserini.experiments.pool import runs_of_systems, stored_texts, topics_of
     from cai_pyserini.experiments.run_folder import RunFolder
 
     run = RunFolder(settings.run)
     topics = topics_of(run, settings.topics)
     judgments.limit_to(topics, stored_texts(run, judgments.documents()))
-    qrels = qrels_of(judgments.all(), settings.rule)
+    qrels = qrels_of(judgments.all(settings.judges), settings.rule)
     warning = f"{left_out}; judge them again, or give --topics" if (left_out := judgments.left_out()) else ""
     if not qrels:
         raise CaiError(f"{settings.database} has no grade: " + (warning or f"make some with `{RUN} serve`"))
@@ -138,9 +181,7 @@ def main(argv: Argv = None) -> None:
     elif isinstance(settings, CompareSettings):
         from cai_pyserini.analysis.verdict import verdict
 
-        hits = run.experiment.collection.hits if run.is_finished else 0
-        runs = {name: run_of_system(run, name, topics, hits) for name in (settings.a, settings.b)}
-        print(verdict(runs, qrels, settings.smallest))
+        print(verdict(runs_of_systems(run, (settings.a, settings.b), topics), qrels, settings.smallest))
     else:
         from cai_pyserini.experiments.judged_examples import label_queries, write_examples
         from cai_pyserini.experiments.pool import pooled_documents
@@ -176,3 +217,46 @@ def _serve(settings: ServeSettings) -> None:
     if without_hits := len(pool.topics) - len(pool.documents):
         content += f"; {without_hits:,} queries have no hits"
     listen(app, settings, content)
+
+
+def _llm(settings: LlmSettings) -> None:
+    import asyncio
+    import os
+
+    from cai_pyserini.analysis.verdict import agreement, order
+    from cai_pyserini.experiments import model_judge
+    from cai_pyserini.experiments.chat import Chat
+    from cai_pyserini.experiments.judgments import MODEL, Judgments
+    from cai_pyserini.experiments.pool import open_pool, runs_of_systems
+    from cai_pyserini.experiments.run_folder import RunFolder
+
+    prompt = model_judge.read_prompt(settings.prompt or model_judge.PROMPT)
+    pool = open_pool(settings.run, settings.systems, settings.depth, settings.topics)
+    judgments = Judgments(settings.database, RUBRIC)
+    if not settings.prompt and judgments.rubric != RUBRIC:
+        raise CaiError(
+            f"the grades of {settings.database} have another meaning ({', '.join(judgments.rubric)}) than those of the "
+            f"prompt: copy {model_judge.PROMPT}, write them into it, and give it as --prompt"
+        )
+    judgments.limit_to(pool.topics, pool.text)
+    judge = model_judge.judge_name(settings.model, prompt, settings.characters)
+    asked = model_judge.questions(pool, judgments.of(judge), prompt, settings.characters)
+    documents = sum(map(len, pool.documents.values()))
+    print(f"{judge}: {model_judge.estimate(asked, settings.price)}; {documents - len(asked):,} are judged", flush=True)
+    if settings.dry_run:
+        return
+    chat = Chat(settings.url, settings.model, os.environ.get(MODEL_KEY, "").strip(), settings.timeout)
+
+    def record(query: str, document: str, grade: int) -> None:
+        judgments.add(query, document, judge, grade)
+
+    failed = asyncio.run(model_judge.judge(asked, chat, len(judgments.rubric), settings.parallel, record, print))
+    print(f"{len(asked) - len(failed):,} judged; tokens, as the server counts them: {chat.tokens.total():,}")
+    if failed:
+        print(f"{len(failed):,} not judged; the same command asks for them again")
+        for (query, document), reason in failed.items():
+            print(f"  query {query}, document {document}: {reason}")
+    judged = [row for row in judgments.all() if row.judge == judge or not row.judge.startswith(MODEL)]
+    if any(row.judge != judge for row in judged):
+        runs = runs_of_systems(RunFolder(settings.run), settings.systems, pool.topics)
+        print(f"\n{agreement(judged)}\n\n{order(runs, judged, 'majority')}")

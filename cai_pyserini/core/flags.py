@@ -56,6 +56,7 @@ DENSE_METHOD: DenseMethod = flag(
     "Lucene index, of vectors of length 1. The recall of an approximate search is measured and printed",
 )
 API_KEY = "CAI_PYSERINI_API_KEY"  # environment variable with the key of a service
+MODEL_KEY = "CAI_PYSERINI_MODEL_KEY"  # environment variable with the key for a language model
 THREADS = flag(0, "processors to use at most (default: 0, all)", ge=0)
 NO_RAW = flag(False, "do not store the documents in the index, which is then smaller, but cannot show titles and texts")
 

@@ -11,6 +11,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.lock import locked
 from cai_pyserini.experiments.plan import plan, require
 from cai_pyserini.experiments.report import write
+from cai_pyserini.experiments.report_page import write_page
 from cai_pyserini.experiments.run_folder import BASELINE, COUNTS, Results, RunFolder, current
 from cai_pyserini.experiments.systems import ADAPTED, System, parse_system, with_parts
 from cai_pyserini.experiments.versions import publish
@@ -34,7 +35,7 @@ def execute(
     evaluate: bool = True,
     earlier: RunFolder | None = None,
 ) -> Results:
-    """Run the steps of `plan` that are not up to date, write results.json and report.md, and return the results."""
+    """Run the steps of `plan` that are not up to date, write results.json and both reports, and return the results."""
     experiment, needed = run.experiment, with_parts(systems)
     require(run, systems, adaptation, keep=earlier is not None)
     planned = plan(run, systems, adaptation, evaluate, earlier)
@@ -62,6 +63,7 @@ def execute(
         if previous:
             _add_others(results, previous, reopened, systems, evaluate)
         write(results, run)
+        write_page(run)
         publish(run.root)
     return results
 

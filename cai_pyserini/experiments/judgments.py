@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from cai_pyserini.collections.contract import Qrels
 from cai_pyserini.core import artifact
-from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.errors import CaiError, did_you_mean
 from cai_pyserini.core.lock import execute_alone
 from cai_pyserini.lucene.searcher import Stored
 
@@ -52,6 +52,8 @@ RULES: dict[str, Callable[[Sequence[int]], int]] = {  # merge the grades of seve
     "max": max,
     "last": lambda grades: grades[-1],
 }
+
+MODEL = "model: "  # how names of judges begin that are language models
 
 Grades = dict[str, dict[str, int | None]]  # query -> document -> grade of one judge; None: skipped
 
@@ -145,13 +147,17 @@ class Judgments:
             grades.setdefault(query, {})[document] = grade
         return grades
 
-    def all(self) -> list[Judgment]:
-        """The grades of all judges, oldest first."""
+    def all(self, judges: Sequence[str] = ()) -> list[Judgment]:
+        """The grades of these judges, by default of all, oldest first. Raises CaiError for an unknown judge."""
+        known = [judge for (judge,) in self._db.execute("SELECT DISTINCT judge FROM judgments ORDER BY judge")]
+        if unknown := next((judge for judge in judges if judge not in known), None):
+            hint = did_you_mean(unknown, known) or f"; its judges: {', '.join(known)}"
+            raise CaiError(f"there is no judge {unknown!r} in the database{hint}")
         rows = self._db.execute(
             "SELECT query, document, judge, grade, query_text || document_text FROM counted "
             "WHERE grade IS NOT NULL ORDER BY number"
         )
-        return [Judgment(*row) for row in rows]
+        return [found for row in rows if (found := Judgment(*row)).judge in (judges or known)]
 
     def skipped(self) -> dict[str, set[str]]:
         """The documents that any judge has skipped, by query."""
@@ -186,7 +192,9 @@ class Judgments:
         return {document for (document,) in self._db.execute("SELECT DISTINCT document FROM judgments")}
 
     def judges(self) -> list[str]:
-        return [judge for (judge,) in self._db.execute("SELECT DISTINCT judge FROM judgments ORDER BY judge")]
+        """The people who have judged."""
+        rows = self._db.execute("SELECT DISTINCT judge FROM judgments ORDER BY judge")
+        return [judge for (judge,) in rows if not judge.startswith(MODEL)]
 
 
 def _digest(text: str) -> str:
@@ -195,12 +203,15 @@ def _digest(text: str) -> str:
 
 
 def qrels_of(judged: Iterable[Judgment], rule: str) -> Qrels:
-    """Merge the grades of each query and document into one, by a rule of RULES."""
+    """Merge the grades of each query and document into one, by a rule of RULES. Grades of language models count only
+    where no person has judged."""
     grades: dict[tuple[str, str], list[int]] = {}
-    for query, document, _, grade, _ in judged:
-        grades.setdefault((query, document), []).append(grade)
+    by_models: dict[tuple[str, str], list[int]] = {}
+    for query, document, judge, grade, _ in judged:
+        of_kind = by_models if judge.startswith(MODEL) else grades
+        of_kind.setdefault((query, document), []).append(grade)
     qrels: Qrels = {}
-    for (query, document), several in grades.items():
+    for (query, document), several in (by_models | grades).items():
         qrels.setdefault(query, {})[document] = RULES[rule](several)
     return qrels
 

@@ -73,7 +73,8 @@ def _resolve(folders: Sequence[Path]) -> list[Path]:
 class Run:
     """A finished run, whose systems, by name, open when they are first asked for, and share indexes and models.
 
-    As a text, and in notebooks, it is the table of its results. Raises CaiError for a folder without a finished run.
+    As a text, it is the table of its results; in notebooks, with a chart. Raises CaiError for a folder without a
+    finished run.
 
     >>> run = cai.open("runs/tiny")
     >>> run["bm25"].search("high blood pressure", k=1)[0].id
@@ -135,7 +136,13 @@ class Run:
         return report.table(self._run.results)
 
     def _repr_html_(self) -> str:
-        return self.measures.to_html(float_format="{:.4f}".format)
+        table = self.measures.to_html(float_format="{:.4f}".format)
+        if not self._run.results.scored:
+            return table
+        from cai_pyserini.experiments.report_page import scores_chart, values_by_query  # matplotlib takes 0.3 seconds
+
+        chart = scores_chart(self._run.results, values_by_query(self._run))
+        return f'{table}\n<figure style="background: white">{chart.image}</figure>'
 
     def __enter__(self) -> Self:
         return self

@@ -84,6 +84,12 @@ def run_of_system(run: RunFolder, name: str, topics: dict[str, str], hits: int) 
     return top(without_query(searched), hits) if remove else searched
 
 
+def runs_of_systems(run: RunFolder, systems: Sequence[str], topics: dict[str, str]) -> dict[str, pd.DataFrame]:
+    """The runs of systems by name, as `run_of_system` finds them."""
+    hits = run.experiment.collection.hits if run.is_finished else 0
+    return {name: run_of_system(run, name, topics, hits) for name in systems}
+
+
 def _read_topics(path: Path) -> dict[str, str]:
     topics = {}
     for where, values in read_records(path, Columns()):

@@ -31,7 +31,7 @@ def table(results: Results) -> str:
         rows = [tables.aligned(_unscored_rows(results))] if results.searched else []
         return "\n".join([*rows, unscored(results), *results.decision])
     best = "; ".join(_best_lines(results))
-    lines = [tables.aligned(_rows(results, "*{}", " {}")), f"best {best}", *legend(results, "*")]
+    lines = [tables.aligned(result_rows(results, "*{}", " {}")), f"best {best}", *legend(results, "*")]
     if results.gains:
         lines += ["", tables.aligned(_gain_rows(results)), *_significance_lines(ADAPTATION_MARK, results.gains)]
     return "\n".join([*lines, *results.decision])
@@ -48,11 +48,11 @@ def markdown(results: Results) -> str:
     counts, settings = results.counts, results.settings
     sections = [
         f"# {results.collection}, encoder {results.encoder}, split {results.split}",
-        f"{collection_size(results)}.{_omissions(counts)}",
+        f"{collection_size(results)}.{omissions(counts)}",
     ]
     if results.scored:
         sections += [
-            tables.markdown(_rows(results, "**{}**", "{}")),
+            tables.markdown(result_rows(results, "**{}**", "{}")),
             "; ".join(legend(results, "bold")) + ".",
             "\n".join(f"- Best {line}" for line in _best_lines(results)),
         ]
@@ -90,7 +90,7 @@ def markdown(results: Results) -> str:
     return "\n\n".join(sections) + "\n"
 
 
-def _rows(results: Results, best: str, other: str) -> list[list[str]]:
+def result_rows(results: Results, best: str, other: str) -> list[list[str]]:
     rows = [["system", *MEASURES, "ms/query", f"{MEASURES[0]} − {BASELINE}", "p"]]
     columns = [marked([row[measure] for row in results.systems.values()], best, other) for measure in MEASURES]
     for (name, row), *cells in zip(results.systems.items(), *columns, strict=True):
@@ -159,7 +159,7 @@ def collection_size(results: Results) -> str:
     return ", ".join(f"{results.counts[key]:,} {key}" for key in COUNTS if key in results.counts)
 
 
-def _omissions(counts: dict[str, float]) -> str:
+def omissions(counts: dict[str, float]) -> str:
     """Sentences about truncated documents, judgments that are left out, and empty queries."""
     text = ""
     if counts.get("cut"):

@@ -104,6 +104,7 @@ class RunFolder:
         self.checked = folder / "collection.json"  # the counts of the checked collection
         self.results_file = folder / "results.json"
         self.report = folder / "report.md"
+        self.page = folder / "report.html"
         self.changes = folder / "update.json"  # the effects of the last update
         self.lock = root / ".lock"
         self.adapted = folder / "adapted"  # SPLADE encoder

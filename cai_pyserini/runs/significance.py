@@ -11,6 +11,7 @@ from cai_pyserini.runs.measures import mean
 # A test without assumptions about the differences (sign test, randomization) gives at least p = 2^(1 - n) for n
 # queries: 0.002 for 10 queries, which stays below 0.05 when corrected for up to 25 systems.
 MIN_QUERIES = 10
+TIE = 1e-9  # a smaller difference is a rounding error
 NO_P = "–"
 NO_P_MEANS = f"{NO_P}: no p below {MIN_QUERIES} queries, nor of differences that are all the same"
 
@@ -49,6 +50,12 @@ def _p(baseline: dict[str, float], values: dict[str, float]) -> float | None:
     if all(abs(d - differences[0]) <= 1e-12 for d in differences):
         return None if abs(differences[0]) > 1e-12 else 1.0
     return float(ttest_1samp(differences, 0).pvalue)
+
+
+def wins_and_losses(differences: Sequence[float] | np.ndarray) -> tuple[int, int]:
+    """The number of differences above and below 0."""
+    values = np.asarray(differences)
+    return int((values > TIE).sum()), int((values < -TIE).sum())
 
 
 def p_text(p: float | None) -> str:

@@ -106,7 +106,7 @@ def test_runs_again_without_doing_anything_twice(copied: Path, tiny: Path, capsy
     assert printed.err == ""  # no stage
     assert printed.out.splitlines()[-1] == f"{copied}/report.md" and "| " not in printed.out
     changed = {path.name for path, mtime in before.items() if path.stat().st_mtime_ns != mtime}
-    assert {"results.json", "report.md"} <= changed <= {"results.json", "report.md", ".lock"}
+    assert {"results.json", "report.md"} <= changed <= {"results.json", "report.md", "report.html", ".lock"}
     assert {path for path in copied.rglob("*") if path.is_file()} == set(before)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from playwright.sync_api import Browser
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.core import artifact
@@ -15,7 +16,9 @@ from cai_pyserini.core.config import IndexConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.experiments.execute import gather
 from cai_pyserini.experiments.experiment import Experiment
+from cai_pyserini.experiments.open import Run
 from cai_pyserini.experiments.report import markdown, searches, table, verify
+from cai_pyserini.experiments.report_page import page, scores_chart, values_by_query
 from cai_pyserini.experiments.run_folder import Results, RunFolder
 from cai_pyserini.experiments.systems import parse_system
 from tests.conftest import stored_vectors
@@ -108,6 +111,62 @@ def test_the_report() -> None:
     assert "Published" not in text and "non-zeros" not in text
 
 
+PER_QUERY = {
+    "bm25": {f"q{number}": number % 2 for number in range(10)},
+    "splade": dict.fromkeys((f"q{number}" for number in range(10)), 0.6),
+    "hybrid-splade-idf": {f"q{number}": 1 - number / 10 for number in range(10)},
+}
+
+
+def test_the_page_of_charts() -> None:
+    text = page(RESULTS, PER_QUERY, 256)
+    assert text == page(RESULTS, PER_QUERY, 256), "equal results, another page"
+    for part in (
+        "Bars of nDCG@10 for 4 systems, from hybrid-splade-idf with 0.7000 to splade with 0.6000",
+        # 1, 0.9 … 0.1 against 0, 1, 0, 1 …
+        "hybrid-splade-idf is better on 5, bm25 on 5; the mean difference is +0.0500.",
+        "both faster and better than those on the line: bm25 (0.50 ms, 0.6789), splade-idf (12.00 ms, 0.7000), hybrid",
+        '<th scope="row">splade-idf</th><td>*0.7000</td><td>0.9000</td>',
+        "Nothing is cut off",
+    ):
+        assert part in text, part
+    few = {name: {"q1": 0.5} for name in PER_QUERY}
+    assert "Below 10 queries, there are no confidence intervals." in page(RESULTS, few, 256)
+    lost = replace(RESULTS, collection="</title><script>", counts=RESULTS.counts | {"cut": 9, "lost": 0.123})
+    text = page(lost, PER_QUERY, 256)
+    assert "12.3% of the tokens of documents: SPLADE encodes the first 256 of each." in text and "<script" not in text
+
+
+def test_intervals_of_means_worked_example() -> None:
+    (bars,) = (c for c in scores_chart(RESULTS, PER_QUERY).figure.axes[0].containers if hasattr(c, "errorbar"))
+    segments = bars.errorbar.lines[2][0].get_segments()
+    assert [segment[:, 0].tolist() for segment in segments] == [
+        pytest.approx([0.70002 - 0.21659, 0.70002 + 0.21659], abs=1e-4),  # 2.2622 standard errors, with sd 0.30277
+        pytest.approx([0.70001, 0.70001]),  # no values
+        pytest.approx([0.67891 - 0.37703, 0.67891 + 0.37703], abs=1e-4),  # sd 0.52705
+        pytest.approx([0.6, 0.6]),
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_of_a_run_is_accessible(run_folder: Path, browser: Browser, scheme: str) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    opened = browser.new_context(color_scheme=scheme).new_page()
+    problems: list[str] = []
+    opened.on("console", lambda message: problems.append(message.text))
+    opened.goto((run_folder / "report.html").as_uri())
+    problems += [violation["id"] for violation in Axe().run(opened).response["violations"]]
+    assert not problems
+    widths = opened.evaluate("[...document.images].map(image => image.naturalWidth)")
+    assert len(widths) == 3 and min(widths) > 100
+    with Run(run_folder) as run:
+        shown = run._repr_html_()
+    assert scores_chart(RunFolder(run_folder).results, values_by_query(RunFolder(run_folder))).image in shown
+    opened.context.close()
+
+
 UNSCORED = replace(
     RESULTS,
     systems={name: {"queries": 7, "ms_per_query": ms} for name, ms in (("bm25", 1.5), ("splade-doc", 2))},
@@ -134,7 +193,7 @@ def test_without_qrels_there_are_runs_and_without_queries_indexes() -> None:
         "Indexes: bm25 1.5 MB, splade 25.0 MB.",
     ):
         assert line in lines, line
-    assert "nDCG" not in table(UNSCORED) + markdown(UNSCORED)
+    assert "nDCG" not in table(UNSCORED) + markdown(UNSCORED) + page(UNSCORED, {}, 256)
     alone = replace(UNSCORED, systems={"bm25": {}}, counts={"documents": 5183})
     text = "no queries: nothing is searched or evaluated; the indexes are in indexes/"
     assert table(alone) == text

@@ -47,7 +47,7 @@ def only_bm25(run_folder: Path, broken: Path, tmp_path: Path) -> Path:
         for path in artifact.artifact_files(step.output):
             (target := tmp_path / "tiny" / path.relative_to(copy)).parent.mkdir(parents=True, exist_ok=True)
             path.rename(target)
-    for path in (run.results_file, run.report):
+    for path in (run.results_file, run.report, run.page):
         path.rename(tmp_path / "tiny" / path.name)
     return tmp_path / "tiny"
 
@@ -59,6 +59,7 @@ def updated(run: Path, keep: int = 1, meanwhile: Callable[[], object] = lambda: 
         results = opened.results_file.read_text()
         meanwhile()
         write_text(folder / "report.md", NEW)
+        write_text(folder / "report.html", NEW)
         write_text(folder / "results.json", results)
         versions.swap(run)
         versions.prune(run, keep)
@@ -89,7 +90,7 @@ def test_the_next_run_takes_the_place_of_the_old_one(run: Path) -> None:
     updated(run)
     first, second = (run / "versions" / name for name in "12")
     now = {path: data for path, data in old.items() if path.parts[0] not in ("runs", "evaluations")}
-    now[Path("report.md")] = NEW.encode()
+    now |= dict.fromkeys(map(Path, ("report.md", "report.html")), NEW.encode())
     assert contents(first) == old and contents(second) == now | {
         Path(".made-from"): contents(second)[Path(".made-from")]
     }
