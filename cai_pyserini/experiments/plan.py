@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from cai_pyserini.collections.check import check
@@ -12,6 +12,18 @@ from cai_pyserini.core.config import load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import require_trainer
 from cai_pyserini.core.steps import Step
+from cai_pyserini.experiments.estimate import (
+    EVALUATE,
+    FUSE,
+    IMPACTS,
+    INDEX,
+    NEAR,
+    READ,
+    SMOOTH,
+    WORDS,
+    Rate,
+    Times,
+)
 from cai_pyserini.experiments.experiment import REQUIRES, Experiment
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import ADAPTED, BM25, SINGLE, System, adapted, with_parts
@@ -50,16 +62,28 @@ class Plan:
     def __init__(self, run: RunFolder, adaptation: AdaptSettings | None = None, earlier: RunFolder | None = None):
         self.run, self.experiment, self.adaptation = run, run.experiment, adaptation
         self.earlier = earlier
+        self.times = Times(run)
         self.steps: dict[Path, Step] = {}
 
-    def _add(self, name: str, output: Path, call: Callable[[], Path], *inputs: Path | None) -> Path:
-        self.steps.setdefault(output, Step(name, output, call, tuple(filter(None, inputs))))
+    def _add(
+        self,
+        name: str,
+        output: Path,
+        call: Callable[[], Path],
+        *inputs: Path | None,
+        takes: Rate | Callable[[], float] | None = None,
+    ) -> Path:
+        estimate = partial(self.times.of, takes) if isinstance(takes, Rate) else takes
+        self.steps.setdefault(output, Step(name, output, call, tuple(filter(None, inputs)), estimate))
         return output
 
     def check(self, reads_splade: bool) -> Path:
         run, output, split = self.run, self.run.checked, self.experiment.collection.split
         return self._add(
-            "check", output, lambda: check(run.collection, split, output, run.reading if reads_splade else None)
+            "check",
+            output,
+            lambda: check(run.collection, split, output, run.reading if reads_splade else None),
+            takes=READ,
         )
 
     def adapt(self) -> Path | None:
@@ -84,6 +108,7 @@ class Plan:
             output,
             lambda: compute(run.collection, run.encoder(system).config, output),
             self._encoder(system),
+            takes=READ,
         )
 
     def documents(self, system: System) -> Path:
@@ -91,7 +116,9 @@ class Plan:
         if system.mixes_vectors:
             raw, near = self.documents(replace(system, smooth=False)), self.near(system)
             name = f"smooth{' adapted' * system.adapted}"
-            return self._add(name, output, lambda: smooth(Vectors(raw), Vectors(near, "near"), output), raw, near)
+            return self._add(
+                name, output, lambda: smooth(Vectors(raw), Vectors(near, "near"), output), raw, near, takes=SMOOTH
+            )
         dense = self.experiment.dense
         if system.long_name == f"{ADAPTED}dense" and dense and dense.overlap is None:
             plain = self.documents(DENSE)
@@ -101,6 +128,7 @@ class Plan:
                 lambda: project_vectors(Vectors(plain), self.run.encoder(system), output),
                 plain,
                 self._encoder(system),
+                takes=READ,
             )
         return self._encode(system, "documents")
 
@@ -116,17 +144,22 @@ class Plan:
             earlier = self.earlier.vectors_of(system) if self.earlier and role == "documents" else None
             return encode(run.collection, encoder, output, role, split=split, batch_size=batch_size, earlier=earlier)
 
+        def takes() -> float:
+            plain = replace(system, weighting=None) if system.kind == "dense" else system  # needs no IDF yet
+            return self.times.encode(run.encoder(plain), role, output)
+
         idf = self.idf(system) if system.kind == "dense" and system.weighting else None
-        return self._add(f"encode {output.name}", output, call, idf, self._encoder(system))
+        known = None if system.adapted or self.earlier else takes
+        return self._add(f"encode {output.name}", output, call, idf, self._encoder(system), takes=known)
 
     def near(self, system: System) -> Path:
         """Each document's neighbours."""
         vectors, output = self.documents(_dense_for(system)), self.run.near(system)
         name = f"near{' adapted' * system.adapted}"
-        return self._add(name, output, lambda: find_neighbours(Vectors(vectors), output), vectors)
+        return self._add(name, output, lambda: find_neighbours(Vectors(vectors), output), vectors, takes=NEAR)
 
     def words(self) -> Path:
-        return self._add("words", self.run.words, lambda: count_words(self.run.collection, self.run.words))
+        return self._add("words", self.run.words, lambda: count_words(self.run.collection, self.run.words), takes=WORDS)
 
     def expansion(self, system: System) -> Path | None:
         """The document expansion of a smooth joint index; None for other indexes."""
@@ -139,7 +172,8 @@ class Plan:
             encoder = self.run.encoder(dense)
             return expand(Vectors(words, "words"), Vectors(vectors), Vectors(near, "near"), encoder, output)
 
-        return self._add(f"expand{' adapted' * system.adapted}", output, call, words, vectors, near)
+        takes = None if system.adapted else lambda: self.times.expand(self.run.encoder(dense))
+        return self._add(f"expand{' adapted' * system.adapted}", output, call, words, vectors, near, takes=takes)
 
     def impacts(self, system: System) -> Path:
         run, output = self.run, self.run.impacts(system)
@@ -155,7 +189,7 @@ class Plan:
                 bm25, config = replace(bm25, alpha=1.0, documents_only=True), config.replace(keep_terms=0)
             return write_impacts(Vectors(vectors), config, output, bm25, encoder, self.experiment.threads)
 
-        return self._add(f"impacts {system.index}", output, call, vectors, idf, words, near)
+        return self._add(f"impacts {system.index}", output, call, vectors, idf, words, near, takes=IMPACTS)
 
     def index(self, system: System) -> Path:
         run, experiment, output = self.run, self.experiment, self.run.index(system)
@@ -167,17 +201,19 @@ class Plan:
                 stored = run.collection if experiment.raw else None
                 return index_impacts(impacts, output, stored, experiment.threads)
 
-            return self._add(name, output, call_impact, impacts)
+            return self._add(name, output, call_impact, impacts, takes=INDEX)
         if system.kind == "dense":
             vectors = self.documents(system)
             method, threads = experiment.dense_index, experiment.threads
-            return self._add(name, output, lambda: index_dense(Vectors(vectors), output, method, threads), vectors)
+            return self._add(
+                name, output, lambda: index_dense(Vectors(vectors), output, method, threads), vectors, takes=INDEX
+            )
 
         def call_bm25() -> Path:
             generated = load_collection(experiment.generated or "") if system.kind == "doct5query" else None
             return index_bm25(run.collection, output, experiment.threads, generated, experiment.raw)
 
-        return self._add(name, output, call_bm25)
+        return self._add(name, output, call_bm25, takes=INDEX)
 
     @cached_property
     def _remove_query(self) -> bool:
@@ -205,7 +241,8 @@ class Plan:
                 passages=config.passages is not None,
             )
 
-        return self._add(f"search {system.name}", output, call, self.index(system), self.queries(system))
+        inputs = self.index(system), self.queries(system)
+        return self._add(f"search {system.name}", output, call, *inputs, takes=self.times.search)
 
     def _rerank(self, system: System, output: Path) -> Path:
         run, experiment, first_stage = self.run, self.experiment, self.ranking(BM25)
@@ -236,7 +273,7 @@ class Plan:
             depth, hits, weights = experiment.depth, experiment.collection.hits, self.run.weights_of(system)
             return fuse(runs, output, system.fusion, depth, hits, system.name, weights)
 
-        return self._add(f"fuse {system.name}", output, call, *runs, chosen)
+        return self._add(f"fuse {system.name}", output, call, *runs, chosen, takes=FUSE)
 
     def weights(self) -> Path:
         """The weights of BM25 + SPLADE + dense: those of `earlier`, or else chosen from the documents."""
@@ -253,12 +290,20 @@ class Plan:
             data = AdaptationData(experiment.collection, splade, dense, run.vectors, queries=0, seed=SEED, **options)
             return balance(data, output)
 
-        return self._add("weights", output, call, self.documents(SINGLE["splade"]), self.documents(DENSE))
+        def takes() -> float:
+            return self.times.weights([run.encoder(system) for system in (SINGLE["splade"], DENSE)])
+
+        vectors = self.documents(SINGLE["splade"]), self.documents(DENSE)
+        return self._add("weights", output, call, *vectors, takes=takes)
 
     def evaluation(self, system: System) -> Path:
         ranking, output = self.ranking(system), self.run.evaluation(system)
         return self._add(
-            f"evaluate {system.name}", output, lambda: evaluate(ranking, self.run.qrels or {}, output), ranking
+            f"evaluate {system.name}",
+            output,
+            lambda: evaluate(ranking, self.run.qrels or {}, output),
+            ranking,
+            takes=EVALUATE,
         )
 
 
@@ -275,26 +320,29 @@ def plan(
     earlier: RunFolder | None = None,
 ) -> list[Step]:
     """The steps that these systems need, in order: with searches if the collection has queries, and evaluations if it
-    has qrels, but neither without `evaluate`. See Plan for `earlier`."""
+    has qrels, but neither without `evaluate`. Indexes come first, and weights, so that systems can be searched as early
+    as possible. See Plan for `earlier`."""
     steps, needed = Plan(run, adaptation, earlier), with_parts(systems)
     has_queries = evaluate and run.has_queries
     indexed = [system for system in needed if system.kind not in ("hybrid", "cross-encoder")]
-    encoded = sorted((s for s in indexed if not s.searches_text), key=lambda system: system.adapted)
-    steps.check(any(system.kind == "splade" for system in encoded))
-    for system in encoded:  # models first, before Java starts
-        steps.documents(system)
-        if has_queries:
-            steps.queries(system)
-    for system in indexed:
+    steps.check(any(system.kind == "splade" for system in indexed))
+    for system in sorted(indexed, key=_work):
         steps.index(system)
-    for system in needed:
-        if has_queries:
+    if any(map(run.experiment.balances, needed)):
+        steps.weights()
+    if has_queries:
+        for system in indexed:
+            steps.queries(system)
+        for system in needed:
             steps.ranking(system)
-        elif run.experiment.balances(system) and not evaluate:
-            steps.weights()
     for system in systems if evaluate and run.has_qrels else []:
         steps.evaluation(system)
     return list(steps.steps.values())
+
+
+def _work(system: System) -> tuple[bool, ...]:
+    """Sort key for systems, so that each index is finished, and can be searched, as early as possible."""
+    return system.adapted, system.smooth, system.kind == "dense", not system.searches_text
 
 
 def require(

@@ -93,16 +93,21 @@ def current(run: Path) -> Path:
 class RunFolder:
     """The run folder `root`; its files are in `folder`, see `current`.
 
-    `experiment` is the experiment to run in it; without one, the folder's finished run is read.
+    `experiment` is the experiment to run in it; without one, the folder's finished run is read, or with `started` what
+    there is of one that has not finished.
     """
 
-    def __init__(self, root: Path, experiment: Experiment | None = None):
+    def __init__(self, root: Path, experiment: Experiment | None = None, started: bool = False):
         self.root = root
         self.folder = folder = current(root)
         self._experiment = experiment
         self._encoders: dict[str, Encoder] = {}
         self.checked = folder / "collection.json"  # the counts of the checked collection
         self.results_file = folder / "results.json"
+        self.started_file = folder / ".started.json"  # the results so far of a run that has not finished
+        self.is_started = started and self.started_file.is_file()
+        if self.is_started:
+            self.results_file = self.started_file
         self.report = folder / "report.md"
         self.changes = folder / "update.json"  # the effects of the last update
         self.lock = root / ".lock"
@@ -134,10 +139,14 @@ class RunFolder:
             return CaiError(f"no folder {self.root}: {BEIR} makes a run")
         if not self.lock.exists():
             return CaiError(f"{self.root} has no finished run: make one with {BEIR}")
-        remedy = f"start {BEIR} again with the same arguments, which continues"
+        return CaiError(f"{self.root} is a run that has not finished: {self.remedy}")
+
+    @property
+    def remedy(self) -> str:
+        """What finishes a run that has not finished."""
         if (note := holder(self.lock)) is not None:
-            remedy = f"it is being written by {holder_name(note)}: wait until it has ended"
-        return CaiError(f"{self.root} is a run that has not finished: {remedy}")
+            return f"it is being written by {holder_name(note)}: wait until it has ended"
+        return f"start {BEIR} again with the same arguments, which continues"
 
     @cached_property
     def experiment(self) -> Experiment:

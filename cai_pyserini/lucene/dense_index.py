@@ -13,10 +13,9 @@ import numpy as np
 from cai_pyserini.core import artifact, files
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import DenseMethod
-from cai_pyserini.core.terminal import progress
 from cai_pyserini.lucene.hnsw import graph, index_hnsw
 from cai_pyserini.vectors.neighbours import EXACT, Positions, build_index, recall
-from cai_pyserini.vectors.shards import Matrix, Shard, Vectors, without_zero_vectors
+from cai_pyserini.vectors.shards import Matrix, Shard, Vectors, shard_progress, without_zero_vectors
 
 COUNT = struct.Struct("<Q")  # last field of Faiss's header: how many numbers follow
 CUTOFFS = (10, 100)  # of the measured recall
@@ -35,7 +34,7 @@ def index_dense(vectors: Vectors, output: Path, method: DenseMethod = "flat", th
     has_zeros = vectors.manifest.stats["nonzeros"] < len(vectors) * vectors.width
 
     def shards(label: str) -> Iterator[Shard]:
-        return without_zero_vectors(progress(vectors, vectors.shards, f"{label} {output.name}", "shard"))
+        return without_zero_vectors(shard_progress(vectors, len(vectors), f"{label} {output.name}"))
 
     def rows(label: str) -> Iterator[np.ndarray]:
         return (shard.vectors for shard in shards(label))

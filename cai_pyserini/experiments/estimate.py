@@ -1,0 +1,158 @@
+"""How long the steps of a run will take, about, and what would shorten them.
+
+Encoding is estimated from the measured speed of the encoder (vectors.speed) and the tokens of some documents; other
+steps, by their rates, from the size of the collection. Training and reranking are not estimated.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from cai_pyserini.collections.contract import Document
+from cai_pyserini.core import artifact
+from cai_pyserini.core.bars import duration
+from cai_pyserini.core.steps import Estimates, Step, total
+from cai_pyserini.experiments.experiment import Experiment
+from cai_pyserini.experiments.run_folder import RunFolder
+from cai_pyserini.lucene.words import CONTEXTS
+from cai_pyserini.models.device import has_int8, resolve_device
+from cai_pyserini.models.encoder import Encoder, Role
+from cai_pyserini.vectors.encode import uncached
+from cai_pyserini.vectors.shards import SHARD
+from cai_pyserini.vectors.speed import FEW_TOKENS, count_tokens, encoding_seconds
+
+FIRST = 2_000  # documents from which at most SAMPLE are taken
+SAMPLE = 250
+ANNOUNCED_SECONDS = 60.0  # if all steps take less together, nothing is said
+LISTED_SECONDS = 10.0  # steps that take less are not listed
+LONG = 0.1  # share of all seconds
+CONTEXT_TOKENS = 16  # see vectors.word_vectors
+JUDGES = 600  # documents from which `weights` makes pseudo queries, at most a fifth of all
+QUERIES_PER_JUDGE = 4
+QUERY_TOKENS = 16
+
+
+class Rate(NamedTuple):
+    """Seconds of a kind of step, measured on two processors; docs/how-to/large-collections.md has the command."""
+
+    start: float = 0.0
+    per_thousand: float = 0.0  # documents
+    per_million: float = 0.0  # characters
+
+
+READ = Rate(0.3, 0.05, 0.5)  # check, idf
+WORDS = Rate(1.0, 0.2, 1.0)
+NEAR = Rate(0.2, 0.3)
+SMOOTH = Rate(0.2, 0.3)
+EXPAND = Rate(2.0, 1.0)  # besides encoding, as for weights
+IMPACTS = Rate(0.5, 0.1, 0.1)
+INDEX = Rate(1.5, 0.15, 0.15)
+WEIGHTS = Rate(5.0, 1.0)
+SEARCH = Rate(0.001, 0.00001)  # per query
+FUSE = EVALUATE = Rate(0.5)
+
+REMEDIES = {  # first word of a step's name -> what shortens it
+    "encode": "a smaller encoder, or fewer tokens per document (max_document_length)",
+    "expand": "systems without -near, without trio",
+    "near": "systems without -near, without trio",
+    "smooth": "systems without -near, without trio",
+    "weights": "--weights 2 1 2, without a choice",
+    "search": "fewer --systems",
+    "index": "fewer --systems",
+    "impacts": "fewer --systems",
+    "rerank": "--rerank-minutes, or a smaller --depth",
+    "adapt:": "no --adapt",
+}
+
+
+class Times:
+    """Estimates of the seconds that steps of a run take. The documents are read when first needed."""
+
+    def __init__(self, run: RunFolder):
+        self._run = run
+
+    @cached_property
+    def _first(self) -> list[Document]:
+        return list(islice(self._run.collection.documents(), FIRST))
+
+    @cached_property
+    def _sample(self) -> list[str]:
+        return [document.contents for document in _sampled(self._first)]
+
+    @cached_property
+    def _documents(self) -> float:
+        """About the number of documents or passages."""
+        collection, units = self._run.collection, self._first
+        if len(units) < FIRST or collection.whole_size is None:
+            return len(units)
+        return collection.whole_size * len(units) / len({collection.document_of(unit.id) for unit in units})
+
+    def of(self, rate: Rate) -> float:
+        """The seconds of a step by its rate."""
+        characters = self._documents * sum(map(len, self._sample)) / len(self._sample)
+        return rate.start + rate.per_thousand * self._documents / 1e3 + rate.per_million * characters / 1e6
+
+    def search(self) -> float:
+        return INDEX.start + len(self._run.topics) * self.of(SEARCH)
+
+    def encode(self, encoder: Encoder, role: Role, output: Path) -> float:
+        """The seconds to encode queries, or the documents that neither an unfinished output nor the cache has."""
+        if role == "queries":
+            queries = [*self._run.topics.values()]
+            sample = _sampled(queries)
+            tokens = count_tokens(encoder, sample, role) * len(queries) / len(sample)
+            return encoding_seconds(encoder, tokens, self._sample)
+        per_document, documents = self._tokens(encoder), self._documents
+        if per_document * documents < FEW_TOKENS:
+            return encoding_seconds(encoder, per_document * documents, self._sample)
+        if not artifact.read_manifest(output) and (shards := len(list(output.glob("*.npz")))):
+            documents = max(documents - shards * SHARD, 0)
+        else:
+            documents *= len(uncached(encoder, role, self._sample)) / len(self._sample)
+        return encoding_seconds(encoder, per_document * documents, self._sample)
+
+    def expand(self, encoder: Encoder) -> float:
+        return self.of(EXPAND) + encoding_seconds(encoder, CONTEXTS * CONTEXT_TOKENS, self._sample)
+
+    def weights(self, encoders: Sequence[Encoder]) -> float:
+        queries = QUERIES_PER_JUDGE * min(JUDGES, self._documents / 5)
+        seconds = (encoding_seconds(e, queries * (self._tokens(e) + QUERY_TOKENS), self._sample) for e in encoders)
+        return self.of(WEIGHTS) + sum(seconds)
+
+    def _tokens(self, encoder: Encoder) -> float:
+        """The tokens of a document."""
+        return count_tokens(encoder, self._sample) / len(self._sample)
+
+
+def _sampled[T](items: Sequence[T]) -> Sequence[T]:
+    """At most SAMPLE items, evenly spaced."""
+    return items[:: -(-len(items) // SAMPLE)]
+
+
+def estimate(steps: Sequence[Step]) -> Estimates:
+    """The seconds of each step. Measures the speed of encoders that are not known on this machine."""
+    return {step.output: step.estimate and step.estimate() for step in steps}
+
+
+def describe(steps: Sequence[Step], estimates: Estimates, experiment: Experiment) -> Iterator[str]:
+    """Yield lines that say how long steps will take, and what shortens it; none if all is done soon."""
+    seconds = [estimates[step.output] for step in steps]
+    known = sum(each or 0 for each in seconds)
+    if known < ANNOUNCED_SECONDS and None not in seconds:
+        return
+    least = "" if total(seconds) is not None else "at least "
+    yield f"{len(steps)} steps must run, {least}about {duration(known)} in all (estimated):"
+    listed = [(step, each) for step, each in zip(steps, seconds, strict=True) if each is None or each >= LISTED_SECONDS]
+    for step, each in listed:
+        yield f"  {step.name:<40} {'unknown' if each is None else f'about {duration(each)}'}"
+    if others := len(steps) - len(listed):
+        rest = known - sum(each or 0 for _, each in listed)
+        yield f"  {f'{others} others, each under {duration(LISTED_SECONDS)}':<40} about {duration(rest)}"
+    long = [step for step, each in listed if each is None or each > LONG * known]
+    remedies = {kind: REMEDIES[kind] for step in long if (kind := step.name.split()[0]) in REMEDIES}
+    if "encode" in remedies and experiment.precision != "int8" and has_int8(resolve_device(experiment.device)):
+        remedies["encode"] = f"--precision int8, {remedies['encode']}"
+    for kind, remedy in remedies.items():
+        yield f"  {kind.removesuffix(':')} is shorter with: {remedy}"
