@@ -29,7 +29,7 @@ _line: "_StepLine | None" = None
 def bar[T](items: Iterable[T], total: int | None, label: str, unit: str) -> "tqdm[T]":
     """See terminal.progress."""
     options: dict[str, Any] = {"iterable": items, "total": total, "mininterval": INTERVAL, "smoothing": SMOOTHING}
-    if _line:
+    if _line is not None:
         return _Part(_line, unit=unit, **options)
     disable = is_quiet() or None  # None: shown only on a terminal
     return tqdm(desc=label, unit="B" if unit == "B" else f" {unit}", unit_scale=unit == "B", disable=disable, **options)
@@ -60,22 +60,20 @@ class _StepLine(Tqdm):
         super().__init__(leave=False, disable=is_quiet() or None)
 
     def __str__(self) -> str:
-        own, part = self.format_dict, self.part.format_dict if self.part else None
-        counts, left, lasting = [""], None, None
-        if self._estimate is not None:
-            left = lasting = max(self._estimate - own["elapsed"], 0.0)
+        own, part = self.format_dict, self.part.format_dict if self.part is not None else None
+        counts = [""]
+        left = None if self._estimate is None else max(self._estimate - own["elapsed"], 0.0)
         if part:
             done, total, unit = part["n"], part["total"], part["unit"]
             counts = [f"{done:,} {unit}"]
             if total:
                 share = f"{min(done / total, 1):.0%}"
                 counts = [f"{share} of {total:,} {unit}", f"{share} of {unit}", share]
-                if part["rate"]:
+                if part["rate"] and (left is None or part["elapsed"] > SETTLED):
                     left = max(total - done, 0) / part["rate"]
-                    lasting = left if lasting is None or part["elapsed"] > SETTLED else lasting
         times = [] if left is None else [f"{clock(left)} left"]
-        if lasting is not None and self._later is not None:
-            times.append(f"{duration(lasting + self._later)} in all")
+        if left is not None and self._later is not None:
+            times.append(f"{duration(left + self._later)} in all")
         width = columns() or COLUMNS
         for count in counts:
             more = "".join(f"  {text}" for text in (count, ", ".join(times)) if text)

@@ -4,6 +4,7 @@ Encoding is estimated from the measured speed of the encoder (vectors.speed) and
 steps, by their rates, from the size of the collection. Training and reranking are not estimated.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import islice
@@ -11,12 +12,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cai_pyserini.collections.contract import Document
+from cai_pyserini.collections.spans import SPANS_PER_TEXT
 from cai_pyserini.core import artifact
 from cai_pyserini.core.bars import duration
 from cai_pyserini.core.steps import Estimates, Step, total
 from cai_pyserini.experiments.experiment import Experiment
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.lucene.words import CONTEXTS
+from cai_pyserini.lucene.words import CONTEXTS, LEXICON
 from cai_pyserini.models.device import has_int8, resolve_device
 from cai_pyserini.models.encoder import Encoder, Role
 from cai_pyserini.vectors.encode import uncached
@@ -28,7 +30,8 @@ SAMPLE = 250
 ANNOUNCED_SECONDS = 60.0  # if all steps take less together, nothing is said
 LISTED_SECONDS = 10.0  # steps that take less are not listed
 LONG = 0.1  # share of all seconds
-CONTEXT_TOKENS = 16  # see vectors.word_vectors
+CONTEXT_TOKENS, WORD_TOKENS = 16, 8  # with padding, of what vectors.word_vectors encodes
+WORDS_PER_ROOT = 4.5  # words in two documents or more, per square root of a character
 JUDGES = 600  # documents from which `weights` makes pseudo queries, at most a fifth of all
 QUERIES_PER_JUDGE = 4
 QUERY_TOKENS = 16
@@ -55,9 +58,9 @@ FUSE = EVALUATE = Rate(0.5)
 
 REMEDIES = {  # first word of a step's name -> what shortens it
     "encode": "a smaller encoder, or fewer tokens per document (max_document_length)",
-    "expand": "systems without -near, without trio",
-    "near": "systems without -near, without trio",
-    "smooth": "systems without -near, without trio",
+    "expand": "no --dense, or --systems that need no neighbours (no -near, no trio)",
+    "near": "no --dense, or --systems that need no neighbours (no -near, no trio)",
+    "smooth": "no --dense, or --systems that need no neighbours (no -near, no trio)",
     "weights": "--weights 2 1 2, without a choice",
     "search": "fewer --systems",
     "index": "fewer --systems",
@@ -89,10 +92,13 @@ class Times:
             return len(units)
         return collection.whole_size * len(units) / len({collection.document_of(unit.id) for unit in units})
 
+    @cached_property
+    def _characters(self) -> float:
+        return self._documents * sum(map(len, self._sample)) / len(self._sample)
+
     def of(self, rate: Rate) -> float:
         """The seconds of a step by its rate."""
-        characters = self._documents * sum(map(len, self._sample)) / len(self._sample)
-        return rate.start + rate.per_thousand * self._documents / 1e3 + rate.per_million * characters / 1e6
+        return rate.start + rate.per_thousand * self._documents / 1e3 + rate.per_million * self._characters / 1e6
 
     def search(self) -> float:
         return INDEX.start + len(self._run.topics) * self.of(SEARCH)
@@ -114,7 +120,9 @@ class Times:
         return encoding_seconds(encoder, per_document * documents, self._sample)
 
     def expand(self, encoder: Encoder) -> float:
-        return self.of(EXPAND) + encoding_seconds(encoder, CONTEXTS * CONTEXT_TOKENS, self._sample)
+        contexts, words = min(CONTEXTS, SPANS_PER_TEXT * self._documents), WORDS_PER_ROOT * math.sqrt(self._characters)
+        tokens = CONTEXT_TOKENS * contexts + WORD_TOKENS * min(LEXICON, words)
+        return self.of(EXPAND) + encoding_seconds(encoder, tokens, self._sample)
 
     def weights(self, encoders: Sequence[Encoder]) -> float:
         queries = QUERIES_PER_JUDGE * min(JUDGES, self._documents / 5)
