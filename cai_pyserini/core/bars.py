@@ -20,7 +20,8 @@ COLUMNS = 80  # of a terminal that does not tell
 NAME_COLUMNS = 48
 SECONDS_COLUMNS = 11
 INTERVAL = 0.5  # seconds between updates
-SETTLED = 3.0  # seconds after which a bar predicts better than the estimate from before the step
+# A bar predicts better than the estimate from before the step after these seconds and this share of the work.
+SETTLED_SECONDS, SETTLED_SHARE = 3.0, 0.02
 SMOOTHING = 0.1  # of the speed
 
 _line: "_StepLine | None" = None
@@ -69,7 +70,8 @@ class _StepLine(Tqdm):
             if total:
                 share = f"{min(done / total, 1):.0%}"
                 counts = [f"{share} of {total:,} {unit}", f"{share} of {unit}", share]
-                if part["rate"] and (left is None or part["elapsed"] > SETTLED):
+                settled = part["elapsed"] > SETTLED_SECONDS and done > SETTLED_SHARE * total
+                if part["rate"] and (left is None or settled):
                     left = max(total - done, 0) / part["rate"]
         times = [] if left is None else [f"{clock(left)} left"]
         if left is not None and self._later is not None:
@@ -87,7 +89,7 @@ class _Part(Tqdm):
 
     def __init__(self, line: _StepLine, **options: Any):
         self._line = line
-        super().__init__(position=0, disable=line.disable or line.part is not None, **options)
+        super().__init__(position=0, leave=False, disable=line.disable or line.part is not None, **options)
         if not self.disable:
             line.part = self
             line.refresh()

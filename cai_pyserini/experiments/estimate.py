@@ -9,12 +9,13 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
+from textwrap import wrap
 from typing import NamedTuple
 
 from cai_pyserini.collections.contract import Document
 from cai_pyserini.collections.spans import SPANS_PER_TEXT
 from cai_pyserini.core import artifact
-from cai_pyserini.core.bars import duration
+from cai_pyserini.core.bars import columns, duration
 from cai_pyserini.core.steps import Estimates, Step, total
 from cai_pyserini.experiments.experiment import Experiment
 from cai_pyserini.experiments.run_folder import RunFolder
@@ -30,6 +31,7 @@ SAMPLE = 250
 ANNOUNCED_SECONDS = 60.0  # if all steps take less together, nothing is said
 LISTED_SECONDS = 10.0  # steps that take less are not listed
 LONG = 0.1  # share of all seconds
+PAGE_COLUMNS = 100  # where no terminal limits them
 CONTEXT_TOKENS, WORD_TOKENS = 16, 8  # with padding, of what vectors.word_vectors encodes
 WORDS_PER_ROOT = 4.5  # words in two documents or more, per square root of a character
 JUDGES = 600  # documents from which `weights` makes pseudo queries, at most a fifth of all
@@ -46,12 +48,12 @@ class Rate(NamedTuple):
 
 
 READ = Rate(0.3, 0.05, 0.5)  # check, idf
-WORDS = Rate(1.0, 0.2, 1.0)
+WORDS = Rate(1.0, 0.3, 1.5)
 NEAR = Rate(0.2, 0.3)
 SMOOTH = Rate(0.2, 0.3)
 EXPAND = Rate(2.0, 1.0)  # besides encoding, as for weights
 IMPACTS = Rate(0.5, 0.1, 0.1)
-INDEX = Rate(1.5, 0.15, 0.15)
+INDEX = Rate(1.5, 0.2, 0.3)
 WEIGHTS = Rate(5.0, 1.0)
 SEARCH = Rate(0.001, 0.00001)  # per query
 FUSE = EVALUATE = Rate(0.5)
@@ -109,7 +111,7 @@ class Times:
             queries = [*self._run.topics.values()]
             sample = _sampled(queries)
             tokens = count_tokens(encoder, sample, role) * len(queries) / len(sample)
-            return encoding_seconds(encoder, tokens, self._sample)
+            return encoding_seconds(encoder, tokens, sample, role)
         per_document, documents = self._tokens(encoder), self._documents
         if per_document * documents < FEW_TOKENS:
             return encoding_seconds(encoder, per_document * documents, self._sample)
@@ -163,4 +165,5 @@ def describe(steps: Sequence[Step], estimates: Estimates, experiment: Experiment
     if "encode" in remedies and experiment.precision != "int8" and has_int8(resolve_device(experiment.device)):
         remedies["encode"] = f"--precision int8, {remedies['encode']}"
     for kind, remedy in remedies.items():
-        yield f"  {kind.removesuffix(':')} is shorter with: {remedy}"
+        text = f"  {kind.removesuffix(':')} is shorter with: {remedy}"
+        yield from wrap(text, columns() or PAGE_COLUMNS, subsequent_indent="    ")

@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from cai_pyserini.core import artifact, steps
+from cai_pyserini.core.bars import step_line
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import json_text, write_text
 from cai_pyserini.core.lock import locked
@@ -53,9 +54,10 @@ def execute(
         timings = _run_steps(run, systems, planned, previous, evaluate)
         results = gather(run, systems, timings, evaluate)
         reopened = RunFolder(run.root, experiment)  # reads the collection again
-        for step, reason in steps.plan(plan(reopened, systems, adaptation, evaluate, earlier)):
-            if reason is not None:
-                raise CaiError(f"{run.root}: the input of {step.name} changed meanwhile ({reason}): run it again")
+        with step_line("whether inputs have changed", None, None):
+            for step, reason in steps.plan(plan(reopened, systems, adaptation, evaluate, earlier)):
+                if reason is not None:
+                    raise CaiError(f"{run.root}: the input of {step.name} changed meanwhile ({reason}): run it again")
         outputs = []
         if any(map(experiment.balances, needed)):
             outputs.append(run.weights)  # kept from `earlier` without a step, see Plan; so is the next
@@ -76,11 +78,12 @@ def _run_steps(
 ) -> dict[str, float]:
     """Run steps, after saying how long they take, and return their seconds. Meanwhile, what has been made is recorded,
     so that it can be searched."""
-    reasons = {step.output: reason for step, reason in steps.plan(planned)}
-    must_run = [step for step in planned if reasons[step.output] is not None]
+    with step_line("what must run", None, None):
+        reasons = {step.output: reason for step, reason in steps.plan(planned)}
+        must_run = [step for step in planned if reasons[step.output] is not None]
+        estimates = estimate(must_run)
     if not must_run:
         return steps.run(planned, {})
-    estimates = estimate(must_run)
     for line in describe(must_run, estimates, run.experiment):
         note(line)
     started = _started(run, systems)

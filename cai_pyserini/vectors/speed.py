@@ -25,9 +25,9 @@ FIRST = 4  # texts encoded first, unmeasured; then twice as many, and so on, unt
 MIN_SECONDS = 1.0
 
 
-def encoding_seconds(encoder: Encoder, tokens: float, sample: Sequence[str]) -> float:
-    """About the seconds to encode texts with so many tokens; the speed is measured on documents of `sample`."""
-    return tokens / (USUAL_SPEED if tokens < FEW_TOKENS else tokens_per_second(encoder, sample))
+def encoding_seconds(encoder: Encoder, tokens: float, sample: Sequence[str], role: Role = "documents") -> float:
+    """About the seconds to encode texts with so many tokens, of which `sample` are some."""
+    return tokens / (USUAL_SPEED if tokens < FEW_TOKENS else tokens_per_second(encoder, sample, role))
 
 
 def count_tokens(encoder: Encoder, texts: Sequence[str], role: Role = "documents") -> int:
@@ -37,14 +37,14 @@ def count_tokens(encoder: Encoder, texts: Sequence[str], role: Role = "documents
     return sum(-(-len(tokens) // PADDING) * PADDING for tokens in windows.tokens)
 
 
-def tokens_per_second(encoder: Encoder, texts: Sequence[str]) -> float:
-    """The speed of an encoder of documents on this machine, measured on these texts unless it was measured before."""
+def tokens_per_second(encoder: Encoder, texts: Sequence[str], role: Role = "documents") -> float:
+    """The speed of an encoder on this machine, measured on these texts unless it was measured before."""
     place, device = cache_home() / "speeds.json", device_name(resolve_device(encoder.device))
-    key = artifact.digest([encoder.identity("documents"), device])
+    key = artifact.digest([encoder.identity(role), role, device])
     speeds = _read(place)
     if key not in speeds:
-        model = {"encoder": encoder.config.name, "device": device, "precision": encoder.precision("documents")}
-        speeds = _read(place) | {key: model | {"tokens_per_second": round(_measure(encoder, texts), 1)}}
+        model = {"encoder": encoder.config.name, "device": device, "precision": encoder.precision(role), "role": role}
+        speeds = _read(place) | {key: model | {"tokens_per_second": round(_measure(encoder, texts, role), 1)}}
         with suppress(OSError):  # without a cache, it is measured again
             place.parent.mkdir(parents=True, exist_ok=True)
             write_text(place, json_text(speeds))
@@ -59,13 +59,13 @@ def _read(place: Path) -> dict[str, dict[str, Any]]:
     return {}
 
 
-def _measure(encoder: Encoder, texts: Sequence[str]) -> float:
+def _measure(encoder: Encoder, texts: Sequence[str], role: Role) -> float:
     """The tokens per second of encoding more and more texts, until that takes MIN_SECONDS."""
-    model, length, overlap = encoder.load("documents"), encoder.max_length("documents"), encoder.overlap("documents")
+    model, length, overlap = encoder.load(role), encoder.max_length(role), encoder.overlap(role)
     model.encode(texts[:FIRST], length, overlap=overlap)
     count = FIRST
     while True:
         count, start = 2 * count, time.perf_counter()
         model.encode(texts[:count], length, overlap=overlap)
         if (seconds := time.perf_counter() - start) >= MIN_SECONDS or count >= len(texts):
-            return count_tokens(encoder, texts[:count]) / seconds
+            return count_tokens(encoder, texts[:count], role) / seconds

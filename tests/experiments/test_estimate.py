@@ -39,7 +39,7 @@ def test_a_long_run_says_how_long_each_step_takes_and_what_shortens_it(
 ) -> None:
     """The faults: a speed is measured again although it is known; documents of a resumed run count as missing."""
     speeds = iter([400.0, 100.0])
-    monkeypatch.setattr(speed, "_measure", lambda encoder, texts: next(speeds))
+    monkeypatch.setattr(speed, "_measure", lambda *_: next(speeds))
     lines = said(tmp_path / "c", 2500, "joint", "joint-near")
     assert re.fullmatch(r"1\d steps must run, about \d+ min in all \(estimated\):", lines[0])
     (splade,) = (line for line in lines if line.startswith("  encode documents "))
@@ -60,7 +60,7 @@ def test_a_long_run_says_how_long_each_step_takes_and_what_shortens_it(
 def test_of_a_small_collection_nothing_is_said_nor_measured(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(speed, "_measure", lambda encoder, texts: pytest.fail("measured"))
+    monkeypatch.setattr(speed, "_measure", lambda *_: pytest.fail("measured"))
     assert said(tmp_path / "c", 50, "joint", "dense") == []
     assert not cache.exists()
 
