@@ -40,21 +40,22 @@ QUERY_TOKENS = 16
 
 
 class Rate(NamedTuple):
-    """Seconds of a kind of step, measured on two processors; docs/how-to/large-collections.md has the command."""
+    """Seconds of a kind of step on two processors, from runs of hpo and scifact, and from the table of large
+    collections in docs/how-to/large-collections.md."""
 
     start: float = 0.0
     per_thousand: float = 0.0  # documents
     per_million: float = 0.0  # characters
 
 
-READ = Rate(0.3, 0.05, 0.5)  # check, idf
-WORDS = Rate(1.0, 0.3, 1.5)
+READ = Rate(0.5, 0.05, 0.2)  # check, idf
+WORDS = Rate(1.0, 0.2, 0.7)
 NEAR = Rate(0.2, 0.3)
-SMOOTH = Rate(0.2, 0.3)
-EXPAND = Rate(2.0, 1.0)  # besides encoding, as for weights
-IMPACTS = Rate(0.5, 0.1, 0.1)
-INDEX = Rate(1.5, 0.2, 0.3)
-WEIGHTS = Rate(5.0, 1.0)
+SMOOTH = Rate(0.2, 0.1)
+EXPAND = Rate(2.0, 0.5)  # besides encoding, as for weights
+IMPACTS = Rate(1.0, 0.1, 0.05)
+INDEX = Rate(2.0, 0.1, 0.1)
+WEIGHTS = Rate(5.0, 0.5)
 SEARCH = Rate(0.001, 0.00001)  # per query
 FUSE = EVALUATE = Rate(0.5)
 

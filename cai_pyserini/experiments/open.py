@@ -95,7 +95,8 @@ class Run:
         if self._run.is_started:
             planned = map(parse_system, self._scores)
             awaited = [s.name for s in planned if self._missing(s) and not _unsearchable_part(s)]
-            logger.info("%s: not there yet: %s; %s", folder, ", ".join(awaited) or "results", self._run.remedy)
+            if awaited and self.systems:
+                logger.info("%s: not there yet: %s; %s", folder, ", ".join(awaited), self._run.remedy)
 
     @property
     def systems(self) -> list[str]:
