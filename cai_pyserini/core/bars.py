@@ -131,7 +131,7 @@ def clock(seconds: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds in a unit that leaves few digits: 40 s, 9 min, 2.5 h."""
-    if seconds < 59.5:
+    """Seconds in a unit that leaves few digits: 80 s, 9 min, 2.5 h."""
+    if seconds < 119.5:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,6 +1,7 @@
 """Execute an experiment and collect its results from the run folder."""
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -9,7 +10,7 @@ from pathlib import Path
 from cai_pyserini.core import artifact, steps
 from cai_pyserini.core.bars import step_line
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.files import json_text, write_text
+from cai_pyserini.core.files import json_text, remove_leftovers, write_text
 from cai_pyserini.core.lock import locked
 from cai_pyserini.core.notes import note
 from cai_pyserini.experiments.estimate import describe, estimate
@@ -69,6 +70,7 @@ def execute(
             _add_others(results, previous, reopened, systems, evaluate)
         write(results, run)
         run.started_file.unlink(missing_ok=True)
+        remove_leftovers(run.folder, re.escape(run.started_file.name))
         publish(run.root)
     return results
 
