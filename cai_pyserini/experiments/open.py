@@ -141,6 +141,8 @@ class Run:
         return self[self.best_name]
 
     def __repr__(self) -> str:
+        if self._run.is_started:
+            return f"{self.folder} has not finished: {self._run.remedy}"
         return report.table(self._run.results)
 
     def _repr_html_(self) -> str:

@@ -16,11 +16,10 @@ from cai_pyserini.core.cache import cache_home
 from cai_pyserini.core.files import json_text, write_text
 from cai_pyserini.models.device import device_name, resolve_device
 from cai_pyserini.models.encoder import Encoder, Role
-from cai_pyserini.models.tokenizer import Windows
+from cai_pyserini.models.tokenizer import PAD_MULTIPLE, Windows
 
 FEW_TOKENS = 20_000  # fewer take seconds, whatever the encoder, and are not worth a measurement
 USUAL_SPEED = 5_000.0  # tokens per second, assumed for few tokens
-PADDING = 8  # texts are padded to a multiple of this number of tokens
 FIRST = 4  # texts encoded first, unmeasured; then twice as many, and so on, until that takes MIN_SECONDS
 MIN_SECONDS = 1.0
 
@@ -34,7 +33,7 @@ def count_tokens(encoder: Encoder, texts: Sequence[str], role: Role = "documents
     """The tokens that an encoder reads of texts, with padding."""
     prompt = encoder.config.query_prompt if role == "queries" else encoder.config.document_prompt
     windows = Windows.split(texts, encoder.tokenizer, encoder.max_length(role), encoder.overlap(role), prompt=prompt)
-    return sum(-(-len(tokens) // PADDING) * PADDING for tokens in windows.tokens)
+    return sum(-(-len(tokens) // PAD_MULTIPLE) * PAD_MULTIPLE for tokens in windows.tokens)
 
 
 def tokens_per_second(encoder: Encoder, texts: Sequence[str], role: Role = "documents") -> float:
