@@ -20,7 +20,7 @@ class Step:
     output: Path
     call: Callable[[], Path]
     inputs: tuple[Path, ...] = ()  # outputs of earlier steps
-    estimate: Callable[[], float] | None = None  # of its seconds; None if they cannot be known before
+    estimate: Callable[[], float | None] = lambda: None  # of its seconds; None if it is not known
 
 
 def plan(steps: Sequence[Step]) -> Iterator[tuple[Step, str | None]]:
@@ -92,9 +92,7 @@ def require_unchanged(steps: Sequence[Step], output: Path) -> None:
 
 def print_plan(steps: Sequence[Step]) -> list[Step]:
     """Print every step with the reason why it must run, and return those that must."""
-    must_run = []
-    for step, reason in plan(steps):
+    reasons = dict(plan(steps))
+    for step, reason in reasons.items():
         print(f"{step.name:<52} {'up to date' if reason is None else f'must run: {reason}'}")
-        if reason is not None:
-            must_run.append(step)
-    return must_run
+    return [step for step, reason in reasons.items() if reason is not None]

@@ -5,7 +5,9 @@ steps, by their rates, from the size of the collection. Training and reranking a
 """
 
 import math
+import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -19,6 +21,7 @@ from cai_pyserini.core.bars import columns, duration
 from cai_pyserini.core.steps import Estimates, Step, total
 from cai_pyserini.experiments.experiment import Experiment
 from cai_pyserini.experiments.run_folder import RunFolder
+from cai_pyserini.experiments.systems import System
 from cai_pyserini.lucene.words import CONTEXTS, LEXICON
 from cai_pyserini.models.device import has_int8, resolve_device
 from cai_pyserini.models.encoder import Encoder, Role
@@ -34,7 +37,7 @@ LONG = 0.1  # share of all seconds
 PAGE_COLUMNS = 100  # where no terminal limits them
 CONTEXT_TOKENS, WORD_TOKENS = 16, 8  # with padding, of what vectors.word_vectors encodes
 WORDS_PER_ROOT = 4.5  # words in two documents or more, per square root of a character
-JUDGES = 600  # documents from which `weights` makes pseudo queries, at most a fifth of all
+JUDGES = 600  # documents that `weights` makes pseudo queries of, at most a fifth of all, see trainer.adapt_material
 QUERIES_PER_JUDGE = 4
 QUERY_TOKENS = 16
 
@@ -48,16 +51,22 @@ class Rate(NamedTuple):
     per_million: float = 0.0  # characters
 
 
-READ = Rate(0.5, 0.05, 0.2)  # check, idf
-WORDS = Rate(1.0, 0.2, 0.7)
-NEAR = Rate(0.2, 0.3)
-SMOOTH = Rate(0.2, 0.1)
+RATES = {  # by a word of a step's name
+    "check": Rate(0.5, 0.05, 0.2),
+    "idf": Rate(0.5, 0.05, 0.2),
+    "words": Rate(1.0, 0.2, 0.7),
+    "near": Rate(0.2, 0.3),
+    "smooth": Rate(0.2, 0.1),
+    "project": Rate(0.2, 0.02),
+    "impacts": Rate(1.0, 0.1, 0.05),
+    "index": Rate(2.0, 0.1, 0.1),
+    "fuse": Rate(0.5),
+    "evaluate": Rate(0.5),
+}
 EXPAND = Rate(2.0, 0.5)  # besides encoding, as for weights
-IMPACTS = Rate(1.0, 0.1, 0.05)
-INDEX = Rate(2.0, 0.1, 0.1)
 WEIGHTS = Rate(5.0, 0.5)
 SEARCH = Rate(0.001, 0.00001)  # per query
-FUSE = EVALUATE = Rate(0.5)
+SEARCH_START = 2.0
 
 REMEDIES = {  # first word of a step's name -> what shortens it
     "encode": "a smaller encoder, or fewer tokens per document (max_document_length)",
@@ -99,15 +108,21 @@ class Times:
     def _characters(self) -> float:
         return self._documents * sum(map(len, self._sample)) / len(self._sample)
 
-    def of(self, rate: Rate) -> float:
-        """The seconds of a step by its rate."""
+    def of(self, name: str) -> float | None:
+        """The seconds of a step that has a rate, by its name; None for others."""
+        rate = next((RATES[word] for word in re.split("[ -]", name) if word in RATES), None)
+        return rate and self._at(rate)
+
+    def _at(self, rate: Rate) -> float:
         return rate.start + rate.per_thousand * self._documents / 1e3 + rate.per_million * self._characters / 1e6
 
     def search(self) -> float:
-        return INDEX.start + len(self._run.topics) * self.of(SEARCH)
+        return SEARCH_START + len(self._run.topics) * self._at(SEARCH)
 
-    def encode(self, encoder: Encoder, role: Role, output: Path) -> float:
+    def encode(self, system: System, role: Role, output: Path) -> float:
         """The seconds to encode queries, or the documents that neither an unfinished output nor the cache has."""
+        plain = replace(system, weighting=None) if system.kind == "dense" else system  # the IDF may not exist yet
+        encoder = self._run.encoder(plain)
         if role == "queries":
             queries = [*self._run.topics.values()]
             sample = _sampled(queries)
@@ -122,15 +137,16 @@ class Times:
             documents *= len(uncached(encoder, role, self._sample)) / len(self._sample)
         return encoding_seconds(encoder, per_document * documents, self._sample)
 
-    def expand(self, encoder: Encoder) -> float:
+    def expand(self, dense: System) -> float:
         contexts, words = min(CONTEXTS, SPANS_PER_TEXT * self._documents), WORDS_PER_ROOT * math.sqrt(self._characters)
         tokens = CONTEXT_TOKENS * contexts + WORD_TOKENS * min(LEXICON, words)
-        return self.of(EXPAND) + encoding_seconds(encoder, tokens, self._sample)
+        return self._at(EXPAND) + encoding_seconds(self._run.encoder(dense), tokens, self._sample)
 
-    def weights(self, encoders: Sequence[Encoder]) -> float:
+    def weights(self, *systems: System) -> float:
+        encoders = map(self._run.encoder, systems)
         queries = QUERIES_PER_JUDGE * min(JUDGES, self._documents / 5)
         seconds = (encoding_seconds(e, queries * (self._tokens(e) + QUERY_TOKENS), self._sample) for e in encoders)
-        return self.of(WEIGHTS) + sum(seconds)
+        return self._at(WEIGHTS) + sum(seconds)
 
     def _tokens(self, encoder: Encoder) -> float:
         """The tokens of a document."""
@@ -144,7 +160,7 @@ def _sampled[T](items: Sequence[T]) -> Sequence[T]:
 
 def estimate(steps: Sequence[Step]) -> Estimates:
     """The seconds of each step. Measures the speed of encoders that are not known on this machine."""
-    return {step.output: step.estimate and step.estimate() for step in steps}
+    return {step.output: step.estimate() for step in steps}
 
 
 def describe(steps: Sequence[Step], estimates: Estimates, experiment: Experiment) -> Iterator[str]:

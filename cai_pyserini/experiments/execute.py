@@ -16,7 +16,7 @@ from cai_pyserini.core.notes import note
 from cai_pyserini.experiments.estimate import describe, estimate
 from cai_pyserini.experiments.plan import plan, require
 from cai_pyserini.experiments.report import write
-from cai_pyserini.experiments.run_folder import BASELINE, COUNTS, Results, RunFolder, current
+from cai_pyserini.experiments.run_folder import BASELINE, COUNTS, Results, RunFolder, begun, current
 from cai_pyserini.experiments.systems import ADAPTED, System, parse_system, with_parts
 from cai_pyserini.experiments.versions import publish
 from cai_pyserini.runs.measures import MEASURES, PerQuery, mean
@@ -88,7 +88,7 @@ def _run_steps(
         return steps.run(planned, {})
     for line in describe(must_run, estimates, run.experiment):
         note(line)
-    started = _started(run, systems)
+    started = begun(run.experiment, systems)
     kept = {run.weights, run.adapted} - reasons.keys()
     started.made = _digests(run, [*kept, *(output for output, reason in reasons.items() if reason is None)])
     if previous:
@@ -100,37 +100,6 @@ def _run_steps(
 
     record()
     return steps.run(planned, estimates, record)
-
-
-def _started(run: RunFolder, systems: Sequence[System]) -> Results:
-    """The results before the first step: the settings, and the systems that will be there."""
-    experiment, config = run.experiment, run.experiment.collection
-    searches: dict[str, str] = {}
-    for system in with_parts(systems):
-        if not system.parts:
-            searches.setdefault(system.index, system.name)
-    return Results(
-        collection=config.name,
-        encoder=experiment.encoder.name,
-        split=config.split,
-        systems={system.name: {} for system in systems},
-        comparisons={},
-        timings_s={},
-        index_bytes={},
-        searches=searches,
-        best={},
-        alpha={},
-        gains={},
-        decision=[],
-        nonzeros_per_document=None,
-        counts={},
-        settings=experiment.record(),
-        precision=None,
-        quantization_loss={},
-        versions={},
-        made={},
-        published=[score.model_dump() for score in config.published],
-    )
 
 
 def _require_same_collection(run: RunFolder, previous: Results) -> None:
@@ -204,7 +173,7 @@ def gather(run: RunFolder, systems: Sequence[System], timings: dict[str, float],
         raw = run.vectors_of(replace(first, smooth=False))
     vectors = Vectors(raw) if raw else None
     return replace(
-        _started(run, systems),
+        begun(run.experiment, systems),
         systems=rows,
         comparisons={name: comparison._asdict() for name, comparison in comparisons.items()},
         timings_s=timings,

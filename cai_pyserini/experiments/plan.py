@@ -12,18 +12,7 @@ from cai_pyserini.core.config import load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import require_trainer
 from cai_pyserini.core.steps import Step
-from cai_pyserini.experiments.estimate import (
-    EVALUATE,
-    FUSE,
-    IMPACTS,
-    INDEX,
-    NEAR,
-    READ,
-    SMOOTH,
-    WORDS,
-    Rate,
-    Times,
-)
+from cai_pyserini.experiments.estimate import Times
 from cai_pyserini.experiments.experiment import REQUIRES, Experiment
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import ADAPTED, BM25, SINGLE, System, adapted, with_parts
@@ -71,19 +60,16 @@ class Plan:
         output: Path,
         call: Callable[[], Path],
         *inputs: Path | None,
-        takes: Rate | Callable[[], float] | None = None,
+        takes: Callable[[], float] | None = None,
     ) -> Path:
-        estimate = partial(self.times.of, takes) if isinstance(takes, Rate) else takes
+        estimate = takes or partial(self.times.of, name)
         self.steps.setdefault(output, Step(name, output, call, tuple(filter(None, inputs)), estimate))
         return output
 
     def check(self, reads_splade: bool) -> Path:
         run, output, split = self.run, self.run.checked, self.experiment.collection.split
         return self._add(
-            "check",
-            output,
-            lambda: check(run.collection, split, output, run.reading if reads_splade else None),
-            takes=READ,
+            "check", output, lambda: check(run.collection, split, output, run.reading if reads_splade else None)
         )
 
     def adapt(self) -> Path | None:
@@ -108,7 +94,6 @@ class Plan:
             output,
             lambda: compute(run.collection, run.encoder(system).config, output),
             self._encoder(system),
-            takes=READ,
         )
 
     def documents(self, system: System) -> Path:
@@ -116,9 +101,7 @@ class Plan:
         if system.mixes_vectors:
             raw, near = self.documents(replace(system, smooth=False)), self.near(system)
             name = f"smooth{' adapted' * system.adapted}"
-            return self._add(
-                name, output, lambda: smooth(Vectors(raw), Vectors(near, "near"), output), raw, near, takes=SMOOTH
-            )
+            return self._add(name, output, lambda: smooth(Vectors(raw), Vectors(near, "near"), output), raw, near)
         dense = self.experiment.dense
         if system.long_name == f"{ADAPTED}dense" and dense and dense.overlap is None:
             plain = self.documents(DENSE)
@@ -128,7 +111,6 @@ class Plan:
                 lambda: project_vectors(Vectors(plain), self.run.encoder(system), output),
                 plain,
                 self._encoder(system),
-                takes=READ,
             )
         return self._encode(system, "documents")
 
@@ -144,22 +126,18 @@ class Plan:
             earlier = self.earlier.vectors_of(system) if self.earlier and role == "documents" else None
             return encode(run.collection, encoder, output, role, split=split, batch_size=batch_size, earlier=earlier)
 
-        def takes() -> float:
-            plain = replace(system, weighting=None) if system.kind == "dense" else system  # needs no IDF yet
-            return self.times.encode(run.encoder(plain), role, output)
-
         idf = self.idf(system) if system.kind == "dense" and system.weighting else None
-        known = None if system.adapted or self.earlier else takes
-        return self._add(f"encode {output.name}", output, call, idf, self._encoder(system), takes=known)
+        takes = None if system.adapted or self.earlier else partial(self.times.encode, system, role, output)
+        return self._add(f"encode {output.name}", output, call, idf, self._encoder(system), takes=takes)
 
     def near(self, system: System) -> Path:
         """Each document's neighbours."""
         vectors, output = self.documents(_dense_for(system)), self.run.near(system)
         name = f"near{' adapted' * system.adapted}"
-        return self._add(name, output, lambda: find_neighbours(Vectors(vectors), output), vectors, takes=NEAR)
+        return self._add(name, output, lambda: find_neighbours(Vectors(vectors), output), vectors)
 
     def words(self) -> Path:
-        return self._add("words", self.run.words, lambda: count_words(self.run.collection, self.run.words), takes=WORDS)
+        return self._add("words", self.run.words, lambda: count_words(self.run.collection, self.run.words))
 
     def expansion(self, system: System) -> Path | None:
         """The document expansion of a smooth joint index; None for other indexes."""
@@ -172,7 +150,7 @@ class Plan:
             encoder = self.run.encoder(dense)
             return expand(Vectors(words, "words"), Vectors(vectors), Vectors(near, "near"), encoder, output)
 
-        takes = None if system.adapted else lambda: self.times.expand(self.run.encoder(dense))
+        takes = None if system.adapted else partial(self.times.expand, dense)
         return self._add(f"expand{' adapted' * system.adapted}", output, call, words, vectors, near, takes=takes)
 
     def impacts(self, system: System) -> Path:
@@ -189,7 +167,7 @@ class Plan:
                 bm25, config = replace(bm25, alpha=1.0, documents_only=True), config.replace(keep_terms=0)
             return write_impacts(Vectors(vectors), config, output, bm25, encoder, self.experiment.threads)
 
-        return self._add(f"impacts {system.index}", output, call, vectors, idf, words, near, takes=IMPACTS)
+        return self._add(f"impacts {system.index}", output, call, vectors, idf, words, near)
 
     def index(self, system: System) -> Path:
         run, experiment, output = self.run, self.experiment, self.run.index(system)
@@ -201,19 +179,17 @@ class Plan:
                 stored = run.collection if experiment.raw else None
                 return index_impacts(impacts, output, stored, experiment.threads)
 
-            return self._add(name, output, call_impact, impacts, takes=INDEX)
+            return self._add(name, output, call_impact, impacts)
         if system.kind == "dense":
             vectors = self.documents(system)
             method, threads = experiment.dense_index, experiment.threads
-            return self._add(
-                name, output, lambda: index_dense(Vectors(vectors), output, method, threads), vectors, takes=INDEX
-            )
+            return self._add(name, output, lambda: index_dense(Vectors(vectors), output, method, threads), vectors)
 
         def call_bm25() -> Path:
             generated = load_collection(experiment.generated or "") if system.kind == "doct5query" else None
             return index_bm25(run.collection, output, experiment.threads, generated, experiment.raw)
 
-        return self._add(name, output, call_bm25, takes=INDEX)
+        return self._add(name, output, call_bm25)
 
     @cached_property
     def _remove_query(self) -> bool:
@@ -273,7 +249,7 @@ class Plan:
             depth, hits, weights = experiment.depth, experiment.collection.hits, self.run.weights_of(system)
             return fuse(runs, output, system.fusion, depth, hits, system.name, weights)
 
-        return self._add(f"fuse {system.name}", output, call, *runs, chosen, takes=FUSE)
+        return self._add(f"fuse {system.name}", output, call, *runs, chosen)
 
     def weights(self) -> Path:
         """The weights of BM25 + SPLADE + dense: those of `earlier`, or else chosen from the documents."""
@@ -290,20 +266,13 @@ class Plan:
             data = AdaptationData(experiment.collection, splade, dense, run.vectors, queries=0, seed=SEED, **options)
             return balance(data, output)
 
-        def takes() -> float:
-            return self.times.weights([run.encoder(system) for system in (SINGLE["splade"], DENSE)])
-
         vectors = self.documents(SINGLE["splade"]), self.documents(DENSE)
-        return self._add("weights", output, call, *vectors, takes=takes)
+        return self._add("weights", output, call, *vectors, takes=partial(self.times.weights, SINGLE["splade"], DENSE))
 
     def evaluation(self, system: System) -> Path:
         ranking, output = self.ranking(system), self.run.evaluation(system)
         return self._add(
-            f"evaluate {system.name}",
-            output,
-            lambda: evaluate(ranking, self.run.qrels or {}, output),
-            ranking,
-            takes=EVALUATE,
+            f"evaluate {system.name}", output, lambda: evaluate(ranking, self.run.qrels or {}, output), ranking
         )
 
 

@@ -4,6 +4,7 @@
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +20,7 @@ from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.lock import holder, holder_name
 from cai_pyserini.experiments.experiment import Experiment
-from cai_pyserini.experiments.systems import ADAPTED, System, canonical_name, parse_system
+from cai_pyserini.experiments.systems import ADAPTED, System, canonical_name, parse_system, with_parts
 from cai_pyserini.impacts.weighting import Impacts, impacts_of_index
 from cai_pyserini.lucene.retrieve import word_queries
 from cai_pyserini.models.checkpoint import checkpoint_digest
@@ -80,6 +81,37 @@ class Results:
     @property
     def scored(self) -> bool:
         return any(MEASURES[0] in row for row in self.systems.values())
+
+
+def begun(experiment: Experiment, systems: Sequence[System]) -> Results:
+    """The results of a run before its first step: the settings, and the systems that will be there."""
+    config = experiment.collection
+    searches: dict[str, str] = {}
+    for system in with_parts(systems):
+        if not system.parts:
+            searches.setdefault(system.index, system.name)
+    return Results(
+        collection=config.name,
+        encoder=experiment.encoder.name,
+        split=config.split,
+        systems={system.name: {} for system in systems},
+        comparisons={},
+        timings_s={},
+        index_bytes={},
+        searches=searches,
+        best={},
+        alpha={},
+        gains={},
+        decision=[],
+        nonzeros_per_document=None,
+        counts={},
+        settings=experiment.record(),
+        precision=None,
+        quantization_loss={},
+        versions={},
+        made={},
+        published=[score.model_dump() for score in config.published],
+    )
 
 
 def current(run: Path) -> Path:
