@@ -159,9 +159,9 @@ def on_terminal() -> Callable[..., str]:
     """Run a command on a terminal, and return what the terminal gets."""
     pty, termios = pytest.importorskip("pty"), pytest.importorskip("termios")
 
-    def run(*arguments: object) -> str:
+    def run(*arguments: object, columns: int = 160) -> str:
         ours, theirs = pty.openpty()
-        termios.tcsetwinsize(ours, (24, 160))
+        termios.tcsetwinsize(ours, (24, columns))
         with subprocess.Popen(list(map(str, arguments)), stdin=theirs, stdout=theirs, stderr=theirs):
             os.close(theirs)
             got = b""

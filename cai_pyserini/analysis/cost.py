@@ -49,7 +49,7 @@ def cost(settings: CostSettings) -> Report:
     """The cost of every system with one Lucene index, in all runs."""
     runs = [RunFolder(path) for path in settings.runs]
     names = labels(settings.runs)
-    by_run = {name: costs(run) for name, run in zip(names, progress(runs, len(runs), "cost", "run"), strict=True)}
+    by_run = {name: costs(run) for name, run in zip(names, progress(runs, len(runs), "cost", "runs"), strict=True)}
     rows = [["run and system", *HEADER]]
     for name, systems in by_run.items():
         rows += [[f"{name} {cost.system}", *_cells(cost)] for cost in systems]

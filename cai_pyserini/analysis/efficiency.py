@@ -181,7 +181,7 @@ def times(searchers: Mapping[str, Searcher], ids: Sequence[str], rounds: int, la
     milliseconds = np.zeros((rounds + 1, len(ids), len(searchers)))
     calls = list(searchers.values())
     turns = (rounds + 1) * len(ids)
-    for turn in progress(range(turns), turns, label, "query"):
+    for turn in progress(range(turns), turns, label, "queries"):
         round_number, query = divmod(turn, len(ids))
         for offset in range(len(calls)):
             searcher = (turn + offset) % len(calls)  # each is first equally often

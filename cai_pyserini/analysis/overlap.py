@@ -97,7 +97,7 @@ def _count_all(collections: Sequence[str]) -> dict[str, Counter[str]]:
 def count_words(corpus: str) -> Counter[str]:
     """The word counts of a collection or file. Raises CaiError if it is missing, broken or without text."""
     counts: Counter[str] = Counter()
-    for text in progress(texts([corpus]), None, corpus, "text"):
+    for text in progress(texts([corpus]), None, corpus, "texts"):
         counts.update(WORD.findall(text.lower()))
     return counts
 

@@ -1,7 +1,7 @@
 """`cai-pyserini run`, which ./run_beir.sh calls."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from cai_pyserini.core.errors import CaiError
@@ -12,8 +12,16 @@ from cai_pyserini.experiments.settings import RunSettings
 def main(argv: Argv = None) -> None:
     settings = parse(RunSettings, argv, "cai-pyserini run")
 
+    from cai_pyserini.core.notes import quiet
+
+    with quiet() if settings.quiet else nullcontext():
+        _run(settings)
+
+
+def _run(settings: RunSettings) -> None:
     from cai_pyserini.core import files, steps
     from cai_pyserini.experiments import report, summary
+    from cai_pyserini.experiments.estimate import describe, estimate
     from cai_pyserini.experiments.plan import plan, require
     from cai_pyserini.experiments.prepare import Preparation
     from cai_pyserini.experiments.run_folder import Results
@@ -34,7 +42,9 @@ def main(argv: Argv = None) -> None:
             print(f"{config.name}:", flush=True)
         with _naming(config.name, several):
             if settings.dry_run:
-                steps.print_plan(plan(*prepared))
+                must_run = steps.print_plan(plan(*prepared))
+                for line in describe(must_run, estimate(must_run), run.experiment):
+                    print(line)
                 continue
             found[run.root / run.report.name] = results = prepared.execute()
         print(report.table(results))

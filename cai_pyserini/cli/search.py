@@ -102,7 +102,7 @@ def _opened(settings: SearchSettings) -> "Engine":
     if settings.encoder or settings.query:
         raise CaiError(f"{folders[0]} is a run folder: --encoder and --query are of an index")
     run = Run(folders[0], settings.device)
-    return run.open(settings.system or run.systems[0])
+    return run.open(settings.system or run.best_name)
 
 
 def _as_text(described: "Described", bold: bool) -> Iterator[str]:

@@ -249,7 +249,7 @@ class Collection(ABC):
             "left_out_judgments": _judgments_in(grades) - _judgments_in(known),
         }
         if self._passages:
-            counts["passages"] = sum(1 for _ in progress(self._units(), None, "passages", "passage"))
+            counts["passages"] = sum(1 for _ in progress(self._units(), None, "passages", "passages"))
         return {name: count for name, count in counts.items() if count}
 
     def fingerprint(self, component: str) -> str:
@@ -288,6 +288,11 @@ class Collection(ABC):
     def size(self) -> int | None:
         """The number of documents or passages for progress bars; None if it requires reading them."""
         return None if self._passages else self._count
+
+    @property
+    def whole_size(self) -> int | None:
+        """The number of whole documents; None if it requires reading them."""
+        return self._count
 
     def _whole_records(self, task: str) -> Iterable[Record]:
         """The whole documents, with a progress bar."""

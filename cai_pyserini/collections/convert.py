@@ -37,7 +37,7 @@ def convert(
         raise CaiError(f"{missing} is a folder: give its files" if missing.is_dir() else f"no file {missing}")
     artifact.require_writable(output, in_place=True)
     questions = read_questions(question_files)
-    digests = [artifact.file_digest(path) for path in progress(inputs, len(inputs), "digest", "file")]
+    digests = [artifact.file_digest(path) for path in progress(inputs, len(inputs), "digest", "files")]
     recipes = [artifact.recipe("convert", {"file": digest}, source=source) for digest in digests]
     from_all = {"files": digests, "questions": [artifact.file_digest(path) for path in question_files]}
     recipe = artifact.recipe("convert", from_all, source=source, min_words=min_words)
@@ -93,7 +93,7 @@ def _merge(files: Sequence[Path], min_words: int, judged: set[str], corpus: Path
     total = sum(artifact.require(file, "convert").stats["articles"] for file in files)
     lines = (line for file in reversed(files) for line in _backwards(file))
     with corpus.open("wb") as out:
-        for line in progress(lines, total, "merge", "article"):
+        for line in progress(lines, total, "merge", "articles"):
             data = json.loads(line)
             has_later_version = seen.add(data["_id"])
             if data["text"] is None:

@@ -237,7 +237,7 @@ def _make_in_store(path: StorePath, recipe: Recipe, write: Write) -> None:
         names = [*_sizes(folder), MANIFEST]
         for stale in _sizes(path).keys() - names:
             (path / stale).unlink(missing_ok=True)
-        for name in progress(names, len(names), f"upload {path.name}", "file"):
+        for name in progress(names, len(names), f"upload {path.name}", "files"):
             if name == MANIFEST:
                 lock.require_held()
             (path / name).upload(folder / name)
@@ -297,7 +297,7 @@ def download(source: StorePath, folder: Path) -> None:
     """Copy an artifact from an object store. Raises CaiError if it changes meanwhile, or has file names with `..`."""
     before = read_manifest(source)
     files = list(source.rglob("*"))
-    for file in progress(files, len(files), f"download {source.name}", "file"):
+    for file in progress(files, len(files), f"download {source.name}", "files"):
         if ".." in file.parts:
             raise CaiError(f"{file}: refused, as it is outside {source}")
         target = folder.joinpath(*file.relative_to(source).parts)

@@ -1,12 +1,14 @@
 """A run as data: a list of steps, planned first and executed later."""
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
+
+type Estimates = Mapping[Path, float | None]  # output of a step that must run -> its seconds; None if unknown
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,7 @@ class Step:
     output: Path
     call: Callable[[], Path]
     inputs: tuple[Path, ...] = ()  # outputs of earlier steps
+    estimate: Callable[[], float | None] = lambda: None  # of its seconds; None if it is not known
 
 
 def plan(steps: Sequence[Step]) -> Iterator[tuple[Step, str | None]]:
@@ -38,18 +41,38 @@ def plan(steps: Sequence[Step]) -> Iterator[tuple[Step, str | None]]:
         yield step, reason
 
 
-def run(steps: Sequence[Step]) -> dict[str, float]:
-    """Execute steps; returns the seconds that each output took. Raises CaiError if another process must finish one."""
+def run(
+    steps: Sequence[Step], estimates: Estimates | None = None, finished: Callable[[Step], None] = lambda step: None
+) -> dict[str, float]:
+    """Execute steps, and call `finished` with each; returns the seconds that each output took. `estimates` has the
+    steps that must run, by default without estimates. Raises CaiError if another process must finish one."""
+    from cai_pyserini.core import bars  # imports tqdm, which takes time
+
+    if estimates is None:
+        estimates = {step.output: None for step, reason in plan(steps) if reason is not None}
     seconds: dict[str, float] = {}
-    started = artifact.now()
+    started, count, later = artifact.now(), f"{len(estimates)}", [*estimates.values()]
     for step in steps:
-        manifest = artifact.read_manifest(step.call())
+        estimate, must_run = None, step.output in estimates
+        if must_run:
+            estimate, *later = later
+        name = f"[{len(estimates) - len(later):>{len(count)}}/{count}] {step.name}"
+        with bars.step_line(name, estimate, total(later)) if must_run else nullcontext():
+            manifest = artifact.read_manifest(step.call())
         if manifest is None:
             raise CaiError(f"{step.name} is unfinished: another process has yet to encode its shards")
         seconds[step.name] = manifest.stats["seconds"]
         if manifest.created >= started:
-            print(f"{step.name:<52} {seconds[step.name]:8.1f} s", file=sys.stderr)
+            bars.finished(name, seconds[step.name])
+        if must_run:
+            finished(step)
     return seconds
+
+
+def total(estimates: Sequence[float | None]) -> float | None:
+    """The sum of estimates; None if one is unknown."""
+    known = [estimate for estimate in estimates if estimate is not None]
+    return sum(known) if len(known) == len(estimates) else None
 
 
 def unchanged(call: Callable[[], Path]) -> Path:
@@ -67,6 +90,9 @@ def require_unchanged(steps: Sequence[Step], output: Path) -> None:
             raise CaiError(f"{output}: its inputs changed meanwhile ({reason}): run the command again")
 
 
-def print_plan(steps: Sequence[Step]) -> None:
-    for step, reason in plan(steps):
+def print_plan(steps: Sequence[Step]) -> list[Step]:
+    """Print every step with the reason why it must run, and return those that must."""
+    reasons = dict(plan(steps))
+    for step, reason in reasons.items():
         print(f"{step.name:<52} {'up to date' if reason is None else f'must run: {reason}'}")
+    return [step for step, reason in reasons.items() if reason is not None]

@@ -99,11 +99,12 @@ def _fail(message: str, code: int = 1) -> int:
     return code
 
 
-def progress[T](items: Iterable[T], total: int | None, label: str, unit: str = "doc") -> "tqdm[T]":
-    """Iterate over `items` with a progress bar, shown only on a terminal; the unit B means bytes."""
-    from tqdm import tqdm
+def progress[T](items: Iterable[T], total: int | None, label: str, unit: str = "documents") -> "tqdm[T]":
+    """Iterate over `items`, `total` of the things `unit`, with a progress bar, shown only on a terminal; the unit B
+    means bytes."""
+    from cai_pyserini.core.bars import bar
 
-    return tqdm(items, total=total, desc=label, unit=unit, unit_scale=unit == "B", disable=None, mininterval=0.5)
+    return bar(items, total, label, unit)
 
 
 def say(text: str) -> None:

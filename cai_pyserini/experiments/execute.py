@@ -1,18 +1,23 @@
 """Execute an experiment and collect its results from the run folder."""
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from cai_pyserini.core import artifact, steps
+from cai_pyserini.core.bars import step_line
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.files import json_text, remove_leftovers, write_text
 from cai_pyserini.core.lock import locked
+from cai_pyserini.core.notes import note
+from cai_pyserini.experiments.estimate import describe, estimate
 from cai_pyserini.experiments.plan import plan, require
 from cai_pyserini.experiments.report import write
 from cai_pyserini.experiments.report_page import write_page
-from cai_pyserini.experiments.run_folder import BASELINE, COUNTS, Results, RunFolder, current
+from cai_pyserini.experiments.run_folder import BASELINE, COUNTS, Results, RunFolder, begun, current
 from cai_pyserini.experiments.systems import ADAPTED, System, parse_system, with_parts
 from cai_pyserini.experiments.versions import publish
 from cai_pyserini.runs.measures import MEASURES, PerQuery, mean
@@ -48,11 +53,13 @@ def execute(
             previous = RunFolder(run.root).results
         if previous:
             _require_same_collection(run, previous)
-        results = gather(run, systems, steps.run(planned), evaluate)
+        timings = _run_steps(run, systems, planned, previous, evaluate)
+        results = gather(run, systems, timings, evaluate)
         reopened = RunFolder(run.root, experiment)  # reads the collection again
-        for step, reason in steps.plan(plan(reopened, systems, adaptation, evaluate, earlier)):
-            if reason is not None:
-                raise CaiError(f"{run.root}: the input of {step.name} changed meanwhile ({reason}): run it again")
+        with step_line("whether inputs have changed", None, None):
+            for step, reason in steps.plan(plan(reopened, systems, adaptation, evaluate, earlier)):
+                if reason is not None:
+                    raise CaiError(f"{run.root}: the input of {step.name} changed meanwhile ({reason}): run it again")
         outputs = []
         if any(map(experiment.balances, needed)):
             outputs.append(run.weights)  # kept from `earlier` without a step, see Plan; so is the next
@@ -64,8 +71,37 @@ def execute(
             _add_others(results, previous, reopened, systems, evaluate)
         write(results, run)
         write_page(run)
+        run.started_file.unlink(missing_ok=True)
+        remove_leftovers(run.folder, re.escape(run.started_file.name))
         publish(run.root)
     return results
+
+
+def _run_steps(
+    run: RunFolder, systems: Sequence[System], planned: Sequence[steps.Step], previous: Results | None, evaluate: bool
+) -> dict[str, float]:
+    """Run steps, after saying how long they take, and return their seconds. Meanwhile, what has been made is recorded,
+    so that it can be searched."""
+    with step_line("what must run", None, None):
+        reasons = {step.output: reason for step, reason in steps.plan(planned)}
+        must_run = [step for step in planned if reasons[step.output] is not None]
+        estimates = estimate(must_run)
+    if not must_run:
+        return steps.run(planned, {})
+    for line in describe(must_run, estimates, run.experiment):
+        note(line)
+    started = begun(run.experiment, systems)
+    kept = {run.weights, run.adapted} - reasons.keys()
+    started.made = _digests(run, [*kept, *(output for output, reason in reasons.items() if reason is None)])
+    if previous:
+        _add_others(started, previous, run, systems, evaluate)
+
+    def record(*made: steps.Step) -> None:
+        started.made |= _digests(run, [step.output for step in made])
+        write_text(run.started_file, json_text(asdict(started)))
+
+    record()
+    return steps.run(planned, estimates, record)
 
 
 def _require_same_collection(run: RunFolder, previous: Results) -> None:
@@ -106,7 +142,7 @@ def _add_others(results: Results, previous: Results, run: RunFolder, systems: Se
 
 def gather(run: RunFolder, systems: Sequence[System], timings: dict[str, float], evaluate: bool = True) -> Results:
     """Collect the results of all steps from the run folder; without `evaluate`, systems have no scores."""
-    experiment, config, qrels = run.experiment, run.experiment.collection, run.qrels if evaluate else None
+    experiment, qrels = run.experiment, run.qrels if evaluate else None
     check = artifact.require(run.checked, "beir")
     values: dict[str, PerQuery] = {}
     if qrels:
@@ -138,27 +174,21 @@ def gather(run: RunFolder, systems: Sequence[System], timings: dict[str, float],
         first = min(splade, key=lambda system: system.adapted)
         raw = run.vectors_of(replace(first, smooth=False))
     vectors = Vectors(raw) if raw else None
-    return Results(
-        collection=config.name,
-        encoder=experiment.encoder.name,
-        split=config.split,
+    return replace(
+        begun(run.experiment, systems),
         systems=rows,
         comparisons={name: comparison._asdict() for name, comparison in comparisons.items()},
         timings_s=timings,
         index_bytes={name: manifest.stats["bytes"] for name, manifest in indexes.items()},
-        searches={name: next(s.name for s in needed if s.parts == () and s.index == name) for name in indexes},
         best=_best(systems, rows) if qrels else {},
         alpha={s.index: artifact.require(run.impacts(s), "impact").stats["alpha"] for s in splade if s.joint},
         gains={name: gain._asdict() for name, gain in compare_pairs(pairs).items()},
         decision=[line for manifest in with_decisions for line in manifest.stats["decision"]],
         nonzeros_per_document=vectors.manifest.stats["nonzeros"] / len(vectors) if vectors else None,
         counts={key: check.stats[key] for key in COUNTS + OTHER_COUNTS if key in check.stats},
-        settings=experiment.record(),
         precision=vectors.encoder["precision"] if vectors else None,
         quantization_loss={s.index: artifact.require(run.impacts(s), "impact").stats["loss"] for s in splade},
         versions=check.versions,
-        made={},
-        published=[score.model_dump() for score in config.published],
     )
 
 

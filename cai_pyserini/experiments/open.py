@@ -1,5 +1,6 @@
 """Open indexes and systems of run folders for search."""
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import cached_property
@@ -21,6 +22,8 @@ from cai_pyserini.lucene.searcher import LuceneIndex
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.runs.rerank import Reranker as Reranker
 from cai_pyserini.vectors.queries import Representation
+
+logger = logging.getLogger(__name__)
 
 
 def open_index(
@@ -51,7 +54,7 @@ def open_systems(folders: Sequence[Path], systems: Sequence[str] = (), device: s
                     opened = [open_index(folder, device=device)]
                 else:
                     run = Run(folder, device)
-                    best = run.systems
+                    best = [run.best_name, *run.systems[1:]]
                     opened = map(run.open, sorted(systems or best, key=lambda name: (*best, name).index(name)))
                 for engine in opened:
                     on_error.callback(engine.close)
@@ -71,10 +74,10 @@ def _resolve(folders: Sequence[Path]) -> list[Path]:
 
 
 class Run:
-    """A finished run, whose systems, by name, open when they are first asked for, and share indexes and models.
+    """A run, whose systems, by name, open when they are first asked for, and share indexes and models. Of a run that
+    has not finished, those systems can be opened whose indexes are there; a note names the others.
 
-    As a text, it is the table of its results; in notebooks, with a chart. Raises CaiError for a folder without a
-    finished run.
+    As a text, it is the table of its results; in notebooks, with a chart. Raises CaiError for a folder without a run.
 
     >>> run = cai.open("runs/tiny")
     >>> run["bm25"].search("high blood pressure", k=1)[0].id
@@ -82,13 +85,18 @@ class Run:
     """
 
     def __init__(self, folder: str | Path, device: str = "auto"):
-        self._run, self._device = RunFolder(Path(folder)), device
+        self._run, self._device = RunFolder(Path(folder), started=True), device
         results = self._run.results
         self._engines: dict[str, Engine] = {}
         self._scores = dict.fromkeys([*results.systems, *results.searches.values()], 0.0)  # the latter without queries
         self._scores |= {name: row.get("nDCG@10", 0.0) for name, row in results.systems.items()}
         self._retrievers: dict[str, Retriever] = {}
         self._encoders: dict[str, Encoder] = {}
+        if self._run.is_started:
+            planned = map(parse_system, self._scores)
+            awaited = [s.name for s in planned if self._missing(s) and not _unsearchable_part(s)]
+            if awaited and self.systems:
+                logger.info("%s: not there yet: %s; %s", folder, ", ".join(awaited), self._run.remedy)
 
     @property
     def systems(self) -> list[str]:
@@ -100,7 +108,7 @@ class Run:
             systems.sort(key=lambda system: self._scores[system.name], reverse=True)
         elif results.searched or "queries" not in results.counts:
             systems.sort(key=lambda system: system.expected_quality, reverse=True)
-        return [s.name for s in systems if not _unsearchable_part(s) and not self._missing_part(s)]
+        return [s.name for s in systems if not _unsearchable_part(s) and not self._missing(s)]
 
     @property
     def folder(self) -> Path:
@@ -126,13 +134,21 @@ class Run:
         return self._engines[name]
 
     @property
+    def best_name(self) -> str:
+        """The best of the systems that can be opened. Raises CaiError if there is none."""
+        if not self.systems:
+            remedy = f" yet: {self._run.remedy}" if self._run.is_started else f": run {BEIR} with other --systems"
+            raise CaiError(f"{self._run.root} has no system that can be searched{remedy}")
+        return self.systems[0]
+
+    @property
     def best(self) -> Engine:
         """The best of the systems that can be opened."""
-        if not self.systems:
-            raise CaiError(f"{self._run.root} has no system that can be searched: run {BEIR} with other --systems")
-        return self[self.systems[0]]
+        return self[self.best_name]
 
     def __repr__(self) -> str:
+        if self._run.is_started:
+            return f"{self.folder} has not finished: {self._run.remedy}"
         return report.table(self._run.results)
 
     def _repr_html_(self) -> str:
@@ -161,14 +177,15 @@ class Run:
         system, experiment = parse_system(name), self._run.experiment
         if unsearchable := _unsearchable_part(system):
             raise CaiError(f"{unsearchable} cannot be searched, only run: take one of {', '.join(self.systems)}")
-        if missing := self._missing_part(system):
-            raise CaiError(
-                f"{self._run.root} has no up-to-date index of {missing}: run {BEIR} with --systems {name}, "
-                f"or take one of {', '.join(self.systems)}"
-            )
+        if missing := self._missing(system):
+            remedy = f"run {BEIR} with --systems {name}"
+            if self._run.is_started and name in self._scores:
+                remedy = self._run.remedy
+            others = f", or take one of {', '.join(self.systems)}" if self.systems else ""
+            raise CaiError(f"{self._run.root} has no up-to-date {missing}: {remedy}{others}")
         parts = _searched_parts(system)
         retrievers = {part.name: self._retriever(part) for part in parts}
-        has_words = BM25.name in self._run.results.searches and not self._missing_part(BM25)
+        has_words = BM25.name in self._run.results.searches and not self._missing(BM25)
         texts = self._retriever(BM25).index if has_words else None
         if texts is None and all(part.kind == "dense" for part in parts):
             texts = self._texts
@@ -185,10 +202,12 @@ class Run:
             language=collection.language,
         )
 
-    def _missing_part(self, system: System) -> str | None:
-        """The first part of a system without an index."""
-        parts = _searched_parts(system)
-        return next((part.name for part in parts if not self._run.has(self._run.index(part))), None)
+    def _missing(self, system: System) -> str | None:
+        """What a system lacks to be searched: the index of a part, or its weights."""
+        run = self._run
+        missing = (f"index of {part.name}" for part in _searched_parts(system) if not run.has(run.index(part)))
+        weights = f"weights of {system.name}" if run.experiment.balances(system) and not run.has(run.weights) else None
+        return next(missing, weights)
 
     def _retriever(self, system: System) -> Retriever:
         if system.name not in self._retrievers:

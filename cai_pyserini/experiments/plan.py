@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from cai_pyserini.collections.check import check
@@ -12,6 +12,7 @@ from cai_pyserini.core.config import load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import require_trainer
 from cai_pyserini.core.steps import Step
+from cai_pyserini.experiments.estimate import Times
 from cai_pyserini.experiments.experiment import REQUIRES, Experiment
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import ADAPTED, BM25, SINGLE, System, adapted, with_parts
@@ -50,10 +51,19 @@ class Plan:
     def __init__(self, run: RunFolder, adaptation: AdaptSettings | None = None, earlier: RunFolder | None = None):
         self.run, self.experiment, self.adaptation = run, run.experiment, adaptation
         self.earlier = earlier
+        self.times = Times(run)
         self.steps: dict[Path, Step] = {}
 
-    def _add(self, name: str, output: Path, call: Callable[[], Path], *inputs: Path | None) -> Path:
-        self.steps.setdefault(output, Step(name, output, call, tuple(filter(None, inputs))))
+    def _add(
+        self,
+        name: str,
+        output: Path,
+        call: Callable[[], Path],
+        *inputs: Path | None,
+        takes: Callable[[], float] | None = None,
+    ) -> Path:
+        estimate = takes or partial(self.times.of, name)
+        self.steps.setdefault(output, Step(name, output, call, tuple(filter(None, inputs)), estimate))
         return output
 
     def check(self, reads_splade: bool) -> Path:
@@ -117,7 +127,8 @@ class Plan:
             return encode(run.collection, encoder, output, role, split=split, batch_size=batch_size, earlier=earlier)
 
         idf = self.idf(system) if system.kind == "dense" and system.weighting else None
-        return self._add(f"encode {output.name}", output, call, idf, self._encoder(system))
+        takes = None if system.adapted or self.earlier else partial(self.times.encode, system, role, output)
+        return self._add(f"encode {output.name}", output, call, idf, self._encoder(system), takes=takes)
 
     def near(self, system: System) -> Path:
         """Each document's neighbours."""
@@ -139,7 +150,8 @@ class Plan:
             encoder = self.run.encoder(dense)
             return expand(Vectors(words, "words"), Vectors(vectors), Vectors(near, "near"), encoder, output)
 
-        return self._add(f"expand{' adapted' * system.adapted}", output, call, words, vectors, near)
+        takes = None if system.adapted else partial(self.times.expand, dense)
+        return self._add(f"expand{' adapted' * system.adapted}", output, call, words, vectors, near, takes=takes)
 
     def impacts(self, system: System) -> Path:
         run, output = self.run, self.run.impacts(system)
@@ -205,7 +217,8 @@ class Plan:
                 passages=bool(config.passages),
             )
 
-        return self._add(f"search {system.name}", output, call, self.index(system), self.queries(system))
+        inputs = self.index(system), self.queries(system)
+        return self._add(f"search {system.name}", output, call, *inputs, takes=self.times.search)
 
     def _rerank(self, system: System, output: Path) -> Path:
         run, experiment, first_stage = self.run, self.experiment, self.ranking(BM25)
@@ -253,7 +266,8 @@ class Plan:
             data = AdaptationData(experiment.collection, splade, dense, run.vectors, queries=0, seed=SEED, **options)
             return balance(data, output)
 
-        return self._add("weights", output, call, self.documents(SINGLE["splade"]), self.documents(DENSE))
+        vectors = self.documents(SINGLE["splade"]), self.documents(DENSE)
+        return self._add("weights", output, call, *vectors, takes=partial(self.times.weights, SINGLE["splade"], DENSE))
 
     def evaluation(self, system: System) -> Path:
         ranking, output = self.ranking(system), self.run.evaluation(system)
@@ -275,26 +289,29 @@ def plan(
     earlier: RunFolder | None = None,
 ) -> list[Step]:
     """The steps that these systems need, in order: with searches if the collection has queries, and evaluations if it
-    has qrels, but neither without `evaluate`. See Plan for `earlier`."""
+    has qrels, but neither without `evaluate`. Indexes come first, and weights, so that systems can be searched as early
+    as possible. See Plan for `earlier`."""
     steps, needed = Plan(run, adaptation, earlier), with_parts(systems)
     has_queries = evaluate and run.has_queries
     indexed = [system for system in needed if system.kind not in ("hybrid", "cross-encoder")]
-    encoded = sorted((s for s in indexed if not s.searches_text), key=lambda system: system.adapted)
-    steps.check(any(system.kind == "splade" for system in encoded))
-    for system in encoded:  # models first, before Java starts
-        steps.documents(system)
-        if has_queries:
-            steps.queries(system)
-    for system in indexed:
+    steps.check(any(system.kind == "splade" for system in indexed))
+    for system in sorted(indexed, key=_work):
         steps.index(system)
-    for system in needed:
-        if has_queries:
+    if any(map(run.experiment.balances, needed)):
+        steps.weights()
+    if has_queries:
+        for system in indexed:
+            steps.queries(system)
+        for system in needed:
             steps.ranking(system)
-        elif run.experiment.balances(system) and not evaluate:
-            steps.weights()
     for system in systems if evaluate and run.has_qrels else []:
         steps.evaluation(system)
     return list(steps.steps.values())
+
+
+def _work(system: System) -> tuple[bool, ...]:
+    """Sort key for systems, so that each index is finished, and can be searched, as early as possible."""
+    return system.adapted, system.smooth, system.kind == "dense", not system.searches_text
 
 
 def require(

@@ -1,7 +1,6 @@
 """What settings ask for: the run folder of each collection, its systems, and how encoders are adapted."""
 
 import logging
-import sys
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +10,7 @@ from cai_pyserini.collections.readers import open_collection
 from cai_pyserini.collections.spans import share_after
 from cai_pyserini.core.config import EncoderConfig, IndexConfig, load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.notes import note
 from cai_pyserini.experiments.execute import execute
 from cai_pyserini.experiments.experiment import REQUIRES, Experiment
 from cai_pyserini.experiments.run_folder import Results, RunFolder
@@ -64,7 +64,7 @@ class Preparation:
             every = all_systems(self.encoder, kinds, settings.adapt)
             names = [*every, *(name for name in names if name not in {"all", *every})]
             for kind, setting in missing.items():
-                print(f"without {kind}: it needs --{setting.replace('_', '-')}", file=sys.stderr)
+                note(f"without {kind}: it needs --{setting.replace('_', '-')}")
         return [parse_system(name) for name in dict.fromkeys(names)]
 
     def prepare(self, collection: str) -> Prepared:

@@ -4,6 +4,7 @@
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +20,7 @@ from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.lock import holder, holder_name
 from cai_pyserini.experiments.experiment import Experiment
-from cai_pyserini.experiments.systems import ADAPTED, System, canonical_name, parse_system
+from cai_pyserini.experiments.systems import ADAPTED, System, canonical_name, parse_system, with_parts
 from cai_pyserini.impacts.weighting import Impacts, impacts_of_index
 from cai_pyserini.lucene.retrieve import word_queries
 from cai_pyserini.models.checkpoint import checkpoint_digest
@@ -82,6 +83,37 @@ class Results:
         return any(MEASURES[0] in row for row in self.systems.values())
 
 
+def begun(experiment: Experiment, systems: Sequence[System]) -> Results:
+    """The results of a run before its first step: the settings, and the systems that will be there."""
+    config = experiment.collection
+    searches: dict[str, str] = {}
+    for system in with_parts(systems):
+        if not system.parts:
+            searches.setdefault(system.index, system.name)
+    return Results(
+        collection=config.name,
+        encoder=experiment.encoder.name,
+        split=config.split,
+        systems={system.name: {} for system in systems},
+        comparisons={},
+        timings_s={},
+        index_bytes={},
+        searches=searches,
+        best={},
+        alpha={},
+        gains={},
+        decision=[],
+        nonzeros_per_document=None,
+        counts={},
+        settings=experiment.record(),
+        precision=None,
+        quantization_loss={},
+        versions={},
+        made={},
+        published=[score.model_dump() for score in config.published],
+    )
+
+
 def current(run: Path) -> Path:
     """The folder with a run's files: the run folder itself or, after an update, its current version.
 
@@ -93,16 +125,21 @@ def current(run: Path) -> Path:
 class RunFolder:
     """The run folder `root`; its files are in `folder`, see `current`.
 
-    `experiment` is the experiment to run in it; without one, the folder's finished run is read.
+    `experiment` is the experiment to run in it; without one, the folder's finished run is read, or with `started` what
+    there is of one that has not finished.
     """
 
-    def __init__(self, root: Path, experiment: Experiment | None = None):
+    def __init__(self, root: Path, experiment: Experiment | None = None, started: bool = False):
         self.root = root
         self.folder = folder = current(root)
         self._experiment = experiment
         self._encoders: dict[str, Encoder] = {}
         self.checked = folder / "collection.json"  # the counts of the checked collection
         self.results_file = folder / "results.json"
+        self.started_file = folder / ".started.json"  # the results so far of a run that has not finished
+        self.is_started = started and self.started_file.is_file()
+        if self.is_started:
+            self.results_file = self.started_file
         self.report = folder / "report.md"
         self.page = folder / "report.html"
         self.changes = folder / "update.json"  # the effects of the last update
@@ -136,10 +173,14 @@ class RunFolder:
         if not self.lock.exists():
             inside = next((f"; did you mean {path.parent}?" for path in sorted(self.root.glob("*/results.json"))), "")
             return CaiError(f"{self.root} has no finished run{inside or f': make one with {BEIR}'}")
-        remedy = f"start {BEIR} again with the same arguments, which continues"
+        return CaiError(f"{self.root} is a run that has not finished: {self.remedy}")
+
+    @property
+    def remedy(self) -> str:
+        """What finishes a run that has not finished."""
         if (note := holder(self.lock)) is not None:
-            remedy = f"it is being written by {holder_name(note)}: wait until it has ended"
-        return CaiError(f"{self.root} is a run that has not finished: {remedy}")
+            return f"it is being written by {holder_name(note)}: wait until it has ended"
+        return f"start {BEIR} again with the same arguments, which continues"
 
     @cached_property
     def experiment(self) -> Experiment:

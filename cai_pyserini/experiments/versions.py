@@ -194,7 +194,7 @@ def _is_ours(path: Path, root: Path) -> bool:
 def _foreign_files(version: Path) -> set[Path]:
     """The files in the folder of a version that no command wrote."""
     run = RunFolder(version)
-    own = {run.results_file, run.report, run.page, run.changes, run.lock, version / MARKER}
+    own = {run.results_file, run.started_file, run.report, run.page, run.changes, run.lock, version / MARKER}
     return _files(version) - own - artifact.artifact_files(version)
 
 

@@ -22,8 +22,7 @@ from scipy.sparse import csr_matrix, diags_array
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.config import ENGLISH, Language
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.terminal import progress
-from cai_pyserini.vectors.shards import Shard, Vectors
+from cai_pyserini.vectors.shards import Shard, Vectors, shard_progress
 
 ASSOCIATED_FACTOR = 0.6  # on the weights of associated words, whose spread is about that of BM25's
 NEIGHBOUR_FACTOR = 0.6  # neighbours' words per own word of a document
@@ -74,7 +73,7 @@ class Bm25:
 
     @cached_property
     def weighting(self) -> "WordWeighting":
-        shards = progress(self.counts, self.counts.shards, "word statistics", "shard")
+        shards = shard_progress(self.counts, len(self.counts), "word statistics")
         return WordWeighting.of((shard.vectors for shard in shards), len(self.words), self.k1, self.b)
 
     def shards(self) -> Iterator[Shard]:

@@ -28,10 +28,9 @@ from scipy.sparse import csr_matrix, diags_array, hstack, vstack
 
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.terminal import progress
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.vectors.mixing import neighbour_means, stored_rows, work_folder
-from cai_pyserini.vectors.shards import SHARD_NAMES, Shard, Vectors, paired, write_shards
+from cai_pyserini.vectors.shards import SHARD_NAMES, Shard, Vectors, paired, shard_progress, write_shards
 from cai_pyserini.vectors.word_vectors import word_vectors
 
 ASSOCIATED_WORDS = 100  # per document, on average
@@ -66,14 +65,14 @@ def expand(words: Vectors, dense: Vectors, near: Vectors, encoder: Encoder, outp
         work = work_folder(folder, digest)
 
         def word_rates() -> Iterable[csr_matrix]:
-            return (rates(counts) for _, counts, _ in progress(words, words.shards, "rates of words", "shard"))
+            return (rates(counts) for _, counts, _ in shard_progress(words, len(words), "rates of words"))
 
         rows = stored_rows(work, width, word_rates)
         frequencies = np.zeros(width, np.int64)
         matrix: csr_matrix
         for _, matrix, _ in words:
             frequencies += np.bincount(matrix.indices, minlength=width)
-        parts = (shard.vectors for shard in progress(dense, dense.shards, "moments", "shard"))
+        parts = (shard.vectors for shard in shard_progress(dense, len(dense), "moments"))
         associations = WordAssociations.fit(vectors, frequencies[lexicon_columns], parts, len(dense))
 
         def expanded(part: tuple[tuple[Shard, Shard], Shard]) -> Shard:
@@ -82,7 +81,7 @@ def expand(words: Vectors, dense: Vectors, near: Vectors, encoder: Encoder, outp
             weights = associations.words(encoded.vectors)
             return Shard(counted.ids, side_by_side(weights, lexicon_columns, means, counted.vectors, encoded.vectors))
 
-        documents = progress(zip(paired(words, dense), near, strict=True), words.shards, "expand", "shard")
+        documents = shard_progress(zip(paired(words, dense), near, strict=True), len(words), "expand")
         counts = write_shards(folder, digest, documents, expanded)
         shutil.rmtree(work)
         stats = {"encoder": {"kind": "words"}, "documents_digest": words.documents_digest}

@@ -29,14 +29,13 @@ from cai_pyserini.core import artifact, files
 from cai_pyserini.core.config import WORD, EncoderConfig, Joint, encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.processes import processes_for, spread
-from cai_pyserini.core.terminal import progress
 from cai_pyserini.impacts.bm25 import Bm25
 from cai_pyserini.impacts.quantization import Weighting, loss_stats, weighted
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.idf import idf_digest, idf_weights
 from cai_pyserini.vectors.first_passage import with_first_passage
 from cai_pyserini.vectors.queries import Queries, Representation, encode_queries
-from cai_pyserini.vectors.shards import Shard, Vectors, different_documents, require_same_documents
+from cai_pyserini.vectors.shards import Shard, Vectors, different_documents, require_same_documents, shard_progress
 
 MIN_SHARDS = 4  # per process, which takes longer to start than to write one shard
 logger = logging.getLogger(__name__)
@@ -218,7 +217,7 @@ def write_impacts(
         count = processes_for(vectors.shards, MIN_SHARDS, threads)
         numbers = [range(vectors.shards * i // count, vectors.shards * (i + 1) // count) for i in range(count)]
         with spread(partial(Impacts.write, impacts, folder), numbers) as shards:
-            written = sorted(progress(shards, vectors.shards, f"impacts {output.name}", "shard"))
+            written = sorted(shard_progress(shards, len(vectors), f"impacts {output.name}"))
         artifact.require_count(vectors.folder, sum(shard.documents for shard in written), len(vectors))
         files.write_text(folder / "encoder.yaml", encoder_yaml(used, output))
         return {
@@ -262,8 +261,7 @@ def estimate_alpha(
         return _default_alpha(kinds, "short")
     queries = {kind: encode_queries(encoder, [text for text, _ in spans], kind) for kind in kinds}
     words = term_matrix([counts for _, counts in spans], bm25.words)
-    bar = progress(vectors, vectors.shards, "alpha", "shard")
-    shards = zip(bar, replace(bm25, expansion=None).shards(), strict=True)
+    shards = zip(shard_progress(vectors, len(vectors), "alpha"), replace(bm25, expansion=None).shards(), strict=True)
     documents = ((weighted(shard.vectors, weights), word_shard.vectors) for shard, word_shard in shards)
     return balanced_alpha(queries, words, documents)
 

@@ -14,11 +14,10 @@ import numpy as np
 from cai_pyserini.core import artifact, files
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import DenseMethod
-from cai_pyserini.core.terminal import progress
 from cai_pyserini.lucene.hnsw import graph, index_hnsw
 from cai_pyserini.vectors.first_passage import with_first_passage
 from cai_pyserini.vectors.neighbours import EXACT, Positions, build_index, recall
-from cai_pyserini.vectors.shards import Matrix, Shard, Vectors, without_zero_vectors
+from cai_pyserini.vectors.shards import Matrix, Shard, Vectors, shard_progress, without_zero_vectors
 
 COUNT = struct.Struct("<Q")  # last field of Faiss's header: how many numbers follow
 CUTOFFS = (10, 100)  # of the measured recall
@@ -40,7 +39,7 @@ def index_dense(
     has_zeros = vectors.manifest.stats["nonzeros"] < len(vectors) * vectors.width
 
     def shards(label: str) -> Iterator[Shard]:
-        read = progress(vectors, vectors.shards, f"{label} {output.name}", "shard")
+        read = shard_progress(vectors, len(vectors), f"{label} {output.name}")
         before = (map(vectors.shard, range(number - 1, -1, -1)) for number in range(vectors.shards))
         return without_zero_vectors(map(with_first_passage, read, before, repeat(first_passage)))
 

@@ -138,7 +138,7 @@ def timed_search(
     warm_up = {str(i): query for i, query in enumerate(islice(cycle(queries.values()), WARM_UP))}
     for _ in searcher.search_many(warm_up, hits, threads):
         pass
-    with progress(range(0), len(queries), label, "query") as bar:
+    with progress(range(0), len(queries), label, "queries") as bar:
         batches = searcher.search_many(queries, hits, threads)
         while True:
             start = time.perf_counter()

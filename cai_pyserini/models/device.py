@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Literal
 
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.lock import HOST
 
 if TYPE_CHECKING:
     import torch
@@ -31,7 +32,7 @@ def resolve_precision(precision: Precision, device: "torch.device") -> Precision
     """`auto`: bfloat16 where the hardware gains from it, else float32. Raises CaiError for int8 where it cannot run."""
     import torch
 
-    if precision == "int8" and not (device.type == "cpu" and _cpu_has("avx512_vnni", "avx_vnni", "amx_int8")):
+    if precision == "int8" and not has_int8(device):
         raise CaiError(
             "precision int8 needs a CPU with VNNI instructions (AVX-512 VNNI, AVX-VNNI or AMX): choose --device cpu on "
             "such a machine, or another --precision"
@@ -41,6 +42,18 @@ def resolve_precision(precision: Precision, device: "torch.device") -> Precision
     if device.type == "cuda":
         return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
     return "bfloat16" if _cpu_has("avx512_bf16", "amx_bf16") else "float32"
+
+
+def device_name(device: "torch.device") -> str:
+    """What determines the speed of a device: the model of a GPU, or the machine and its threads."""
+    import torch
+
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"{HOST}, {torch.get_num_threads()} threads"
+
+
+def has_int8(device: "torch.device") -> bool:
+    """Whether precision int8 can run."""
+    return device.type == "cpu" and _cpu_has("avx512_vnni", "avx_vnni", "amx_int8")
 
 
 def _cpu_has(*instructions: str) -> bool:

@@ -43,7 +43,7 @@ def convert_checkpoint(spec: str, output: Path) -> Path:
     names = [path.relative_to(source).as_posix() for path in (*pickles, *others)]
     recipe = artifact.recipe(
         "convert checkpoint",
-        {name: artifact.file_digest(source / name) for name in progress(names, len(names), "digest", "file")},
+        {name: artifact.file_digest(source / name) for name in progress(names, len(names), "digest", "files")},
     )
 
     def write(folder: Path) -> artifact.Stats:
@@ -51,7 +51,7 @@ def convert_checkpoint(spec: str, output: Path) -> Path:
             (target := folder / path.relative_to(source)).parent.mkdir(exist_ok=True)
             shutil.copyfile(path, target)
         written = {}
-        for path in progress(pickles, len(pickles), "convert", "file"):
+        for path in progress(pickles, len(pickles), "convert", "files"):
             target = _renamed(path.relative_to(source))
             (folder / target).parent.mkdir(exist_ok=True)
             written[target.as_posix()] = _unpickle(path, folder / target)

@@ -25,6 +25,7 @@ from cai_pyserini.core.packages import install_command
 from cai_pyserini.models.checkpoint import require_own_code, untrusted_code_error
 
 NAME_LENGTH = 200  # characters of a name in error messages
+PAD_MULTIPLE = 8  # texts are padded to a multiple of this number of tokens
 BATCH_TEXTS = 256  # tokenized at a time
 BATCH_CHARACTERS = 1 << 20  # tokenized at a time, unless one text has more; each takes about 100 bytes
 NO_FAST_TOKENIZER = (

@@ -25,11 +25,10 @@ from cai_pyserini.core.rows import first_not_finite
 from cai_pyserini.models.checkpoint import max_positions, require_own_code, require_safetensors, untrusted_code_error
 from cai_pyserini.models.device import Precision, resolve_device, resolve_precision
 from cai_pyserini.models.int8 import replace_linears
-from cai_pyserini.models.tokenizer import NAME_LENGTH, Done, Tokenizer, Windows
+from cai_pyserini.models.tokenizer import NAME_LENGTH, PAD_MULTIPLE, Done, Tokenizer, Windows
 
 GPU_BATCH = 256  # texts of full length
 CPU_BATCH = 2048  # texts of full length times the model's width, so that activations stay in the cache
-PAD_MULTIPLE = 8  # texts are padded to a multiple of this number of tokens
 
 
 class Transformer:

@@ -87,7 +87,7 @@ def rerank(
         hits = top(hits, lowered)
         announce(len(hits), seconds)
         start = time.perf_counter()
-        with progress(range(0), len(hits), "rerank", "pair") as bar:
+        with progress(range(0), len(hits), "rerank", "pairs") as bar:
             queries, documents, names = _columns(hits)
             scores = model.score(queries, documents, bar.update, names)
         ms = 1000 * (time.perf_counter() - start) / len(topics)

@@ -45,7 +45,7 @@ def write_ciff(source: Source, folder: Path) -> list[str]:
         average = b"\x39" + np.array(total / documents, "<f8").tobytes()  # field 7, a double
         description = _text(8, f"impacts of {source.config.name}")
         _write(file, *(_number(field, count) for field, count in enumerate(counts, 1)), average, description)
-        for term, (start, end) in progress(zip(terms, pairwise(starts), strict=True), len(terms), NAME, "term"):
+        for term, (start, end) in progress(zip(terms, pairwise(starts), strict=True), len(terms), NAME, "terms"):
             _write_list(file, term, postings[start:end])
         with records.open("rb") as written:
             shutil.copyfileobj(written, file)

@@ -118,7 +118,7 @@ def pack(folders: Sequence[Path], name: str, output: Path) -> int:
         if path.is_file() and path.name not in EXCLUDED
     }
     parents = {parent for path in files for parent in path.parents}
-    paths = progress(sorted({*parents, *files}), len(parents) + len(files), f"pack {name}", "file")
+    paths = progress(sorted({*parents, *files}), len(parents) + len(files), f"pack {name}", "files")
     with output.open("wb") as file, gzip.GzipFile("", "wb", COMPRESSION_LEVEL, file, mtime=0) as zipped:
         with tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as tar:
             for path in paths:

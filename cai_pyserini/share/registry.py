@@ -197,7 +197,7 @@ def unpack(archive: Path, name: str, size: int, output: Path) -> Path:
             gzip.open(archive) as unzipped,
             tarfile.open(fileobj=_LimitedReader(unzipped, size, archive), mode="r|", tarinfo=_LimitedMember) as tar,
         ):
-            for count, member in enumerate(progress(tar, None, f"unpack {name}", "file"), 1):
+            for count, member in enumerate(progress(tar, None, f"unpack {name}", "files"), 1):
                 if count > MAX_MEMBERS:
                     raise CaiError(f"{archive}: refused, as it has more than {MAX_MEMBERS:,} files and folders")
                 parts = PurePosixPath(member.name).parts

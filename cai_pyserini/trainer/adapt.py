@@ -174,7 +174,7 @@ class Adaptation:
         projections = [projection.read_projection(self.projection, share) for share in shares]
         dense = [retrieval.dense(matrix) for matrix in projections] if self.settings.dense else []
         values: dict[Candidate, np.ndarray] = {}
-        for weight in progress(weights, len(weights), "choose", "weight"):
+        for weight in progress(weights, len(weights), "choose", "weights"):
             splade = retrieval.old_splade
             if weight:
                 mean_of_weights(model_folder(self.base), [step.output for step in self.trainings], weight, work)

@@ -262,7 +262,7 @@ class AdaptationData:
 
     def encode(self, encoder: Encoder, texts: Sequence[str]) -> Matrix:
         """Encode texts as documents: (texts, dimensions)."""
-        with progress(iter(texts), len(texts), "encode") as bar:
+        with progress(iter(texts), len(texts), "encode", "texts") as bar:
             length, overlap = encoder.config.max_document_length, encoder.config.overlap
             return encoder.load("documents").encode(texts, length, done=bar.update, overlap=overlap)
 
@@ -295,7 +295,7 @@ def write_examples(data: AdaptationData, output: Path) -> Path:
 def _examples(data: AdaptationData) -> Iterator[dict[str, Any]]:
     mixture, contents, draw = data.mixture, data.contents, np.random.default_rng(data.seed)
     scale = data.spread if data.dense else None
-    for number in progress(data.train, len(data.train), "negatives", "query"):
+    for number in progress(data.train, len(data.train), "negatives", "queries"):
         query = data.pseudo_queries[number]
         equivalents = data.equivalents(query.document)
         candidates = np.setdiff1d(mixture.best[:-1, number, :NEGATIVES_DEPTH], equivalents)

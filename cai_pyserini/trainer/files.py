@@ -161,7 +161,7 @@ def _margins(settings: MsmarcoSettings, drawn: dict[str, Drawn]) -> dict[str, di
         require_content(path)
         kind = "parquet" if path.suffix == ".parquet" else "json"
         rows: Any = load_dataset(kind, data_files=str(path), split="train", streaming=True)
-        for row in progress(rows, None, "scores", "row"):
+        for row in progress(rows, None, "scores", "rows"):
             if not row.keys() >= {"query_id", "corpus_id", "score"}:
                 raise CaiError(f"{path}: its columns are {', '.join(row)}, not query_id, corpus_id and score")
             if (query := str(row["query_id"])) in drawn:
@@ -196,7 +196,7 @@ def score(settings: ScoreSettings) -> Path:
     def write(path: Path) -> artifact.Stats:
         total = count(settings.data, margins=False, negatives=1)  # before hours of scoring
         load = cache(lambda: CrossEncoder(checkpoint, settings.device, activated=False))
-        bar = progress(range(0), None, "score", "pair")
+        bar = progress(range(0), None, "score", "pairs")
 
         def records(number: int, lines: Sequence[Example]) -> Iterator[Example]:
             pairs = [(line["query"], text) for line in lines for text in (line["positive"], *line["negatives"])]

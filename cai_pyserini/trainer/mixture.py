@@ -87,7 +87,7 @@ class Mixture:
         queries, documents = systems[0].queries.shape[0], systems[0].documents.shape[0]
         self._means, self._deviations = np.zeros((2, len(systems) + 1, queries, 1), np.float32)
         self.best = np.zeros((len(systems) + 1, queries, min(BEST_DOCUMENTS, documents)), np.int32)
-        for start in progress(range(0, queries, QUERY_BATCH), None, "score queries", "batch"):
+        for start in progress(range(0, queries, QUERY_BATCH), None, "score queries", "batches"):
             chunk = np.arange(start, min(start + QUERY_BATCH, queries))
             mixed = np.zeros((len(chunk), documents), np.float32)
             for number, system in enumerate(systems):

@@ -84,7 +84,7 @@ def learn_projection(
     learned = torch.zeros(queries.shape[1], queries.shape[1], requires_grad=True)
     optimizer = torch.optim.AdamW([learned], LEARNING_RATE, weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, STEPS)
-    for _ in progress(range(STEPS), STEPS, "projection", "step"):
+    for _ in progress(range(STEPS), STEPS, "projection", "steps"):
         drawn = draw.choice(train, min(QUERIES, len(train)), replace=False)
         best = np.union1d(mixture.best[:-1, drawn, :CANDIDATES], sources[drawn])
         others = np.union1d(best, draw.integers(len(documents), size=RANDOM))

@@ -103,7 +103,7 @@ def expand_checkpoint(settings: VocabularySettings) -> Path:
         backend = Tokenizer(checkpoint).backend
         base, unknown = wordpiece.vocabulary_of(backend, str(checkpoint))
         _require_embeddings(checkpoint, base, len(_token_tables(model)[0]))
-        corpus = progress(texts(settings.corpus, settings.min_words), None, "count words", "text")
+        corpus = progress(texts(settings.corpus, settings.min_words), None, "count words", "texts")
         counts = wordpiece.count_words(corpus, backend)
         added, steps = expand(counts, base, len(tokenizer.all_special_tokens), unknown, settings)
         if not added:

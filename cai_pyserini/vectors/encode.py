@@ -36,6 +36,7 @@ from cai_pyserini.vectors.shards import (
     finish_shards,
     read_shard,
     shard_path,
+    shard_progress,
     shard_stats,
     stats_of_shards,
     text_keys,
@@ -89,7 +90,7 @@ def encode(
                 else:
                     yield number, part
 
-        with progress(range(0), total, f"encode {role}") as bar:
+        with progress(range(0), total, f"encode {role}", role) as bar:
             if encode_remotely:
                 for number in encode_remotely(folder, made_from, missing()):
                     bar.update(sizes[number])
@@ -253,6 +254,14 @@ def _encode(
     return vectors, batches, seconds + time.perf_counter() - start
 
 
+def uncached(encoder: Encoder, role: Role, texts: Sequence[str]) -> list[str]:
+    """The texts that are not in the cache."""
+    keys = [bytes(key) for key in text_keys(texts)]
+    cache = _open_cache(encoder, role)
+    found = {*cache.get([*dict.fromkeys(keys)]).keys} if cache else set()
+    return [text for key, text in zip(keys, texts, strict=True) if key not in found]
+
+
 def _open_cache(encoder: Encoder, role: Role) -> VectorCache | None:
     """The cache of the vectors that this encoder makes for a role; None if caching is off."""
     if (folder := cache_folder()) is None:
@@ -297,7 +306,7 @@ def project_vectors(vectors: Vectors, encoder: Encoder, output: Path) -> Path:
         from cai_pyserini.models.dense import load_projection, project  # loads torch
 
         matrix = load_projection(encoder.projection, vectors.width) if encoder.projection else None
-        shards = progress(vectors, vectors.shards, "project", "shard")
+        shards = shard_progress(vectors, len(vectors), "project")
 
         def projected(shard: Shard) -> Shard:
             return shard if matrix is None else shard._replace(vectors=project(shard.vectors, matrix))

@@ -13,10 +13,9 @@ import numpy as np
 
 from cai_pyserini.core import artifact, files
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.terminal import progress
 from cai_pyserini.vectors.mixing import work_folder
 from cai_pyserini.vectors.neighbours import NEIGHBOURS, build_index, nearest, recall
-from cai_pyserini.vectors.shards import SHARD_NAMES, Shard, Vectors, write_shards
+from cai_pyserini.vectors.shards import SHARD_NAMES, Shard, Vectors, shard_progress, write_shards
 
 
 def find_neighbours(vectors: Vectors, output: Path, neighbours: int = NEIGHBOURS) -> Path:
@@ -33,7 +32,7 @@ def find_neighbours(vectors: Vectors, output: Path, neighbours: int = NEIGHBOURS
 
     def write(folder: Path) -> artifact.Stats:
         def shards(label: str) -> Iterator[Shard]:
-            yield from progress(vectors, vectors.shards, label, "shard")
+            yield from shard_progress(vectors, len(vectors), label)
 
         def positions(label: str) -> Iterable[np.ndarray]:
             return (shard.vectors for shard in shards(f"neighbours: {label}"))

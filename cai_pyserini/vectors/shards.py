@@ -28,6 +28,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import atomic_write
 from cai_pyserini.core.identity import command_of, same_documents
 from cai_pyserini.core.rows import Matrix as Matrix
+from cai_pyserini.core.terminal import progress
 
 SHARD = 4096  # vectors per shard; texts of similar length within a shard make a batch
 THREADS = 16  # concurrent requests to an object store
@@ -157,6 +158,14 @@ def finish_shards(folder: Path, shards: Sequence[ShardStats]) -> Stats:
         "shards": len(shards),
         "nonzeros": sum(shard.nonzeros for shard in shards),
     }
+
+
+def shard_progress[Part](parts: Iterable[Part], documents: int, label: str) -> Iterator[Part]:
+    """Iterate over parts of SHARD documents each, with a progress bar that counts documents."""
+    with progress(range(0), documents, label) as bar:
+        for part in parts:
+            yield part
+            bar.update(min(SHARD, documents - bar.n))
 
 
 def _made_from(path: Path, digest: str) -> str:

@@ -15,9 +15,8 @@ from scipy.sparse import csr_matrix
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.terminal import progress
 from cai_pyserini.vectors.mixing import mix, stored_rows, work_folder
-from cai_pyserini.vectors.shards import SHARD_NAMES, Shard, Vectors, paired, write_shards
+from cai_pyserini.vectors.shards import SHARD_NAMES, Shard, Vectors, paired, shard_progress, write_shards
 
 WEIGHT = 0.4  # of the neighbours' mean
 
@@ -37,7 +36,7 @@ def smooth(vectors: Vectors, near: Vectors, output: Path, weight: float = WEIGHT
 
     def write(folder: Path) -> artifact.Stats:
         def documents(label: str) -> Iterator[tuple[list[str], csr_matrix, csr_matrix]]:
-            for shard, products in progress(paired(vectors, near), vectors.shards, label, "shard"):
+            for shard, products in shard_progress(paired(vectors, near), len(vectors), label):
                 raw: csr_matrix = shard.vectors
                 raw.eliminate_zeros()
                 yield shard.ids, raw, products.vectors

@@ -60,8 +60,8 @@ def regression(contexts: list[str], counts: csr_matrix, forms: list[str], encode
     """The regression for contexts, their word counts (contexts, words), and a form of each word."""
     occurs = counts.sign()
     scaled = diags_array(1 / np.sqrt(np.maximum(occurs.getnnz(axis=1), 1)).astype(np.float32)) @ occurs
-    alone = _encode(forms, encoder, LENGTH, "encode words")
-    return Regression(scaled, _encode(contexts, encoder, CONTEXT_LENGTH, "encode contexts"), alone)
+    alone = _encode(forms, encoder, LENGTH, "words")
+    return Regression(scaled, _encode(contexts, encoder, CONTEXT_LENGTH, "contexts"), alone)
 
 
 def learn(contexts: csr_matrix, targets: np.ndarray, alone: np.ndarray) -> np.ndarray:
@@ -84,10 +84,10 @@ def _learn(contexts: csr_matrix, targets: np.ndarray, alone: np.ndarray) -> np.n
     return alone + change.reshape(alone.shape)
 
 
-def _encode(texts: list[str], encoder: Encoder, length: int, task: str) -> np.ndarray:
+def _encode(texts: list[str], encoder: Encoder, length: int, unit: str) -> np.ndarray:
     if prompt := encoder.config.document_prompt:  # word vectors are compared with document vectors
         with_prompt = length + len(encoder.tokenizer.encode([prompt], None, special=False)[0])
         length = max(length, min(with_prompt, encoder.max_length("documents")))
-    with progress(iter(texts), len(texts), task) as bar:
+    with progress(iter(texts), len(texts), f"encode {unit}", unit) as bar:
         vectors = encode_texts(encoder, [*texts, ""], length, bar.update)  # at least one text, to know the width
     return np.asarray(vectors[: len(texts)], np.float32)

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -116,6 +117,48 @@ def test_control_characters_are_escaped_on_a_terminal(on_terminal: Callable[...,
     assert f"warning: {SHOWN}\n" in got and got.endswith(f"error: {SHOWN}\n")
     assert f"\r{SHOWN}: 100%" in got and "\rinner bar: 100%" in got and "\x1b[A" in got  # bars still move
     assert not re.search(r"\x1b(?!\[[01]m|\[A)|[\x07\x9b\u202e]", got)
+
+
+STEPS = """
+import logging
+from pathlib import Path
+from cai_pyserini.core import artifact, bars, steps
+bars.INTERVAL = 0
+def step(name):
+    def write(path):
+        path.touch()
+        for _ in terminal.progress(range(40), 40, "outer", "contexts"):
+            list(terminal.progress(range(3), 3, "inner", "words"))
+        logging.getLogger("cai_pyserini.x").warning("a warning")
+        list(terminal.progress(iter(range(5)), None, "without a total", "queries"))
+    output = Path(FOLDER, name)
+    return steps.Step(name, output, lambda: artifact.make(output, {"stage": name}, write, folder=False))
+planned = [step("expand"), step("a step with a name that is far too long for a terminal")]
+steps.run(planned, {planned[0].output: 5000.0, planned[1].output: 70.0})
+"""
+
+
+def test_a_step_has_one_line_which_fits_the_terminal_and_the_finished_steps_stay(
+    on_terminal: Callable[..., str], tmp_path: Path
+) -> None:
+    """The faults: bars that stay, nested bars on lines of their own, lines that wrap, a warning within a line."""
+    got = on_terminal(*python(STEPS.replace("FOLDER", repr(str(tmp_path)))), columns=60)
+    drawn = {frame.rstrip() for frame in re.split(r"[\r\n]", got)}
+    assert max(map(len, drawn)) < 60 and "\x1b" not in got
+    for line in (
+        r"\[1/2\] expand  100% of contexts  1:2\d:\d\d left, 84 min in all",
+        r"\[1/2\] expand  \d queries  1:2\d:\d\d left, 84 min in all",
+        r"\[2/2\] a step with a name.*…  100%  1:\d\d left, \d\d s in all",
+    ):
+        assert any(re.fullmatch(line, frame) for frame in drawn), line
+    assert not any("words" in frame or "inner" in frame for frame in drawn)
+    stays = [line.rpartition("\r")[2].rstrip() for line in got.split("\n")]
+    assert [re.sub(r" +[\d.]+ s$", "", line) for line in stays if line] == [
+        "warning: a warning",
+        "[1/2] expand",
+        "warning: a warning",
+        "[2/2] a step with a name that is far too long f…",
+    ]
 
 
 def test_piped_output_is_unchanged() -> None:

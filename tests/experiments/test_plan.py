@@ -19,6 +19,7 @@ from cai_pyserini.core.steps import Step
 from cai_pyserini.experiments import plan as planning
 from cai_pyserini.experiments.execute import execute
 from cai_pyserini.experiments.experiment import Experiment
+from cai_pyserini.experiments.open import Run, open_systems
 from cai_pyserini.experiments.plan import plan, require
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import parse_system
@@ -60,9 +61,9 @@ def labels(run: RunFolder, *names: str, adaptation: AdaptSettings | None = None)
 
 def test_the_steps_of_systems(run: RunFolder) -> None:
     assert [step.name for step in steps(run, "hybrid-splade-idf-minmax", "splade-doc")] == [
-        *("check", "encode documents", "encode queries-test"),
-        *("index bm25", "idf", "impacts splade-idf", "index splade-idf", "impacts splade", "index splade"),
-        *("search bm25", "search splade-idf", "fuse hybrid-splade-idf-minmax", "search splade-doc"),
+        *("check", "index bm25", "encode documents", "idf", "impacts splade-idf", "index splade-idf"),
+        *("impacts splade", "index splade", "encode queries-test", "search bm25"),
+        *("search splade-idf", "fuse hybrid-splade-idf-minmax", "search splade-doc"),
         *("evaluate hybrid-splade-idf-minmax", "evaluate splade-doc"),
     ]
     assert labels(run, "bm25") == {"check", "index bm25", "search bm25", "evaluate bm25"}
@@ -301,3 +302,42 @@ def test_shards_of_another_process_are_waited_for(run: RunFolder, monkeypatch: p
     with pytest.raises(CaiError, match="encode documents is unfinished: another process has yet to encode its shards"):
         execute(run, [parse_system("splade")])
     assert not run.is_finished
+
+
+@pytest.mark.slow
+def test_what_is_there_can_be_searched_before_the_run_has_finished(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The faults: nothing can be searched before all has been evaluated, or after an interruption; an index that is
+    not there yet is searched, or named as if its system had to be asked for."""
+    caplog.set_level("INFO", "cai_pyserini")
+    index, expected = planning.index_impacts, [["bm25"], ["bm25", "splade"]]
+    systems = [parse_system(name) for name in ("bm25", "joint", "splade")]
+
+    def search_meanwhile(impacts: Path, output: Path, *arguments: Any) -> Path:
+        if artifact.in_dry_run() or not expected:
+            return index(impacts, output, *arguments)
+        there = expected.pop(0)
+        with Run(run.root) as opened:
+            assert opened.systems == there and opened["bm25"].search("blood pressure", k=1)[0].id
+            busy = rf"no up-to-date index of joint: it is .*{os.getpid()}.*, or take one of {', '.join(there)}$"
+            with pytest.raises(CaiError, match=busy):
+                opened.open("joint")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(planning, "index_impacts", search_meanwhile)
+    with pytest.raises(KeyboardInterrupt):
+        execute(run, systems)
+    assert " not there yet: joint, splade; it is being written " in caplog.text
+    with pytest.raises(CaiError, match="has not finished: start"):
+        RunFolder(run.root).results  # noqa: B018 - an analysis is of a finished run
+    engines = open_systems([run.root])  # what an interrupted run has made can be searched as well
+    assert list(engines) == ["bm25"]
+    engines["bm25"].close()
+    monkeypatch.setattr(planning, "index_impacts", index)
+    execute(RunFolder(run.root, run.experiment), systems)
+    assert {*Run(run.root).systems} == {"bm25", "joint", "splade"} and not run.started_file.exists()
+    monkeypatch.setattr(planning, "index_impacts", search_meanwhile)
+    with pytest.raises(KeyboardInterrupt):  # the indexes of systems that another setting leaves alone stay
+        execute(with_settings(run, alpha=0.5), systems[1:2])
+    assert not expected and {*Run(run.root).systems} == {"bm25", "splade"}

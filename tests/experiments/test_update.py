@@ -145,7 +145,7 @@ def test_killed_in_a_step_the_run_is_whole_and_the_update_continues(run_of_two: 
     command = [sys.executable, "-m", "cai_pyserini", "update", str(run)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         assert process.stderr
-        assert any(line.startswith("idf ") for line in process.stderr)
+        assert any("] idf " in line for line in process.stderr)
         os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == -signal.SIGKILL
     assert hits_of(run, "joint") == old and not versions.earlier(run)

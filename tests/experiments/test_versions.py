@@ -232,11 +232,11 @@ def test_parts_on_another_disk_are_links(only_bm25: Path, tmp_path: Path) -> Non
 def test_systems_that_are_opened_while_their_version_is_deleted(
     only_bm25: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def deleted(folder: Path) -> RunFolder:
+    def deleted(folder: Path, started: bool) -> RunFolder:
         monkeypatch.undo()
         for _ in range(2):
             updated(only_bm25, 0)
-        return RunFolder(folder)
+        return RunFolder(folder, started=started)
 
     updated(only_bm25)
     monkeypatch.setattr("cai_pyserini.experiments.open.RunFolder", deleted)

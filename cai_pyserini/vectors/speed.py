@@ -1,0 +1,70 @@
+"""How long encoding takes: the tokens of the texts, divided by the speed of the encoder on this machine.
+
+The speed is measured on some of the texts, and kept in `speeds.json` in Pyserini's cache by encoder, device and
+precision, so that it is measured once.
+"""
+
+import json
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from cai_pyserini.core import artifact
+from cai_pyserini.core.cache import cache_home
+from cai_pyserini.core.files import json_text, write_text
+from cai_pyserini.models.device import device_name, resolve_device
+from cai_pyserini.models.encoder import Encoder, Role
+from cai_pyserini.models.tokenizer import PAD_MULTIPLE, Windows
+
+FEW_TOKENS = 20_000  # fewer take seconds, whatever the encoder, and are not worth a measurement
+USUAL_SPEED = 5_000.0  # tokens per second, assumed for few tokens
+FIRST = 4  # texts encoded first, unmeasured; then twice as many, and so on, until that takes MIN_SECONDS
+MIN_SECONDS = 1.0
+
+
+def encoding_seconds(encoder: Encoder, tokens: float, sample: Sequence[str], role: Role = "documents") -> float:
+    """About the seconds to encode texts with so many tokens, of which `sample` are some."""
+    return tokens / (USUAL_SPEED if tokens < FEW_TOKENS else tokens_per_second(encoder, sample, role))
+
+
+def count_tokens(encoder: Encoder, texts: Sequence[str], role: Role = "documents") -> int:
+    """The tokens that an encoder reads of texts, with padding."""
+    prompt = encoder.config.query_prompt if role == "queries" else encoder.config.document_prompt
+    windows = Windows.split(texts, encoder.tokenizer, encoder.max_length(role), encoder.overlap(role), prompt=prompt)
+    return sum(-(-len(tokens) // PAD_MULTIPLE) * PAD_MULTIPLE for tokens in windows.tokens)
+
+
+def tokens_per_second(encoder: Encoder, texts: Sequence[str], role: Role = "documents") -> float:
+    """The speed of an encoder on this machine, measured on these texts unless it was measured before."""
+    place, device = cache_home() / "speeds.json", device_name(resolve_device(encoder.device))
+    key = artifact.digest([encoder.identity(role), role, device])
+    speeds = _read(place)
+    if key not in speeds:
+        model = {"encoder": encoder.config.name, "device": device, "precision": encoder.precision(role), "role": role}
+        speeds = _read(place) | {key: model | {"tokens_per_second": round(_measure(encoder, texts, role), 1)}}
+        with suppress(OSError):  # without a cache, it is measured again
+            place.parent.mkdir(parents=True, exist_ok=True)
+            write_text(place, json_text(speeds))
+    return float(speeds[key]["tokens_per_second"])
+
+
+def _read(place: Path) -> dict[str, dict[str, Any]]:
+    """The speeds in the cache by key; those that cannot be read are missing."""
+    with suppress(OSError, ValueError, TypeError, AttributeError):
+        speeds = json.loads(place.read_text(encoding="utf-8"))
+        return {key: each for key, each in speeds.items() if each.get("tokens_per_second", 0) > 0}
+    return {}
+
+
+def _measure(encoder: Encoder, texts: Sequence[str], role: Role) -> float:
+    """The tokens per second of encoding more and more texts, until that takes MIN_SECONDS."""
+    model, length, overlap = encoder.load(role), encoder.max_length(role), encoder.overlap(role)
+    model.encode(texts[:FIRST], length, overlap=overlap)
+    count = FIRST
+    while True:
+        count, start = 2 * count, time.perf_counter()
+        model.encode(texts[:count], length, overlap=overlap)
+        if (seconds := time.perf_counter() - start) >= MIN_SECONDS or count >= len(texts):
+            return count_tokens(encoder, texts[:count], role) / seconds
