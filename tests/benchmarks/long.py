@@ -1,6 +1,7 @@
 """Long documents: what the settings for them do to the scores, and why windows are pooled by a power mean.
 
-Every row of the first table is one run of `cai-pyserini run` per split: cut off, in windows, as passages.
+Every row of the first table is one run of `cai-pyserini run` per split: cut off, in windows, as passages, and as
+passages of which each has half of its document's first.
 The second is of SPLADE vectors with IDF, whose dot products are computed exactly: a document is its first window, or it
 has the score of its best window, or one vector, the maximum or a mean over its windows.
 """
@@ -14,13 +15,14 @@ from typing import Any
 
 import harness
 
-SYSTEMS = ("bm25", "splade-idf", "hybrid-splade-idf-minmax", "dense")
-READINGS: dict[str, tuple[dict[str, int], tuple[str, ...]]] = {  # settings, and the systems to run with them
+SYSTEMS = ("bm25", "splade-idf", "hybrid-splade-idf-minmax", "joint-doc-near", "joint-near", "dense", "trio")
+READINGS: dict[str, tuple[dict[str, float], tuple[str, ...]]] = {  # settings, and the systems to run with them
     "cut off": ({}, SYSTEMS),
-    "windows, overlap 0": ({"overlap": 0}, SYSTEMS[1:]),
+    "windows, overlap 0": ({"overlap": 0}, ("splade-idf", "hybrid-splade-idf-minmax", "dense")),
     "windows, overlap 32": ({"overlap": 32}, SYSTEMS[1:3]),
     "windows, overlap 64": ({"overlap": 64}, SYSTEMS[1:3]),
     "passages of 100 words": ({"passages": 100}, SYSTEMS),
+    "passages, with the first": ({"passages": 100, "first_passage": 0.5}, SYSTEMS),
 }
 POWERS = (1, 2, 3, 4, 8)
 MEASURES = ("nDCG@10", "R@100")
@@ -37,7 +39,8 @@ def configure(collection: str, reading: str, encoders: dict[str, str], output: s
     settings, folder = READINGS[reading][0], Path(output)
     config = load_index_config(collection)
     source = str(Path(config.source).resolve()) if Path(config.source).is_dir() else config.source
-    values = config.replace(source=source, passages=settings.get("passages")).model_dump(exclude_defaults=True)
+    passages = {name: settings.get(name, 0) for name in ("passages", "first_passage")}
+    values = config.replace(source=source, **passages).model_dump(exclude_defaults=True)
     files.write_text(folder / "collection.yaml", json.dumps(values))  # which is YAML, too
     for kind, spec in encoders.items():
         used = load_encoder(spec).replace(overlap=settings.get("overlap"))
@@ -54,7 +57,7 @@ def run(
     command = [sys.executable, "-m", "cai_pyserini", "run", f"{folder}/collection.yaml", "--output", f"{folder}/run"]
     for kind in encoders:
         command += [f"--{kind}", f"{folder}/{kind}.yaml"]
-    systems = [name for name in READINGS[reading][1] if name != "dense" or "dense" in encoders]
+    systems = [name for name in READINGS[reading][1] if name in SYSTEMS[:3] or "dense" in encoders]
     values: Values = {}
     for split in splits:
         print(f"{reading}: {split}", file=sys.stderr)
