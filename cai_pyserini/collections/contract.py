@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 from cai_pyserini.collections.ids import SeenIds
-from cai_pyserini.collections.spans import UNSPACED, passages
+from cai_pyserini.collections.spans import UNSPACED, paged_passages, passages
 from cai_pyserini.core.config import ENGLISH, PASSAGE, Language
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.identity import digest, recipe
@@ -64,10 +64,15 @@ class Collection(ABC):
         self.fields = tuple(fields)
         self.strict = strict
         self.language: Language = ENGLISH
-        self.metadata: dict[str, Kind] = {}
+        self._metadata: dict[str, Kind] = {}
         self._passages: tuple[int, int] | None = None  # length and overlap, in words
         self._warned: set[str] = set()
         self._missing: dict[str, Set[str]] = {}  # split -> judged documents that the collection lacks
+
+    @property
+    def metadata(self) -> dict[str, Kind]:
+        """The types of the metadata by name."""
+        return self._metadata
 
     def in_passages(self, words: int, overlap: int) -> Self:
         """This collection with its documents split into passages of `words` words (see spans.passages), each after the
@@ -131,12 +136,17 @@ class Collection(ABC):
         if self._passages is None:
             yield from self._documents()
             return
+        in_pages = "page" in self.metadata
         for where, id, title, text, metadata in self._documents():
             if PASSAGE in id:
                 raise CaiError(
                     f"{where}: the id {id!r} contains {PASSAGE!r}, which separates the number of a passage: change the "
                     "id, or search without passages"
                 )
+            if in_pages and "\f" in text:
+                for number, (passage, page) in enumerate(paged_passages(text, *self._passages, self.language)):
+                    yield Record(where, f"{id}{PASSAGE}{number}", title, passage, {**metadata, "page": page})
+                continue
             for number, passage in enumerate(passages(text, *self._passages, self.language)):
                 yield Record(where, f"{id}{PASSAGE}{number}", title, passage, metadata)
 

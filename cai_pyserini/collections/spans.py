@@ -6,12 +6,14 @@ Passages and spans are measured in words, separated by spaces; in languages with
 import hashlib
 import random
 import struct
+from itertools import accumulate
 
 from cai_pyserini.core.config import ENGLISH, Language
 
 SHORTEST, LONGEST = 5, 12  # length of a random span, in words
 UNSPACED = frozenset({"ja", "th", "zh"})  # languages without spaces between words
 SHARE = 3  # a random span is at most a third of its text: a whole document does not resemble a query
+PAGE = "\ufdd0"  # a form feed in words, of which it would be white space; no character has this code
 SPANS_PER_TEXT = 8  # candidates for the sample of Contexts
 
 
@@ -28,6 +30,18 @@ def passages(text: str, size: int, overlap: int, language: Language = ENGLISH) -
     words, separator = _words(text, language)
     starts = passage_starts(len(words), size, size - overlap)
     return [separator.join(words[start : start + size]) for start in starts] if len(starts) > 1 else [text]
+
+
+def paged_passages(text: str, size: int, overlap: int, language: Language = ENGLISH) -> list[tuple[str, int]]:
+    """The passages of a text with form feeds between its pages, which they keep, and the pages where they begin, from
+    1."""
+    words, separator = _words(text.replace("\f", f" {PAGE}"), language)
+    starts = passage_starts(len(words), size, size - overlap)
+    if len(starts) == 1:
+        return [(text, 1)]
+    pages = [*accumulate((word.count(PAGE) for word in words), initial=1)][1:]
+    split = (separator.join(words[start : start + size]).removeprefix(PAGE) for start in starts)
+    return [(passage.replace(PAGE, "\f"), pages[start]) for passage, start in zip(split, starts, strict=True)]
 
 
 def random_span(text: str, draw: random.Random, language: Language = ENGLISH) -> str | None:

@@ -156,7 +156,8 @@ class IndexConfig(Settings):
     columns: ColumnNames = Field(default_factory=dict)  # names of the columns in document files
     query_columns: ColumnNames = Field(default_factory=dict)  # names of the columns in the query file
     metadata: dict[str, Kind] = Field(default_factory=dict)  # names and types of fields to filter searches by
-    strict: bool = False  # refuse judgments of missing documents, and empty queries
+    base_url: str | None = None  # of a folder of files: paths after it are the metadata `url`
+    strict: bool = False  # refuse judgments of missing documents, empty queries, and files that cannot be read
     language: Language = ENGLISH  # of the Anserini analyzer that makes BM25's words
     passages: int | None = Field(default=None, ge=1)  # words; longer documents are split into passages of this length
     passage_overlap: int = Field(default=0, ge=0)  # words
@@ -229,8 +230,8 @@ def load_index_config(spec: str) -> IndexConfig:
         name = Path(spec).resolve().name
         return IndexConfig(name=name if Path(spec).is_dir() else Path(name.removesuffix(".gz")).stem, source=spec)
     raise CaiError(
-        f"no collection {spec!r}: give the path of a folder in BEIR's layout, of a file of documents or of a YAML "
-        f"file, {PYSERINI}INDEX, or one of " + ", ".join(names("index_configs"))
+        f"no collection {spec!r}: give the path of a folder in BEIR's layout or of files, of a file of documents or of a "
+        f"YAML file, {PYSERINI}INDEX, or one of " + ", ".join(names("index_configs"))
     )
 
 
