@@ -57,7 +57,7 @@ class File(NamedTuple):
 
     @property
     def id(self) -> str:
-        return IN_ID.sub(lambda found: quote(os.fsencode(found[0]), safe=""), self.path)
+        return _id(self.path)
 
 
 class Entry(NamedTuple):
@@ -74,14 +74,15 @@ class Snapshot(NamedTuple):
     """The state of a folder, by which all its documents are read, from the text cache."""
 
     entries: list[Entry]
-    unread: list[tuple[str, str]]  # path and reason
+    unread: list[tuple[str, str]]  # id and reason
+    absent: set[str]  # metadata that no file has
 
 
 class Scan(NamedTuple):
     """The files of a folder by what happens to them."""
 
     files: list[File]
-    unread: list[tuple[str, str]]  # path and reason
+    unread: list[tuple[str, str]]  # id and reason
     others: Counter[str]  # suffixes of other formats
 
 
@@ -123,14 +124,8 @@ class FileFolder(BeirFolder):
 
     @property
     def metadata(self) -> dict[str, Kind]:
-        entries = self._snapshot.entries
-        has = {
-            "language": any(entry.language for entry in entries),
-            "pages": any(entry.pages for entry in entries),
-            "url": self._base_url is not None,
-        }
-        has["page"] = has["pages"] and self._passages is not None
-        return {name: kind for name, kind in KINDS.items() if has.get(name, True)}
+        absent = self._snapshot.absent | {"page"} if self._passages is None else self._snapshot.absent
+        return {name: kind for name, kind in KINDS.items() if name not in absent}
 
     def has_queries(self, split: str) -> bool:
         return any(_is_queries(path.name) for path in self.path.glob("queries.*"))
@@ -171,10 +166,9 @@ class FileFolder(BeirFolder):
     def _snapshot(self) -> Snapshot:
         snapshot = self._read()
         if snapshot.unread:
-            path, reason = snapshot.unread[0]
+            id, reason = snapshot.unread[0]
             if self.strict:
-                place = self.path / path
-                raise CaiError(f"{place} {reason} ({len(snapshot.unread):,} such files); move them away")
+                raise CaiError(f"{self.path / id} {reason} ({len(snapshot.unread):,} such files); move them away")
         self._report(snapshot)
         return snapshot
 
@@ -184,9 +178,9 @@ class FileFolder(BeirFolder):
         if not snapshot.unread:
             listing.unlink(missing_ok=True)
             return
-        lines = [f"{path}\t{reason}\n" for path, reason in snapshot.unread]
+        lines = [f"{id}\t{reason}\n" for id, reason in snapshot.unread]
         files.write_text(listing, "".join(lines).encode(errors="replace").decode())
-        shown = "; ".join(f"{path} {reason}" for path, reason in snapshot.unread[:SHOWN])
+        shown = "; ".join(f"{id} {reason}" for id, reason in snapshot.unread[:SHOWN])
         total = len(snapshot.entries) + len(lines)
         _warn_once(f"{self.path}: {len(lines):,} of {total:,} files are left out: {shown}; all of them: {listing}")
 
@@ -204,7 +198,7 @@ class FileFolder(BeirFolder):
                     is_fresh = file.mtime_ns > started - FRESH_NS
                     states[file] = State(-1 if is_fresh else file.size, file.mtime_ns, sha256) if sha256 else None
                     if sha256 is None:
-                        unread.append((file.path, "cannot be opened"))
+                        unread.append((file.id, "cannot be opened"))
             readable = {file: (state.sha256, reader_of(file.format)) for file, state in states.items() if state}
             known = texts.known(dict.fromkeys(readable.values()))
             to_read = {key: file for file, key in readable.items() if key not in known}
@@ -219,13 +213,15 @@ class FileFolder(BeirFolder):
         entries = []
         for file, key in readable.items():
             if (text := known.get(key)) is None:
-                unread.append((file.path, "changed while it was read"))
+                unread.append((file.id, "changed while it was read"))
             elif text.reason:
-                unread.append((file.path, text.reason))
+                unread.append((file.id, text.reason))
             else:
                 modified = text.modified or time.strftime("%Y-%m-%d", time.gmtime(file.mtime_ns / 1e9))
                 entries.append(Entry(file, key, modified, text.pages, text.language))
-        return Snapshot(entries, sorted([*found.unread, *unread]))
+        absent = {name for name in ("language", "pages") if not any(getattr(entry, name) for entry in entries)}
+        absent |= ({"page"} if "pages" in absent else set()) | (set() if self._base_url else {"url"})
+        return Snapshot(entries, sorted([*found.unread, *unread]), absent)
 
     def _scan(self) -> Scan:
         """List the files, and note how the folder is read."""
@@ -234,13 +230,13 @@ class FileFolder(BeirFolder):
         for path, status in _walk(self.path):
             if _is_queries(path) or (queries and path.startswith("qrels/")):
                 continue
-            if (format := _format(path)) is None:
+            if isinstance(status, str):
+                scan.unread.append((_id(path), status))
+            elif (format := _format(path)) is None:
                 scan.others[Path(path).suffix.lower() or "no suffix"] += 1
-            elif isinstance(status, str):
-                scan.unread.append((path, status))
             elif not status.st_size or status.st_size > MAX_BYTES:
                 reason = f"has more than {MAX_BYTES >> 20} MiB" if status.st_size else "is empty"
-                scan.unread.append((path, reason))
+                scan.unread.append((_id(path), reason))
             else:
                 scan.files.append(File(path, format, status.st_size, status.st_mtime_ns))
         scan.files.sort(key=lambda file: file.id)
@@ -259,7 +255,10 @@ def _walk(folder: Path) -> Iterator[tuple[str, os.stat_result | str]]:
         folders[:] = sorted(name for name in folders if not name.startswith(".") and not _is_run(here / name))
         for name in (*folders, *names):
             path = here / name
-            status = path.lstat()
+            try:
+                status = path.lstat()
+            except FileNotFoundError:  # deleted meanwhile
+                continue
             relative = str(path.relative_to(folder))
             if stat.S_ISLNK(status.st_mode):
                 if not path.resolve().is_relative_to(folder.resolve()):
@@ -270,6 +269,11 @@ def _walk(folder: Path) -> Iterator[tuple[str, os.stat_result | str]]:
                 yield relative, status if stat.S_ISREG(status.st_mode) else "is not a regular file"
     for error in errors:
         yield str(Path(error.filename).relative_to(folder)), f"cannot be opened ({error.strerror})"
+
+
+def _id(path: str) -> str:
+    """A path as an id, percent-encoded where an id cannot have a character."""
+    return IN_ID.sub(lambda found: quote(os.fsencode(found[0]), safe=""), path)
 
 
 def _is_run(folder: Path) -> bool:

@@ -3,6 +3,7 @@
 Nothing is fetched from a network: scripts, images and style sheets are not loaded, entities not resolved.
 """
 
+import codecs
 import email
 import email.policy
 import hashlib
@@ -21,7 +22,6 @@ import openpyxl
 import pptx
 import py3langid
 import pypdfium2
-from charset_normalizer import from_bytes
 from inscriptis import Inscriptis
 from inscriptis.model.config import ParserConfig
 from lxml import etree, html
@@ -34,7 +34,7 @@ from cai_pyserini.core import isolated
 MAX_UNPACKED = 1 << 29  # bytes in an archive such as .docx
 MAX_CHARACTERS = 20_000_000  # of a text
 MIN_LETTERS = 200  # for guessing a language
-SAMPLE = 20_000  # characters for guessing a language, bytes for an encoding
+SAMPLE = 20_000  # characters for guessing a language
 TITLE_LENGTH = 200
 PAGE = "\n\f"  # between pages; with white space, as some tokenizers drop the form feed
 NOT_READ = "//script | //style | //template | //noscript | //nav | //*[@role='navigation'] | //comment()"
@@ -44,7 +44,7 @@ FRONT_MATTER = re.compile(r"---\n(?:(?!---\n).*\n)*---\n")  # of Markdown
 TITLE = re.compile(r"(?mi)^title:[ \t]*[\"']?(.+?)[\"']?[ \t]*$")
 HYPHEN = re.compile("[\ufffe\x02]\r?\n?")  # a hyphen at the end of a line, as PDFium writes it
 CHARSET = re.compile(rb"(?i)charset=|encoding=")
-SPACES = re.compile(r"[^\S\n\f]{2,}")
+SPACES = re.compile(r"(?<=\S)[^\S\n\f]{2,}")  # in tables; code keeps its indentation
 BLANK_LINES = re.compile(r"\n\s*?\n(\s*?\n)+")
 DUBLIN_CORE = "{http://purl.org/dc/elements/1.1/}"
 CORE_DATE = "{http://purl.org/dc/terms/}modified"
@@ -302,7 +302,7 @@ def _day(year: str, month: str, day: str) -> str | None:
 
 def _decoded(data: bytes, charset: str | None = None) -> str:
     try:
-        return data.decode("utf-8-sig" if _is_utf8(data) else charset or _encoding(data), errors="replace")
+        return data.decode(charset or _encoding(data), errors="replace")
     except LookupError:  # an unknown charset
         return data.decode(_encoding(data), errors="replace")
 
@@ -316,10 +316,10 @@ def _is_utf8(data: bytes) -> bool:
 
 
 def _encoding(data: bytes) -> str:
-    if _is_utf8(data):
-        return "utf-8"
-    guess = from_bytes(data[:SAMPLE]).best()
-    return guess.encoding if guess else "latin-1"
+    """The encoding of a text that does not name one; as browsers assume, if it is not Unicode."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    return "utf-8-sig" if _is_utf8(data) else "cp1252"
 
 
 if __name__ == "__main__":

@@ -55,5 +55,5 @@ MODULES = ("inscriptis", "mammoth", "openpyxl", "pptx", "py3langid", "pypdfium2"
 def reader_of(format: str) -> str:
     """What a text depends on besides the file: the format, and versions. Raises CaiError without the extra `files`."""
     require_modules(MODULES, "files")
-    names = (*PACKAGES.get(format, ()), "charset-normalizer", "py3langid")
+    names = (*PACKAGES.get(format, ()), "py3langid")
     return " ".join([f"{format} {VERSION}", *(f"{name} {version(name)}" for name in names)])

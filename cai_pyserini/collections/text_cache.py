@@ -74,11 +74,16 @@ def cache_folder() -> Path:
 def text_cache() -> Iterator["TextCache"]:
     """Open the cache. Raises CaiError if that is impossible, or if it fails."""
     path = cache_folder() / "texts.sqlite"
+    remedy = f"set {VARIABLE} to another folder"
     try:
-        with closing(connect(path, SCHEMA)) as database:
+        database = connect(path, SCHEMA)
+    except (sqlite3.Error, OSError) as error:
+        raise CaiError(f"{path}: {error}; {remedy}") from None
+    with closing(database):
+        try:
             yield TextCache(database)
-    except sqlite3.Error as error:
-        raise CaiError(f"{path}: {error}; delete it, or set {VARIABLE} to another folder") from None
+        except sqlite3.Error as error:
+            raise CaiError(f"{path}: {error}; delete it, or {remedy}") from None
 
 
 class TextCache:
@@ -97,7 +102,9 @@ class TextCache:
         now, database = int(time.time()), self._database
         with database:
             database.execute("BEGIN IMMEDIATE")
-            database.execute("UPDATE files SET gone = ? WHERE folder = ? AND gone IS NULL", (now, folder))
+            known = database.execute("SELECT DISTINCT folder FROM files WHERE gone IS NULL").fetchall()
+            gone = [(now, each) for (each,) in known if each == folder or not Path(os.fsdecode(each)).is_dir()]
+            database.executemany("UPDATE files SET gone = ? WHERE folder = ? AND gone IS NULL", gone)
             rows = ((folder, path, *state) for path, state in states)
             database.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, NULL)", rows)
             if database.execute("DELETE FROM files WHERE gone < ?", (now - KEPT_SECONDS,)).rowcount:

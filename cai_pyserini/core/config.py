@@ -230,8 +230,8 @@ def load_index_config(spec: str) -> IndexConfig:
         name = Path(spec).resolve().name
         return IndexConfig(name=name if Path(spec).is_dir() else Path(name.removesuffix(".gz")).stem, source=spec)
     raise CaiError(
-        f"no collection {spec!r}: give the path of a folder in BEIR's layout or of files, of a file of documents or of a "
-        f"YAML file, {PYSERINI}INDEX, or one of " + ", ".join(names("index_configs"))
+        f"no collection {spec!r}: give the path of a folder in BEIR's layout or of files, of a file of documents or "
+        f"of a YAML file, {PYSERINI}INDEX, or one of " + ", ".join(names("index_configs"))
     )
 
 
