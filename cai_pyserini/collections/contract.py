@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 Qrels = dict[str, dict[str, int]]  # query id -> document id -> relevance grade
 
+PAGES, PAGE = "pages", "page"  # metadata: pages of a document, with form feeds between them; where a passage begins
 MAX_GRADE = 10_000  # trec_eval's memory and time grow with the largest grade
 
 
@@ -93,7 +94,7 @@ class Collection(ABC):
         count = 0
         empty: list[str] = []
         wrong: list[str] = []
-        lacking = set(self.metadata)
+        lacking = set(self.metadata) - ({PAGE} if whole else set())
         for record in read():
             count += 1
             if seen.add(record.id):  # very rarely, the hash of another id
@@ -136,16 +137,15 @@ class Collection(ABC):
         if self._passages is None:
             yield from self._documents()
             return
-        in_pages = "page" in self.metadata
         for where, id, title, text, metadata in self._documents():
             if PASSAGE in id:
                 raise CaiError(
                     f"{where}: the id {id!r} contains {PASSAGE!r}, which separates the number of a passage: change the "
                     "id, or search without passages"
                 )
-            if in_pages and "\f" in text:
+            if PAGE in self.metadata and metadata.get(PAGES):
                 for number, (passage, page) in enumerate(paged_passages(text, *self._passages, self.language)):
-                    yield Record(where, f"{id}{PASSAGE}{number}", title, passage, {**metadata, "page": page})
+                    yield Record(where, f"{id}{PASSAGE}{number}", title, passage, {**metadata, PAGE: page})
                 continue
             for number, passage in enumerate(passages(text, *self._passages, self.language)):
                 yield Record(where, f"{id}{PASSAGE}{number}", title, passage, metadata)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from cai_pyserini.collections.beir_folder import QUERIES, SHARDS, SUFFIXES, BeirFolder
-from cai_pyserini.collections.contract import Record
+from cai_pyserini.collections.contract import PAGE, PAGES, Record
 from cai_pyserini.collections.formats import SUFFIXES as FORMATS
 from cai_pyserini.collections.formats import reader_of
 from cai_pyserini.collections.text_cache import Key, State, cache_folder, text_cache
@@ -40,8 +40,8 @@ KINDS: dict[str, Kind] = {
     "language": "string",
     "modified": "date",
     "size": "number",
-    "pages": "number",
-    "page": "number",
+    PAGES: "number",
+    PAGE: "number",
     "url": "string",
 }
 logger = logging.getLogger(__name__)
@@ -124,7 +124,7 @@ class FileFolder(BeirFolder):
 
     @property
     def metadata(self) -> dict[str, Kind]:
-        absent = self._snapshot.absent | {"page"} if self._passages is None else self._snapshot.absent
+        absent = self._snapshot.absent | {PAGE} if self._passages is None else self._snapshot.absent
         return {name: kind for name, kind in KINDS.items() if name not in absent}
 
     def has_queries(self, split: str) -> bool:
@@ -150,7 +150,7 @@ class FileFolder(BeirFolder):
                     "language": entry.language,
                     "modified": entry.modified,
                     "size": file.size,
-                    "pages": entry.pages,
+                    PAGES: entry.pages,
                     "url": self._base_url and f"{self._base_url.rstrip('/')}/{quote(os.fsencode(file.path))}",
                 }
                 yield Record(where, file.id, title or Path(str(values["path"])).stem, text, values)
@@ -219,8 +219,8 @@ class FileFolder(BeirFolder):
             else:
                 modified = text.modified or time.strftime("%Y-%m-%d", time.gmtime(file.mtime_ns / 1e9))
                 entries.append(Entry(file, key, modified, text.pages, text.language))
-        absent = {name for name in ("language", "pages") if not any(getattr(entry, name) for entry in entries)}
-        absent |= ({"page"} if "pages" in absent else set()) | (set() if self._base_url else {"url"})
+        absent = {name for name in ("language", PAGES) if not any(getattr(entry, name) for entry in entries)}
+        absent |= ({PAGE} if PAGES in absent else set()) | (set() if self._base_url else {"url"})
         return Snapshot(entries, sorted([*found.unread, *unread]), absent)
 
     def _scan(self) -> Scan:
@@ -261,7 +261,8 @@ def _walk(folder: Path) -> Iterator[tuple[str, os.stat_result | str]]:
                 continue
             relative = str(path.relative_to(folder))
             if stat.S_ISLNK(status.st_mode):
-                if not path.resolve().is_relative_to(folder.resolve()):
+                is_read = name in folders or _format(name)
+                if is_read and not path.resolve().is_relative_to(folder.resolve()):
                     yield relative, "is a link out of the folder"  # others are read where they are
             elif name in folders or name.startswith((".", "~$")):
                 continue

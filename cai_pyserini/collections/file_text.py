@@ -173,7 +173,7 @@ def _html(data: bytes) -> Text:
 
 def _html_text(data: bytes) -> tuple[str, str]:
     """The title of an HTML page, or its first heading, and its text, with tables and code, without navigation."""
-    encoding = _encoding(data) if not CHARSET.search(data[:2048]) or _is_utf8(data) else None
+    encoding = "utf-8" if _is_utf8(data) else None if CHARSET.search(data[:2048]) else _encoding(data)
     tree = html.document_fromstring(data, html.HTMLParser(encoding=encoding, no_network=True)) if data.strip() else None
     if tree is None:
         return "", ""
