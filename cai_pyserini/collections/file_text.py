@@ -157,6 +157,7 @@ def _xlsx(data: bytes) -> Text:
     book = openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=True)
     lines, size = [], 0
     for sheet in book.worksheets:
+        sheet.reset_dimensions()  # or a cell far away makes all rows as wide
         lines.append(f"{sheet.title}\n")
         for row in sheet.iter_rows(values_only=True):
             if cells := [str(value) for value in row if value is not None]:
