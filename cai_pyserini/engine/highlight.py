@@ -10,6 +10,7 @@ from cai_pyserini.engine.explanation import Explanation
 # Words have at most 64 characters, to split text without spaces. In Japanese, hiragana (mostly particles) end a word.
 WORDS = regex.compile(r"([^\W\p{Hiragana}]{1,64}\p{Hiragana}{0,64}|\p{Hiragana}{1,64})")
 GAP = regex.compile(r"\W{64,}")  # left out of snippets
+PAGE_BREAKS = regex.compile(r"\f+")
 WIDTH = 240  # characters of a snippet, at most
 
 TermsOf = Callable[[str, str], Sequence[str]]  # system and word -> the system's terms for the word
@@ -58,7 +59,7 @@ def snippet(text: str, strengths: Mapping[str, float], width: int = WIDTH) -> tu
             best, window = strength, (start, end)
     first, last = window
     result: Marked = [
-        (piece.replace("\f", " "), strengths.get(piece, 0.0)) for piece in pieces[first and first - 1 : last + 2]
+        (PAGE_BREAKS.sub(" ", piece), strengths.get(piece, 0.0)) for piece in pieces[first and first - 1 : last + 2]
     ]
     matching = next((place for place in range(first, last + 1, 2) if strengths.get(pieces[place])), first)
     page_breaks = sum(piece.count("\f") for piece in pieces[:matching])
