@@ -15,7 +15,9 @@ from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
+
+from cai_pyserini.core.errors import CaiError
 
 SECONDS = 60.0  # for one call
 MEMORY = 3 << 29  # bytes for one call, 1.5 GiB, besides what the libraries of a process take
@@ -44,6 +46,8 @@ class _Worker:
             env={**os.environ, "PYTHONPATH": paths, "OPENBLAS_NUM_THREADS": "1"},
         )
         theirs.close()  # now only the process holds it, so its end raises EOFError in `recv`
+        self._module = module
+        self.is_ready = False
         self.calls = 0
         self.call: Any = None
         self.deadline = 0.0
@@ -53,6 +57,14 @@ class _Worker:
         self.call, self.deadline = call, time.monotonic() + seconds
         with suppress(OSError):  # it has died, which `result` finds
             self.pipe.send(call)
+
+    def start(self, seconds: float) -> None:
+        """Note that the process has imported its module. Raises CaiError if it has died instead."""
+        try:
+            self.is_ready = self.pipe.recv()
+        except (EOFError, OSError):
+            raise CaiError(f"a process failed to start: `{sys.executable} -m {self._module} 0` says why") from None
+        self.deadline = time.monotonic() + seconds
 
     def result(self) -> Any:
         """The result of the call. Failed if the process has died."""
@@ -70,7 +82,10 @@ class _Worker:
 
 
 def isolated[T](module: str, calls: Iterable[T], processes: int, seconds: float = SECONDS) -> Iterator[tuple[T, Any]]:
-    """Yield each call with what the function of `module` returns, or with Failed, in the order in which they end."""
+    """Yield each call with what the function of `module` returns, or with Failed, in the order in which they end.
+
+    Raises CaiError if the module cannot be imported.
+    """
     remaining, idle, busy = iter(calls), list[_Worker](), dict[Connection, _Worker]()
     try:
         while True:
@@ -81,10 +96,13 @@ def isolated[T](module: str, calls: Iterable[T], processes: int, seconds: float 
             if not busy:
                 return
             timeout = min(worker.deadline for worker in busy.values()) - time.monotonic()
-            ready = wait(list(busy), max(0.0, timeout))
+            ready = cast(list[Connection], wait(list(busy), max(0.0, timeout)))
             late = [pipe for pipe, worker in busy.items() if worker.deadline <= time.monotonic() and pipe not in ready]
             for pipe in (*ready, *late):
-                worker = busy.pop(pipe)  # type: ignore[call-overload]  # wait returns what it was given
+                if pipe in ready and not busy[pipe].is_ready:
+                    busy[pipe].start(seconds)
+                    continue
+                worker = busy.pop(pipe)
                 result = Failed(f"took more than {seconds:.0f} seconds") if pipe in late else worker.result()
                 if pipe in late or worker.calls >= CALLS:
                     worker.kill()
@@ -105,6 +123,7 @@ def serve(function: Callable[[Any], Any]) -> None:
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
     with suppress(EOFError, BrokenPipeError):  # the caller is gone
+        pipe.send(True)
         while True:
             pipe.send(_result(function, pipe.recv()))
 

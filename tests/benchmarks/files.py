@@ -4,10 +4,10 @@
     python tests/benchmarks/files.py readers --folder data/files
     python tests/benchmarks/files.py unchanged --files 10000
 
-`readers` compares with what is installed of: html-text, selectolax, trafilatura; pdfminer.six, pypdf; docx2python,
-python-docx; markitdown[docx,pdf,pptx,xlsx]. Some manuals come as plain text and in other formats: recall is the share
-of the plain text's words that a reader finds, precision the share of what it finds that is there. A manual in several
-HTML files repeats tables of contents and footers, which lowers precision.
+`readers` compares with what is installed of: html-text, selectolax, trafilatura; pdfminer.six, pypdf with fonttools;
+docx2python, python-docx; markitdown[docx,pdf,pptx,xlsx]. Some manuals come as plain text and in other formats: recall
+is the share of the plain text's words that a reader finds, precision the share of what it finds that is there. A manual in
+several HTML files repeats tables of contents and footers, which lowers precision.
 """
 
 import argparse
@@ -136,7 +136,7 @@ def packages(args: argparse.Namespace) -> None:
 
 
 def _why(reasons: Counter[str]) -> str:
-    return "; ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+    return "; ".join(f"{reason}: {count}" for reason, count in reasons.most_common())
 
 
 def download(folder: Path) -> None:
@@ -309,7 +309,7 @@ def _package(name: str) -> tuple[str, str]:
     about = distribution(name).metadata
     classified = [line.rpartition(" :: ")[2] for line in about.get_all("Classifier") or [] if "License ::" in line]
     licence = about.get("License-Expression") or about.get("License") or "".join(classified[:1])
-    return f"{sum(sizes.values()):.1f}", licence.split("\n")[0][:40]
+    return f"{sum(sizes.values()):.1f}", licence.split("\n")[0][:60]
 
 
 def unchanged(args: argparse.Namespace) -> None:

@@ -409,3 +409,6 @@ def test_a_reader_that_hangs_crashes_or_grows_is_replaced(tmp_path: Path, monkey
     assert results["grow"].reason == "needs more than 1.5 GiB of memory"
     assert results["deep"].reason == "is nested too deeply"
     assert (results["fine"], results["well"]) == ("FINE", "WELL")
+    (tmp_path / "hostile.py").write_text("import absent")
+    with pytest.raises(CaiError, match="a process failed to start"):
+        list(isolated.isolated("hostile", calls, 2))
