@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime
 from email.message import EmailMessage
 from posixpath import dirname, join, normpath
+from typing import Any
 from urllib.parse import unquote
 
 import mammoth
@@ -140,15 +141,17 @@ def _pptx(data: bytes) -> Text:
     return Text(title, PAGE.join(slides), len(slides), modified)
 
 
-def _shape_texts(shapes: Iterable[object]) -> Iterator[str]:
+def _shape_texts(shapes: Iterable[Any]) -> Iterator[str]:
     for shape in shapes:
         if (inner := getattr(shape, "shapes", None)) is not None:
             yield from _shape_texts(inner)
         elif getattr(shape, "has_table", False):
-            for row in shape.table.rows:  # type: ignore[attr-defined]
+            for row in shape.table.rows:
                 yield "\t".join(cell.text for cell in row.cells)
         elif getattr(shape, "has_text_frame", False):
-            yield shape.text_frame.text  # type: ignore[attr-defined]
+            yield shape.text_frame.text
+        elif getattr(shape, "has_chart", False):
+            yield "\t".join(each.text or "" for each in shape.chart.element.iter("{*}t", "{*}v"))
 
 
 def _xlsx(data: bytes) -> Text:

@@ -6,8 +6,8 @@
 
 `readers` compares with what is installed of: html-text, selectolax, trafilatura; pdfminer.six, pypdf with fonttools;
 docx2python, python-docx; markitdown[docx,pdf,pptx,xlsx]. Some manuals come as plain text and in other formats: recall
-is the share of the plain text's words that a reader finds, precision the share of what it finds that is there. A manual in
-several HTML files repeats tables of contents and footers, which lowers precision.
+is the share of the plain text's words that a reader finds, precision the share of what it finds that is there. A manual
+in several HTML files repeats tables of contents and footers, which lowers precision.
 """
 
 import argparse

@@ -16,6 +16,8 @@ from threading import Thread
 import openpyxl
 import pytest
 from pptx import Presentation
+from pptx.chart.data import CategoryChartData
+from pptx.enum.chart import XL_CHART_TYPE
 
 from cai_pyserini.collections import file_folder as module
 from cai_pyserini.collections import text_cache
@@ -85,6 +87,10 @@ def slides() -> bytes:
         slide = show.slides.add_slide(show.slide_layouts[5])
         slide.shapes.title.text = title
         slide.notes_slide.notes_text_frame.text = f"notes on {title}"
+    data = CategoryChartData()
+    data.categories = ["left", "right"]
+    data.add_series("thumbs", (1, 2))
+    slide.shapes.add_chart(XL_CHART_TYPE.PIE, 0, 0, 100, 100, data)
     table = slide.shapes.add_table(1, 2, 0, 0, 100, 100).table
     table.cell(0, 0).text, table.cell(0, 1).text = "left", "right"
     return saved(show)
@@ -181,7 +187,7 @@ def test_every_format_becomes_a_document(write) -> None:
     assert text["b.docx"].split() == ["Words", "inserted", "finger", "short"]
     assert text["c.pptx"].split("\n\f") == [
         "Short fingers\nnotes on Short fingers",
-        "Long toes\nleft\tright\nnotes on Long toes",
+        "Long toes\nthumbs\tleft\tright\t1\t2\nleft\tright\nnotes on Long toes",
     ]
     assert text["d.xlsx"] == "Sizes\n\nfinger\t7.5\tcm"
     assert "Menu" not in text["e.html"] and "hidden" not in text["e.html"] and "Hands" not in text["e.html"]
