@@ -89,7 +89,7 @@ class Scan(NamedTuple):
 def has_files(folder: Path) -> bool:
     """Whether a folder is to be read as files: it has one in a known format, at any depth, and neither corpus.*, nor
     documents in *.jsonl or *.parquet. Beside .csv and .tsv, which may be a collection, plain text does not count."""
-    if not folder.is_dir():
+    if not folder.is_dir() or _is_run(folder):
         return False
     names = [path.name for path in folder.glob("[!.]*") if path.is_file()]
     corpus = (name for name in names if name.startswith("corpus.") and name.endswith(SUFFIXES))

@@ -1,7 +1,7 @@
 """Call a function on files from strangers in processes of their own, with limits of memory and time.
 
 A module with such a function runs as a program and calls `serve`. Neither a crash, nor memory, nor endless work of a
-call affects the caller: the process is killed and replaced.
+call affects the caller: the process is killed and replaced. Where Linux permits it, the process has no network.
 """
 
 import os
@@ -119,6 +119,9 @@ def serve(function: Callable[[Any], Any]) -> None:
     pipe = Connection(int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the caller too, which then kills this process
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if sys.platform == "linux":
+        with suppress(OSError):  # no network; other users than root need a new user namespace
+            os.unshare(os.CLONE_NEWNET | (os.CLONE_NEWUSER if os.geteuid() else 0))
     with suppress(OSError, ValueError):  # macOS has no /proc, and refuses the limit
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
