@@ -18,6 +18,7 @@ import pytest
 from filelock import FileLock
 
 from cai_pyserini.cli.run import main as beir
+from cai_pyserini.collections import text_cache
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder, load_index_config
@@ -61,10 +62,11 @@ def without_fsync() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def without_cache() -> Iterator[None]:
-    """Encode in every test what it encodes, and leave the cache of the user alone."""
+def without_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Encode in every test what it encodes, and leave the caches of the user alone."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, "")
+        patch.setenv(text_cache.VARIABLE, str(tmp_path_factory.mktemp("texts")))
         yield
 
 

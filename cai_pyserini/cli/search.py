@@ -107,10 +107,10 @@ def _opened(settings: SearchSettings) -> "Engine":
 
 def _as_text(described: "Described", bold: bool) -> Iterator[str]:
     """Yield the lines of a hit: title, snippet, metadata and contributions; matching words in bold if `bold`."""
-    hit, explanation, title, snippet, metadata = described
+    hit, explanation, title, snippet, metadata, page = described
     yield f"{hit.rank:>3}. {hit.score:.4f}  {hit.id}  {' '.join(_text(title, bold).split())}".rstrip()
     if snippet:
-        yield f"     {_text(snippet, bold)}"
+        yield f"     {f'page {page}: ' if page else ''}{_text(snippet, bold)}"
     if metadata:
         yield "     " + printable(", ".join(f"{name}: {_value(value)}" for name, value in metadata.items()))
     if explanation.terms or explanation.parts:
@@ -118,10 +118,11 @@ def _as_text(described: "Described", bold: bool) -> Iterator[str]:
 
 
 def _as_json(query: str, described: "Described") -> str:
-    """A hit as a JSON object: query, rank, id, score, title, snippet, metadata and terms or parts."""
-    hit, explanation, title, snippet, metadata = described
+    """A hit as a JSON object: query, rank, id, score, title, snippet, page, metadata and terms or parts."""
+    hit, explanation, title, snippet, metadata, page = described
     fields = {"query": query, "rank": hit.rank, "id": hit.id, "score": hit.score}
-    fields |= {"title": _text(title), "snippet": _text(snippet)} | ({"metadata": metadata} if metadata else {})
+    fields |= {"title": _text(title), "snippet": _text(snippet)} | ({"page": page} if page else {})
+    fields |= {"metadata": metadata} if metadata else {}
     if explanation.parts:
         fields["parts"] = {part.explanation.system: _significant(part.share) for part in explanation.parts}
     else:

@@ -50,9 +50,9 @@ class BeirFolder(Collection):
         if path.is_file() and not path.name.endswith(SUFFIXES):
             raise CaiError(f"{path}: its name should end with one of {', '.join(SUFFIXES)}")
         self.path = path
-        self.metadata = dict(metadata or {})
+        self._metadata = dict(metadata or {})
         self._columns = {
-            "documents": Columns(columns, metadata=self.metadata),
+            "documents": Columns(columns, metadata=self._metadata),
             "queries": Columns(query_columns, "query_columns"),
         }
 

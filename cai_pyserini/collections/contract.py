@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any, NamedTuple, Self
 
 from cai_pyserini.collections.ids import SeenIds
-from cai_pyserini.collections.spans import UNSPACED, passages
+from cai_pyserini.collections.spans import UNSPACED, paged_passages, passages
 from cai_pyserini.core.config import ENGLISH, PASSAGE, Language
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.identity import digest, recipe
@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 Qrels = dict[str, dict[str, int]]  # query id -> document id -> relevance grade
 
+PAGES, PAGE = "pages", "page"  # metadata: pages of a document, with form feeds between them; where a passage begins
 MAX_GRADE = 10_000  # trec_eval's memory and time grow with the largest grade
 
 
@@ -65,10 +66,15 @@ class Collection(ABC):
         self.fields = tuple(fields)
         self.strict = strict
         self.language: Language = ENGLISH
-        self.metadata: dict[str, Kind] = {}
+        self._metadata: dict[str, Kind] = {}
         self._passages: tuple[int, int] | None = None  # length and overlap, in words
         self._warned: set[str] = set()
         self._missing: dict[str, Set[str]] = {}  # split -> judged documents that the collection lacks
+
+    @property
+    def metadata(self) -> dict[str, Kind]:
+        """The types of the metadata by name."""
+        return self._metadata
 
     def in_passages(self, words: int, overlap: int) -> Self:
         """This collection with its documents split into passages of `words` words (see spans.passages), each after the
@@ -89,7 +95,7 @@ class Collection(ABC):
         count = 0
         empty: list[str] = []
         wrong: list[str] = []
-        lacking = set(self.metadata)
+        lacking = set(self.metadata) - ({PAGE} if whole else set())
         for record in read():
             count += 1
             if seen.add(record.id):  # very rarely, the hash of another id
@@ -138,6 +144,10 @@ class Collection(ABC):
                     f"{where}: the id {id!r} contains {PASSAGE!r}, which separates the number of a passage: change the "
                     "id, or search without passages"
                 )
+            if PAGE in self.metadata and metadata.get(PAGES):
+                for number, (passage, page) in enumerate(paged_passages(text, *self._passages, self.language)):
+                    yield Record(where, f"{id}{PASSAGE}{number}", title, passage, {**metadata, PAGE: page})
+                continue
             for number, passage in enumerate(passages(text, *self._passages, self.language)):
                 yield Record(where, f"{id}{PASSAGE}{number}", title, passage, metadata)
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.collections.contract import Collection
+from cai_pyserini.collections.file_folder import FileFolder, has_files
 from cai_pyserini.collections.hpo import Hpo
 from cai_pyserini.collections.prebuilt import prebuilt_folder
 from cai_pyserini.core.config import PYSERINI, IndexConfig, load_index_config
@@ -40,5 +41,14 @@ def _open(config: IndexConfig) -> Collection:
         path = Path(config.source)
     if not path.exists():
         raise CaiError(f"no collection file or folder {path}" + (f"; {config.note}" if config.note else ""))
+    if has_files(path):
+        if wrong := next((key for key in ("columns", "metadata") if getattr(config, key)), None):
+            raise CaiError(
+                f"collection {config.name}: {wrong} does not apply to the files in {path}, which have their own"
+            )
+        own = (config.query_columns, config.strict, config.base_url)
+        return FileFolder(path, config.name, config.fields, *own)
+    if config.base_url:
+        raise CaiError(f"collection {config.name}: base_url applies to a folder of files, which {path} is not")
     settings = {key: getattr(config, key) for key in (*FILE_SETTINGS, "strict")}
     return BeirFolder(path, config.name, config.fields, **settings)

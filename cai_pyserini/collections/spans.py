@@ -7,12 +7,14 @@ import hashlib
 import random
 import struct
 from collections.abc import Iterable
+from itertools import accumulate
 
 from cai_pyserini.core.config import ENGLISH, Language
 
 SHORTEST, LONGEST = 5, 12  # length of a random span, in words
 UNSPACED = frozenset({"ja", "th", "zh"})  # languages without spaces between words
 SHARE = 3  # a random span is at most a third of its text: a whole document does not resemble a query
+PAGE = "\ufdd0"  # a form feed in words, of which it would be white space; no character has this code
 SPANS_PER_TEXT = 8  # candidates for the sample of Contexts
 
 
@@ -35,6 +37,18 @@ def share_after(texts: Iterable[str], size: int, language: Language = ENGLISH) -
     """The share of all words that come after the first `size` of their text."""
     counts = [len(_words(text, language)[0]) for text in texts]
     return sum(max(0, count - size) for count in counts) / max(1, sum(counts))
+
+
+def paged_passages(text: str, size: int, overlap: int, language: Language = ENGLISH) -> list[tuple[str, int]]:
+    """The passages of a text with form feeds between its pages, which they keep, and the pages where they begin, from
+    1."""
+    words, separator = _words(text.replace("\f", f" {PAGE}"), language)
+    starts = passage_starts(len(words), size, size - overlap)
+    if len(starts) == 1:
+        return [(text, 1)]
+    pages = [*accumulate((word.count(PAGE) for word in words), initial=1)][1:]
+    split = (separator.join(words[start : start + size]).removeprefix(PAGE) for start in starts)
+    return [(passage.replace(PAGE, "\f"), pages[start]) for passage, start in zip(split, starts, strict=True)]
 
 
 def random_span(text: str, draw: random.Random, language: Language = ENGLISH) -> str | None:

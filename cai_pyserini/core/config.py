@@ -161,7 +161,8 @@ class IndexConfig(Settings):
     columns: ColumnNames = Field(default_factory=dict)  # names of the columns in document files
     query_columns: ColumnNames = Field(default_factory=dict)  # names of the columns in the query file
     metadata: dict[str, Kind] = Field(default_factory=dict)  # names and types of fields to filter searches by
-    strict: bool = False  # refuse judgments of missing documents, and empty queries
+    base_url: str | None = None  # of a folder of files: paths after it are the metadata `url`
+    strict: bool = False  # refuse judgments of missing documents, empty queries, and files that cannot be read
     language: Language = ENGLISH  # of the Anserini analyzer that makes BM25's words
     passages: int | None = Field(default=None, ge=0)  # words; 0: whole documents; None: a run decides by their length
     passage_overlap: int = Field(default=0, ge=0)  # words
@@ -241,8 +242,8 @@ def load_index_config(spec: str) -> IndexConfig:
     if hint := did_you_mean(spec, names("index_configs")):
         raise CaiError(f"no collection {spec!r}{hint}")
     raise CaiError(
-        f"no collection {spec!r}: give the path of a folder in BEIR's layout, of a file of documents or of a YAML "
-        f"file, {PYSERINI}INDEX, or one of " + ", ".join(names("index_configs"))
+        f"no collection {spec!r}: give the path of a folder in BEIR's layout or of files, of a file of documents or "
+        f"of a YAML file, {PYSERINI}INDEX, or one of " + ", ".join(names("index_configs"))
     )
 
 

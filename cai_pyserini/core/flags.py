@@ -8,7 +8,8 @@ from pydantic import field_validator, model_validator
 from cai_pyserini.core.settings import AnyPath, Settings, flag
 
 COLLECTION_TEXT = (
-    "a name in index_configs/, a YAML file, a folder in BEIR's layout, a file of documents, or pyserini:INDEX"
+    "a name in index_configs/, a YAML file, a folder in BEIR's layout or of files (PDF, Word, HTML, …), a file of "
+    "documents, or pyserini:INDEX"
 )
 COLLECTION = flag(help=COLLECTION_TEXT)
 ENCODER_TEXT = "a name in encoders/, a YAML file, a checkpoint folder, or a Hugging Face model id"
@@ -16,8 +17,8 @@ ENCODER = flag(help=ENCODER_TEXT)
 SPLIT = flag(None, "split of the queries and qrels to use (default: the collection's, usually test)")
 STRICT = flag(
     None,
-    "refuse judgments of documents that the collection lacks, queries without text, and metadata of another type "
-    "(default: leave them out)",
+    "refuse judgments of documents that the collection lacks, queries without text, metadata of another type, and "
+    "files that cannot be read (default: leave them out)",
 )
 OUTPUT_FOLDER = flag(help="output folder")
 OUTPUT_ANALYSIS = flag(help="output folder; earlier results in it are replaced")

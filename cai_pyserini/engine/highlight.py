@@ -10,6 +10,7 @@ from cai_pyserini.engine.explanation import Explanation
 # Words have at most 64 characters, to split text without spaces. In Japanese, hiragana (mostly particles) end a word.
 WORDS = regex.compile(r"([^\W\p{Hiragana}]{1,64}\p{Hiragana}{0,64}|\p{Hiragana}{1,64})")
 GAP = regex.compile(r"\W{64,}")  # left out of snippets
+PAGE_BREAKS = regex.compile(r"\f+")
 WIDTH = 240  # characters of a snippet, at most
 
 TermsOf = Callable[[str, str], Sequence[str]]  # system and word -> the system's terms for the word
@@ -33,12 +34,14 @@ def marked(text: str, strengths: Mapping[str, float]) -> Marked:
     return [(piece, strengths.get(piece, 0.0)) for piece in WORDS.split(text)]
 
 
-def snippet(text: str, strengths: Mapping[str, float], width: int = WIDTH) -> Marked:
-    """The window of at most `width` characters whose distinct words have the greatest total strength.
+def snippet(text: str, strengths: Mapping[str, float], width: int = WIDTH) -> tuple[Marked, int]:
+    """The window of at most `width` characters whose distinct words have the greatest total strength, and the number of
+    form feeds before the first of these words.
 
     `…` marks omissions. Words are never cut, even longer ones, nor are up to 64 characters before and after the window.
     """
-    pieces = WORDS.split(GAP.sub(" … ", " ".join(text.split())))  # words are at odd positions
+    text = "\f".join(" ".join(page.split()) for page in text.split("\f"))
+    pieces = WORDS.split(GAP.sub(lambda gap: " … " + "\f" * gap[0].count("\f"), text))  # words are at odd positions
     ends = [0]
     for piece in pieces:
         ends.append(ends[-1] + len(piece))
@@ -55,9 +58,13 @@ def snippet(text: str, strengths: Mapping[str, float], width: int = WIDTH) -> Ma
         if strength > best + 1e-9 or (start == window[0] and strength > best - 1e-9):
             best, window = strength, (start, end)
     first, last = window
-    result: Marked = [(piece, strengths.get(piece, 0.0)) for piece in pieces[first and first - 1 : last + 2]]
+    result: Marked = [
+        (PAGE_BREAKS.sub(" ", piece), strengths.get(piece, 0.0)) for piece in pieces[first and first - 1 : last + 2]
+    ]
+    matching = next((place for place in range(first, last + 1, 2) if strengths.get(pieces[place])), first)
+    page_breaks = sum(piece.count("\f") for piece in pieces[:matching])
     if first > 1:
         result[0] = ("… ", 0.0)
     if last + 2 < len(pieces):
         result[-1] = (" …", 0.0)
-    return result
+    return result, page_breaks

@@ -56,7 +56,13 @@ class Hit:
     def text(self) -> str:
         """The text of the document, or of its best passage, without the title."""
         document = self.read(self.stored)
-        return document.contents.removeprefix(document.title).lstrip() if document else ""
+        return _without_title(document) if document else ""
+
+    @property
+    def page(self) -> int | None:
+        """The page where its best passage begins; None without passages or pages."""
+        page = self.metadata.get("page")
+        return page if isinstance(page, int) else None
 
     @property
     def metadata(self) -> Mapping[str, Value]:
@@ -64,13 +70,22 @@ class Hit:
 
 
 class Described(NamedTuple):
-    """A hit with its explanation, title, snippet and metadata; the latter three are empty if no index stores it."""
+    """A hit with its explanation, title, snippet and metadata, which are empty if no index stores it, and the page of
+    the snippet, None if the document has no pages."""
 
     hit: Hit
     explanation: Explanation
     title: Marked
     snippet: Marked
     metadata: Mapping[str, Value]
+    page: int | None
+
+
+class Snippet(NamedTuple):
+    """A snippet as text, with its page; None if the document has no pages."""
+
+    text: str
+    page: int | None
 
 
 class Engine:
@@ -209,7 +224,7 @@ class Engine:
             explanations = [part.explanation for part in explanation.parts] or [explanation]
             yield Described(hit, explanation, *self._highlight(hit.stored, explanations))
 
-    def snippets(self, text: str, hits: Sequence[Hit]) -> Iterator[str]:
+    def snippets(self, text: str, hits: Sequence[Hit]) -> Iterator[Snippet]:
         """Yield the snippet of each hit, as `describe` does."""
         ids = [hit.stored for hit in hits]
         scored = {name: retriever.explain(text, ids) for name, retriever in self._retrievers.items()}
@@ -219,7 +234,8 @@ class Engine:
                 for name, by_id in scored.items()
                 if id in by_id
             ]
-            yield "".join(piece for piece, _ in self._highlight(id, explanations)[1])
+            _, pieces, _, page = self._highlight(id, explanations)
+            yield Snippet("".join(piece for piece, _ in pieces), page)
 
     @overload
     def explain(self, query: str, document: str) -> Explanation: ...  # type: ignore[overload-overlap]
@@ -420,15 +436,21 @@ class Engine:
 
     def _highlight(
         self, stored: str, explanations: Sequence[Explanation]
-    ) -> tuple[Marked, Marked, Mapping[str, Value]]:
-        """Title, snippet and metadata of a document; the snippet is from its first SNIPPET_CHARACTERS."""
+    ) -> tuple[Marked, Marked, Mapping[str, Value], int | None]:
+        """Title, snippet, metadata and page of a document; the snippet is from its first SNIPPET_CHARACTERS."""
         document = self.document(stored)
         if document is None:
-            return [], [], {}
-        beginning = document.contents[:SNIPPET_CHARACTERS]
-        strengths = word_strengths(beginning, explanations, self.terms_of)
-        text = beginning.removeprefix(document.title).lstrip()
-        return marked(document.title, strengths), snippet(text, strengths), document.metadata
+            return [], [], {}, None
+        beginning = document._replace(contents=document.contents[:SNIPPET_CHARACTERS])
+        strengths = word_strengths(beginning.contents, explanations, self.terms_of)
+        pieces, page_breaks = snippet(_without_title(beginning), strengths)
+        first_page = document.metadata.get("page", 1 if "\f" in document.contents else None)
+        page = first_page + page_breaks if isinstance(first_page, int) else None
+        return marked(document.title, strengths), pieces, document.metadata, page
+
+
+def _without_title(document: Stored) -> str:
+    return document.contents.removeprefix(document.title).lstrip(" ")
 
 
 def topics_of(queries: Queries) -> dict[str, str]:

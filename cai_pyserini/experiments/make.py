@@ -36,10 +36,11 @@ def index(
 ) -> Engine:
     """Index documents, and open the index. The same call again opens it at once, if the documents are the same.
 
-    `documents` are a folder in BEIR's layout, a file, the name of a collection, texts, {id: text}, or dicts or rows of
-    a DataFrame with `text` and, as they have them, `id`, `title` and metadata; ids are by default their numbers, from
-    0. Everything is kept in `folder`, by default `runs/COLLECTION/ENCODER`, or a temporary one for what is not in
-    files. The default `system` is joint, SPLADE and BM25 in one index; with a dense encoder, joint-near.
+    `documents` are a folder in BEIR's layout, a folder of files (PDF, Word, HTML, …), a file of documents, the name of
+    a collection, texts, {id: text}, or dicts or rows of a DataFrame with `text` and, as they have them, `id`, `title`
+    and metadata; ids are by default their numbers, from 0. Everything is kept in `folder`, by default
+    `runs/COLLECTION/ENCODER`, or a temporary one for what is not in files. The default `system` is joint, SPLADE and
+    BM25 in one index; with a dense encoder, joint-near.
     `metadata` has the types of metadata by name, and `settings` are those of `cai-pyserini run`. Raises CaiError for
     what cannot be read.
 

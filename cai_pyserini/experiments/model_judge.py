@@ -85,7 +85,7 @@ def shortened(document: Stored, query: str, characters: int) -> str:
     words = {word.casefold() for word in WORDS.split(query)[1::2]}
     text = document.contents.removeprefix(document.title)
     strengths = {word: float(word.casefold() in words) for word in WORDS.split(text)[1::2]}
-    return f"{document.title[:MAX_TITLE]}\n{''.join(piece for piece, _ in snippet(text, strengths, characters))}"
+    return f"{document.title[:MAX_TITLE]}\n{''.join(piece for piece, _ in snippet(text, strengths, characters)[0])}"
 
 
 def estimate(asked: Sequence[Question], price: float | None) -> str:

@@ -19,7 +19,7 @@ from cai_pyserini import __version__
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.metadata import Value
 from cai_pyserini.engine.explanation import Explanation
-from cai_pyserini.engine.search import BadFilter, Filters, Stored, without_operators
+from cai_pyserini.engine.search import BadFilter, Filters, Snippet, Stored, without_operators
 from cai_pyserini.service.access_log import AccessLog, note
 from cai_pyserini.service.guard import CHECK_PARAMETERS, EVERYBODY, KEY_SCHEMES, Access, Guard, Metrics, error_response
 from cai_pyserini.service.mcp import ForwardedResponse, over_http
@@ -92,6 +92,7 @@ class Candidate(BaseModel):
     rank: int
     doc: Document | str | None  # str: a document without a title, or with parse=false its JSON
     snippet: str | None = OMIT_NONE
+    page: int | None = OMIT_NONE  # of the snippet
 
 
 class DocumentForm:
@@ -117,9 +118,16 @@ class DocumentForm:
             return stored.contents
         return Document(title=stored.title, contents=stored.contents, metadata=dict(stored.metadata))
 
-    def candidates(self, hits: Hits, snippets: Sequence[str] = ()) -> list[Candidate]:
+    def candidates(self, hits: Hits, snippets: Sequence[Snippet] = ()) -> list[Candidate]:
         return [
-            Candidate(docid=hit.id, score=hit.score, rank=hit.rank, doc=stored and self.of(stored), snippet=snippet)
+            Candidate(
+                docid=hit.id,
+                score=hit.score,
+                rank=hit.rank,
+                doc=stored and self.of(stored),
+                snippet=snippet and snippet.text,
+                page=snippet and snippet.page,
+            )
             for (hit, stored), snippet in zip_longest(hits, snippets)
         ]
 

@@ -79,6 +79,7 @@ class Found(BaseModel):
     title: str
     snippet: str = Field(description="the passage that contributes most to the score")
     passage: str | None = Field(description="the docid of the best passage, if documents are split into passages")
+    page: int | None = Field(description="the page of the snippet, if the document has pages")
     metadata: Metadata = Field(description="the fields that `filter` can name")
 
 
@@ -200,9 +201,10 @@ def create_server(service: Service) -> MCPServer[Any]:
                 title="".join(piece for piece, _ in title),
                 snippet="".join(piece for piece, _ in snippet),
                 passage=None if hit.stored == hit.id else hit.stored,
+                page=page,
                 metadata=dict(metadata),
             )
-            for hit, _, title, snippet, metadata in described
+            for hit, _, title, snippet, metadata, page in described
         ]
         note(returned=len(results))
         has_more = offset + len(results) == end < MAX_HITS

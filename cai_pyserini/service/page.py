@@ -79,13 +79,14 @@ def _facet_links(
 
 
 def _hit(system: str, described: Described) -> dict[str, Any]:
-    hit, explanation, title, snippet, metadata = described
+    hit, explanation, title, snippet, metadata, page = described
     parts = [part.explanation for part in explanation.parts]
     return {
         "hit": hit,
         "link": f"v1/{quote(system, safe='')}/doc/{quote(hit.stored, safe='')}",
         "title": _shaded(title),
         "snippet": _shaded(snippet),
+        "page": page,
         "metadata": shown_metadata(metadata),
         "tables": [table for part in (explanation, *parts) if (table := _table(part))],
     }

@@ -25,7 +25,7 @@ from starlette.exceptions import HTTPException
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.processes import trim_memory
 from cai_pyserini.engine.retriever import Effort
-from cai_pyserini.engine.search import Engine, Filters, Hit, Stored
+from cai_pyserini.engine.search import Engine, Filters, Hit, Snippet, Stored
 from cai_pyserini.service.access_log import note
 
 MAX_QUERY_LENGTH = 10_000  # characters of a query, and of all queries of a request or batch
@@ -193,10 +193,10 @@ class Service:
         note(hits=hits, returned=len(ranking))
         return text, searched._replace(rankings=[ranking])
 
-    async def snippets(self, index: str, texts: Sequence[str], rankings: Sequence[Hits]) -> list[list[str]]:
+    async def snippets(self, index: str, texts: Sequence[str], rankings: Sequence[Hits]) -> list[list[Snippet]]:
         """The snippets of the hits of each query."""
 
-        def all_snippets(engine: Engine) -> Iterator[str]:  # lazy, so that it stops when the request times out
+        def all_snippets(engine: Engine) -> Iterator[Snippet]:  # lazy, so that it stops when the request times out
             for text, ranking in zip(texts, rankings, strict=True):
                 yield from engine.snippets(text, [hit for hit, _ in ranking])
 

@@ -21,18 +21,12 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.core.cache import cache_home
-from cai_pyserini.core.lock import execute_alone
+from cai_pyserini.core.database import connect
 from cai_pyserini.core.rows import Matrix
 
 VARIABLE = "CAI_PYSERINI_VECTORS"
-WAIT_SECONDS = 30.0  # for another process that writes
 RENEW_SECONDS = 7 * 86400  # precision of times of last use: recording every use would write as much as is read
-# File systems on which processes of several machines would corrupt a database.
-NETWORK = {"nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "gpfs", "beegfs", "afs", "fuse.sshfs", "fuse.glusterfs"}
 SCHEMA = """
-    PRAGMA auto_vacuum = INCREMENTAL;
-    PRAGMA journal_mode = WAL;
-    PRAGMA synchronous = NORMAL;
     CREATE TABLE IF NOT EXISTS encoders (name TEXT NOT NULL UNIQUE);
     CREATE TABLE IF NOT EXISTS vectors (
         key BLOB NOT NULL UNIQUE,
@@ -119,7 +113,7 @@ class VectorCache:
         """Call a function on the database; after the first failure, only return None."""
         if self._is_usable:
             try:
-                with closing(_connect(self._path)) as database:
+                with closing(connect(self._path, SCHEMA)) as database:
                     return function(database)
             except (sqlite3.Error, OSError) as error:
                 self._is_usable = False
@@ -153,34 +147,9 @@ def _warn(path: Path, reason: str) -> None:
     logger.warning("vectors are not cached in %s (%s); %s", path, reason, remedy)
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    """Open a database, and create it if necessary. Raises OSError on a network file system."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # a sparse vector reveals words of its text
-    if (kind := file_system(path.parent)) in NETWORK:
-        raise OSError(f"SQLite needs a local disk, and this is {kind}")
-    database = sqlite3.connect(path, WAIT_SECONDS, isolation_level=None)
-    try:
-        execute_alone(database, path, SCHEMA)
-    except BaseException:
-        database.close()
-        raise
-    return database
-
-
-def file_system(folder: Path) -> str:
-    """The type of a folder's file system in Linux's terms; empty on other systems."""
-    device = folder.stat().st_dev
-    try:
-        mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()]
-    except OSError:
-        return ""
-    matching = [mount for mount in mounts if mount[2] == f"{os.major(device)}:{os.minor(device)}"]
-    return matching[-1][matching[-1].index("-") + 1] if matching else ""
-
-
 def file_stats(path: Path) -> FileStats:
     """The statistics of a file of the cache. Raises sqlite3.Error if it is damaged."""
-    with closing(_connect(path)) as database:
+    with closing(connect(path, SCHEMA)) as database:
         names = [name for (name,) in database.execute("SELECT name FROM encoders")]
         used = database.execute("SELECT used, COUNT(*) FROM vectors GROUP BY used ORDER BY used DESC").fetchall()
         return FileStats(names, path.stat().st_size, used)
@@ -189,7 +158,7 @@ def file_stats(path: Path) -> FileStats:
 def prune(path: Path, before: int) -> int:
     """Delete the vectors of a file that were last used before this time, and return their number. Raises sqlite3.Error,
     for example if the disk is full."""
-    with closing(_connect(path)) as database:
+    with closing(connect(path, SCHEMA)) as database:
         count = database.execute("DELETE FROM vectors WHERE used < ?", (before,)).rowcount
         database.execute("PRAGMA incremental_vacuum").fetchall()  # VACUUM would need the disk space twice
     return count

@@ -3,9 +3,14 @@
 import pytest
 
 from cai_pyserini.engine.explanation import Explanation, Term
-from cai_pyserini.engine.highlight import marked, snippet, word_strengths
+from cai_pyserini.engine.highlight import Marked, marked, word_strengths
+from cai_pyserini.engine.highlight import snippet as snippet_and_pages
 
 TERMS = [Term("bone", 1, 1, None, 9, 4.0), Term("##s", 1, 1, None, 1, 1.0), Term("leg", 1, 1, None, 1, -0.5)]
+
+
+def snippet(*arguments) -> Marked:
+    return snippet_and_pages(*arguments)[0]
 
 
 def text_of(pieces: list[tuple[str, float]]) -> str:
@@ -33,6 +38,14 @@ def test_a_snippet_has_the_strongest_words() -> None:
     assert "fracture of a bone" in text_of(shown) and ("bone", 1.0) in shown
     assert text_of(shown).startswith("… ") and text_of(shown).endswith(" …")
     assert len(text_of(shown)) <= 60 + 4
+
+
+def test_form_feeds_are_counted_up_to_the_first_match() -> None:
+    """The fault: a hit is said to be on the page where its snippet begins, or where a run of empty pages begins."""
+    text = "one\n\f" + "two " * 80 + "\n" + "\f" * 100 + " three bone\n\ffour"
+    assert snippet_and_pages(text, {"bone": 1.0})[1] == 101
+    assert "\f" not in text_of(snippet(text, {"bone": 1.0}))
+    assert snippet_and_pages("one\n\ftwo", {})[1] == 0
 
 
 @pytest.mark.parametrize("strengths", [{}, {"word2": 1.0}])

@@ -298,7 +298,7 @@ def test_documents_alone_can_be_searched_and_not_shown_where_none_are_stored(tin
     for engine in map(run.open, systems):
         (hits,) = engine.search(["bladder"])
         assert hits[0].id == "d4" and engine.document(hits[0].stored) is None
-        assert next(engine.describe("bladder"))[2:] == ([], [], {})
+        assert next(engine.describe("bladder"))[2:] == ([], [], {}, None)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

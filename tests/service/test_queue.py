@@ -165,7 +165,7 @@ def test_snippets_come_from_the_beginning_of_documents_until_the_request_times_o
     run(service, give_up)
     assert len(shown) < 6 and time.monotonic() - start < 5
     (snippet,) = engine.snippets("zinc bladder", [found[0][0][0]])
-    assert snippet.startswith("bladder w0 w1")
+    assert snippet.text.startswith("bladder w0 w1") and snippet.page is None
 
 
 def test_waiting_probes_and_reloads_are_merged(opened: dict[str, Engine], monkeypatch: pytest.MonkeyPatch) -> None:

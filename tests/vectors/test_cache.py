@@ -12,6 +12,7 @@ import pytest
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.cli.cache import main
+from cai_pyserini.core import database as database_module
 from cai_pyserini.core.rows import Matrix
 from cai_pyserini.vectors import cache as module
 from cai_pyserini.vectors.cache import VARIABLE, VectorCache
@@ -93,8 +94,8 @@ def test_network_file_systems_are_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """SQLite's write-ahead log needs shared memory, which two machines do not have."""
-    assert module.file_system(Path("/proc/self")) == "proc"
-    monkeypatch.setattr(module, "file_system", lambda folder: "nfs4")
+    assert database_module.file_system(Path("/proc/self")) == "proc"
+    monkeypatch.setattr(database_module, "file_system", lambda folder: "nfs4")
     refused(tmp_path, caplog, "SQLite needs a local disk, and this is nfs4")
     assert not list(tmp_path.iterdir())
 
@@ -102,7 +103,7 @@ def test_network_file_systems_are_not_used(
 def test_waiting_for_a_locked_cache_times_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module, "WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(database_module, "WAIT_SECONDS", 0.1)
     with closing(sqlite3.connect(filled(tmp_path), isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         cache, start = opened(tmp_path), time.perf_counter()
@@ -117,14 +118,14 @@ def test_a_full_disk_is_not_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     filled(tmp_path)
-    connect = module._connect
+    connect = module.connect
 
-    def full(path: Path) -> sqlite3.Connection:
-        database = connect(path)
+    def full(path: Path, schema: str) -> sqlite3.Connection:
+        database = connect(path, schema)
         database.execute("PRAGMA max_page_count = 1")  # SQLite rounds up to the current number, and refuses more
         return database
 
-    monkeypatch.setattr(module, "_connect", full)
+    monkeypatch.setattr(module, "connect", full)
     keys = [bytes([255, number]) * 8 for number in range(200)]
     cache = opened(tmp_path)
     cache.put(keys, np.ones((200, 500), np.float32), 1.0)

@@ -1,0 +1,311 @@
+"""A folder of files, each of which is a document: PDF, Office, HTML, Markdown, text, …"""
+
+import hashlib
+import logging
+import os
+import re
+import stat
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, cached_property
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote
+
+from cai_pyserini.collections.beir_folder import QUERIES, SHARDS, SUFFIXES, BeirFolder
+from cai_pyserini.collections.contract import PAGE, PAGES, Record
+from cai_pyserini.collections.formats import SUFFIXES as FORMATS
+from cai_pyserini.collections.formats import reader_of
+from cai_pyserini.collections.text_cache import Key, State, cache_folder, text_cache
+from cai_pyserini.core import files
+from cai_pyserini.core.config import ColumnNames
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.identity import digest
+from cai_pyserini.core.isolated import Failed, isolated
+from cai_pyserini.core.metadata import Kind, composed
+from cai_pyserini.core.processes import processes_for
+from cai_pyserini.core.terminal import progress
+
+READER = "cai_pyserini.collections.file_text"  # a program, because it imports libraries that read strangers' files
+MAX_BYTES = 1 << 29  # of a file
+FRESH_NS = 2_000_000_000  # a file that changed so recently can change again without another time
+TABLES, PLAIN = (".csv", ".tsv"), {"csv", "md", "rst", "txt"}
+SHOWN = 3  # files in a warning
+IN_ID = re.compile(r"[\s#%\0-\x20\x7f\ud800-\udfff]")  # percent-encoded in ids
+KINDS: dict[str, Kind] = {
+    "path": "string",
+    "type": "string",
+    "language": "string",
+    "modified": "date",
+    "size": "number",
+    PAGES: "number",
+    PAGE: "number",
+    "url": "string",
+}
+logger = logging.getLogger(__name__)
+
+
+class File(NamedTuple):
+    """A file in the folder, with its path from there."""
+
+    path: str
+    format: str
+    size: int
+    mtime_ns: int
+
+    @property
+    def id(self) -> str:
+        return _id(self.path)
+
+
+class Entry(NamedTuple):
+    """A file that has a text."""
+
+    file: File
+    key: Key
+    modified: str
+    pages: int | None
+    language: str | None
+
+
+class Snapshot(NamedTuple):
+    """The state of a folder, by which all its documents are read, from the text cache."""
+
+    entries: list[Entry]
+    unread: list[tuple[str, str]]  # id and reason
+    absent: set[str]  # metadata that no file has
+
+
+class Scan(NamedTuple):
+    """The files of a folder by what happens to them."""
+
+    files: list[File]
+    unread: list[tuple[str, str]]  # id and reason
+    others: Counter[str]  # suffixes of other formats
+
+
+def has_files(folder: Path) -> bool:
+    """Whether a folder is to be read as files: it has one in a known format, at any depth, and neither corpus.*, nor
+    documents in *.jsonl or *.parquet. Beside .csv and .tsv, which may be a collection, plain text does not count."""
+    if not folder.is_dir() or _is_run(folder):
+        return False
+    names = [path.name for path in folder.glob("[!.]*") if path.is_file()]
+    corpus = (name for name in names if name.startswith("corpus.") and name.endswith(SUFFIXES))
+    shards = (name for name in names if name.endswith(SHARDS) and not _is_queries(name))
+    if any(corpus) or any(shards):
+        return False
+    formats = {*FORMATS.values()} - (PLAIN if any(name.endswith(TABLES) for name in names) else {"csv"})
+    return any(_format(path) in formats for path, _ in _walk(folder) if not _is_queries(path))
+
+
+class FileFolder(BeirFolder):
+    """A folder of files in formats.SUFFIXES, at any depth, each a document; queries.* and qrels/SPLIT.* are optional.
+
+    A document's id is the path in the folder, percent-encoded where an id cannot have a character. Its metadata are
+    KINDS, without those that no file has: `url` is the path after `base_url`; `page` is where a passage begins.
+    Files that cannot be read are left out with a warning; a `strict` collection raises CaiError for the first.
+
+    All files are read when the first document or digest is requested, and later the collection stays as it was then.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        name: str,
+        fields: Iterable[str] = ("title", "text"),
+        query_columns: ColumnNames | None = None,
+        strict: bool = False,
+        base_url: str | None = None,
+    ):
+        super().__init__(path, name, fields, query_columns=query_columns, strict=strict)
+        self._base_url = base_url
+
+    @property
+    def metadata(self) -> dict[str, Kind]:
+        absent = self._snapshot.absent | {PAGE} if self._passages is None else self._snapshot.absent
+        return {name: kind for name, kind in KINDS.items() if name not in absent}
+
+    def has_queries(self, split: str) -> bool:
+        return any(_is_queries(path.name) for path in self.path.glob("queries.*"))
+
+    def has_qrels(self, split: str) -> bool:
+        return self.has_queries(split) and super().has_qrels(split)
+
+    @cached_property
+    def _count(self) -> int:
+        return len(self._snapshot.entries)
+
+    def _documents(self) -> Iterator[Record]:
+        with text_cache() as texts:
+            for entry in self._snapshot.entries:
+                file, where = entry.file, str(self.path / entry.file.path)
+                if (found := texts.text(entry.key)) is None:
+                    raise CaiError(f"{where}: its text has been deleted from {cache_folder()}: start again")
+                title, text = found
+                values = {
+                    "path": composed(file.path.encode(errors="replace").decode()),
+                    "type": file.format,
+                    "language": entry.language,
+                    "modified": entry.modified,
+                    "size": file.size,
+                    PAGES: entry.pages,
+                    "url": self._base_url and f"{self._base_url.rstrip('/')}/{quote(os.fsencode(file.path))}",
+                }
+                yield Record(where, file.id, title or Path(str(values["path"])).stem, text, values)
+
+    def _fingerprint(self, component: str) -> object:
+        return [self._base_url, self._texts_digest] if component == "documents" else super()._fingerprint(component)
+
+    @cached_property
+    def _texts_digest(self) -> str:
+        return digest([[entry.file.id, *entry.key] for entry in self._snapshot.entries])
+
+    @cached_property
+    def _snapshot(self) -> Snapshot:
+        snapshot = self._read()
+        if snapshot.unread:
+            id, reason = snapshot.unread[0]
+            if self.strict:
+                raise CaiError(f"{self.path / id} {reason} ({len(snapshot.unread):,} such files); move them away")
+        self._report(snapshot)
+        return snapshot
+
+    def _report(self, snapshot: Snapshot) -> None:
+        """Warn of the files that are not read, and write all of them to a file in the cache."""
+        listing = cache_folder() / f"unread-{self.name}-{digest(str(self.path.resolve()))}.tsv"
+        if not snapshot.unread:
+            listing.unlink(missing_ok=True)
+            return
+        lines = [f"{id}\t{reason}\n" for id, reason in snapshot.unread]
+        files.write_text(listing, "".join(lines).encode(errors="replace").decode())
+        shown = "; ".join(f"{id} {reason}" for id, reason in snapshot.unread[:SHOWN])
+        total = len(snapshot.entries) + len(lines)
+        _warn_once(f"{self.path}: {len(lines):,} of {total:,} files are left out: {shown}; all of them: {listing}")
+
+    def _read(self) -> Snapshot:
+        """Read the files that are new or have changed, and return the state of the folder."""
+        found, unread, started = self._scan(), list[tuple[str, str]](), time.time_ns()
+        folder = os.fsencode(self.path.resolve())
+        with text_cache() as texts:
+            before = texts.states(folder)
+            states = {file: before.get(os.fsencode(file.path)) for file in found.files}
+            unknown = [file for file, state in states.items() if state is None or state[:2] != file[2:]]
+            with ThreadPoolExecutor(os.cpu_count()) as threads:
+                hashes = threads.map(_sha256, [self.path / file.path for file in unknown])
+                for file, sha256 in zip(unknown, progress(hashes, len(unknown), "hash files", "file"), strict=True):
+                    is_fresh = file.mtime_ns > started - FRESH_NS
+                    states[file] = State(-1 if is_fresh else file.size, file.mtime_ns, sha256) if sha256 else None
+                    if sha256 is None:
+                        unread.append((file.id, "cannot be opened"))
+            readable = {file: (state.sha256, reader_of(file.format)) for file, state in states.items() if state}
+            known = texts.known(dict.fromkeys(readable.values()))
+            to_read = {key: file for file, key in readable.items() if key not in known}
+            calls = {(os.fsencode(self.path / file.path), file.format): key for key, file in to_read.items()}
+            results = isolated(READER, calls, processes_for(len(calls), 4))
+            for call, result in progress(results, len(calls), "read files", "file"):
+                key = calls[call]
+                sha256, text = (key[0], result) if isinstance(result, Failed) else result
+                if sha256 == key[0]:  # else it has changed since it was hashed
+                    known[key] = texts.put(key, text)
+            texts.set_states(folder, ((os.fsencode(file.path), state) for file, state in states.items() if state))
+        entries = []
+        for file, key in readable.items():
+            if (text := known.get(key)) is None:
+                unread.append((file.id, "changed while it was read"))
+            elif text.reason:
+                unread.append((file.id, text.reason))
+            else:
+                modified = text.modified or time.strftime("%Y-%m-%d", time.gmtime(file.mtime_ns / 1e9))
+                entries.append(Entry(file, key, modified, text.pages, text.language))
+        absent = {name for name in ("language", PAGES) if not any(getattr(entry, name) for entry in entries)}
+        absent |= ({PAGE} if PAGES in absent else set()) | (set() if self._base_url else {"url"})
+        return Snapshot(entries, sorted([*found.unread, *unread]), absent)
+
+    def _scan(self) -> Scan:
+        """List the files, and note how the folder is read."""
+        scan = Scan([], [], Counter())
+        queries = any(_is_queries(path.name) for path in self.path.glob("queries.*"))
+        for path, status in _walk(self.path):
+            if _is_queries(path) or (queries and path.startswith("qrels/")):
+                continue
+            if isinstance(status, str):
+                scan.unread.append((_id(path), status))
+            elif (format := _format(path)) is None:
+                scan.others[Path(path).suffix.lower() or "no suffix"] += 1
+            elif not status.st_size or status.st_size > MAX_BYTES:
+                reason = f"has more than {MAX_BYTES >> 20} MiB" if status.st_size else "is empty"
+                scan.unread.append((_id(path), reason))
+            else:
+                scan.files.append(File(path, format, status.st_size, status.st_mtime_ns))
+        scan.files.sort(key=lambda file: file.id)
+        formats = Counter(file.format for file in scan.files)
+        note = f"{self.path}: every file is a document: {_counts(formats)}"
+        _note_once(note + (f"; not read: {_counts(scan.others)}" if scan.others else ""))
+        return scan
+
+
+def _walk(folder: Path) -> Iterator[tuple[str, os.stat_result | str]]:
+    """Yield the path of each file, from the folder, with its status, or with the reason why it is not read. Leaves out
+    hidden files, and run folders, whose reports are no documents."""
+    errors = list[OSError]()
+    for place, folders, names in os.walk(folder, onerror=errors.append):
+        here = Path(place)
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and not _is_run(here / name))
+        for name in (*folders, *names):
+            path = here / name
+            try:
+                status = path.lstat()
+            except FileNotFoundError:  # deleted meanwhile
+                continue
+            relative = str(path.relative_to(folder))
+            if stat.S_ISLNK(status.st_mode):
+                is_read = name in folders or _format(name)
+                if is_read and not path.resolve().is_relative_to(folder.resolve()):
+                    yield relative, "is a link out of the folder"  # others are read where they are
+            elif name in folders or name.startswith((".", "~$")):
+                continue
+            else:
+                yield relative, status if stat.S_ISREG(status.st_mode) else "is not a regular file"
+    for error in errors:
+        yield str(Path(error.filename).relative_to(folder)), f"cannot be opened ({error.strerror})"
+
+
+def _id(path: str) -> str:
+    """A path as an id, percent-encoded where an id cannot have a character."""
+    return IN_ID.sub(lambda found: quote(os.fsencode(found[0]), safe=""), path)
+
+
+def _is_run(folder: Path) -> bool:
+    return (folder / "results.json").is_file() and (folder / "report.md").is_file()
+
+
+def _is_queries(name: str) -> bool:
+    return name.startswith("queries.") and name.endswith(QUERIES)
+
+
+def _format(path: str) -> str | None:
+    return FORMATS.get(Path(path).suffix.lower())
+
+
+def _sha256(path: Path) -> str | None:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
+
+
+def _counts(counter: Counter[str]) -> str:
+    return ", ".join(f"{count:,} {name}" for name, count in counter.most_common(6)) or "none"
+
+
+@cache  # once per process
+def _note_once(text: str) -> None:
+    logger.info("%s", text)
+
+
+@cache
+def _warn_once(text: str) -> None:
+    logger.warning("%s", text)

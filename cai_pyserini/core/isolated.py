@@ -1,0 +1,142 @@
+"""Call a function on files from strangers in processes of their own, with limits of memory and time.
+
+A module with such a function runs as a program and calls `serve`. Neither a crash, nor memory, nor endless work of a
+call affects the caller: the process is killed and replaced. Where Linux permits it, the process has no network.
+"""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from cai_pyserini.core.errors import CaiError
+
+SECONDS = 60.0  # for one call
+MEMORY = 3 << 29  # bytes for one call, 1.5 GiB, besides what the libraries of a process take
+CALLS = 500  # per process, because libraries leak
+ROOT = Path(__file__).parents[2]
+
+
+class Failed(NamedTuple):
+    """Why a call has no result, for people."""
+
+    reason: str
+
+
+class _Worker:
+    """A process that answers calls one by one."""
+
+    def __init__(self, module: str):
+        self.pipe, theirs = Pipe()
+        paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", module, str(theirs.fileno())],  # -P: no modules of the working directory
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,  # what libraries print about a broken file
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": paths, "OPENBLAS_NUM_THREADS": "1"},
+        )
+        theirs.close()  # now only the process holds it, so its end raises EOFError in `recv`
+        self._module = module
+        self.is_ready = False
+        self.calls = 0
+        self.call: Any = None
+        self.deadline = 0.0
+
+    def send(self, call: Any, seconds: float) -> None:
+        self.calls += 1
+        self.call, self.deadline = call, time.monotonic() + seconds
+        with suppress(OSError):  # it has died, which `result` finds
+            self.pipe.send(call)
+
+    def start(self, seconds: float) -> None:
+        """Note that the process has imported its module. Raises CaiError if it has died instead."""
+        try:
+            self.is_ready = self.pipe.recv()
+        except (EOFError, OSError):
+            raise CaiError(f"a process failed to start: `{sys.executable} -m {self._module} 0` says why") from None
+        self.deadline = time.monotonic() + seconds
+
+    def result(self) -> Any:
+        """The result of the call. Failed if the process has died."""
+        try:
+            return self.pipe.recv()
+        except (EOFError, OSError):
+            self.calls = CALLS
+            code = self._process.wait()
+            return Failed(f"crashed its reader ({signal.Signals(-code).name if code < 0 else f'exit code {code}'})")
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self.pipe.close()
+
+
+def isolated[T](module: str, calls: Iterable[T], processes: int, seconds: float = SECONDS) -> Iterator[tuple[T, Any]]:
+    """Yield each call with what the function of `module` returns, or with Failed, in the order in which they end.
+
+    Raises CaiError if the module cannot be imported.
+    """
+    remaining, idle, busy = iter(calls), list[_Worker](), dict[Connection, _Worker]()
+    try:
+        while True:
+            while len(busy) < processes and (call := next(remaining, None)) is not None:
+                worker = idle.pop() if idle else _Worker(module)
+                busy[worker.pipe] = worker
+                worker.send(call, seconds)
+            if not busy:
+                return
+            timeout = min(worker.deadline for worker in busy.values()) - time.monotonic()
+            ready = cast(list[Connection], wait(list(busy), max(0.0, timeout)))
+            late = [pipe for pipe, worker in busy.items() if worker.deadline <= time.monotonic() and pipe not in ready]
+            for pipe in (*ready, *late):
+                if pipe in ready and not busy[pipe].is_ready:
+                    busy[pipe].start(seconds)
+                    continue
+                worker = busy.pop(pipe)
+                result = Failed(f"took more than {seconds:.0f} seconds") if pipe in late else worker.result()
+                if pipe in late or worker.calls >= CALLS:
+                    worker.kill()
+                else:
+                    idle.append(worker)
+                yield worker.call, result
+    finally:
+        for worker in (*idle, *busy.values()):
+            worker.kill()
+
+
+def serve(function: Callable[[Any], Any]) -> None:
+    """Answer the calls of `isolated` in this process, until it is killed. Exceptions become Failed."""
+    pipe = Connection(int(sys.argv[1]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the caller too, which then kills this process
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if sys.platform == "linux":
+        with suppress(OSError):  # no network; other users than root need a new user namespace
+            os.unshare(os.CLONE_NEWNET | (os.CLONE_NEWUSER if os.geteuid() else 0))
+    with suppress(OSError, ValueError):  # macOS has no /proc, and refuses the limit
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
+    with suppress(EOFError, BrokenPipeError):  # the caller is gone
+        pipe.send(True)
+        while True:
+            pipe.send(_result(function, pipe.recv()))
+
+
+def _result(function: Callable[[Any], Any], call: Any) -> Any:
+    try:
+        return function(call)
+    except MemoryError:
+        return Failed(f"needs more than {MEMORY / (1 << 30):.1f} GiB of memory")
+    except RecursionError:
+        return Failed("is nested too deeply")
+    except Exception as error:
+        return Failed(" ".join(f"{type(error).__name__}: {error}".split())[:200])

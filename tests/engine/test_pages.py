@@ -1,0 +1,55 @@
+"""From a folder of files to hits with pages: run, search and update, as a user calls them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cai_pyserini.cli.run import main as run
+from cai_pyserini.cli.search import main as search
+from cai_pyserini.cli.update import main as update
+from cai_pyserini.engine.search import Engine
+from cai_pyserini.experiments.open import Run
+from tests.collections.test_file_folder import pdf
+
+FILLER = "zinc " * 8
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("files")
+    (folder / "a.pdf").write_bytes(pdf(f"Fever {FILLER}", "", f"{FILLER} bladder infection {FILLER}", "Gout"))
+    (folder / "b.md").write_text("# Gout\nPainful joints.")
+    run([str(folder), "--output", str(folder / "run"), "--systems", "bm25", "--passages", "20"])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def engine(folder: Path) -> Engine:
+    return Run(folder / "run")["bm25"]
+
+
+@pytest.mark.slow
+def test_a_hit_is_on_the_page_of_its_match(folder: Path, engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
+    """The passage begins on page 1, and matches on page 3."""
+    (described,) = engine.describe("bladder")
+    assert (described.hit.id, described.hit.page, described.page) == ("a.pdf", 1, 3)
+    (hit,) = engine.search("bladder", filter="type:pdf AND pages>=4")
+    (snippet,) = engine.snippets("bladder", [hit])
+    assert snippet.page == 3 and "bladder infection" in snippet.text
+    assert {one.hit.id: one.page for one in engine.describe("gout")} == {"a.pdf": 4, "b.md": None}
+    search([str(folder / "run"), "bladder"])
+    assert "     page 3: Fever zinc" in capsys.readouterr().out
+    search([str(folder / "run"), "bladder", "--format", "json"])
+    assert json.loads(capsys.readouterr().out)["page"] == 3
+
+
+@pytest.mark.slow
+def test_an_update_adds_and_deletes_files(folder: Path, engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
+    update([str(folder / "run")])
+    assert "is up to date" in capsys.readouterr().out
+    (folder / "a.pdf").unlink()
+    (folder / "c.html").write_text("<title>Colds</title><p>Zinc.")
+    update([str(folder / "run")])
+    updated = Run(folder / "run")["bm25"]
+    assert {hit.id for hit in updated.search("zinc gout")} == {"b.md", "c.html"}
