@@ -19,7 +19,6 @@ TEMPLATE = template(HERE / "judging.html.jinja")
 PAGE_STYLE = STYLE + (HERE / "judging.css").read_text(encoding="utf-8")
 KEYS = (HERE / "judging.js").read_text(encoding="utf-8")
 PAGE_HEADERS = HEADERS | {
-    "Content-Security-Policy": f"{HEADERS['Content-Security-Policy']}; script-src 'self'",
     "Referrer-Policy": "same-origin",  # with no-referrer, forms would have the origin null, which Guard refuses
 }
 MAX_NAME_LENGTH = 40  # characters of a judge's name
