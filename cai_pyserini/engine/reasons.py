@@ -1,9 +1,9 @@
 """Why a document was found, in words: which words of the query it has, and by which other words it is related.
 
-    word     a word of the query, in the document
-    near     a word of the query that only similar documents have, see docs/design/words-near-documents.md
-    related  a word that SPLADE adds to the query, the document, or both
-    part     a piece of a word of the query, which is not in the document
+word     a word of the query, in the document
+near     a word of the query that only similar documents have, see docs/design/words-near-documents.md
+related  a word that SPLADE adds to the query, the document, or both
+part     a piece of a word of the query, which is not in the document
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +12,7 @@ from typing import Literal
 import regex
 
 from cai_pyserini.engine.explanation import Explanation
-from cai_pyserini.engine.highlight import WORDS, TermsOf
+from cai_pyserini.engine.highlight import WORDS, TermsOf, snippet
 
 Origin = Literal["word", "near", "related", "part"]
 Reasons = dict[Origin, dict[str, float]]  # origin -> word -> its contributions
@@ -72,6 +72,13 @@ class Asked:
     def mark(self, text: str, related: Iterable[str] = ()) -> Marks:
         """Mark the words of the query in a text, and words that are related to it."""
         return mark(text, self._own, {stem for word in related for stem in self._stems(word)}, self._stems)
+
+
+def best_passage(text: str, query: str, stems: Stems) -> Marks:
+    """The snippet of a text with most words of a query, marked."""
+    own = set(stems(query))
+    strengths = {word: 1.0 for word in words_of(text) if not own.isdisjoint(stems(word))}
+    return mark("".join(piece for piece, _ in snippet(text, strengths)), own, set(), stems)
 
 
 def mark(text: str, own: set[str], related: set[str], stems: Stems) -> Marks:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from itertools import chain, islice
 from typing import Any, NamedTuple, Self, overload
 
@@ -19,7 +19,7 @@ from cai_pyserini.engine.explanation import Explanation, Part
 from cai_pyserini.engine.highlight import Marked, marked, snippet, word_strengths
 from cai_pyserini.engine.reasons import Asked, words_of
 from cai_pyserini.engine.retriever import Effort, Retriever
-from cai_pyserini.lucene.analyzer import Analyzer
+from cai_pyserini.lucene.analyzer import CachedAnalyzer
 from cai_pyserini.lucene.facets import Matches
 from cai_pyserini.lucene.filters import BadFilter as BadFilter
 from cai_pyserini.lucene.filters import Combined, Filter, parse_filter, require_field
@@ -33,7 +33,6 @@ from cai_pyserini.runs.trec import ranks, run_of, scores_by_query
 
 SNIPPET_CHARACTERS = 20_000  # searched for a snippet, from the start of a document; each new word takes 0.1 ms
 SORT_DEPTH = 100  # hits to sort by a field
-LONGEST_WORD = 64  # characters of words whose analysis is kept
 QUERY = "query"  # query id for fusing the runs of a single query
 QUERY_COLUMNS = (("query_id", "text"), ("qid", "query"))
 
@@ -198,9 +197,9 @@ class Engine:
         """The documents that `facets` counts; None if no Lucene index of the system has metadata or words."""
         parsed, index = self._parse(filter), self._filter_index
         for retriever in self._retrievers.values() if text.strip() else ():
-            if retriever.index and retriever.index.metadata == self.metadata:
-                if (query := retriever.any_word_query(text)) is not None:
-                    return retriever.index.matches(parsed, query, index)
+            has_metadata = retriever.index and retriever.index.metadata == self.metadata
+            if retriever.index and has_metadata and (query := retriever.any_word_query(text)) is not None:
+                return retriever.index.matches(parsed, query, index)
         return index.matches(parsed) if index else None
 
     def document_frequencies(self, text: str) -> dict[str, int]:
@@ -325,16 +324,8 @@ class Engine:
             store.close()
 
     @cached_property
-    def _analyze(self) -> Callable[[str], Sequence[str]]:
-        return Analyzer(self.language)
-
-    @cached_property
-    def _stems_of_word(self) -> Callable[[str], Sequence[str]]:
-        return lru_cache(maxsize=1 << 16)(self._analyze)
-
-    def _stems(self, text: str) -> Sequence[str]:
-        """The analyzed words of a text."""
-        return self._stems_of_word(text) if len(text) <= LONGEST_WORD else self._analyze(text)
+    def _stems(self) -> CachedAnalyzer:
+        return CachedAnalyzer(self.language)
 
     def _part_depth(self, hits: int, sort: str | None = None) -> int:
         """How many hits of each retriever are needed for `hits` of the system."""

@@ -6,9 +6,7 @@ from typing import Any
 from starlette.exceptions import HTTPException
 
 from cai_pyserini.core.template import template
-from cai_pyserini.engine.explanation import Explanation
-from cai_pyserini.engine.reasons import Marks, Reasons
-from cai_pyserini.engine.search import Engine, Stored
+from cai_pyserini.engine.search import Engine
 from cai_pyserini.service.access_log import note
 from cai_pyserini.service.page import HERE, Search, shown_metadata, tables, url_of, why
 from cai_pyserini.service.queue import MAX_QUERY_LENGTH, Service

@@ -11,7 +11,7 @@ from cai_pyserini.core.metadata import Value
 from cai_pyserini.core.template import template
 from cai_pyserini.engine.explanation import Explanation
 from cai_pyserini.engine.highlight import Marked
-from cai_pyserini.engine.reasons import Asked, Marks, Reasons
+from cai_pyserini.engine.reasons import Asked, Marks, Origin, Reasons
 from cai_pyserini.engine.search import BadFilter, Described, Engine, Filters, without_operators
 from cai_pyserini.service.access_log import note
 from cai_pyserini.service.facets import Choice, Facet, clauses, combined, facets_of, label_of
@@ -22,7 +22,7 @@ STYLE = (HERE / "style.css").read_text(encoding="utf-8")
 SCRIPT = (HERE / "script.js").read_text(encoding="utf-8")
 MAX_SHOWN_HITS = 100  # hits; explaining one takes milliseconds
 DEFAULT_HITS = 10
-SHOWN_TERMS = 6  # of a score, on the search page
+SHOWN_WORDS = 6  # of a score, with numbers
 CHIPS = 4  # metadata of a hit
 CHIP_LENGTH = 50  # characters of a value
 REASON_WORDS = 6  # per origin
@@ -30,6 +30,12 @@ MIN_SHARE = 0.03  # of a score, for words that are not of the query to be named 
 LIKE_WORDS = 12  # marked words that a document shares with the one it is like
 MAX_LINKED_QUERY = 500  # characters of a query in the links to documents, which mark its words
 MAX_TITLE = 300  # characters shown of a title
+LABELS: dict[Origin, str] = {
+    "word": "your words",
+    "near": "in similar documents",
+    "related": "related words",
+    "part": "parts of your words",
+}
 
 TEMPLATE = template(HERE / "page.html.jinja")
 
@@ -105,18 +111,19 @@ async def _found(service: Service, search: Search, engines: Mapping[str, Engine]
     text, filters = parse_operators(search.a)
     total, facets, frequencies, suggestion = await service.call(search.a, overview)
     missing = [word for word, documents in frequencies.items() if not documents]
+    nothing = bool(missing) and len(missing) == len(frequencies)
     fields = [facet.field for facet in facets]
     columns = []
     for name in filter(None, (search.a, search.b)):
         text, filters = parse_operators(name)
         found = await service.call(name, partial(_hits, search._replace(a=name), text, filters, fields))
-        columns.append(_column(engines[name], search, found))
+        columns.append(_column(engines[name], search, found, nothing))
     return {
         "columns": columns,
         "facets": [(facet.field, _links(search, facet.choices)) for facet in facets],
         "total": total if any(frequencies.values()) else 0,
         "missing": missing,
-        "nothing": bool(missing) and len(missing) == len(frequencies),
+        "nothing": nothing,
         "suggestion": suggestion,
     }
 
@@ -137,16 +144,20 @@ async def _like(service: Service, search: Search) -> dict[str, Any]:
     return {"columns": [column | {"next": ""}], "like_title": document.title[:MAX_TITLE] or search.like}
 
 
-def _column(engine: Engine, search: Search, found: list[dict[str, Any]]) -> dict[str, Any]:
-    """The hits of a system, with the addresses of the pages before and after."""
+def _column(engine: Engine, search: Search, found: list[dict[str, Any]], nothing: bool = False) -> dict[str, Any]:
+    """The hits of a system, with the addresses of the pages before and after. If no document has a word of the query,
+    hits that share only parts of its words are kept apart."""
     end = search.start + search.hits
+    hits = found[: search.hits]
+    parts = [hit for hit in hits if nothing and [label for label, _ in hit["why"]] == [LABELS["part"]]]
     return {
         "name": engine.name,
         "description": engine.description,
         "language": engine.language,
-        "hits": found[: search.hits],
+        "hits": [hit for hit in hits if hit not in parts],
+        "parts": parts,
         "previous": search.link(start=max(0, search.start - search.hits)) if search.start else "",
-        "next": search.link(start=end) if len(found) > search.hits and end < MAX_HITS else "",
+        "next": search.link(start=end) if len(found) > search.hits > len(parts) and end < MAX_HITS else "",
     }
 
 
@@ -160,14 +171,13 @@ def _hits(
         yield _hit(engine, asked, search, described, fields)
 
 
-def _hit(
-    engine: Engine, asked: Asked, search: Search, described: Described, fields: Sequence[str]
-) -> dict[str, Any]:
+def _hit(engine: Engine, asked: Asked, search: Search, described: Described, fields: Sequence[str]) -> dict[str, Any]:
     """What the page shows of a hit; metadata of `fields` come first."""
     hit, explanation, title, snippet, metadata = described
     stored = engine.document(hit.stored)
     reasons = asked.reasons(explanation.scored, stored.contents if stored else "")
-    mark_words = partial(_marked_like, engine, reasons) if search.like else partial(asked.mark, related=reasons["related"])
+    named = dict(reasons_of := why(reasons)).get(LABELS["related"], ())
+    mark_words = partial(_marked_like, engine, reasons) if search.like else partial(asked.mark, related=named)
     return {
         "id": hit.id,
         "rank": hit.rank,
@@ -177,8 +187,8 @@ def _hit(
         "snippet": mark_words(_text(snippet)),
         "url": url_of(metadata),
         "chips": _chips(metadata, fields),
-        "why": why(reasons),
-        "tables": tables(explanation, SHOWN_TERMS),
+        "why": reasons_of,
+        "tables": _numbers(explanation, reasons),
     }
 
 
@@ -193,18 +203,29 @@ def _text(pieces: Marked) -> str:
 
 
 def why(reasons: Reasons) -> list[tuple[str, list[str]]]:
-    """The reasons of a score by origin, as words: those of the query, and others that contribute enough."""
+    """The reasons of a score, by what they are: words of the query, and others that contribute enough."""
     total = sum(sum(words.values()) for words in reasons.values())
     named = {
         origin: [word for word, value in words.items() if origin == "word" or value >= MIN_SHARE * total]
         for origin, words in reasons.items()
     }
-    labels = {"word": "your words", "near": "in similar documents", "related": "related words"}
-    parts = [f"…{part[2:]}" if part.startswith("##") else f"{part}…" for part in named["part"]]
-    return [
-        *((label, words[:REASON_WORDS]) for origin, label in labels.items() if (words := named[origin])),  # type: ignore[index]
-        *([("parts of words", parts[:REASON_WORDS])] if parts else []),
-    ]
+    return [(LABELS[origin], [*map(_shown, words[:REASON_WORDS])]) for origin, words in named.items() if words]
+
+
+def _shown(word: str) -> str:
+    """A word, or a piece of one without the tokenizer's notation."""
+    return f"…{word.removeprefix('##')}" if word.startswith("##") else word
+
+
+def _numbers(explanation: Explanation, reasons: Reasons) -> list[dict[str, Any]]:
+    """The parts of a hybrid's score, or the words that contribute most to one of terms, as tables."""
+    if explanation.parts or not explanation.terms:
+        return tables(explanation, 0)[:1]
+    values = [(value, word, LABELS[origin]) for origin, words in reasons.items() for word, value in words.items()]
+    best = sorted(values, reverse=True)[:SHOWN_WORDS]
+    rows = [([_shown(word), label, f"{value:.2f}"], value / best[0][0]) for value, word, label in best]
+    caption = f"{explanation.system}: score {explanation.score:.2f}"
+    return [{"caption": caption, "header": ["word", "why", "adds"], "rows": rows}]
 
 
 def url_of(metadata: Mapping[str, Value]) -> tuple[str, str] | None:
