@@ -443,9 +443,8 @@ def create_app(service: Service, access: Access = EVERYBODY, log: AccessLog | No
         like: Annotated[Name, Parameter(description="without q: a document, to find similar ones")] = "",
     ) -> str:
         """The page for people."""
-        return await render(
-            service, Search(q.strip(), "" if q.strip() else like, a, b, hits, start, filter.strip(), sort)
-        )
+        q = q.strip()
+        return await render(service, Search(q, "" if q else like, a, b, hits, start, filter.strip(), sort))
 
     @locked.get("/document", response_class=HTMLResponse)
     async def document_page(

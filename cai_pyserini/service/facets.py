@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Sequence
-from datetime import date
+from datetime import MAXYEAR, MINYEAR, date
 from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
@@ -19,7 +19,7 @@ MIN_COVERED = 0.02  # of the documents, by the most frequent values of a field
 UNEQUAL = 0.7  # of the documents in one range: the ranges are too wide for the others
 ZOOMS = 4  # times that the one range with documents is divided
 MOST_READ = 50  # values of a number, to see whether they are integers
-TOKENS = re.compile(r'("(?:[^"\\]|\\.)*"|[()]| AND | OR )')
+PIECES = re.compile(r'("(?:[^"\\]|\\.)*"|[()]| AND | OR )', re.IGNORECASE)
 BETWEEN = re.compile(r"\(?([\w.-]+)>=(\S+) AND \1<=?(\S+?)\)?")
 
 type Count = Callable[[Sequence[float]], list[int]]  # edges -> documents from each to the next
@@ -88,7 +88,7 @@ def _numbers(field: str, low: float, high: float, count: Count, integers: bool) 
     choices = []
     for (first, end), documents in zip(pairwise(edges), counts, strict=True):
         last, sign = (end - 1, "<=") if integers else (end, "<")
-        label = f"{first:g}" if integers and first == last else f"{_plain(first)}–{_plain(last)}"
+        label = _readable(first) if integers and first == last else f"{_readable(first)}–{_readable(last)}"
         one = f"{field}:{_plain(first)}"
         filter = one if integers and first == last else f"({field}>={_plain(first)} AND {field}{sign}{_plain(last)})"
         if documents:
@@ -120,7 +120,7 @@ def _dates(field: str, low: float, high: float, count: Count) -> list[Choice]:
 
 
 def _even(low: float, high: float, finest: float, end: bool = False) -> list[float]:
-    """At most MOST_RANGES ranges of equal, round width that contain `low` and `high`; with `end`, `high` is excluded."""
+    """At most MOST_RANGES ranges of equal, round width from `low` to `high`, which is excluded with `end`."""
     width = max((high - low) / (MOST_RANGES - 1), finest) or 1.0
     power = 10.0 ** math.floor(math.log10(width))
     step = max(finest, next(step * power for step in (1, 2, 5, 10) if step * power >= width * (1 - 1e-9)))
@@ -130,11 +130,17 @@ def _even(low: float, high: float, finest: float, end: bool = False) -> list[flo
 
 
 def _day(year: int, month: int = 1) -> float:
-    return float(date(year, month, 1).toordinal() - EPOCH)
+    if year > MAXYEAR:
+        return float(date.max.toordinal() + 1 - EPOCH)
+    return float(date(max(year, MINYEAR), month, 1).toordinal() - EPOCH)
 
 
 def _plain(number: float) -> str:
     return f"{number:.12g}"
+
+
+def _readable(number: float) -> str:
+    return f"{number:,.12g}" if abs(number) >= 10_000 else _plain(number)
 
 
 def quoted(value: str) -> str:
@@ -146,14 +152,14 @@ def quoted(value: str) -> str:
 def clauses(filter: str) -> list[str]:
     """The filters that a filter combines by AND, or the filter itself if it is not such a combination."""
     parts, depth = [""], 0
-    for token in TOKENS.split(filter):
-        depth += (token == "(") - (token == ")")
-        if token == " OR " and not depth:
+    for piece in PIECES.split(filter):
+        depth += (piece == "(") - (piece == ")")
+        if piece.upper() == " OR " and not depth:
             return [filter]
-        if token == " AND " and not depth:
+        if piece.upper() == " AND " and not depth:
             parts.append("")
         else:
-            parts[-1] += token
+            parts[-1] += piece
     return [part for part in parts if part.strip()]
 
 

@@ -252,7 +252,7 @@ def _chips(metadata: Mapping[str, Value], fields: Sequence[str]) -> list[tuple[s
 def _links(search: Search, choices: Sequence[Choice]) -> list[tuple[str, str, int]]:
     """The choices of a facet, each with a link that adds it to the filter, and its number of documents."""
     parts = clauses(search.filter)
-    before = [f"({search.filter})"] if len(parts) == 1 and " OR " in search.filter else parts
+    before = [f"({search.filter})"] if len(parts) == 1 and " or " in search.filter.lower() else parts
     return [(label, search.link(filter=combined([*before, filter])), count) for label, filter, count in choices]
 
 
