@@ -13,7 +13,6 @@ from cai_pyserini.service.queue import MAX_QUERY_LENGTH, Service
 
 PART = 50_000  # characters of a document on a page; each new word takes 0.1 ms
 MAX_PARTS = 100_000
-ALL_TERMS = 20  # shown of a score
 TEMPLATE = template(HERE / "document.html.jinja")
 
 
@@ -53,8 +52,8 @@ def _read(engine: Engine, id: str, query: str, part: int) -> dict[str, Any] | No
         "metadata": shown_metadata(stored.metadata),
         "url": url_of(stored.metadata),
         "language": engine.language,
-        "why": why(reasons) if reasons else [],
-        "tables": tables(explanation, ALL_TERMS) if explanation else [],
+        "why": why(explanation, reasons) if explanation and reasons else [],
+        "tables": tables(explanation) if explanation else [],
     }
 
 

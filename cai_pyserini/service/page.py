@@ -23,6 +23,7 @@ SCRIPT = (HERE / "script.js").read_text(encoding="utf-8")
 MAX_SHOWN_HITS = 100  # hits; explaining one takes milliseconds
 DEFAULT_HITS = 10
 SHOWN_WORDS = 6  # of a score, with numbers
+SHOWN_TERMS = 20  # of a score, on the page of the document
 CHIPS = 4  # metadata of a hit
 CHIP_LENGTH = 50  # characters of a value
 REASON_WORDS = 6  # per origin
@@ -36,6 +37,7 @@ LABELS: dict[Origin, str] = {
     "related": "related words",
     "part": "parts of your words",
 }
+COMMON = "common words"
 
 TEMPLATE = template(HERE / "page.html.jinja")
 
@@ -146,10 +148,10 @@ async def _like(service: Service, search: Search) -> dict[str, Any]:
 
 def _column(engine: Engine, search: Search, found: list[dict[str, Any]], nothing: bool = False) -> dict[str, Any]:
     """The hits of a system, with the addresses of the pages before and after. If no document has a word of the query,
-    hits that share only parts of its words are kept apart."""
+    hits that share only parts of its words, or common words, are kept apart."""
     end = search.start + search.hits
     hits = found[: search.hits]
-    parts = [hit for hit in hits if nothing and [label for label, _ in hit["why"]] == [LABELS["part"]]]
+    parts = [hit for hit in hits if nothing and {label for label, _ in hit["why"]} <= {LABELS["part"], COMMON}]
     return {
         "name": engine.name,
         "description": engine.description,
@@ -176,7 +178,7 @@ def _hit(engine: Engine, asked: Asked, search: Search, described: Described, fie
     hit, explanation, title, snippet, metadata = described
     stored = engine.document(hit.stored)
     reasons = asked.reasons(explanation.scored, stored.contents if stored else "")
-    named = dict(reasons_of := why(reasons)).get(LABELS["related"], ())
+    named = dict(reasons_of := why(explanation, reasons)).get(LABELS["related"], ())
     mark_words = partial(_marked_like, engine, reasons) if search.like else partial(asked.mark, related=named)
     return {
         "id": hit.id,
@@ -202,14 +204,17 @@ def _text(pieces: Marked) -> str:
     return "".join(piece for piece, _ in pieces)
 
 
-def why(reasons: Reasons) -> list[tuple[str, list[str]]]:
+def why(explanation: Explanation, reasons: Reasons) -> list[tuple[str, list[str]]]:
     """The reasons of a score, by what they are: words of the query, and others that contribute enough."""
+    if not any(each.terms for each in explanation.scored):
+        return [("similar meaning", [])]
     total = sum(sum(words.values()) for words in reasons.values())
     named = {
         origin: [word for word, value in words.items() if origin == "word" or value >= MIN_SHARE * total]
         for origin, words in reasons.items()
     }
-    return [(LABELS[origin], [*map(_shown, words[:REASON_WORDS])]) for origin, words in named.items() if words]
+    shown = [(LABELS[origin], [*map(_shown, words[:REASON_WORDS])]) for origin, words in named.items() if words]
+    return shown or [(COMMON, [])]
 
 
 def _shown(word: str) -> str:
@@ -219,9 +224,9 @@ def _shown(word: str) -> str:
 
 def _numbers(explanation: Explanation, reasons: Reasons) -> list[dict[str, Any]]:
     """The parts of a hybrid's score, or the words that contribute most to one of terms, as tables."""
-    if explanation.parts or not explanation.terms:
-        return tables(explanation, 0)[:1]
     values = [(value, word, LABELS[origin]) for origin, words in reasons.items() for word, value in words.items()]
+    if not values or explanation.parts:
+        return [*filter(None, [_table(explanation)])]
     best = sorted(values, reverse=True)[:SHOWN_WORDS]
     rows = [([_shown(word), label, f"{value:.2f}"], value / best[0][0]) for value, word, label in best]
     caption = f"{explanation.system}: score {explanation.score:.2f}"
@@ -270,14 +275,19 @@ def shown_metadata(metadata: Mapping[str, Value]) -> list[tuple[str, str | int |
     return [(name, ", ".join(value) if isinstance(value, list) else value) for name, value in metadata.items()]
 
 
-def tables(explanation: Explanation, terms: int) -> list[dict[str, Any]]:
-    """A table of the parts or terms of each score, with a bar from 0 to 1 per row."""
+def tables(explanation: Explanation) -> list[dict[str, Any]]:
+    """A table of the parts or the largest terms of each score."""
     return [
-        {
-            "caption": f"{each.system}: score {each.score:.4f}",
-            "header": table[0],
-            "rows": list(zip(table[1:], each.bars(terms), strict=True)),
-        }
-        for each in (explanation, *(part.explanation for part in explanation.parts))
-        if (table := each.table(terms))
+        table for each in (explanation, *(part.explanation for part in explanation.parts)) if (table := _table(each))
     ]
+
+
+def _table(explanation: Explanation) -> dict[str, Any] | None:
+    """A table of the parts or terms of a score, with a bar from 0 to 1 per row; None if there are none."""
+    if not (table := explanation.table(SHOWN_TERMS)):
+        return None
+    return {
+        "caption": f"{explanation.system}: score {explanation.score:.4f}",
+        "header": table[0],
+        "rows": list(zip(table[1:], explanation.bars(SHOWN_TERMS), strict=True)),
+    }
