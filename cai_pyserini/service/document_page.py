@@ -39,7 +39,8 @@ def _read(engine: Engine, id: str, query: str, part: int) -> dict[str, Any] | No
     related = reasons["related"] if reasons else ()
     contents = stored.contents.removeprefix(stored.title).strip()
     text = contents[(part - 1) * PART : part * PART]
-    first, last = passage_of("".join(piece for piece, _ in snippet), text) if part == 1 else (0, 0)
+    has_passage = part == 1 and any(strength for _, strength in snippet)
+    first, last = passage_of("".join(piece for piece, _ in snippet), text) if has_passage else (0, 0)
     return {
         "title": asked.mark(stored.title, related),
         "heading": stored.title or id,
