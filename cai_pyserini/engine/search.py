@@ -122,6 +122,11 @@ class Engine:
         self.has_words = self.can_filter and "bm25" in kinds  # for filters and query operators
 
     @property
+    def matches_words(self) -> bool:
+        """Whether `matches` of a text are the documents with a word of it, not all."""
+        return any(retriever.word_prefix is not None for retriever in self._retrievers.values())
+
+    @property
     def metadata(self) -> dict[str, Kind]:
         """The types of metadata fields by name."""
         return self._filter_index.metadata if self._filter_index else {}

@@ -123,7 +123,7 @@ async def _found(service: Service, search: Search, engines: Mapping[str, Engine]
     return {
         "columns": columns,
         "facets": [(facet.field, _links(search, facet.choices)) for facet in facets],
-        "total": total if any(frequencies.values()) else 0,
+        "total": total if engines[search.a].matches_words and any(frequencies.values()) else 0,
         "missing": missing,
         "nothing": nothing,
         "suggestion": suggestion,
