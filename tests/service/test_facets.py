@@ -1,7 +1,7 @@
 """Facets: ranges of numbers and dates as a reader expects them, and filters that can be taken back."""
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import date
 from itertools import pairwise
 
@@ -11,7 +11,7 @@ from cai_pyserini.core.metadata import EPOCH
 from cai_pyserini.service.facets import _dates, _numbers, clauses, label_of
 
 
-def counter(values: Sequence[float]) -> "object":
+def counter(values: Sequence[float]) -> Callable[[Sequence[float]], list[int]]:
     ordered = sorted(values)
 
     def count(edges: Sequence[float]) -> list[int]:
@@ -38,7 +38,7 @@ def counter(values: Sequence[float]) -> "object":
 )
 def test_numbers(values: Sequence[float], limits: tuple[float, float], labels: list[str]) -> None:
     integers = all(value == int(value) for value in values)
-    choices = _numbers("n", *limits, counter(values), integers)  # type: ignore[arg-type]
+    choices = _numbers("n", *limits, counter(values), integers)
     assert [choice.label for choice in choices] == labels
     assert sum(choice.documents for choice in choices) == len(values)
 
@@ -47,15 +47,15 @@ def test_dates() -> None:
     days = [
         float(date(*day).toordinal() - EPOCH) for day in ((2004, 2, 28), (2004, 2, 29), (2004, 12, 31), (2009, 1, 1))
     ]
-    both = _dates("day", days[0], days[-1], counter(days))  # type: ignore[arg-type]
+    both = _dates("day", days[0], days[-1], counter(days))
     assert [(choice.label, choice.documents) for choice in both] == [("2009", 1), ("2004", 3)]
-    months = _dates("day", days[0], days[-1], counter(days[:3]))  # type: ignore[arg-type]
+    months = _dates("day", days[0], days[-1], counter(days[:3]))
     assert [(choice.label, choice.filter) for choice in months] == [
         ("2004-02", "day:2004-02"),
         ("2004-12", "day:2004-12"),
     ]
     ends = [float(date.min.toordinal() - EPOCH), float(date.max.toordinal() - EPOCH)]
-    assert sum(choice.documents for choice in _dates("day", *ends, counter(ends))) == 2  # type: ignore[arg-type]
+    assert sum(choice.documents for choice in _dates("day", *ends, counter(ends))) == 2
 
 
 def test_filters_are_taken_apart_only_where_that_is_right() -> None:
