@@ -140,7 +140,7 @@ def main(argv: Argv = None) -> None:
 
         hits = run.experiment.collection.hits if run.is_finished else 0
         runs = {name: run_of_system(run, name, topics, hits) for name in (settings.a, settings.b)}
-        print(verdict(runs, qrels, settings.smallest))
+        print(verdict(runs, qrels, settings.smallest, judgments.skipped()))
     else:
         from cai_pyserini.experiments.judged_examples import label_queries, write_examples
         from cai_pyserini.experiments.pool import pooled_documents

@@ -284,7 +284,7 @@ class Engine:
             return None
         if not query.strip():
             return document, None, []
-        explanation = self.explain(query, [of := id.partition(PASSAGE)[0] if self._passages else id]).get(of)
+        explanation = self.explain(query, [of := self.document_of(id)]).get(of)
         if explanation is None:
             return document, None, []
         return document, explanation, self._highlight(id, explanation.scored)[1]
@@ -308,6 +308,10 @@ class Engine:
     def documents(self) -> int:
         """The number of documents, or of passages if its indexes hold passages."""
         return next(iter(self._retrievers.values())).documents
+
+    def document_of(self, stored: str) -> str:
+        """The id of a document, given the id in the indexes: its own, or that of a passage."""
+        return stored.partition(PASSAGE)[0] if self._passages else stored
 
     def document(self, id: str) -> Stored | None:
         """A stored document; None if no index stores it."""
@@ -407,7 +411,7 @@ class Engine:
         for ranking in retriever.search(texts, depth, threads, filter, self._filter_index, effort):
             best: dict[str, tuple[float, str]] = {}
             for stored, score in ranking:
-                best.setdefault(stored.partition(PASSAGE)[0] if self._passages else stored, (score, stored))
+                best.setdefault(self.document_of(stored), (score, stored))
             found_hits = enumerate(islice(best.items(), hits), 1)
             rankings.append([Hit(rank, id, *value, self.document) for rank, (id, value) in found_hits])
         return rankings

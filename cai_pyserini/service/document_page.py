@@ -6,7 +6,7 @@ from typing import Any
 from starlette.exceptions import HTTPException
 
 from cai_pyserini.core.template import template
-from cai_pyserini.engine.search import Engine
+from cai_pyserini.engine.search import Engine, without_operators
 from cai_pyserini.service.access_log import note
 from cai_pyserini.service.page import HERE, Search, shown_metadata, tables, url_of, why
 from cai_pyserini.service.queue import MAX_QUERY_LENGTH, Service
@@ -31,10 +31,11 @@ async def render_document(service: Service, index: str, id: str, query: str, par
 
 def _read(engine: Engine, id: str, query: str, part: int) -> dict[str, Any] | None:
     """What the page shows of a document."""
-    if (found := engine.read(id, query)) is None:
+    text_of_query = without_operators(query)[0] if query and engine.has_words else query
+    if (found := engine.read(id, text_of_query)) is None:
         return None
     stored, explanation, snippet = found
-    asked = engine.asked(query)
+    asked = engine.asked(text_of_query)
     reasons = asked.reasons(explanation.scored, stored.contents) if explanation else None
     related = reasons["related"] if reasons else ()
     contents = stored.contents.removeprefix(stored.title).strip()

@@ -115,6 +115,7 @@ async def _found(service: Service, search: Search, engines: Mapping[str, Engine]
     missing = [word for word, documents in frequencies.items() if not documents]
     nothing = bool(missing) and len(missing) == len(frequencies)
     fields = [facet.field for facet in facets]
+    is_short = len(search.q) <= MAX_LINKED_QUERY  # each link of a facet has the query
     columns = []
     for name in filter(None, (search.a, search.b)):
         text, filters = parse_operators(name)
@@ -122,7 +123,7 @@ async def _found(service: Service, search: Search, engines: Mapping[str, Engine]
         columns.append(_column(engines[name], search, found, nothing))
     return {
         "columns": columns,
-        "facets": [(facet.field, _links(search, facet.choices)) for facet in facets],
+        "facets": [(facet.field, _links(search, facet.choices)) for facet in facets if is_short],
         "total": total if engines[search.a].matches_words and any(frequencies.values()) else 0,
         "missing": missing,
         "nothing": nothing,
@@ -137,7 +138,7 @@ async def _like(service: Service, search: Search) -> dict[str, Any]:
     def found(engine: Engine) -> Iterator[dict[str, Any]]:
         filters = search.filter or None
         described = engine.describe(document.contents, search.hits + 1, 0, filters, search.sort or None)
-        others = (one for one in described if search.like not in (one.hit.id, one.hit.stored))
+        others = (one for one in described if one.hit.id != engine.document_of(search.like))
         for one in islice(others, search.hits):
             yield _hit(engine, engine.asked(document.contents), search, one, [])
 
