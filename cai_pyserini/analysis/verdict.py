@@ -73,13 +73,16 @@ def order(runs: Mapping[str, pd.DataFrame], judged: Sequence[Judgment], rule: st
     return f"{table}; {order_of}: {'–, it is not defined' if math.isnan(tau) else f'{tau:.3f}'}"
 
 
-def verdict(runs: Mapping[str, pd.DataFrame], qrels: Qrels, smallest: float) -> str:
-    """Compare the runs of two systems by judgments; `smallest` is the smallest difference that would matter."""
+def verdict(
+    runs: Mapping[str, pd.DataFrame], qrels: Qrels, smallest: float, skipped: Mapping[str, set[str]] | None = None
+) -> str:
+    """Compare the runs of two systems by judgments; `smallest` is the smallest difference that would matter, and
+    `skipped` has the documents by query that judges saw and did not grade."""
     a, b = runs
     judged = [run[run["query_id"].isin(qrels)] for run in runs.values()]
     first, second = (measure(qrels, run, [MEASURE])[MEASURE] for run in judged)
     result = difference(first, second)
-    unjudged = (f"{name} {_unjudged(run, qrels)}" for name, run in zip(runs, judged, strict=True))
+    unjudged = (f"{name} {_unjudged(run, qrels, skipped or {})}" for name, run in zip(runs, judged, strict=True))
     lines = [*summary(result, (a, b), "nDCG@10 of judged documents"), f"unjudged of the best 10: {', '.join(unjudged)}"]
     if no_hits := len(qrels.keys() - {*judged[0]["query_id"], *judged[1]["query_id"]}):
         lines.append(f"{no_hits:,} queries have no hits, and count 0 for both")
@@ -95,11 +98,12 @@ def verdict(runs: Mapping[str, pd.DataFrame], qrels: Qrels, smallest: float) -> 
     return "\n".join(lines)
 
 
-def _unjudged(run: pd.DataFrame, qrels: Qrels) -> str:
-    """The share of the best 10 hits of a run that have no grade."""
+def _unjudged(run: pd.DataFrame, qrels: Qrels, skipped: Mapping[str, set[str]]) -> str:
+    """The share of the best 10 hits of a run that can still be judged: that have no grade and were not skipped."""
     best = top(run, 10)
-    hits = [document in qrels[query] for query, document in zip(best["query_id"], best["doc_id"], strict=True)]
-    return f"{1 - sum(hits) / len(hits):.1%}" if hits else "no hits"
+    pairs = list(zip(best["query_id"], best["doc_id"], strict=True))
+    unjudged = sum(id not in qrels[query] and id not in skipped.get(query, ()) for query, id in pairs)
+    return f"{unjudged / len(pairs):.1%}" if pairs else "no hits"
 
 
 def _sample_sizes(queries: int, deviation: float, observed: float, smallest: float) -> Iterator[str]:

@@ -181,7 +181,8 @@ def main(argv: Argv = None) -> None:
     elif isinstance(settings, CompareSettings):
         from cai_pyserini.analysis.verdict import verdict
 
-        print(verdict(runs_of_systems(run, (settings.a, settings.b), topics), qrels, settings.smallest))
+        runs = runs_of_systems(run, (settings.a, settings.b), topics)
+        print(verdict(runs, qrels, settings.smallest, judgments.skipped()))
     else:
         from cai_pyserini.experiments.judged_examples import label_queries, write_examples
         from cai_pyserini.experiments.pool import pooled_documents

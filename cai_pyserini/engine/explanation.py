@@ -56,6 +56,11 @@ class Explanation:
         return (self.grade or 0) > 0
 
     @property
+    def scored(self) -> "list[Explanation]":
+        """The explanations that have terms: its parts', or itself."""
+        return [part.explanation for part in self.parts] or [self]
+
+    @property
     def heading(self) -> str:
         rank = f"{self.rank}." if self.rank else "not in the run:"
         judgment = "" if self.grade is None else f", {'★ relevant, ' * self.relevant}grade {self.grade}"

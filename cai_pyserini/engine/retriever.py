@@ -25,6 +25,8 @@ from cai_pyserini.runs.trec import Hits
 from cai_pyserini.vectors.queries import Query, Representation, encode_queries, for_index
 
 LONGEST_SUGGESTION = 200  # characters; finding a similar word takes milliseconds
+MIN_SUGGESTED = 3  # documents that have a suggested word, in collections of more than 2,000; fewer in smaller ones
+TWO_EDITS = 8  # characters of the words that may differ in two; a shorter one resembles too many others
 
 
 @dataclass
@@ -138,9 +140,16 @@ class Retriever:
             effort.search += time.perf_counter() - encoded
         return [rankings[number] for number in queries]
 
+    @property
+    def word_prefix(self) -> str | None:
+        """What distinguishes the index's words of the documents from other terms; None if it has no words."""
+        if not isinstance(self._searcher, LuceneSearcher) or (self._queries.encoder and not self._queries.words):
+            return None
+        return WORD if self._queries.words else ""
+
     def any_word_query(self, text: str) -> Any:
         """A Lucene query for documents with any word of a text; None for an index without words."""
-        if not isinstance(self._searcher, LuceneSearcher) or (self._queries.encoder and not self._queries.words):
+        if not isinstance(self._searcher, LuceneSearcher) or self.word_prefix is None:
             return None
         words = {WORD + word: 1 for word in self._analyze(text)}
         return self._searcher.lucene_query(words if self._queries.words else text)
@@ -165,19 +174,21 @@ class Retriever:
 
         The index has stems, so the replacement is a word of a document with the similar stem.
         """
-        index, prefix = self._searcher, WORD if self._queries.words else ""
-        if not isinstance(index, LuceneSearcher) or not index.documents or len(text) > LONGEST_SUGGESTION:
+        index, prefix = self._searcher, self.word_prefix
+        if not isinstance(index, LuceneSearcher) or prefix is None or not index.documents:
             return None
-        if self._queries.encoder and not self._queries.words:
+        if len(text) > LONGEST_SUGGESTION:
             return None
+        min_documents = min(MIN_SUGGESTED, math.ceil(index.documents / 1000))
         pieces = WORDS.split(text)  # words are at odd positions
         for position in range(1, len(pieces), 2):
             stems = self._analyze(pieces[position])
             if len(stems) != 1 or index.document_frequency(term := prefix + stems[0]):
                 continue
-            max_edits = min(2, len(pieces[position]) // 3)
+            max_edits = min(2 if len(pieces[position]) >= TWO_EDITS else 1, len(pieces[position]) // 3)
             similar = (index.most_similar(term, len(prefix) + 1, edits) for edits in range(1, max_edits + 1))
-            stem, document = next(filter(None, similar), ("", None))
+            frequent = (each for each in similar if each and index.document_frequency(each[0]) >= min_documents)
+            stem, document = next(frequent, ("", None))
             words = WORDS.split(document.contents)[1::2] if document else []
             matches = (word.lower() for word in words if [prefix + each for each in self._analyze(word)] == [stem])
             pieces[position] = next(matches, pieces[position])

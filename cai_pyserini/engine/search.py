@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, islice
 from typing import Any, NamedTuple, Self, overload
 
@@ -17,7 +17,10 @@ from cai_pyserini.core.errors import CaiError, require_utf8
 from cai_pyserini.core.metadata import Kind, Value, bounds
 from cai_pyserini.engine.explanation import Explanation, Part
 from cai_pyserini.engine.highlight import Marked, marked, snippet, word_strengths
+from cai_pyserini.engine.reasons import Asked, words_of
 from cai_pyserini.engine.retriever import Effort, Retriever
+from cai_pyserini.lucene.analyzer import CachedAnalyzer
+from cai_pyserini.lucene.facets import Matches
 from cai_pyserini.lucene.filters import BadFilter as BadFilter
 from cai_pyserini.lucene.filters import Combined, Filter, parse_filter, require_field
 from cai_pyserini.lucene.filters import without_operators as without_operators
@@ -125,12 +128,18 @@ class Engine:
         self._threads = ThreadPoolExecutor(len(retrievers), "part")  # for parts that may miss a deadline
         self._last_calls: dict[str, Future[Any]] = {}  # by part
         indexes = [*filter(None, [texts, *(retriever.index for retriever in retrievers.values())])]
-        with_words = (index for index in indexes if index.manifest.stats["kind"] == "bm25")
+        with_words = [index for index in indexes if index.manifest.stats["kind"] == "bm25"]
         with_metadata = (index for index in indexes if index.metadata)
         self._filter_index = next(chain(with_words, with_metadata), None)
+        self._has_word_index = bool(with_words)
         kinds = {index.manifest.stats["kind"] for index in indexes}
         self.can_filter = self._filter_index is not None and "dense" not in kinds  # Lucene's vector search cannot
         self.has_words = self.can_filter and "bm25" in kinds  # for filters and query operators
+
+    @property
+    def matches_words(self) -> bool:
+        """Whether `matches` of a text are the documents with a word of it, not all."""
+        return any(retriever.word_prefix is not None for retriever in self._retrievers.values())
 
     @property
     def metadata(self) -> dict[str, Kind]:
@@ -205,11 +214,35 @@ class Engine:
         """
         for name in (names := [*dict.fromkeys(names)]):
             require_field(name, self.metadata, "facets")
+        matches = self.matches(text, filter)
+        return {name: matches.values(name, self.metadata[name], most) for name in names} if matches else {}
+
+    def matches(self, text: str = "", filter: Filters = None) -> Matches | None:
+        """The documents that `facets` counts; None if no Lucene index of the system has metadata or words."""
         parsed, index = self._parse(filter), self._filter_index
         for retriever in self._retrievers.values() if text.strip() else ():
-            if retriever.index and retriever.index.metadata and (query := retriever.any_word_query(text)) is not None:
-                return retriever.index.counts(names, most, parsed, query, index)
-        return index.counts(names, most, parsed) if index else {}
+            has_metadata = retriever.index and retriever.index.metadata == self.metadata
+            if retriever.index and has_metadata and (query := retriever.any_word_query(text)) is not None:
+                return retriever.index.matches(parsed, query, index)
+        return index.matches(parsed) if index else None
+
+    def document_frequencies(self, text: str) -> dict[str, int]:
+        """The number of documents that have each word of a text, without words that the index leaves out; empty if no
+        index has the words of the documents."""
+        for retriever in self._retrievers.values():
+            if retriever.index and (prefix := retriever.word_prefix) is not None:
+                index = retriever.index
+                break
+        else:
+            if self._filter_index is None or not self._has_word_index:
+                return {}
+            index, prefix = self._filter_index, ""
+        stems = {word: self._stems(word) for word in words_of(text)}
+        return {
+            word: max(index.document_frequency(prefix + stem) for stem in of_word)
+            for word, of_word in stems.items()
+            if of_word
+        }
 
     def describe(
         self, text: str, k: int = 10, start: int = 0, filter: Filters = None, sort: str | None = None
@@ -221,8 +254,7 @@ class Engine:
         explained = self._explain(text, [hit.id for hit in ranking], parts)
         for hit in ranking:
             explanation = explained[hit.id]
-            explanations = [part.explanation for part in explanation.parts] or [explanation]
-            yield Described(hit, explanation, *self._highlight(hit.stored, explanations))
+            yield Described(hit, explanation, *self._highlight(hit.stored, explanation.scored))
 
     def snippets(self, text: str, hits: Sequence[Hit]) -> Iterator[Snippet]:
         """Yield the snippet of each hit, as `describe` does."""
@@ -257,6 +289,26 @@ class Engine:
             raise CaiError(f"{self.name} has no document {document!r}" + " among the hits" * self._passages)
         return explained[document]
 
+    def asked(self, query: str) -> Asked:
+        """The words of a query, to say why a document was found, and to mark them in its text."""
+
+        def is_word(name: str, term: str) -> bool:
+            prefix = self._retrievers[name].word_prefix
+            return prefix is not None and term.startswith(prefix)
+
+        return Asked(query, self._stems, self.terms_of, is_word)
+
+    def read(self, id: str, query: str = "") -> tuple[Stored, Explanation | None, Marked] | None:
+        """A stored document or passage, why a query finds it, if it does, and its snippet; None if it is not stored."""
+        if (document := self.document(id)) is None:
+            return None
+        if not query.strip():
+            return document, None, []
+        explanation = self.explain(query, [of := self.document_of(id)]).get(of)
+        if explanation is None:
+            return document, None, []
+        return document, explanation, self._highlight(id, explanation.scored)[1]
+
     def suggestion(self, text: str) -> str | None:
         """A text with similar words for those that no document has; None if there is none."""
         suggested = (retriever.suggestion(text) for retriever in self._retrievers.values())
@@ -277,6 +329,10 @@ class Engine:
         """The number of documents, or of passages if its indexes hold passages."""
         return next(iter(self._retrievers.values())).documents
 
+    def document_of(self, stored: str) -> str:
+        """The id of a document, given the id in the indexes: its own, or that of a passage."""
+        return stored.partition(PASSAGE)[0] if self._passages else stored
+
     def document(self, id: str) -> Stored | None:
         """A stored document; None if no index stores it."""
         stored = (store.document(id) for store in self._stores)
@@ -295,6 +351,10 @@ class Engine:
         self._threads.shutdown()
         for store in self._stores:
             store.close()
+
+    @cached_property
+    def _stems(self) -> CachedAnalyzer:
+        return CachedAnalyzer(self.language)
 
     def _part_depth(self, hits: int, sort: str | None = None) -> int:
         """How many hits of each retriever are needed for `hits` of the system."""
@@ -371,7 +431,7 @@ class Engine:
         for ranking in retriever.search(texts, depth, threads, filter, self._filter_index, effort):
             best: dict[str, tuple[float, str]] = {}
             for stored, score in ranking:
-                best.setdefault(stored.partition(PASSAGE)[0] if self._passages else stored, (score, stored))
+                best.setdefault(self.document_of(stored), (score, stored))
             found_hits = enumerate(islice(best.items(), hits), 1)
             rankings.append([Hit(rank, id, *value, self.document) for rank, (id, value) in found_hits])
         return rankings

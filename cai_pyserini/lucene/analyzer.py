@@ -1,12 +1,14 @@
 """Anserini's text analysis: tokenization, stopword removal and stemming for each language."""
 
 import json
+from functools import lru_cache
 from typing import Any
 
 from cai_pyserini.core.config import ENGLISH, Language
 from cai_pyserini.core.json_vectors import DELIMITER
 from cai_pyserini.lucene import jvm
 
+LONGEST_KEPT = 64  # characters of texts whose analysis CachedAnalyzer keeps
 UNANALYZED = ("ha", "so", "sw", "yo")  # languages whose texts are only split at white space
 
 
@@ -37,3 +39,14 @@ class Analyzer:
             # One string from Java is faster than a call per word.
             words = self._analyze(self._analyzer, text.replace(DELIMITER, " "))
             return json.loads(self._json.writeValueAsString(words))
+
+
+class CachedAnalyzer:
+    """An Analyzer that remembers the words of short texts, as for marking each word of a long one."""
+
+    def __init__(self, language: Language = ENGLISH) -> None:
+        self._analyze = Analyzer(language)
+        self._words_of_short = lru_cache(maxsize=1 << 16)(self._analyze)
+
+    def __call__(self, text: str) -> list[str]:
+        return self._words_of_short(text) if len(text) <= LONGEST_KEPT else self._analyze(text)

@@ -8,9 +8,7 @@ rounded as in Anserini. Scores of dense vectors are inner products x; Lucene's o
 
 import json
 import re
-import struct
 from binascii import a2b_base64
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property, partial
@@ -23,11 +21,12 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.config import ENGLISH, Language
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.json_vectors import DELIMITER
-from cai_pyserini.core.metadata import Kind, Value, year_of
+from cai_pyserini.core.metadata import Kind, Value
 from cai_pyserini.lucene import batch, jvm
 from cai_pyserini.lucene.analyzer import lucene_analyzer
 from cai_pyserini.lucene.batch import INTEGER, LUCENE, MAPPER, QUERY, REFERENCE, SEARCHER, STRING, Batch
-from cai_pyserini.lucene.fields import IDS, PREFIX
+from cai_pyserini.lucene.facets import Matches
+from cai_pyserini.lucene.fields import IDS
 from cai_pyserini.lucene.filters import BadFilter, Filter, boolean_query, lucene_query, require_field
 from cai_pyserini.lucene.hnsw import graph
 from cai_pyserini.lucene.index_shards import Index, folders, open_reader, require_index
@@ -154,7 +153,7 @@ class LuceneIndex:
     def matching(self, filter: Filter) -> np.ndarray:
         """Which documents pass a filter, bool (documents,), in index order."""
         passes = np.zeros(self._reader.maxDoc(), bool)
-        for segment in self._collect(filter).getMatchingDocs():
+        for segment in self.matches(filter).collector.getMatchingDocs():
             start, size = segment.context().docBase, segment.context().reader().maxDoc()
             bits = jvm.java_class("org.apache.lucene.util.FixedBitSet")(size)
             getattr(bits, "or")(segment.bits().iterator())
@@ -162,7 +161,6 @@ class LuceneIndex:
             passes[start : start + size] = np.unpackbits(words.view(np.uint8), count=size, bitorder="little")
         return passes
 
-    @_READING
     def counts(
         self,
         names: Sequence[str],
@@ -177,35 +175,19 @@ class LuceneIndex:
         LuceneSearcher.filtered for `text_index`. Raises BadFilter for a field that the index lacks.
         """
         kinds = {name: require_field(name, self.metadata, "facets") for name in names}
-        collector = self._collect(filter, query, text_index)
-        return {name: dict(self._top_values(PREFIX + name, kind, most, collector)) for name, kind in kinds.items()}
+        matches = self.matches(filter, query, text_index)
+        return {name: matches.values(name, kind, most) for name, kind in kinds.items()}
 
-    def _top_values(self, field: str, kind: Kind, most: int, collector: Any) -> list[tuple[str, int]]:
-        facets = "org.apache.lucene.facet."
-        if kind in ("string", "list"):
-            state = jvm.java_class(facets + "StringDocValuesReaderState")(self._reader, field)
-            counts = jvm.java_class(facets + "StringValueFacetCounts")(state, collector)
-            result = counts.getTopChildren(most, field)
-        else:
-            counts = jvm.java_class(facets + "LongValueFacetCounts")(field, collector)
-            result = counts.getAllChildren(field) if kind == "date" else counts.getTopChildren(most, field)
-        values = json.loads(self._json.writeValueAsString(result))["labelValues"] if result else []
-        pairs = [(value["label"], int(value["value"])) for value in values]
-        if kind == "date":
-            years: Counter[str] = Counter()
-            for label, count in pairs:
-                years[year_of(_double(label))] += count
-            return years.most_common(most)
-        if kind == "number":
-            return [(repr(_double(label)).removesuffix(".0"), count) for label, count in pairs]
-        return pairs
-
-    def _collect(self, filter: Filter | None, query: Any = None, text_index: "LuceneIndex | None" = None) -> Any:
-        """A FacetsCollector of the documents that pass a filter and match a query."""
+    @_READING
+    def matches(
+        self, filter: Filter | None = None, query: Any = None, text_index: "LuceneIndex | None" = None
+    ) -> Matches:
+        """The documents that pass a filter and match a Lucene query, to count; `text_index` as in `counts`."""
         java = jvm.java_class
         filter_query = self._filter_query(filter, text_index) if filter else java(LUCENE + "MatchAllDocsQuery")()
         both = boolean_query(FILTER=[filter_query] if query is None else [filter_query, query])
-        return self._searcher.search(both, java("org.apache.lucene.facet.FacetsCollectorManager")())
+        manager = java("org.apache.lucene.facet.FacetsCollectorManager")()
+        return Matches(self._reader, self._searcher.search(both, manager), self._json)
 
     @_READING
     def impacts(self, documents: Sequence[str], terms: Iterable[str]) -> dict[str, dict[str, int]]:
@@ -464,13 +446,6 @@ def _without_ties(scores: Sequence[float]) -> list[float]:
         ties = ties + 1 if rounded[n - 1] - rounded[n] <= gap else 0
         rounded[n] -= step * np.float32(ties)
     return _as_floats(rounded)
-
-
-def _double(sortable: str) -> float:
-    """Decode Lucene's NumericUtils.doubleToSortableLong."""
-    bits = int(sortable)
-    bits ^= (bits >> 63) & 0x7FFFFFFFFFFFFFFF
-    return float(struct.unpack("<d", struct.pack("<q", bits))[0])
 
 
 def _as_floats(scores: np.ndarray) -> list[float]:

@@ -21,9 +21,10 @@ from cai_pyserini.core.metadata import Value
 from cai_pyserini.engine.explanation import Explanation
 from cai_pyserini.engine.search import BadFilter, Filters, Snippet, Stored, without_operators
 from cai_pyserini.service.access_log import AccessLog, note
+from cai_pyserini.service.document_page import MAX_PARTS, render_document
 from cai_pyserini.service.guard import CHECK_PARAMETERS, EVERYBODY, KEY_SCHEMES, Access, Guard, Metrics, error_response
 from cai_pyserini.service.mcp import ForwardedResponse, over_http
-from cai_pyserini.service.page import MAX_SHOWN_HITS, STYLE, render
+from cai_pyserini.service.page import DEFAULT_HITS, MAX_SHOWN_HITS, SCRIPT, STYLE, Search, render
 from cai_pyserini.service.queue import BATCH, MAX_HITS, MAX_QUERY_LENGTH, Hits, Service
 
 PUBLIC_ROUTES = {"/health", "/ready", "/openapi.json"}  # need no key
@@ -74,6 +75,10 @@ def example(**values: Any) -> ConfigDict:
 
 class Css(Response):
     media_type = "text/css"
+
+
+class JavaScript(Response):
+    media_type = "text/javascript"
 
 
 class Query(BaseModel):
@@ -439,16 +444,35 @@ def create_app(service: Service, access: Access = EVERYBODY, log: AccessLog | No
         q: Annotated[Name, Parameter(description="the text to search for")] = "",
         a: Annotated[Name, Parameter(description="an index; for unknown names, the default")] = "",
         b: Annotated[Name, Parameter(description="an index to compare with; for unknown names, none")] = "",
-        hits: Annotated[int, Parameter(description="hits to show", ge=1, le=MAX_SHOWN_HITS)] = 10,
+        hits: Annotated[int, Parameter(description="hits to show", ge=1, le=MAX_SHOWN_HITS)] = DEFAULT_HITS,
+        start: Annotated[int, Parameter(description="hits to skip", ge=0, lt=MAX_HITS)] = 0,
         filter: Filter = "",
+        sort: Sort = "",
+        like: Annotated[Name, Parameter(description="without q: a document, to find similar ones")] = "",
     ) -> str:
         """The page for people."""
-        return await render(service, q.strip(), a, b, hits, filter.strip())
+        q = q.strip()
+        return await render(service, Search(q, "" if q else like, a, b, hits, start, filter.strip(), sort))
+
+    @locked.get("/document", response_class=HTMLResponse)
+    async def document_page(
+        index: Name,
+        id: Annotated[Name, Parameter(description="a document, or a passage of one")],
+        q: Annotated[Name, Parameter(description="a query, whose words are marked")] = "",
+        part: Annotated[int, Parameter(description="of a long text", ge=1, le=MAX_PARTS)] = 1,
+    ) -> str:
+        """A document for people."""
+        return await render_document(service, index, id, q.strip(), part)
 
     @locked.get("/style.css", response_class=Css)
     async def style() -> str:
         """The page's style sheet."""
         return STYLE
+
+    @locked.get("/script.js", response_class=JavaScript)
+    async def script() -> str:
+        """The page's keys."""
+        return SCRIPT
 
     app.include_router(locked)
     app.openapi()["components"]["schemas"]["ExplainAnswer"]["examples"] = [EXPLAINED]  # FastAPI leaves out what is None

@@ -1,28 +1,36 @@
 """The judging page: HTML forms, which need no script."""
 
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, FastAPI, HTTPException, Response
+from fastapi import Query as Parameter
 from fastapi.responses import HTMLResponse, RedirectResponse
 from pydantic import StringConstraints
 
 from cai_pyserini.core.template import template
+from cai_pyserini.engine.reasons import best_passage, mark
+from cai_pyserini.engine.search import SNIPPET_CHARACTERS
 from cai_pyserini.experiments.judgments import Grades, Judgments
 from cai_pyserini.experiments.pool import Pool, next_query, shuffled
+from cai_pyserini.lucene.analyzer import CachedAnalyzer
+from cai_pyserini.service.document_page import MAX_PARTS, PART
 from cai_pyserini.service.guard import CHECK_PARAMETERS, EVERYBODY, HEADERS, Access, Guard
 from cai_pyserini.service.page import STYLE, shown_metadata
 
 HERE = Path(__file__).parent
 TEMPLATE = template(HERE / "judging.html.jinja")
+TEXT_TEMPLATE = template(HERE / "judging_text.html.jinja")
 PAGE_STYLE = STYLE + (HERE / "judging.css").read_text(encoding="utf-8")
 KEYS = (HERE / "judging.js").read_text(encoding="utf-8")
 PAGE_HEADERS = HEADERS | {
-    "Content-Security-Policy": f"{HEADERS['Content-Security-Policy']}; script-src 'self'",
     "Referrer-Policy": "same-origin",  # with no-referrer, forms would have the origin null, which Guard refuses
 }
 MAX_NAME_LENGTH = 40  # characters of a judge's name
+SHOWN = 600  # characters of a text that is shown whole; of a longer one, the best passage is
+FOLDED = 20_000  # characters of a text that is folded below its passage; a longer one has a page of its own
 
 Judge = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_NAME_LENGTH)]
 Id = Annotated[str, StringConstraints(max_length=10_000)]
@@ -34,6 +42,7 @@ def create_app(pool: Pool, judgments: Judgments, shared: int, access: Access = E
     judgments.limit_to(pool.topics, pool.text)
     app = FastAPI(openapi_url=None, redirect_slashes=False)
     routes = APIRouter(dependencies=[CHECK_PARAMETERS])
+    stems = cache(lambda: CachedAnalyzer(pool.language))  # starts Java for the first document
 
     @routes.get("/", response_class=HTMLResponse)
     async def page(judge: Judge | None = None, query: Id = "", document: Id = "") -> str:
@@ -46,6 +55,8 @@ def create_app(pool: Pool, judgments: Judgments, shared: int, access: Access = E
         ids, grades = _documents(query, document), mine.get(query, {})
         document = document or next((id for id in shuffled(judge, query, ids) if id not in grades), "")
         stored = pool.text(document) if document else None
+        text = stored.contents.removeprefix(stored.title).strip() if stored else ""
+        own = set(stems()(pool.topics[query])) if stored else set()
         return _render(
             judge,
             mine,
@@ -53,12 +64,35 @@ def create_app(pool: Pool, judgments: Judgments, shared: int, access: Access = E
             topic=pool.topics[query],
             document=document,
             title=(stored and stored.title) or document,
-            text=stored and stored.contents.removeprefix(stored.title).strip(),
+            heading=mark(stored.title, own, set(), stems()) if stored else [],
+            passage=best_passage(text[:SNIPPET_CHARACTERS], pool.topics[query], stems()) if len(text) > SHOWN else [],
+            text=stored and (mark(text, own, set(), stems()) if len(text) <= FOLDED else []),
             metadata=shown_metadata(stored.metadata) if stored else [],
             done={id: (_title(id), grade) for id, grade in grades.items() if id in ids},
             size=len(ids),
             texts="".join(judgments.texts(query, document)) if document else "",
             outdated=(query, document, judge) in judgments.outdated(judge),
+        )
+
+    @routes.get("/text", response_class=HTMLResponse)
+    async def whole_text(
+        judge: Judge, query: Id, document: Id, part: Annotated[int, Parameter(ge=1, le=MAX_PARTS)] = 1
+    ) -> str:
+        """The whole text of a document, in parts if it is long."""
+        _documents(query, document)
+        if (stored := pool.text(document)) is None:
+            raise HTTPException(404, "the text of this document is not stored")
+        own, analyze = set(stems()(pool.topics[query])), stems()
+        text = stored.contents.removeprefix(stored.title).strip()
+        return TEXT_TEMPLATE.render(
+            judge=judge,
+            query=query,
+            document=document,
+            title=mark(stored.title or document, own, set(), analyze),
+            text=mark(text[(part - 1) * PART : part * PART], own, set(), analyze),
+            language=pool.language,
+            part=part,
+            more=part * PART < len(text),
         )
 
     @routes.get("/progress", response_class=HTMLResponse)

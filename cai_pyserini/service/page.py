@@ -1,111 +1,295 @@
-"""The search page: a query box, the hits of one system or of two side by side, and explanations of their scores."""
+"""The search page: a query box, the hits of one system or of two side by side, their facets, and why they are there."""
 
-import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote, urlencode
+from typing import Any, NamedTuple
+from urllib.parse import urlencode, urlsplit
 
 from cai_pyserini.core.metadata import Value
 from cai_pyserini.core.template import template
 from cai_pyserini.engine.explanation import Explanation
 from cai_pyserini.engine.highlight import Marked
+from cai_pyserini.engine.reasons import Asked, Marks, Origin, Reasons
 from cai_pyserini.engine.search import BadFilter, Described, Engine, Filters, without_operators
 from cai_pyserini.service.access_log import note
-from cai_pyserini.service.queue import MAX_QUERY_LENGTH, Service
+from cai_pyserini.service.facets import Choice, Facet, clauses, combined, facets_of, label_of
+from cai_pyserini.service.queue import MAX_HITS, MAX_QUERY_LENGTH, Service
 
 HERE = Path(__file__).parent
 STYLE = (HERE / "style.css").read_text(encoding="utf-8")
+SCRIPT = (HERE / "script.js").read_text(encoding="utf-8")
 MAX_SHOWN_HITS = 100  # hits; explaining one takes milliseconds
-TERMS = 12  # shown per score
-SHADES = 4  # of highlighted words
+DEFAULT_HITS = 10
+SHOWN_WORDS = 6  # of a score, with numbers
+SHOWN_TERMS = 20  # of a score, on the page of the document
+CHIPS = 4  # metadata of a hit
+CHIP_LENGTH = 50  # characters of a value
+REASON_WORDS = 6  # per origin
+MIN_SHARE = 0.03  # of a score, for words that are not of the query to be named as its reason
+LIKE_WORDS = 12  # marked words that a document shares with the one it is like
+MAX_LINKED_QUERY = 500  # characters of a query in the links to documents, which mark its words
+MAX_TITLE = 300  # characters shown of a title
+LABELS: dict[Origin, str] = {
+    "word": "your words",
+    "near": "in similar documents",
+    "related": "related words",
+    "part": "parts of your words",
+}
+COMMON = "common words"
 
 TEMPLATE = template(HERE / "page.html.jinja")
 
 
-async def render(service: Service, query: str, first: str, second: str, hits: int, filter: str) -> str:
-    """The page as HTML: the hits of the system `first`, by default the recommended one, and of `second`, if it differs.
+class Search(NamedTuple):
+    """What the page is asked for, by the parameters of its address."""
 
-    The filter applies to both, and so do operators in the query, in systems that match words. Facets are of `first`.
+    q: str = ""  # the query
+    like: str = ""  # or a document, to find similar ones
+    a: str = ""  # the system
+    b: str = ""  # another one to compare it with
+    hits: int = DEFAULT_HITS  # on a page
+    start: int = 0  # hits before the page
+    filter: str = ""
+    sort: str = ""  # a field, with - before it for largest values first
+
+    def link(self, **changes: Any) -> str:
+        """The address of the page with some parameters changed, starting from the first hit unless that is given."""
+        values = {**self._asdict(), "start": 0, **changes}
+        defaults = Search()._asdict()
+        return f"./?{urlencode({name: value for name, value in values.items() if value != defaults[name]})}"
+
+    def document_link(self, stored: str) -> str:
+        """The address of a document, with the passage that this search finds."""
+        query = {"q": self.q[:MAX_LINKED_QUERY]} if self.q else {}
+        return f"document?{urlencode({'index': self.a, 'id': stored, **query})}{'#passage' * bool(query)}"
+
+
+async def render(service: Service, search: Search) -> str:
+    """The page as HTML: the hits of the system `a`, by default the recommended one, and of `b`, if it differs.
+
+    Unknown systems are ignored. Filter and sorting apply to both, and so do operators in the query, in systems that
+    match words. Facets, counts and missing words are those of `a`.
     """
     engines = service.engines  # kept, because a reload replaces them
     names = list(engines)
-    first = first if first in names else names[0]
-    second = second if second in names and second != first else ""
-    can_filter = engines[first].can_filter
-    note(texts=[query] if query else [], hits=hits)
-    fields = list(engines[first].metadata) if can_filter else []
-    parameters = {"q": query, "a": first, "b": second, "hits": hits}
-    columns, facets, error_message = [], [], ""
+    first = search.a if search.a in names else names[0]
+    search = search._replace(a=first, b=search.b if search.b in names and search.b != first else "")
+    engine = engines[first]
+    note(texts=[search.q] if search.q else [], hits=search.hits)
+    shown: dict[str, Any] = {"columns": [], "facets": [], "total": 0, "missing": [], "suggestion": None, "wrong": ""}
+    try:
+        if search.like:
+            shown |= await _like(service, search)
+        elif search.q:
+            shown |= await _found(service, search, engines)
+    except BadFilter as error:
+        shown["wrong"] = str(error)
+    parts = clauses(search.filter)
+    return TEMPLATE.render(
+        search=search,
+        names=names,
+        engine=engine,
+        chosen=[(label_of(part), combined([other for other in parts if other != part])) for part in parts],
+        sorts=_sorts(engine),
+        can_filter=engine.can_filter or search.filter,
+        longest=MAX_QUERY_LENGTH,
+        most=MAX_SHOWN_HITS,
+        **shown,
+    )
+
+
+async def _found(service: Service, search: Search, engines: Mapping[str, Engine]) -> dict[str, Any]:
+    """The hits of a query, with facets, the number of documents, and words that are in no document."""
 
     def parse_operators(name: str) -> tuple[str, Filters]:
-        return without_operators(query, filter) if engines[name].has_words else (query, filter or None)
+        has_words = engines[name].has_words
+        return without_operators(search.q, search.filter) if has_words else (search.q, search.filter or None)
 
-    try:
-        for name in (first, second) if query else ():
-            if not name:
-                continue
-            text, filters = parse_operators(name)
-            described = await service.call(name, partial(Engine.describe, text=text, k=hits, filter=filters))
-            column = {"name": name, "description": engines[name].description, "language": engines[name].language}
-            columns.append(column | {"hits": [_hit(name, hit) for hit in described]})
-        if query and fields:
-            text, filters = parse_operators(first)
-            counts = await service.call(first, lambda engine: engine.facets(fields, text, filters))
-            for field, values in counts.items():
-                if values:
-                    facets.append((field, _facet_links(parameters, filter, field, values)))
-    except BadFilter as error:
-        error_message = str(error)
-    suggestion = await service.call(first, lambda engine: engine.suggestion(query)) if query else None
-    suggested = f"./?{urlencode(parameters | {'q': suggestion, 'filter': filter})}"
-    form = {"query": query, "hits": hits, "first": first, "second": second, "filter": filter, "names": names}
-    limits = {"longest": MAX_QUERY_LENGTH, "most": MAX_SHOWN_HITS}
-    results = {"columns": columns, "facets": facets, "suggestion": suggestion, "suggested": suggested}
-    return TEMPLATE.render(**form, **limits, **results, can_filter=can_filter or filter, wrong=error_message)
+    def overview(engine: Engine) -> tuple[int, list[Facet], dict[str, int], str | None]:
+        return *facets_of(engine, text, filters), engine.document_frequencies(text), engine.suggestion(search.q)
 
-
-def _facet_links(
-    parameters: Mapping[str, Any], filter: str, field: str, counts: Mapping[str, int]
-) -> list[tuple[str, str, int]]:
-    """The values of a field, each with a link to its documents and their count."""
-    links, prefix = [], f"({filter}) AND " if filter else ""
-    for value, count in counts.items():
-        quoted = value.replace("\\", r"\\").replace('"', r"\"")
-        link = urlencode({**parameters, "filter": f'{prefix}{field}:"{quoted}"'})
-        links.append((value, f"./?{link}", count))
-    return links
-
-
-def _hit(system: str, described: Described) -> dict[str, Any]:
-    hit, explanation, title, snippet, metadata, page = described
-    parts = [part.explanation for part in explanation.parts]
+    text, filters = parse_operators(search.a)
+    total, facets, frequencies, suggestion = await service.call(search.a, overview)
+    missing = [word for word, documents in frequencies.items() if not documents]
+    nothing = bool(missing) and len(missing) == len(frequencies)
+    fields = [facet.field for facet in facets]
+    is_short = len(search.q) <= MAX_LINKED_QUERY  # each link of a facet has the query
+    columns = []
+    for name in filter(None, (search.a, search.b)):
+        text, filters = parse_operators(name)
+        found = await service.call(name, partial(_hits, search._replace(a=name), text, filters, fields))
+        columns.append(_column(engines[name], search, found, nothing))
     return {
-        "hit": hit,
-        "link": f"v1/{quote(system, safe='')}/doc/{quote(hit.stored, safe='')}",
-        "title": _shaded(title),
-        "snippet": _shaded(snippet),
-        "page": page,
-        "metadata": shown_metadata(metadata),
-        "tables": [table for part in (explanation, *parts) if (table := _table(part))],
+        "columns": columns,
+        "facets": [(facet.field, _links(search, facet.choices)) for facet in facets if is_short],
+        "total": total if engines[search.a].matches_words and any(frequencies.values()) else 0,
+        "missing": missing,
+        "nothing": nothing,
+        "suggestion": suggestion,
     }
+
+
+async def _like(service: Service, search: Search) -> dict[str, Any]:
+    """The hits for the text of a document, without the document itself."""
+    document = await service.document(search.a, search.like, MAX_QUERY_LENGTH)
+
+    def found(engine: Engine) -> Iterator[dict[str, Any]]:
+        filters = search.filter or None
+        described = engine.describe(document.contents, search.hits + 1, 0, filters, search.sort or None)
+        others = (one for one in described if one.hit.id != engine.document_of(search.like))
+        for one in islice(others, search.hits):
+            yield _hit(engine, engine.asked(document.contents), search, one, [])
+
+    hits = await service.call(search.a, found) if document.contents.strip() else []
+    column = _column(service.engines[search.a], search, hits)
+    return {"columns": [column | {"next": ""}], "like_title": document.title[:MAX_TITLE] or search.like}
+
+
+def _column(engine: Engine, search: Search, found: list[dict[str, Any]], nothing: bool = False) -> dict[str, Any]:
+    """The hits of a system, with the addresses of the pages before and after. If no document has a word of the query,
+    hits that share only parts of its words, or common words, are kept apart."""
+    end = search.start + search.hits
+    hits = found[: search.hits]
+    parts = [hit for hit in hits if nothing and {label for label, _ in hit["why"]} <= {LABELS["part"], COMMON}]
+    return {
+        "name": engine.name,
+        "description": engine.description,
+        "language": engine.language,
+        "hits": [hit for hit in hits if hit not in parts],
+        "parts": parts,
+        "previous": search.link(start=max(0, search.start - search.hits)) if search.start else "",
+        "next": search.link(start=end) if len(found) > search.hits > len(parts) and end < MAX_HITS else "",
+    }
+
+
+def _hits(
+    search: Search, text: str, filters: Filters, fields: Sequence[str], engine: Engine
+) -> Iterator[dict[str, Any]]:
+    """Yield the hits of a page, and one more if there is a page after it."""
+    asked = engine.asked(text)
+    end = min(search.start + search.hits + 1, MAX_HITS)
+    for described in engine.describe(text, end, search.start, filters, search.sort or None):
+        yield _hit(engine, asked, search, described, fields)
+
+
+def _hit(engine: Engine, asked: Asked, search: Search, described: Described, fields: Sequence[str]) -> dict[str, Any]:
+    """What the page shows of a hit; metadata of `fields` come first."""
+    hit, explanation, title, snippet, metadata, page = described
+    stored = engine.document(hit.stored)
+    reasons = asked.reasons(explanation.scored, stored.contents if stored else "")
+    named = dict(reasons_of := why(explanation, reasons)).get(LABELS["related"], ())
+    mark_words = partial(_marked_like, engine, reasons) if search.like else partial(asked.mark, related=named)
+    return {
+        "id": hit.id,
+        "rank": hit.rank,
+        "href": search.document_link(hit.stored) if stored else "",
+        "like": f"./?{urlencode({'like': hit.stored, 'a': search.a})}" if stored else "",
+        "title": mark_words(_text(title)[:MAX_TITLE]),
+        "snippet": mark_words(_text(snippet)),
+        "page": page,
+        "url": url_of(metadata),
+        "chips": _chips(metadata, fields),
+        "why": reasons_of,
+        "tables": _numbers(explanation, reasons),
+    }
+
+
+def _marked_like(engine: Engine, reasons: Reasons, text: str) -> Marks:
+    """Mark the words of a document that contribute most to its being like another."""
+    words = islice(reasons["word"], LIKE_WORDS)
+    return engine.asked(" ".join(words)).mark(text)
+
+
+def _text(pieces: Marked) -> str:
+    return "".join(piece for piece, _ in pieces)
+
+
+def why(explanation: Explanation, reasons: Reasons) -> list[tuple[str, list[str]]]:
+    """The reasons of a score, by what they are: words of the query, and others that contribute enough."""
+    if not any(each.terms for each in explanation.scored):
+        return [("similar meaning", [])]
+    total = sum(sum(words.values()) for words in reasons.values())
+    named = {
+        origin: [word for word, value in words.items() if origin == "word" or value >= MIN_SHARE * total]
+        for origin, words in reasons.items()
+    }
+    shown = [(LABELS[origin], [*map(_shown, words[:REASON_WORDS])]) for origin, words in named.items() if words]
+    return shown or [(COMMON, [])]
+
+
+def _shown(word: str) -> str:
+    """A word, or a piece of one without the tokenizer's notation."""
+    return f"…{word.removeprefix('##')}" if word.startswith("##") else word
+
+
+def _numbers(explanation: Explanation, reasons: Reasons) -> list[dict[str, Any]]:
+    """The parts of a hybrid's score, or the words that contribute most to one of terms, as tables."""
+    values = [(value, word, LABELS[origin]) for origin, words in reasons.items() for word, value in words.items()]
+    if not values or explanation.parts:
+        return [*filter(None, [_table(explanation)])]
+    best = sorted(values, reverse=True)[:SHOWN_WORDS]
+    rows = [([_shown(word), label, f"{value:.2f}"], value / best[0][0]) for value, word, label in best]
+    caption = f"{explanation.system}: score {explanation.score:.2f}"
+    return [{"caption": caption, "header": ["word", "why", "adds"], "rows": rows}]
+
+
+def url_of(metadata: Mapping[str, Value]) -> tuple[str, str] | None:
+    """The address in the field `url`, and its host; None if it is not one of the web."""
+    url = metadata.get("url")
+    if not isinstance(url, str) or not url.startswith(("https://", "http://")):
+        return None
+    return url, urlsplit(url).netloc
+
+
+def _chips(metadata: Mapping[str, Value], fields: Sequence[str]) -> list[tuple[str, str]]:
+    """A few fields and their values, short ones."""
+    names = [*(name for name in fields if name in metadata), *(name for name in metadata if name not in fields)]
+    shown = []
+    for name in names:
+        value = metadata[name]
+        items = value if isinstance(value, list) else [str(value)]
+        text = ", ".join(items[:2]) + (f" +{len(items) - 2}" if items[2:] else "")
+        if name != "url" and len(text) <= CHIP_LENGTH:
+            shown.append((name, text))
+    return shown[:CHIPS]
+
+
+def _links(search: Search, choices: Sequence[Choice]) -> list[tuple[str, str, int]]:
+    """The choices of a facet, each with a link that adds it to the filter, and its number of documents."""
+    parts = clauses(search.filter)
+    before = [f"({search.filter})"] if len(parts) == 1 and " or " in search.filter.lower() else parts
+    return [(label, search.link(filter=combined([*before, filter])), count) for label, filter, count in choices]
+
+
+def _sorts(engine: Engine) -> list[tuple[str, str]]:
+    """The orders of hits, as values of the parameter `sort` and labels."""
+    labels = {"number": ("largest first", "smallest first"), "date": ("newest first", "oldest first")}
+    sorts = [("", "best first")]
+    for field, kind in engine.metadata.items():
+        if kind in labels:
+            sorts += [(sign + field, f"{field}, {label}") for sign, label in zip(("-", ""), labels[kind], strict=True)]
+    return sorts
 
 
 def shown_metadata(metadata: Mapping[str, Value]) -> list[tuple[str, str | int | float]]:
     return [(name, ", ".join(value) if isinstance(value, list) else value) for name, value in metadata.items()]
 
 
-def _shaded(pieces: Marked) -> list[tuple[str, int]]:
-    return [(piece, math.ceil(SHADES * strength)) for piece, strength in pieces]
+def tables(explanation: Explanation) -> list[dict[str, Any]]:
+    """A table of the parts or the largest terms of each score."""
+    return [
+        table for each in (explanation, *(part.explanation for part in explanation.parts)) if (table := _table(each))
+    ]
 
 
 def _table(explanation: Explanation) -> dict[str, Any] | None:
     """A table of the parts or terms of a score, with a bar from 0 to 1 per row; None if there are none."""
-    if not (table := explanation.table(TERMS)):
+    if not (table := explanation.table(SHOWN_TERMS)):
         return None
     return {
         "caption": f"{explanation.system}: score {explanation.score:.4f}",
         "header": table[0],
-        "rows": list(zip(table[1:], explanation.bars(TERMS), strict=True)),
+        "rows": list(zip(table[1:], explanation.bars(SHOWN_TERMS), strict=True)),
     }

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from cai_pyserini.cli.run import main as beir
+from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.engine.retriever import Effort
@@ -20,6 +21,7 @@ from cai_pyserini.experiments.open import Run, open_index, open_systems
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import parse_system
 from cai_pyserini.lucene.searcher import Stored
+from cai_pyserini.lucene.text_index import index_bm25
 from cai_pyserini.runs.trec import read_run, scores_by_query
 
 SYSTEMS = [
@@ -137,6 +139,19 @@ def test_words_that_no_document_has_are_replaced_by_similar_ones(run: Run) -> No
         assert engine.suggestion("(Blader infecton) of salt?") == "(bladder infection) of salt?"
         assert [engine.suggestion(text) for text in ("bladder infections", "xyzzy", "", "blader " * 99)] == [None] * 4
     assert run.open("splade-idf").suggestion("blader") is run.open("dense").suggestion("blader") is None
+
+
+def test_rare_words_are_not_suggested(tmp_path: Path) -> None:
+    """The fault: a query is corrected to a name that one document has."""
+    (tmp_path / "corpus.jsonl").write_text(
+        "".join(
+            json.dumps({"_id": str(n), "text": {0: "Smithson"}.get(n, "kidney" if n < 9 else "filler")}) + "\n"
+            for n in range(2500)
+        )
+    )
+    with open_index(index_bm25(BeirFolder(tmp_path, "x"), tmp_path / "index", threads=1)) as engine:
+        assert [engine.suggestion(text) for text in ("smithsom", "kidny", "kadny")] == [None, "kidney", None]
+        assert engine.document_frequencies("the kidneys of a zebra") == {"kidneys": 8, "zebra": 0}
 
 
 @pytest.mark.parametrize("name", ["bm25", "joint", "dense"])

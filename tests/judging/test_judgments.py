@@ -201,6 +201,8 @@ def test_verdict_worked_example() -> None:
     assert lines[0] == "A: a, mean nDCG@10 of judged documents 0.6309"
     assert lines[2].startswith("B - A: +0.0369, 95% confidence interval +0.0000 to +0.0")
     assert lines[5] == "unjudged of the best 10: a 33.3%, b 33.3%"
+    skipped = {f"q{number}": {"new"} for number in range(10)}  # nobody can be asked to judge these
+    assert "unjudged of the best 10: a 16.7%, b 16.7%" in verdict(*runs(20, 2), 0.1, skipped)
     # (1.960 + .8416)² · (.1136 / .0369)² = 74.3, and (.1136 / .1)² · 7.849 = 10.1
     assert [line.strip() for line in lines[-2:]] == [
         "a difference of 0.0369 as observed: 75 queries, 55 more",

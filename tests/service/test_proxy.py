@@ -67,13 +67,15 @@ def test_the_service_below_a_path(run_folder: Path, tmp_path: Path, kept: str, h
         with nginx(tmp_path, port, location):
             page = client.get(public, params={"q": "blader", "a": "bm25"})
             links = [
-                urljoin(str(page.url), unescape(link)) for link in re.findall('(?:href|action)="([^"]*)"', page.text)
+                urljoin(str(page.url), unescape(link))
+                for link in re.findall('(?:href|src|action)="([^"]*)"', page.text)
             ]
-            assert len(links) == 3 and all(link.startswith(public) for link in links)
+            assert len(links) == 4 and all(link.startswith(public) for link in links)
             meant = client.get(links[-1])
-            (document,) = re.findall('href="([^"]*/doc/[^"]*)"', meant.text)
-            assert client.get(urljoin(str(meant.url), document)).json()["docid"] == "d4"
-            assert client.get(f"{public}style.css").headers["content-type"].startswith("text/css")
+            (document,) = re.findall('href="(document[^"]*)"', meant.text)
+            assert "<h1" in client.get(urljoin(str(meant.url), unescape(document))).text
+            for name, kind in (("style.css", "text/css"), ("script.js", "text/javascript")):
+                assert client.get(f"{public}{name}").headers["content-type"].startswith(kind)
             slash = client.get(f"{public}v1/bm25/search/?query=bladder", follow_redirects=False)
             assert slash.status_code == 404 and "location" not in slash.headers
             asked = {"queries": [{"qid": "a", "text": "bladder"}]}

@@ -1,0 +1,100 @@
+"""Why a document was found, in words: which words of the query it has, and by which other words it is related.
+
+word     a word of the query, in the document
+near     a word of the query that only similar documents have, see docs/design/words-near-documents.md
+related  a word that SPLADE adds to the query, the document, or both
+part     a piece of a word of the query, which is not in the document
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
+
+import regex
+
+from cai_pyserini.engine.explanation import Explanation
+from cai_pyserini.engine.highlight import WORDS, TermsOf, snippet
+
+Origin = Literal["word", "near", "related", "part"]
+Reasons = dict[Origin, dict[str, float]]  # origin -> word -> its contributions
+Stems = Callable[[str], Sequence[str]]  # a text -> its analyzed words
+Marks = list[tuple[str, Origin | None]]  # pieces of a text: words of the query, related ones, and the rest
+ENTRY = regex.compile(r"\w{2,}")  # a term of the vocabulary that begins a word
+
+
+def words_of(text: str) -> list[str]:
+    """The distinct words of a text, in their order."""
+    return list(dict.fromkeys(WORDS.split(text)[1::2]))
+
+
+class Asked:
+    """A query whose words are looked for in documents. `stems` analyzes texts, `terms_of` gives a system's terms for a
+    word, and `is_word` says whether a term of a system is a word of BM25."""
+
+    def __init__(self, query: str, stems: Stems, terms_of: TermsOf, is_word: Callable[[str, str], bool]):
+        self._words = {word: stems(word) for word in words_of(query)}
+        self._stems, self._terms_of, self._is_word = stems, terms_of, is_word
+        self._own = {stem for found in self._words.values() for stem in found}
+
+    def reasons(self, explanations: Iterable[Explanation], contents: str) -> Reasons:
+        """The words that the terms of a score stand for, by origin; those that add most come first."""
+        reasons: Reasons = {"word": {}, "near": {}, "related": {}, "part": {}}
+        present = self._own.intersection(self._stems(contents))
+        for explanation in explanations:
+            origins = self._origins(explanation.system, present)
+            for term in explanation.terms:
+                origin, word = origins.get(term.term) or self._other(term.term, present)
+                if origin != "related" or (ENTRY.fullmatch(word) and self._stems(word)):
+                    reasons[origin][word] = reasons[origin].get(word, 0.0) + term.contribution
+        for origin, words in reasons.items():
+            reasons[origin] = dict(sorted(words.items(), key=lambda pair: -pair[1]))
+        return reasons
+
+    def _other(self, term: str, present: set[str]) -> tuple[Origin, str]:
+        """The origin of a term that is not of the query, but can be another form of one of its words."""
+        stems = present.intersection(self._stems(term))
+        return next((("word", word) for word, of in self._words.items() if stems.intersection(of)), ("related", term))
+
+    def _origins(self, system: str, present: set[str]) -> dict[str, tuple[Origin, str]]:
+        """The origin of the terms of the query, and what to call them."""
+        origins: dict[str, tuple[Origin, str]] = {}
+        for word, stems in self._words.items():
+            has_word, terms = not present.isdisjoint(stems), self._terms_of(system, word)
+            pieces = [term for term in terms if not self._is_word(system, term)]
+            for term in terms:
+                if has_word:
+                    origins[term] = "word", word
+                elif self._is_word(system, term):
+                    origins[term] = "near", word
+                else:
+                    origins.setdefault(term, ("related", word) if pieces == [term] else ("part", term))
+        return origins
+
+    def mark(self, text: str, related: Iterable[str] = ()) -> Marks:
+        """Mark the words of the query in a text, and words that are related to it."""
+        return mark(text, self._own, {stem for word in related for stem in self._stems(word)}, self._stems)
+
+
+def best_passage(text: str, query: str, stems: Stems) -> Marks:
+    """The snippet of a text with most words of a query, marked."""
+    own = set(stems(query))
+    strengths = {word: 1.0 for word in words_of(text) if not own.isdisjoint(stems(word))}
+    return mark("".join(piece for piece, _ in snippet(text, strengths)[0]), own, set(), stems)
+
+
+def mark(text: str, own: set[str], related: set[str], stems: Stems) -> Marks:
+    """Split a text into its words, marked where they have a stem of one of two sets, and what is between them."""
+
+    def origin(word: str) -> Origin | None:
+        found = stems(word) if own or related else ()
+        return "word" if not own.isdisjoint(found) else "related" if not related.isdisjoint(found) else None
+
+    pieces = WORDS.split(text)
+    origins = {word: origin(word) for word in set(pieces[1::2])}
+    marks: Marks = []
+    for position, piece in enumerate(pieces):
+        kind = origins[piece] if position % 2 else None
+        if marks and marks[-1][1] == kind is None:
+            marks[-1] = marks[-1][0] + piece, None
+        elif piece:
+            marks.append((piece, kind))
+    return marks
