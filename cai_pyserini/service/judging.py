@@ -8,12 +8,12 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, FastAPI, HTTPException, Response
 from fastapi import Query as Parameter
 from fastapi.responses import HTMLResponse, RedirectResponse
-from pydantic import StringConstraints
+from pydantic import AfterValidator, StringConstraints
 
 from cai_pyserini.core.template import template
 from cai_pyserini.engine.reasons import best_passage, mark
 from cai_pyserini.engine.search import SNIPPET_CHARACTERS
-from cai_pyserini.experiments.judgments import Grades, Judgments
+from cai_pyserini.experiments.judgments import MODEL, Grades, Judgments
 from cai_pyserini.experiments.pool import Pool, next_query, shuffled
 from cai_pyserini.lucene.analyzer import CachedAnalyzer
 from cai_pyserini.service.document_page import MAX_PARTS, PART
@@ -32,7 +32,15 @@ MAX_NAME_LENGTH = 40  # characters of a judge's name
 SHOWN = 600  # characters of a text that is shown whole; of a longer one, the best passage is
 FOLDED = 20_000  # characters of a text that is folded below its passage; a longer one has a page of its own
 
-Judge = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_NAME_LENGTH)]
+
+def _person(name: str) -> str:
+    if name.startswith(MODEL):
+        raise ValueError(f"names that begin with {MODEL!r} are those of models")
+    return name
+
+
+Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_NAME_LENGTH)]
+Judge = Annotated[Name, AfterValidator(_person)]
 Id = Annotated[str, StringConstraints(max_length=10_000)]
 
 
