@@ -142,14 +142,13 @@ def test_shipped_indexes_know_their_language(run: Path, language: str, cache: Pa
 
 
 def test_the_page_marks_the_words(run: Path, language: str) -> None:
-    query, words, best, marks = EXAMPLES[language]
+    query, _, best, marks = EXAMPLES[language]
     with TestClient(create_app(Service(lambda: open_systems([run], SYSTEMS)))) as client:
         page = client.get("/", params={"q": query, "a": "bm25", "b": "joint-doc", "hits": 1}).text
-    assert page.count(f">{best}</a>") == 2  # both systems find it
-    assert page.count(f'<h2 lang="{language}">') == 2
+    assert page.count(f"&amp;id={best}&amp;") == 2  # both systems find it
+    assert page.count(f'<h3 lang="{language}"') == page.count("<summary>your words <b>") == 2
     for mark in marks:
-        assert f">{mark}</mark>" in page
-    assert {f">{word}</th>" in page and f">bm25:{word}</th>" in page for word in words} == {True}
+        assert f"<mark>{mark}</mark>" in page
 
 
 def test_analyses_split_queries_as_the_index(run: Path, language: str, tmp_path: Path) -> None:

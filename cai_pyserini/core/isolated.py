@@ -123,7 +123,7 @@ def serve(function: Callable[[Any], Any]) -> None:
         with suppress(OSError):  # no network; other users than root need a new user namespace
             os.unshare(os.CLONE_NEWNET | (os.CLONE_NEWUSER if os.geteuid() else 0))
     with suppress(OSError, ValueError):  # macOS has no /proc, and refuses the limit
-        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        used = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
     with suppress(EOFError, BrokenPipeError):  # the caller is gone
         pipe.send(True)

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -91,7 +92,9 @@ class Preparation:
         if config.passages is not None or self.encoder.overlap is not None or self.settings.adapt:
             return config
         length = round(self.encoder.max_document_length * WORDS_PER_TOKEN)
-        lost = share_after(open_collection(config).beginning(BEGINNING), length, config.language)
+        lost = 0.0
+        with suppress(CaiError):  # which the first step reports
+            lost = share_after(open_collection(config).beginning(BEGINNING), length, config.language)
         if lost <= MOST_LOST:
             return config
         logger.warning(

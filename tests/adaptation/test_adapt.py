@@ -151,7 +151,7 @@ def test_the_papers_recipe_from_a_training_file(
     flags = [f"--{name}={tmp_path / name}.yaml" for name in ("vocabulary", "pretrain", "splade")]
     flags += ["--data", str(triples), "--device", "cpu", "--collection", str(tiny), "--base", "splade-tiny"]
     main([*flags, "--output", str(tmp_path / "model")])
-    made = [line[:53].strip() for line in capsys.readouterr().err.splitlines() if line.startswith("adapt")]
+    made = re.findall(r"^\[\d/4\] (adapt.*?) {2,}", capsys.readouterr().err, re.MULTILINE)
     assert made == ["adapt: vocabulary", "adapt: pretraining", "adapt: splade", "adapt"]
     steps = tmp_path / "model.steps"
     vocabulary, trained, output = (

@@ -109,6 +109,7 @@ def test_two_systems_are_side_by_side_but_stacked_on_a_phone(page: Page, address
     page.get_by_role("searchbox", name="Query").fill(QUERY)
     page.get_by_role("button", name="Search").click()
     expect(page.get_by_role("heading", level=2)).to_have_text(["joint", "bm25"])
+    page.wait_for_load_state()  # with its style
     first, second = (region.bounding_box() for region in page.get_by_role("region").all())
     assert first and second and first["y"] == second["y"] and first["x"] + first["width"] <= second["x"]
     page.reload()
