@@ -14,13 +14,14 @@ DELIMITER = "\x01"  # between term and impact; in no vocabulary, and not white s
 # Separators of Lucene's whitespace tokenizer: not no-break spaces, unlike Python's; BM25 words can have these.
 SPACE = re.compile("[\t-\r\x1c- \u1680\u2000-\u2006\u2008-\u200a\u2028\u2029\u205f\u3000]")
 LONGEST_TERM = 32766  # bytes of UTF-8, Lucene's IndexWriter.MAX_TERM_LENGTH
+WRITERS = ("impact",)  # stages whose outputs are JSON vectors with an encoder.yaml
 FRONT, MIDDLE, BACK = '{"id": "', '", "contents": "", "vector": {"', "}}"  # parts of the impact stage's lines
 
 
 def read_vectors(files: list[Path]) -> Iterator[tuple[str, str, str, str]]:
     """Yield (`file:line`, line, id, delimited contents) of every JSON vector in the files of a folder."""
     manifest = artifact.require_if_ours(files[0].parent)
-    ours = manifest is not None and manifest.recipe["stage"] == "impact"
+    ours = manifest is not None and manifest.recipe["stage"] in WRITERS
     for file in files:
         for where, line in jsonl.read_lines(file):
             yield where, line, *_parse(line, where, ours)

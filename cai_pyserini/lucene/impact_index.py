@@ -19,7 +19,7 @@ from cai_pyserini.core.config import encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import folder_bytes, write_text
 from cai_pyserini.core.identity import same_documents
-from cai_pyserini.core.json_vectors import parse_checked, read_vectors
+from cai_pyserini.core.json_vectors import WRITERS, parse_checked, read_vectors
 from cai_pyserini.core.processes import processes_for, spread
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.lucene import jvm
@@ -47,7 +47,7 @@ def index_impacts(
     …}}, for a document that the collection lacks or has in another order, for more shards than files, and for an
     unfinished or damaged folder of the impact stage.
     """
-    ours = artifact.require_if_ours(impacts, "impact")
+    ours = artifact.require_if_ours(impacts, *WRITERS)
     paths = (impacts / name for name in ours.files) if ours else impacts.glob("*.jsonl")
     files = sorted(path for path in paths if path.suffix == ".jsonl")
     if not files:

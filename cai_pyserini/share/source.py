@@ -10,7 +10,7 @@ from typing import Any
 from cai_pyserini.core import artifact, files, jsonl
 from cai_pyserini.core.config import EncoderConfig, encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.json_vectors import parse_vector
+from cai_pyserini.core.json_vectors import WRITERS, parse_vector
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.impacts.quantization import loss_text
 from cai_pyserini.lucene.retrieve import word_queries
@@ -40,7 +40,7 @@ class Source:
     ):
         self._impacts = impacts
         folder = impacts.resolve()  # stay with one version of a run, even if an update makes another
-        self.manifest = artifact.require(folder, "impact")
+        self.manifest = artifact.require(folder, *WRITERS)
         self.config = load_encoder(str(impacts / "encoder.yaml"))
         self.encoder = Encoder(self.config, device)
         self.encoder.require_identity(self.manifest.stats["encoder"], impacts, "make it again")
