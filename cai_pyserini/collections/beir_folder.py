@@ -124,7 +124,7 @@ class BeirFolder(Collection):
         queries = _find_files(self.path, "queries", QUERIES)
         roles = {"documents": files, "queries": queries, "qrels": self._qrels_files}
         roles["not read"] = [path for path in paths if path not in [*files, *queries, self.path / "qrels"]]
-        _note_once(f"{self.path}: " + "; ".join(f"{role}: {_names(paths)}" for role, paths in roles.items() if paths))
+        note_once(f"{self.path}: " + "; ".join(f"{role}: {_names(paths)}" for role, paths in roles.items() if paths))
         return files
 
     @property
@@ -186,7 +186,7 @@ def _find_files(folder: Path, stem: str, suffixes: Iterable[str]) -> Sequence[Pa
 
 
 @cache  # once per process
-def _note_once(text: str) -> None:
+def note_once(text: str) -> None:
     logger.info("%s", text)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
-from cai_pyserini.collections.beir_folder import QUERIES, SHARDS, SUFFIXES, BeirFolder
+from cai_pyserini.collections.beir_folder import QUERIES, SHARDS, SUFFIXES, BeirFolder, note_once
 from cai_pyserini.collections.contract import PAGE, PAGES, Record
 from cai_pyserini.collections.formats import SUFFIXES as FORMATS
 from cai_pyserini.collections.formats import reader_of
@@ -242,7 +242,7 @@ class FileFolder(BeirFolder):
         scan.files.sort(key=lambda file: file.id)
         formats = Counter(file.format for file in scan.files)
         note = f"{self.path}: every file is a document: {_counts(formats)}"
-        _note_once(note + (f"; not read: {_counts(scan.others)}" if scan.others else ""))
+        note_once(note + (f"; not read: {_counts(scan.others)}" if scan.others else ""))
         return scan
 
 
@@ -302,10 +302,5 @@ def _counts(counter: Counter[str]) -> str:
 
 
 @cache  # once per process
-def _note_once(text: str) -> None:
-    logger.info("%s", text)
-
-
-@cache
 def _warn_once(text: str) -> None:
     logger.warning("%s", text)

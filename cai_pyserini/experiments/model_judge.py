@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.engine.highlight import WORDS, snippet
+from cai_pyserini.engine.highlight import snippet
+from cai_pyserini.engine.reasons import words_of
 from cai_pyserini.experiments.chat import Chat, Unanswered
 from cai_pyserini.experiments.judgments import MODEL, Grades
 from cai_pyserini.experiments.pool import Pool
@@ -82,9 +83,9 @@ def shortened(document: Stored, query: str, characters: int) -> str:
     """A document as it is or, if it has more characters, its title and the passage with most words of the query."""
     if len(document.contents) <= characters:
         return document.contents
-    words = {word.casefold() for word in WORDS.split(query)[1::2]}
+    words = {word.casefold() for word in words_of(query)}
     text = document.contents.removeprefix(document.title)
-    strengths = {word: float(word.casefold() in words) for word in WORDS.split(text)[1::2]}
+    strengths = {word: float(word.casefold() in words) for word in words_of(text)}
     return f"{document.title[:MAX_TITLE]}\n{''.join(piece for piece, _ in snippet(text, strengths, characters)[0])}"
 
 

@@ -24,15 +24,15 @@ def with_first_passage(shard: Shard, before: Iterable[Shard], weight: float) -> 
     follow one another; if its first one is not in this shard, it is in one of those `before`, the nearest first."""
     if not weight or not shard.ids:
         return shard
-    rows = np.maximum.accumulate([row if id.endswith(FIRST) else -1 for row, id in enumerate(shard.ids)])
-    vectors = shard.vectors
-    if rows[0] < 0:
-        last = next(part.vectors[starts[-1:]] for part in before if (starts := _starts(part)))
-        rows, vectors = rows + 1, stacked([last, vectors])
-    mixed = (shard.vectors + vectors[rows] * np.float32(weight)) * np.float32(1 / (1 + weight))
+    starts = _starts(shard)
+    first, documents = shard.vectors[starts], np.searchsorted(starts, np.arange(len(shard.ids)), side="right") - 1
+    if documents[0] < 0:
+        last = next(part.vectors[rows[-1:]] for part in before if len(rows := _starts(part)))
+        first, documents = stacked([last, first]), documents + 1
+    mixed = (shard.vectors + first[documents] * np.float32(weight)) * np.float32(1 / (1 + weight))
     return Shard(shard.ids, mixed)
 
 
-def _starts(shard: Shard) -> list[int]:
-    """The rows of first passages."""
-    return [row for row, id in enumerate(shard.ids) if id.endswith(FIRST)]
+def _starts(shard: Shard) -> np.ndarray:
+    """The rows of first passages, in their order."""
+    return np.flatnonzero([id.endswith(FIRST) for id in shard.ids])
