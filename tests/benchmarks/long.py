@@ -52,6 +52,8 @@ def run(
     collection: str, reading: str, encoders: dict[str, str], output: Path, splits: list[str]
 ) -> tuple[dict[str, Any], Values]:
     """Run systems with a way of reading: results.json, and the measures of every query of each system."""
+    from cai_pyserini.experiments.systems import parse_system
+
     folder = output / re.sub(r"\W+", "-", reading)
     harness.fresh(configure, collection=collection, reading=reading, encoders=encoders, output=str(folder))
     command = [sys.executable, "-m", "cai_pyserini", "run", f"{folder}/collection.yaml", "--output", f"{folder}/run"]
@@ -63,7 +65,8 @@ def run(
         print(f"{reading}: {split}", file=sys.stderr)
         harness.run([*command, "--split", split, "--systems", *systems])
         for system in systems:
-            values[system, split] = json.loads((folder / "run" / "evaluations" / f"{system}.json").read_text())
+            path = folder / "run" / "evaluations" / f"{parse_system(system).long_name}.json"
+            values[system, split] = json.loads(path.read_text())
     return json.loads((folder / "run" / "results.json").read_text()), values
 
 
@@ -102,9 +105,10 @@ def costs(system: str, result: dict[str, Any], first: dict[str, Any]) -> list[st
     if system == "splade-idf":
         vectors = counts.get("passages", counts["documents"])
         nonzeros = f"{result['nonzeros_per_document'] * vectors / counts['documents']:,.0f}"
+    sizes = {result["searches"][index]: size for index, size in result["index_bytes"].items()}
     return [
         f"{result['systems'][system]['ms_per_query']:.1f}",
-        f"{result['index_bytes'][system] / 1e6:.1f}" if system in result["index_bytes"] else "",
+        f"{sizes[system] / 1e6:.1f}" if system in sizes else "",
         nonzeros,
         f"{result['timings_s'][stage] / first['timings_s'][stage]:.1f}" if stage else "",
     ]

@@ -73,7 +73,7 @@ class Run:
         self.idf = diags_array(idf_weights(encoder, run.documents(splade).vocabulary))
         bm25, analyze = Bm25(run.words), Analyzer()
         self.weights = _stacked(bm25.shards())
-        expansion = run.expansion(SINGLE["joint-near"])
+        expansion = run.expansion(SINGLE["joint-splade-idf-smooth"])
         self.counted = _stacked(Bm25(run.words, expansion=expansion, documents_only=True).shards())
         columns = {word: column for column, word in enumerate(bm25.words)}
         asked = {"queries": [run.topics[query] for query in self.queries], "spans": [text for text, _ in bm25.spans]}
