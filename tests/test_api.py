@@ -168,6 +168,8 @@ def test_what_is_not_documents_is_refused(documents: object, message: str) -> No
 
 def test_a_run_is_a_container_of_systems(run: cai.Run) -> None:
     assert [*run] == run.systems and len(run) == len(run.systems) and "joint" in run and "jont" not in run
+    with pytest.raises(AttributeError, match=r"but its systems have: run\.best\.search, or "):
+        run.search("fever")  # type: ignore[attr-defined]
     for query, k, message in [("fever", 0, "k is 0: give the number of hits"), ({"q": "fever"}, 10, "this is a dict")]:
         with pytest.raises(cai.CaiError, match=message):
             run["bm25"].search(query, k)  # type: ignore[call-overload]

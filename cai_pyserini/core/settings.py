@@ -170,6 +170,8 @@ def parse(
             parser.parse_args(argv)  # shows the help, or exits with an error
         kind, parser, argv = kinds[argv[0]], parsers[argv[0]], argv[1:]
     _declare(parser, kind)
+    if not argv and any(field.is_required() for field in kind.model_fields.values()):
+        print(f"{_text(kind).partition('\n\n')[0]}\n\n{parser.epilog}\n", file=sys.stderr)  # then an error
     found, unknown = parser.parse_known_intermixed_args(argv)
     if unknown:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}")
