@@ -109,7 +109,7 @@ def _require_same_collection(run: RunFolder, previous: Results) -> None:
     old, new = previous.settings["collection"]["source"], run.experiment.source
     is_moved = Path(old).is_absolute() and not Path(old).exists()
     if old != new and not is_moved:
-        raise CaiError(f"{run.root} has the run of {old}: choose another --output for {new}, or delete it")
+        raise CaiError(f"{run.root} has the run of {old}: choose another output for {new}, or delete it")
 
 
 def _digests(run: RunFolder, outputs: Iterable[Path]) -> dict[str, str]:

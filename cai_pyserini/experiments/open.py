@@ -138,7 +138,7 @@ class Run:
     def best_name(self) -> str:
         """The best of the systems that can be opened. Raises CaiError if there is none."""
         if not self.systems:
-            remedy = f" yet: {self._run.remedy}" if self._run.is_started else f": run {BEIR} with other --systems"
+            remedy = f" yet: {self._run.remedy}" if self._run.is_started else f": run {BEIR} again with other systems"
             raise CaiError(f"{self._run.root} has no system that can be searched{remedy}")
         return self.systems[0]
 
@@ -187,7 +187,7 @@ class Run:
         if unsearchable := _unsearchable_part(system):
             raise CaiError(f"{unsearchable} cannot be searched, only run: take one of {', '.join(self.systems)}")
         if missing := self._missing(system):
-            remedy = f"run {BEIR} with --systems {name}"
+            remedy = f"run {BEIR} again with the system {name}"
             if self._run.is_started and name in self._scores:
                 remedy = self._run.remedy
             others = f", or take one of {', '.join(self.systems)}" if self.systems else ""

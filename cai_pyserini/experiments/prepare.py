@@ -65,7 +65,7 @@ class Preparation:
             every = all_systems(self.encoder, kinds, settings.adapt)
             names = [*every, *(name for name in names if name not in {"all", *every})]
             for kind, setting in missing.items():
-                note(f"without {kind}: it needs --{setting.replace('_', '-')}")
+                note(f"without {kind}: it needs the setting {setting}")
         return [parse_system(name) for name in dict.fromkeys(names)]
 
     def prepare(self, collection: str) -> Prepared:
@@ -98,7 +98,7 @@ class Preparation:
         if lost <= MOST_LOST:
             return config
         logger.warning(
-            "%s: encoders would not read %.0f%% of the words, so passages of %d words are searched (--passages 0: not)",
+            "%s: encoders would not read %.0f%% of the words, so passages of %d words are searched (passages 0: not)",
             *(config.name, 100 * lost, PASSAGE_WORDS),
         )
         return config.replace(passages=PASSAGE_WORDS)
@@ -127,7 +127,7 @@ def _require_same_encoder(run: RunFolder, encoder: EncoderConfig) -> None:
         return
     own = Path(encoder.checkpoint)
     if before.exists() and own.exists() and not before.samefile(own):
-        raise CaiError(f"{run.root} has the run of {before}: choose an --output for {own}, or delete that run")
+        raise CaiError(f"{run.root} has the run of {before}: choose another output for {own}, or delete that run")
 
 
 def _configs(settings: RunSettings, others: Mapping[str, Any]) -> dict[str, IndexConfig]:
@@ -143,5 +143,5 @@ def _configs(settings: RunSettings, others: Mapping[str, Any]) -> dict[str, Inde
             )
         found[config.name] = argument, config
     if settings.generated and len(found) > 1:
-        raise CaiError("--generated has the queries of one collection: run each collection by itself")
+        raise CaiError("the setting generated has the queries of one collection: run each collection by itself")
     return dict(found.values())
