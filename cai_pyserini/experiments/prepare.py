@@ -11,7 +11,6 @@ from cai_pyserini.collections.readers import open_collection
 from cai_pyserini.collections.spans import share_after
 from cai_pyserini.core.config import EncoderConfig, IndexConfig, load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.notes import note
 from cai_pyserini.experiments.execute import execute
 from cai_pyserini.experiments.experiment import REQUIRES, Experiment
 from cai_pyserini.experiments.run_folder import Results, RunFolder
@@ -65,7 +64,7 @@ class Preparation:
             every = all_systems(self.encoder, kinds, settings.adapt)
             names = [*every, *(name for name in names if name not in {"all", *every})]
             for kind, setting in missing.items():
-                note(f"without {kind}: it needs the setting {setting}")
+                logger.info("without %s: it needs the setting %s", kind, setting)
         return [parse_system(name) for name in dict.fromkeys(names)]
 
     def prepare(self, collection: str) -> Prepared:

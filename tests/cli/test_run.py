@@ -182,7 +182,7 @@ def test_quiet_prints_only_the_table(tiny: Path, tmp_path: Path, command: Comman
 
 @slow
 def test_all_systems_are_those_that_there_are_models_for(
-    tiny: Path, copied: Path, cross_encoder: Path, capsys: pytest.CaptureFixture[str]
+    tiny: Path, copied: Path, cross_encoder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     models = ["--dense", "minilm", "--cross-encoder", str(cross_encoder)]
     three = ["hybrid-splade-idf-dense-minmax", "hybrid-cross-encoder-splade"]
@@ -195,10 +195,10 @@ def test_all_systems_are_those_that_there_are_models_for(
         found = run_of_system(copied, name)
         assert found == {query: pytest.approx(hits, abs=2e-6) for query, hits in expected.items()}
     assert set(scores(copied)) == set(three)
-    capsys.readouterr()
 
-    main([f"{tiny}.yaml", "--systems", "all", three[1], *models, "--output", str(copied)])
-    assert "without doct5query: it needs the setting generated" in capsys.readouterr().err
+    with caplog.at_level("INFO", "cai_pyserini"):
+        main([f"{tiny}.yaml", "--systems", "all", three[1], *models, "--output", str(copied)])
+    assert "without doct5query: it needs the setting generated" in caplog.messages
     found = results(copied)
     names = list(found["systems"])
     assert names == [
