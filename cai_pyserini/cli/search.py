@@ -37,7 +37,7 @@ class SearchSettings(Settings):
         '  cai-pyserini search runs/hpo/splade-tiny --system bm25 "short fingers" "long toes"'
     )
     run: PathOrUrl | None = flag(None, f"run folder, or the folder of an index, {OR_URL}", positional=True)
-    queries: list[str] = flag([], "texts to search for", positional=True)
+    queries: list[str] = flag([], "texts to search for; quote each that has several words", positional=True)
     index: list[PathOrUrl] = flag([], "a shard of an index, in place of RUN; repeat it for each shard", repeated=True)
     system: str | None = flag(None, "system of the run to search with (default: the best that has indexes)")
     hits: int = flag(HITS, "hits per query", ge=1)

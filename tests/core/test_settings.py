@@ -8,6 +8,7 @@ from pydantic import model_validator
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import AnyPath, Settings, flag, parse, read_yaml
+from cai_pyserini.experiments.settings import RunSettings
 
 
 class Train(Settings):
@@ -99,6 +100,15 @@ def test_a_wrong_command_line_is_explained(
     capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
     assert usage_error(capsys, *arguments).startswith(f"train: error: {message}")
+
+
+def test_the_help_fits_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The faults: paragraphs wider than the terminal, and names that end at a hyphen."""
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        parse(RunSettings, ["--help"], "run")
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80 and not [line for line in lines if line.endswith("-") or line == "  "]
 
 
 def test_without_arguments_there_is_a_short_help(capsys: pytest.CaptureFixture[str]) -> None:
