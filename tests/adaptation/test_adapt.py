@@ -167,9 +167,9 @@ def test_the_papers_recipe_from_a_training_file(
     "flags, message",
     [
         (["--data", "x.jsonl", "--dense", "minilm"], "data is the paper's method, which has no setting dense"),
-        (["--data", "x.jsonl", "--weight", "0.5"], "--data is the paper's method, which has no --weight"),
+        (["--data", "x.jsonl", "--weight", "0.5"], "data is the paper's method, which has no setting weight"),
         (["--distil", "x.yaml"], "distil needs a teacher: the setting dense"),
-        (["--vocabulary", "x.yaml"], "--vocabulary is a step of the paper's method, which needs --data"),
+        (["--vocabulary", "x.yaml"], "vocabulary is a step of the paper's method, which needs the setting data"),
     ],
 )
 def test_flags_that_do_not_fit_are_refused(
@@ -193,7 +193,7 @@ def test_flags_that_do_not_fit_are_refused(
         (
             ["--dense", "minilm", "--distil"],
             "max_document_length: 1024\n",
-            "has 512 positions, too few for --max-document-length 1024",
+            "has 512 positions, too few for max_document_length 1024",
         ),
         (
             ["--data", "triples", "--pretrain"],
