@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A BEIR run from a clean clone: sets itself up in .venv, then runs the whole pipeline. `./run_beir.sh --help` says more.
+# A BEIR run from a clean clone: sets itself up in .venv, then calls `cai-pyserini run`, whose arguments it takes; without
+# any, it runs the collection hpo. `./run_beir.sh --help` says more.
 # `./run_beir.sh --paper` trains and evaluates the rows of the paper's Table 3, at a small scale; it needs Debian.
 # Sourced, it only defines `set_up`, which the tests use too.
 
@@ -86,6 +87,7 @@ if [ "${BASH_SOURCE[0]}" = "$0" ]; then
       extras=demo,trainer
     fi
   done
+  [ $# -gt 0 ] || set -- hpo
   set_up "$extras" && exec "$root/.venv/bin/python" -m cai_pyserini run "$@"
   exit 1
 fi

@@ -58,13 +58,15 @@ USAGE = f"""usage: cai-pyserini COMMAND [ARGUMENT ...]
 commands (`cai-pyserini COMMAND --help` says more):
 {_list(COMMANDS)}
 
-stages, which `run` calls for you, each by itself:
+stages of `run`, one at a time (`cai-pyserini stage STAGE --help` says more):
 {_list(STAGES)}
 
-`-m` runs any Pyserini module, unmodified. It finds Java, and loads encoders of cai_pyserini by name or path:
+`-m` runs any Pyserini module, unmodified. It finds Java, and loads our encoders
+by name or path:
 
-  cai-pyserini -m pyserini.search.lucene --index runs/hpo/splade-tiny/indexes/splade-idf \\
-      --topics topics.json --encoder splade-tiny --impact --output run.trec"""
+  cai-pyserini -m pyserini.search.lucene --topics topics.json --impact \\
+      --index runs/hpo/splade-tiny/indexes/splade-idf --encoder splade-tiny \\
+      --output run.trec"""
 
 
 def module_of(*names: str) -> str | None:

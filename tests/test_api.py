@@ -1,8 +1,10 @@
 """`import cai_pyserini as cai`: the names, what they take and what they give."""
 
+import ast
 import doctest
 import inspect
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +41,21 @@ def test_the_names_are_listed_and_imported_when_they_are_used() -> None:
         cai.indx  # noqa: B018
     # a module of one of these names would take its place
     assert not {path.stem for path in Path(cai.__file__).parent.iterdir()} & {*NAMES}
+
+
+def test_errors_name_settings_not_flags() -> None:
+    """The fault: a Python user is told to give `--output`. A command in backticks may have flags."""
+    code = "import sys, cai_pyserini.api, cai_pyserini.trainer.adapt\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    names = [name for name in done.stdout.split() if name.startswith("cai_pyserini.")]
+    assert len(names) > 100
+    for file in filter(
+        Path.is_file, (Path(cai.__file__).parents[1] / f"{name.replace('.', '/')}.py" for name in names)
+    ):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("CaiError", "ValueError", "logger.warning"):
+                message = "".join(part.value for part in ast.walk(node) if isinstance(getattr(part, "value", 0), str))
+                assert file.stem == "flags" or not re.search("--[a-z]", re.sub("`.*?`", "", message)), message
 
 
 @pytest.mark.parametrize("name", sorted({*NAMES} - {"adapt", "CaiError", "Hit"}))
@@ -168,6 +185,8 @@ def test_what_is_not_documents_is_refused(documents: object, message: str) -> No
 
 def test_a_run_is_a_container_of_systems(run: cai.Run) -> None:
     assert [*run] == run.systems and len(run) == len(run.systems) and "joint" in run and "jont" not in run
+    with pytest.raises(AttributeError, match=r"but its systems have: run\.best\.search, or "):
+        run.search("fever")  # type: ignore[attr-defined]
     for query, k, message in [("fever", 0, "k is 0: give the number of hits"), ({"q": "fever"}, 10, "this is a dict")]:
         with pytest.raises(cai.CaiError, match=message):
             run["bm25"].search(query, k)  # type: ignore[call-overload]

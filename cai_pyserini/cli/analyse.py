@@ -11,7 +11,7 @@ def main(argv: Argv = None) -> None:
     settings = parse(ANALYSES, argv, "cai-pyserini analyse", "Analyse collections, vocabularies and finished runs.")
     (name,) = (name for name, kind in ANALYSES.items() if isinstance(settings, kind))
     if (output := settings.output).is_file():
-        raise CaiError(f"{output} is a file: choose a folder for --output")
+        raise CaiError(f"{output} is a file: choose a folder for the output")
     report = getattr(import_module(f"cai_pyserini.analysis.{name}"), name)(settings)
     files = report.write(output)
     print(f"{report.text}\n\n{output}: {', '.join(files)}")

@@ -1,12 +1,15 @@
 import json
+import logging
 import math
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import model_validator
 
+from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import DEVICE, FILTER, OR_URL, QUERY, TOPICS_FILE
 from cai_pyserini.core.settings import AnyPath, Argv, PathOrUrl, Settings, flag, parse
 from cai_pyserini.core.terminal import BOLD, PLAIN, printable
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from cai_pyserini.engine.highlight import Marked
     from cai_pyserini.engine.search import Described, Engine
 
+logger = logging.getLogger(__name__)
 HITS = 10  # hits shown of each query
 TERMS = 6  # terms shown of each score
 
@@ -33,7 +37,7 @@ class SearchSettings(Settings):
         '  cai-pyserini search runs/hpo/splade-tiny --system bm25 "short fingers" "long toes"'
     )
     run: PathOrUrl | None = flag(None, f"run folder, or the folder of an index, {OR_URL}", positional=True)
-    queries: list[str] = flag([], "texts to search for", positional=True)
+    queries: list[str] = flag([], "texts to search for; quote each that has several words", positional=True)
     index: list[PathOrUrl] = flag([], "a shard of an index, in place of RUN; repeat it for each shard", repeated=True)
     system: str | None = flag(None, "system of the run to search with (default: the best that has indexes)")
     hits: int = flag(HITS, "hits per query", ge=1)
@@ -61,17 +65,22 @@ class SearchSettings(Settings):
             raise ValueError("give a run folder or an index to search")
         if self.index and self.system:
             raise ValueError("--system is of a run folder, not of an --index")
+        if self.queries and self.topics:
+            raise ValueError("give queries or --topics, not both")
         return self
 
 
 def main(argv: Argv = None) -> None:
     settings = parse(SearchSettings, argv, "cai-pyserini search")
 
+    asks = not (settings.queries or settings.topics) and sys.stdin.isatty()
+    queries = iter(()) if asks else _queries(settings)
+
     from cai_pyserini.engine.search import without_operators
 
     engine = _opened(settings)
-    several = bool(settings.queries[1:] or settings.topics or not (settings.queries or sys.stdin.isatty()))
-    for query in _queries(settings, engine.name):
+    several = not asks and len(settings.queries) != 1
+    for query in _asked(engine.name) if asks else queries:
         text, filters = without_operators(query, settings.filter) if settings.syntax else (query, settings.filter)
         hits = engine.describe(text, settings.hits, 0, filters, settings.sort)
         facets = engine.facets(settings.facets, text, filters) if settings.facets else {}
@@ -91,7 +100,6 @@ def _opened(settings: SearchSettings) -> "Engine":
     """The system to search with. Raises CaiError for a folder that is neither a run nor an index."""
     from cai_pyserini.core.artifact import require_if_ours
     from cai_pyserini.core.cache import index_here
-    from cai_pyserini.core.errors import CaiError
     from cai_pyserini.experiments.open import Run, open_index
 
     folders = [index_here(folder) for folder in (*settings.index, settings.run) if folder]
@@ -161,24 +169,37 @@ def _contributions(explanation: "Explanation") -> Iterator[str]:
         yield f"{len(others)} more {math.fsum(term.contribution for term in others):.4g}"
 
 
-def _queries(settings: SearchSettings, name: str) -> Iterator[str]:
-    """Yield queries from arguments, a topics file, the terminal or standard input."""
-    from cai_pyserini.collections.records import Columns, read_records
-    from cai_pyserini.core.errors import CaiError
+def _queries(settings: SearchSettings) -> Iterator[str]:
+    """The queries of arguments, a topics file or standard input. Raises CaiError at once if there are none."""
+    queries = _read(settings)
+    if (first := next(queries, None)) is None:
+        raise CaiError(f"{settings.topics or 'standard input'} has no queries")
+    return chain([first], queries)
 
-    if settings.queries:
-        yield from settings.queries
+
+def _read(settings: SearchSettings) -> Iterator[str]:
+    if words := settings.queries:
+        if len(words) > 1 and all(len(word.split()) == 1 for word in words):
+            logger.info(
+                'these are %d queries; a query of several words needs quotes: "%s"', len(words), " ".join(words)
+            )
+        yield from words
     elif settings.topics:
+        from cai_pyserini.collections.records import Columns, read_records
+
         for where, values in read_records(settings.topics, Columns()):
             if not isinstance(values["text"], str) or not values["text"].strip():
                 raise CaiError(f"{where}: the query has no text")
             yield values["text"]
-    elif sys.stdin.isatty():
-        import readline  # noqa: F401, line editing and history for input()
-
-        print(f"searching with {name}; an empty line ends", file=sys.stderr)
-        with suppress(EOFError):
-            while text := input("> ").strip():
-                yield text
     else:
         yield from filter(None, map(str.strip, sys.stdin))
+
+
+def _asked(name: str) -> Iterator[str]:
+    """Yield queries that are typed on the terminal."""
+    import readline  # noqa: F401, line editing and history for input()
+
+    print(f"searching with {name}; an empty line ends", file=sys.stderr)
+    with suppress(EOFError):
+        while text := input("> ").strip():
+            yield text

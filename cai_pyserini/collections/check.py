@@ -15,7 +15,10 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.terminal import progress
 
 SAMPLE_SIZE = 50_000  # documents tokenized to measure lengths; in larger collections, about so many
-REMEDIES = {"documents": "the encoder's setting overlap, or --passages, keeps it", "passages": "choose shorter ones"}
+REMEDIES = {
+    "documents": "the encoder's setting overlap, or the run's setting passages, keeps it",
+    "passages": "choose shorter ones",
+}
 
 logger = logging.getLogger(__name__)
 

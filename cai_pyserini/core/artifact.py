@@ -470,12 +470,12 @@ def in_dry_run() -> bool:
 def require_writable(path: Path, folder: bool = True, marker: str = UNFINISHED, in_place: bool = False) -> None:
     """Raise CaiError if an artifact cannot be written, is being written, or would replace foreign files: a folder must
     be empty, complete or unfinished, or have the file `marker`; one that is written `in_place` may have other files."""
-    remedy = "choose another --output"
+    remedy = "choose another output"
     inside = in_place or marker != UNFINISHED
     if folder and path.is_file():
-        raise CaiError(f"{path} is a file: choose a folder for --output")
+        raise CaiError(f"{path} is a file: choose a folder for the output")
     if not folder and path.is_dir():
-        raise CaiError(f"{path} is a folder: choose a file for --output")
+        raise CaiError(f"{path} is a folder: choose a file for the output")
     if path.is_dir() and any(path.iterdir()):
         if not any((path / name).exists() for name in (marker, MANIFEST, UNFINISHED)):
             raise CaiError(f"{path} has files that this command has not made: {remedy}, or empty it")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from cai_pyserini.core.notes import is_quiet, note
+from cai_pyserini.core.notes import is_quiet, progress_line
 
 if TYPE_CHECKING:
     Tqdm = tqdm[Any]
@@ -108,7 +108,7 @@ class _Part(Tqdm):
 def finished(name: str, seconds: float) -> None:
     """Print the line that stays of a step."""
     width = (columns() or sys.maxsize) - SECONDS_COLUMNS
-    note(f"{shortened(name, width):<{min(width, NAME_COLUMNS)}} {seconds:8.1f} s")
+    progress_line(f"{shortened(name, width):<{min(width, NAME_COLUMNS)}} {seconds:8.1f} s")
 
 
 def columns() -> int | None:

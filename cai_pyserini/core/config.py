@@ -236,9 +236,11 @@ def load_index_config(spec: str) -> IndexConfig:
         return config.replace(source=_relative_to(path, config.source))
     if spec.startswith(PYSERINI):
         return IndexConfig(name=spec.removeprefix(PYSERINI).removesuffix(".flat"), source=spec)
-    if Path(spec).exists():
-        name = Path(spec).resolve().name
-        return IndexConfig(name=name if Path(spec).is_dir() else Path(name.removesuffix(".gz")).stem, source=spec)
+    if (path := Path(spec).resolve()).exists():
+        name = path.name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
+        if path.is_file() and name == "corpus":  # as BEIR calls the documents of every collection
+            name = path.parent.name or name
+        return IndexConfig(name=name, source=spec)
     if hint := did_you_mean(spec, names("index_configs")):
         raise CaiError(f"no collection {spec!r}{hint}")
     raise CaiError(

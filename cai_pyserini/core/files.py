@@ -61,7 +61,7 @@ def destination(path: Path) -> Path:
     """The path that a write to `path` replaces, with links resolved. Raises CaiError for a device or pipe."""
     path = resolved(path)
     if not isinstance(path, StorePath) and path.exists() and not (path.is_file() or path.is_dir()):
-        raise CaiError(f"{path} is neither a file nor a folder: choose another --output")
+        raise CaiError(f"{path} is neither a file nor a folder: choose another output")
     return path
 
 

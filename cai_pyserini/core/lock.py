@@ -168,7 +168,7 @@ def _is_at(file: IO[str], place: Path) -> bool:
 
 
 def _busy(what: Path, note: Note) -> CaiError:
-    remedy = "wait until it has ended, or choose another --output"
+    remedy = "wait until it has ended, or choose another output"
     return CaiError(f"{what} is being written by {holder_name(note)}: {remedy}")
 
 

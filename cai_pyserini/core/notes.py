@@ -1,4 +1,4 @@
-"""Lines on standard error that say what goes on, which `--quiet` leaves out."""
+"""Lines of progress on standard error, which `--quiet` leaves out, as it does notes and warnings, which are logged."""
 
 import logging
 import sys
@@ -25,7 +25,7 @@ def is_quiet() -> bool:
     return _quiet
 
 
-def note(text: str) -> None:
+def progress_line(text: str) -> None:
     """Print a line on standard error, unless it is quiet."""
     if not _quiet:
         print(text, file=sys.stderr)

@@ -68,7 +68,7 @@ def _received(running: dict[Connection, BaseProcess]) -> Iterator[Any]:
                 process.join()
                 if process.exitcode:
                     died = f"a worker process died (exit code {process.exitcode})"
-                    raise CaiError(f"{died}; if it ran out of memory, use fewer --threads") from None
+                    raise CaiError(f"{died}; if it ran out of memory, use fewer threads") from None
                 continue
             if isinstance(result, Exception):
                 raise result

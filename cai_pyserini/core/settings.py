@@ -11,6 +11,7 @@ import sys
 import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import fill, wrap
 from typing import Annotated, Any, ClassVar, Literal, NoReturn, Self, Union, get_args, get_origin, overload
 
 import yaml
@@ -31,7 +32,6 @@ def _on_this_machine(value: object) -> object:
 SCIENTIFIC = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+\Z")
 UNKNOWN = re.compile("unrecognized arguments: (.*)", re.DOTALL)
 CHOICE = re.compile(r"(.*invalid choice: '(.*?)') \(choose from (.*)\)", re.DOTALL)
-FORMATTER = argparse.RawDescriptionHelpFormatter
 AnyPath = Annotated[Path, BeforeValidator(_on_this_machine), Field(strict=False)]  # a string in YAML
 Argv = Sequence[str] | None  # the arguments of a command; None: those of this process
 PathOrUrl = Annotated[Path, BeforeValidator(as_path)]  # a URL in an object store is a StorePath
@@ -115,6 +115,16 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return {str(key): value for key, value in data.items()}
 
 
+class _Formatter(argparse.HelpFormatter):
+    """Help for any terminal: paragraphs are filled, unless they have indented lines, and no name ends at a hyphen."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n\n".join(part if "\n " in part else fill(part, width) for part in text.split("\n\n"))
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return wrap(text, width, break_on_hyphens=False)
+
+
 class _Parser(argparse.ArgumentParser):
     """A parser whose errors are one line, with the names that are most similar to a wrong one."""
 
@@ -159,7 +169,7 @@ def parse(
     2 for a missing or invalid argument; raises CaiError for a missing or invalid YAML file, and for text that is not
     UTF-8.
     """
-    parser = _Parser(prog=prog, description=description, formatter_class=FORMATTER)
+    parser = _Parser(prog=prog, description=description, formatter_class=_Formatter)
     argv = sys.argv[1:] if argv is None else argv
     if isinstance(kinds, type):
         kind = kinds
@@ -170,6 +180,8 @@ def parse(
             parser.parse_args(argv)  # shows the help, or exits with an error
         kind, parser, argv = kinds[argv[0]], parsers[argv[0]], argv[1:]
     _declare(parser, kind)
+    if not argv and any(field.is_required() for field in kind.model_fields.values()):
+        print(f"{_text(kind).partition('\n\n')[0]}\n\n{parser.epilog}\n", file=sys.stderr)  # then an error
     found, unknown = parser.parse_known_intermixed_args(argv)
     if unknown:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -211,7 +223,7 @@ def _text(kind: type[Settings]) -> str:
 
 def _declare(parser: argparse.ArgumentParser, kind: type[Settings]) -> None:
     """Add the fields of a settings class as arguments, required ones first."""
-    parser.description, parser.epilog, parser.formatter_class = _text(kind), f"example:\n  {kind.example}", FORMATTER
+    parser.description, parser.epilog, parser.formatter_class = _text(kind), f"example:\n  {kind.example}", _Formatter
     for name, field in sorted(kind.model_fields.items(), key=lambda item: not item[1].is_required()):
         _add(parser, name, field, required=field.is_required() and "config" not in kind.model_fields)
 

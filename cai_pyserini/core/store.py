@@ -118,7 +118,7 @@ class StorePath(PosixPath):
             self._call(method, *arguments)
         except FileNotFoundError as error:  # for example, of a missing bucket
             raise CaiError(
-                f"{self} cannot be written ({error.strerror}): create the bucket, or choose another --output"
+                f"{self} cannot be written ({error.strerror}): create the bucket, or choose another output"
             ) from None
 
     def _call(self, method: str, *arguments: Any, **options: Any) -> Any:

@@ -22,7 +22,7 @@ ALLOWED_OR_CONTROL = re.compile(rf"({BARS}|{re.escape(BOLD)}|{re.escape(PLAIN)})
 
 REMEDIES = {
     errno.ENOSPC: "no space left on the device of {}; free some and start again",
-    errno.EROFS: "{} is on a read-only file system; choose another --output",
+    errno.EROFS: "{} is on a read-only file system; choose another output",
     errno.EACCES: "no permission to use {}",
     errno.EISDIR: "{} is a folder, not a file",
     errno.ENOTDIR: "{} is not a folder",

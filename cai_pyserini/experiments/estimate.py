@@ -70,15 +70,15 @@ SEARCH_START = 2.0
 
 REMEDIES = {  # first word of a step's name -> what shortens it
     "encode": "a smaller encoder, or fewer tokens per document (max_document_length)",
-    "expand": "no --dense, or --systems that need no neighbours (no -near, no trio)",
-    "near": "no --dense, or --systems that need no neighbours (no -near, no trio)",
-    "smooth": "no --dense, or --systems that need no neighbours (no -near, no trio)",
-    "weights": "--weights 2 1 2, without a choice",
-    "search": "fewer --systems",
-    "index": "fewer --systems",
-    "impacts": "fewer --systems",
-    "rerank": "--rerank-minutes, or a smaller --depth",
-    "adapt:": "no --adapt",
+    "expand": "no dense encoder, or systems that need no neighbours (no -near, no trio)",
+    "near": "no dense encoder, or systems that need no neighbours (no -near, no trio)",
+    "smooth": "no dense encoder, or systems that need no neighbours (no -near, no trio)",
+    "weights": "weights 2 1 2, without a choice",
+    "search": "fewer systems",
+    "index": "fewer systems",
+    "impacts": "fewer systems",
+    "rerank": "rerank_minutes, or a smaller depth",
+    "adapt:": "no adaptation",
 }
 
 
@@ -180,7 +180,7 @@ def describe(steps: Sequence[Step], estimates: Estimates, experiment: Experiment
     long = [step for step, each in listed if each is None or each > LONG * known]
     remedies = {kind: REMEDIES[kind] for step in long if (kind := step.name.split()[0]) in REMEDIES}
     if "encode" in remedies and experiment.precision != "int8" and has_int8(resolve_device(experiment.device)):
-        remedies["encode"] = f"--precision int8, {remedies['encode']}"
+        remedies["encode"] = f"precision int8, {remedies['encode']}"
     for kind, remedy in remedies.items():
         text = f"  {kind.removesuffix(':')} is shorter with: {remedy}"
         yield from wrap(text, columns() or PAGE_COLUMNS, subsequent_indent="    ")

@@ -12,7 +12,7 @@ from cai_pyserini.core.bars import step_line
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import json_text, remove_leftovers, write_text
 from cai_pyserini.core.lock import locked
-from cai_pyserini.core.notes import note
+from cai_pyserini.core.notes import progress_line
 from cai_pyserini.experiments.estimate import describe, estimate
 from cai_pyserini.experiments.plan import plan, require
 from cai_pyserini.experiments.report import write
@@ -89,7 +89,7 @@ def _run_steps(
     if not must_run:
         return steps.run(planned, {})
     for line in describe(must_run, estimates, run.experiment):
-        note(line)
+        progress_line(line)
     started = begun(run.experiment, systems)
     kept = {run.weights, run.adapted} - reasons.keys()
     started.made = _digests(run, [*kept, *(output for output, reason in reasons.items() if reason is None)])
@@ -109,7 +109,7 @@ def _require_same_collection(run: RunFolder, previous: Results) -> None:
     old, new = previous.settings["collection"]["source"], run.experiment.source
     is_moved = Path(old).is_absolute() and not Path(old).exists()
     if old != new and not is_moved:
-        raise CaiError(f"{run.root} has the run of {old}: choose another --output for {new}, or delete it")
+        raise CaiError(f"{run.root} has the run of {old}: choose another output for {new}, or delete it")
 
 
 def _digests(run: RunFolder, outputs: Iterable[Path]) -> dict[str, str]:

@@ -4,8 +4,9 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import cached_property
+from html import escape
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
 import pandas as pd
 
@@ -137,7 +138,7 @@ class Run:
     def best_name(self) -> str:
         """The best of the systems that can be opened. Raises CaiError if there is none."""
         if not self.systems:
-            remedy = f" yet: {self._run.remedy}" if self._run.is_started else f": run {BEIR} with other --systems"
+            remedy = f" yet: {self._run.remedy}" if self._run.is_started else f": run {BEIR} again with other systems"
             raise CaiError(f"{self._run.root} has no system that can be searched{remedy}")
         return self.systems[0]
 
@@ -146,13 +147,21 @@ class Run:
         """The best of the systems that can be opened."""
         return self[self.best_name]
 
+    if not TYPE_CHECKING:  # a type checker would take any name for an attribute
+
+        def __getattr__(self, name: str) -> NoReturn:
+            message = f"a run has no attribute {name!r}"
+            if hasattr(Engine, name):
+                message += f", but its systems have: run.best.{name}, or run[NAME].{name} with one of run.systems"
+            raise AttributeError(message, name=name, obj=self)
+
     def __repr__(self) -> str:
         if self._run.is_started:
             return f"{self.folder} has not finished: {self._run.remedy}"
         return report.table(self._run.results)
 
     def _repr_html_(self) -> str:
-        table = self.measures.to_html(float_format="{:.4f}".format)
+        table = f"<pre>{escape(repr(self))}</pre>"
         if not self._run.results.scored:
             return table
         from cai_pyserini.experiments.report_page import scores_chart, values_by_query  # matplotlib takes 0.3 seconds
@@ -178,7 +187,7 @@ class Run:
         if unsearchable := _unsearchable_part(system):
             raise CaiError(f"{unsearchable} cannot be searched, only run: take one of {', '.join(self.systems)}")
         if missing := self._missing(system):
-            remedy = f"run {BEIR} with --systems {name}"
+            remedy = f"run {BEIR} again with the system {name}"
             if self._run.is_started and name in self._scores:
                 remedy = self._run.remedy
             others = f", or take one of {', '.join(self.systems)}" if self.systems else ""

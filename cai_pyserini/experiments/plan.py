@@ -15,6 +15,7 @@ from cai_pyserini.core.steps import Step
 from cai_pyserini.experiments.estimate import Times
 from cai_pyserini.experiments.experiment import REQUIRES, Experiment
 from cai_pyserini.experiments.run_folder import RunFolder
+from cai_pyserini.experiments.settings import RunSettings
 from cai_pyserini.experiments.systems import ADAPTED, BM25, SINGLE, System, adapted, with_parts
 from cai_pyserini.impacts.bm25 import Bm25
 from cai_pyserini.impacts.document_frequencies import compute
@@ -325,23 +326,27 @@ def require(
         weighted = [system for system in needed if experiment.weights_of(system)]
         if min(weights) <= 0 or not weighted:
             raise CaiError(
-                f"--weights {' '.join(map(str, weights))}: give as many positive numbers as a hybrid has parts"
+                f"weights {' '.join(map(str, weights))}: give as many positive numbers as a hybrid has parts"
             )
         if fixed := [system for system in weighted if not FUSIONS[system.fusion].is_sum]:
-            raise CaiError(f"--weights have no effect on {fixed[0].fusion}: leave out {fixed[0].name}")
+            raise CaiError(f"weights have no effect on {fixed[0].fusion}: leave out {fixed[0].name}")
     if adapted_systems := [system for system in needed if system.adapted]:
         if not keep or not artifact.read_manifest(run.adapted):
             _require_adaptation(experiment, adapted_systems[0], adaptation)
         needed.append(SINGLE["splade"])  # the base of the adaptation
     elif adaptation:
-        raise CaiError(f"--adapt has no effect on these systems: name an adapted one, such as {ADAPTED}splade-idf")
+        raise CaiError(
+            f"the setting adapt has no effect on these systems: name an adapted one, such as {ADAPTED}splade-idf"
+        )
     for system in needed:
         kind = "dense" if system.smooth else system.kind  # which finds neighbours
         if (setting := REQUIRES.get(kind)) and getattr(experiment, setting) is None:
-            raise CaiError(f"{system.name} needs --{setting.replace('_', '-')}; --help says more")
+            raise CaiError(
+                f"{system.name} needs the setting {setting}, {RunSettings.model_fields[setting].description}"
+            )
         if system.kind == "splade":
             if experiment.encoder.kind == "dense":
-                raise CaiError(f"encoder {experiment.encoder.name} is dense: use it with --dense")
+                raise CaiError(f"encoder {experiment.encoder.name} is dense: give it as the setting dense")
             if system.weighting and experiment.encoder.idf_power == 0:
                 raise CaiError(
                     f"encoder {experiment.encoder.name} has idf_power 0: {system.name} would be unweighted; set "
@@ -362,10 +367,10 @@ def require(
 def _require_adaptation(experiment: Experiment, system: System, adaptation: AdaptSettings | None) -> None:
     """Raise CaiError if an adapted system cannot be adapted."""
     if adaptation is None:
-        raise CaiError(f"{system.name} needs --adapt; --help says more")
+        raise CaiError(f"{system.name} needs the setting adapt")
     require_trainer()
     if (load_index_config(adaptation.collection).passages or 0) != (experiment.collection.passages or 0):
         raise CaiError(
-            "--passages with --adapt: write `passages` to a YAML file of the collection instead, as in index_configs/, "
+            "passages with adapt: write `passages` to a YAML file of the collection instead, as in index_configs/, "
             "so that adaptation reads the same passages"
         )

@@ -11,7 +11,6 @@ from cai_pyserini.collections.readers import open_collection
 from cai_pyserini.collections.spans import share_after
 from cai_pyserini.core.config import EncoderConfig, IndexConfig, load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.notes import note
 from cai_pyserini.experiments.execute import execute
 from cai_pyserini.experiments.experiment import REQUIRES, Experiment
 from cai_pyserini.experiments.run_folder import Results, RunFolder
@@ -65,7 +64,7 @@ class Preparation:
             every = all_systems(self.encoder, kinds, settings.adapt)
             names = [*every, *(name for name in names if name not in {"all", *every})]
             for kind, setting in missing.items():
-                note(f"without {kind}: it needs --{setting.replace('_', '-')}")
+                logger.info("without %s: it needs the setting %s", kind, setting)
         return [parse_system(name) for name in dict.fromkeys(names)]
 
     def prepare(self, collection: str) -> Prepared:
@@ -98,7 +97,7 @@ class Preparation:
         if lost <= MOST_LOST:
             return config
         logger.warning(
-            "%s: encoders would not read %.0f%% of the words, so passages of %d words are searched (--passages 0: not)",
+            "%s: encoders would not read %.0f%% of the words, so passages of %d words are searched (passages 0: not)",
             *(config.name, 100 * lost, PASSAGE_WORDS),
         )
         return config.replace(passages=PASSAGE_WORDS)
@@ -127,7 +126,7 @@ def _require_same_encoder(run: RunFolder, encoder: EncoderConfig) -> None:
         return
     own = Path(encoder.checkpoint)
     if before.exists() and own.exists() and not before.samefile(own):
-        raise CaiError(f"{run.root} has the run of {before}: choose an --output for {own}, or delete that run")
+        raise CaiError(f"{run.root} has the run of {before}: choose another output for {own}, or delete that run")
 
 
 def _configs(settings: RunSettings, others: Mapping[str, Any]) -> dict[str, IndexConfig]:
@@ -143,5 +142,5 @@ def _configs(settings: RunSettings, others: Mapping[str, Any]) -> dict[str, Inde
             )
         found[config.name] = argument, config
     if settings.generated and len(found) > 1:
-        raise CaiError("--generated has the queries of one collection: run each collection by itself")
+        raise CaiError("the setting generated has the queries of one collection: run each collection by itself")
     return dict(found.values())

@@ -121,7 +121,7 @@ def unscored(results: Results) -> str:
     if results.searched:
         return "no qrels: nothing is evaluated; the runs are in runs/, the indexes in indexes/"
     if "queries" in results.counts:
-        return "updated without --evaluate: nothing is searched or evaluated; the indexes are in indexes/"
+        return "made without evaluation: nothing is searched or evaluated; the indexes are in indexes/"
     return "no queries: nothing is searched or evaluated; the indexes are in indexes/"
 
 
@@ -186,7 +186,7 @@ def legend(results: Results, mark: str) -> list[str]:
     plain = [name.removeprefix(ADAPTED) for name in results.systems]
     if any(name.startswith(("hybrid", "fused", "cross-encoder")) for name in plain):
         depth = results.settings["depth"]
-        lines.append(f"hybrids and reranking use the best {depth} documents of each run (--depth)")
+        lines.append(f"hybrids and reranking use the best {depth} documents of each run (the setting depth)")
     return lines
 
 

@@ -24,7 +24,7 @@ class RunSettings(Settings):
     """
 
     example = "cai-pyserini run hpo scifact --dense minilm\n  cai-pyserini run scifact --encoder splade-v3 --verify"
-    collections: list[str] = flag(["hpo"], f"{flags.COLLECTION_TEXT}; one or more", positional=True)
+    collections: list[str] = flag(help=f"{flags.COLLECTION_TEXT}; one or more", positional=True)
     encoder: str = flag(
         "splade-tiny", "a name in encoders/, a YAML file, a checkpoint folder, or a Hugging Face model id"
     )

@@ -174,7 +174,7 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
         share = "an unknown share" if new is None else f"{min(new, 1):.1%}"
         line = f"the encoder stays as adapted on {created}; new or changed since: {share} of the documents"
         if (new or 0) > READAPT_SHARE:
-            line += f"; by the rule of thumb (above {READAPT_SHARE:.0%}), adapt it again: run beir with --adapt"
+            line += f"; by the rule of thumb (above {READAPT_SHARE:.0%}), adapt it again: `cai-pyserini run --adapt`"
         yield line
 
 

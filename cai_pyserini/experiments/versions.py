@@ -48,7 +48,7 @@ def begin(run: RunFolder) -> Path:
         except OSError as error:
             raise CaiError(
                 f"{run.root} cannot be updated, as its file system has no symbolic links ({error.strerror}): run it "
-                "again with another --output"
+                "again with another output"
             ) from None
     remove_leftovers(versions, r"\..*")
     folder = _next_version(run.root)

@@ -193,7 +193,9 @@ def write_impacts(
     if bm25:
         require_same_documents(vectors, bm25.counts)
     if config.keep_terms == 0 and bm25 is None:
-        raise CaiError("keep_terms: 0 leaves nothing of SPLADE: give --words, to index BM25 alone")
+        raise CaiError(
+            "keep_terms: 0 leaves nothing of SPLADE: give words too, as for a joint index, which then has BM25 alone"
+        )
     inputs = _inputs(vectors, config, bm25)
     words: dict[str, Any] = {}
     if bm25:

@@ -53,9 +53,9 @@ def index_impacts(
     if not files:
         raise CaiError(f"{impacts}: no *.jsonl; make JSON vectors with `cai-pyserini stage impact`")
     if shard_num > 1 and not ours:
-        raise CaiError(f"{impacts} was not made by `cai-pyserini stage impact`: leave out --shard-num")
+        raise CaiError(f"{impacts} was not made by `cai-pyserini stage impact`, and cannot be indexed in shards")
     if len(files) < shard_num:
-        raise CaiError(f"{impacts} has {len(files)} files, too few for --shard-num {shard_num}")
+        raise CaiError(f"{impacts} has {len(files)} files, too few for {shard_num} shards")
     source = ours.digest if ours else [artifact.file_digest(file) for file in files]
     inputs: dict[str, Any] = {"impacts": source}
     if collection:

@@ -50,7 +50,7 @@ def require_index(index: Index) -> artifact.Manifest:
             raise CaiError(f"{folder} and {shards[number]} are the same shard: give each shard once")
         shards[number] = folder
     if missing := set(range(count)) - shards.keys():
-        raise CaiError(f"the shard with --shard-id {min(missing)} is missing: give all {count} shards of the index")
+        raise CaiError(f"shard {min(missing)} is missing: give all {count} shards of the index")
     whole = _without_shard(recipe)
     return replace(manifest, recipe=whole, digest=artifact.digest(whole))
 

@@ -124,7 +124,7 @@ def queries_for(
     if kind == "bm25":
         return Queries(topics)
     if kind == "dense" and not encoder:
-        raise CaiError(f"{index} is a dense index, which does not name the encoder of its queries: give --encoder")
+        raise CaiError(f"{index} is a dense index, which does not name the encoder of its queries: give one")
     config = encoder if isinstance(encoder, EncoderConfig) else load_encoder(encoder or str(index))
     config = config.replace(kind="dense") if kind == "dense" else config  # like --dense of beir
     return Queries(topics, Encoder(config, device), query, words=word_queries(config))
@@ -158,16 +158,16 @@ def require_same_encoder(index: Path, encoder: Encoder, joint: EncoderConfig | N
         raise CaiError(
             f"{index} was not built with a cai_pyserini encoder; build one with `cai-pyserini stage index impact`"
         )
-    remedy = f"search it with --encoder {index}" if "settings" in stats else "encode and index the documents again"
+    remedy = f"search it with the encoder {index}" if "settings" in stats else "encode and index the documents again"
     encoder.require_identity(stats["encoder"], index, remedy)
     if "settings" not in stats:
         return
     if bool(joint) != bool(stats["settings"]["joint"]):
         mismatch = "no joint index, but the encoder adds" if joint else "a joint index, but the encoder does not add"
-        raise CaiError(f"{index} is {mismatch} the words of BM25 to queries: search it with --encoder {index}")
+        raise CaiError(f"{index} is {mismatch} the words of BM25 to queries: search it with the encoder {index}")
     word_settings = ("bits", "range", "joint")  # they determine the weights of words in queries
     if joint and any(joint.shaping("impacts", defaults=True)[key] != stats["settings"][key] for key in word_settings):
         raise CaiError(
             f"{index} and the encoder {joint.name} weight the words of BM25 differently: search it with "
-            f"--encoder {index}"
+            f"the encoder {index}"
         )

@@ -70,7 +70,7 @@ def index_bm25(
         count = _stage_json(collection, staging, queries_of or (lambda id: []), shard_id, shard_num)
         files.remove(folder / "generated")
         if not count:
-            raise CaiError(f"collection {collection.name} has too few documents for --shard-num {shard_num}")
+            raise CaiError(f"collection {collection.name} has too few documents for {shard_num} shards")
         options = {"input": staging, "index": index, "threads": threads or os.cpu_count() or 1}
         options |= {"collection": "JsonCollection", "generator": "DefaultLuceneDocumentGenerator"}
         options |= {"language": collection.language, "memoryBuffer": BUFFER_MB}

@@ -34,8 +34,8 @@ def resolve_precision(precision: Precision, device: "torch.device") -> Precision
 
     if precision == "int8" and not has_int8(device):
         raise CaiError(
-            "precision int8 needs a CPU with VNNI instructions (AVX-512 VNNI, AVX-VNNI or AMX): choose --device cpu on "
-            "such a machine, or another --precision"
+            "precision int8 needs a CPU with VNNI instructions (AVX-512 VNNI, AVX-VNNI or AMX): choose device cpu on "
+            "such a machine, or another precision"
         )
     if precision != "auto":
         return precision

@@ -164,12 +164,12 @@ def read_folder(path: Path) -> Folder:
     if not (path / "modules.json").is_file():
         architectures = read_json(path / "config.json").get("architectures") or ()
         if any("ForSequenceClassification" in name for name in architectures):
-            raise CaiError(f"{path} is a reranker: use it with --cross-encoder")
+            raise CaiError(f"{path} is a reranker: give it as the setting cross_encoder")
         bare = Side(path)
         return Folder(path, bare, bare)
     config = read_json(path / "config_sentence_transformers.json")
     if config.get("model_type") == "CrossEncoder":
-        raise CaiError(f"{path} is a reranker: use it with --cross-encoder")
+        raise CaiError(f"{path} is a reranker: give it as the setting cross_encoder")
     if config.get("similarity_fn_name") in ("euclidean", "manhattan"):
         raise CaiError(
             f"{path} compares vectors by their {config['similarity_fn_name']} distance; indexes here score by dot "

@@ -124,4 +124,4 @@ def require_outside(output: Path, *sources: Path) -> None:
     """Raise CaiError if a source is in the output folder, which will be replaced."""
     for source in sources:
         if source.resolve().is_relative_to(output.resolve()):
-            raise CaiError(f"{output} contains {source}, which it would replace: choose another --output")
+            raise CaiError(f"{output} contains {source}, which it would replace: choose another output")

@@ -82,7 +82,7 @@ class Adaptation:
             if step.negatives > NEGATIVES:
                 raise CaiError(f"{name}: negatives {step.negatives}, but pseudo queries have {NEGATIVES} each")
             if step.loss == "margin-mse" and not settings.dense:
-                raise CaiError(f"{name}: loss margin-mse needs a teacher: --dense")
+                raise CaiError(f"{name}: loss margin-mse needs a teacher: the setting dense")
             self.trainings.append(step)
 
     @cached_property

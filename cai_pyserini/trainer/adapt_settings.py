@@ -57,13 +57,13 @@ class AdaptSettings(Settings):
 
         not_in_paper = ("dense", "weight", "queries", "vectors", "precision", "alpha", "weights", "depth")
         if self.data and (names := changed(*not_in_paper)):
-            raise ValueError(f"--data is the paper's method, which has no --{names[0]}")
+            raise ValueError(f"data is the paper's method, which has no setting {names[0]}")
         if not self.data and (names := changed("vocabulary", "pretrain")):
-            raise ValueError(f"--{names[0]} is a step of the paper's method, which needs --data")
+            raise ValueError(f"{names[0]} is a step of the paper's method, which needs the setting data")
         if self.distil and not self.dense:
-            raise ValueError("--distil needs a teacher: --dense")
+            raise ValueError("distil needs a teacher: the setting dense")
         if (names := changed("weights", "depth")) and not self.dense:
-            raise ValueError(f"--{names[0]} applies to the fusion with a dense encoder: add --dense")
+            raise ValueError(f"{names[0]} applies to the fusion with a dense encoder: add the setting dense")
         if self.weights and (len(self.weights) != 3 or min(self.weights) <= 0):
-            raise ValueError("--weights: give three positive numbers, for BM25, SPLADE and dense")
+            raise ValueError("weights: give three positive numbers, for BM25, SPLADE and dense")
         return self

@@ -47,7 +47,7 @@ class Generator:
         self.settings = settings
         self.checkpoint = load_checkpoint(settings.generator)
         require_safetensors(self.checkpoint)
-        require_positions(self.checkpoint, {"--max-document-length": settings.max_document_length})
+        require_positions(self.checkpoint, {"max_document_length": settings.max_document_length})
 
     @cached_property
     def _model(self) -> tuple[Any, Any, torch.device]:
@@ -55,7 +55,7 @@ class Generator:
         tokenizer = load_tokenizer(self.checkpoint)
         if self._is_causal:
             if DOCUMENT not in settings.prompt:
-                raise CaiError(f"{self.checkpoint} continues a text: set --prompt to a text with {DOCUMENT} in it")
+                raise CaiError(f"{self.checkpoint} continues a text: set prompt to a text with {DOCUMENT} in it")
             model = load_pretrained("AutoModelForCausalLM", self.checkpoint, "language-model head")
             tokenizer.padding_side = "left"
             tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
@@ -93,9 +93,7 @@ class Generator:
         ids = tokenizer([settings.prompt.replace(DOCUMENT, text) for text in texts]).input_ids
         most, longest = max_positions(model), max(map(len, ids)) + settings.max_query_length * self._is_causal
         if most is not None and longest > most:
-            raise CaiError(
-                f"{self.checkpoint} has {most} positions, too few for {longest}: lower --max-document-length"
-            )
+            raise CaiError(f"{self.checkpoint} has {most} positions, too few for {longest}: lower max_document_length")
         return ids
 
     def _generate(self, ids: list[list[int]]) -> list[list[str]]:

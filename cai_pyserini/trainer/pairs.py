@@ -56,7 +56,7 @@ def base_encoder(settings: SpladeSettings | DenseSettings) -> EncoderConfig:
     )
     if settings.max_document_length:
         encoder = encoder.replace(max_document_length=settings.max_document_length)
-    lengths = {"--max-document-length": encoder.max_document_length, "max_query_length": encoder.max_query_length}
+    lengths = {"max_document_length": encoder.max_document_length, "max_query_length": encoder.max_query_length}
     require_safetensors(checkpoint := model_folder(encoder))
     require_positions(checkpoint, lengths)
     return encoder
@@ -75,7 +75,7 @@ def train(settings: SpladeSettings | DenseSettings) -> Path:
         rows = training.dataset(examples, arguments, path=settings.data, margins=margins, negatives=negatives)
         data = training.Epochs(rows, partial(in_epoch, negatives=negatives))
         if min(len(data), settings.batch_size * arguments.world_size) * (1 + negatives) == 1:
-            raise CaiError("--loss in-batch: a batch has only one document; use more examples, or --negatives")
+            raise CaiError("loss in-batch: a batch has only one document; use more examples, or negatives")
         tokenizer, idf = load_tokenizer(checkpoint), None
         if settings.idf:
             idf = load_weights(settings.idf, encoder.idf_power, tokenizer_of(encoder).vocabulary)
@@ -131,7 +131,7 @@ class PairTrainer(training.Trainer):
             if len(cosines) and cosines.median() > COLLAPSED:
                 raise CaiError(
                     f"{len(rows)} different {name} of the training file have the same vector: collapse. Lower "
-                    "--learning-rate, or train with more examples"
+                    "learning_rate, or train with more examples"
                 )
 
 
@@ -221,13 +221,13 @@ def check_sparsity(documents: float, queries: float, vocabulary: int, warm: bool
     for side, active in (("documents", documents), ("queries", queries)):
         if active < 1:
             raise CaiError(
-                f"the {side} have {active:.1f} active dimensions: collapse. Lower the lambdas or --learning-rate, or "
-                "let the lambdas rise slowly with --flops-warmup"
+                f"the {side} have {active:.1f} active dimensions: collapse. Lower the lambdas or learning_rate, or "
+                "let the lambdas rise slowly with flops_warmup"
             )
         if warm and active > vocabulary / 2:
             raise CaiError(
                 f"the {side} have {active:,.0f} of {vocabulary:,} dimensions active: not sparse. Raise the lambdas, "
-                "or shorten --flops-warmup"
+                "or shorten flops_warmup"
             )
 
 

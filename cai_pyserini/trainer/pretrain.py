@@ -34,7 +34,7 @@ def pretrain(settings: PretrainSettings) -> Path:
     encoder = load_encoder(settings.base)
     checkpoint = model_folder(encoder)
     require_safetensors(checkpoint)
-    require_positions(checkpoint, {"--max-length": settings.max_length})
+    require_positions(checkpoint, {"max_length": settings.max_length})
 
     def train(arguments: TrainingArguments) -> artifact.Stats | None:
         tokenizer = load_tokenizer(checkpoint)
@@ -45,7 +45,7 @@ def pretrain(settings: PretrainSettings) -> Path:
         if len(sequences) < 2:
             raise CaiError(
                 f"the corpus yields {len(sequences)} sequences of {settings.max_length} tokens: use more text, or "
-                "a smaller --max-length"
+                "a smaller max_length"
             )
         size = max(1, round(settings.held_out * len(sequences)))
         split = sequences.train_test_split(test_size=size, seed=settings.seed)

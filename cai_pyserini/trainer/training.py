@@ -66,7 +66,7 @@ class Trainer(transformers.Trainer):
 
 def diverged_error(name: str, value: float, step: int) -> CaiError:
     return CaiError(
-        f"{name} is {value} at step {step:,}: training has diverged. Lower --learning-rate, or set --precision float32"
+        f"{name} is {value} at step {step:,}: training has diverged. Lower learning_rate, or set precision float32"
     )
 
 
@@ -151,14 +151,14 @@ def require_one_gpu(device: str) -> None:
     gpus = torch.cuda.device_count() if device == "auto" or chosen.type == "cuda" else 0
     if gpus > 1 and chosen.index is None and "LOCAL_RANK" not in os.environ:  # torchrun sets it
         raise CaiError(
-            f"one process trains on one GPU, and this one sees {gpus}: choose one with --device cuda:0, or start "
+            f"one process trains on one GPU, and this one sees {gpus}: choose one, as by device cuda:0, or start "
             f"`train pretrain`, `splade` or `dense` with `torchrun --nproc-per-node {gpus} -m`"
         )
     if chosen.index is not None and processes > 1:
-        raise CaiError(f"--device {device} is one GPU, and {processes} processes train: leave it out")
+        raise CaiError(f"device {device} is one GPU, and {processes} processes train: leave it out")
     if 0 < gpus < processes:
         raise CaiError(
-            f"{processes} processes on {gpus} GPUs: start one for each, with torchrun --nproc-per-node {gpus}"
+            f"{processes} processes on {gpus} GPUs: start one for each, with `torchrun --nproc-per-node {gpus}`"
         )
 
 
@@ -203,7 +203,7 @@ def make(
         if (before := artifact.require(output, recipe["stage"]).stats.get("processes", processes)) != processes:
             raise CaiError(
                 f"{output} was trained by {before} processes, not {processes}, in batches of another size: train with "
-                f"{before}, or choose another --output"
+                f"{before}, or choose another output"
             )
     else:
         if int(os.environ.get("RANK", "0")):

@@ -43,8 +43,10 @@ from cai_pyserini.vectors.shards import (
     write_shard,
     write_shards,
 )
+from cai_pyserini.vectors.speed import padded, remember
 
 SAVE_SECONDS = 5.0  # between saves of an unfinished shard
+ENOUGH = 2_000  # texts encoded at once, whose speed is kept for estimates
 MAX_DIFFERENCE = 0.1  # between vectors of a text, relative to its length; batches in low precision differ by 0.01
 
 type Shards = Iterator[tuple[int, Sequence[Document]]]  # shard numbers and their texts
@@ -251,7 +253,10 @@ def _encode(
             write_shard(unfinished, Shard(ids, vectors), batches_digest, seconds + now - start, batches)
             last_save = now
     vectors = model.finish(model.assemble(windows, pieces), windows)
-    return vectors, batches, seconds + time.perf_counter() - start
+    took = time.perf_counter() - start
+    if len(texts) >= ENOUGH and not seconds:  # a continued one did only a part
+        remember(encoder, role, padded(windows) / took)
+    return vectors, batches, seconds + took
 
 
 def uncached(encoder: Encoder, role: Role, texts: Sequence[str]) -> list[str]:

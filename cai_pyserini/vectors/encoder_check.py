@@ -6,7 +6,6 @@ library gets modules with the encoder's settings.
 
 import json
 import sys
-import time
 from contextlib import suppress
 from importlib.metadata import version
 from itertools import cycle, islice
@@ -29,9 +28,10 @@ from cai_pyserini.models.encoder import Encoder, Role
 from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.vectors.queries import encode_queries
 from cai_pyserini.vectors.shards import Matrix
+from cai_pyserini.vectors.speed import count_tokens, measure
 
 MAX_DIFFERENCE = 1e-4  # between vectors that count as equal, relative to the largest weight if that is above 1
-MIN_SECONDS = 2.5  # of encoding in the final measurement; the whole measurement takes about twice as long
+EXAMPLES = 2048  # documents at most that the speed is measured on
 TOKENS = 100  # per document
 VALUE_WIDTH = 70  # characters of a value in the table
 TABLE_SETTINGS = ("kind", "document_prompt", "query_prompt", "max_document_length", "max_query_length")
@@ -194,19 +194,8 @@ def _deviation(found: Matrix, exact: Matrix) -> float:
 
 def documents_per_second(encoder: Encoder) -> float:
     """The number of documents of about TOKENS tokens that this machine encodes per second."""
-    model, length = encoder.load("documents"), encoder.max_length("documents")
-
-    def timed(count: int) -> float:
-        texts = example_documents(encoder.tokenizer, count)
-        start = time.perf_counter()
-        model.encode(texts, length)
-        return time.perf_counter() - start
-
-    timed(2)  # the first batch is slow
-    count = torch.get_num_threads() * model.transformer.batch_size * min(8, max(1, length // TOKENS))
-    while (seconds := timed(count)) < MIN_SECONDS:
-        count *= 2
-    return count / seconds
+    texts = example_documents(encoder.tokenizer, EXAMPLES)
+    return measure(encoder, texts, "documents") * len(texts) / count_tokens(encoder, texts)
 
 
 def example_documents(tokenizer: Tokenizer, count: int) -> list[str]:

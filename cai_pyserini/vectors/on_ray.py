@@ -84,4 +84,4 @@ def _absolute(value: str) -> str:
 
 
 def _not_shared(folder: Path) -> CaiError:
-    return CaiError(f"{folder} is not the same folder on all machines: choose an --output that they share")
+    return CaiError(f"{folder} is not the same folder on all machines: choose an output that they share")

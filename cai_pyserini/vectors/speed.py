@@ -1,7 +1,7 @@
 """How long encoding takes: the tokens of the texts, divided by the speed of the encoder on this machine.
 
 The speed is measured on some of the texts, and kept in `speeds.json` in Pyserini's cache by encoder, device and
-precision, so that it is measured once.
+precision, so that it is measured once; an encoding of many texts replaces it by its own.
 """
 
 import json
@@ -32,33 +32,54 @@ def encoding_seconds(encoder: Encoder, tokens: float, sample: Sequence[str], rol
 def count_tokens(encoder: Encoder, texts: Sequence[str], role: Role = "documents") -> int:
     """The tokens that an encoder reads of texts, with padding."""
     prompt = encoder.config.query_prompt if role == "queries" else encoder.config.document_prompt
-    windows = Windows.split(texts, encoder.tokenizer, encoder.max_length(role), encoder.overlap(role), prompt=prompt)
+    return padded(
+        Windows.split(texts, encoder.tokenizer, encoder.max_length(role), encoder.overlap(role), prompt=prompt)
+    )
+
+
+def padded(windows: Windows) -> int:
+    """The tokens of windows, with padding."""
     return sum(-(-len(tokens) // PAD_MULTIPLE) * PAD_MULTIPLE for tokens in windows.tokens)
 
 
 def tokens_per_second(encoder: Encoder, texts: Sequence[str], role: Role = "documents") -> float:
-    """The speed of an encoder on this machine, measured on these texts unless it was measured before."""
-    place, device = cache_home() / "speeds.json", device_name(resolve_device(encoder.device))
-    key = artifact.digest([encoder.identity(role), role, device])
-    speeds = _read(place)
-    if key not in speeds:
-        model = {"encoder": encoder.config.name, "device": device, "precision": encoder.precision(role), "role": role}
-        speeds = _read(place) | {key: model | {"tokens_per_second": round(_measure(encoder, texts, role), 1)}}
-        with suppress(OSError):  # without a cache, it is measured again
-            place.parent.mkdir(parents=True, exist_ok=True)
-            write_text(place, json_text(speeds))
-    return float(speeds[key]["tokens_per_second"])
+    """The speed of an encoder on this machine, measured on these texts unless it is known."""
+    known = _read().get(_key(encoder, role))
+    return float(known["tokens_per_second"]) if known else remember(encoder, role, measure(encoder, texts, role))
 
 
-def _read(place: Path) -> dict[str, dict[str, Any]]:
+def remember(encoder: Encoder, role: Role, speed: float) -> float:
+    """Keep the tokens per second of an encoder on this machine, in place of those known before, and return them."""
+    about = {
+        "encoder": encoder.config.name,
+        "device": device_name(resolve_device(encoder.device)),
+        "precision": encoder.precision(role),
+        "role": role,
+        "tokens_per_second": round(speed, 1),
+    }
+    with suppress(OSError):  # without a cache, it is measured again
+        _place().parent.mkdir(parents=True, exist_ok=True)
+        write_text(_place(), json_text(_read() | {_key(encoder, role): about}))
+    return round(speed, 1)
+
+
+def _place() -> Path:
+    return cache_home() / "speeds.json"
+
+
+def _key(encoder: Encoder, role: Role) -> str:
+    return artifact.digest([encoder.identity(role), role, device_name(resolve_device(encoder.device))])
+
+
+def _read() -> dict[str, dict[str, Any]]:
     """The speeds in the cache by key; those that cannot be read are missing."""
     with suppress(OSError, ValueError, TypeError, AttributeError):
-        speeds = json.loads(place.read_text(encoding="utf-8"))
+        speeds = json.loads(_place().read_text(encoding="utf-8"))
         return {key: each for key, each in speeds.items() if each.get("tokens_per_second", 0) > 0}
     return {}
 
 
-def _measure(encoder: Encoder, texts: Sequence[str], role: Role) -> float:
+def measure(encoder: Encoder, texts: Sequence[str], role: Role) -> float:
     """The tokens per second of encoding more and more texts, until that takes MIN_SECONDS."""
     model, length, overlap = encoder.load(role), encoder.max_length(role), encoder.overlap(role)
     model.encode(texts[:FIRST], length, overlap=overlap)

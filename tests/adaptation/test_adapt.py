@@ -166,10 +166,10 @@ def test_the_papers_recipe_from_a_training_file(
 @pytest.mark.parametrize(
     "flags, message",
     [
-        (["--data", "x.jsonl", "--dense", "minilm"], "--data is the paper's method, which has no --dense"),
-        (["--data", "x.jsonl", "--weight", "0.5"], "--data is the paper's method, which has no --weight"),
-        (["--distil", "x.yaml"], "--distil needs a teacher: --dense"),
-        (["--vocabulary", "x.yaml"], "--vocabulary is a step of the paper's method, which needs --data"),
+        (["--data", "x.jsonl", "--dense", "minilm"], "data is the paper's method, which has no setting dense"),
+        (["--data", "x.jsonl", "--weight", "0.5"], "data is the paper's method, which has no setting weight"),
+        (["--distil", "x.yaml"], "distil needs a teacher: the setting dense"),
+        (["--vocabulary", "x.yaml"], "vocabulary is a step of the paper's method, which needs the setting data"),
     ],
 )
 def test_flags_that_do_not_fit_are_refused(
@@ -189,11 +189,11 @@ def test_flags_that_do_not_fit_are_refused(
         (["--data"], None, "no file "),
         (["--data"], '{"query": "a", "positive": "b"}\n', "steps.yaml:1: 0 negatives, fewer than the 1"),
         (["--splade"], "negatives: 5\n", "contrast: negatives 5, but pseudo queries have 4 each"),
-        (["--splade"], "loss: margin-mse\n", "contrast: loss margin-mse needs a teacher: --dense"),
+        (["--splade"], "loss: margin-mse\n", "contrast: loss margin-mse needs a teacher: the setting dense"),
         (
             ["--dense", "minilm", "--distil"],
             "max_document_length: 1024\n",
-            "has 512 positions, too few for --max-document-length 1024",
+            "has 512 positions, too few for max_document_length 1024",
         ),
         (
             ["--data", "triples", "--pretrain"],

@@ -38,7 +38,7 @@ def test_a_folder_without_runs_is_named(name: str, run_folder: Path, tmp_path: P
             main([name, *arguments, "--output", str(tmp_path / "out")])
     with pytest.raises(CaiError, match=r"no folder .*/nothing: "):
         main([name, *(each.replace("RUN", str(tmp_path / "nothing")) for each in ANALYSES[name]), "--output", "out"])
-    with pytest.raises(CaiError, match="file is a file: choose a folder for --output"):
+    with pytest.raises(CaiError, match="file is a file: choose a folder for the output"):
         main([name, *arguments, "--output", str(tmp_path / "file")])
     assert not (tmp_path / "out").exists()
 

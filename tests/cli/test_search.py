@@ -60,6 +60,17 @@ def test_queries_come_from_a_file_or_the_standard_input(
         main([*where, "--topics", str(tmp_path / "topics.tsv")])
 
 
+def test_what_is_wrong_with_queries_is_said_before_an_index_is_opened(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n"))
+    with pytest.raises(CaiError, match="standard input has no queries"):
+        main(["nowhere"])
+    with caplog.at_level("INFO", "cai_pyserini"), pytest.raises(CaiError, match="nowhere"):
+        main(["nowhere", "high", "blood", "pressure"])
+    assert caplog.messages == ['these are 3 queries; a query of several words needs quotes: "high blood pressure"']
+
+
 @pytest.mark.slow
 def test_what_is_not_utf_8_is_an_error_in_one_line(run_folder: Path) -> None:
     where = [str(run_folder), "--system", "bm25"]
@@ -124,6 +135,7 @@ def test_the_shards_of_an_index_are_given_one_by_one(java: None, tiny: Path, tmp
     [
         ([], "give a run folder or an index to search"),
         (["--index", "i", "text", "--system", "s"], "--system is of a run folder, not of an --index"),
+        (["r", "text", "--topics", "t"], "give queries or --topics, not both"),
         (["r", "text", "--sytem", "s"], "unrecognized arguments: --sytem s; did you mean --system?"),
     ],
 )

@@ -342,7 +342,7 @@ def test_an_output_link_is_followed(tmp_path: Path, form: str, there: bool) -> N
 def test_a_device_is_not_replaced(tmp_path: Path) -> None:
     os.mkfifo(pipe := tmp_path / "pipe")
     for write in (lambda: files.write_text(pipe, "text"), lambda: make(pipe, NEW, "text", folder=False)):
-        with pytest.raises(CaiError, match="pipe is neither a file nor a folder: choose another --output"):
+        with pytest.raises(CaiError, match="pipe is neither a file nor a folder: choose another output"):
             write()
     assert pipe.is_fifo()
 
@@ -577,11 +577,11 @@ def test_concurrent_writers_of_a_file_do_not_collide(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "there, place, folder, message",
     [
-        ("mine/thesis.txt", "mine", True, "mine has files that this command has not made: choose another --output, or"),
-        ("mine", "mine", False, "mine is a file that this command has not made: choose another --output, or"),
-        ("mine", "mine", True, "mine is a file: choose a folder for --output"),
-        ("mine/thesis.txt", "mine", False, "mine is a folder: choose a file for --output"),
-        ("mine", "mine/b/c", True, r"mine/b/c cannot be written: .*/mine is a file; choose another --output"),
+        ("mine/thesis.txt", "mine", True, "mine has files that this command has not made: choose another output, or"),
+        ("mine", "mine", False, "mine is a file that this command has not made: choose another output, or"),
+        ("mine", "mine", True, "mine is a file: choose a folder for the output"),
+        ("mine/thesis.txt", "mine", False, "mine is a folder: choose a file for the output"),
+        ("mine", "mine/b/c", True, r"mine/b/c cannot be written: .*/mine is a file; choose another output"),
         ("thesis.txt", "", True, ". has files that this command has not made"),
     ],
 )

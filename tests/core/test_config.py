@@ -134,6 +134,8 @@ def test_a_folder_with_an_encoder_yaml_is_an_encoder(
     assert load_encoder(".").name == "adapted"
     monkeypatch.chdir(tiny)
     assert (load_encoder(".").name, load_index_config(".").name) == ("tiny", "tiny")
+    # BEIR calls every file of documents so: runs of two would have the same folder
+    assert (load_index_config("corpus.jsonl").name, load_index_config("queries.jsonl").name) == ("tiny", "queries")
 
 
 def test_a_folder_without_an_encoder_yaml_is_a_checkpoint(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_converting_onto_a_full_disk(on_disk: OnDisk, abstracts: Path) -> None:
 def test_converting_onto_a_read_only_disk(on_disk: OnDisk, abstracts: Path, tmp_path: Path) -> None:
     message, _ = on_disk("ro", "convert", "s2orc", "--input", abstracts, "--min-words", 1)
     disk = tmp_path / "disk"
-    assert message == f"error: {disk / 'out'} cannot be written: {disk} is read-only; choose another --output"
+    assert message == f"error: {disk / 'out'} cannot be written: {disk} is read-only; choose another output"
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from pydantic import model_validator
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import AnyPath, Settings, flag, parse, read_yaml
+from cai_pyserini.experiments.settings import RunSettings
 
 
 class Train(Settings):
@@ -87,7 +88,6 @@ def test_flags_have_the_types_of_their_values() -> None:
     [
         (["--output", "o"], "--data is required"),
         (["--data", "a"], "--output is required"),
-        ([], "--data is required; --output is required"),
         ([*REQUIRED, "--steps", "0"], "--steps: 0 should be greater than or equal to 1"),
         ([*REQUIRED, "--learning-rate", "nan"], "--learning-rate: nan should be a finite number"),
         ([*REQUIRED, "--steps", "1.5"], "argument --steps: invalid int value: '1.5'"),
@@ -100,6 +100,24 @@ def test_a_wrong_command_line_is_explained(
     capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
     assert usage_error(capsys, *arguments).startswith(f"train: error: {message}")
+
+
+def test_the_help_fits_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The faults: paragraphs wider than the terminal, and names that end at a hyphen."""
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        parse(RunSettings, ["--help"], "run")
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80 and not [line for line in lines if line.endswith("-") or line == "  "]
+
+
+def test_without_arguments_there_is_a_short_help(capsys: pytest.CaptureFixture[str]) -> None:
+    """The fault: a newcomer who types the bare command gets a grammar, or starts hours of work."""
+    with pytest.raises(SystemExit, match="2"):
+        train()
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[:4] == ["Train a model.", "", "example:", "  python -m train --data data --output model"]
+    assert lines[-1].startswith("train: error: --data is required; --output is required")
 
 
 def test_the_help_has_descriptions_defaults_and_an_example(capsys: pytest.CaptureFixture[str]) -> None:

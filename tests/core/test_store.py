@@ -93,7 +93,7 @@ def test_a_folder_that_is_not_ours_is_refused(root: StorePath) -> None:
     files.write_text(root / "theirs" / "file", "")
     with pytest.raises(CaiError, match="theirs has files that this command has not made"):
         artifact.make(root / "theirs", RECIPE, write)
-    with pytest.raises(CaiError, match="file is a file: choose a folder for --output"):
+    with pytest.raises(CaiError, match="file is a file: choose a folder for the output"):
         artifact.make(root / "theirs" / "file", RECIPE, write)
 
 

@@ -47,7 +47,7 @@ def test_notes_and_warnings_are_lines_of_stderr() -> None:
         (KeyboardInterrupt(), 130, "interrupted; run the same command again to continue"),
         (OSError(errno.ENOSPC, "…"), 1, "no space left on the device of the output; free some and start again"),
         (OSError(errno.ENOSPC, "…", "/a/b"), 1, "no space left on the device of /a/b; free some and start again"),
-        (OSError(errno.EROFS, "…", "/a/b"), 1, "/a/b is on a read-only file system; choose another --output"),
+        (OSError(errno.EROFS, "…", "/a/b"), 1, "/a/b is on a read-only file system; choose another output"),
         (PermissionError(errno.EACCES, "…", "/a/b"), 1, "no permission to use /a/b"),
         (IsADirectoryError(errno.EISDIR, "…", "/a/b"), 1, "/a/b is a folder, not a file"),
         (NotADirectoryError(errno.ENOTDIR, "…", "/a/b"), 1, "/a/b is not a folder"),

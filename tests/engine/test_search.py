@@ -202,7 +202,7 @@ def test_what_cannot_be_opened_is_named(run: Run, folder: Path, tmp_path: Path) 
             run.open(name)
     with pytest.raises(CaiError, match="has no finished run"):
         Run(tmp_path).open("bm25")
-    with pytest.raises(CaiError, match="give --encoder"):
+    with pytest.raises(CaiError, match="of its queries: give one"):
         open_index(folder / "indexes" / "dense")
 
 

@@ -63,7 +63,7 @@ def test_adapting_again_is_proposed_when_many_documents_are_new() -> None:
         what, alpha, said[new] = lines(report | {"adaptation": {"created": "2026-01-02T03:04:05Z", "new": new}})
         assert what == "the collection has changed" and alpha == "alpha of joint-splade: 1.5 → 2 (bow queries)"
     stays = "the encoder stays as adapted on 2026-01-02; new or changed since: "
-    again = "; by the rule of thumb (above 20%), adapt it again: run beir with --adapt"
+    again = "; by the rule of thumb (above 20%), adapt it again: `cai-pyserini run --adapt`"
     assert said[None] == f"{stays}an unknown share of the documents" and said[0.1] == f"{stays}10.0% of the documents"
     gains = {"created": "2026-01-02T03:04:05Z", "new": 0.3, "gains": {"joint-splade": [0.03, -0.001, 0.002]}}
     assert [*lines(report | {"adaptation": gains})][-2:] == [

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from cai_pyserini.collections.contract import Document
 from cai_pyserini.core.config import IndexConfig, load_encoder
 from cai_pyserini.core.steps import plan as reasons
 from cai_pyserini.experiments.estimate import describe, estimate
@@ -14,6 +15,7 @@ from cai_pyserini.experiments.plan import plan
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import parse_system
 from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.vectors import encode as encoding
 from cai_pyserini.vectors import speed
 from tests.conftest import corpus_of
 
@@ -39,7 +41,7 @@ def test_a_long_run_says_how_long_each_step_takes_and_what_shortens_it(
 ) -> None:
     """The faults: a speed is measured again although it is known; documents of a resumed run count as missing."""
     speeds = iter([400.0, 100.0])
-    monkeypatch.setattr(speed, "_measure", lambda *_: next(speeds))
+    monkeypatch.setattr(speed, "measure", lambda *_: next(speeds))
     lines = said(tmp_path / "c", 2500, "joint", "joint-near")
     assert re.fullmatch(r"1\d steps must run, about \d+ min in all \(estimated\):", lines[0])
     (splade,) = (line for line in lines if line.startswith("  encode documents "))
@@ -60,7 +62,7 @@ def test_a_long_run_says_how_long_each_step_takes_and_what_shortens_it(
 def test_of_a_small_collection_nothing_is_said_nor_measured(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(speed, "_measure", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr(speed, "measure", lambda *_: pytest.fail("measured"))
     assert said(tmp_path / "c", 50, "joint", "dense") == []
     assert not cache.exists()
 
@@ -73,3 +75,19 @@ def test_the_speed_is_of_the_tokens_that_are_encoded(cache: Path) -> None:
     assert (
         speed.tokens_per_second(encoder, texts) == json.loads(cache.read_text()).popitem()[1]["tokens_per_second"] > 0
     )
+
+
+def test_an_encoding_replaces_the_speed_that_was_measured(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The faults: estimates stay wrong however often one encodes; few texts, or a continued shard, give a speed."""
+    encoder, texts = (
+        Encoder(load_encoder("splade-tiny"), "cpu", "float32"),
+        [f"{number} fingers" for number in range(20)],
+    )
+    speed.remember(encoder, "documents", 1.0)
+    documents = [Document(f"d{number}", text) for number, text in enumerate(texts)]
+    for enough, is_learned in ((21, False), (20, True)):
+        monkeypatch.setattr(encoding, "ENOUGH", enough)
+        encoding.encode_shard(encoder, "documents", documents, tmp_path / "00000.npz", "", None, lambda count: None)
+        assert (speed.tokens_per_second(encoder, texts) > 1) == is_learned

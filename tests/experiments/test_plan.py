@@ -78,7 +78,7 @@ def test_the_steps_of_systems(run: RunFolder) -> None:
         *("check", "encode documents", "encode dense-documents", "encode queries-test"),
         *("words", "near", "smooth", "expand"),
     }
-    with pytest.raises(CaiError, match=r"^joint-near needs --dense"):
+    with pytest.raises(CaiError, match=r"^joint-near needs the setting dense"):
         require(run, [parse_system("joint-near")])
 
 
@@ -176,16 +176,31 @@ def test_a_run_of_the_version_before_is_up_to_date(
 @pytest.mark.parametrize(
     "changes, adapts, systems, message",
     [
-        ({}, False, ["splade", "adapted-splade-idf"], "adapted-splade-idf needs --adapt; --help"),
-        ({"dense": None}, True, ["adapted-dense"], "adapted-dense needs --dense"),
-        ({"dense": None}, False, ["bm25", "hybrid-splade-dense-idf-minmax"], "dense-idf needs --dense"),
-        ({"dense": None}, False, ["bm25-smooth"], "bm25-smooth needs --dense"),
-        ({}, False, ["bm25", "hybrid-cross-encoder"], "cross-encoder needs --cross-encoder"),
-        ({}, False, ["bm25", "doct5query"], "doct5query needs --generated"),
+        ({}, False, ["splade", "adapted-splade-idf"], "adapted-splade-idf needs the setting adapt"),
+        ({"dense": None}, True, ["adapted-dense"], "adapted-dense needs the setting dense"),
+        ({"dense": None}, False, ["bm25", "hybrid-splade-dense-idf-minmax"], "dense-idf needs the setting dense"),
+        ({"dense": None}, False, ["bm25-smooth"], "bm25-smooth needs the setting dense"),
+        ({}, False, ["bm25", "hybrid-cross-encoder"], "cross-encoder needs the setting cross_encoder"),
+        ({}, False, ["bm25", "doct5query"], "doct5query needs the setting generated"),
         ({"generated": str(DATA)}, False, ["doct5query"], "data has no queries of `cai-pyserini train gen"),
-        ({}, True, ["splade", "bm25"], "--adapt has no effect on these systems: name an adapted one, such as"),
-        ({"encoder": load_encoder("minilm")}, True, ["adapted-dense"], "encoder minilm is dense: use it with --dense"),
-        ({"encoder": load_encoder("minilm")}, False, ["bm25", "splade"], "minilm is dense: use it with --dense"),
+        (
+            {},
+            True,
+            ["splade", "bm25"],
+            "the setting adapt has no effect on these systems: name an adapted one, such as",
+        ),
+        (
+            {"encoder": load_encoder("minilm")},
+            True,
+            ["adapted-dense"],
+            "encoder minilm is dense: give it as the setting dense",
+        ),
+        (
+            {"encoder": load_encoder("minilm")},
+            False,
+            ["bm25", "splade"],
+            "minilm is dense: give it as the setting dense",
+        ),
     ],
 )
 def test_a_system_without_its_model_or_adaptation_is_refused(
@@ -199,7 +214,7 @@ def test_what_adaptation_cannot_do_here_is_refused_before_any_step(
     run: RunFolder, adaptation: AdaptSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_passages = with_settings(run, collection=run.experiment.collection.replace(passages=50))
-    message = "--passages with --adapt: write `passages` to a YAML file of the"
+    message = "passages with adapt: write `passages` to a YAML file of the"
     assert_refused(with_passages, ["adapted-splade"], message, adaptation)
     with monkeypatch.context() as patch:
         patch.setattr(torch.cuda, "device_count", lambda: 4)
@@ -261,7 +276,7 @@ def test_what_cannot_be_loaded_is_refused(run: RunFolder, system: str, checkpoin
     [
         ("run", "run has files that this command has not made"),
         ("run/thesis.tex", "thesis.tex is a file: choose"),
-        ("run/thesis.tex/below", r"below cannot be written: .*/thesis.tex is a file; choose another --output"),
+        ("run/thesis.tex/below", r"below cannot be written: .*/thesis.tex is a file; choose another output"),
     ],
 )
 def test_outputs_of_others_are_refused(tiny: Path, tmp_path: Path, output: str, message: str, flags: list[str]) -> None:

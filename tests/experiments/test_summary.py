@@ -60,7 +60,7 @@ def test_the_legend_says_what_is_in_the_columns() -> None:
         "*: best of its column",
         "†: differs from bm25 (paired t-test on nDCG@10, p < 0.05, Holm-corrected over 3 systems)",
         "ms/query: encoding and search, in batches",
-        "hybrids and reranking use the best 40 documents of each run (--depth)",
+        "hybrids and reranking use the best 40 documents of each run (the setting depth)",
         "–: no p below 10 queries, nor of differences that are all the same",
         "over the collections, ms/query is the mean, and index MB the sum, of all indexes that a system searches",
     ]
@@ -154,8 +154,11 @@ def test_what_cannot_run_is_refused_before_anything_runs(tiny: Path, tmp_path: P
     for others, message in (
         ([f"{tiny}.yaml"], rf"^{tiny} and {tiny}\.yaml are both named tiny: "),
         (["no-such-collection"], "^no collection 'no-such-collection'"),
-        ([f"{DATA}/de", "--systems", "dense"], "^tiny: dense needs --dense"),
-        ([f"{DATA}/de", "--systems", "doct5query", "--generated", str(tiny)], "^--generated has the queries of one"),
+        ([f"{DATA}/de", "--systems", "dense"], "^tiny: dense needs the setting dense"),
+        (
+            [f"{DATA}/de", "--systems", "doct5query", "--generated", str(tiny)],
+            "^the setting generated has the queries of one",
+        ),
     ):
         with pytest.raises(CaiError, match=message):
             main([str(tiny), *others, "--output", str(output)])

@@ -116,7 +116,7 @@ def test_scores_of_the_earlier_collection_are_not_shown(
     change(broken)
     best_first = Run(run).systems
     list(update(run))
-    assert "\nupdated without --evaluate: nothing is searched or evaluated; " in (run / "report.md").read_text()
+    assert "\nmade without evaluation: nothing is searched or evaluated; " in (run / "report.md").read_text()
     results = RunFolder(run).results
     assert not any(results.systems.values()) and not results.best and not any((run / "runs").iterdir())
     assert Run(run).systems == best_first and "new" in hits_of(run, "hybrid-splade-idf-minmax")

@@ -299,7 +299,7 @@ def test_command(inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out.startswith(expected)
     written = load_encoder(str(output))
     assert (written.keep_terms, written.keep_mass, written.bits, written.range) == (5, 0.99, 4, 100)
-    with pytest.raises(CaiError, match="keep_terms: 0 leaves nothing of SPLADE: give --words"):
+    with pytest.raises(CaiError, match="keep_terms: 0 leaves nothing of SPLADE: give words too"):
         main([*map(str, [*paths, "--keep-terms", 0])])
     for flags, other in (
         (["--documents-only"], "expansion"),

@@ -157,9 +157,9 @@ def test_a_document_in_two_shards_is_found_when_they_are_made(folder: Path, tmp_
 
 
 def test_what_cannot_be_divided_is_refused(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(CaiError, match="splade-idf has 13 files, too few for --shard-num 14"):
+    with pytest.raises(CaiError, match="splade-idf has 13 files, too few for 14 shards"):
         make_shard(folder, "splade-idf", tmp_path / "index", 0, 14)
-    with pytest.raises(CaiError, match="collection hpo has too few documents for --shard-num 501"):
+    with pytest.raises(CaiError, match="collection hpo has too few documents for 501 shards"):
         make_shard(folder, "bm25", tmp_path / "index", 500, 501)
     shutil.copytree(folder / "hpo", tmp_path / "hpo")
     copied = Path(shutil.copytree(folder / "run" / "impacts" / "splade-idf", tmp_path / "run" / "impacts" / "copied"))
@@ -171,6 +171,6 @@ def test_what_cannot_be_divided_is_refused(folder: Path, tmp_path: Path) -> None
     for number in range(3):
         (vectors / f"{number}.jsonl").write_text(vector_line("a", {"x": 1}))
     with pytest.raises(
-        CaiError, match=r"of another tool was not made by `cai-pyserini stage impact`: leave out --shard-num"
+        CaiError, match=r"of another tool was not made by `cai-pyserini stage impact`, and cannot be indexed in shards"
     ):
         make_shard(tmp_path, "of another tool", tmp_path / "index", 0, 3)

@@ -131,7 +131,7 @@ def test_an_index_of_another_encoder_is_refused(
 
 
 def test_a_dense_index_does_not_name_an_encoder(index: Path, checkpoint: Path) -> None:
-    with pytest.raises(CaiError, match=r"index is a dense index, which does not name .*: give --encoder"):
+    with pytest.raises(CaiError, match=r"index is a dense index, which does not name .*: give one"):
         queries_for(index, {"q": "text"})
     named = queries_for(index, {"q": "text"}, str(checkpoint))
     assert named.encoder and named.encoder.checkpoint == checkpoint

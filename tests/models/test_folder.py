@@ -100,7 +100,7 @@ LIBRARY = "sentence_transformers.models"
 REFUSED: dict[str, tuple[str, Callable[[Path], None], str]] = {
     "distance": ("dense", about(similarity_fn_name="euclidean"), "by their euclidean distance; indexes here score by"),
     "sparse cosine": ("sparse", about(similarity_fn_name="cosine"), "compares sparse vectors by cosine; indexes of"),
-    "reranker": ("dense", about(model_type="CrossEncoder"), "is a reranker: use it with --cross-encoder"),
+    "reranker": ("dense", about(model_type="CrossEncoder"), "is a reranker: give it as the setting cross_encoder"),
     "pictures": ("dense", modules(f"{LIBRARY}.CLIPModel"), "of the modules CLIPModel, Pooling, Dense, Normalize is"),
     "words": ("dense", modules(f"{LIBRARY}.WordEmbeddings"), "of the modules WordEmbeddings, Pooling, .* is not supp"),
     "layers": ("dense", modules("", f"{LIBRARY}.WeightedLayerPooling"), "Transformer, WeightedLayerPooling, Dense, "),
@@ -158,14 +158,14 @@ def test_what_is_not_supported_is_refused_in_a_sentence(
 def test_a_model_of_the_other_kind_is_refused(original: Callable[[str], Path], tiny: Path, tmp_path: Path) -> None:
     for flag, name, message in (
         ("--dense", "sparse", "is a splade model, not a dense one"),
-        ("--encoder", "dense", "is dense: use it with --dense"),
+        ("--encoder", "dense", "is dense: give it as the setting dense"),
     ):
         with pytest.raises(CaiError, match=message):
             beir([str(tiny), flag, str(original(name)), "--output", str(tmp_path / "run")])
 
 
 def test_a_reranker_is_no_encoder(cross_encoder: Path) -> None:
-    with pytest.raises(CaiError, match="is a reranker: use it with --cross-encoder"):
+    with pytest.raises(CaiError, match="is a reranker: give it as the setting cross_encoder"):
         encoder(cross_encoder, kind="dense")
 
 

@@ -72,7 +72,7 @@ def test_an_index_of_another_encoder_is_refused(run_folder: Path, checkpoint: Pa
     plain, joint = (str(run_folder / "indexes" / name) for name in ("splade-idf", "joint-splade-idf"))
     with pytest.raises(CaiError, match=f"{joint} is a joint index, but .* does not add the words of BM25"):
         LuceneImpactSearcher(joint, "splade-tiny")
-    with pytest.raises(CaiError, match=f"{plain} is no joint index, but .*: search it with --encoder {plain}"):
+    with pytest.raises(CaiError, match=f"{plain} is no joint index, but .*: search it with the encoder {plain}"):
         LuceneImpactSearcher(plain, joint)
     config = load_encoder(joint)
     assert config.joint and config.range

@@ -77,7 +77,7 @@ def test_what_cannot_be_shipped(run_folder: Path, adapted_run: Path, checkpoint:
         ship_encoder(str(run_folder / "indexes" / "joint-splade-idf"), tmp_path / "x", "mit")
     source = Path(shutil.copytree(adapted_run / "adapted", tmp_path / "adapted"))
     for spec in (source, source / "dense"):
-        with pytest.raises(CaiError, match="which it would replace: choose another --output"):
+        with pytest.raises(CaiError, match="which it would replace: choose another output"):
             ship_encoder(str(spec), source, "mit")
     assert (source / "model.safetensors").is_file()
     with pytest.raises(CaiError, match=r"no config\.json"):

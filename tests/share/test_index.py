@@ -214,7 +214,7 @@ def test_what_cannot_be_shipped(run_folder: Path, checkpoint: Path, tmp_path: Pa
     with pytest.raises(CaiError, match="was made by stage 'impact', not by 'index'"):
         ship_index(run_folder / "impacts" / "splade-idf", tmp_path / "shipped")
     index = Path(shutil.copytree(run_folder / "indexes" / "splade-idf", tmp_path / "index"))
-    with pytest.raises(CaiError, match="which it would replace: choose another --output"):
+    with pytest.raises(CaiError, match="which it would replace: choose another output"):
         ship_index(index, index)
     assert artifact.require(index, "index")
     other = Path(shutil.copytree(checkpoint, tmp_path / "other"))

@@ -99,9 +99,9 @@ def test_a_causal_language_model_continues_its_prompt(tiny: Path, checkpoint: Pa
         ids = tokenizer(f"text: {cut} query:", return_tensors="pt").input_ids
         written = model.generate(ids, max_new_tokens=6, do_sample=False)[0, ids.shape[1] :]
         assert query == tokenizer.decode(written, skip_special_tokens=True)
-    with pytest.raises(CaiError, match="continues a text: set --prompt to a text with"):
+    with pytest.raises(CaiError, match="continues a text: set prompt to a text with"):
         generate.Generator(settings(tiny, folder, tmp_path, max_document_length=12)).queries(documents)
-    with pytest.raises(CaiError, match=r"has 64 positions, too few for 7[0-9]: lower --max-document-length"):
+    with pytest.raises(CaiError, match=r"has 64 positions, too few for 7[0-9]: lower max_document_length"):
         long = settings(tiny, folder, tmp_path, max_document_length=60, **options)
         generate.Generator(long).queries([Document("long", "fever " * 70)])
 
@@ -129,5 +129,5 @@ def test_documents_are_expanded_with_generated_queries(tiny: Path, run_folder: P
 
     assert ("q4", "d6") in found("doct5query") - found("bm25")
     assert found("hybrid-doct5query") == found("doct5query") | found("bm25")
-    with pytest.raises(CaiError, match="doct5query needs --generated"):
+    with pytest.raises(CaiError, match="doct5query needs the setting generated"):
         beir([str(tiny), "--systems", "doct5query", "--output", str(tmp_path / "without")])

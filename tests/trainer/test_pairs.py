@@ -266,7 +266,7 @@ def test_one_document_alone_in_a_batch_is_refused(splade_settings: MakeSettings,
     """Its cross-entropy is 0 for any model."""
     (tmp_path / "one.jsonl").write_text('{"query": "a", "positive": "b"}\n')
     settings = splade_settings(tmp_path / "model", data=tmp_path / "one.jsonl", loss="in-batch", negatives=0)
-    with pytest.raises(CaiError, match="--loss in-batch: a batch has only one document"):
+    with pytest.raises(CaiError, match="loss in-batch: a batch has only one document"):
         train(settings)
 
 

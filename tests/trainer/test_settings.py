@@ -35,7 +35,7 @@ def test_wrong_settings_are_refused(tmp_path: Path) -> None:
 )
 def test_more_tokens_than_positions_are_refused_first(command: str, flags: list[str], tmp_path: Path) -> None:
     """The fault: a RuntimeError at the first long document."""
-    with pytest.raises(CaiError, match=r"has 512 positions, too few for --max-(document-)?length 1024: set it to 512"):
+    with pytest.raises(CaiError, match=r"has 512 positions, too few for max_(document_)?length 1024: set it to 512"):
         main([command, *flags, f"--output={tmp_path / 'out'}"])
     assert not list(tmp_path.iterdir())
 

@@ -92,7 +92,7 @@ def test_checkpoints_are_spaced_by_what_they_cost(
 @pytest.mark.slow
 def test_a_training_that_diverges_is_stopped(splade_settings: MakeSettings, tmp_path: Path) -> None:
     settings = splade_settings(tmp_path / "model", learning_rate=1e30, loss="in-batch", warmup=0.0)
-    with pytest.raises(CaiError, match=r"loss is nan at step 3: training has diverged. Lower --learning-rate"):
+    with pytest.raises(CaiError, match=r"loss is nan at step 3: training has diverged. Lower learning_rate"):
         train(settings)
     assert not (tmp_path / "model" / "manifest.json").exists()
 
@@ -120,7 +120,7 @@ def test_one_of_several_gpus_trains(
     training.require_one_gpu(settings.device)
     assert training.training_arguments(settings, tmp_path).gpu == 1
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    with pytest.raises(CaiError, match="--device cuda:1 is one GPU, and 4 processes train"):
+    with pytest.raises(CaiError, match="device cuda:1 is one GPU, and 4 processes train"):
         training.require_one_gpu(settings.device)
 
 
@@ -144,7 +144,7 @@ def test_devices_on_which_a_training_would_go_wrong_are_refused(
         with pytest.raises(CaiError, match=f"no device '{device}'"):
             run([*flags, "--device", device])
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    with pytest.raises(CaiError, match="one process trains on one GPU, and this one sees 4: choose one with --device"):
+    with pytest.raises(CaiError, match="one process trains on one GPU, and this one sees 4: choose one, as by device"):
         run(flags)
     assert not list(tmp_path.iterdir())
 
@@ -156,5 +156,5 @@ def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -
     training.require_one_gpu("auto")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
     training.require_one_gpu("cpu")
-    with pytest.raises(CaiError, match="3 processes on 2 GPUs: start one for each, with torchrun --nproc-per-node 2"):
+    with pytest.raises(CaiError, match="3 processes on 2 GPUs: start one for each, with `torchrun --nproc-per-node 2`"):
         training.require_one_gpu("auto")
