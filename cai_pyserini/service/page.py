@@ -136,11 +136,11 @@ async def _like(service: Service, search: Search) -> dict[str, Any]:
     document = await service.document(search.a, search.like, MAX_QUERY_LENGTH)
 
     def found(engine: Engine) -> Iterator[dict[str, Any]]:
-        filters = search.filter or None
+        filters, asked = search.filter or None, engine.asked(document.contents)
         described = engine.describe(document.contents, search.hits + 1, 0, filters, search.sort or None)
         others = (one for one in described if one.hit.id != engine.document_of(search.like))
         for one in islice(others, search.hits):
-            yield _hit(engine, engine.asked(document.contents), search, one, [])
+            yield _hit(engine, asked, search, one, [])
 
     hits = await service.call(search.a, found) if document.contents.strip() else []
     column = _column(service.engines[search.a], search, hits)
