@@ -137,13 +137,14 @@ def _values(matches: Matches, field: str, kind: Kind, total: int) -> list[Choice
 
 def _ranges(matches: Matches, field: str, kind: Kind, within: tuple[Any, Any] | None = None) -> list[Choice]:
     """Numbers, years or months, `within` a range; none if all documents have the same."""
-    if (limits := within or matches.limits(field)) is None:
+    if (limits := matches.limits(field)) is None:
         return []
+    low, high = (max(limits[0], within[0]), min(limits[1], within[1])) if within else limits
     count = partial(matches.ranges, field)
     if kind == "date":
-        return _dates(field, limits[0], limits[1], count)
+        return _dates(field, low, high, count)
     integers = not any("." in value or "e" in value for value in matches.values(field, kind, MOST_READ))
-    return _numbers(field, limits[0], limits[1], count, integers, begins=within is not None)
+    return _numbers(field, low, high, count, integers, begins=within is not None)
 
 
 def _numbers(field: str, low: float, high: float, count: Count, integers: bool, begins: bool = False) -> list[Choice]:

@@ -159,6 +159,8 @@ def test_values_of_a_field_are_alternatives_and_fields_are_combined(client: Test
     narrowed = options(follow("BMJ", "AND", "1990–1994", "1990"))
     assert narrowed["1990"][0] and not narrowed["1990–1994"][0] and "1991" in narrowed
     assert not any(chosen for chosen, *_ in options(follow("BMJ", "BMJ")).values())
+    for typed in ("year>=2010", "published>2010", "year<0", "published>=3000", "NOT year:2000", "impact>=2.5"):
+        assert client.get("/", params={"q": "risk of cancer", "a": "bm25", "filter": typed}).status_code == 200
 
 
 def test_the_page_takes_operators(client: TestClient) -> None:
