@@ -57,14 +57,27 @@ def snippet(text: str, strengths: Mapping[str, float], width: int = WIDTH) -> tu
             start += 2
         if strength > best + 1e-9 or (start == window[0] and strength > best - 1e-9):
             best, window = strength, (start, end)
-    first, last = window
+    matching = [place for place in range(window[0], window[1] + 1, 2) if strengths.get(pieces[place])]
+    first, last = _widened(ends, matching[0], matching[-1], width) if matching else window
     result: Marked = [
         (PAGE_BREAKS.sub(" ", piece), strengths.get(piece, 0.0)) for piece in pieces[first and first - 1 : last + 2]
     ]
-    matching = next((place for place in range(first, last + 1, 2) if strengths.get(pieces[place])), first)
-    page_breaks = sum(piece.count("\f") for piece in pieces[:matching])
+    page_breaks = sum(piece.count("\f") for piece in pieces[: matching[0] if matching else first])
     if first > 1:
         result[0] = ("… ", 0.0)
     if last + 2 < len(pieces):
         result[-1] = (" …", 0.0)
     return result, page_breaks
+
+
+def _widened(ends: Sequence[int], first: int, last: int, width: int) -> tuple[int, int]:
+    """The first and last word of a window around words: from the beginning of the text if that fits, or else with a
+    third of the remaining width before them. `ends` has where each piece begins; words are at odd positions."""
+    start = 0 if ends[last + 1] <= width else ends[first] - (width - ends[last + 1] + ends[first]) // 3
+    while first > 1 and ends[first - 2] >= start:
+        first -= 2
+    while last + 3 < len(ends) and ends[last + 3] <= ends[first] + width:
+        last += 2
+    while last + 3 >= len(ends) and first > 1 and ends[last + 1] - ends[first - 2] <= width:
+        first -= 2
+    return first, last

@@ -6,13 +6,15 @@ related  a word that SPLADE adds to the query, the document, or both
 part     a piece of a word of the query, which is not in the document
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Literal
 
 import regex
 
 from cai_pyserini.engine.explanation import Explanation
-from cai_pyserini.engine.highlight import WORDS, TermsOf, snippet
+from cai_pyserini.engine.highlight import WIDTH, WORDS, TermsOf
+from cai_pyserini.engine.passages import beginnings, best_snippet, words_that_may_match
 
 Origin = Literal["word", "near", "related", "part"]
 Reasons = dict[Origin, dict[str, float]]  # origin -> word -> its contributions
@@ -38,7 +40,7 @@ class Asked:
     def reasons(self, explanations: Iterable[Explanation], contents: str) -> Reasons:
         """The words that the terms of a score stand for, by origin; those that add most come first."""
         reasons: Reasons = {"word": {}, "near": {}, "related": {}, "part": {}}
-        present = self._own.intersection(self._stems(contents))
+        present = self._own.intersection(self._stems(words_that_may_match(contents, partial(_beginnings, self._words))))
         for explanation in explanations:
             origins = self._origins(explanation.system, present)
             for term in explanation.terms:
@@ -74,11 +76,23 @@ class Asked:
         return mark(text, self._own, {stem for word in related for stem in self._stems(word)}, self._stems)
 
 
-def best_passage(text: str, query: str, stems: Stems) -> Marks:
-    """The snippet of a text with most words of a query, marked."""
-    own = set(stems(query))
-    strengths = {word: 1.0 for word in words_of(text) if not own.isdisjoint(stems(word))}
-    return mark("".join(piece for piece, _ in snippet(text, strengths)[0]), own, set(), stems)
+def best_passage(text: str, query: str, stems: Stems, width: int = WIDTH) -> str:
+    """The snippet of at most `width` characters with most words of a query."""
+    own = {word: stems(word) for word in words_of(query)}
+    stems_of_query = {stem for found in own.values() for stem in found}
+
+    def strengths_of(part: str) -> dict[str, float]:
+        return {word: 1.0 for word in words_of(part) if not stems_of_query.isdisjoint(stems(word))}
+
+    pieces, _ = best_snippet(text, strengths_of, partial(_beginnings, own), width)
+    return "".join(piece for piece, _ in pieces)
+
+
+def _beginnings(words: Mapping[str, Sequence[str]]) -> dict[str, float]:
+    """What words with the stems of a query's words begin with, all equally strong."""
+    return beginnings(
+        {stem: 1.0 for stems in words.values() for stem in stems}, {word: 1.0 for word, stems in words.items() if stems}
+    )
 
 
 def mark(text: str, own: set[str], related: set[str], stems: Stems) -> Marks:

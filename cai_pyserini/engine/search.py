@@ -12,11 +12,12 @@ from typing import Any, NamedTuple, Self, overload
 
 import pandas as pd
 
-from cai_pyserini.core.config import ENGLISH, PASSAGE, Language
+from cai_pyserini.core.config import ENGLISH, PASSAGE, WORD, Language
 from cai_pyserini.core.errors import CaiError, require_utf8
 from cai_pyserini.core.metadata import Kind, Value, bounds
 from cai_pyserini.engine.explanation import Explanation, Part
-from cai_pyserini.engine.highlight import Marked, marked, snippet, word_strengths
+from cai_pyserini.engine.highlight import Marked, marked, word_strengths
+from cai_pyserini.engine.passages import beginnings, best_snippet
 from cai_pyserini.engine.reasons import Asked, words_of
 from cai_pyserini.engine.retriever import Effort, Retriever
 from cai_pyserini.lucene.analyzer import CachedAnalyzer
@@ -31,7 +32,6 @@ from cai_pyserini.runs.fuse import Shares, fuse_runs, shares
 from cai_pyserini.runs.fusions import DEPTH, FUSIONS
 from cai_pyserini.runs.trec import ranks, run_of, scores_by_query
 
-SNIPPET_CHARACTERS = 20_000  # searched for a snippet, from the start of a document; each new word takes 0.1 ms
 SORT_DEPTH = 100  # hits to sort by a field
 QUERY = "query"  # query id for fusing the runs of a single query
 QUERY_COLUMNS = (("query_id", "text"), ("qid", "query"))
@@ -254,7 +254,7 @@ class Engine:
         explained = self._explain(text, [hit.id for hit in ranking], parts)
         for hit in ranking:
             explanation = explained[hit.id]
-            yield Described(hit, explanation, *self._highlight(hit.stored, explanation.scored))
+            yield Described(hit, explanation, *self._highlight(hit.stored, text, explanation.scored))
 
     def snippets(self, text: str, hits: Sequence[Hit]) -> Iterator[Snippet]:
         """Yield the snippet of each hit, as `describe` does."""
@@ -266,7 +266,7 @@ class Engine:
                 for name, by_id in scored.items()
                 if id in by_id
             ]
-            _, pieces, _, page = self._highlight(id, explanations)
+            _, pieces, _, page = self._highlight(id, text, explanations)
             yield Snippet("".join(piece for piece, _ in pieces), page)
 
     @overload
@@ -307,7 +307,7 @@ class Engine:
         explanation = self.explain(query, [of := self.document_of(id)]).get(of)
         if explanation is None:
             return document, None, []
-        return document, explanation, self._highlight(id, explanation.scored)[1]
+        return document, explanation, self._highlight(id, query, explanation.scored)[1]
 
     def suggestion(self, text: str) -> str | None:
         """A text with similar words for those that no document has; None if there is none."""
@@ -495,18 +495,27 @@ class Engine:
         }
 
     def _highlight(
-        self, stored: str, explanations: Sequence[Explanation]
+        self, stored: str, query: str, explanations: Sequence[Explanation]
     ) -> tuple[Marked, Marked, Mapping[str, Value], int | None]:
-        """Title, snippet, metadata and page of a document; the snippet is from its first SNIPPET_CHARACTERS."""
+        """Title, snippet, metadata and page of a document."""
         document = self.document(stored)
         if document is None:
             return [], [], {}, None
-        beginning = document._replace(contents=document.contents[:SNIPPET_CHARACTERS])
-        strengths = word_strengths(beginning.contents, explanations, self.terms_of)
-        pieces, page_breaks = snippet(_without_title(beginning), strengths)
+        strengths_of = partial(word_strengths, explanations=explanations, terms_of=self.terms_of)
+
+        def strong_beginnings() -> dict[str, float]:
+            terms = {
+                term.term.removeprefix(WORD): term.contribution / explanation.terms[0].contribution
+                for explanation in explanations
+                for term in explanation.terms
+                if term.contribution > 0 and not term.term.startswith("##")  # which do not begin words
+            }
+            return beginnings(terms, strengths_of(query))
+
+        pieces, page_breaks = best_snippet(_without_title(document), strengths_of, strong_beginnings)
         first_page = document.metadata.get("page", 1 if "\f" in document.contents else None)
         page = first_page + page_breaks if isinstance(first_page, int) else None
-        return marked(document.title, strengths), pieces, document.metadata, page
+        return marked(document.title, strengths_of(document.title)), pieces, document.metadata, page
 
 
 def _without_title(document: Stored) -> str:

@@ -10,6 +10,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
@@ -18,11 +19,11 @@ from typing import NamedTuple
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.engine.highlight import snippet
-from cai_pyserini.engine.reasons import words_of
+from cai_pyserini.engine.reasons import Stems, best_passage
 from cai_pyserini.experiments.chat import Chat, Unanswered
 from cai_pyserini.experiments.judgments import MODEL, Grades
 from cai_pyserini.experiments.pool import Pool
+from cai_pyserini.lucene.analyzer import CachedAnalyzer
 from cai_pyserini.lucene.searcher import Stored
 
 PROMPT = Path(__file__).with_name("judge_prompt.txt")
@@ -67,11 +68,11 @@ def judge_name(model: str, prompt: Template, characters: int) -> str:
 def questions(pool: Pool, judged: Grades, prompt: Template, characters: int) -> list[Question]:
     """A question for each query and document of a pool that are not judged, in random order, so that the same few
     documents without a grade do not end every run with MAX_FAILURES."""
-    asked = []
+    asked, stems = [], cache(lambda: CachedAnalyzer(pool.language))  # starts Java for the first long document
     for query, documents in pool.documents.items():
         for id in documents - judged.get(query, {}).keys():
             if stored := pool.text(id):
-                text = shortened(stored, pool.topics[query], characters)
+                text = shortened(stored, pool.topics[query], characters, stems)
                 marker = f"=== {secrets.token_hex(8)}"
                 filled = prompt.substitute(marker=marker, query=pool.topics[query], document=text)
                 asked.append(Question(query, id, filled))
@@ -79,14 +80,12 @@ def questions(pool: Pool, judged: Grades, prompt: Template, characters: int) -> 
     return asked
 
 
-def shortened(document: Stored, query: str, characters: int) -> str:
+def shortened(document: Stored, query: str, characters: int, stems: Callable[[], Stems]) -> str:
     """A document as it is or, if it has more characters, its title and the passage with most words of the query."""
     if len(document.contents) <= characters:
         return document.contents
-    words = {word.casefold() for word in words_of(query)}
     text = document.contents.removeprefix(document.title)
-    strengths = {word: float(word.casefold() in words) for word in words_of(text)}
-    return f"{document.title[:MAX_TITLE]}\n{''.join(piece for piece, _ in snippet(text, strengths, characters)[0])}"
+    return f"{document.title[:MAX_TITLE]}\n{best_passage(text, query, stems(), characters)}"
 
 
 def estimate(asked: Sequence[Question], price: float | None) -> str:

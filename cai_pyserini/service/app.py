@@ -459,7 +459,10 @@ def create_app(service: Service, access: Access = EVERYBODY, log: AccessLog | No
         index: Name,
         id: Annotated[Name, Parameter(description="a document, or a passage of one")],
         q: Annotated[Name, Parameter(description="a query, whose words are marked")] = "",
-        part: Annotated[int, Parameter(description="of a long text", ge=1, le=MAX_PARTS)] = 1,
+        part: Annotated[
+            int | None,
+            Parameter(description="of a long text; by default, that of its best passage", ge=1, le=MAX_PARTS),
+        ] = None,
     ) -> str:
         """A document for people."""
         return await render_document(service, index, id, q.strip(), part)

@@ -16,8 +16,9 @@ MAX_PARTS = 100_000
 TEMPLATE = template(HERE / "document.html.jinja")
 
 
-async def render_document(service: Service, index: str, id: str, query: str, part: int) -> str:
-    """The page as HTML, with PART characters of the text, from part 1 on. Raises HTTPException if there is none."""
+async def render_document(service: Service, index: str, id: str, query: str, part: int | None) -> str:
+    """The page as HTML, with PART characters of the text, from part 1 on; by default, those with the best passage.
+    Raises HTTPException if there is no such document."""
     note(texts=[query] if query else [])
     shown = await service.call(index, lambda engine: _read(engine, id, query, part))
     if shown is None:
@@ -25,11 +26,11 @@ async def render_document(service: Service, index: str, id: str, query: str, par
     back = Search(q=query, a=index)
     similar = Search(like=id, a=index).link()
     return TEMPLATE.render(
-        index=index, id=id, query=query, part=part, back=back.link(), similar=similar, longest=MAX_QUERY_LENGTH, **shown
+        index=index, id=id, query=query, back=back.link(), similar=similar, longest=MAX_QUERY_LENGTH, **shown
     )
 
 
-def _read(engine: Engine, id: str, query: str, part: int) -> dict[str, Any] | None:
+def _read(engine: Engine, id: str, query: str, part: int | None) -> dict[str, Any] | None:
     """What the page shows of a document."""
     text_of_query = without_operators(query)[0] if query and engine.has_words else query
     if (found := engine.read(id, text_of_query)) is None:
@@ -39,16 +40,19 @@ def _read(engine: Engine, id: str, query: str, part: int) -> dict[str, Any] | No
     reasons = asked.reasons(explanation.scored, stored.contents) if explanation else None
     related = reasons["related"] if reasons else ()
     contents = stored.contents.removeprefix(stored.title).strip()
-    text = contents[(part - 1) * PART : part * PART]
-    has_passage = part == 1 and any(strength for _, strength in snippet)
-    first, last = passage_of("".join(piece for piece, _ in snippet), text) if has_passage else (0, 0)
+    passage = "".join(piece for piece, _ in snippet) if any(strength for _, strength in snippet) else ""
+    span = passage_of(passage, contents)
+    part = part or span[0] // PART + 1
+    text = contents[(start := (part - 1) * PART) : part * PART]
+    first, last = (min(max(place - start, 0), len(text)) for place in span)
     return {
         "title": asked.mark(stored.title, related),
         "heading": stored.title or id,
         "before": asked.mark(text[:first], related),
         "passage": asked.mark(text[first:last], related),
         "after": asked.mark(text[last:], related),
-        "first": (part - 1) * PART + 1,
+        "part": part,
+        "first": start + 1,
         "more": part * PART < len(contents),
         "characters": len(contents),
         "metadata": shown_metadata(stored.metadata),

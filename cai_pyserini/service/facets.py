@@ -1,16 +1,21 @@
-"""Facets of a search: for each field that tells documents apart, filters with the number of documents that pass."""
+"""Facets of a search: for each field that tells documents apart, values or ranges with their numbers of documents.
+
+Chosen values of a field are combined by OR, fields by AND: `type:"pdf" AND (year:2020 OR year:2021)`. So the documents
+counted for a field are those that pass the filter without its own part.
+"""
 
 import math
 import re
 from collections.abc import Callable, Sequence
 from datetime import MAXYEAR, MINYEAR, date
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cai_pyserini.core.metadata import EPOCH, Kind
-from cai_pyserini.engine.search import Engine, Filters
+from cai_pyserini.engine.search import Engine
 from cai_pyserini.lucene.facets import Matches
+from cai_pyserini.lucene.filters import field_of, operands, parse_filter, span_of
 
 MOST_FIELDS = 6
 MOST_VALUES = 6  # strings of a field
@@ -19,7 +24,7 @@ MIN_COVERED = 0.02  # of the documents, by the most frequent values of a field
 UNEQUAL = 0.7  # of the documents in one range: the ranges are too wide for the others
 ZOOMS = 4  # times that the one range with documents is divided
 MOST_READ = 50  # values of a number, to see whether they are integers
-PIECES = re.compile(r'("(?:[^"\\]|\\.)*"|[()]| AND | OR )', re.IGNORECASE)
+VALUE = re.compile(r'([\w.-]+):(?:"((?:[^"\\]|\\.)*)"|([^\s"()]+))')
 BETWEEN = re.compile(r"\(?([\w.-]+)>=(\S+) AND \1<=?(\S+?)\)?")
 
 type Count = Callable[[Sequence[float]], list[int]]  # edges -> documents from each to the next
@@ -33,22 +38,93 @@ class Choice(NamedTuple):
     documents: int
 
 
+class Option(NamedTuple):
+    """A value or range as it is offered: with the whole filter that chooses it, or takes it back if it is chosen."""
+
+    label: str
+    documents: int
+    chosen: bool
+    filter: str
+    finer: list["Option"]  # ranges within it, if it or one of them is chosen
+
+
 class Facet(NamedTuple):
     field: str
-    choices: list[Choice]
+    options: list[Option]
 
 
-def facets_of(engine: Engine, text: str, filter: Filters) -> tuple[int, list[Facet]]:
-    """The number of documents that have a word of the text and pass the filter, and their facets."""
-    matches = engine.matches(text, filter)
-    if matches is None:
+def facets_of(engine: Engine, text: str, filter: str, operators: tuple[str, ...]) -> tuple[int, list[Facet]]:
+    """The number of documents that have a word of the text and pass the filter and a query's operators; facets."""
+
+    @cache
+    def matching(*filters: str) -> Matches | None:
+        return engine.matches(text, (*filters, *operators) or None)
+
+    parts, facets = clauses(filter), []
+    found = matching(*parts)
+    if found is None:
         return 0, []
-    total, facets = matches.documents, []
-    for field, kind in engine.metadata.items() if engine.can_filter else ():
-        choices = _values(matches, field, kind, total) if kind in ("string", "list") else _ranges(matches, field, kind)
-        if len(choices) > 1 or (choices and choices[0].documents < total):
-            facets.append(Facet(field, choices))
-    return total, facets[:MOST_FIELDS]
+    kinds = engine.metadata if engine.can_filter else {}
+    fields = [field_of(parse_filter(part, kinds)) for part in parts] if kinds else []
+    for field, kind in kinds.items():
+        own = [part for part, of in zip(parts, fields, strict=True) if of == field]
+        others = [part for part, of in zip(parts, fields, strict=True) if of != field]
+        chosen = alternatives(own[0]) if len(own) == 1 else [combined(own)] if own else []
+        options = _Field(field, kind, matching, others, chosen).options()
+        total = matching(*others)
+        if options and total and (len(options) > 1 or options[0].chosen or options[0].documents < total.documents):
+            facets.append(Facet(field, options))
+    return found.documents, facets[:MOST_FIELDS]
+
+
+class _Field:
+    """A field with the filters `others` of other fields, and those of its values that are chosen."""
+
+    def __init__(
+        self, field: str, kind: Kind, matching: Callable[..., Matches | None], others: list[str], chosen: list[str]
+    ):
+        self._field, self._kind, self._matching, self._others = field, kind, matching, others
+        self._chosen = {text: self._span(text) for text in chosen}
+        self._listed: set[str] = set()
+
+    def options(self) -> list[Option]:
+        """What is chosen but no longer among the frequent values or ranges comes first."""
+        options = self._options()
+        missing = [text for text in self._chosen if text not in self._listed][:MOST_VALUES]
+        return [self._option(Choice(label_of(text)[1], text, self._count(text))) for text in missing] + options
+
+    def _options(self, *within: str) -> list[Option]:
+        if (matches := self._matching(*self._others, *within)) is None:
+            return []
+        if self._kind in ("string", "list"):
+            choices = _values(matches, self._field, self._kind, matches.documents)
+        else:
+            choices = _ranges(matches, self._field, self._kind, *map(self._span, within))
+        if within and len(choices) < 2:
+            return []
+        return [self._option(choice) for choice in choices]
+
+    def _option(self, choice: Choice) -> Option:
+        span = self._span(choice.filter)
+        inside = {text for text, other in self._chosen.items() if text == choice.filter or _covers(span, other)}
+        around = {text for text, other in self._chosen.items() if text == choice.filter or _covers(other, span)}
+        kept = [text for text in self._chosen if text not in inside | around]
+        chosen = bool(inside & around)
+        self._listed |= inside & around
+        filter = combined([*self._others, *either([*kept, *([] if chosen else [choice.filter])])])
+        finer = self._options(choice.filter) if inside and self._kind in ("number", "date") else []
+        return Option(choice.label, choice.documents, chosen, filter, finer)
+
+    def _count(self, filter: str) -> int:
+        matches = self._matching(*self._others, filter)
+        return matches.documents if matches else 0
+
+    def _span(self, filter: str) -> tuple[Any, Any] | None:
+        return span_of(parse_filter(filter, {self._field: self._kind}))
+
+
+def _covers(wide: tuple[Any, Any] | None, narrow: tuple[Any, Any] | None) -> bool:
+    return bool(wide and narrow) and wide[0] <= narrow[0] and narrow[1] <= wide[1]  # type: ignore[index]
 
 
 def _values(matches: Matches, field: str, kind: Kind, total: int) -> list[Choice]:
@@ -59,19 +135,21 @@ def _values(matches: Matches, field: str, kind: Kind, total: int) -> list[Choice
     return [Choice(value, f"{field}:{quoted(value)}", count) for value, count in counts.items() if count > 1]
 
 
-def _ranges(matches: Matches, field: str, kind: Kind) -> list[Choice]:
-    """Numbers, years or months; none if all documents have the same."""
+def _ranges(matches: Matches, field: str, kind: Kind, within: tuple[Any, Any] | None = None) -> list[Choice]:
+    """Numbers, years or months, `within` a range; none if all documents have the same."""
     if (limits := matches.limits(field)) is None:
         return []
+    low, high = (max(limits[0], within[0]), min(limits[1], within[1])) if within else limits
     count = partial(matches.ranges, field)
     if kind == "date":
-        return _dates(field, *limits, count)
+        return _dates(field, low, high, count)
     integers = not any("." in value or "e" in value for value in matches.values(field, kind, MOST_READ))
-    return _numbers(field, *limits, count, integers)
+    return _numbers(field, low, high, count, integers, begins=within is not None)
 
 
-def _numbers(field: str, low: float, high: float, count: Count, integers: bool) -> list[Choice]:
-    """Ranges between round numbers: equally wide, or powers of ten if that spreads the documents better."""
+def _numbers(field: str, low: float, high: float, count: Count, integers: bool, begins: bool = False) -> list[Choice]:
+    """Ranges between round numbers: equally wide, or powers of ten if that spreads the documents better. With `begins`,
+    the first one begins at `low`."""
     finest = 1 if integers else 0
     edges = _even(low, high, finest)
     counts = count(edges)
@@ -85,6 +163,8 @@ def _numbers(field: str, low: float, high: float, count: Count, integers: bool) 
         powers = [0.0, *(10.0**n for n in range(math.floor(math.log10(high)) + 2))]
         if max(by_power := count(powers)) < max(counts):
             edges, counts = powers, by_power
+    if begins and edges[0] < low:
+        edges[0] = low
     choices = []
     for (first, end), documents in zip(pairwise(edges), counts, strict=True):
         last, sign = (end - 1, "<=") if integers else (end, "<")
@@ -150,25 +230,41 @@ def quoted(value: str) -> str:
 
 
 def clauses(filter: str) -> list[str]:
-    """The filters that a filter combines by AND, or the filter itself if it is not such a combination."""
-    parts, depth = [""], 0
-    for piece in PIECES.split(filter):
-        depth += (piece == "(") - (piece == ")")
-        if piece.upper() == " OR " and not depth:
-            return [filter]
-        if piece.upper() == " AND " and not depth:
-            parts.append("")
-        else:
-            parts[-1] += piece
-    return [part for part in parts if part.strip()]
+    """The filters that a filter combines by AND."""
+    return [f"({filter})"] if len(operands(filter, "OR")) > 1 else operands(filter, "AND")
+
+
+def alternatives(clause: str) -> list[str]:
+    """The filters that one of `clauses` combines by OR, or itself."""
+    inner = operands(clause[1:-1], "OR") if clause.startswith("(") else []
+    return inner if len(inner) > 1 else [clause]
 
 
 def combined(parts: Sequence[str]) -> str:
     return " AND ".join(parts)
 
 
-def label_of(clause: str) -> str:
-    """A filter as the page shows it."""
-    if match := BETWEEN.fullmatch(clause):
-        return f"{match[1]}: {match[2]}–{match[3]}"
-    return re.sub(r'^([\w.-]+):"((?:[^"\\]|\\.)*)"$', lambda m: f"{m[1]}: " + re.sub(r"\\(.)", r"\1", m[2]), clause)
+def either(parts: Sequence[str]) -> list[str]:
+    """A filter that combines others by OR, none if there are none."""
+    return [f"({' OR '.join(parts)})"] if len(parts) > 1 else [*parts]
+
+
+def label_of(filter: str) -> tuple[str, str]:
+    """The field of a filter and its value or range, as the page shows it; no field if it is no such filter."""
+    if match := BETWEEN.fullmatch(filter):
+        return match[1], f"{match[2]}–{match[3]}"
+    if match := VALUE.fullmatch(filter):
+        return match[1], match[3] or re.sub(r"\\(.)", r"\1", match[2])
+    return "", filter
+
+
+def chosen_of(filter: str) -> list[list[tuple[str, str, str]]]:
+    """For each of `clauses`, its alternatives: field, label, and the filter without it."""
+    parts = clauses(filter)
+    return [
+        [
+            (*label_of(one), combined([*parts[:n], *either([each for each in found if each != one]), *parts[n + 1 :]]))
+            for one in found
+        ]
+        for n, found in enumerate(map(alternatives, parts))
+    ]

@@ -12,7 +12,6 @@ from pydantic import AfterValidator, StringConstraints
 
 from cai_pyserini.core.template import template
 from cai_pyserini.engine.reasons import best_passage, mark
-from cai_pyserini.engine.search import SNIPPET_CHARACTERS
 from cai_pyserini.experiments.judgments import MODEL, Grades, Judgments
 from cai_pyserini.experiments.pool import Pool, next_query, shuffled
 from cai_pyserini.lucene.analyzer import CachedAnalyzer
@@ -73,7 +72,9 @@ def create_app(pool: Pool, judgments: Judgments, shared: int, access: Access = E
             document=document,
             title=(stored and stored.title) or document,
             heading=mark(stored.title, own, set(), stems()) if stored else [],
-            passage=best_passage(text[:SNIPPET_CHARACTERS], pool.topics[query], stems()) if len(text) > SHOWN else [],
+            passage=mark(best_passage(text, pool.topics[query], stems()), own, set(), stems())
+            if len(text) > SHOWN
+            else [],
             text=stored and (mark(text, own, set(), stems()) if len(text) <= FOLDED else []),
             metadata=shown_metadata(stored.metadata) if stored else [],
             done={id: (_title(id), grade) for id, grade in grades.items() if id in ids},

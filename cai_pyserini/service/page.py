@@ -14,7 +14,7 @@ from cai_pyserini.engine.highlight import Marked
 from cai_pyserini.engine.reasons import Asked, Marks, Origin, Reasons
 from cai_pyserini.engine.search import BadFilter, Described, Engine, Filters, without_operators
 from cai_pyserini.service.access_log import note
-from cai_pyserini.service.facets import Choice, Facet, clauses, combined, facets_of, label_of
+from cai_pyserini.service.facets import Facet, Option, chosen_of, facets_of
 from cai_pyserini.service.queue import MAX_HITS, MAX_QUERY_LENGTH, Service
 
 HERE = Path(__file__).parent
@@ -86,12 +86,11 @@ async def render(service: Service, search: Search) -> str:
             shown |= await _found(service, search, engines)
     except BadFilter as error:
         shown["wrong"] = str(error)
-    parts = clauses(search.filter)
     return TEMPLATE.render(
         search=search,
         names=names,
         engine=engine,
-        chosen=[(label_of(part), combined([other for other in parts if other != part])) for part in parts],
+        chosen=chosen_of(search.filter),
         sorts=_sorts(engine),
         can_filter=engine.can_filter or search.filter,
         longest=MAX_QUERY_LENGTH,
@@ -108,9 +107,11 @@ async def _found(service: Service, search: Search, engines: Mapping[str, Engine]
         return without_operators(search.q, search.filter) if has_words else (search.q, search.filter or None)
 
     def overview(engine: Engine) -> tuple[int, list[Facet], dict[str, int], str | None]:
-        return *facets_of(engine, text, filters), engine.document_frequencies(text), engine.suggestion(search.q)
+        operators = without_operators(search.q)[1] if engine.has_words else None
+        found = facets_of(engine, text, search.filter, operators or ())
+        return *found, engine.document_frequencies(text), engine.suggestion(search.q)
 
-    text, filters = parse_operators(search.a)
+    text, _ = parse_operators(search.a)
     total, facets, frequencies, suggestion = await service.call(search.a, overview)
     missing = [word for word, documents in frequencies.items() if not documents]
     nothing = bool(missing) and len(missing) == len(frequencies)
@@ -123,7 +124,7 @@ async def _found(service: Service, search: Search, engines: Mapping[str, Engine]
         columns.append(_column(engines[name], search, found, nothing))
     return {
         "columns": columns,
-        "facets": [(facet.field, _links(search, facet.choices)) for facet in facets if is_short],
+        "facets": [(facet.field, _links(search, facet.options)) for facet in facets if is_short],
         "total": total if engines[search.a].matches_words and any(frequencies.values()) else 0,
         "missing": missing,
         "nothing": nothing,
@@ -136,11 +137,11 @@ async def _like(service: Service, search: Search) -> dict[str, Any]:
     document = await service.document(search.a, search.like, MAX_QUERY_LENGTH)
 
     def found(engine: Engine) -> Iterator[dict[str, Any]]:
-        filters = search.filter or None
+        filters, asked = search.filter or None, engine.asked(document.contents)
         described = engine.describe(document.contents, search.hits + 1, 0, filters, search.sort or None)
         others = (one for one in described if one.hit.id != engine.document_of(search.like))
         for one in islice(others, search.hits):
-            yield _hit(engine, engine.asked(document.contents), search, one, [])
+            yield _hit(engine, asked, search, one, [])
 
     hits = await service.call(search.a, found) if document.contents.strip() else []
     column = _column(service.engines[search.a], search, hits)
@@ -256,11 +257,12 @@ def _chips(metadata: Mapping[str, Value], fields: Sequence[str]) -> list[tuple[s
     return shown[:CHIPS]
 
 
-def _links(search: Search, choices: Sequence[Choice]) -> list[tuple[str, str, int]]:
-    """The choices of a facet, each with a link that adds it to the filter, and its number of documents."""
-    parts = clauses(search.filter)
-    before = [f"({search.filter})"] if len(parts) == 1 and " or " in search.filter.lower() else parts
-    return [(label, search.link(filter=combined([*before, filter])), count) for label, filter, count in choices]
+def _links(search: Search, options: Sequence[Option]) -> list[dict[str, Any]]:
+    """The options of a facet, with links that choose them or take them back."""
+    return [
+        {**option._asdict(), "href": search.link(filter=option.filter), "finer": _links(search, option.finer)}
+        for option in options
+    ]
 
 
 def _sorts(engine: Engine) -> list[tuple[str, str]]:

@@ -40,6 +40,14 @@ def test_a_snippet_has_the_strongest_words() -> None:
     assert len(text_of(shown)) <= 60 + 4
 
 
+@pytest.mark.parametrize(("place", "before"), [(0, range(1)), (50, range(5, 40)), (99, range(85, 100))])
+def test_words_are_shown_with_what_is_before_and_after(place: int, before: range) -> None:
+    """The fault: the only match is the last word of the snippet."""
+    words = [f"w{number:02}" for number in range(100)]
+    shown = text_of(snippet(" ".join(words), {words[place]: 1.0}, 100))
+    assert shown.index(words[place]) in before and 90 < len(shown) <= 104
+
+
 def test_form_feeds_are_counted_up_to_the_first_match() -> None:
     """The fault: a hit is said to be on the page where its snippet begins, or where a run of empty pages begins."""
     text = "one\n\f" + "two " * 80 + "\n" + "\f" * 100 + " three bone\n\ffour"

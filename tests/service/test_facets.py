@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from cai_pyserini.core.metadata import EPOCH
-from cai_pyserini.service.facets import _dates, _numbers, clauses, label_of
+from cai_pyserini.service.facets import _dates, _numbers, alternatives, chosen_of, clauses, label_of
 
 
 def counter(values: Sequence[float]) -> Callable[[Sequence[float]], list[int]]:
@@ -61,5 +61,14 @@ def test_dates() -> None:
 def test_filters_are_taken_apart_only_where_that_is_right() -> None:
     whole = 'journal:"x AND y" AND (year>=1995 AND year<=1999)'
     assert clauses(whole) == ['journal:"x AND y"', "(year>=1995 AND year<=1999)"]
-    assert [label_of(part) for part in clauses(whole)] == ["journal: x AND y", "year: 1995–1999"]
-    assert clauses("a:1 and b:2 or c:3") == ["a:1 and b:2 or c:3"] and clauses("") == []
+    assert [label_of(part) for part in clauses(whole)] == [("journal", "x AND y"), ("year", "1995–1999")]
+    assert clauses("a:1 and b:2 or c:3") == ["(a:1 and b:2 or c:3)"] and clauses("") == []
+    assert alternatives("(a:1 OR (b:2 OR c:3))") == ["a:1", "(b:2 OR c:3)"]
+    assert clauses("journal:AND AND (year:1)AND authors:(or, and)") == ["journal:AND", "(year:1)", "authors:(or, and)"]
+
+
+def test_each_chosen_value_can_be_taken_back() -> None:
+    assert chosen_of('year:1 AND (journal:"a" OR journal:"b\\"")') == [
+        [("year", "1", '(journal:"a" OR journal:"b\\"")')],
+        [("journal", "a", 'year:1 AND journal:"b\\""'), ("journal", 'b"', 'year:1 AND journal:"a"')],
+    ]
