@@ -294,7 +294,7 @@ def without_measurements(line: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "package"), [("tutorial", ""), ("tutorial-files", "debian-policy")])
-def test_a_tutorial_prints_what_it_shows(name: str, package: str, java: None, tmp_path: Path) -> None:
+def test_a_tutorial_prints_what_it_shows(name: str, package: str, tmp_path: Path) -> None:
     """The page shows the lines that are printed, in their order; it may leave some out."""
     needed = ["curl", *(["apt-get", "dpkg-deb", "zcat"] if package else [])]
     if missing := [program for program in needed if not shutil.which(program)]:
