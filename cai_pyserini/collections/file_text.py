@@ -44,11 +44,16 @@ HEADING = re.compile(r"(?m)^#{1,3}\s+(\S.*?)\s*#*$|^(\S.*)\n(?:={3,}|-{3,}|~{3,}
 FRONT_MATTER = re.compile(r"---\n(?:(?!---\n).*\n)*---\n")  # of Markdown
 TITLE = re.compile(r"(?mi)^title:[ \t]*[\"']?(.+?)[\"']?[ \t]*$")
 HYPHEN = re.compile("[\ufffe\x02]\r?\n?")  # a hyphen at the end of a line, as PDFium writes it
+LEADERS = re.compile(r"(?:\. ?){5,}")  # from a title to its page number, in a table of contents
 CHARSET = re.compile(rb"(?i)charset=|encoding=")
 SPACES = re.compile(r"(?<=\S)[^\S\n\f]{2,}")  # in tables; code keeps its indentation
 BLANK_LINES = re.compile(r"\n\s*?\n(\s*?\n)+")
 DUBLIN_CORE = "{http://purl.org/dc/elements/1.1/}"
 CORE_DATE = "{http://purl.org/dc/terms/}modified"
+ODF_NOT_READ = {"tracked-changes", "annotation", "forms"}  # deleted text, comments
+ODF_SPACES = {"s": " ", "tab": "\t", "line-break": "\n"}
+ODF_TITLE = "//*[local-name()='h'] | //*[local-name()='frame'][@*[local-name()='class']='title']"
+ODF_NAME = "{urn:oasis:names:tc:opendocument:xmlns:table:1.0}name"
 XML = {"resolve_entities": False, "no_network": True, "load_dtd": False}
 Reader = Callable[[bytes], Text]
 
@@ -95,7 +100,7 @@ def _pdf(data: bytes) -> Text:
     size = 0
     for page in document:
         text_page = page.get_textpage()
-        pages.append(HYPHEN.sub("", text_page.get_text_bounded()).replace("\f", " ").strip())
+        pages.append(LEADERS.sub(" ", HYPHEN.sub("", text_page.get_text_bounded())).replace("\f", " ").strip())
         size += len(pages[-1])
         if size > MAX_CHARACTERS:
             break
@@ -169,6 +174,40 @@ def _xlsx(data: bytes) -> Text:
         if size > MAX_CHARACTERS:
             break
     return Text(title, "\n".join(lines) if size else "", modified=modified)
+
+
+def _odf(data: bytes) -> Text:
+    """An OpenDocument: text, a spreadsheet or a presentation."""
+    with _archive(data) as archive:
+        if b"encryption-data" in archive.read("META-INF/manifest.xml"):
+            raise Unreadable("is encrypted")
+        body = _xml(archive.read("content.xml")).find("{*}body")
+        meta = _xml(archive.read("meta.xml")) if "meta.xml" in archive.namelist() else etree.Element("none")
+    if body is None:
+        raise Unreadable("is broken (it has no body)")
+    title, modified = meta.findtext(f".//{DUBLIN_CORE}title"), _iso_day(meta.findtext(f".//{DUBLIN_CORE}date"))
+    title = title or next(map(_odf_text, body.xpath(ODF_TITLE)), "")
+    if slides := [_odf_text(slide).strip() for slide in body.iterfind("{*}presentation/{*}page")]:
+        return Text(title, PAGE.join(slides), len(slides), modified)
+    sheets = [(sheet.get(ODF_NAME), _odf_text(sheet)) for sheet in body.iterfind("{*}spreadsheet/{*}table")]
+    text = "\n".join(f"{name}\n\n{cells}" for name, cells in sheets if cells.strip()) if sheets else _odf_text(body)
+    return Text(title, text, modified=modified)
+
+
+def _odf_text(element: etree._Element, in_paragraph: bool = False) -> str:
+    """The text of an element, with a line per paragraph and per row of a table."""
+    name = etree.QName(element).localname if isinstance(element.tag, str) else "comment"
+    if name == "comment" or name in ODF_NOT_READ:
+        return ""
+    if name == "table-row":
+        cells = "\t".join(filter(None, (_odf_text(cell).strip() for cell in element)))
+        return cells and f"{cells}\n"
+    is_paragraph = name in ("p", "h")
+    in_paragraph |= is_paragraph  # white space elsewhere is indentation
+    parts = [ODF_SPACES.get(name, ""), (in_paragraph and element.text) or ""]
+    for child in element:
+        parts += [_odf_text(child, in_paragraph), (in_paragraph and child.tail) or ""]
+    return "".join(parts) + "\n" * is_paragraph
 
 
 def _html(data: bytes) -> Text:
@@ -257,6 +296,9 @@ READERS: dict[str, Reader] = {
     "epub": _epub,
     "html": _html,
     "md": _marked_up,
+    "odp": _odf,
+    "ods": _odf,
+    "odt": _odf,
     "pdf": _pdf,
     "pptx": _pptx,
     "rst": _marked_up,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from cai_pyserini.core.packages import require_modules
 
-VERSION = 1  # raise it if a reader returns another text for the same file
+VERSION = 2  # raise it if a reader returns another text for the same file
 HTML = ("inscriptis", "lxml")
 
 
@@ -29,6 +29,9 @@ SUFFIXES = {
     ".html": "html",
     ".markdown": "md",
     ".md": "md",
+    ".odp": "odp",
+    ".ods": "ods",
+    ".odt": "odt",
     ".pdf": "pdf",
     ".pptx": "pptx",
     ".rst": "rst",
@@ -43,6 +46,9 @@ PACKAGES: dict[str, tuple[str, ...]] = {  # whose versions determine the text
     "eml": HTML,
     "epub": HTML,
     "html": HTML,
+    "odp": ("lxml",),
+    "ods": ("lxml",),
+    "odt": ("lxml",),
     "pdf": ("pypdfium2",),
     "pptx": ("python-pptx",),
     "rtf": ("striprtf",),
