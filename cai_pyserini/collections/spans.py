@@ -15,6 +15,7 @@ SHORTEST, LONGEST = 5, 12  # length of a random span, in words
 UNSPACED = frozenset({"ja", "th", "zh"})  # languages without spaces between words
 SHARE = 3  # a random span is at most a third of its text: a whole document does not resemble a query
 PAGE = "\ufdd0"  # a form feed in words, of which it would be white space; no character has this code
+CONTEXTS = 5_000  # spans that the meanings of words are learned from, besides documents
 SPANS_PER_TEXT = 8  # candidates for the sample of Contexts
 
 

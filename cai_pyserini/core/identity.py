@@ -27,8 +27,8 @@ class Stage(NamedTuple):
 
 # By their names in recipes.
 STAGES = {
-    "adapt": Stage("adapt", 3),
-    "adapt: balance": Stage("adapt", 3),
+    "adapt": Stage("adapt", 4),
+    "adapt: balance": Stage("adapt", 4),
     "adapt: projection": Stage("adapt"),
     "adapt: pseudo queries": Stage("adapt", 2),
     "adapt: sample": Stage("adapt"),
@@ -37,7 +37,7 @@ STAGES = {
     "convert": Stage("convert"),
     "convert checkpoint": Stage("convert checkpoint"),
     "encode": Stage("stage encode"),
-    "expand": Stage("stage expand", 6),
+    "expand": Stage("stage expand", 7),
     "export": Stage("export"),
     "fusion fuse": Stage("fuse", 2),
     "fusion rerank": Stage("rerank", 3),
@@ -59,7 +59,7 @@ STAGES = {
     "trainer score": Stage("train score", 2),
     "trainer splade": Stage("train splade"),
     "trainer vocabulary": Stage("train vocabulary", 2),
-    "words": Stage("stage words", 4, pyserini=True),
+    "words": Stage("stage words", 5, pyserini=True),
 }
 
 

@@ -15,14 +15,14 @@ from textwrap import wrap
 from typing import NamedTuple
 
 from cai_pyserini.collections.contract import Document
-from cai_pyserini.collections.spans import SPANS_PER_TEXT
+from cai_pyserini.collections.spans import CONTEXTS, SPANS_PER_TEXT
 from cai_pyserini.core import artifact
 from cai_pyserini.core.bars import columns, duration
 from cai_pyserini.core.steps import Estimates, Step, total
 from cai_pyserini.experiments.experiment import Experiment
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import System
-from cai_pyserini.lucene.words import CONTEXTS, LEXICON
+from cai_pyserini.lucene.words import LEXICON
 from cai_pyserini.models.device import has_int8, resolve_device
 from cai_pyserini.models.encoder import Encoder, Role
 from cai_pyserini.vectors.encode import uncached
@@ -37,8 +37,8 @@ LONG = 0.1  # share of all seconds
 PAGE_COLUMNS = 100  # where no terminal limits them
 CONTEXT_TOKENS, WORD_TOKENS = 16, 8  # with padding, of what vectors.word_vectors encodes
 WORDS_PER_ROOT = 4.5  # words in two documents or more, per square root of a character
-JUDGES = 600  # documents that `weights` makes pseudo queries of, at most a fifth of all, see trainer.adapt_material
-QUERIES_PER_JUDGE = 4
+JUDGES = 600  # documents that `weights` makes pseudo queries of, at most a twentieth of all, see trainer.choice
+QUERIES_PER_JUDGE = 2
 QUERY_TOKENS = 16
 
 
@@ -144,7 +144,7 @@ class Times:
 
     def weights(self, *systems: System) -> float:
         encoders = map(self._run.encoder, systems)
-        queries = QUERIES_PER_JUDGE * min(JUDGES, self._documents / 5)
+        queries = QUERIES_PER_JUDGE * min(JUDGES, self._documents / 20)
         seconds = (encoding_seconds(e, queries * (self._tokens(e) + QUERY_TOKENS), self._sample) for e in encoders)
         return self._at(WEIGHTS) + sum(seconds)
 

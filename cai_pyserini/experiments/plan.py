@@ -260,11 +260,12 @@ class Plan:
 
         def call() -> Path:
             from cai_pyserini.trainer.adapt_material import AdaptationData
-            from cai_pyserini.trainer.choice import balance  # imports torch, which takes seconds
+            from cai_pyserini.trainer.choice import FEW_JUDGES, balance  # imports torch, which takes seconds
 
             splade, dense = (run.encoder(system).config for system in (SINGLE["splade"], DENSE))
             options = experiment.model_dump(include={"device", "precision", "depth"})
-            data = AdaptationData(experiment.collection, splade, dense, run.vectors, queries=0, seed=SEED, **options)
+            options |= FEW_JUDGES | {"queries": 0, "seed": SEED}
+            data = AdaptationData(experiment.collection, splade, dense, run.vectors, **options)
             return balance(data, output)
 
         vectors = self.documents(SINGLE["splade"]), self.documents(DENSE)

@@ -60,7 +60,7 @@ def expand(words: Vectors, dense: Vectors, near: Vectors, encoder: Encoder, outp
         all_words = jsonl.Lines(words.folder / "words.txt")
         columns = {word: column for column, word in enumerate(all_words) if word in lexicon}
         lexicon_columns = np.array([columns[word] for word in lexicon], np.int32)
-        vectors = word_vectors(words.folder, lexicon, encoder)
+        vectors = word_vectors(words, dense, lexicon, lexicon_columns, encoder)
         width, digest = len(all_words), artifact.digest(recipe)
         work = work_folder(folder, digest)
 

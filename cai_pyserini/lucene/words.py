@@ -22,7 +22,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.collections.contract import Collection, Document
-from cai_pyserini.collections.spans import UNSPACED, Contexts, Reservoir, random_span
+from cai_pyserini.collections.spans import CONTEXTS, UNSPACED, Contexts, Reservoir, random_span
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.config import unless_english
 from cai_pyserini.core.terminal import progress
@@ -31,7 +31,6 @@ from cai_pyserini.vectors.shards import SHARD, Shard, write_shards
 
 SPANS = 500
 SEED = 42
-CONTEXTS = 20_000
 LEXICON = 50_000  # words
 FORMS = 500_000  # held in memory before they are written to the file
 FORM = re.compile(r"[^\W\d_]{2,}")

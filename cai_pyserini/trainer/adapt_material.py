@@ -30,13 +30,13 @@ from cai_pyserini.models.device import Precision
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.runs.fusions import DEPTH
 from cai_pyserini.trainer.mixture import LANGUAGES, MIN_DEVIATION, WEIGHTS, Bm25, Mixture, VectorSystem
-from cai_pyserini.trainer.pseudo_queries import PseudoQuery, passage, pseudo_queries, questions, remainder
+from cai_pyserini.trainer.pseudo_queries import KINDS, PseudoQuery, passage, pseudo_queries, questions, remainder
 from cai_pyserini.vectors.encode import encode, recipe
 from cai_pyserini.vectors.queries import encode_queries
 from cai_pyserini.vectors.shards import Matrix, Vectors
 
 SAMPLE = 100_000  # documents; more would need much memory and improve little
-HELD_OUT = 600  # documents whose queries are held out of the training, as judges; at most a fifth of all
+HELD_OUT = 600  # documents whose queries are held out of the training, as judges, at most
 SPREAD_QUERIES = 300  # pseudo queries that the spread of scores is measured with
 NEGATIVES = 4  # negatives per pseudo query
 NEGATIVES_DEPTH = 50  # negatives are drawn from this many best documents of each system
@@ -60,6 +60,8 @@ class AdaptationData:
     alpha: float | None = None  # weight of BM25 in joint systems; None: estimated
     weights: Sequence[float] = ()  # of BM25, SPLADE and dense in their fusion; empty: chosen
     depth: int = DEPTH  # documents per query that the fusion takes from each run
+    held_out_share: float = 0.2  # of the documents, at most
+    judging: Sequence[str] = KINDS  # the kinds of pseudo queries that are held out
 
     @cached_property
     def full_collection(self) -> Collection:
@@ -168,13 +170,14 @@ class AdaptationData:
         first: dict[int, int] = {}  # original document -> the first of its passages
         for number in dict.fromkeys(query.document for query in queries):
             first.setdefault(int(self.origins[number]), number)
-        origins = list(first)[: min(HELD_OUT, len(first) // 5)]
+        origins = list(first)[: min(HELD_OUT, int(self.held_out_share * len(first)))]
         held_out_documents = dict.fromkeys(first[origin] for origin in origins)
         passages = (number for origin in origins for number in self._passages[origin])
         not_trained = {int(other) for number in passages for other in self._copies.of(number)}
         held_out = [query for query in queries if query.document in held_out_documents]
         if language == ENGLISH:
             held_out += questions(held_out_documents, self.contents, draw)
+        held_out = [query for query in held_out if query.kind in self.judging]
         train = [query for query in queries if query.document not in not_trained]
         return held_out + train[: self.queries], len(held_out)
 

@@ -11,6 +11,8 @@ the weights) that is not significantly worse than the best wins; if none is elig
 The weight w of BM25 in the fusion w * z(BM25) + z(SPLADE with IDF) + 2 * z(dense) of smooth systems is chosen likewise:
 the weight nearest to the default that is not significantly worse than the best. Queries share more words with documents
 in some collections than in others; we assume that they share few where documents also find each other by other words.
+Without an adaptation, titles and rare words of a twentieth of the documents judge (FEW_JUDGES): they tell these weights
+apart as well as four times as many judges of all kinds, whose sources take as long to encode as most documents.
 """
 
 import json
@@ -29,6 +31,7 @@ from cai_pyserini.trainer.mixture import WEIGHTS
 from cai_pyserini.trainer.simulated import SimulatedRetrieval, smoothed
 
 BM25_WEIGHTS = (2.0, 1.0, 0.5)  # candidate weights of BM25 in the fusion; the first is that of mixture.WEIGHTS
+FEW_JUDGES = {"held_out_share": 0.05, "judging": ("title", "phrases")}  # of the weights alone: they tell weights apart
 MIN_SOURCES = 30  # with fewer, no gain is significant
 STANDARD_ERRORS = 3.0  # of a significant gain; many, because the best of several candidates looks better than it is
 

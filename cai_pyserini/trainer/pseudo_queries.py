@@ -25,6 +25,7 @@ import bm25s
 from cai_pyserini.collections.copies import PUNCTUATION, plain
 from cai_pyserini.collections.spans import SHARE, passage_starts, random_span
 
+KINDS = ("title", "span", "phrases", "dropped", "question")
 PHRASES = (2, 5)  # minimum and maximum number of words in `phrases`
 PHRASE_POOL = 4  # words drawn per word of `phrases`, which takes the rarest of them
 KEPT_SHARE = 0.7  # the share of words that `dropped` keeps

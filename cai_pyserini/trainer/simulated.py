@@ -27,7 +27,7 @@ import Stemmer
 from scipy.sparse import csr_matrix, vstack
 
 from cai_pyserini.collections.copies import PUNCTUATION
-from cai_pyserini.collections.spans import Contexts, random_span
+from cai_pyserini.collections.spans import CONTEXTS, Contexts, random_span
 from cai_pyserini.core.config import EncoderConfig, Joint
 from cai_pyserini.impacts.expansion import NEIGHBOUR_WORDS, WordAssociations, rates, side_by_side
 from cai_pyserini.impacts.quantization import Weighting, weighted
@@ -47,7 +47,6 @@ from cai_pyserini.vectors.word_vectors import Regression, learn, regression
 
 DOCUMENTS = 5000  # the sample, sources included, that represents a large collection
 SPANS = 500  # that alpha is estimated with
-CONTEXTS = 10_000  # spans that word vectors are learned from
 CUTOFF = 10  # of nDCG
 BATCH = 256  # queries fused together
 ZSCORE = FUSIONS["zscore"]
@@ -177,14 +176,17 @@ class SimulatedRetrieval:
         for text in self._contents:
             contexts.add(text)
         counts = self.bm25.queries(contexts.items)[:, columns]
-        return columns, regression(contexts.items, counts, [*lexicon.values()], self.data.encoders[-1])
+        of_documents = self.bm25.counts[:, columns], self.old_dense[1][: len(self.documents)]
+        return columns, regression(contexts.items, counts, *of_documents, [*lexicon.values()], self.data.encoders[-1])
 
     def dense(self, projection: np.ndarray | None) -> DenseVectors:
         """The dense encoder's vectors with a projection (width, width), if any, and the weights that depend on them."""
-        columns, (contexts, *encoded) = self._lexicon
-        vectors = (each if projection is None else project(each, projection) for each in (*self.old_dense, *encoded))
-        queries, rows, targets, alone = vectors
-        word_vectors = learn(contexts, targets, alone)
+        columns, encoded = self._lexicon
+        vectors = (*self.old_dense, encoded.targets, encoded.alone)
+        queries, rows, targets, alone = (
+            vectors if projection is None else (project(each, projection) for each in vectors)
+        )
+        word_vectors = learn(encoded._replace(targets=targets, alone=alone))
         count, frequencies = len(self.documents), self.bm25.counts.getnnz(axis=0)[columns]
         associations = WordAssociations.fit(word_vectors, frequencies, [rows[:count]], count)
         near = self.neighbours(rows)

@@ -1,29 +1,33 @@
 """Dense vectors of words, learned from the vectors of text spans that contain them.
 
 Dense encoders are not trained on single words. So the word vectors W (words, width) are fitted by ridge regression:
-their sums approximate the vectors E (contexts, width) of spans that contain the words, and W is shrunk towards the
+their sums approximate the vectors E (contexts, width) of texts that contain the words, and W is shrunk towards the
 vectors A (words, width) of the words encoded alone:
 
-    W = argmin |X W - E|² + RIDGE · |W - A|²
+    W = argmin sum over contexts c of weight(c) · |x(c) W - e(c)|² + RIDGE · |W - A|²
 
-X (contexts, words) has equal entries for the words of a context, in rows of length 1. A word without contexts keeps the
-vector of the word alone; uninformative words get short vectors.
+Contexts are short spans, which are encoded for this, and documents, whose vectors are there already. Documents have a
+smaller weight, because a long text says less about each of its words. X (contexts, words) has equal entries for the
+words of a context, in rows of length 1. A word without contexts keeps the vector of the word alone; uninformative words
+get short vectors.
 """
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_matrix, diags_array
+from scipy.sparse import csr_matrix, diags_array, vstack
 from scipy.sparse.linalg import LinearOperator, cg
 
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.vectors.encode import encode_texts
+from cai_pyserini.vectors.shards import Vectors, paired
 
 RIDGE = 1.0
+DOCUMENTS = 20_000  # at most, that are contexts
+DOCUMENT_WEIGHT = 0.25
 LENGTH = 16  # tokens of a word, without the prompt for documents
 CONTEXT_LENGTH = 32  # tokens of a context
 PRECISION = 1e-3  # relative, of the solution
@@ -36,40 +40,69 @@ class Regression(NamedTuple):
 
     contexts: csr_matrix  # X
     targets: np.ndarray  # E
+    weights: np.ndarray  # (contexts,)
     alone: np.ndarray  # A
 
 
-def word_vectors(folder: Path, lexicon: Mapping[str, str], encoder: Encoder) -> np.ndarray:
-    """The float32 vectors (lexicon, width) of a lexicon, word -> form, from the contexts in a folder of the words
-    stage."""
-    return learn(*read_regression(folder, lexicon, encoder))
+def word_vectors(
+    words: Vectors, dense: Vectors, lexicon: Mapping[str, str], columns: np.ndarray, encoder: Encoder
+) -> np.ndarray:
+    """The float32 vectors (lexicon, width) of a lexicon, word -> form, whose words have these `columns` in the counts
+    of the words stage; learned from its contexts, and from the documents, with their dense vectors by the encoder."""
+    return learn(read_regression(words, dense, lexicon, columns, encoder))
 
 
-def read_regression(folder: Path, lexicon: Mapping[str, str], encoder: Encoder) -> Regression:
-    """The regression for a lexicon, with the contexts in a folder of the words stage."""
-    contexts = [line for _, line in jsonl.read(folder / "contexts.jsonl", ["text"])]
-    columns = {word: column for column, word in enumerate(lexicon)}
-    rows = [[columns[word] for word in line["words"] if word in columns] for line in contexts]
-    indices = np.array([column for row in rows for column in row], np.int32)
+def read_regression(
+    words: Vectors, dense: Vectors, lexicon: Mapping[str, str], columns: np.ndarray, encoder: Encoder
+) -> Regression:
+    """The regression for a lexicon, with the contexts of the words stage, and documents."""
+    contexts = [line for _, line in jsonl.read(words.folder / "contexts.jsonl", ["text"])]
+    numbers = {word: number for number, word in enumerate(lexicon)}
+    rows = [[numbers[word] for word in line["words"] if word in numbers] for line in contexts]
+    indices = np.array([number for row in rows for number in row], np.int32)
     entries = np.ones(len(indices), np.float32), indices, np.cumsum([0, *map(len, rows)])
     counts = csr_matrix(entries, shape=(len(contexts), len(lexicon)))
-    return regression([line["text"] for line in contexts], counts, [*lexicon.values()], encoder)
+    texts, forms = [line["text"] for line in contexts], [*lexicon.values()]
+    return regression(texts, counts, *_documents(words, dense, columns), forms, encoder)
 
 
-def regression(contexts: list[str], counts: csr_matrix, forms: list[str], encoder: Encoder) -> Regression:
-    """The regression for contexts, their word counts (contexts, words), and a form of each word."""
-    occurs = counts.sign()
+def _documents(words: Vectors, dense: Vectors, columns: np.ndarray) -> tuple[csr_matrix, np.ndarray]:
+    """The counts of a lexicon, (documents, lexicon), and the dense vectors of documents, evenly spaced."""
+    step, seen = max(1, -(-len(words) // DOCUMENTS)), 0
+    counts, vectors = [], []
+    for counted, encoded in paired(words, dense):
+        sample = slice(-seen % step, None, step)
+        seen += len(counted.ids)
+        wide = counted.vectors[sample]
+        wide.resize(wide.shape[0], max(wide.shape[1], columns.max(initial=0) + 1))
+        counts.append(wide[:, columns])
+        vectors.append(encoded.vectors[sample])
+    return vstack(counts, format="csr"), np.vstack(vectors).astype(np.float32)
+
+
+def regression(
+    contexts: list[str],
+    counts: csr_matrix,
+    document_counts: csr_matrix,
+    document_vectors: np.ndarray,
+    forms: list[str],
+    encoder: Encoder,
+) -> Regression:
+    """The regression for contexts and documents, with the counts (texts, words) of both, and a form of each word."""
+    occurs = vstack([counts, document_counts], format="csr").sign()
     scaled = diags_array(1 / np.sqrt(np.maximum(occurs.getnnz(axis=1), 1)).astype(np.float32)) @ occurs
-    alone = _encode(forms, encoder, LENGTH, "words")
-    return Regression(scaled, _encode(contexts, encoder, CONTEXT_LENGTH, "contexts"), alone)
+    targets = np.vstack([_encode(contexts, encoder, CONTEXT_LENGTH, "contexts"), document_vectors])
+    weights = np.repeat(np.array([1, DOCUMENT_WEIGHT], np.float32), [len(contexts), len(document_vectors)])
+    return Regression(scaled, targets, weights, _encode(forms, encoder, LENGTH, "words"))
 
 
-def learn(contexts: csr_matrix, targets: np.ndarray, alone: np.ndarray) -> np.ndarray:
-    """Solve the regression: W for X, E and A."""
-    learned = np.empty_like(alone)
+def learn(regression: Regression) -> np.ndarray:
+    """Solve the regression: W."""
+    roots, alone = np.sqrt(regression.weights), regression.alone
+    contexts, learned = csr_matrix(diags_array(roots) @ regression.contexts), np.empty_like(alone)
     for start in range(0, alone.shape[1], COLUMNS):
         part = slice(start, start + COLUMNS)
-        learned[:, part] = _learn(contexts, targets[:, part], alone[:, part])
+        learned[:, part] = _learn(contexts, roots[:, None] * regression.targets[:, part], alone[:, part])
     return learned
 
 

@@ -185,7 +185,15 @@ def main() -> None:
     title = (
         f"{counts['documents']:,} documents, {counts['cut']:,} of them cut off; {counts['lost']:.0%} of the text lost"
     )
-    header = ["system", "documents are", *measures, "ms per query", "index, MB", "non-zeros per document", "encoding time"]
+    header = [
+        "system",
+        "documents are",
+        *measures,
+        "ms per query",
+        "index, MB",
+        "non-zeros per document",
+        "encoding time",
+    ]
     harness.show(title, header, list(rows(results, values, args.splits)))
     if not args.readings:
         pooled = harness.fresh(pool, collection=args.collection, encoder=args.encoder, splits=args.splits)["cells"]

@@ -83,7 +83,8 @@ class Run:
         self.bm25 = {kind: (counts @ self.weights.T).toarray() for kind, counts in self.words.items()}
         self.columns = columns
         lexicon = [line for _, line in jsonl.read(run.words / "lexicon.jsonl", ["word", "form"])]
-        self.folder, self.lexicon = run.words, {line["word"]: line["form"] for line in lexicon}
+        self.parts = Vectors(run.words, "words"), run.documents(dense)
+        self.lexicon = {line["word"]: line["form"] for line in lexicon}
         self.places = np.array([columns[word] for word in self.lexicon])
         counts = [shard.vectors for shard in bm25.counts]
         self.counts = vstack([csr_matrix((c.data, c.indices, c.indptr), (c.shape[0], len(columns))) for c in counts])
@@ -122,7 +123,12 @@ class Run:
     @cached_property
     def vectors(self) -> np.ndarray:
         """The learned vectors of the lexicon (words, width)."""
-        return learning.word_vectors(self.folder, self.lexicon, Encoder(load_encoder("minilm")))
+        return learning.learn(self.regression)
+
+    @cached_property
+    def regression(self) -> learning.Regression:
+        """What the vectors are learned from."""
+        return learning.read_regression(*self.parts, self.lexicon, self.places, Encoder(load_encoder("minilm")))
 
     @cached_property
     def near_words(self) -> csr_matrix:
@@ -284,23 +290,30 @@ def expand(run: Run) -> Variants:
 def words(run: Run) -> Variants:
     """Vectors of words, encoded alone or learned, with near documents: in which units their products are compared, and
     what they are learned from."""
-    contexts, targets, alone = learning.read_regression(run.folder, run.lexicon, Encoder(load_encoder("minilm")))
+    given = run.regression
+    contexts = given.contexts
     idf = diags_array(run.word_idf[run.places])
     weighted = contexts.sign() @ idf
     lengths = np.sqrt(np.asarray(weighted.multiply(weighted).sum(1)).ravel())
-    few = slice(0, len(targets) // 4)
+    is_span = given.weights == 1
+    spans = learning.Regression(*(part[is_span] for part in given[:3]), given.alone)
+    few = is_span.cumsum() <= is_span.sum() // 4
 
     def learned(ridge: float = learning.RIDGE) -> np.ndarray:
         with patch.object(learning, "RIDGE", ridge):
-            return learning.learn(contexts, targets, alone)
+            return learning.learn(given)
 
     vectors = {
         "learned": learned(),
-        "encoded alone": alone,
+        "encoded alone": given.alone,
         "learned, words weighted with IDF": learning.learn(
-            diags_array(1 / np.maximum(lengths, 1e-9)) @ weighted, targets, alone
+            given._replace(contexts=diags_array(1 / np.maximum(lengths, 1e-9)) @ weighted)
         ),
-        "learned from a quarter of the contexts": learning.learn(contexts[few], targets[few], alone),
+        "learned from spans": learning.learn(spans),
+        "learned from documents": learning.learn(given._replace(weights=np.where(is_span, 0, given.weights))),
+        "learned from documents and a quarter of the spans": learning.learn(
+            given._replace(weights=np.where(few | ~is_span, given.weights, 0))
+        ),
         "learned, ridge 0.3": learned(0.3),
         "learned, ridge 3": learned(3.0),
     }

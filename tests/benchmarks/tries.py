@@ -15,7 +15,6 @@ a paired t-test against the first row, without correction. `recipes` shows the j
 """
 
 from collections.abc import Callable
-from functools import cached_property
 from itertools import chain, pairwise
 from pathlib import Path
 
@@ -27,18 +26,15 @@ from scipy.sparse import csr_matrix, diags_array, hstack
 
 from cai_pyserini.collections.spans import passages
 from cai_pyserini.core import jsonl
-from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.tables import markdown
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import SINGLE
 from cai_pyserini.impacts.bm25 import ASSOCIATED_FACTOR, NEIGHBOUR_FACTOR, stored_lengths, weights_of
 from cai_pyserini.impacts.expansion import NEIGHBOUR_WORDS
 from cai_pyserini.lucene.analyzer import Analyzer
-from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.trainer.adapt_material import AdaptationData
 from cai_pyserini.trainer.choice import _mean_by_source
 from cai_pyserini.trainer.simulated import SimulatedRetrieval, smoothed
-from cai_pyserini.vectors import word_vectors as learning
 from cai_pyserini.vectors.mixing import POWER
 from cai_pyserini.vectors.queries import encode_queries
 
@@ -54,16 +50,12 @@ class Tried(Run):
 
     def __init__(self, folder: Path, limit: int):
         super().__init__(folder, limit)
-        self.run, encoder = RunFolder(folder), Encoder(load_encoder("minilm"))
-        self.contexts, self.targets, self.alone = learning.read_regression(self.folder, self.lexicon, encoder)
-        lines = [line for _, line in jsonl.read(self.folder / "contexts.jsonl", ["text"])]
+        self.run = RunFolder(folder)
+        lines = [line for _, line in jsonl.read(self.run.words / "contexts.jsonl", ["text"])]
+        self.targets = self.regression.targets[: len(lines)]
         self.context_words = _counts([line["words"] for line in lines], self.columns)
         splade = self.run.encoder(SINGLE["splade-idf"])
         self.context_bags = encode_queries(splade, [line["text"] for line in lines], "bow")
-
-    @cached_property
-    def vectors(self) -> np.ndarray:
-        return learning.learn(self.contexts, self.targets, self.alone)
 
 
 def index(run: Tried) -> Variants:

@@ -21,11 +21,12 @@ from cai_pyserini.impacts.bm25 import Bm25
 from cai_pyserini.impacts.expansion import WordAssociations, expand
 from cai_pyserini.lucene.words import count_words
 from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.vectors import word_vectors as learning
 from cai_pyserini.vectors.cache import VARIABLE
 from cai_pyserini.vectors.encode import encode
 from cai_pyserini.vectors.near import find_neighbours
 from cai_pyserini.vectors.shards import Vectors
-from cai_pyserini.vectors.word_vectors import RIDGE, learn, regression, word_vectors
+from cai_pyserini.vectors.word_vectors import RIDGE, Regression, learn, read_regression, regression, word_vectors
 from tests.conftest import corpus_of, json_lines, stored_vectors
 from tests.impacts.support import vectors_of, words_of
 from tests.vectors.test_encode import cache as cache
@@ -85,8 +86,10 @@ def test_learned_vectors_equal_the_formula() -> None:
     draw = np.random.default_rng(0)
     x = (draw.random((9, 5)) < [0.4, 0.4, 0.4, 0.4, 0]).astype(np.float32)  # the last word has no context
     targets, alone = draw.normal(size=(9, 3)).astype(np.float32), draw.normal(size=(5, 3)).astype(np.float32)
-    change = np.linalg.solve(x.T @ x + RIDGE * np.eye(5), x.T @ (targets - x @ alone))
-    learned = learn(csr_matrix(x), targets, alone)
+    weights = draw.random(9).astype(np.float32)
+    weighted = x.T * weights
+    change = np.linalg.solve(weighted @ x + RIDGE * np.eye(5), weighted @ (targets - x @ alone))
+    learned = learn(Regression(csr_matrix(x), targets, weights, alone))
     np.testing.assert_allclose(learned, alone + change, atol=2e-3)
     np.testing.assert_array_equal(learned[4], alone[4])
 
@@ -96,13 +99,14 @@ def test_the_document_prompt_does_not_shorten_words_and_contexts() -> None:
     prompt = "represent this passage of a medical encyclopedia for the retrieval of pages that answer a question : "
     texts, forms = ["the acute fever of a child", "a stone in the kidney"], ["fever", "kidney"]
     encoder = Encoder(load_encoder("minilm").replace(document_prompt=prompt), "cpu", "float32")
-    found = regression(texts, csr_matrix(np.eye(2)), forms, encoder)
+    documents = csr_matrix((0, 2)), np.zeros((0, 384), np.float32)
+    found = regression(texts, csr_matrix(np.eye(2)), *documents, forms, encoder)
     model = encoder.load("documents")
     np.testing.assert_allclose(found.alone, model.encode(forms, 256), atol=1e-6)
     np.testing.assert_allclose(found.targets, model.encode(texts, 256), atol=1e-6)
     assert found.alone[0] @ found.alone[1] < 0.98
     no_room = Encoder(encoder.config.replace(max_document_length=24), "cpu", "float32")
-    assert regression(texts, csr_matrix(np.eye(2)), forms, no_room).alone.shape == (2, 384)
+    assert regression(texts, csr_matrix(np.eye(2)), *documents, forms, no_room).alone.shape == (2, 384)
 
 
 @pytest.fixture(scope="module")
@@ -133,11 +137,12 @@ def test_command(inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert f"weights and rates per document, with a lexicon of {len(lexicon)} words\n" in capsys.readouterr().out
     (shard,) = Vectors(output, "expand")
     (vectors,) = Vectors(inputs / "dense")
-    encoded = word_vectors(inputs / "words", {line["word"]: line["form"] for line in lexicon}, dense())
     names = (inputs / "words" / "words.txt").read_text().splitlines()
     expected = np.zeros((12, len(names)))
     (counted,) = Vectors(inputs / "words", "words")
-    columns = [names.index(line["word"]) for line in lexicon]
+    columns = np.array([names.index(line["word"]) for line in lexicon])
+    given = Vectors(inputs / "words", "words"), Vectors(inputs / "dense")
+    encoded = word_vectors(*given, {line["word"]: line["form"] for line in lexicon}, columns, dense())
     frequencies = counted.vectors.getnnz(axis=0)[columns]
     expected[:, columns] = plain(encoded, vectors.vectors, frequencies, len(columns))
     rates = plain_rates(counted.vectors.toarray(), vectors.vectors)
@@ -155,12 +160,29 @@ def expanded(folder: Path, collection: Collection) -> Path:
 
 
 @slow
+def test_documents_are_contexts_evenly_spaced(inputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = Vectors(inputs / "words", "words"), Vectors(inputs / "dense")
+    names = (inputs / "words" / "words.txt").read_text().splitlines()
+    ((counted,), (encoded,)) = given
+    column = int(np.argmax(counted.vectors.getnnz(axis=0)))
+    for limit, rows in ((20_000, slice(None)), (5, slice(None, None, 3))):
+        monkeypatch.setattr(learning, "DOCUMENTS", limit)
+        found = read_regression(*given, {names[column]: names[column]}, np.array([column]), dense())
+        contains = (counted.vectors[rows, [column]].toarray() > 0).astype(float)
+        count = len(contains)
+        np.testing.assert_array_equal(found.contexts[-count:].toarray(), contains)
+        np.testing.assert_array_equal(found.targets[-count:], encoded.vectors[rows])
+        np.testing.assert_array_equal(found.weights[-count - 1 :], [1, *[learning.DOCUMENT_WEIGHT] * count])
+
+
+@slow
 def test_short_documents_have_no_contexts(tmp_path: Path) -> None:
     (shard,) = Vectors(expanded(tmp_path, corpus_of(tmp_path, {"1": "red fox", "2": "red sea"})), "expand")
     words = tmp_path / "words"
     assert json_lines(words / "contexts.jsonl") == []
     assert json_lines(words / "lexicon.jsonl") == [{"word": "red", "form": "red"}]
-    assert word_vectors(words, {"red": "red"}, dense()).shape == (1, 384)
+    given = Vectors(words, "words"), Vectors(tmp_path / "dense")
+    assert word_vectors(*given, {"red": "red"}, np.array([0]), dense()).shape == (1, 384)
     rates = shard.vectors[:, 3:].toarray()  # of red, fox and sea
     np.testing.assert_allclose(rates, [[0.5, 0, 0.5], [0.5, 0.5, 0]])
 
