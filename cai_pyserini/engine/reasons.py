@@ -40,7 +40,9 @@ class Asked:
     def reasons(self, explanations: Iterable[Explanation], contents: str) -> Reasons:
         """The words that the terms of a score stand for, by origin; those that add most come first."""
         reasons: Reasons = {"word": {}, "near": {}, "related": {}, "part": {}}
-        present = self._own.intersection(self._stems(words_that_may_match(contents, partial(_beginnings, self._words))))
+        present = self._own.intersection(
+            self._stems(words_that_may_match(contents, partial(query_beginnings, self._words)))
+        )
         for explanation in explanations:
             origins = self._origins(explanation.system, present)
             for term in explanation.terms:
@@ -84,11 +86,11 @@ def best_passage(text: str, query: str, stems: Stems, width: int = WIDTH) -> str
     def strengths_of(part: str) -> dict[str, float]:
         return {word: 1.0 for word in words_of(part) if not stems_of_query.isdisjoint(stems(word))}
 
-    pieces, _ = best_snippet(text, strengths_of, partial(_beginnings, own), width)
+    pieces, _ = best_snippet(text, strengths_of, partial(query_beginnings, own), width)
     return "".join(piece for piece, _ in pieces)
 
 
-def _beginnings(words: Mapping[str, Sequence[str]]) -> dict[str, float]:
+def query_beginnings(words: Mapping[str, Sequence[str]]) -> dict[str, float]:
     """What words with the stems of a query's words begin with, all equally strong."""
     return beginnings(
         {stem: 1.0 for stems in words.values() for stem in stems}, {word: 1.0 for word, stems in words.items() if stems}

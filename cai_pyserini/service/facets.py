@@ -72,7 +72,7 @@ def facets_of(engine: Engine, text: str, filter: str, operators: tuple[str, ...]
         chosen = alternatives(own[0]) if len(own) == 1 else [combined(own)] if own else []
         options = _Field(field, kind, matching, others, chosen).options()
         total = matching(*others)
-        if options and total and (len(options) > 1 or options[0].chosen or options[0].documents < total.documents):
+        if total and (options[1:] or any(one.chosen or one.documents < total.documents for one in options)):
             facets.append(Facet(field, options))
     return found.documents, facets[:MOST_FIELDS]
 
@@ -96,24 +96,19 @@ class _Field:
     def _options(self, *within: str) -> list[Option]:
         if (matches := self._matching(*self._others, *within)) is None:
             return []
-        if self._kind in ("string", "list"):
-            choices = _values(matches, self._field, self._kind, matches.documents)
-        else:
-            choices = _ranges(matches, self._field, self._kind, *map(self._span, within))
-        if within and len(choices) < 2:
-            return []
-        return [self._option(choice) for choice in choices]
+        find = _values if self._kind in ("string", "list") else _ranges
+        choices = find(matches, self._field, self._kind, *map(self._span, within))
+        return [self._option(choice) for choice in choices] if len(choices) > 1 or not within else []
 
     def _option(self, choice: Choice) -> Option:
         span = self._span(choice.filter)
         inside = {text for text, other in self._chosen.items() if text == choice.filter or _covers(span, other)}
         around = {text for text, other in self._chosen.items() if text == choice.filter or _covers(other, span)}
         kept = [text for text in self._chosen if text not in inside | around]
-        chosen = bool(inside & around)
-        self._listed |= inside & around
+        self._listed |= (chosen := inside & around)
         filter = combined([*self._others, *either([*kept, *([] if chosen else [choice.filter])])])
         finer = self._options(choice.filter) if inside and self._kind in ("number", "date") else []
-        return Option(choice.label, choice.documents, chosen, filter, finer)
+        return Option(choice.label, choice.documents, bool(chosen), filter, finer)
 
     def _count(self, filter: str) -> int:
         matches = self._matching(*self._others, filter)
@@ -127,10 +122,10 @@ def _covers(wide: tuple[Any, Any] | None, narrow: tuple[Any, Any] | None) -> boo
     return bool(wide and narrow) and wide[0] <= narrow[0] and narrow[1] <= wide[1]  # type: ignore[index]
 
 
-def _values(matches: Matches, field: str, kind: Kind, total: int) -> list[Choice]:
+def _values(matches: Matches, field: str, kind: Kind) -> list[Choice]:
     """The most frequent values; none if they are those of single documents, or of hardly any."""
     counts = matches.values(field, kind, MOST_VALUES)
-    if sum(count for count in counts.values() if count > 1) < MIN_COVERED * total:
+    if sum(count for count in counts.values() if count > 1) < MIN_COVERED * matches.documents:
         return []
     return [Choice(value, f"{field}:{quoted(value)}", count) for value, count in counts.items() if count > 1]
 
@@ -163,8 +158,8 @@ def _numbers(field: str, low: float, high: float, count: Count, integers: bool, 
         powers = [0.0, *(10.0**n for n in range(math.floor(math.log10(high)) + 2))]
         if max(by_power := count(powers)) < max(counts):
             edges, counts = powers, by_power
-    if begins and edges[0] < low:
-        edges[0] = low
+    if begins:
+        edges[0] = max(edges[0], low)
     choices = []
     for (first, end), documents in zip(pairwise(edges), counts, strict=True):
         last, sign = (end - 1, "<=") if integers else (end, "<")
@@ -182,11 +177,10 @@ def _dates(field: str, low: float, high: float, count: Count) -> list[Choice]:
     end += 1
     while True:
         years = [int(edge) for edge in _even(first, end, 1, end=True)]
-        counts = count([_day(year) for year in years])
-        found = [(pair, n) for pair, n in zip(pairwise(years), counts, strict=True) if n]
+        found = [pair for pair in zip(pairwise(years), count([*map(_day, years)]), strict=True) if pair[1]]
         if len(found) != 1 or end - first <= 1:
             break
-        ((first, end), _), *_ = found
+        first, end = found[0][0]
     if len(found) != 1:
         return [
             Choice(str(first), f"{field}:{first:04}", n)

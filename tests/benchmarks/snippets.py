@@ -8,7 +8,7 @@ import numpy as np
 import threads
 
 from cai_pyserini.engine.passages import words_that_may_match
-from cai_pyserini.engine.reasons import _beginnings, best_passage, words_of
+from cai_pyserini.engine.reasons import best_passage, query_beginnings, words_of
 from cai_pyserini.lucene.analyzer import CachedAnalyzer
 
 QUERY = "word77 word777 word7777 word17777 word33333 word44444"
@@ -29,7 +29,7 @@ def main() -> None:
     for size in (20_001, 200_000, 2_000_000):
         text = whole[:size]
         passage = [milliseconds(lambda text=text: best_passage(text, QUERY, stems)) for _ in range(2)]
-        words = milliseconds(lambda text=text: words_that_may_match(text, lambda: _beginnings(of_query)))
+        words = milliseconds(lambda text=text: words_that_may_match(text, lambda: query_beginnings(of_query)))
         rows.append([f"{len(text):,}", *passage, words, milliseconds(lambda text=text: stems(text))])
     header = ["characters", "snippet, ms", "again, ms", "words that may match, ms", "analysis of the text, ms"]
     harness.show("snippets", header, rows)

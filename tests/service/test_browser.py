@@ -1,7 +1,7 @@
 """The page in a real browser: by keyboard, without scripts, on a phone, for screen readers, in any direction."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ pytestmark = pytest.mark.slow
 QUERY = "bladder infection"
 KINDS = {"year": "number", "journal": "string", "published": "date", "authors": "list", "pmid": "string"}
 LARGEST_PAGE = 30_000  # bytes
+WIDTHS = (1280, 800, 400)  # pixels
 expect.set_options(timeout=5_000)
 
 
@@ -70,11 +71,13 @@ def page(browser: Browser, address: str, library: str) -> Iterator[Page]:
     assert not [error for error in errors if "favicon" not in error]
 
 
-def check_accessibility(page: Page) -> None:
-    """Check the page with everything unfolded."""
+def check_accessibility(page: Page, widths: Sequence[int]) -> None:
+    """Check the page at each width, with everything unfolded."""
     page.evaluate("document.querySelectorAll('details').forEach((each) => (each.open = true))")
-    found = Axe().run(page)
-    assert found.violations_count == 0, found.generate_report()
+    for width in widths:
+        page.set_viewport_size({"width": width, "height": 800})
+        found = Axe().run(page)
+        assert found.violations_count == 0, f"{width} pixels: {found.generate_report()}"
 
 
 def test_the_keyboard_is_enough(page: Page) -> None:
@@ -149,7 +152,7 @@ def test_the_pages_are_accessible(page: Page, address: str, library: str, scheme
         f"{library}document?index=library&id=d7&q=zebra+stripes",
     ):
         page.goto(path)
-        check_accessibility(page)
+        check_accessibility(page, WIDTHS if scheme == "light" else WIDTHS[:1])
 
 
 def test_without_scripts_facets_narrow_the_hits_and_documents_are_read(browser: Browser, library: str) -> None:
