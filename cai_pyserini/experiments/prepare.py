@@ -97,7 +97,8 @@ class Preparation:
         if lost <= MOST_LOST:
             return config
         logger.warning(
-            "%s: encoders would not read %.0f%% of the words, so passages of %d words are searched (passages 0: not)",
+            "%s: encoders would not read %.0f%% of the words, so passages of %d words are searched; "
+            "with passages 0, whole documents",
             *(config.name, 100 * lost, PASSAGE_WORDS),
         )
         return config.replace(passages=PASSAGE_WORDS)

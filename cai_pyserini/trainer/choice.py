@@ -86,7 +86,7 @@ def balance(data: AdaptationData, output: Path) -> Path:
     recipe = artifact.recipe("adapt: balance", data.judged_identity, seed=data.seed, depth=data.depth)
 
     def write(path: Path) -> artifact.Stats:
-        weights, evidence = (*WEIGHTS.values(),), "no document yields a query to judge by"
+        weights, evidence = (*WEIGHTS.values(),), "too few documents yield queries to judge by"
         if len(data.held_out):
             weights, evidence = fusion_weights(SimulatedRetrieval.for_pseudo_queries(data, data.held_out))
         files.write_text(path, json.dumps(dict(zip(WEIGHTS, weights, strict=True))) + "\n")

@@ -115,4 +115,4 @@ def test_without_queries_the_default_weights_remain(short: Path, tmp_path: Path)
     data, output = adaptation_data(short, tmp_path / "vectors", dense=True), tmp_path / "weights.json"
     assert json.loads(balance(data, output).read_text()) == {"bm25": 2, "splade": 1, "dense": 2}
     (decision,) = artifact.require(output, "adapt: balance").stats["decision"]
-    assert decision.endswith(" : 1 : 2 (no document yields a query to judge by)")
+    assert decision.endswith(" : 1 : 2 (too few documents yield queries to judge by)")

@@ -194,7 +194,7 @@ def test_the_dense_index_of_a_run_can_be_approximate(
 
 
 def test_what_cannot_be_opened_is_named(run: Run, folder: Path, tmp_path: Path) -> None:
-    missing = r"has no up-to-date index of splade-smooth: .*--systems splade-smooth, or take one of .*bm25"
+    missing = r"has no up-to-date index of splade-smooth: .*again with the system splade-smooth, or take one of .*bm25"
     unfit = "cross-encoder cannot be searched, only run: take one of .*bm25"
     for name, message in (("splade-smooth", missing), ("cross-encoder", unfit)):
         assert name not in run.systems

@@ -158,10 +158,10 @@ def test_a_run_of_the_version_before_is_up_to_date(
 ) -> None:
     """The fault: code moves, and with it the names in recipes, so that every folder of every user is made again.
 
-    run-0.2.tar.xz is a run folder of version 0.2.0 on the tiny collection, with float32 and minilm. A version that
+    run-0.3.tar.xz is a run folder of version 0.3.0 on the tiny collection, with float32 and minilm. A version that
     makes a step again on purpose says so in CHANGELOG.md, and has a new folder here.
     """
-    with tarfile.open(DATA / "run-0.2.tar.xz") as archive:
+    with tarfile.open(DATA / "run-0.3.tar.xz") as archive:
         archive.extractall(tmp_path, filter="data")
     made_with = artifact.require(tmp_path / "run/indexes/bm25", "index").recipe["pyserini"]
     if made_with != version("pyserini"):

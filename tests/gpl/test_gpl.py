@@ -102,7 +102,7 @@ def test_a_cross_encoder_that_is_none_is_refused_before_any_work(flags: list[str
     "line, message",
     [
         ("loss: in-batch", r"train\.yaml: loss cannot be set here"),
-        ("max_document_length: 1024", "has 512 positions, too few for --max-document-length 1024"),
+        ("max_document_length: 1024", "has 512 positions, too few for max_document_length 1024"),
     ],
 )
 def test_settings_of_the_training_are_checked_before_any_work(

@@ -123,7 +123,7 @@ def test_what_is_not_all_shards_of_one_index_is_refused(folder: Path, tmp_path: 
         ([index, index], f"{index} is a whole index: only the shards"),
         ([first, index], f"{index} is a whole index: only the shards"),
         ([first, second, second], f"{second} and {second} are the same shard: give each"),
-        ([first, second], "the shard with --shard-id 1 is missing: give all 3 shards"),
+        ([first, second], "shard 1 is missing: give all 3 shards"),
         ([first, of_two], f"{of_two} and {first} are not shards of one index: they were made of different documents"),
         ([splade[0], *joint[1:]], "are not shards of one index: .* different encoders, statistics"),
         ([first, tmp_path], f"{tmp_path} has no manifest"),
