@@ -111,7 +111,7 @@ def test_searches_with_different_filters_are_not_mixed_up(client: TestClient) ->
 def test_facets_of_the_page_link_to_the_documents_they_count(client: TestClient) -> None:
     page = client.get("/", params={"q": "risk of cancer", "a": "dense", "b": "bm25", "hits": 100}).text
     assert "<b>Poe</b>" not in page and "&lt;b&gt;Poe&lt;/b&gt;" in page
-    links = re.findall(r'<a href="(\./\?[^"]*filter=[^"]*)">([^<]*)</a>\s*<span class="count">([\d,]+)', page)
+    links = re.findall(r'<a href="(\./\?[^"]*filter=[^"]*)" dir="auto">([^<]*)</a>\s*<span class="count">([\d,]+)', page)
     journals = [(html.unescape(value), link, int(count)) for link, value, count in links if "filter=journal" in link]
     assert {value for value, _, _ in journals} == set(JOURNALS)
     for value, link, count in journals:
@@ -119,14 +119,14 @@ def test_facets_of_the_page_link_to_the_documents_they_count(client: TestClient)
         column = narrowed.partition('id="system-2"')[0]
         shown = re.findall(r"<span>journal</span> (.*?)</li>", column.partition("<ol>")[2])
         assert count == column.count("<h3") and {html.unescape(each) for each in shown} == {value}
-        first, *_ = re.findall(r'<a href="(\./\?[^"]*filter=[^"]*journal[^"]*)">1990–1994</a>', narrowed)
+        first, *_ = re.findall(r'<a href="(\./\?[^"]*filter=[^"]*journal[^"]*)" dir="auto">1990–1994</a>', narrowed)
         years = re.findall(r"<span>year</span> (\d+)", client.get(html.unescape(first)).text.partition("<ol>")[2])
         assert years and {*years} <= {"1990", "1991", "1992", "1993", "1994"}
 
 
 def options(page: str) -> dict[str, tuple[bool, int, str]]:
     """The label of each value or range -> whether it is chosen, its documents, and its link."""
-    pattern = r'<li><a href="([^"]*)"( aria-current="true")?>([^<]*)</a> <span class="count">([\d,]+)'
+    pattern = r'<li><a href="([^"]*)" dir="auto"( aria-current="true")?>([^<]*)</a> <span class="count">([\d,]+)'
     found = re.findall(pattern, page.partition('<nav id="filters"')[2])
     return {html.unescape(label): (bool(on), int(count), html.unescape(link)) for link, on, label, count in found}
 
