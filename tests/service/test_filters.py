@@ -111,7 +111,9 @@ def test_searches_with_different_filters_are_not_mixed_up(client: TestClient) ->
 def test_facets_of_the_page_link_to_the_documents_they_count(client: TestClient) -> None:
     page = client.get("/", params={"q": "risk of cancer", "a": "dense", "b": "bm25", "hits": 100}).text
     assert "<b>Poe</b>" not in page and "&lt;b&gt;Poe&lt;/b&gt;" in page
-    links = re.findall(r'<a href="(\./\?[^"]*filter=[^"]*)" dir="auto">([^<]*)</a>\s*<span class="count">([\d,]+)', page)
+    links = re.findall(
+        r'<a href="(\./\?[^"]*filter=[^"]*)" dir="auto">([^<]*)</a>\s*<span class="count">([\d,]+)', page
+    )
     journals = [(html.unescape(value), link, int(count)) for link, value, count in links if "filter=journal" in link]
     assert {value for value, _, _ in journals} == set(JOURNALS)
     for value, link, count in journals:
