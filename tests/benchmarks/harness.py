@@ -11,10 +11,12 @@ import json
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from itertools import cycle, islice
@@ -199,6 +201,24 @@ def compared(base: dict[str, float], values: dict[str, float]) -> list[str]:
 
     found = compare(base, {"other": values})["other"]
     return [f"{found.difference:+.4f}", p_text(found.p)]
+
+
+def download(packages: Iterable[str], folder: Path) -> None:
+    """Download and unpack those packages, of Debian or NAME==VERSION of PyPI, that are not in the folder yet."""
+    for package in packages:
+        target, part = folder / package, folder / f"{package}.part"
+        if target.exists():
+            continue
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        if "==" in package:
+            command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", package]
+            subprocess.run(command, cwd=part, check=True)
+            zipfile.ZipFile(next(part.glob("*.whl"))).extractall(part)
+        else:
+            subprocess.run(["apt-get", "-qq", "download", package], cwd=part, check=True)
+            subprocess.run(["dpkg-deb", "--extract", next(part.glob("*.deb")), part], check=True)
+        part.rename(target)
 
 
 def write_folder(folder: Path, records: Iterable[Any], topics: Mapping[str, str], splits: Mapping[str, Any]) -> int:
