@@ -119,7 +119,7 @@ def test_a_collection_made_concurrently_by_others_is_not_replaced(
         yield from documents
 
     source.documents = slow  # type: ignore[method-assign]
-    with pytest.raises(CaiError, match=r"cai.* already exists|already an alias"):
+    with pytest.raises(CaiError, match="taken by another export meanwhile"):
         export_milvus(source, tmp_path / "milvus", uri, "cai")
 
 
