@@ -12,10 +12,13 @@ PREFIX = "cai-pyserini export"
 class EncoderExport(Settings):
     encoder: str = flag(help="a name in encoders/, a YAML file, a checkpoint folder, or an index folder")
     output: AnyPath = OUTPUT_FOLDER
+
+
+class QueryExport(EncoderExport):
     query: Literal["splade", "bow"] | None = QUERY
 
 
-class SentenceTransformers(EncoderExport):
+class SentenceTransformers(QueryExport):
     """Write an encoder as a folder for SparseEncoder of sentence-transformers.
 
     With --query bow, queries need no model: their tokens have static weights, the IDF of a collection if the encoder
@@ -27,7 +30,7 @@ class SentenceTransformers(EncoderExport):
     )
 
 
-class Anserini(EncoderExport):
+class Anserini(QueryExport):
     """Write a query encoder as ONNX and vocab.txt, for the encoder SpladePlusPlusEnsembleDistil of Anserini.
 
     With PYSERINI_CACHE=OUTPUT in the environment, Anserini loads it by that name, and queries have the same impacts as
@@ -35,6 +38,18 @@ class Anserini(EncoderExport):
     """
 
     example = f"{PREFIX} anserini --encoder runs/hpo/splade-tiny/indexes/splade-idf --output anserini"
+
+
+class Idf(EncoderExport):
+    """Write the IDF of a collection as idf.json, with tokenizer.json: the query weights of OpenSearch's tokenizers.
+
+    OpenSearch's inference-free models (encoders/opensearch-doc-…) then search with the IDF of your documents.
+    """
+
+    example = f"{PREFIX} idf --encoder splade-tiny --idf runs/hpo/splade-tiny/idf --output tokenizer"
+    idf: AnyPath = flag(
+        help="folder written by the idf stage with this encoder's tokenizer, such as idf in a run folder"
+    )
 
 
 class DocumentExport(Settings):
@@ -120,6 +135,7 @@ CLIENTS = ("opensearchpy", "elasticsearch")
 FORMATS = {
     "sentence-transformers": Format(SentenceTransformers, "sentence_transformers", "write_sparse_encoder"),
     "anserini": Format(Anserini, "onnx", "write_onnx", ("onnx", "onnxscript")),
+    "idf": Format(Idf, "idf", "write_idf"),
     "milvus": Format(Milvus, "milvus", "export_milvus", ("pymilvus",)),
     "opensearch": Format(OpenSearch, "search_server", "export_opensearch", CLIENTS),
     "elasticsearch": Format(Elasticsearch, "search_server", "export_elasticsearch", CLIENTS),
@@ -147,7 +163,11 @@ def _export_encoder(settings: EncoderExport, format: str, write: Any) -> dict[st
     from cai_pyserini.core.config import load_encoder
     from cai_pyserini.share.source import export_encoder
 
-    return export_encoder(load_encoder(settings.encoder), settings.output, format, write, settings.query).stats
+    config = load_encoder(settings.encoder)
+    if isinstance(settings, Idf):
+        config = config.replace(idf=str(settings.idf.resolve()))
+    query = settings.query if isinstance(settings, QueryExport) else "bow"
+    return export_encoder(config, settings.output, format, write, query).stats
 
 
 def _export_documents(settings: DocumentExport, format: str, write: Any) -> dict[str, Any]:
