@@ -19,8 +19,11 @@ from cai_pyserini.share.source import Source
 class Server(Protocol):
     """A server with collections, and aliases for them."""
 
-    address: str  # without password, for messages and manifests
     kind: str  # what the server calls a collection
+
+    @property
+    def address(self) -> str:
+        """The address without password, for messages and manifests."""
 
     def behind(self, alias: str) -> str | None:
         """The collection that an alias points to: itself if it is a collection; None if there is neither."""

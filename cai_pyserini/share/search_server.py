@@ -4,6 +4,7 @@ A server answers a bulk request with 200 even if it has refused documents, so th
 asked again while it is too busy (429). In the end, the documents are counted.
 """
 
+import logging
 import os
 import re
 from collections import Counter
@@ -30,7 +31,6 @@ MAX_REQUEST_BYTES = 10_000_000  # of a bulk request: a server takes 100 MB by de
 BUSY_RETRIES = 8  # of documents that a busy server refuses, after twice as long each time
 BUSY_SECONDS = 1.0  # before the first retry
 TIMEOUT = 120  # seconds
-AUTHORITIES = "SSL_CERT_FILE"  # environment variable with a file of certificates
 NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,200}")
 ERRORS = (elastic_transport.TransportError, elasticsearch.ApiError, opensearchpy.OpenSearchException)
 
@@ -41,8 +41,12 @@ class SearchServer:
 
     client: Any
     helpers: ModuleType
-    address: str
+    uri: str
     kind: str = "index"
+
+    @property
+    def address(self) -> str:
+        return without_password(self.uri)
 
     def behind(self, alias: str) -> str | None:
         try:
@@ -86,9 +90,8 @@ def export_opensearch(
 
     The environment variable OPENSEARCH_AUTH can have USER:PASSWORD.
     """
-    options: dict[str, Any] = {"http_auth": auth} if (auth := os.environ.get("OPENSEARCH_AUTH")) else {}
-    client = opensearchpy.OpenSearch(_checked(uri), timeout=TIMEOUT, ca_certs=os.environ.get(AUTHORITIES), **options)
-    server = SearchServer(client, opensearchpy.helpers, without_password(uri))
+    options = _options(uri, "http_auth", "OPENSEARCH_AUTH")
+    server = SearchServer(opensearchpy.OpenSearch(uri, timeout=TIMEOUT, **options), opensearchpy.helpers, uri)
     return _export(SEISMIC if field == SEISMIC.type else OPENSEARCH, server, source, output, name)
 
 
@@ -97,23 +100,28 @@ def export_elasticsearch(source: Source, output: Path, uri: str, name: str) -> a
 
     The environment variable ELASTICSEARCH_API_KEY can have a key.
     """
-    options: dict[str, Any] = {"api_key": key} if (key := os.environ.get("ELASTICSEARCH_API_KEY")) else {}
-    if ca_certs := os.environ.get(AUTHORITIES):
-        options["ca_certs"] = ca_certs
-    client = elasticsearch.Elasticsearch(_checked(uri), request_timeout=TIMEOUT, **options)
-    server = SearchServer(client, elasticsearch.helpers, without_password(uri))
-    return _export(ELASTICSEARCH, server, source, output, name)
+    options = _options(uri, "api_key", "ELASTICSEARCH_API_KEY")
+    client = elasticsearch.Elasticsearch(uri, request_timeout=TIMEOUT, **options)
+    return _export(ELASTICSEARCH, SearchServer(client, elasticsearch.helpers, uri), source, output, name)
 
 
-def _checked(uri: str) -> str:
-    """The address of a server. Raises CaiError for anything else."""
+def _options(uri: str, secret: str, variable: str) -> dict[str, Any]:
+    """Options of a client: the `secret` in an environment variable, and the file of certificates in SSL_CERT_FILE.
+
+    Raises CaiError for a URI that is not an address with a port.
+    """
     try:
         parts = urlsplit(uri)
-        if parts.scheme in ("http", "https") and parts.hostname and parts.port:
-            return uri
+        is_address = parts.scheme in ("http", "https") and parts.hostname and parts.port
     except ValueError:  # whose message can quote the password
-        pass
-    raise CaiError("the URI is not the address of a server with its port, such as http://HOST:9200")
+        is_address = False
+    if not is_address:
+        raise CaiError("the URI is not the address of a server with its port, such as http://HOST:9200")
+    options = {
+        secret: os.environ.get(variable),
+        "ca_certs": parts.scheme == "https" and os.environ.get("SSL_CERT_FILE"),
+    }
+    return {name: value for name, value in options.items() if value}
 
 
 def _export(engine: Engine, server: SearchServer, source: Source, output: Path, name: str) -> artifact.Manifest:
@@ -123,6 +131,8 @@ def _export(engine: Engine, server: SearchServer, source: Source, output: Path, 
     """
     if not NAME.fullmatch(name):
         raise CaiError(f"--name {name!r}: names of indexes have small letters, digits, and _ . - between them")
+    for client in ("opensearch", "elastic_transport"):
+        logging.getLogger(client).setLevel(logging.CRITICAL)  # they log errors that they also raise
     rounded = Counter[bool]()
     texts = source.texts.identity if source.texts else None
 
