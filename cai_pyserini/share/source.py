@@ -4,6 +4,7 @@ A format is a function that writes its files to a folder and returns what the fo
 """
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -95,8 +96,11 @@ class Source:
 
     def queries(self) -> dict[str, Vector]:
         """Query weights by topic id; empty without topics."""
-        encoded: dict[str, Any] = self._queries.for_search(self.config.query_scale)[0] if self._queries.topics else {}
-        return encoded
+        return self._encoded
+
+    @cached_property
+    def _encoded(self) -> dict[str, Any]:
+        return self._queries.for_search(self.config.query_scale)[0] if self.topics else {}
 
     def write_queries(self, folder: Path) -> None:
         """Write the queries to queries.jsonl, as {"id", "vector"}, if there are topics."""
@@ -110,7 +114,7 @@ class Source:
         inputs = {
             "impacts": self.manifest.digest,
             "encoder": self.config.shaping("query vectors", "queries"),
-            "queries": self._queries.identity if self._queries.topics else None,
+            "queries": self._queries.identity if self.topics else None,
         }
         recipe = artifact.recipe("export", inputs, format=format, to=settings)
 
@@ -121,7 +125,7 @@ class Source:
             return {
                 "documents": stats["vectors"],
                 "impacts": stats["nonzeros"],
-                "queries": len(self._queries.topics),
+                "queries": len(self.topics),
                 "document_scale": stats["document_scale"],
                 "query_scale": self.config.query_scale,
                 "bytes": files.folder_bytes(folder),
