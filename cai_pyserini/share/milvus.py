@@ -1,22 +1,20 @@
 """A collection of Milvus, with sparse vectors in an inverted index and inner products as scores.
 
-The database is a server, or a file of Milvus Lite, which runs in this process. The name of the export is an alias.
-Documents are inserted into a new collection, and then the alias is switched to it in one step, so that searches always
-find a complete collection. The two collections' names are derived from the output folder: they collide with no others,
-and the same command finds the remains of an interrupted one.
+The database is a server, or a file of Milvus Lite, which runs in this process. See aliases for the name of the export.
 """
 
 import logging
 import os
-import re
+from dataclasses import dataclass
 from itertools import batched
 from pathlib import Path
 from typing import Any
 
 from pymilvus import DataType, MilvusClient, MilvusException
 
-from cai_pyserini.core import artifact, files, jsonl
+from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.share.aliases import export_to_server, without_password
 from cai_pyserini.share.source import TIES, Keys, Source, empty_documents_note
 
 BATCH = 1000  # documents per request
@@ -37,52 +35,48 @@ def connect(uri: str) -> Any:
         raise CaiError(f"{without_password(uri)}: Milvus cannot be reached or opened ({reason})") from None
 
 
-def without_password(uri: str) -> str:
-    """A URI without user and password, to print and store."""
-    return re.sub(r"(?<=://).*@", "", uri)
+@dataclass
+class Milvus:
+    """A server or file of Milvus."""
+
+    client: Any
+    address: str
+    kind: str = "collection"
+
+    def behind(self, alias: str) -> str | None:
+        found = self.client.has_collection(alias)
+        return str(self.client.describe_collection(alias)["collection_name"]) if found else None
+
+    def point(self, alias: str, new: str, old: str | None) -> None:
+        if old:
+            self.client.alter_alias(new, alias)
+            self.client.drop_collection(old)
+        else:
+            self.client.create_alias(new, alias)
 
 
 def export_milvus(source: Source, output: Path, uri: str, name: str) -> artifact.Manifest:
     """Write the documents to a collection of Milvus, and the keys of terms and the queries to the folder `output`.
 
-    Raises CaiError if the name is taken, unless the manifest of `output` says that this command has made it.
+    Raises CaiError as aliases.export_to_server does.
     """
-    client, address = connect(uri), without_password(uri)
-    settings = {"uri": address, "collection": name}
-    manifest = artifact.read_manifest(output)
-    is_ours = manifest is not None and manifest.recipe["settings"].get("to") == settings
-    if is_ours and not client.has_collection(name):
-        artifact.require_writable(output)
-        files.remove(output)  # so that the collection is made again
-        is_ours = False
-    if not is_ours and client.has_collection(name):
-        raise CaiError(f"{address} has a collection {name!r} that {output} does not belong to; choose another --name")
-    old = client.describe_collection(name)["collection_name"] if is_ours else ""
-    if old == name:
-        raise CaiError(f"{address} has a collection {name!r} of an earlier version, which has no alias: drop it")
-    first = f"{name}_{artifact.digest(str(output.resolve()))}"
-    new = f"{first}_2" if old == first else first
+    server = Milvus(connect(uri), without_password(uri))
 
-    def write(source: Source, folder: Path) -> list[str]:
+    def load(new: str, folder: Path) -> list[str]:
         keys = Keys(source.encoder.tokenizer.terms)
-        empty = _insert(client, new, source, keys)
-        client.load_collection(new)
-        if is_ours:
-            client.alter_alias(new, name)
-            client.drop_collection(old)
-        else:
-            client.create_alias(new, name)  # raises MilvusException if the name was taken meanwhile
+        empty = _insert(server.client, new, source, keys)
+        server.client.load_collection(new)
         keys.write(folder)
         queries = ({"id": id, "vector": _floats(keys.query_vector(vector))} for id, vector in source.queries().items())
         jsonl.write(folder / "queries.jsonl", queries)
         return [empty_documents_note(empty), TIES]
 
     try:
-        return source.export(output, write, "milvus", **settings)
+        return export_to_server(source, output, server, name, "milvus", load)
     except MilvusException as error:
-        raise CaiError(f"{address}: {error.message}") from None
+        raise CaiError(f"{server.address}: {error.message}") from None
     finally:
-        client.close()
+        server.client.close()
 
 
 def _insert(client: Any, name: str, source: Source, keys: Keys) -> int:
