@@ -31,7 +31,7 @@ CHECKPOINTS = ("checkpoint", "query_checkpoint")  # keys whose values can also b
 LOCATED = (*CHECKPOINTS, "query_weights", "idf", "projection")  # keys whose paths are relative to the YAML file
 
 # Chosen with tests/benchmarks/fast.py.
-FAST = {"first_terms": 64, "keep_query_terms": 12, "rescore": 200}
+FAST = {"first_terms": 64, "keep_query_terms": 8, "rescore": 200}
 Weighting = Literal["idf"]  # see models.idf.FORMULAS
 Shapes = Literal["vectors", "impacts", "index", "query vectors", "queries"]  # the results that a setting affects
 POOLING = ("mean", "cls", "max", "lasttoken", "weightedmean", "mean_sqrt_len_tokens")  # of dense encoders

@@ -32,7 +32,8 @@ QUERIES = 3  # generated for each document
 
 
 def synthesize(collection: str, vectors: str, documents: int, folder: str) -> harness.Result:
-    """Write `corpus.jsonl`, `vectors`, `dense` and `generated`, made of a collection and its raw vectors."""
+    """Write `corpus.jsonl`, `vectors`, `dense` and `generated`, made of a collection and its raw vectors, and the
+    numbers of the documents that are whole in them, `wholes.npy`."""
     import numpy as np
     from scipy.sparse import vstack
 
@@ -43,10 +44,11 @@ def synthesize(collection: str, vectors: str, documents: int, folder: str) -> ha
     rows = vstack([shard.vectors for shard in source], format="csr")
     draw = np.random.default_rng(documents)
     sizes = [min(SHARD, documents - start) for start in range(0, documents, SHARD)]
-    corpus, generated = Path(folder, "corpus.jsonl"), Path(folder, "generated")
+    corpus, generated, wholes = Path(folder, "corpus.jsonl"), Path(folder, "generated"), []
 
     def mixed(start: int, size: int) -> Any:
         whole, half = draw.integers(len(texts), size=(2, size))
+        wholes.append(whole)
         with corpus.open("a", encoding="utf-8") as file:
             for number, a, b in zip(range(start, start + size), whole, half, strict=True):
                 text = " ".join(texts[a] + texts[b][: len(texts[b]) // 2])
@@ -56,6 +58,7 @@ def synthesize(collection: str, vectors: str, documents: int, folder: str) -> ha
         return rows[whole].maximum(other)
 
     harness.write_vectors(Path(folder, "vectors"), source, documents, map(mixed, range(0, documents, SHARD), sizes))
+    np.save(Path(folder, "wholes.npy"), np.concatenate(wholes))
     random = (draw.standard_normal((size, WIDTH), np.float32) for size in sizes)
     harness.write_vectors(Path(folder, "dense"), source, documents, random, kind="dense")
     (generated / "qrels").mkdir(parents=True)
