@@ -52,13 +52,19 @@ class DocumentExport(Settings):
 class Milvus(DocumentExport):
     """Write impacts to a collection in Milvus: on a server, or in a file of Milvus Lite.
 
-    The output folder gets terms.txt, whose line numbers, from 0, are the keys of the sparse vectors, and queries.jsonl.
-    For a server that needs a token, set the environment variable MILVUS_TOKEN.
+    With --collection, its documents and their metadata are stored beside the impacts, and its queries, if it has any,
+    in queries.jsonl. `cai-pyserini serve OUTPUT` searches the collection; in the output folder are the settings of the
+    encoder, and terms.txt, whose line numbers, from 0, are the keys of the sparse vectors. For a server that needs a
+    token, set the environment variable MILVUS_TOKEN.
     """
 
     example = f"{PREFIX} milvus {IMPACTS} --collection hpo --uri milvus.db --output milvus"
     uri: str = flag(help="address of a server, http://HOST:19530, or a file NAME.db")
     name: str = flag("cai", "name of the collection in Milvus")
+    replicas: int = flag(1, "copies of the collection in memory, each on other query nodes of the server", ge=1)
+    collection: str | None = flag(
+        None, "a collection whose documents to store: a name in index_configs/, a YAML file, or a BEIR folder"
+    )
 
 
 class OpenSearch(DocumentExport):
@@ -141,11 +147,14 @@ def _export_documents(settings: DocumentExport, format: str, write: Any) -> dict
     from cai_pyserini.core.config import load_index_config
     from cai_pyserini.share.source import Source
 
-    topics = None
+    topics = collection = None
     if settings.collection:
-        collection = load_index_config(settings.collection)
-        topics = open_collection(collection).topics(settings.split or collection.split)
+        config = load_index_config(settings.collection)
+        collection = open_collection(config)
+        split = settings.split or config.split
+        if not isinstance(settings, Milvus) or collection.has_queries(split):
+            topics = collection.topics(split)
     source = Source(settings.impacts, topics, settings.query, settings.device)
     if isinstance(settings, Milvus):
-        return write(source, settings.output, settings.uri, settings.name).stats
+        return write(source, settings.output, settings.uri, settings.name, collection, settings.replicas).stats
     return source.export(settings.output, write, format).stats

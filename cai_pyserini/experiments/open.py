@@ -30,13 +30,14 @@ logger = logging.getLogger(__name__)
 def open_index(
     index: Index, encoder: str | None = None, query: Representation | None = None, device: str = "auto"
 ) -> Engine:
-    """Open an index, or all its shards, as an engine named after the first folder.
+    """Open an index, all its shards, or an export to Milvus, as an engine named after the first folder.
 
     `encoder` encodes queries; it defaults to the index's own and is required for a dense index.
     """
     name = folders(index)[0].resolve().name
     retriever = Retriever(index, encoder, query, device)
-    return Engine(name, {name: retriever}, language=retriever.language)
+    passages = retriever.index is not None and retriever.index.manifest.stats.get("passages", False)
+    return Engine(name, {name: retriever}, passages=passages, language=retriever.language)
 
 
 def open_systems(folders: Sequence[Path], systems: Sequence[str] = (), device: str = "auto") -> dict[str, Engine]:

@@ -2,105 +2,174 @@
 
 The database is a server, or a file of Milvus Lite, which runs in this process. The name of the export is an alias.
 Documents are inserted into a new collection, and then the alias is switched to it in one step, so that searches always
-find a complete collection. The two collections' names are derived from the output folder: they collide with no others,
-and the same command finds the remains of an interrupted one.
+find a complete collection. The manifest names the new one, for `serve`, which stays with the collection that it has
+opened; so the one before is kept until the next export. The names of collections begin with a digest of the output
+folder: they collide with no others, and the next export finds the remains of an interrupted one.
 """
 
-import logging
-import os
-import re
-from itertools import batched
+import json
+import secrets
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pymilvus import DataType, MilvusClient, MilvusException
+from pymilvus import DataType
 
+from cai_pyserini.collections.contract import Collection
 from cai_pyserini.core import artifact, files, jsonl
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.share.source import TIES, Keys, Source, empty_documents_note
+from cai_pyserini.core.identity import same_documents
+from cai_pyserini.core.metadata import Kind, bounds
+from cai_pyserini.engine.milvus import (
+    FIELD,
+    FREQUENCIES,
+    RAW,
+    TIMEOUT,
+    asking,
+    column,
+    connect,
+    count,
+    without_password,
+)
+from cai_pyserini.lucene.impact_index import COPIED_STATS
+from cai_pyserini.lucene.writer import raw_documents
+from cai_pyserini.share.source import TIES, Keys, Source
 
-BATCH = 1000  # documents per request
+BATCH, BATCH_LENGTH = 1000, 4_000_000  # documents per request, and characters; a server takes 64 MB
 MAX_ID_BYTES = 512  # in UTF-8
-FIELD = "impacts"
+MAX_STRING_BYTES, MAX_ITEMS = 65_535, 4096  # of a string and an array; Milvus has no larger ones
+PIECE = MAX_STRING_BYTES // 4  # characters
+NOTHING = "(no impacts)"  # the term of documents without impacts, because Milvus has no empty vectors
+COLUMNS: dict[Kind, dict[str, Any]] = {
+    "number": {"datatype": DataType.DOUBLE},
+    "date": {"datatype": DataType.DOUBLE},
+    "string": {"datatype": DataType.VARCHAR, "max_length": MAX_STRING_BYTES},
+    "list": {
+        "datatype": DataType.ARRAY,
+        "element_type": DataType.VARCHAR,
+        "max_length": MAX_STRING_BYTES,
+        "max_capacity": MAX_ITEMS,
+    },
+}
 
 
-def connect(uri: str) -> Any:
-    """A client of the server or file `uri`; the environment variable MILVUS_TOKEN has the server's token."""
-    if "://" not in uri and not uri.endswith(".db"):
-        raise CaiError("the URI is neither the address of a server, http://HOST:19530, nor a file NAME.db")
-    for name in ("pymilvus", "grpc"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # they log errors that they also raise
-    try:
-        return MilvusClient(uri, token=os.environ.get("MILVUS_TOKEN", ""))
-    except (MilvusException, ValueError) as error:
-        reason = getattr(error, "message", "no address of a server")  # a ValueError can quote the password
-        raise CaiError(f"{without_password(uri)}: Milvus cannot be reached or opened ({reason})") from None
+def export_milvus(
+    source: Source, output: Path, uri: str, name: str, collection: Collection | None = None, replicas: int = 1
+) -> artifact.Manifest:
+    """Write the documents to a collection of Milvus, and what `serve` needs to encode queries to the folder `output`.
 
-
-def without_password(uri: str) -> str:
-    """A URI without user and password, to print and store."""
-    return re.sub(r"(?<=://).*@", "", uri)
-
-
-def export_milvus(source: Source, output: Path, uri: str, name: str) -> artifact.Manifest:
-    """Write the documents to a collection of Milvus, and the keys of terms and the queries to the folder `output`.
-
-    Raises CaiError if the name is taken, unless the manifest of `output` says that this command has made it.
+    With `collection`, also stores the texts and metadata of its documents. `replicas` are copies in the memory of query
+    nodes. Raises CaiError if the name is taken, unless the manifest of `output` says that this command has made it, and
+    for a collection of other documents.
     """
     client, address = connect(uri), without_password(uri)
     settings = {"uri": address, "collection": name}
     manifest = artifact.read_manifest(output)
     is_ours = manifest is not None and manifest.recipe["settings"].get("to") == settings
-    if is_ours and not client.has_collection(name):
-        artifact.require_writable(output)
-        files.remove(output)  # so that the collection is made again
-        is_ours = False
-    if not is_ours and client.has_collection(name):
-        raise CaiError(f"{address} has a collection {name!r} that {output} does not belong to; choose another --name")
-    old = client.describe_collection(name)["collection_name"] if is_ours else ""
-    if old == name:
-        raise CaiError(f"{address} has a collection {name!r} of an earlier version, which has no alias: drop it")
+    inputs: dict[str, Any] = {}
+    if collection:
+        if not same_documents(source.manifest.stats["documents_digest"], collection.documents_digest):
+            raise CaiError(f"the impacts are of other documents than {collection.name} has now: make them again")
+        inputs = {"documents": collection.fingerprint("documents"), "metadata": collection.metadata_fingerprint}
     first = f"{name}_{artifact.digest(str(output.resolve()))}"
-    new = f"{first}_2" if old == first else first
+    new = f"{first}_{secrets.token_hex(4)}"
+    stats = {
+        **{key: source.manifest.stats[key] for key in COPIED_STATS},
+        "kind": "impact",
+        "raw": collection is not None,
+        "metadata": collection.metadata if collection else {},
+        "passages": collection is not None and collection.has_passages,
+        "milvus": {"uri": address if "://" in address else str(Path(address).absolute()), "collection": new},
+    }
 
     def write(source: Source, folder: Path) -> list[str]:
-        keys = Keys(source.encoder.tokenizer.terms)
-        empty = _insert(client, new, source, keys)
-        client.load_collection(new)
+        old = client.describe_collection(name)["collection_name"] if is_ours else ""
+        kept = {old, *([manifest.stats["milvus"]["collection"]] if manifest and "milvus" in manifest.stats else [])}
+        for other in client.list_collections():
+            if other.startswith(first) and other not in kept:
+                client.drop_collection(other)
+        keys = Keys([*source.encoder.tokenizer.terms, NOTHING])
+        frequencies = _insert(client, new, source, keys, collection)
+        client.load_collection(new, replica_number=replicas)
+        if (found := count(client, new)) != source.manifest.stats["vectors"]:
+            raise CaiError(f"{address} has only {found:,} documents in {new}: export again")
         if is_ours:
             client.alter_alias(new, name)
-            client.drop_collection(old)
         else:
             client.create_alias(new, name)  # raises MilvusException if the name was taken meanwhile
         keys.write(folder)
+        (folder / FREQUENCIES).write_text("".join(f"{frequencies[key]}\n" for key in range(len(keys))))
         queries = ({"id": id, "vector": _floats(keys.query_vector(vector))} for id, vector in source.queries().items())
         jsonl.write(folder / "queries.jsonl", queries)
-        return [empty_documents_note(empty), TIES]
+        return [TIES]
 
     try:
-        return source.export(output, write, "milvus", **settings)
-    except MilvusException as error:
-        raise CaiError(f"{address}: {error.message}") from None
+        with asking(address):
+            if is_ours and not client.has_collection(name, timeout=TIMEOUT):
+                artifact.require_writable(output)
+                files.remove(output)  # so that the collection is made again
+                is_ours = False
+            if not is_ours and client.has_collection(name, timeout=TIMEOUT):
+                remedy = f"that {output} does not belong to; choose another --name"
+                raise CaiError(f"{address} has a collection {name!r} {remedy}")
+            return source.export(output, write, "milvus", to=settings, more_inputs=inputs, more_stats=stats)
     finally:
         client.close()
 
 
-def _insert(client: Any, name: str, source: Source, keys: Keys) -> int:
-    """Write a new collection, and return the number of documents left out because they have no impacts."""
-    client.drop_collection(name)
-    schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
+def _insert(client: Any, name: str, source: Source, keys: Keys, collection: Collection | None) -> Counter[int]:
+    """Write a new collection, and return the number of documents with each key."""
+    kinds = collection.metadata if collection else {}
+    schema, index = client.create_schema(auto_id=False, enable_dynamic_field=False), client.prepare_index_params()
     schema.add_field("id", DataType.VARCHAR, is_primary=True, max_length=MAX_ID_BYTES)
     schema.add_field(FIELD, DataType.SPARSE_FLOAT_VECTOR)
-    index = client.prepare_index_params()
     index.add_index(FIELD, index_type="SPARSE_INVERTED_INDEX", metric_type="IP")
-    client.create_collection(name, schema=schema, index_params=index)
-    empty = 0
-    for batch in batched(source.documents(), BATCH):
-        rows = [{"id": id, FIELD: _floats(keys.document_vector(vector))} for id, vector in batch if vector]
-        empty += len(batch) - len(rows)
-        client.insert(name, rows)
+    if collection:
+        schema.add_field(RAW, **COLUMNS["list"])
+    for field, kind in kinds.items():
+        schema.add_field(column(field), **COLUMNS[kind], nullable=True)
+        if kind != "list":  # Milvus Lite indexes no arrays
+            index.add_index(column(field), index_type="INVERTED")
+    # Searches need not wait for the latest writes: there are none after the export.
+    client.create_collection(name, schema=schema, index_params=index, consistency_level="Eventually")
+    frequencies: Counter[int] = Counter()
+
+    def rows() -> Iterator[dict[str, Any]]:
+        raw = raw_documents(collection) if collection else None
+        for id, impacts in source.documents():
+            vector = keys.document_vector(impacts or {NOTHING: 1})
+            frequencies.update(vector.keys())
+            yield {"id": id, FIELD: _floats(vector)} | (_document(raw(id), kinds) if raw else {})
+
+    for batch in _batches(rows()):
+        client.insert(name, batch)
     client.flush(name)
-    return empty
+    return frequencies
+
+
+def _document(raw: str, kinds: Mapping[str, Kind]) -> dict[str, Any]:
+    """The fields of Milvus for the stored JSON of a document."""
+    metadata, row = json.loads(raw).get("metadata", {}), dict[str, Any]()
+    row[RAW] = [raw[start : start + PIECE] for start in range(0, len(raw), PIECE)]
+    for field, kind in kinds.items():
+        value = metadata.get(field)
+        is_number = kind in ("number", "date") and value is not None
+        row[column(field)] = bounds(value, kind)[0] if is_number else value
+    return row
+
+
+def _batches(rows: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Group documents into requests."""
+    batch, length = list[dict[str, Any]](), 0
+    for row in rows:
+        batch.append(row)
+        length += sum(map(len, row.get(RAW, ())))
+        if len(batch) == BATCH or length > BATCH_LENGTH:
+            yield batch
+            batch, length = [], 0
+    if batch:
+        yield batch
 
 
 def _floats(vector: dict[int, int]) -> dict[int, float]:

@@ -3,7 +3,7 @@
 A format is a function that writes its files to a folder and returns what the format loses, as sentences.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -70,15 +70,23 @@ class Source:
             jsonl.write(folder / "queries.jsonl", ({"id": id, "vector": vector} for id, vector in queries.items()))
 
     def export(
-        self, output: Path, write: Callable[["Source", Path], list[str]], format: str, **settings: object
+        self,
+        output: Path,
+        write: Callable[["Source", Path], list[str]],
+        format: str,
+        *,
+        to: Mapping[str, object] | None = None,
+        more_inputs: Mapping[str, object] | None = None,
+        more_stats: artifact.Stats | None = None,
     ) -> artifact.Manifest:
-        """Make the artifact `output`, with an encoder.yaml to encode other queries."""
+        """Make the artifact `output`, with an encoder.yaml to encode other queries. `to` is where else the export goes;
+        `more_inputs` of the recipe and `more_stats` of the manifest are of the format."""
         inputs = {
             "impacts": self.manifest.digest,
             "encoder": self.config.shaping("query vectors", "queries"),
             "queries": self._queries.identity if self._queries.topics else None,
         }
-        recipe = artifact.recipe("export", inputs, format=format, to=settings)
+        recipe = artifact.recipe("export", inputs | {**(more_inputs or {})}, format=format, to=to)
 
         def make(folder: Path) -> artifact.Stats:
             loses = write(self, folder)
@@ -92,6 +100,7 @@ class Source:
                 "query_scale": self.config.query_scale,
                 "bytes": files.folder_bytes(folder),
                 "loses": [f"quantization of the impacts: {loss_text(stats['loss'])}", *loses],
+                **(more_stats or {}),
             }
 
         return artifact.require(artifact.make(output, recipe, make), "export")
@@ -106,6 +115,9 @@ class Keys:
 
     def __init__(self, terms: list[str]):
         self._keys = {term: key for key, term in enumerate(terms)}
+
+    def __len__(self) -> int:
+        return len(self._keys)
 
     def document_vector(self, vector: Vector) -> dict[int, int]:
         """The impacts of a document by key; new words get a new key."""
