@@ -36,6 +36,7 @@ TIMEOUT = 10.0  # seconds of a request; within them, pymilvus repeats one that f
 MOST_HITS = 16_384  # of a query, in Milvus
 READ_AHEAD = 10  # documents per request; one each would take longer than the search
 KEPT = 16  # answers with so many documents
+NO_DOCUMENT = 'id == ""'  # a boolean expression
 
 
 def connect(uri: str) -> Any:
@@ -191,7 +192,7 @@ def expression(filter: Filter, kinds: Mapping[str, Kind]) -> str:
     """The boolean expression of Milvus for a filter. Raises BadFilter for words and unknown fields."""
     if isinstance(filter, Combined):
         parts = [expression(each, kinds) for each in filter.filters]
-        joined = (" and " if filter.operator == "AND" else " or ").join(parts)
+        joined = (" and " if filter.operator == "AND" else " or ").join(parts) or NO_DOCUMENT
         return f"(not ({joined}))" if filter.operator == "NOT" else f"({joined})"
     if filter.field == CONTENTS:
         raise BadFilter("filter: the index is in Milvus, which filters by metadata, not by words")
@@ -202,7 +203,7 @@ def expression(filter: Filter, kinds: Mapping[str, Kind]) -> str:
         compared = [f"{name} {sign} {bound!r}" for sign, bound in bounds.items() if math.isfinite(bound)]
         return f"({' and '.join([has_value, *compared])})"
     if not filter.values:
-        return 'id == ""'  # of no document
+        return NO_DOCUMENT
     values = json.dumps(filter.values, ensure_ascii=False)
     matches = f"array_contains_any({name}, {values})" if kind == "list" else f"{name} in {values}"
     return f"({has_value} and {matches})"
