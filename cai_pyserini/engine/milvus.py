@@ -32,7 +32,7 @@ from cai_pyserini.runs.trec import Hits
 FIELD, RAW = "impacts", "raw"
 TERMS, FREQUENCIES = "terms.txt", "document_frequencies.txt"  # of an export: a line per key of the sparse vectors
 ADDRESS, TOKEN = "MILVUS_URI", "MILVUS_TOKEN"  # environment variables
-TIMEOUT = 10.0  # seconds of a request; within them, pymilvus repeats one that fails because the connection is lost
+TIMEOUT = 10.0  # seconds of a request; if its connection is lost, pymilvus connects again, and repeats it
 MOST_HITS = 16_384  # of a query, in Milvus
 READ_AHEAD = 10  # documents per request; one each would take longer than the search
 KEPT = 16  # answers with so many documents
