@@ -172,11 +172,11 @@ class MilvusSearcher:
         return [[(id, -negative / scale) for negative, id in ranking] for ranking in rankings]
 
     def _get(self, ids: Sequence[str], field: str) -> list[dict[str, Any]]:
+        if not ids:
+            return []
+        has_id = f"id in {_literals(ids)}"  # MilvusClient.get does not escape ids
         with asking(self._address):
-            rows: list[dict[str, Any]] = self._client.get(
-                self._collection, [*ids], output_fields=["id", field], timeout=TIMEOUT
-            )
-        return rows
+            return [*self._client.query(self._collection, has_id, output_fields=["id", field], timeout=TIMEOUT)]
 
     def _read_documents(self, ids: Sequence[str]) -> dict[str, Stored]:
         return {row["id"]: Stored.parse(row["id"], "".join(row[RAW])) for row in self._get(ids, RAW)}
@@ -204,6 +204,11 @@ def expression(filter: Filter, kinds: Mapping[str, Kind]) -> str:
         return f"({' and '.join([has_value, *compared])})"
     if not filter.values:
         return NO_DOCUMENT
-    values = json.dumps(filter.values, ensure_ascii=False)
+    values = _literals(filter.values)
     matches = f"array_contains_any({name}, {values})" if kind == "list" else f"{name} in {values}"
     return f"({has_value} and {matches})"
+
+
+def _literals(values: Sequence[str]) -> str:
+    """Strings as a list in an expression: as JSON, but characters outside ASCII are not escaped."""
+    return json.dumps(values, ensure_ascii=False)

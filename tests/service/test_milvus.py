@@ -51,6 +51,8 @@ def client(metadata_run: Path, exported: Path) -> Iterator[TestClient]:
         ("/v1/{}/doc/d12", {}),
         ("/v1/{}/doc/d10", {"parse": False}),
         ("/v1/{}/doc/none", {}),
+        ("/v1/{}/doc/x'] or id in ['d1", {}),
+        ('/v1/{}/doc/x\\"] or id in ["d1', {}),
         ("/v1/{}/explain", QUERY | {"docid": "d12"}),
         ("/document?index={}", {"id": "d12", "q": "risk of cancer"}),
     ],
