@@ -28,6 +28,7 @@ from cai_pyserini.core.metadata import Kind
 from cai_pyserini.lucene.filters import CONTENTS, BadFilter, Combined, Filter, Range, require_field
 from cai_pyserini.lucene.searcher import HITS, Stored
 from cai_pyserini.runs.trec import Hits
+from cai_pyserini.vectors.queries import Representation
 
 FIELD, RAW = "impacts", "raw"
 TERMS, FREQUENCIES = "terms.txt", "document_frequencies.txt"  # of an export: a line per key of the sparse vectors
@@ -99,6 +100,7 @@ class MilvusSearcher:
         self.documents: int = stats["documents"]
         self.query_scale: int = stats["query_scale"]
         self.document_scale: float = stats["document_scale"]
+        self.query: Representation | None = stats["query"]  # by default
         self._filter = ""
         self._together: dict[str, tuple[str, ...]] = {}  # id -> documents near it in the last rankings
         self._read = lru_cache(maxsize=KEPT)(self._read_documents)

@@ -64,7 +64,8 @@ class Retriever:
     ):
         first, *others = folders(index)
         is_export = not others and artifact.require(first, "index", "export").recipe["stage"] == "export"
-        in_milvus = _open_milvus(first) if is_export else None
+        if in_milvus := _open_milvus(first) if is_export else None:
+            query = query or in_milvus.query
         queries = queries_for(first, {}, encoder, query, device)
         if own := queries.encoder:
             require_same_encoder(first, own, queries.words.config if queries.words else None)

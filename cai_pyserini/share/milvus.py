@@ -67,16 +67,17 @@ def export_milvus(
     settings = {"uri": address, "collection": name}
     manifest = artifact.read_manifest(output)
     is_ours = manifest is not None and manifest.recipe["settings"].get("to") == settings
-    inputs: dict[str, Any] = {}
+    inputs: dict[str, Any] = {"query": source.query}
     if collection:
         if not same_documents(source.manifest.stats["documents_digest"], collection.documents_digest):
             raise CaiError(f"the impacts are of other documents than {collection.name} has now: make them again")
-        inputs = {"documents": collection.fingerprint("documents"), "metadata": collection.metadata_fingerprint}
+        inputs |= {"documents": collection.fingerprint("documents"), "metadata": collection.metadata_fingerprint}
     first = f"{name}_{artifact.digest(str(output.resolve()))}"
     new = f"{first}_{secrets.token_hex(4)}"
     stats = {
         **{key: source.manifest.stats[key] for key in COPIED_STATS},
         "kind": "impact",
+        "query": source.query,
         "raw": collection is not None,
         "metadata": collection.metadata if collection else {},
         "passages": collection is not None and collection.has_passages,

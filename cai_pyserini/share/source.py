@@ -48,6 +48,7 @@ class Source:
             raise CaiError(f"{impacts} was replaced by an update: run the command again")
         self._files = [folder / name for name in self.manifest.files if name.endswith(".jsonl")]
         words = word_queries(self.config) if topics else None
+        self.query = query
         self._queries = Queries(topics or {}, self.encoder, query, words=words)
 
     def documents(self) -> Iterator[tuple[str, Vector]]:
