@@ -61,6 +61,7 @@ class Milvus(DocumentExport):
     example = f"{PREFIX} milvus {IMPACTS} --collection hpo --uri milvus.db --output milvus"
     uri: str = flag(help="address of a server, http://HOST:19530, or a file NAME.db")
     name: str = flag("cai", "name of the collection in Milvus")
+    no_raw: bool = flag(False, "store neither the documents nor their metadata, only impacts")
     replicas: int = flag(1, "copies of the collection in memory, each on other query nodes of the server", ge=1)
     collection: str | None = flag(
         None, "a collection whose documents to store: a name in index_configs/, a YAML file, or a BEIR folder"
@@ -156,5 +157,6 @@ def _export_documents(settings: DocumentExport, format: str, write: Any) -> dict
             topics = collection.topics(split)
     source = Source(settings.impacts, topics, settings.query, settings.device)
     if isinstance(settings, Milvus):
-        return write(source, settings.output, settings.uri, settings.name, collection, settings.replicas).stats
+        how = {"raw": not settings.no_raw, "replicas": settings.replicas}
+        return write(source, settings.output, settings.uri, settings.name, collection, **how).stats
     return source.export(settings.output, write, format).stats

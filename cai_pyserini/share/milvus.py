@@ -55,31 +55,40 @@ COLUMNS: dict[Kind, dict[str, Any]] = {
 
 
 def export_milvus(
-    source: Source, output: Path, uri: str, name: str, collection: Collection | None = None, replicas: int = 1
+    source: Source,
+    output: Path,
+    uri: str,
+    name: str,
+    collection: Collection | None = None,
+    raw: bool = True,
+    replicas: int = 1,
 ) -> artifact.Manifest:
     """Write the documents to a collection of Milvus, and what `serve` needs to encode queries to the folder `output`.
 
-    With `collection`, also stores the texts and metadata of its documents. `replicas` are copies in the memory of query
-    nodes. Raises CaiError if the name is taken, unless the manifest of `output` says that this command has made it, and
-    for a collection of other documents.
+    With `collection` and `raw`, also stores the texts and metadata of its documents. `replicas` are copies in the
+    memory of query nodes. Raises CaiError if the name is taken, unless the manifest of `output` says that this command
+    has made it, for a collection of other documents, and for a request that Milvus refuses.
     """
     client, address = connect(uri), without_password(uri)
     settings = {"uri": address, "collection": name}
     manifest = artifact.read_manifest(output)
     is_ours = manifest is not None and manifest.recipe["settings"].get("to") == settings
-    inputs: dict[str, Any] = {"query": source.query}
+    inputs: dict[str, Any] = {"query": source.query, "replicas": replicas}
     if collection:
         if not same_documents(source.manifest.stats["documents_digest"], collection.documents_digest):
             raise CaiError(f"the impacts are of other documents than {collection.name} has now: make them again")
-        inputs |= {"documents": collection.fingerprint("documents"), "metadata": collection.metadata_fingerprint}
+        inputs |= {"documents": collection.fingerprint("documents"), "passages": collection.has_passages}
+    stored = collection if raw else None
+    if stored:
+        inputs |= {"metadata": stored.metadata_fingerprint, "raw": True}
     first = f"{name}_{artifact.digest(str(output.resolve()))}"
     new = f"{first}_{secrets.token_hex(4)}"
     stats = {
         **{key: source.manifest.stats[key] for key in COPIED_STATS},
         "kind": "impact",
         "query": source.query,
-        "raw": collection is not None,
-        "metadata": collection.metadata if collection else {},
+        "raw": stored is not None,
+        "metadata": stored.metadata if stored else {},
         "passages": collection is not None and collection.has_passages,
         "milvus": {"uri": address if "://" in address else str(Path(address).absolute()), "collection": new},
     }
@@ -91,7 +100,7 @@ def export_milvus(
             if other.startswith(first) and other not in kept:
                 client.drop_collection(other)
         keys = Keys([*source.encoder.tokenizer.terms, NOTHING])
-        frequencies = _insert(client, new, source, keys, collection)
+        frequencies = _insert(client, new, source, keys, stored)
         client.load_collection(new, replica_number=replicas)
         if (found := count(client, new)) != source.manifest.stats["vectors"]:
             raise CaiError(f"{address} has only {found:,} documents in {new}: export again")
