@@ -380,7 +380,7 @@ class Engine:
         if filter is None:
             return None
         if self._filter_index is None:
-            raise BadFilter(f"{self.name} cannot be filtered: no Lucene index of it has metadata or words")
+            raise BadFilter(f"{self.name} cannot be filtered: none of its indexes has metadata or words")
         texts = [filter] if isinstance(filter, str) else filter
         first, *others = (parse_filter(text, self.metadata) for text in texts)
         return Combined("AND", (first, *others)) if others else first

@@ -142,7 +142,8 @@ def _insert(client: Any, name: str, source: Source, keys: Keys, collection: Coll
         if kind != "list":  # Milvus Lite indexes no arrays
             index.add_index(column(field), index_type="INVERTED")
     # Searches need not wait for the latest writes: there are none after the export.
-    client.create_collection(name, schema=schema, index_params=index, consistency_level="Eventually")
+    client.create_collection(name, schema=schema, consistency_level="Eventually")
+    client.create_index(name, index, sync=False)  # with `index_params` above, it would be loaded now, without replicas
     frequencies: Counter[int] = Counter()
 
     def rows() -> Iterator[dict[str, Any]]:
