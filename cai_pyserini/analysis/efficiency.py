@@ -1,13 +1,14 @@
 """How fast and how effective is a system with pruned documents and queries?
 
-Postings are those of the terms that find documents, all of which a search without skipping reads. The latency of a
+Postings are those of the terms that find documents (in two steps, of the first), all of which a search without skipping
+reads. The latency of a
 query is its median over several rounds; in each round, all searchers take turns at every query.
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +29,7 @@ from cai_pyserini.impacts.weighting import bm25_of_index, write_impacts
 from cai_pyserini.lucene.impact_index import index_impacts
 from cai_pyserini.lucene.retrieve import search
 from cai_pyserini.lucene.searcher import LuceneIndex, LuceneSearcher
+from cai_pyserini.lucene.writer import FIELD, FIRST
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.plugin import hook
 from cai_pyserini.runs.measures import mean, measure_run
@@ -79,52 +81,77 @@ def efficiency(settings: EfficiencySettings) -> Report:
     table[0] += [f"{percentile}, {hits:,} hits" for hits in stock for percentile in ("p50", "p99")]
     for cells, latency in zip(table[1:], [stock, *(row.latency for row in rows)], strict=True):
         cells += [f"{ms:.2f}" for pair in latency.values() for ms in pair]
-    data = {"stock": stock, "queries": len(timed), "prunings": [asdict(row) for row in rows]}
-    return Report("efficiency", aligned(table), data, {"efficiency.png": plot(rows, stock)})
+    text, proposed = proposal(rows, settings)
+    data = {"stock": stock, "queries": len(timed), "prunings": [asdict(row) for row in rows], "proposal": proposed}
+    return Report("efficiency", f"{aligned(table)}\n\n{text}", data, {"efficiency.png": plot(rows, stock)})
+
+
+def proposal(rows: Sequence[Efficiency], settings: EfficiencySettings) -> tuple[str, str]:
+    """The search to use, in words, and its name: of those that lose little of the measure, the fastest at the first
+    number of hits. The first row is the exact search."""
+    exact, hits = rows[0], settings.hits[0]
+    good = [row for row in rows if row.score >= exact.score * (1 - settings.loss)]
+    best = min(good, key=lambda row: row.latency[hits])
+    limit = f"{MEASURE} at most {settings.loss:.1%} below {exact.score:.4f}"
+    if best is exact:
+        return f"No other search is faster with {limit}.", best.name
+    ratio = exact.latency[hits][0] / best.latency[hits][0]
+    (chosen,) = (pruning for pruning in prunings(settings) if pruning.name == best.name)
+    values = ", ".join(f"{key}: {value}" for key, value in (chosen.documents | chosen.queries).items())
+    return (
+        f"Fastest with {limit}: {best.name}, {ratio:.1f} times as fast as {exact.name} for {hits:,} hits. In the YAML "
+        f"file of the encoder: {values}"
+    ), best.name
 
 
 class Pruning(NamedTuple):
     """A pruning of documents and queries: its name, and the settings of an encoder for both."""
 
-    document_name: str
-    query_name: str
-    document_settings: dict[str, float]
-    query_settings: dict[str, int]
+    name: str
+    documents: dict[str, float]  # that shape impacts or the index
+    queries: dict[str, int]
 
 
 def prunings(settings: EfficiencySettings) -> list[Pruning]:
-    """All combinations of prunings of documents and of queries; the first leaves both unpruned."""
+    """All combinations of prunings of documents and of queries, the first of which leaves both unpruned; then searches
+    in two steps, of which the first reads another field."""
     documents: dict[str, dict[str, float]] = {"all": {}}
     documents |= {f"mass {share:g}": {"keep_mass": share} for share in settings.keep_mass}
     documents |= {f"{count} terms": {"keep_terms": count} for count in settings.keep_terms}
     queries: dict[str, dict[str, int]] = {"": {}}
-    for count in settings.keep_query_terms:
-        name, pruning = f", {count} query terms", {"keep_query_terms": count}
-        queries[name] = pruning
-        queries |= {f"{name}, {number} rescored": pruning | {"rescore": number} for number in settings.rescore}
-    return [Pruning(d, q, documents[d], queries[q]) for d, q in product(documents, queries)]
+    queries |= {f", {count} query terms": {"keep_query_terms": count} for count in settings.keep_query_terms}
+    of_two = product(settings.first_terms, settings.keep_query_terms, settings.rescore)
+    return [Pruning(d + q, documents[d], queries[q]) for d, q in product(documents, queries)] + [
+        Pruning(
+            f"first {first} terms, {count} query terms, {number} rescored",
+            {"first_terms": first},
+            {"keep_query_terms": count, "rescore": number},
+        )
+        for first, count, number in of_two
+    ]
 
 
 class PrunedSystem:
     """A system with a pruning: its index, its queries and its run."""
 
     def __init__(self, run: RunFolder, system: System, pruning: Pruning, folder: Path):
-        self.name = pruning.document_name + pruning.query_name
+        self.name = pruning.name
         config = load_encoder(str(run.require(run.index(system))))
         bm25 = bm25_of_index(config, run.words, run.expansion(system))
         if bm25 and config.joint:
             bm25 = replace(bm25, alpha=config.joint.alpha["bow" if system.bow else "splade"])
-        config = config.unpruned().replace(**pruning.document_settings)
-        name = _file_name(f"{system.name}-{pruning.document_name}")
+        config = config.unpruned().replace(**pruning.documents)
+        name = "-".join([system.name, *(f"{key}-{value:g}" for key, value in pruning.documents.items())])
         impacts = write_impacts(run.documents(system), config, folder / "impacts" / name, bm25)
         self.index = index_impacts(impacts, folder / "indexes" / name)
         self._stats = artifact.require(self.index, "index").stats
 
         queries = run.queries(system)
         assert queries.encoder  # a SPLADE system has one
-        config = queries.encoder.config.replace(**{"keep_query_terms": None, "rescore": None} | pruning.query_settings)
+        config = queries.encoder.config.replace(**{"keep_query_terms": None, "rescore": None} | pruning.queries)
         queries = replace(queries, encoder=Encoder(config))
-        self._path = folder / "runs" / f"{_file_name(f'{system.name}-{self.name}')}.trec"
+        file = f"{system.name}-{self.name}.trec".replace(",", "").replace(" ", "-")
+        self._path = folder / "runs" / file
         remove = removes_query(run.experiment.collection.remove_query, run.qrels)
         search(
             self.index,
@@ -156,9 +183,10 @@ class PrunedSystem:
     def measure(self, run: RunFolder, latency: Latencies) -> Efficiency:
         """The cost and effectiveness, beside the latencies."""
         stats, index = self._stats, LuceneIndex(self.index)
-        document_frequency = cache(index.document_frequency)
+        field = FIRST if index.first_terms else FIELD
+        document_frequency = cache(partial(index.document_frequency, field=field))
         queries: list[Any] = list(self._queries.values())
-        if self._two_step:
+        if self._two_step and self._two_step.terms:
             queries = [pruned(query, self._two_step.terms) for query in queries]
         postings = float(np.mean([sum(map(document_frequency, query)) for query in queries]))
         index.close()
@@ -170,10 +198,6 @@ class PrunedSystem:
             score=mean(measure_run(run.qrels or {}, self._path, [MEASURE])[MEASURE]),
             latency=latency,
         )
-
-
-def _file_name(name: str) -> str:
-    return name.replace(",", "").replace(" ", "-")
 
 
 def times(searchers: Mapping[str, Searcher], ids: Sequence[str], rounds: int, label: str) -> dict[str, np.ndarray]:

@@ -55,7 +55,7 @@ class CoverageSettings(Settings):
 
 
 class EfficiencySettings(Settings):
-    """Show how fast and how effective a system is with pruned documents and queries.
+    """Show how fast and how effective a system is with pruned documents and queries, and propose the fastest search.
 
     It builds the indexes in the output folder, where later calls find them, and compares their searches with stock
     LuceneImpactSearcher on the unpruned index: one thread, with encoded queries.
@@ -67,8 +67,14 @@ class EfficiencySettings(Settings):
     system: str = flag("splade-idf", "a SPLADE system with an index and qrels")
     keep_mass: list[float] = flag([0.9], "shares of a document's total impact to keep, largest impacts first")
     keep_terms: list[int] = flag([], "numbers of largest impacts to keep per document")
-    keep_query_terms: list[int] = flag([16, 8], "numbers of terms to keep per query, with each pruning of documents")
-    rescore: list[int] = flag([100], "with pruned queries, also rescore this many documents by all terms of the query")
+    keep_query_terms: list[int] = flag(
+        [16, 8], "numbers of terms to keep per query, with each pruning of documents, and in the first of two steps"
+    )
+    first_terms: list[int] = flag(
+        [32, 64], "in two steps: the first reads another field, with so many of the largest impacts per document"
+    )
+    rescore: list[int] = flag([100], "in two steps: rescore so many documents by the whole query and all impacts")
+    loss: float = flag(0.01, "share of nDCG@10 that the proposed search may lose", ge=0, lt=1)
     hits: list[int] = flag([10, 1000], "hits per query")
     queries: int = flag(300, "number of queries to time; all are evaluated", ge=1)
     rounds: int = flag(3, "number of times each query is timed, after a warm-up", ge=1)

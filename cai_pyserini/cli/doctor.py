@@ -62,7 +62,10 @@ def java() -> Finding:
 def vector_module() -> Finding:
     if "jdk.incubator.vector" in jvm.find_java().modules:
         return True, "jdk.incubator.vector is available"
-    return None, "this Java lacks jdk.incubator.vector, which speeds up only dense search in Lucene; a full JDK has it"
+    return None, (
+        "this Java lacks jdk.incubator.vector, with which Lucene searches impacts 4 to 16% faster, and vectors more; a "
+        "full JDK has it"
+    )
 
 
 @jvm.using_java("starting the JVM")

@@ -49,6 +49,7 @@ REMOVE_QUERY = flag(
 )
 FILTER = flag(None, "search only documents with such metadata and words: year>=2020 AND NOT contents:mouse")
 TOPICS_FILE = "JSONL, Parquet, CSV, TSV with id and text, or TREC's topics"
+Search = Literal["exact", "fast"]
 DenseMethod = Literal["flat", "flat16", "hnsw", "ivfpq", "lucene"]
 DENSE_METHOD: DenseMethod = flag(
     "flat",

@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import Field
 
 from cai_pyserini.core.config import EncoderConfig, IndexConfig
-from cai_pyserini.core.flags import DenseMethod
+from cai_pyserini.core.flags import DenseMethod, Search
 from cai_pyserini.core.settings import Settings
 from cai_pyserini.experiments.systems import System
 from cai_pyserini.models.device import Precision
@@ -28,6 +28,7 @@ class Experiment(Settings):
     depth: int = DEPTH  # documents per query of each run that are fused or reranked
     alpha: float | None = None  # weight of BM25 in joint systems; None: estimated
     weights: list[float] = Field(default_factory=list)  # part weights, for hybrids with as many parts
+    search: Search = "exact"  # fast: in two steps, see EncoderConfig.fast
     dense: EncoderConfig | None = None  # for dense systems, and to find neighbours for smooth ones
     dense_index: DenseMethod = "flat"
     cross_encoder: str | None = None  # a checkpoint

@@ -178,7 +178,8 @@ class Plan:
 
             def call_impact() -> Path:
                 stored = run.collection if experiment.raw else None
-                return index_impacts(impacts, output, stored, experiment.threads)
+                first_terms = run.encoder(system).config.first_terms or 0  # impacts may still have earlier settings
+                return index_impacts(impacts, output, stored, experiment.threads, first_terms=first_terms)
 
             return self._add(name, output, call_impact, impacts)
         if system.kind == "dense":

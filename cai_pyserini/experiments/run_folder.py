@@ -300,6 +300,8 @@ class RunFolder:
                 config = experiment.dense
             if is_dense:
                 config = self.weighted(config, system)
+            elif experiment.search == "fast":
+                config = config.fast()
             self._encoders[name] = Encoder(config, experiment.device, experiment.precision)
         return self._encoders[name]
 

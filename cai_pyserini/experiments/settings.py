@@ -46,6 +46,11 @@ class RunSettings(Settings):
         f"{PASSAGE_WORDS}, if encoders would not read most of the text)",
         ge=0,
     )
+    search: flags.Search = flag(
+        "exact",
+        "fast: search indexes of impacts in two steps, which finds nearly the same documents, in a fraction of the "
+        "time where there are many; the indexes are larger",
+    )
     depth: int = flag(DEPTH, "fuse or rerank this many best documents per query of each run", ge=1)
     alpha: float | None = flag(
         None,

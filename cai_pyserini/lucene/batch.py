@@ -20,8 +20,9 @@ OBJECT, STRING, CLASS, LIST = "java.lang.Object", "java.lang.String", "java.lang
 BYTES = "org.apache.lucene.util.BytesRef"
 INTEGER, REFERENCE = "java.lang.Integer", "java.util.concurrent.atomic.AtomicReference"
 STREAM, BASE_STREAM = "java.util.stream.Stream", "java.util.stream.BaseStream"
-FUNCTION, INVOKE = "java.util.function.Function", "java.lang.invoke."
-PRIMITIVES = {"int": "Integer", "long": "Long", "double": "Double", "void": "Void"}
+FUNCTION, CONSUMER = "java.util.function.Function", "java.util.function.Consumer"
+SCORE_DOC, INVOKE = LUCENE + "ScoreDoc", "java.lang.invoke."
+PRIMITIVES = {"int": "Integer", "long": "Long", "float": "Float", "double": "Double", "void": "Void"}
 
 
 def one_step_search(searcher: Any, build: Any, order: Any) -> Any:
@@ -34,15 +35,26 @@ def one_step_search(searcher: Any, build: Any, order: Any) -> Any:
     return _from_strings(_feed(search, 1, manager), build)
 
 
-def two_step_search(searcher: Any, build: Any, order: Any) -> Any:
-    """A handle (query, candidates, rest of the query, candidates, hits) -> the best documents in `order`, among the
-    query's candidates, rescored with the rest of the query added."""
+def two_step_search(searcher: Any, build_first: Any, build: Any, order: Any) -> Any:
+    """A handle (first query, candidates, query, candidates, hits) -> the best documents in `order` for the query, among
+    the best candidates for the first query; `build_first` and `build` make Lucene queries from strings."""
     find = bind(virtual(SEARCHER, "search", TOP_DOCS, QUERY, "int"), 0, searcher)
+    candidates = _then(_feed(find, 0, build_first), _without_scores())
     rescore = static(LUCENE + "QueryRescorer", "rescore", TOP_DOCS, SEARCHER, TOP_DOCS, QUERY, "double", "int")
     rescore = bind(bind(rescore, 3, jvm.java_class("java.lang.Double")(1.0)), 0, searcher)
     sorter = jvm.java_class(LUCENE + "SortRescorer")(order)
     sort = virtual(LUCENE + "SortRescorer", "rescore", TOP_DOCS, SEARCHER, TOP_DOCS, "int")
-    return _from_strings(_feed(bind(sort, 0, sorter, searcher), 0, _feed(rescore, 0, find)), build)
+    return _from_strings(_feed(bind(sort, 0, sorter, searcher), 0, _feed(rescore, 0, candidates)), build)
+
+
+def _without_scores() -> Any:
+    """A handle that sets the scores of TopDocs to 0, because QueryRescorer adds to them."""
+    score = _lookup().findSetter(_class(SCORE_DOC), "score", _class("float"))
+    clear = bind(score, 1, jvm.java_class("java.lang.Float")(0.0)).asType(_type("void", OBJECT))
+    each = _feed(virtual(STREAM, "forEach", "void", CONSUMER), 1, _interface(CONSUMER, clear))
+    documents = _lookup().findGetter(_class(TOP_DOCS), "scoreDocs", _class(f"[L{SCORE_DOC};"))
+    stream = static("java.util.Arrays", "stream", STREAM, f"[L{OBJECT};")
+    return _handles().foldArguments(_handles().identity(_class(TOP_DOCS)), reduce(_then, [documents, stream, each]))
 
 
 def filtered_query(build: Any, filter: Any) -> Any:
@@ -112,11 +124,15 @@ def _map_lines(function: Any, *stream_methods: Any) -> Any:
 def _map(function: Any, *stream_methods: Any) -> Any:
     """A handle that applies a function to every element of an array and returns the list of results; `stream_methods`
     are called on the stream first."""
-    make = static(INVOKE + "MethodHandleProxies", "asInterfaceInstance", OBJECT, CLASS, INVOKE + "MethodHandle")
-    make = bind(make, 0, _class(FUNCTION), function)
-    apply = _feed(virtual(STREAM, "map", STREAM, FUNCTION), 1, make)
+    apply = _feed(virtual(STREAM, "map", STREAM, FUNCTION), 1, _interface(FUNCTION, function))
     stream = static("java.util.Arrays", "stream", STREAM, f"[L{OBJECT};")
     return reduce(_then, [stream, *stream_methods, apply, virtual(STREAM, "toList", LIST)])
+
+
+def _interface(name: str, function: Any) -> Any:
+    """A handle that makes an object of a functional interface."""
+    make = static(INVOKE + "MethodHandleProxies", "asInterfaceInstance", OBJECT, CLASS, INVOKE + "MethodHandle")
+    return bind(make, 0, _class(name), function)
 
 
 def _from_strings(handle: Any, build: Any) -> Any:

@@ -5,7 +5,7 @@ not depend on the number of processes. Threads would not help: calls into Java g
 """
 
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from functools import partial
 from itertools import accumulate, batched, groupby
 from operator import itemgetter
@@ -30,6 +30,7 @@ from cai_pyserini.lucene.writer import document_adder, ids_are_unique, merge, ra
 MIN_BYTES = 100_000_000  # of JSON vectors per process, as its JVM takes seconds to warm up
 COPIED_STATS = ("document_scale", "settings", "encoder", "documents_digest", "made_from")  # from the impacts' manifest
 BATCH = 1024  # documents per step of the progress bar
+Part = tuple[list[Path], Path]  # files, and the folder for their index
 
 
 def index_impacts(
@@ -39,13 +40,16 @@ def index_impacts(
     threads: int = 0,
     shard_id: int = 0,
     shard_num: int = 1,
+    first_terms: int | None = None,
 ) -> Path:
     """Index JSON vectors, from the impact stage or any other tool; with `collection`, also store its documents.
 
     With `shard_num`, indexes only files whose number modulo `shard_num` is `shard_id`. Runs at most `threads` processes
-    (0: one per processor). Raises CaiError for a line that is not {"id": string, "vector": {term: positive integer,
-    …}}, for a document that the collection lacks or has in another order, for more shards than files, and for an
-    unfinished or damaged folder of the impact stage.
+    (0: one per processor). `first_terms` overrides the encoder's; 0: no field FIRST.
+
+    Raises CaiError for a line that is not {"id": string, "vector": {term: positive integer, …}}, for a document that
+    the collection lacks or has in another order, for more shards than files, and for an unfinished or damaged folder of
+    the impact stage.
     """
     ours = artifact.require_if_ours(impacts, *WRITERS)
     paths = (impacts / name for name in ours.files) if ours else impacts.glob("*.jsonl")
@@ -60,14 +64,19 @@ def index_impacts(
     inputs: dict[str, Any] = {"impacts": source}
     if collection:
         inputs |= {"documents": collection.fingerprint("documents"), "metadata": collection.metadata_fingerprint}
-    recipe = artifact.recipe("index", inputs, kind="impact", **shard_settings(shard_id, shard_num))
+    config = load_encoder(str(impacts / "encoder.yaml")) if ours else None
+    if first_terms is None and config:
+        first_terms = config.first_terms
+    first = {"first_terms": first_terms} if first_terms else {}
+    recipe = artifact.recipe("index", inputs, kind="impact", **shard_settings(shard_id, shard_num), **first)
     whole_stats = ours.stats if ours and shard_num == 1 else {}
     if collection and ours and not same_documents(ours.stats["documents_digest"], collection.documents_digest):
         raise CaiError(f"{impacts} was made of other documents than {collection.name} has now: make its vectors again")
 
     def write(folder: Path) -> artifact.Stats:
         start = time.perf_counter()
-        documents = _write_index(files[shard_id::shard_num], folder, whole_stats.get("vectors"), collection, threads)
+        write_part = partial(_write_part, collection, first_terms)
+        documents = _write_index(files[shard_id::shard_num], folder, whole_stats.get("vectors"), write_part, threads)
         artifact.require_count(impacts, documents, whole_stats.get("vectors", documents))
         stats: artifact.Stats = {
             "kind": "impact",
@@ -76,8 +85,7 @@ def index_impacts(
             "seconds": round(time.perf_counter() - start, 3),
             **(add_metadata(folder, collection) if collection else {}),
         }
-        if ours:  # needed to encode queries for this index, and to scale its scores
-            config = load_encoder(str(impacts / "encoder.yaml"))
+        if ours and config:  # needed to encode queries for this index, and to scale its scores
             write_text(folder / "encoder.yaml", encoder_yaml(config, output))
             stats |= {"query_scale": config.query_scale}
             stats |= {key: ours.stats[key] for key in COPIED_STATS}
@@ -86,18 +94,18 @@ def index_impacts(
         return stats | {"bytes": folder_bytes(folder)}
 
     artifact.make(output, recipe, write)
-    if ours:
-        artifact.renew(output / "encoder.yaml", encoder_yaml(load_encoder(str(impacts / "encoder.yaml")), output))
+    if config:
+        artifact.renew(output / "encoder.yaml", encoder_yaml(config, output))
     return output
 
 
 def _write_index(
-    files: list[Path], folder: Path, total: int | None, collection: Collection | None, threads: int
+    files: list[Path], folder: Path, total: int | None, write_part: Callable[[Part], Generator[int]], threads: int
 ) -> int:
     """Write a Lucene index of JSON vectors with one segment, and return the number of documents."""
     groups = _divide(files, threads)
     parts = [folder / f"part {number}" for number in range(len(groups))] if len(groups) > 1 else [folder]
-    with spread(partial(_write_part, collection), list(zip(groups, parts, strict=True))) as counts:
+    with spread(write_part, list(zip(groups, parts, strict=True))) as counts:
         added = (document for count in counts for document in range(count))
         documents = sum(1 for _ in progress(added, total, "index impacts"))
     if not documents:
@@ -119,13 +127,13 @@ def _divide(files: list[Path], threads: int) -> list[list[Path]]:
     return [[file for _, file in group] for _, group in groupby(numbered, itemgetter(0))]
 
 
-def _write_part(collection: Collection | None, part: tuple[list[Path], Path]) -> Generator[int]:
+def _write_part(collection: Collection | None, first_terms: int | None, part: Part) -> Generator[int]:
     """Write an index of some files to a folder, and yield the number of documents of each batch."""
     files, folder = part
     using_java = partial(jvm.using_java, f"indexing {files[0].parent}")
     with writing(folder) as writer:
         with using_java():
-            add = document_adder(writer, raw_documents(collection) if collection else None)
+            add = document_adder(writer, raw_documents(collection) if collection else None, first_terms)
         for batch in batched(read_vectors(files), BATCH):
             with using_java():
                 for where, line, id, contents in batch:

@@ -1,7 +1,8 @@
 """Find Java 21 or later, and start the JVM once, with Anserini on its class path.
 
-Pyserini would start the JVM with --add-modules=jdk.incubator.vector, which it does not need and the bundled runtime
-lacks. So the JVM is started here, before Pyserini is imported; Pyserini then uses the running one.
+Pyserini would start the JVM with --add-modules=jdk.incubator.vector, which speeds up Lucene (postings by 4 to 16%,
+vectors by more) and which the bundled runtime lacks. So the JVM is started here, with the module only where the runtime
+has it, before Pyserini is imported; Pyserini then uses the running one.
 
 pyjnius is not thread-safe: it binds a method to an object for all threads at once, so two threads that call objects of
 the same class can get each other's results, or crash the process. Every call into Java is therefore made inside

@@ -9,7 +9,7 @@ rounded as in Anserini. Scores of dense vectors are inner products x; Lucene's o
 import json
 import re
 from binascii import a2b_base64
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property, partial
 from itertools import accumulate, batched, groupby
@@ -30,11 +30,11 @@ from cai_pyserini.lucene.fields import IDS
 from cai_pyserini.lucene.filters import BadFilter, Filter, boolean_query, lucene_query, require_field
 from cai_pyserini.lucene.hnsw import graph
 from cai_pyserini.lucene.index_shards import Index, folders, open_reader, require_index
-from cai_pyserini.lucene.writer import delimited_analyzer, raw_json
+from cai_pyserini.lucene.writer import FIELD, FIRST, delimited_analyzer, raw_json
 from cai_pyserini.runs.trec import Hits
 from cai_pyserini.vectors.queries import Query, TwoStep, pruned
 
-FIELD, VECTOR = "contents", "vector"
+VECTOR = "vector"
 KNN = "org.apache.lucene.search.KnnFloatVectorQuery"
 MOST_LISTED = 100_000  # matches of a filter's words to look up in another index, at most; 1,000 take about 10 ms
 MOST_DOCUMENTS = 500_000  # ids to list for an index without metadata, at most; they are in the JVM's memory
@@ -94,6 +94,11 @@ class LuceneIndex:
     def language(self) -> Language:
         """The language of a text index's analyzer."""
         return self.manifest.recipe["settings"].get("language", ENGLISH)
+
+    @property
+    def first_terms(self) -> int | None:
+        """The number of terms per document in the field FIRST; None without such a field."""
+        return self.manifest.recipe["settings"].get("first_terms")
 
     @property
     def metadata(self) -> dict[str, Kind]:
@@ -226,8 +231,8 @@ class LuceneIndex:
         return np.array([of_document.size() if of_document else 0 for of_document in terms])
 
     @_READING
-    def document_frequency(self, term: str) -> int:
-        return self._reader.docFreq(self._term(FIELD, term))
+    def document_frequency(self, term: str, field: str = FIELD) -> int:
+        return self._reader.docFreq(self._term(field, term))
 
     @_READING
     def most_similar(self, term: str, prefix: int, edits: int) -> tuple[str, Stored | None] | None:
@@ -271,9 +276,9 @@ class LuceneIndex:
 class LuceneSearcher(LuceneIndex):
     """An open index to search: with text for BM25, {term: impact} for impacts, and vectors for dense indexes.
 
-    `k1` and `b` are parameters of BM25. `two_step` searches impacts in two steps: scores are exact, but documents that
-    the first step ranks too low are missed; if it finds too few documents, a search for all terms follows. Only the
-    queries of one `search_many` run in parallel.
+    `k1` and `b` are parameters of BM25. `two_step` searches impacts in two steps, of which the first reads the field
+    FIRST if the index has it: scores are exact, but documents that the first step ranks too low are missed; if it finds
+    too few documents, a search for all terms follows. Only the queries of one `search_many` run in parallel.
     """
 
     @jvm.using_java("searching")
@@ -297,7 +302,10 @@ class LuceneSearcher(LuceneIndex):
             self._searcher.setSimilarity(java("io.anserini.search.similarity.ImpactSimilarity")())
             builder = "org.apache.lucene.util.QueryBuilder"
             make = batch.virtual(builder, "createBooleanQuery", QUERY, STRING, STRING)
-            build = batch.bind(make, 0, java(builder)(delimited_analyzer("delimitedBoost")), FIELD)
+            make = batch.bind(make, 0, java(builder)(delimited_analyzer("delimitedBoost")))
+            build = batch.bind(make, 0, FIELD)
+            if self.first_terms:
+                self._build_first = batch.bind(make, 0, FIRST)
         else:
             self._searcher.setSimilarity(java("org.apache.lucene.search.similarities.BM25Similarity")(k1, b))
             builder = "io.anserini.search.query.BagOfWordsQueryGenerator"
@@ -306,12 +314,15 @@ class LuceneSearcher(LuceneIndex):
             make = batch.virtual(builder, "buildQuery", QUERY, STRING, "org.apache.lucene.analysis.Analyzer", STRING)
             build = batch.bind(make, 0, self._queries, FIELD, self._analyzer)
         self._build = build
-        self._one_step_search, self._two_step_search = self._compile_searches(build)
+        self._one_step_search, self._two_step_search = self._compile_searches(lambda build: build)
 
-    def _compile_searches(self, build: Any) -> tuple[Batch, Batch | None]:
-        one_step = Batch(batch.one_step_search(self._searcher, build, self._order), self._json)
-        two_step = batch.two_step_search(self._searcher, build, self._order) if self._two_step else None
-        return one_step, Batch(two_step, self._json) if two_step else None
+    def _compile_searches(self, limited: Callable[[Any], Any]) -> tuple[Batch, Batch | None]:
+        """The searches by one and by two steps; `limited` limits a handle that builds queries to some documents."""
+        one_step = Batch(batch.one_step_search(self._searcher, limited(self._build), self._order), self._json)
+        if not self._two_step:
+            return one_step, None
+        first = limited(self._build_first if self.first_terms else self._build)
+        return one_step, Batch(batch.two_step_search(self._searcher, first, self._build, self._order), self._json)
 
     @jvm.using_java("filtering")
     def filtered(self, filter: Filter, text_index: LuceneIndex | None = None) -> Self:
@@ -328,7 +339,7 @@ class LuceneSearcher(LuceneIndex):
 
     @cached_property
     def _filtered_searches(self) -> tuple[Batch, Batch | None]:
-        return self._compile_searches(batch.filtered_query(self._build, self._current_filter))
+        return self._compile_searches(partial(batch.filtered_query, filter=self._current_filter))
 
     @cached_property
     def _current_filter(self) -> Any:
@@ -380,11 +391,11 @@ class LuceneSearcher(LuceneIndex):
         return [rankings[number] for number in range(len(queries))]
 
     def _two_step_arguments(self, query: dict[str, int], hits: int, two_step: TwoStep) -> tuple[str, ...]:
-        """The arguments of a two-step search; none if the first step has all terms."""
-        first = pruned(query, two_step.terms)
-        rest = {term: weight for term, weight in query.items() if term not in first}
+        """The arguments of a two-step search; none if the first step would be the whole search."""
+        first = pruned(query, two_step.terms) if two_step.terms else query
         candidates = str(min(max(hits, two_step.documents), self._max_hits))
-        return (_text(first), candidates, _text(rest), candidates, str(hits)) if rest else ()
+        whole = first == query and not self.first_terms
+        return () if whole else (_text(first), candidates, _text(query), candidates, str(hits))
 
     def _run(self, search: Batch, arguments: Sequence[Sequence[str]], hits: int, threads: int) -> list[Hits]:
         rankings: list[Hits] = []

@@ -4,7 +4,8 @@ Anserini's JsonVectorCollection repeats each term as often as its impact, so its
 impacts. Here, a document is `term␁impact term␁impact …`, split at white space and analyzed by
 DelimitedTermFrequencyTokenFilter, so that the time grows with the number of terms. Anserini and Pyserini see the same
 index: a field `contents` with documents and frequencies but no norms, scored by ImpactSimilarity; a field `id`, stored
-and in doc values; and the stored field `raw`, which Pyserini's `searcher.doc(id).raw()` returns.
+and in doc values; and the stored field `raw`, which Pyserini's `searcher.doc(id).raw()` returns. A field `first`, which
+they do not read, can have the largest impacts of each document again, for the first of two steps of a search.
 """
 
 import json
@@ -16,11 +17,12 @@ from typing import Any
 
 from cai_pyserini.collections.contract import Collection
 from cai_pyserini.core import files
-from cai_pyserini.core.config import PASSAGE
+from cai_pyserini.core.config import PASSAGE, WORD
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.json_vectors import DELIMITER
 from cai_pyserini.lucene import jvm
 
+FIELD, FIRST = "contents", "first"
 RAM_BUFFER_MB = 64.0  # in the JVM's heap
 
 
@@ -44,7 +46,7 @@ def raw_documents(collection: Collection) -> Callable[[str], str]:
         message = f"document {id!r} is not in collection {collection.name}, or not in this order"
         if PASSAGE in id and not collection.has_passages:
             message += (
-                "; if it is a passage, set `passages` in the collection's YAML file, as in results.json of the run"
+                "; if it is a passage, set `passages` in the collection's YAML file, as in the run's results.json"
             )
         raise CaiError(message)
 
@@ -86,14 +88,19 @@ def writing(folder: Path) -> Iterator[Any]:
         raise
 
 
-def document_adder(writer: Any, raw: Callable[[str], str] | None) -> Callable[[str, str], None]:
-    """A function that adds a document to an IndexWriter, with the stored JSON from `raw` if given."""
+def document_adder(
+    writer: Any, raw: Callable[[str], str] | None, first_terms: int | None = None
+) -> Callable[[str, str], None]:
+    """A function that adds a document to an IndexWriter, with the stored JSON from `raw` if given, and with the
+    `first_terms` largest impacts, of the model and of BM25's words each, in the field FIRST if given."""
     java = jvm.java_class
     kind = java("org.apache.lucene.document.FieldType")()
     kind.setIndexOptions(java("org.apache.lucene.index.IndexOptions").DOCS_AND_FREQS)
     kind.setOmitNorms(True)
     text = jvm.start().cast("java.lang.CharSequence", java("java.lang.String")(""))
-    contents_field = java("org.apache.lucene.document.Field")("contents", text, kind)
+    contents_field, first_field = (
+        java("org.apache.lucene.document.Field")(name, text, kind) for name in (FIELD, FIRST)
+    )
     id_field = java("org.apache.lucene.document.StringField")(
         "id", "", java("org.apache.lucene.document.Field$Store").YES
     )
@@ -101,7 +108,8 @@ def document_adder(writer: Any, raw: Callable[[str], str] | None) -> Callable[[s
     id_values = java("org.apache.lucene.document.BinaryDocValuesField")("id", no_bytes)
     raw_field = java("org.apache.lucene.document.StoredField")("raw", "")
     document = java("org.apache.lucene.document.Document")()
-    for field in (id_field, id_values, contents_field, *([raw_field] if raw else [])):
+    optional = [field for field, is_there in ((first_field, first_terms), (raw_field, raw)) if is_there]
+    for field in (id_field, id_values, contents_field, *optional):
         document.add(field)
 
     def add(id: str, contents: str) -> None:
@@ -109,11 +117,27 @@ def document_adder(writer: Any, raw: Callable[[str], str] | None) -> Callable[[s
         id_field.setStringValue(id)
         id_values.setBytesValue(id.encode())
         contents_field.setStringValue(contents)
+        if first_terms:
+            first_field.setStringValue(_largest(contents, first_terms))
         if raw:
             raw_field.setStringValue(raw(id))
         writer.addDocument(document)
 
     return add
+
+
+def _largest(contents: str, count: int) -> str:
+    """Delimited contents with the `count` largest impacts of the model and as many of BM25's words, whose impacts have
+    another scale."""
+    parts: tuple[list[str], list[str]] = [], []
+    for entry in contents.split(" "):
+        if entry:
+            parts[entry.startswith(WORD)].append(entry)
+    return " ".join([entry for part in parts for entry in sorted(part, key=_impact, reverse=True)[:count]])
+
+
+def _impact(entry: str) -> int:
+    return int(entry[entry.rindex(DELIMITER) + 1 :])
 
 
 def merge(parts: Sequence[Path], index: Path) -> None:

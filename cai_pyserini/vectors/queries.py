@@ -140,9 +140,10 @@ def _kept_terms(encoder: Encoder, query: Representation) -> int | None:
 
 
 class TwoStep(NamedTuple):
-    """A search in two steps: the `terms` largest weights of a query retrieve `documents` that all weights rescore."""
+    """A search in two steps: the `terms` largest weights of a query (None: all) retrieve `documents` that all weights
+    rescore."""
 
-    terms: int
+    terms: int | None
     documents: int
 
 
@@ -185,8 +186,7 @@ class Queries:
         """The two steps of the search; None if it has one."""
         if self.encoder is None or not (documents := self.encoder.config.rescore):
             return None
-        terms = _kept_terms(self.encoder, self.query or self.encoder.config.query)
-        return TwoStep(terms, documents) if terms else None
+        return TwoStep(_kept_terms(self.encoder, self.query or self.encoder.config.query), documents)
 
     @cached_property
     def encoded(self) -> Encoded:

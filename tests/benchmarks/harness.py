@@ -275,7 +275,8 @@ def write_vectors(output: Path, source: Any, documents: int, matrices: Iterable[
     from cai_pyserini.vectors.shards import SHARD, Shard, write_shards
 
     encoder = source.encoder | facts
-    recipe = artifact.recipe("encode", {"made of": source.manifest.digest}, documents=documents, encoder=encoder)
+    inputs = {"made of": source.manifest.digest, "encoder": encoder}
+    recipe = artifact.recipe("encode", inputs, documents=documents)
 
     def shard(part: tuple[int, Any]) -> Shard:
         start, matrix = part
@@ -283,7 +284,7 @@ def write_vectors(output: Path, source: Any, documents: int, matrices: Iterable[
 
     def write(folder: Path) -> artifact.Stats:
         counts = write_shards(folder, artifact.digest(recipe), zip(count(0, SHARD), matrices, strict=False), shard)
-        return source.manifest.stats | counts | {"encoder": encoder}
+        return source.manifest.stats | counts | {"documents_digest": None}  # unknown
 
     artifact.make(output, recipe, write)
 

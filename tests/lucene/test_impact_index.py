@@ -243,6 +243,7 @@ def test_impacts_of_fewer_documents_than_the_manifest_says_are_refused(tmp_path:
         for number, ids in enumerate((["d1", "d2"], ["d3", "d4"])):
             lines = [vector_line(id, VECTORS[id]) for id in ids]
             (folder / f"{number:05d}.jsonl").write_text("\n".join([*lines, ""]))
+        (folder / "encoder.yaml").write_text("checkpoint: none")
         return {"vectors": 5, "shards": 2}
 
     impacts = artifact.make(tmp_path / "impacts", artifact.recipe("impact", {}), make)

@@ -47,12 +47,12 @@ def bm25_of(folder: Path, texts: Mapping[str, str]) -> Path:
     return index_bm25(corpus_of(folder, texts), folder / "index", threads=1, raw=True)
 
 
-def impacts_of(folder: Path, vectors: Mapping[str, Mapping[str, int]]) -> Path:
+def impacts_of(folder: Path, vectors: Mapping[str, Mapping[str, int]], first_terms: int | None = None) -> Path:
     """An index of impacts by document id."""
     source = folder / "vectors"
     source.mkdir()
     (source / "0.jsonl").write_text("".join(f"{vector_line(id, dict(vector))}\n" for id, vector in vectors.items()))
-    return index_impacts(source, folder / "index")
+    return index_impacts(source, folder / "index", first_terms=first_terms)
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +85,25 @@ def test_two_steps_find_documents_with_the_largest_weights_and_score_them_with_a
     queries = {str(n): {"fever": 9 + n % 7, "cold": 10 + n % 5, "zinc": 1 + n % 3} for n in range(2000)}
     (found,) = searcher.search_many(queries, 2, 4)
     assert found == {id: searcher.search(query, 2) for id, query in queries.items()}
+
+
+def test_the_first_of_two_steps_reads_the_field_of_the_largest_impacts(tmp_path: Path) -> None:
+    """Scores are those of all impacts, also of documents whose words or weights the field lacks."""
+    vectors = {
+        "d1": {"fever": 9, "cold": 1, "bm25:flu": 900, "bm25:zinc": 20},
+        "d2": {"fever": 2, "cold": 8, "bm25:zinc": 30},
+        "d3": {"cold": 1, "fever": 7},
+    }
+    index = impacts_of(tmp_path, vectors, first_terms=1)  # d1: fever, flu; d2: cold, zinc; d3: fever
+    query = {"fever": 10, "cold": 11, "bm25:zinc": 5}
+    whole = [("d2", 258), ("d1", 201), ("d3", 81)]
+    assert LuceneSearcher(index).search(query, 10) == whole
+    assert LuceneSearcher(index, two_step=TwoStep(None, 2)).search(query, 2) == whole[:2]
+    words = {"bm25:zinc": 5, "fever": 10}  # only d2 has zinc in the field, so the first step finds two documents
+    assert LuceneSearcher(index, two_step=TwoStep(1, 1)).search(words, 1) == [("d2", 170)]
+    assert LuceneSearcher(index, two_step=TwoStep(1, 3)).search(words, 1) == [("d1", 190)]
+    rare = {"cold": 1}  # in the field of d2 only: too few for two hits
+    assert LuceneSearcher(index, two_step=TwoStep(None, 3)).search(rare, 2) == [("d2", 8), ("d1", 1)]
 
 
 def test_two_steps_over_a_whole_collection_lose_nothing(run_folder: Path, tiny: Path) -> None:
