@@ -45,9 +45,7 @@ def raw_documents(collection: Collection) -> Callable[[str], str]:
                 return raw_json(id, record.title, collection.contents_of(record), record.metadata)
         message = f"document {id!r} is not in collection {collection.name}, or not in this order"
         if PASSAGE in id and not collection.has_passages:
-            message += (
-                "; if it is a passage, set `passages` in the collection's YAML file, as in the run's results.json"
-            )
+            message += "; if it is a passage, set `passages` in the collection's YAML file, as the run did"
         raise CaiError(message)
 
     return raw

@@ -77,7 +77,7 @@ def export_milvus(
     if collection:
         if not same_documents(source.manifest.stats["documents_digest"], collection.documents_digest):
             raise CaiError(f"the impacts are of other documents than {collection.name} has now: make them again")
-        inputs |= {"documents": collection.fingerprint("documents"), "passages": collection.has_passages}
+        inputs["documents"] = collection.fingerprint("documents")
     stored = collection if raw else None
     if stored:
         inputs |= {"metadata": stored.metadata_fingerprint, "raw": True}
