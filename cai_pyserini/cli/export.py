@@ -1,5 +1,4 @@
 from importlib import import_module
-from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 from cai_pyserini.core.flags import DEVICE, OUTPUT_FOLDER, QUERY
@@ -13,10 +12,13 @@ PREFIX = "cai-pyserini export"
 class EncoderExport(Settings):
     encoder: str = flag(help="a name in encoders/, a YAML file, a checkpoint folder, or an index folder")
     output: AnyPath = OUTPUT_FOLDER
+
+
+class QueryExport(EncoderExport):
     query: Literal["splade", "bow"] | None = QUERY
 
 
-class SentenceTransformers(EncoderExport):
+class SentenceTransformers(QueryExport):
     """Write an encoder as a folder for SparseEncoder of sentence-transformers.
 
     With --query bow, queries need no model: their tokens have static weights, the IDF of a collection if the encoder
@@ -28,7 +30,7 @@ class SentenceTransformers(EncoderExport):
     )
 
 
-class Anserini(EncoderExport):
+class Anserini(QueryExport):
     """Write a query encoder as ONNX and vocab.txt, for the encoder SpladePlusPlusEnsembleDistil of Anserini.
 
     With PYSERINI_CACHE=OUTPUT in the environment, Anserini loads it by that name, and queries have the same impacts as
@@ -36,6 +38,18 @@ class Anserini(EncoderExport):
     """
 
     example = f"{PREFIX} anserini --encoder runs/hpo/splade-tiny/indexes/splade-idf --output anserini"
+
+
+class Idf(EncoderExport):
+    """Write the IDF of a collection as idf.json, with tokenizer.json: the query weights of OpenSearch's tokenizers.
+
+    OpenSearch's inference-free models (encoders/opensearch-doc-…) then search with the IDF of your documents.
+    """
+
+    example = f"{PREFIX} idf --encoder splade-tiny --idf runs/hpo/splade-tiny/idf --output tokenizer"
+    idf: AnyPath = flag(
+        help="folder written by the idf stage with this encoder's tokenizer, such as idf in a run folder"
+    )
 
 
 class DocumentExport(Settings):
@@ -49,44 +63,49 @@ class DocumentExport(Settings):
     device: str = DEVICE
 
 
-class Milvus(DocumentExport):
+class ServerExport(DocumentExport):
+    uri: str = flag(help="address of the server, with its port, such as http://HOST:9200")
+    name: str = flag("cai", "name in the server: an alias, which is moved when all documents are loaded")
+    no_texts: bool = flag(False, "with --collection: only its queries, not the texts of documents")
+
+
+class Milvus(ServerExport):
     """Write impacts to a collection in Milvus: on a server, or in a file of Milvus Lite.
 
-    With --collection, its documents and their metadata are stored beside the impacts, and its queries, if it has any,
-    in queries.jsonl. `cai-pyserini serve OUTPUT` searches the collection; in the output folder are the settings of the
-    encoder, and terms.txt, whose line numbers, from 0, are the keys of the sparse vectors. For a server that needs a
-    token, set the environment variable MILVUS_TOKEN.
+    With --collection, its documents and their metadata are stored beside the impacts. `cai-pyserini serve OUTPUT` then
+    searches them. The output folder gets the settings of the encoder, terms.txt, whose line numbers, from 0, are the
+    keys of the sparse vectors, and queries.jsonl. For a server that needs a token, set the environment variable
+    MILVUS_TOKEN.
     """
 
     example = f"{PREFIX} milvus {IMPACTS} --collection hpo --uri milvus.db --output milvus"
     uri: str = flag(help="address of a server, http://HOST:19530, or a file NAME.db")
-    name: str = flag("cai", "name of the collection in Milvus")
-    no_raw: bool = flag(False, "store neither the documents nor their metadata, only impacts")
     replicas: int = flag(1, "copies of the collection in memory, each on other query nodes of the server", ge=1)
-    collection: str | None = flag(
-        None, "a collection whose documents to store: a name in index_configs/, a YAML file, or a BEIR folder"
+
+
+class OpenSearch(ServerExport):
+    """Write impacts to an index of OpenSearch, with the texts of a collection for BM25.
+
+    The output folder gets bodies of searches: queries.jsonl has a line for each query, with its id, and
+    queries-….jsonl the same for two-phase searches, and for hybrids with BM25. For a server that needs a password, set
+    the environment variable OPENSEARCH_AUTH to USER:PASSWORD.
+    """
+
+    example = f"{PREFIX} opensearch {IMPACTS} --collection hpo --uri http://localhost:9200 --output opensearch"
+    field: Literal["rank_features", "sparse_vector"] = flag(
+        "rank_features", "field of impacts: searched exactly, or, in OpenSearch 3.3, approximately by SEISMIC"
     )
 
 
-class OpenSearch(DocumentExport):
-    """Write impacts as bulk requests for OpenSearch, with a mapping and the bodies of searches.
+class Elasticsearch(ServerExport):
+    """Write impacts to an index of Elasticsearch, with the texts of a collection for BM25.
 
-    To load them (a server answers 200 even if it refuses documents):
-      BULK="$URL/cai/_bulk?filter_path=errors,items.*.error"
-      curl -sS --fail-with-body -X PUT $URL/cai -H 'Content-Type: application/json' \\
-          --data-binary @opensearch/mapping.json &&
-      for file in opensearch/bulk-*.ndjson; do
-          curl -sS "$BULK" -H 'Content-Type: application/x-ndjson' --data-binary @$file | tee /dev/stderr |
-              grep -q '"errors":false' || { echo "$file is not loaded"; break; }; done
-    Each line of queries.jsonl has the id of a query and the `body` of its search.
+    The output folder gets bodies of searches: queries.jsonl has a line for each query, with its id, and
+    queries-….jsonl the same for hybrids with BM25. For a server that needs a key, set the environment variable
+    ELASTICSEARCH_API_KEY.
     """
 
-    example = f"{PREFIX} opensearch {IMPACTS} --collection hpo --output opensearch"
-
-
-class Elasticsearch(OpenSearch):
-    __doc__ = (OpenSearch.__doc__ or "").replace("OpenSearch", "Elasticsearch").replace("opensearch", "elasticsearch")
-    example = f"{PREFIX} elasticsearch {IMPACTS} --collection hpo --output elasticsearch"
+    example = f"{PREFIX} elasticsearch {IMPACTS} --collection hpo --uri http://localhost:9200 --output elasticsearch"
 
 
 class Ciff(DocumentExport):
@@ -110,14 +129,16 @@ class Format(NamedTuple):
     needs: tuple[str, ...] = ()  # packages of the extra `export`
 
 
+CLIENTS = ("opensearchpy", "elasticsearch")
 FORMATS = {
     "sentence-transformers": Format(SentenceTransformers, "sentence_transformers", "write_sparse_encoder"),
     "anserini": Format(Anserini, "onnx", "write_onnx", ("onnx", "onnxscript")),
+    "idf": Format(Idf, "idf", "write_idf"),
     "milvus": Format(Milvus, "milvus", "export_milvus", ("pymilvus",)),
-    "opensearch": Format(OpenSearch, "json_lines", "OPENSEARCH.write"),
-    "elasticsearch": Format(Elasticsearch, "json_lines", "ELASTICSEARCH.write"),
+    "opensearch": Format(OpenSearch, "search_server", "export_opensearch", CLIENTS),
+    "elasticsearch": Format(Elasticsearch, "search_server", "export_elasticsearch", CLIENTS),
     "ciff": Format(Ciff, "ciff", "write_ciff"),
-    "seismic": Format(Seismic, "json_lines", "write_seismic"),
+    "seismic": Format(Seismic, "seismic", "write_seismic"),
 }
 
 
@@ -126,7 +147,7 @@ def main(argv: Argv = None) -> None:
     settings = parse(commands, argv, PREFIX, "Write an encoder, or the impacts of documents, for other systems.")
     name, format = next(item for item in FORMATS.items() if type(settings) is item[1].settings)
     require_modules(format.needs, "export")
-    write = attrgetter(format.function)(import_module(f"cai_pyserini.share.{format.module}"))
+    write = getattr(import_module(f"cai_pyserini.share.{format.module}"), format.function)
     export = _export_encoder if isinstance(settings, EncoderExport) else _export_documents
     stats = export(settings, name, write)
     counts = ", ".join(f"{stats[key]:,} {key}" for key in ("documents", "impacts", "queries") if stats.get(key))
@@ -140,23 +161,29 @@ def _export_encoder(settings: EncoderExport, format: str, write: Any) -> dict[st
     from cai_pyserini.core.config import load_encoder
     from cai_pyserini.share.source import export_encoder
 
-    return export_encoder(load_encoder(settings.encoder), settings.output, format, write, settings.query).stats
+    config = load_encoder(settings.encoder)
+    if isinstance(settings, Idf):
+        config = config.replace(idf=str(settings.idf.resolve()))
+    query = settings.query if isinstance(settings, QueryExport) else "bow"
+    return export_encoder(config, settings.output, format, write, query).stats
 
 
 def _export_documents(settings: DocumentExport, format: str, write: Any) -> dict[str, Any]:
     from cai_pyserini.collections.readers import open_collection
     from cai_pyserini.core.config import load_index_config
-    from cai_pyserini.share.source import Source
+    from cai_pyserini.share.source import Source, Texts
 
-    topics = collection = None
+    topics = texts = None
     if settings.collection:
         config = load_index_config(settings.collection)
         collection = open_collection(config)
         split = settings.split or config.split
-        if not isinstance(settings, Milvus) or collection.has_queries(split):
+        if isinstance(settings, ServerExport) and not settings.no_texts:
+            texts = Texts(collection, config.k1, config.b)
+        if not texts or collection.has_queries(split):
             topics = collection.topics(split)
-    source = Source(settings.impacts, topics, settings.query, settings.device)
-    if isinstance(settings, Milvus):
-        how = {"raw": not settings.no_raw, "replicas": settings.replicas}
-        return write(source, settings.output, settings.uri, settings.name, collection, **how).stats
+    source = Source(settings.impacts, topics, settings.query, settings.device, texts)
+    if isinstance(settings, ServerExport):
+        more = {key: getattr(settings, key) for key in ("field", "replicas") if hasattr(settings, key)}
+        return write(source, settings.output, settings.uri, settings.name, **more).stats
     return source.export(settings.output, write, format).stats

@@ -24,6 +24,7 @@ from pymilvus.client.types import LoadState
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError, Unavailable
+from cai_pyserini.core.flags import without_password
 from cai_pyserini.core.metadata import Kind
 from cai_pyserini.lucene.filters import CONTENTS, BadFilter, Combined, Filter, Range, require_field
 from cai_pyserini.lucene.searcher import HITS, Stored
@@ -51,11 +52,6 @@ def connect(uri: str) -> Any:
     except (MilvusException, ValueError) as error:
         reason = getattr(error, "message", "no address of a server")  # a ValueError can quote the password
         raise CaiError(f"{without_password(uri)}: Milvus cannot be reached or opened ({reason})") from None
-
-
-def without_password(uri: str) -> str:
-    """A URI without user and password, to print and store."""
-    return re.sub(r"(?<=://).*@", "", uri)
 
 
 @contextmanager

@@ -1,39 +1,30 @@
 """A collection of Milvus, with sparse vectors in an inverted index and inner products as scores.
 
-The database is a server, or a file of Milvus Lite, which runs in this process. The name of the export is an alias.
-Documents are inserted into a new collection, and then the alias is switched to it in one step, so that searches always
-find a complete collection. The manifest names the new one, for `serve`, which stays with the collection that it has
-opened; so the one before is kept until the next export. The names of collections begin with a digest of the output
-folder: they collide with no others, and the next export finds the remains of an interrupted one.
+The database is a server, or a file of Milvus Lite, which runs in this process. See aliases for the name of the export.
+The manifest names the collection behind the alias, for `serve`, which stays with the one that it has opened. So the one
+before is kept until the next export.
 """
 
 import json
 import secrets
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pymilvus import DataType
 
 from cai_pyserini.collections.contract import Collection
-from cai_pyserini.core import artifact, files, jsonl
+from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.flags import without_password
 from cai_pyserini.core.identity import same_documents
 from cai_pyserini.core.metadata import Kind, bounds
-from cai_pyserini.engine.milvus import (
-    FIELD,
-    FREQUENCIES,
-    RAW,
-    TIMEOUT,
-    asking,
-    column,
-    connect,
-    count,
-    without_password,
-)
+from cai_pyserini.engine.milvus import FIELD, FREQUENCIES, RAW, asking, column, connect, count
 from cai_pyserini.lucene.impact_index import COPIED_STATS
 from cai_pyserini.lucene.writer import raw_documents
+from cai_pyserini.share.aliases import export_to_server
 from cai_pyserini.share.source import TIES, Keys, Source
 
 BATCH, BATCH_LENGTH = 1000, 4_000_000  # documents per request, and characters; a server takes 64 MB
@@ -54,78 +45,81 @@ COLUMNS: dict[Kind, dict[str, Any]] = {
 }
 
 
-def export_milvus(
-    source: Source,
-    output: Path,
-    uri: str,
-    name: str,
-    collection: Collection | None = None,
-    raw: bool = True,
-    replicas: int = 1,
-) -> artifact.Manifest:
+@dataclass
+class Milvus:
+    """A server or file of Milvus."""
+
+    client: Any
+    address: str
+    kind: str = "collection"
+
+    def behind(self, alias: str) -> str | None:
+        found = self.client.has_collection(alias)
+        return str(self.client.describe_collection(alias)["collection_name"]) if found else None
+
+    def unused(self, first: str, old: str | None) -> str:
+        return f"{first}_{secrets.token_hex(4)}"  # unique: services may have opened any earlier one
+
+    def point(self, alias: str, new: str, old: str | None) -> None:
+        if old:
+            self.client.alter_alias(new, alias)
+        else:
+            self.client.create_alias(new, alias)
+
+    def drop_earlier(self, new: str, *kept: str | None) -> None:
+        """Drop the earlier collections of an export."""
+        first = new.rpartition("_")[0]
+        for name in self.client.list_collections():
+            if name.startswith(first) and name not in kept:
+                self.client.drop_collection(name)
+
+
+def export_milvus(source: Source, output: Path, uri: str, name: str, replicas: int = 1) -> artifact.Manifest:
     """Write the documents to a collection of Milvus, and what `serve` needs to encode queries to the folder `output`.
 
-    With `collection` and `raw`, also stores the texts and metadata of its documents. `replicas` are copies in the
-    memory of query nodes. Raises CaiError if the name is taken, unless the manifest of `output` says that this command
-    has made it, for a collection of other documents, and for a request that Milvus refuses.
+    The texts of `source` are stored with the metadata of the documents. `replicas` are copies in the memory of query
+    nodes. Raises CaiError as aliases.export_to_server does, for texts of other documents, and for what Milvus refuses.
     """
-    client, address = connect(uri), without_password(uri)
-    settings = {"uri": address, "collection": name}
-    manifest = artifact.read_manifest(output)
-    is_ours = manifest is not None and manifest.recipe["settings"].get("to") == settings
-    inputs: dict[str, Any] = {"query": source.query, "replicas": replicas}
-    if collection:
-        if not same_documents(source.manifest.stats["documents_digest"], collection.documents_digest):
-            raise CaiError(f"the impacts are of other documents than {collection.name} has now: make them again")
-        inputs["documents"] = collection.fingerprint("documents")
-    stored = collection if raw else None
-    if stored:
-        inputs |= {"metadata": stored.metadata_fingerprint, "raw": True}
-    first = f"{name}_{artifact.digest(str(output.resolve()))}"
-    new = f"{first}_{secrets.token_hex(4)}"
+    server = Milvus(connect(uri), without_password(uri))
+    collection = source.texts.collection if source.texts else None
+    earlier = manifest.stats.get("milvus", {}) if (manifest := artifact.read_manifest(output)) else {}
+    if collection and not same_documents(source.manifest.stats["documents_digest"], collection.documents_digest):
+        raise CaiError(f"the impacts are of other documents than {collection.name} has now: make them again")
+    place: dict[str, str] = {"uri": server.address if "://" in uri else str(Path(uri).absolute())}
     stats = {
         **{key: source.manifest.stats[key] for key in COPIED_STATS},
         "kind": "impact",
         "query": source.query,
-        "raw": stored is not None,
-        "metadata": stored.metadata if stored else {},
+        "raw": collection is not None,
+        "metadata": collection.metadata if collection else {},
         "passages": collection is not None and collection.has_passages,
-        "milvus": {"uri": address if "://" in address else str(Path(address).absolute()), "collection": new},
+        "milvus": place,
     }
 
-    def write(source: Source, folder: Path) -> list[str]:
-        old = client.describe_collection(name)["collection_name"] if is_ours else ""
-        kept = {old, *([manifest.stats["milvus"]["collection"]] if manifest and "milvus" in manifest.stats else [])}
-        for other in client.list_collections():
-            if other.startswith(first) and other not in kept:
-                client.drop_collection(other)
+    def load(new: str, folder: Path) -> list[str]:
+        place["collection"] = new
+        server.drop_earlier(new, server.behind(name), earlier.get("collection"))
         keys = Keys([*source.encoder.tokenizer.terms, NOTHING])
-        frequencies = _insert(client, new, source, keys, stored)
-        client.load_collection(new, replica_number=replicas)
-        if (found := count(client, new)) != source.manifest.stats["vectors"]:
-            raise CaiError(f"{address} has only {found:,} documents in {new}: export again")
-        if is_ours:
-            client.alter_alias(new, name)
-        else:
-            client.create_alias(new, name)  # raises MilvusException if the name was taken meanwhile
+        frequencies = _insert(server.client, new, source, keys, collection)
+        server.client.load_collection(new, replica_number=replicas)
+        if (found := count(server.client, new)) != (expected := source.manifest.stats["vectors"]):
+            raise CaiError(f"{server.address} has {found:,} of {expected:,} documents in {new}: export them again")
         keys.write(folder)
         (folder / FREQUENCIES).write_text("".join(f"{frequencies[key]}\n" for key in range(len(keys))))
         queries = ({"id": id, "vector": _floats(keys.query_vector(vector))} for id, vector in source.queries().items())
         jsonl.write(folder / "queries.jsonl", queries)
         return [TIES]
 
+    settings = {
+        "query": source.query,
+        "replicas": replicas,
+        "texts": collection and [collection.fingerprint("documents"), collection.metadata_fingerprint],
+    }
     try:
-        with asking(address):
-            if is_ours and not client.has_collection(name, timeout=TIMEOUT):
-                artifact.require_writable(output)
-                files.remove(output)  # so that the collection is made again
-                is_ours = False
-            if not is_ours and client.has_collection(name, timeout=TIMEOUT):
-                remedy = f"that {output} does not belong to; choose another --name"
-                raise CaiError(f"{address} has a collection {name!r} {remedy}")
-            return source.export(output, write, "milvus", to=settings, more_inputs=inputs, more_stats=stats)
+        with asking(server.address):
+            return export_to_server(source, output, server, name, "milvus", load, stats, **settings)
     finally:
-        client.close()
+        server.client.close()
 
 
 def _insert(client: Any, name: str, source: Source, keys: Keys, collection: Collection | None) -> Counter[int]:

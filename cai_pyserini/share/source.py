@@ -3,10 +3,12 @@
 A format is a function that writes its files to a folder and returns what the format loses, as sentences.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from cai_pyserini.collections.contract import Collection
 from cai_pyserini.core import artifact, files, jsonl
 from cai_pyserini.core.config import EncoderConfig, encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
@@ -25,8 +27,20 @@ Vector = dict[str, int]
 WriteEncoder = Callable[[EncoderConfig, Representation, Path], list[str]]
 
 
+class Texts(NamedTuple):
+    """A collection whose texts are exported beside its impacts, and its parameters of BM25."""
+
+    collection: Collection
+    k1: float
+    b: float
+
+    @property
+    def identity(self) -> str:
+        return artifact.digest([self.collection.fingerprint("documents"), self.collection.language, self.k1, self.b])
+
+
 class Source:
-    """A folder of impacts and, optionally, topics to encode and export with it.
+    """A folder of impacts and, optionally, topics to encode and export with it, and texts.
 
     Raises CaiError for a folder that the impact stage has not written, or whose checkpoint has changed since.
     """
@@ -37,8 +51,11 @@ class Source:
         topics: dict[str, str] | None = None,
         query: Representation | None = None,
         device: str = "auto",
+        texts: Texts | None = None,
     ):
         self._impacts = impacts
+        self.topics = topics or {}
+        self.texts = texts
         folder = impacts.resolve()  # stay with one version of a run, even if an update makes another
         self.manifest = artifact.require(folder, *WRITERS)
         self.config = load_encoder(str(impacts / "encoder.yaml"))
@@ -49,7 +66,7 @@ class Source:
         self._files = [folder / name for name in self.manifest.files if name.endswith(".jsonl")]
         words = word_queries(self.config) if topics else None
         self.query = query
-        self._queries = Queries(topics or {}, self.encoder, query, words=words)
+        self._queries = Queries(self.topics, self.encoder, query, words=words)
 
     def documents(self) -> Iterator[tuple[str, Vector]]:
         """Yield the id and impacts of every document. Raises CaiError if some are missing."""
@@ -60,10 +77,31 @@ class Source:
             yield parse_vector(line, where)
         artifact.require_count(self._impacts, documents, expected)
 
+    def documents_with_texts(self) -> Iterator[tuple[str, Vector, str | None]]:
+        """Yield the id, impacts and text of every document; the text is None without `texts`. Raises CaiError if the
+        collection has other documents."""
+        texts = self.texts.collection.documents() if self.texts else None
+        for id, vector in self.documents():
+            document = next(texts, None) if texts else None
+            if texts and (document is None or document.id != id):
+                raise CaiError(
+                    f"{self._impacts} has document {id!r} where the collection has {document and document.id!r}: name "
+                    "the collection that the impacts were made from, with the same `passages`, or use --no-texts"
+                )
+            yield id, vector, document and document.contents
+
+    @property
+    def score_scale(self) -> float:
+        """The sum of weight * impact of a score of 1."""
+        return float(self.manifest.stats["document_scale"]) * self.config.query_scale
+
     def queries(self) -> dict[str, Vector]:
         """Query weights by topic id; empty without topics."""
-        encoded: dict[str, Any] = self._queries.for_search(self.config.query_scale)[0] if self._queries.topics else {}
-        return encoded
+        return self._encoded
+
+    @cached_property
+    def _encoded(self) -> dict[str, Any]:
+        return self._queries.for_search(self.config.query_scale)[0] if self.topics else {}
 
     def write_queries(self, folder: Path) -> None:
         """Write the queries to queries.jsonl, as {"id", "vector"}, if there are topics."""
@@ -75,19 +113,17 @@ class Source:
         output: Path,
         write: Callable[["Source", Path], list[str]],
         format: str,
-        *,
-        to: Mapping[str, object] | None = None,
-        more_inputs: Mapping[str, object] | None = None,
         more_stats: artifact.Stats | None = None,
+        **settings: object,
     ) -> artifact.Manifest:
-        """Make the artifact `output`, with an encoder.yaml to encode other queries. `to` is where else the export goes;
-        `more_inputs` of the recipe and `more_stats` of the manifest are of the format."""
+        """Make the artifact `output`, with an encoder.yaml to encode other queries. `write` can still add to
+        `more_stats`, of the manifest."""
         inputs = {
             "impacts": self.manifest.digest,
             "encoder": self.config.shaping("query vectors", "queries"),
-            "queries": self._queries.identity if self._queries.topics else None,
+            "queries": self._queries.identity if self.topics else None,
         }
-        recipe = artifact.recipe("export", inputs | {**(more_inputs or {})}, format=format, to=to)
+        recipe = artifact.recipe("export", inputs, format=format, to=settings)
 
         def make(folder: Path) -> artifact.Stats:
             loses = write(self, folder)
@@ -96,7 +132,7 @@ class Source:
             return {
                 "documents": stats["vectors"],
                 "impacts": stats["nonzeros"],
-                "queries": len(self._queries.topics),
+                "queries": len(self.topics),
                 "document_scale": stats["document_scale"],
                 "query_scale": self.config.query_scale,
                 "bytes": files.folder_bytes(folder),

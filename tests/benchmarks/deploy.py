@@ -2,11 +2,10 @@
 
 The impacts of joint are exported, once each, and every reader builds its index from its export. Each is then
 searched in a process of its own, one thread, with the same encoded queries and 10 hits, after 300 queries as a warm-up;
-the clock stops when Python has document ids and scores. Sizes are those of the readers' own indexes on disk; of CIFF
-and bulk requests (OpenSearch, Elasticsearch), those of the exported files, which are no indexes yet. Recall is the part
-of a reader's 10 documents that are among our best 10, or have the score of the tenth. Scores are the same if they
-differ by less than 0.2 %: Seismic has weights in float16. BMP has impacts and query weights of 8 bits, so it is
-compared with our search of impacts of 8 bits.
+the clock stops when Python has document ids and scores. Sizes are those of the readers' own indexes on disk; of CIFF,
+that of the exported file, which is no index yet. Recall is the part of a reader's 10 documents that are among our best
+10, or have the score of the tenth. Scores are the same if they differ by less than 0.2 %: Seismic has weights in
+float16. BMP has impacts and query weights of 8 bits, so it is compared with our search of impacts of 8 bits.
 """
 
 import json
@@ -43,9 +42,9 @@ def prepare(collection: str, encoder: str, folder: str) -> harness.Result:
     run = path / "run"
     harness.stage("run", collection, "--no-raw", encoder=encoder, systems=SYSTEM, output=run)
     export: dict[str, Any] = {"impacts": run / "impacts" / SYSTEM, "collection": collection}
-    for format in ("seismic", "opensearch", "ciff"):
+    for format in ("seismic", "ciff"):
         harness.stage("export", format, **export, output=path / format)
-    harness.stage("export", "milvus", "--no-raw", **export, output=path / "milvus", uri=path / "milvus.db")
+    harness.stage("export", "milvus", "--no-texts", **export, output=path / "milvus", uri=path / "milvus.db")
     seismic.SeismicIndex.build(str(path / "seismic" / "documents.jsonl"), **SEISMIC_BUILD).save(str(path / "built"))
     next(path.glob("built*")).rename(path / "index.seismic")
     inputs = {"vectors": run / "vectors" / "documents", "idf": run / "idf", "words": run / "words", "encoder": encoder}
@@ -65,7 +64,6 @@ def prepare(collection: str, encoder: str, folder: str) -> harness.Result:
             "Lucene, 8 bits": folder_bytes(path / "index8"),
             "BMP, 8 bits": (path / "index.bmp").stat().st_size,
             "CIFF file": (path / "ciff" / "index.ciff").stat().st_size,
-            "bulk requests": sum(file.stat().st_size for file in (path / "opensearch").glob("bulk-*")),
         }
     }
 

@@ -4,11 +4,15 @@ import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from cai_pyserini.cli.export import FORMATS, main
+from cai_pyserini.cli.export import FORMATS, ServerExport, main
 from cai_pyserini.core import packages
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.models.folder import token_weights
+from cai_pyserini.models.idf import Idf
+from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.share.source import Source
 from tests.exports.conftest import BY_HAND, stored_impacts
 
@@ -24,12 +28,15 @@ def test_ciff_by_command(impacts_by_hand: Path, tmp_path: Path, capsys: pytest.C
     assert lines[: len(lines) // 2] == lines[len(lines) // 2 :]
 
 
-def test_bags_of_words_are_exported_beside_documents(impacts_by_hand: Path, tiny: Path, tmp_path: Path) -> None:
-    arguments = ["--impacts", str(impacts_by_hand), "--collection", str(tiny), "--split", "train", "--query", "bow"]
-    main(["opensearch", *arguments, "--output", str(tmp_path / "export")])
-    assert {path.name for path in (tmp_path / "export").iterdir()} == {
-        *("bulk-00000.ndjson", "mapping.json", "queries.jsonl", "terms.txt", "encoder.yaml", "manifest.json")
-    }
+def test_idf_by_command(run_folder: Path, checkpoint: Path, tmp_path: Path) -> None:
+    """OpenSearch's tokenizers read idf.json; here it is read again as weights of queries."""
+    weights = Idf.load(run_folder / "idf").weights()
+    command = ["idf", "--encoder", "splade-tiny", "--idf", str(run_folder / "idf"), "--output", str(tmp_path / "out")]
+    main(command)
+    read = token_weights(tmp_path / "out" / "idf.json", Tokenizer(checkpoint))
+    np.testing.assert_allclose(read, weights, rtol=1e-6, atol=1e-6)
+    assert read.min() > 0  # OpenSearch refuses queries with weight 0
+    assert Tokenizer(tmp_path / "out").vocabulary == Tokenizer(checkpoint).vocabulary
 
 
 def test_a_folder_without_impacts_is_refused(tiny: Path, tmp_path: Path) -> None:
@@ -40,7 +47,7 @@ def test_a_folder_without_impacts_is_refused(tiny: Path, tmp_path: Path) -> None
 def test_a_broken_line_is_named_and_nothing_is_left(impacts_by_hand: Path, tmp_path: Path) -> None:
     file = impacts_by_hand / "00001.jsonl"
     file.write_text(file.read_text().replace("300", "  0"))
-    for format in ("ciff", "opensearch", "seismic"):
+    for format in ("ciff", "seismic"):
         with pytest.raises(CaiError, match=r"00001.jsonl:1: the impact of 'é' is 0"):
             main([format, "--impacts", str(impacts_by_hand), "--output", str(tmp_path / format)])
     assert {path.name for path in tmp_path.iterdir()} == {"impacts"}
@@ -52,7 +59,8 @@ def test_a_missing_package_is_named_with_the_extra(
 ) -> None:
     missing = FORMATS[format].needs[0]
     monkeypatch.setattr(packages, "find_spec", lambda name: None if name == missing else find_spec(name))
-    source = ["--encoder", "splade-tiny"] if format != "milvus" else ["--impacts", str(tmp_path), "--uri", "x.db"]
+    is_server = issubclass(FORMATS[format].settings, ServerExport)
+    source = ["--impacts", str(tmp_path), "--uri", "x.db"] if is_server else ["--encoder", "splade-tiny"]
     with pytest.raises(CaiError, match=rf"{missing}.* not installed: .*\[export\]"):
         main([format, *source, "--output", str(tmp_path / "x")])
 

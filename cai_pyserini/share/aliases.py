@@ -1,0 +1,78 @@
+"""Exports to a server, behind an alias.
+
+The name of an export is an alias. Documents are loaded into a new collection of the server (in search engines: index),
+and then the alias is switched to it in one step, so that searches always find a complete collection. The names of
+collections begin with a digest of the output folder: they collide with no others, and the same command finds the
+remains of an interrupted one.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from cai_pyserini.core import artifact, files
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.share.source import Source
+
+
+class Server(Protocol):
+    """A server with collections, and aliases for them."""
+
+    kind: str  # what the server calls a collection
+
+    @property
+    def address(self) -> str:
+        """The address without password, for messages and manifests."""
+
+    def behind(self, alias: str) -> str | None:
+        """The collection that an alias points to: itself if it is a collection; None if there is neither."""
+
+    def unused(self, first: str, old: str | None) -> str:
+        """A name, `first` or longer, for a collection beside `old`."""
+
+    def point(self, alias: str, new: str, old: str | None) -> None:
+        """Point the alias to the collection `new`, and drop the collection `old` that it pointed to, unless the server
+        keeps it for some time."""
+
+
+def export_to_server(
+    source: Source,
+    output: Path,
+    server: Server,
+    name: str,
+    format: str,
+    load: Callable[[str, Path], list[str]],
+    more_stats: artifact.Stats | None = None,
+    **to: object,
+) -> artifact.Manifest:
+    """Load the documents into a collection, switch the alias `name` to it, and make the artifact `output`.
+
+    `load` takes the name of the new collection and a folder for files, and returns what the format loses; `to` are
+    further settings, and `more_stats` further stats. Raises CaiError if the name is taken, unless the manifest of
+    `output` says that it is ours.
+    """
+    place = {"uri": server.address, server.kind: name}
+    manifest = artifact.read_manifest(output)
+    is_ours = manifest is not None and place.items() <= manifest.recipe["settings"].get("to", {}).items()
+    old = server.behind(name)
+    if is_ours and old is None:
+        artifact.require_writable(output)
+        files.remove(output)  # so that the collection is made again
+    elif old is not None and not is_ours:
+        raise CaiError(
+            f"{server.address} has a {server.kind} {name!r} that {output} does not belong to; choose another --name"
+        )
+    if old == name:
+        raise CaiError(
+            f"{server.address} has a {server.kind} {name!r} of an earlier version, which has no alias: drop it"
+        )
+    new = server.unused(f"{name}_{artifact.digest(str(output.resolve()))}", old)
+
+    def write(source: Source, folder: Path) -> list[str]:
+        loses = load(new, folder)
+        if server.behind(name) != old:
+            raise CaiError(f"{server.address}: {name!r} was taken by another export meanwhile; choose another --name")
+        server.point(name, new, old)
+        return loses
+
+    return source.export(output, write, format, more_stats, **place, **to)

@@ -1,0 +1,17 @@
+"""The JSON lines that Seismic reads."""
+
+from pathlib import Path
+
+from cai_pyserini.core import jsonl
+from cai_pyserini.share.source import Source, empty_documents_note
+
+
+def write_seismic(source: Source, folder: Path) -> list[str]:
+    """Write documents.jsonl, {"id": …, "content": "", "vector": {term: impact}}, and queries.jsonl."""
+    records = ({"id": id, "content": "", "vector": vector} for id, vector in source.documents() if vector)
+    written = jsonl.write(folder / "documents.jsonl", records)
+    source.write_queries(folder)
+    return [
+        empty_documents_note(source.manifest.stats["vectors"] - written),
+        "exactness: Seismic skips documents that its summaries rule out; heap_factor and query_cut control how many",
+    ]
