@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         fuse,
         index,
         open,
+        open_index,
         run,
     )
 
@@ -39,6 +40,7 @@ __all__ = [
     "fuse",
     "index",
     "open",
+    "open_index",
     "run",
 ]
 

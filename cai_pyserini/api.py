@@ -24,6 +24,7 @@ from cai_pyserini.engine.search import Hit as Hit
 from cai_pyserini.experiments.make import index as index
 from cai_pyserini.experiments.make import run as run
 from cai_pyserini.experiments.open import Run as Run
+from cai_pyserini.experiments.open import open_index as open_index
 from cai_pyserini.models.device import Precision
 from cai_pyserini.models.encoder import Encoder as ModelEncoder
 from cai_pyserini.runs import significance

@@ -21,7 +21,8 @@ from cai_pyserini.runs.trec import read_run, scores_by_query
 from cai_pyserini.vectors.shards import Vectors
 from tests.cli.test_cli import HEAVY
 
-NAMES = ["CaiError", "Encoder", "Engine", "Hit", "Run", "adapt", "compare", "evaluate", "fuse", "index", "open", "run"]
+NAMES = ["CaiError", "Encoder", "Engine", "Hit", "Run", "adapt", "compare", "evaluate", "fuse", "index"]
+NAMES += ["open", "open_index", "run"]
 TEXTS = ["Brachydactyly: short digits of the hand", "Macrocephaly: an enlarged skull"]
 pytestmark = pytest.mark.slow
 

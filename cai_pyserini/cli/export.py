@@ -66,26 +66,24 @@ class DocumentExport(Settings):
 class ServerExport(DocumentExport):
     uri: str = flag(help="address of the server, with its port, such as http://HOST:9200")
     name: str = flag("cai", "name in the server: an alias, which is moved when all documents are loaded")
+    no_texts: bool = flag(False, "with --collection: only its queries, not the texts of documents")
 
 
 class Milvus(ServerExport):
     """Write impacts to a collection in Milvus: on a server, or in a file of Milvus Lite.
 
-    The output folder gets terms.txt, whose line numbers, from 0, are the keys of the sparse vectors, and queries.jsonl.
-    For a server that needs a token, set the environment variable MILVUS_TOKEN.
+    With --collection, its documents and their metadata are stored beside the impacts. `cai-pyserini serve OUTPUT` then
+    searches them. The output folder gets the settings of the encoder, terms.txt, whose line numbers, from 0, are the
+    keys of the sparse vectors, and queries.jsonl. For a server that needs a token, set the environment variable
+    MILVUS_TOKEN.
     """
 
     example = f"{PREFIX} milvus {IMPACTS} --collection hpo --uri milvus.db --output milvus"
     uri: str = flag(help="address of a server, http://HOST:19530, or a file NAME.db")
+    replicas: int = flag(1, "copies of the collection in memory, each on other query nodes of the server", ge=1)
 
 
-class SearchServer(ServerExport):
-    no_texts: bool = flag(
-        False, "with --collection: only its queries, not the texts of documents, for BM25 and hybrids"
-    )
-
-
-class OpenSearch(SearchServer):
+class OpenSearch(ServerExport):
     """Write impacts to an index of OpenSearch, with the texts of a collection for BM25.
 
     The output folder gets bodies of searches: queries.jsonl has a line for each query, with its id, and
@@ -99,7 +97,7 @@ class OpenSearch(SearchServer):
     )
 
 
-class Elasticsearch(SearchServer):
+class Elasticsearch(ServerExport):
     """Write impacts to an index of Elasticsearch, with the texts of a collection for BM25.
 
     The output folder gets bodies of searches: queries.jsonl has a line for each query, with its id, and
@@ -179,11 +177,13 @@ def _export_documents(settings: DocumentExport, format: str, write: Any) -> dict
     if settings.collection:
         config = load_index_config(settings.collection)
         collection = open_collection(config)
-        topics = collection.topics(settings.split or config.split)
-        if isinstance(settings, SearchServer) and not settings.no_texts:
+        split = settings.split or config.split
+        if isinstance(settings, ServerExport) and not settings.no_texts:
             texts = Texts(collection, config.k1, config.b)
+        if not texts or collection.has_queries(split):
+            topics = collection.topics(split)
     source = Source(settings.impacts, topics, settings.query, settings.device, texts)
     if isinstance(settings, ServerExport):
-        field = (settings.field,) if isinstance(settings, OpenSearch) else ()
-        return write(source, settings.output, settings.uri, settings.name, *field).stats
+        more = {key: getattr(settings, key) for key in ("field", "replicas") if hasattr(settings, key)}
+        return write(source, settings.output, settings.uri, settings.name, **more).stats
     return source.export(settings.output, write, format).stats

@@ -24,7 +24,10 @@ class ServeSettings(Listening):
         "cai-pyserini serve runs/hpo/splade-tiny --systems bm25 joint\n"
         "  curl 'http://127.0.0.1:8000/v1/joint/search?query=short+fingers&hits=3'"
     )
-    runs: list[PathOrUrl] = flag(help=f"run folders, or the folder of an index, {OR_URL}", positional=True)
+    runs: list[PathOrUrl] = flag(
+        help=f"run folders, or the folder of an index, {OR_URL}, or the output folder of `cai-pyserini export milvus`",
+        positional=True,
+    )
     systems: list[str] = flag(
         [],
         "the systems of run folders to serve (default: all that have indexes); by default, the page and assistants use "

@@ -76,6 +76,10 @@ class Collection(ABC):
         """The types of the metadata by name."""
         return self._metadata
 
+    @property
+    def has_passages(self) -> bool:
+        return self._passages is not None
+
     def in_passages(self, words: int, overlap: int) -> Self:
         """This collection with its documents split into passages of `words` words (see spans.passages), each after the
         document's title, with the ids `document#0`, `document#1`, … Topics and qrels are unchanged, because a run of

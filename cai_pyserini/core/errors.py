@@ -8,6 +8,10 @@ class CaiError(Exception):
     """An error that the user can fix. The message names the file, the line and the remedy."""
 
 
+class Unavailable(CaiError):
+    """A server that this program needs does not answer, or refuses to; the same request can succeed later."""
+
+
 def require_utf8(text: str, what: str) -> None:
     """Raise CaiError for a text with unpaired surrogates, as Python makes of arguments and input in other encodings."""
     try:

@@ -1,5 +1,6 @@
 """Flags that several commands share."""
 
+import re
 from typing import Literal, Self
 from urllib.parse import urlsplit
 
@@ -71,6 +72,11 @@ def origin_and_path(url: str) -> tuple[str, str]:
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     port = "" if parts.port in (None, {"http": 80, "https": 443}[parts.scheme]) else f":{parts.port}"
     return f"{parts.scheme}://{host}{port}", f"{parts.path.rstrip('/')}/"
+
+
+def without_password(uri: str) -> str:
+    """A URI without user and password, to print and store."""
+    return re.sub(r"(?<=://).*@", "", uri)
 
 
 class Sharded(Settings):

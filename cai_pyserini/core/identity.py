@@ -38,7 +38,7 @@ STAGES = {
     "convert checkpoint": Stage("convert checkpoint"),
     "encode": Stage("stage encode"),
     "expand": Stage("stage expand", 7),
-    "export": Stage("export"),
+    "export": Stage("export", 2),
     "fusion fuse": Stage("fuse", 2),
     "fusion rerank": Stage("rerank", 3),
     "idf": Stage("stage idf"),

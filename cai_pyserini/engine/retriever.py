@@ -6,23 +6,28 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import ENGLISH, WORD, EncoderConfig, Joint, Language
+from cai_pyserini.core.packages import require_modules
 from cai_pyserini.engine.explanation import Scored, Term
 from cai_pyserini.engine.highlight import WORDS
 from cai_pyserini.lucene.analyzer import Analyzer
 from cai_pyserini.lucene.faiss import FaissSearcher
 from cai_pyserini.lucene.filters import Filter
 from cai_pyserini.lucene.index_shards import Index, folders
-from cai_pyserini.lucene.retrieve import open_searcher, queries_for, require_same_encoder
+from cai_pyserini.lucene.retrieve import Searcher, open_searcher, queries_for, require_same_encoder
 from cai_pyserini.lucene.searcher import LuceneIndex, LuceneSearcher, Stored
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.runs.trec import Hits
 from cai_pyserini.vectors.queries import Query, Representation, encode_queries, for_index
+
+if TYPE_CHECKING:
+    from cai_pyserini.engine.milvus import MilvusSearcher
 
 LONGEST_SUGGESTION = 200  # characters; finding a similar word takes milliseconds
 MIN_SUGGESTED = 3  # documents that have a suggested word, in collections of more than 2,000; fewer in smaller ones
@@ -40,7 +45,7 @@ class Effort:
 
 
 class Retriever:
-    """An open index, or all its shards, with its query encoder, by default the index's own.
+    """An open index, all its shards, or an export to Milvus, with its query encoder, by default the index's own.
 
     `k1` and `b` are parameters of BM25. Retrievers with the same `encoders` share models that encode queries alike. The
     constructor loads the model. Threads can share retrievers: they take turns at a model. Raises CaiError for an index
@@ -57,7 +62,10 @@ class Retriever:
         b: float = 0.4,
         encoders: dict[str, Encoder] | None = None,
     ):
-        first, *_ = folders(index)
+        first, *others = folders(index)
+        is_export = not others and artifact.require(first, "index", "export").recipe["stage"] == "export"
+        if in_milvus := _open_milvus(first) if is_export else None:
+            query = query or in_milvus.query
         queries = queries_for(first, {}, encoder, query, device)
         if own := queries.encoder:
             require_same_encoder(first, own, queries.words.config if queries.words else None)
@@ -69,8 +77,9 @@ class Retriever:
                 own.tokenizer  # noqa: B018
                 encode_queries(own, ["a"], queries.query)
         self._queries = queries  # without topics: how to represent a query for this index
-        self.documents = sum(artifact.require(folder, "index").stats["documents"] for folder in folders(index))
-        self._searcher = open_searcher(index, k1, b, queries.two_step)
+        stages = ("index", "export")
+        self.documents = sum(artifact.require(folder, *stages).stats["documents"] for folder in folders(index))
+        self._searcher: Searcher | MilvusSearcher = in_milvus or open_searcher(index, k1, b, queries.two_step)
         self._bm25 = k1, b
         self.document: Callable[[str], Stored | None] = self._searcher.document
         self.close = self._searcher.close
@@ -96,7 +105,7 @@ class Retriever:
         """The language of the analyzer that made the index's words; English if it has none."""
         if self._queries.words and (joint := self._queries.words.config.joint):
             return joint.language
-        return ENGLISH if isinstance(self._searcher, FaissSearcher) else self._searcher.language
+        return self._searcher.language if isinstance(self._searcher, LuceneSearcher) else ENGLISH
 
     @property
     def needs_model(self) -> bool:
@@ -111,9 +120,9 @@ class Retriever:
         return self._queries.words.analyze if self._queries.words else Analyzer(self.language)
 
     @property
-    def index(self) -> LuceneIndex | None:
-        """The open index if it is Lucene's."""
-        return self._searcher if isinstance(self._searcher, LuceneIndex) else None
+    def index(self) -> "LuceneIndex | MilvusSearcher | None":
+        """The open index if it is Lucene's or Milvus's."""
+        return None if isinstance(self._searcher, FaissSearcher) else self._searcher
 
     def search(
         self,
@@ -128,8 +137,11 @@ class Retriever:
         their words and, for a dense index, their metadata."""
         start, searcher = time.perf_counter(), self._searcher
         if filter:
-            assert filter_index  # engines have one, or refuse filters
-            searcher = searcher.filtered(filter, filter_index)
+            if isinstance(searcher, LuceneSearcher | FaissSearcher):
+                assert filter_index  # engines have one, or refuse filters
+                searcher = searcher.filtered(filter, filter_index)
+            else:
+                searcher = searcher.filtered(filter)
         queries = {str(number): query for number, query in enumerate(self._encode(texts))}
         encoded = time.perf_counter()
         rankings: dict[str, Hits] = {}
@@ -143,7 +155,7 @@ class Retriever:
     @property
     def word_prefix(self) -> str | None:
         """What distinguishes the index's words of the documents from other terms; None if it has no words."""
-        if not isinstance(self._searcher, LuceneSearcher) or (self._queries.encoder and not self._queries.words):
+        if isinstance(self._searcher, FaissSearcher) or (self._queries.encoder and not self._queries.words):
             return None
         return WORD if self._queries.words else ""
 
@@ -159,12 +171,14 @@ class Retriever:
         Documents that the index lacks are left out."""
         (query,) = self._encode([text])
         if isinstance(query, np.ndarray):
+            assert isinstance(self._searcher, LuceneSearcher | FaissSearcher)
             return {id: Scored(score, []) for id, score in self._searcher.scores(query, documents).items()}
-        assert isinstance(self._searcher, LuceneSearcher)
         if isinstance(query, dict):
+            assert not isinstance(self._searcher, FaissSearcher)
             joint = self._queries.words.config.joint if self._queries.words else None
             terms = _impact_terms(self._searcher, query, documents, joint)
         else:
+            assert isinstance(self._searcher, LuceneSearcher)
             terms = text_terms(self._searcher, self._analyze(text), documents, *self._bm25)
         return {id: Scored.of(terms_of_id) for id, terms_of_id in terms.items()}
 
@@ -215,6 +229,13 @@ class Retriever:
             return self._queries.encoder.tokenizer.pieces(word) + words
 
 
+def _open_milvus(folder: Path) -> "MilvusSearcher":
+    require_modules(("pymilvus",), "export")
+    from cai_pyserini.engine.milvus import MilvusSearcher  # of an extra
+
+    return MilvusSearcher(folder)
+
+
 def text_terms(
     index: LuceneIndex, words: Sequence[str], documents: Sequence[str], k1: float, b: float
 ) -> dict[str, list[Term]]:
@@ -232,7 +253,7 @@ def text_terms(
 
 
 def _impact_terms(
-    index: LuceneSearcher, query: dict[str, int], documents: Sequence[str], joint: Joint | None
+    index: "LuceneSearcher | MilvusSearcher", query: dict[str, int], documents: Sequence[str], joint: Joint | None
 ) -> dict[str, list[Term]]:
     """SPLADE and joint: document id -> its terms among those of a query, {term: impact}.
 

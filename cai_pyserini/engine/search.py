@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain, islice
-from typing import Any, NamedTuple, Self, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
 
 import pandas as pd
 
@@ -31,6 +31,9 @@ from cai_pyserini.lucene.searcher import Stored as Stored
 from cai_pyserini.runs.fuse import Shares, fuse_runs, shares
 from cai_pyserini.runs.fusions import DEPTH, FUSIONS
 from cai_pyserini.runs.trec import ranks, run_of, scores_by_query
+
+if TYPE_CHECKING:
+    from cai_pyserini.engine.milvus import MilvusSearcher
 
 SORT_DEPTH = 100  # hits to sort by a field
 QUERY = "query"  # query id for fusing the runs of a single query
@@ -117,17 +120,20 @@ class Engine:
         hits: int = 1000,
         weights: Sequence[float] | None = None,
         passages: bool = False,
-        texts: LuceneIndex | None = None,
+        texts: "LuceneIndex | MilvusSearcher | None" = None,
         language: Language = ENGLISH,
     ):
         self.name, self.language = name, language
         self._retrievers = dict(retrievers)
         self._fusion, self._depth, self._hits, self._weights = fusion, depth, hits, weights
         self._passages = passages
-        self._stores: list[Retriever | LuceneIndex] = [*retrievers.values(), *([texts] if texts else [])]
+        self._stores: list[Retriever | LuceneIndex | MilvusSearcher] = [*retrievers.values()]
+        if texts:
+            self._stores.append(texts)
         self._threads = ThreadPoolExecutor(len(retrievers), "part")  # for parts that may miss a deadline
         self._last_calls: dict[str, Future[Any]] = {}  # by part
-        indexes = [*filter(None, [texts, *(retriever.index for retriever in retrievers.values())])]
+        opened = (texts, *(retriever.index for retriever in retrievers.values()))
+        indexes = [index for index in opened if index]
         with_words = [index for index in indexes if index.manifest.stats["kind"] == "bm25"]
         with_metadata = (index for index in indexes if index.metadata)
         self._filter_index = next(chain(with_words, with_metadata), None)
@@ -210,20 +216,21 @@ class Engine:
         """Field -> its `most` frequent values -> the number of documents, see LuceneIndex.counts.
 
         Counts the documents that pass `filter` and have a word of the text, at any rank; without a text, and in systems
-        without BM25, all that pass `filter`.
+        without BM25, all that pass `filter`. Raises BadFilter for an index in Milvus, which counts no values.
         """
         for name in (names := [*dict.fromkeys(names)]):
             require_field(name, self.metadata, "facets")
-        matches = self.matches(text, filter)
-        return {name: matches.values(name, self.metadata[name], most) for name in names} if matches else {}
+        if names and (matches := self.matches(text, filter)) is None:
+            raise BadFilter(f"facets: {self.name} is in Milvus, which does not count the values of fields")
+        return {name: matches.values(name, self.metadata[name], most) for name in names if matches}
 
     def matches(self, text: str = "", filter: Filters = None) -> Matches | None:
         """The documents that `facets` counts; None if no Lucene index of the system has metadata or words."""
-        parsed, index = self._parse(filter), self._filter_index
+        parsed, index = self._parse(filter), self._lucene_filter_index
         for retriever in self._retrievers.values() if text.strip() else ():
-            has_metadata = retriever.index and retriever.index.metadata == self.metadata
-            if retriever.index and has_metadata and (query := retriever.any_word_query(text)) is not None:
-                return retriever.index.matches(parsed, query, index)
+            own, query = retriever.index, retriever.any_word_query(text)
+            if isinstance(own, LuceneIndex) and query is not None and own.metadata == self.metadata:
+                return own.matches(parsed, query, index)
         return index.matches(parsed) if index else None
 
     def document_frequencies(self, text: str) -> dict[str, int]:
@@ -352,6 +359,10 @@ class Engine:
         for store in self._stores:
             store.close()
 
+    @property
+    def _lucene_filter_index(self) -> LuceneIndex | None:
+        return self._filter_index if isinstance(self._filter_index, LuceneIndex) else None
+
     @cached_property
     def _stems(self) -> CachedAnalyzer:
         return CachedAnalyzer(self.language)
@@ -369,7 +380,7 @@ class Engine:
         if filter is None:
             return None
         if self._filter_index is None:
-            raise BadFilter(f"{self.name} cannot be filtered: no Lucene index of it has metadata or words")
+            raise BadFilter(f"{self.name} cannot be filtered: none of its indexes has metadata or words")
         texts = [filter] if isinstance(filter, str) else filter
         first, *others = (parse_filter(text, self.metadata) for text in texts)
         return Combined("AND", (first, *others)) if others else first
@@ -428,7 +439,7 @@ class Engine:
         """The hits of a retriever for each text; of passages, only the best of each document."""
         rankings = []
         depth = hits * (PASSAGE_HITS if self._passages else 1)
-        for ranking in retriever.search(texts, depth, threads, filter, self._filter_index, effort):
+        for ranking in retriever.search(texts, depth, threads, filter, self._lucene_filter_index, effort):
             best: dict[str, tuple[float, str]] = {}
             for stored, score in ranking:
                 best.setdefault(self.document_of(stored), (score, stored))

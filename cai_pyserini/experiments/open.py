@@ -28,15 +28,22 @@ logger = logging.getLogger(__name__)
 
 
 def open_index(
-    index: Index, encoder: str | None = None, query: Representation | None = None, device: str = "auto"
+    index: Index | str, encoder: str | None = None, query: Representation | None = None, device: str = "auto"
 ) -> Engine:
-    """Open an index, or all its shards, as an engine named after the first folder.
+    """Open an index, all its shards, or an export to Milvus, as an engine named after the first folder.
 
-    `encoder` encodes queries; it defaults to the index's own and is required for a dense index.
+    `encoder` encodes queries; it defaults to the index's own and is required for a dense index. Raises CaiError for a
+    folder that is none of these, and if Milvus cannot be reached.
+
+    >>> with cai.open_index("runs/tiny/indexes/bm25") as engine:
+    ...     [hit.id for hit in engine.search("high blood pressure", k=2)]
+    ['d10', 'd5']
     """
+    index = Path(index) if isinstance(index, str) else index
     name = folders(index)[0].resolve().name
     retriever = Retriever(index, encoder, query, device)
-    return Engine(name, {name: retriever}, language=retriever.language)
+    passages = retriever.index is not None and retriever.index.manifest.stats.get("passages", False)
+    return Engine(name, {name: retriever}, passages=passages, language=retriever.language)
 
 
 def open_systems(folders: Sequence[Path], systems: Sequence[str] = (), device: str = "auto") -> dict[str, Engine]:

@@ -120,7 +120,7 @@ def queries_for(
 ) -> Queries:
     """The topics in the representation that an index takes. `encoder` defaults to an impact index's own; raises
     CaiError for a dense index without one."""
-    kind = artifact.require(index, "index").stats["kind"]
+    kind = artifact.require(index, "index", "export").stats["kind"]
     if kind == "bm25":
         return Queries(topics)
     if kind == "dense" and not encoder:
@@ -153,7 +153,7 @@ def timed_search(
 def require_same_encoder(index: Path, encoder: Encoder, joint: EncoderConfig | None) -> None:
     """Raise CaiError if an index was not built with the queries' encoder, or weights BM25's words differently. `joint`
     is the encoder config that weights these words in queries, if any."""
-    stats = artifact.require(index, "index").stats
+    stats = artifact.require(index, "index", "export").stats
     if "encoder" not in stats:
         raise CaiError(
             f"{index} was not built with a cai_pyserini encoder; build one with `cai-pyserini stage index impact`"

@@ -53,6 +53,12 @@ class Stored(NamedTuple):
     contents: str  # indexed text, includes the title
     metadata: Mapping[str, Value] = {}
 
+    @classmethod
+    def parse(cls, id: str, raw: str) -> Self:
+        """The document of stored JSON."""
+        fields = json.loads(raw)
+        return cls(id, fields.get("title", ""), fields["contents"], fields.get("metadata", {}))
+
     @property
     def raw(self) -> str:
         """The stored JSON."""
@@ -215,10 +221,7 @@ class LuceneIndex:
     def document(self, id: str) -> Stored | None:
         """A stored document; None if the index lacks it, or stores no documents."""
         raw = self._utils.documentRaw(self._reader, id)
-        if raw is None:
-            return None
-        fields = json.loads(raw)
-        return Stored(id, fields.get("title", ""), fields["contents"], fields.get("metadata", {}))
+        return None if raw is None else Stored.parse(id, raw)
 
     @_READING
     def distinct_terms(self) -> np.ndarray:

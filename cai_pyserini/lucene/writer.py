@@ -17,7 +17,7 @@ from typing import Any
 
 from cai_pyserini.collections.contract import Collection
 from cai_pyserini.core import files
-from cai_pyserini.core.config import WORD
+from cai_pyserini.core.config import PASSAGE, WORD
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.json_vectors import DELIMITER
 from cai_pyserini.lucene import jvm
@@ -43,7 +43,10 @@ def raw_documents(collection: Collection) -> Callable[[str], str]:
         for record in records:
             if record.id == id:
                 return raw_json(id, record.title, collection.contents_of(record), record.metadata)
-        raise CaiError(f"document {id!r} is not in collection {collection.name}, or not in this order")
+        message = f"document {id!r} is not in collection {collection.name}, or not in this order"
+        if PASSAGE in id and not collection.has_passages:
+            message += "; if it is a passage, set `passages` in the collection's YAML file, as the run did"
+        raise CaiError(message)
 
     return raw
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from starlette.exceptions import HTTPException
 
-from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.errors import CaiError, Unavailable
 from cai_pyserini.core.processes import trim_memory
 from cai_pyserini.engine.retriever import Effort
 from cai_pyserini.engine.search import Engine, Filters, Hit, Snippet, Stored
@@ -303,8 +303,9 @@ class Service:
             for job, result in zip(jobs, self._results(jobs) if jobs else [], strict=True):
                 _settle(job, result)
         except Exception as error:
-            if len(jobs) == 1:
-                _settle(jobs[0], error)
+            if len(jobs) == 1 or isinstance(error, Unavailable):
+                for job in jobs:
+                    _settle(job, error)
             else:
                 for job in jobs:
                     self._run([job])
@@ -360,6 +361,10 @@ class Service:
         try:
             async with asyncio.timeout(self._timeout):
                 return await job.answer
+        except Unavailable as error:
+            logger.warning("%s: %s", job.index, error)
+            reason = f"{job.index} cannot be searched now, because its index does not answer; try again later"
+            raise HTTPException(503, reason, {"Retry-After": "1"}) from None
         finally:
             self.unanswered -= 1
 

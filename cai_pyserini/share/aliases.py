@@ -1,12 +1,11 @@
 """Exports to a server, behind an alias.
 
 The name of an export is an alias. Documents are loaded into a new collection of the server (in search engines: index),
-and then the alias is switched to it in one step, so that searches always find a complete collection. The two
-collections' names are derived from the output folder: they collide with no others, and the same command finds the
+and then the alias is switched to it in one step, so that searches always find a complete collection. The names of
+collections begin with a digest of the output folder: they collide with no others, and the same command finds the
 remains of an interrupted one.
 """
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -28,13 +27,12 @@ class Server(Protocol):
     def behind(self, alias: str) -> str | None:
         """The collection that an alias points to: itself if it is a collection; None if there is neither."""
 
+    def unused(self, first: str, old: str | None) -> str:
+        """A name, `first` or longer, for a collection beside `old`."""
+
     def point(self, alias: str, new: str, old: str | None) -> None:
-        """Point the alias to the collection `new`, and drop the collection `old` that it pointed to."""
-
-
-def without_password(uri: str) -> str:
-    """A URI without user and password, to print and store."""
-    return re.sub(r"(?<=://).*@", "", uri)
+        """Point the alias to the collection `new`, and drop the collection `old` that it pointed to, unless the server
+        keeps it for some time."""
 
 
 def export_to_server(
@@ -44,12 +42,14 @@ def export_to_server(
     name: str,
     format: str,
     load: Callable[[str, Path], list[str]],
+    more_stats: artifact.Stats | None = None,
     **to: object,
 ) -> artifact.Manifest:
     """Load the documents into a collection, switch the alias `name` to it, and make the artifact `output`.
 
     `load` takes the name of the new collection and a folder for files, and returns what the format loses; `to` are
-    further settings. Raises CaiError if the name is taken, unless the manifest of `output` says that it is ours.
+    further settings, and `more_stats` further stats. Raises CaiError if the name is taken, unless the manifest of
+    `output` says that it is ours.
     """
     place = {"uri": server.address, server.kind: name}
     manifest = artifact.read_manifest(output)
@@ -66,8 +66,7 @@ def export_to_server(
         raise CaiError(
             f"{server.address} has a {server.kind} {name!r} of an earlier version, which has no alias: drop it"
         )
-    first = f"{name}_{artifact.digest(str(output.resolve()))}"
-    new = f"{first}_2" if old == first else first
+    new = server.unused(f"{name}_{artifact.digest(str(output.resolve()))}", old)
 
     def write(source: Source, folder: Path) -> list[str]:
         loses = load(new, folder)
@@ -76,4 +75,4 @@ def export_to_server(
         server.point(name, new, old)
         return loses
 
-    return source.export(output, write, format, **place, **to)
+    return source.export(output, write, format, more_stats, **place, **to)

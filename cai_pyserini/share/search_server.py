@@ -23,7 +23,8 @@ import opensearchpy.helpers
 
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.share.aliases import export_to_server, without_password
+from cai_pyserini.core.flags import without_password
+from cai_pyserini.share.aliases import export_to_server
 from cai_pyserini.share.search_engines import ELASTICSEARCH, OPENSEARCH, SEISMIC, Engine
 from cai_pyserini.share.source import TIES, Source
 
@@ -56,6 +57,9 @@ class SearchServer:
         if len(found) > 1:
             raise CaiError(f"{self.address}: {alias!r} is an alias of {len(found)} indexes; choose another --name")
         return str(found[0])
+
+    def unused(self, first: str, old: str | None) -> str:
+        return f"{first}_2" if old == first else first
 
     def point(self, alias: str, new: str, old: str | None) -> None:
         actions: list[dict[str, Any]] = [{"add": {"index": new, "alias": alias}}]

@@ -65,6 +65,7 @@ class Source:
             raise CaiError(f"{impacts} was replaced by an update: run the command again")
         self._files = [folder / name for name in self.manifest.files if name.endswith(".jsonl")]
         words = word_queries(self.config) if topics else None
+        self.query = query
         self._queries = Queries(self.topics, self.encoder, query, words=words)
 
     def documents(self) -> Iterator[tuple[str, Vector]]:
@@ -108,9 +109,15 @@ class Source:
             jsonl.write(folder / "queries.jsonl", ({"id": id, "vector": vector} for id, vector in queries.items()))
 
     def export(
-        self, output: Path, write: Callable[["Source", Path], list[str]], format: str, **settings: object
+        self,
+        output: Path,
+        write: Callable[["Source", Path], list[str]],
+        format: str,
+        more_stats: artifact.Stats | None = None,
+        **settings: object,
     ) -> artifact.Manifest:
-        """Make the artifact `output`, with an encoder.yaml to encode other queries."""
+        """Make the artifact `output`, with an encoder.yaml to encode other queries. `write` can still add to
+        `more_stats`, of the manifest."""
         inputs = {
             "impacts": self.manifest.digest,
             "encoder": self.config.shaping("query vectors", "queries"),
@@ -130,6 +137,7 @@ class Source:
                 "query_scale": self.config.query_scale,
                 "bytes": files.folder_bytes(folder),
                 "loses": [f"quantization of the impacts: {loss_text(stats['loss'])}", *loses],
+                **(more_stats or {}),
             }
 
         return artifact.require(artifact.make(output, recipe, make), "export")
@@ -144,6 +152,9 @@ class Keys:
 
     def __init__(self, terms: list[str]):
         self._keys = {term: key for key, term in enumerate(terms)}
+
+    def __len__(self) -> int:
+        return len(self._keys)
 
     def document_vector(self, vector: Vector) -> dict[int, int]:
         """The impacts of a document by key; new words get a new key."""

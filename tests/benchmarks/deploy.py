@@ -44,7 +44,7 @@ def prepare(collection: str, encoder: str, folder: str) -> harness.Result:
     export: dict[str, Any] = {"impacts": run / "impacts" / SYSTEM, "collection": collection}
     for format in ("seismic", "ciff"):
         harness.stage("export", format, **export, output=path / format)
-    harness.stage("export", "milvus", **export, output=path / "milvus", uri=path / "milvus.db")
+    harness.stage("export", "milvus", "--no-texts", **export, output=path / "milvus", uri=path / "milvus.db")
     seismic.SeismicIndex.build(str(path / "seismic" / "documents.jsonl"), **SEISMIC_BUILD).save(str(path / "built"))
     next(path.glob("built*")).rename(path / "index.seismic")
     inputs = {"vectors": run / "vectors" / "documents", "idf": run / "idf", "words": run / "words", "encoder": encoder}
@@ -91,7 +91,7 @@ def open_lucene(index: Path, hits: int = HITS) -> Search:
 
 
 def open_milvus(folder: Path) -> Search:
-    from cai_pyserini.share.milvus import FIELD, connect
+    from cai_pyserini.engine.milvus import FIELD, connect
 
     client = connect(str(folder / "milvus.db"))
     client.load_collection("cai")

@@ -136,7 +136,7 @@ def test_what_cannot_be_understood_is_refused(
     with pytest.raises(BadFilter, match="facets: no field 'yaer'; those of this index: year"):
         engines["dense"].facets(["yaer"])
     alone = open_index(metadata_run / "indexes" / "dense", encoder="minilm")
-    with pytest.raises(BadFilter, match="dense cannot be filtered: no Lucene index of it has metadata"):
+    with pytest.raises(BadFilter, match="dense cannot be filtered: none of its indexes has metadata"):
         alone.search(["cancer"], filter="year>=2010")
     with pytest.raises(BadFilter, match="no field 'yaer'"):
         Run(run_folder).open("splade-idf").search(["cancer"], filter="yaer>=2010")

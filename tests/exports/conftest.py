@@ -67,7 +67,7 @@ def stored_impacts(
         vectors = [vector for shard in shards for vector in shard.values()]
         counts = {"vectors": len(vectors), "nonzeros": sum(map(len, vectors))}
         made_with = {"encoder": Encoder(config, "cpu").identity("documents"), "documents_digest": None}
-        made_with |= {"settings": {}, "made_from": {}}
+        made_with |= {"settings": config.shaping("vectors", "impacts", defaults=True), "made_from": {}}
         return {**counts, "document_scale": 102.3, "loss": loss, **made_with}
 
     return artifact.make(output, artifact.recipe("impact", {"version": version}), write)

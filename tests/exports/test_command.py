@@ -87,7 +87,7 @@ def test_impacts_of_a_checkpoint_that_has_changed_are_refused(
 ) -> None:
     other = Path(shutil.copytree(checkpoint, tmp_path / "other"))
     (other / "config.json").write_text((other / "config.json").read_text(encoding="utf-8") + "\n", encoding="utf-8")
-    (impacts_by_hand / "encoder.yaml").write_text(f"checkpoint: {other}\n")
+    (impacts_by_hand / "encoder.yaml").write_text(f"checkpoint: {other}\nrange: 10.0\n")
     with pytest.raises(
         CaiError, match=r"impacts was not encoded as impacts encodes documents \(checkpoint changed\): make"
     ):

@@ -1,0 +1,212 @@
+"""Search a collection that `cai-pyserini export milvus` has written; documents, impacts and metadata are in Milvus.
+
+A document has the fields `id`, `impacts` (a sparse vector) and `raw` (the JSON that Lucene indexes store, in pieces,
+because a string has at most 65,535 bytes), and one per field of metadata: numbers and the days of dates as doubles,
+strings, and arrays of strings. Scores are those of Lucene, up to single precision: the same integers are multiplied.
+"""
+
+import json
+import logging
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
+from functools import lru_cache
+from itertools import batched
+from pathlib import Path
+from typing import Any, Self
+
+import grpc
+from pymilvus import MilvusClient, MilvusException
+from pymilvus.client.types import LoadState
+
+from cai_pyserini.core import artifact
+from cai_pyserini.core.errors import CaiError, Unavailable
+from cai_pyserini.core.flags import without_password
+from cai_pyserini.core.metadata import Kind
+from cai_pyserini.lucene.filters import CONTENTS, BadFilter, Combined, Filter, Range, require_field
+from cai_pyserini.lucene.searcher import HITS, Stored
+from cai_pyserini.runs.trec import Hits
+from cai_pyserini.vectors.queries import Representation
+
+FIELD, RAW = "impacts", "raw"
+TERMS, FREQUENCIES = "terms.txt", "document_frequencies.txt"  # of an export: a line per key of the sparse vectors
+ADDRESS, TOKEN = "MILVUS_URI", "MILVUS_TOKEN"  # environment variables
+TIMEOUT = 10.0  # seconds of a request; if its connection is lost, pymilvus connects again, and repeats it
+MOST_HITS = 16_384  # of a query, in Milvus
+READ_AHEAD = 10  # documents per request; one each would take longer than the search
+KEPT = 16  # answers with so many documents
+NO_DOCUMENT = 'id == ""'  # a boolean expression
+
+
+def connect(uri: str) -> Any:
+    """A client of the server or file `uri`; the environment variable MILVUS_TOKEN has the server's token."""
+    if "://" not in uri and not uri.endswith(".db"):
+        raise CaiError("the URI is neither the address of a server, http://HOST:19530, nor a file NAME.db")
+    for name in ("pymilvus", "grpc"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # they log errors that they also raise
+    try:
+        return MilvusClient(uri, token=os.environ.get(TOKEN, ""), timeout=TIMEOUT)
+    except (MilvusException, ValueError) as error:
+        reason = getattr(error, "message", "no address of a server")  # a ValueError can quote the password
+        raise CaiError(f"{without_password(uri)}: Milvus cannot be reached or opened ({reason})") from None
+
+
+@contextmanager
+def asking(address: str) -> Iterator[None]:
+    """Raise Unavailable, with the address, for a request in this context that Milvus refuses or does not answer."""
+    try:
+        yield
+    except MilvusException as error:
+        raise Unavailable(f"{address}: {error.message}") from None
+    except grpc.RpcError as error:  # such as a timeout
+        reason = error.details() if isinstance(error, grpc.Call) else "no answer"
+        raise Unavailable(f"{address}: {reason}") from None
+
+
+def count(client: Any, collection: str) -> int:
+    """The number of documents that searches see."""
+    (row,) = client.query(collection, output_fields=["count(*)"], consistency_level="Strong", timeout=TIMEOUT)
+    return int(row["count(*)"])
+
+
+def column(field: str) -> str:
+    """The name in Milvus of a field of metadata; other characters than ASCII letters, digits and _ are numbers."""
+    return "metadata_" + re.sub(r"\W", lambda other: f"_{ord(other[0]):x}_", field, flags=re.ASCII)
+
+
+class MilvusSearcher:
+    """The collection of the output folder `folder` of an export, to search as a LuceneSearcher searches an index.
+
+    It stays with one collection, even if a later export moves the alias. MILVUS_URI in the environment replaces the
+    address in the folder. Threads can share it. Raises CaiError for another folder, for a collection without some of
+    the documents, and if Milvus cannot be reached; methods raise Unavailable.
+    """
+
+    def __init__(self, folder: Path):
+        self.manifest = artifact.require(folder, "export")
+        stats = self.manifest.stats
+        if "milvus" not in stats:
+            raise CaiError(f"{folder} is no export to Milvus that can be searched here: export again")
+        self._keys, self._frequencies = _terms(folder)
+        uri = os.environ.get(ADDRESS) or stats["milvus"]["uri"]
+        self._collection, self._address = stats["milvus"]["collection"], without_password(uri)
+        self.documents: int = stats["documents"]
+        self.query_scale: int = stats["query_scale"]
+        self.document_scale: float = stats["document_scale"]
+        self.query: Representation | None = stats["query"]  # by default
+        self._filter = ""
+        self._together: dict[str, tuple[str, ...]] = {}  # id -> documents near it in the last rankings
+        self._read = lru_cache(maxsize=KEPT)(self._read_documents)
+        self._client = connect(uri)
+        with asking(self._address):
+            if not self._client.has_collection(self._collection, timeout=TIMEOUT):
+                raise CaiError(f"{self._address} has no collection {self._collection}: export {folder} again")
+            if self._client.get_load_state(self._collection, timeout=TIMEOUT)["state"] != LoadState.Loaded:
+                self._client.load_collection(self._collection)
+            artifact.require_count(folder, count(self._client, self._collection), self.documents)
+
+    @property
+    def metadata(self) -> dict[str, Kind]:
+        """The types of metadata fields by name."""
+        return self.manifest.stats.get("metadata", {})
+
+    def document_frequency(self, term: str) -> int:
+        return self._frequencies[self._keys[term]] if term in self._keys else 0
+
+    def filtered(self, filter: Filter) -> Self:
+        """A view whose searches find only documents that pass a filter. Raises BadFilter if that has words."""
+        view = copy(self)
+        view._filter = expression(filter, self.metadata)
+        return view
+
+    def search_many(self, queries: Mapping[str, Any], hits: int, threads: int) -> Iterator[dict[str, Hits]]:
+        """Yield the best documents for many queries, {term: weight}, by query id, batch by batch, in the order of the
+        ids. Equal scores are ordered by document id."""
+        hits = min(hits, self.documents)
+        if hits > MOST_HITS:
+            raise CaiError(f"Milvus returns at most {MOST_HITS:,} documents for a query, not {hits:,}")
+        self._together.clear()
+        for ids in batched(sorted(queries), max(1, HITS // hits)):
+            vectors = {id: vector for id in ids if (vector := self._vector(queries[id]))}
+            found = dict(zip(vectors, self._search([*vectors.values()], hits), strict=True))
+            yield {id: found.get(id, []) for id in ids}
+
+    def impacts(self, documents: Sequence[str], terms: Iterable[str]) -> dict[str, dict[str, int]]:
+        """Document id -> term -> impact, for the terms that the document has, without documents that are not there."""
+        keys = {term: self._keys[term] for term in terms if term in self._keys}
+        vectors = {row["id"]: row[FIELD] for row in self._get(documents, FIELD)}
+        return {
+            id: {term: int(vector[key]) for term, key in keys.items() if key in vector}
+            for id, vector in vectors.items()
+        }
+
+    def document(self, id: str) -> Stored | None:
+        """A stored document; None if the collection lacks it, or stores no documents."""
+        if not self.manifest.stats["raw"]:
+            return None
+        return self._read(self._together.get(id, (id,))).get(id)
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _vector(self, query: Mapping[str, int]) -> dict[int, float]:
+        """A query by key, without terms that no document has."""
+        return {self._keys[term]: float(weight) for term, weight in query.items() if term in self._keys}
+
+    def _search(self, vectors: list[dict[int, float]], hits: int) -> list[Hits]:
+        if not vectors:
+            return []
+        limits = {"limit": hits, "filter": self._filter, "timeout": TIMEOUT}
+        with asking(self._address):
+            found = self._client.search(self._collection, vectors, anns_field=FIELD, output_fields=["id"], **limits)
+        scale = self.document_scale * self.query_scale
+        rankings = [sorted((-hit["distance"], hit["id"]) for hit in ranking) for ranking in found]
+        for ranking in rankings:
+            for group in batched((id for _, id in ranking), READ_AHEAD):
+                self._together.update(dict.fromkeys(group, group))
+        return [[(id, -negative / scale) for negative, id in ranking] for ranking in rankings]
+
+    def _get(self, ids: Sequence[str], field: str) -> list[dict[str, Any]]:
+        if not ids:
+            return []
+        has_id = f"id in {_literals(ids)}"  # MilvusClient.get does not escape ids
+        with asking(self._address):
+            return [*self._client.query(self._collection, has_id, output_fields=["id", field], timeout=TIMEOUT)]
+
+    def _read_documents(self, ids: Sequence[str]) -> dict[str, Stored]:
+        return {row["id"]: Stored.parse(row["id"], "".join(row[RAW])) for row in self._get(ids, RAW)}
+
+
+def _terms(folder: Path) -> tuple[dict[str, int], list[int]]:
+    """The keys of terms, and the document frequencies by key."""
+    terms, frequencies = ((folder / name).read_bytes().decode().split("\n")[:-1] for name in (TERMS, FREQUENCIES))
+    return {term: key for key, term in enumerate(terms)}, [*map(int, frequencies)]
+
+
+def expression(filter: Filter, kinds: Mapping[str, Kind]) -> str:
+    """The boolean expression of Milvus for a filter. Raises BadFilter for words and unknown fields."""
+    if isinstance(filter, Combined):
+        parts = [expression(each, kinds) for each in filter.filters]
+        joined = (" and " if filter.operator == "AND" else " or ").join(parts) or NO_DOCUMENT
+        return f"(not ({joined}))" if filter.operator == "NOT" else f"({joined})"
+    if filter.field == CONTENTS:
+        raise BadFilter("filter: the index is in Milvus, which filters by metadata, not by words")
+    kind, name = require_field(filter.field, kinds, "filter"), column(filter.field)
+    has_value = f"{name} is not null"  # or NOT would exclude documents without a value, as in SQL
+    if isinstance(filter, Range):
+        bounds = {">=": filter.first, "<=": filter.last}
+        compared = [f"{name} {sign} {bound!r}" for sign, bound in bounds.items() if math.isfinite(bound)]
+        return f"({' and '.join([has_value, *compared])})"
+    if not filter.values:
+        return NO_DOCUMENT
+    values = _literals(filter.values)
+    matches = f"array_contains_any({name}, {values})" if kind == "list" else f"{name} in {values}"
+    return f"({has_value} and {matches})"
+
+
+def _literals(values: Sequence[str]) -> str:
+    """Strings as a list in an expression: as JSON, but characters outside ASCII are not escaped."""
+    return json.dumps(values, ensure_ascii=False)
