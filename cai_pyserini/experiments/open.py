@@ -18,7 +18,7 @@ from cai_pyserini.engine.search import Engine
 from cai_pyserini.experiments import report
 from cai_pyserini.experiments.run_folder import BEIR, RunFolder, current
 from cai_pyserini.experiments.systems import BM25, System, parse_system
-from cai_pyserini.lucene.index_shards import Index, folders
+from cai_pyserini.lucene.index_shards import Index, folders, with_shards_together
 from cai_pyserini.lucene.searcher import LuceneIndex
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.runs.rerank import Reranker as Reranker
@@ -56,18 +56,19 @@ def open_systems(folders: Sequence[Path], systems: Sequence[str] = (), device: s
     resolved = _resolve(folders)
     with ExitStack() as on_error:
         try:
-            for folder in resolved:
+            for index in with_shards_together(resolved):
+                first, *_ = [index] if isinstance(index, Path) else index
                 opened: Iterable[Engine]
-                if artifact.require_if_ours(folder):
-                    opened = [open_index(folder, device=device)]
+                if artifact.require_if_ours(first):
+                    opened = [open_index(index, device=device)]
                 else:
-                    run = Run(folder, device)
+                    run = Run(first, device)
                     best = [run.best_name, *run.systems[1:]]
                     opened = map(run.open, sorted(systems or best, key=lambda name: (*best, name).index(name)))
                 for engine in opened:
                     on_error.callback(engine.close)
                     if engines.setdefault(engine.name, engine) is not engine:
-                        raise CaiError(f"{folder}: there are two {engine.name}; serve them on two ports, or rename one")
+                        raise CaiError(f"{first}: there are two {engine.name}; serve them on two ports, or rename one")
             on_error.pop_all()
             return engines
         except Exception:  # missing files raise many kinds

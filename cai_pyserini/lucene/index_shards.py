@@ -55,6 +55,17 @@ def require_index(index: Index) -> artifact.Manifest:
     return replace(manifest, recipe=whole, digest=artifact.digest(whole))
 
 
+def with_shards_together(places: Sequence[Path]) -> list[Index]:
+    """The folders of shards of one index as one index, others as they are, in the order of the first ones."""
+    together: dict[str, list[Path]] = {}
+    for number, folder in enumerate(places):
+        manifest = artifact.read_manifest(folder)
+        is_shard = manifest is not None and "shard" in manifest.recipe["settings"]
+        index = artifact.digest(_without_shard(manifest.recipe)) if manifest and is_shard else str(number)
+        together.setdefault(index, []).append(folder)
+    return [shards if len(shards) > 1 else shards[0] for shards in together.values()]
+
+
 def _without_shard(recipe: artifact.Recipe) -> artifact.Recipe:
     """The recipe of a shard's whole index."""
     return recipe | {"settings": {key: value for key, value in recipe["settings"].items() if key != "shard"}}

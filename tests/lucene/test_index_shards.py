@@ -16,7 +16,7 @@ from cai_pyserini.collections.hpo import Hpo
 from cai_pyserini.core import artifact, files
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.engine.retriever import Retriever
-from cai_pyserini.experiments.open import open_index
+from cai_pyserini.experiments.open import open_index, open_systems
 from cai_pyserini.lucene import words
 from cai_pyserini.lucene.index_shards import require_index
 from cai_pyserini.runs.fuse import fuse
@@ -103,6 +103,19 @@ def test_shards_have_the_scores_documents_and_explanations_of_the_whole_index(fo
         assert [several.document(id) for id in ids] == [one.document(id) for id in ids]
         assert several.document(ids[0]) is not None
     assert open_index(shards(folder, name)).name == f"{name}-2"
+
+
+def test_all_shards_of_an_index_are_served_as_one(folder: Path) -> None:
+    others = [whole_index(folder, "bm25"), shards(folder, "bm25")[0]]  # a shard alone is an index of its own
+    engines = open_systems([others[0], *shards(folder, "joint-splade-idf"), others[1]])
+    assert [*engines] == ["bm25", "joint-splade-idf-2", "bm25-2"]
+    whole = open_index(whole_index(folder, "joint-splade-idf"))
+    found, expected = (
+        [hit.id for hit in engine.search(QUERIES[0], k=100)] for engine in (engines["joint-splade-idf-2"], whole)
+    )
+    assert found == expected and len(found) > 3
+    with pytest.raises(CaiError, match="shard 0 is missing"):
+        open_systems([shards(folder, "bm25")[number] for number in (0, 2)])
 
 
 def test_runs_of_shards_of_impacts_can_be_merged(folder: Path, tmp_path: Path) -> None:
