@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi import Query as Parameter
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, PlainTextResponse
+from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starlette.exceptions import HTTPException
 
@@ -32,6 +32,7 @@ NOT_BLANK = r"[^\s\x1c-\x1f]"  # as in str.strip, these four characters are whit
 MAX_ID_LENGTH = 200  # characters of query ids and field names
 MAX_FACETS = 20
 MAX_RERANKED = 100
+MAX_REDIRECT = 2000  # characters of an address; nginx refuses 4 KiB of headers in an answer
 QueryText = Annotated[str, StringConstraints(min_length=1, max_length=MAX_QUERY_LENGTH, pattern=NOT_BLANK)]
 QUERY_PARAMETER = Parameter(description="the text to search for", examples=["short fingers"])
 Text = Annotated[QueryText, QUERY_PARAMETER]
@@ -439,8 +440,9 @@ def create_app(service: Service, access: Access = EVERYBODY, log: AccessLog | No
         """The MCP tools."""
         return ForwardedResponse(mcp.handle_request)
 
-    @locked.get("/", response_class=HTMLResponse)
+    @locked.get("/", response_class=HTMLResponse, responses={303: {"description": "without the empty parameters"}})
     async def page(
+        request: Request,
         q: Annotated[Name, Parameter(description="the text to search for")] = "",
         a: Annotated[Name, Parameter(description="an index; for unknown names, the default")] = "",
         b: Annotated[Name, Parameter(description="an index to compare with; for unknown names, none")] = "",
@@ -449,10 +451,14 @@ def create_app(service: Service, access: Access = EVERYBODY, log: AccessLog | No
         filter: Filter = "",
         sort: Sort = "",
         like: Annotated[Name, Parameter(description="without q: a document, to find similar ones")] = "",
-    ) -> str:
+    ) -> Response:
         """The page for people."""
         q = q.strip()
-        return await render(service, Search(q, "" if q else like, a, b, hits, start, filter.strip(), sort))
+        search = Search(q, "" if q else like, a, b, hits, start, filter.strip(), sort)
+        address = search.link(start=start)
+        if "" in request.query_params.values() and len(address) <= MAX_REDIRECT:  # the form sends empty fields
+            return RedirectResponse(address, 303)
+        return HTMLResponse(await render(service, search))
 
     @locked.get("/document", response_class=HTMLResponse)
     async def document_page(
@@ -485,6 +491,6 @@ def create_app(service: Service, access: Access = EVERYBODY, log: AccessLog | No
         for operation in path.values():
             responses = operation["responses"]
             responses.pop("422", None)  # wrong requests get a 400
-            for status in responses.keys() - {"200"}:  # errors are JSON, even of routes that return text
+            for status in responses.keys() - {"200", "303"}:  # errors are JSON, even of routes that return text
                 responses[status]["content"] = {"application/json": responses[status]["content"].popitem()[1]}
     return Guard(app, access, metrics, log, open_paths=PUBLIC_ROUTES, sending=service.sending)

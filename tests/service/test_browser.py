@@ -161,6 +161,7 @@ def test_without_scripts_facets_narrow_the_hits_and_documents_are_read(browser: 
     page.get_by_role("searchbox", name="Query").fill("zebra stripes")
     page.keyboard.press("Enter")
     expect(page.get_by_text("31 documents have a word of your query")).to_be_visible()
+    assert page.url == f"{library}?q=zebra+stripes&a=library"  # to share, without empty parameters
     facets = page.get_by_role("navigation", name="Filters")
     assert facets.locator("summary").all_inner_texts() == [
         "year",
