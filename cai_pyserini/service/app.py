@@ -141,6 +141,24 @@ class DocumentForm:
 Form = Annotated[DocumentForm, Depends()]
 
 
+async def page_search(
+    q: Annotated[Name, Parameter(description="the text to search for")] = "",
+    a: Annotated[Name, Parameter(description="an index; for unknown names, the default")] = "",
+    b: Annotated[Name, Parameter(description="an index to compare with; for unknown names, none")] = "",
+    hits: Annotated[int, Parameter(description="hits to show", ge=1, le=MAX_SHOWN_HITS)] = DEFAULT_HITS,
+    start: Annotated[int, Parameter(description="hits to skip", ge=0, lt=MAX_HITS)] = 0,
+    filter: Filter = "",
+    sort: Sort = "",
+    like: Annotated[Name, Parameter(description="without q: a document, to find similar ones")] = "",
+) -> Search:
+    """What the page is asked for."""
+    q = q.strip()
+    return Search(q, "" if q else like, a, b, hits, start, filter.strip(), sort)
+
+
+PageSearch = Annotated[Search, Depends(page_search)]
+
+
 class Answer(BaseModel):
     api: Literal["v1"] = "v1"
     index: str
@@ -441,21 +459,9 @@ def create_app(service: Service, access: Access = EVERYBODY, log: AccessLog | No
         return ForwardedResponse(mcp.handle_request)
 
     @locked.get("/", response_class=HTMLResponse, responses={303: {"description": "without the empty parameters"}})
-    async def page(
-        request: Request,
-        q: Annotated[Name, Parameter(description="the text to search for")] = "",
-        a: Annotated[Name, Parameter(description="an index; for unknown names, the default")] = "",
-        b: Annotated[Name, Parameter(description="an index to compare with; for unknown names, none")] = "",
-        hits: Annotated[int, Parameter(description="hits to show", ge=1, le=MAX_SHOWN_HITS)] = DEFAULT_HITS,
-        start: Annotated[int, Parameter(description="hits to skip", ge=0, lt=MAX_HITS)] = 0,
-        filter: Filter = "",
-        sort: Sort = "",
-        like: Annotated[Name, Parameter(description="without q: a document, to find similar ones")] = "",
-    ) -> Response:
+    async def page(request: Request, search: PageSearch) -> Response:
         """The page for people."""
-        q = q.strip()
-        search = Search(q, "" if q else like, a, b, hits, start, filter.strip(), sort)
-        address = search.link(start=start)
+        address = search.link(start=search.start)
         if "" in request.query_params.values() and len(address) <= MAX_REDIRECT:  # the form sends empty fields
             return RedirectResponse(address, 303)
         return HTMLResponse(await render(service, search))
@@ -464,14 +470,15 @@ def create_app(service: Service, access: Access = EVERYBODY, log: AccessLog | No
     async def document_page(
         index: Name,
         id: Annotated[Name, Parameter(description="a document, or a passage of one")],
-        q: Annotated[Name, Parameter(description="a query, whose words are marked")] = "",
+        search: PageSearch,
         part: Annotated[
             int | None,
             Parameter(description="of a long text; by default, that of its best passage", ge=1, le=MAX_PARTS),
         ] = None,
     ) -> str:
-        """A document for people."""
-        return await render_document(service, index, id, q.strip(), part)
+        """A document for people, with the words of the query marked. The other parameters are those of the search to go
+        back to."""
+        return await render_document(service, index, id, search, part)
 
     @locked.get("/style.css", response_class=Css)
     async def style() -> str:

@@ -54,16 +54,19 @@ class Search(NamedTuple):
     filter: str = ""
     sort: str = ""  # a field, with - before it for largest values first
 
+    def parameters(self, **changes: Any) -> dict[str, Any]:
+        """The parameters of its address, some of them changed, without those that have their defaults."""
+        values = {**self._asdict(), **changes}
+        return {name: value for name, value in values.items() if value != self._field_defaults[name]}
+
     def link(self, **changes: Any) -> str:
         """The address of the page with some parameters changed, starting from the first hit unless that is given."""
-        values = {**self._asdict(), "start": 0, **changes}
-        defaults = Search()._asdict()
-        return f"./?{urlencode({name: value for name, value in values.items() if value != defaults[name]})}"
+        return f"./?{urlencode(self.parameters(**{'start': 0, **changes}))}"
 
-    def document_link(self, stored: str) -> str:
-        """The address of a document, with the passage that this search finds."""
-        query = {"q": self.q[:MAX_LINKED_QUERY]} if self.q else {}
-        return f"document?{urlencode({'index': self.a, 'id': stored, **query})}{'#passage' * bool(query)}"
+    def document_link(self, index: str, stored: str) -> str:
+        """The address of a document, with the passage that this search finds, and the way back to the search."""
+        parameters = self.parameters(q=self.q[:MAX_LINKED_QUERY], a="" if self.a == index else self.a)
+        return f"document?{urlencode({'index': index, 'id': stored, **parameters})}{'#passage' * bool(self.q)}"
 
 
 async def render(service: Service, search: Search) -> str:
@@ -120,7 +123,7 @@ async def _found(service: Service, search: Search, engines: Mapping[str, Engine]
     columns = []
     for name in filter(None, (search.a, search.b)):
         text, filters = parse_operators(name)
-        found = await service.call(name, partial(_hits, search._replace(a=name), text, filters, fields))
+        found = await service.call(name, partial(_hits, search, name, text, filters, fields))
         columns.append(_column(engines[name], search, found, nothing))
     return {
         "columns": columns,
@@ -141,7 +144,7 @@ async def _like(service: Service, search: Search) -> dict[str, Any]:
         described = engine.describe(document.contents, search.hits + 1, 0, filters, search.sort or None)
         others = (one for one in described if one.hit.id != engine.document_of(search.like))
         for one in islice(others, search.hits):
-            yield _hit(engine, asked, search, one, [])
+            yield _hit(engine, search.a, asked, search, one, [])
 
     hits = await service.call(search.a, found) if document.contents.strip() else []
     column = _column(service.engines[search.a], search, hits)
@@ -166,16 +169,18 @@ def _column(engine: Engine, search: Search, found: list[dict[str, Any]], nothing
 
 
 def _hits(
-    search: Search, text: str, filters: Filters, fields: Sequence[str], engine: Engine
+    search: Search, index: str, text: str, filters: Filters, fields: Sequence[str], engine: Engine
 ) -> Iterator[dict[str, Any]]:
     """Yield the hits of a page, and one more if there is a page after it."""
     asked = engine.asked(text)
     end = min(search.start + search.hits + 1, MAX_HITS)
     for described in engine.describe(text, end, search.start, filters, search.sort or None):
-        yield _hit(engine, asked, search, described, fields)
+        yield _hit(engine, index, asked, search, described, fields)
 
 
-def _hit(engine: Engine, asked: Asked, search: Search, described: Described, fields: Sequence[str]) -> dict[str, Any]:
+def _hit(
+    engine: Engine, index: str, asked: Asked, search: Search, described: Described, fields: Sequence[str]
+) -> dict[str, Any]:
     """What the page shows of a hit; metadata of `fields` come first."""
     hit, explanation, title, snippet, metadata, page = described
     stored = engine.document(hit.stored)
@@ -185,8 +190,8 @@ def _hit(engine: Engine, asked: Asked, search: Search, described: Described, fie
     return {
         "id": hit.id,
         "rank": hit.rank,
-        "href": search.document_link(hit.stored) if stored else "",
-        "like": f"./?{urlencode({'like': hit.stored, 'a': search.a})}" if stored else "",
+        "href": search.document_link(index, hit.stored) if stored else "",
+        "like": Search(like=hit.stored, a=index).link() if stored else "",
         "title": mark_words(_text(title)[:MAX_TITLE]),
         "snippet": mark_words(_text(snippet)),
         "page": page,
