@@ -11,7 +11,7 @@ from cai_pyserini.core.metadata import Value
 from cai_pyserini.core.template import template
 from cai_pyserini.engine.explanation import Explanation
 from cai_pyserini.engine.highlight import Marked
-from cai_pyserini.engine.reasons import Asked, Marks, Origin, Reasons
+from cai_pyserini.engine.reasons import Asked, Marks, Origin, Reasons, main_origin
 from cai_pyserini.engine.search import BadFilter, Described, Engine, Filters, without_operators
 from cai_pyserini.service.access_log import note
 from cai_pyserini.service.facets import Facet, Option, chosen_of, facets_of
@@ -152,19 +152,21 @@ async def _like(service: Service, search: Search) -> dict[str, Any]:
 
 
 def _column(engine: Engine, search: Search, found: list[dict[str, Any]], nothing: bool = False) -> dict[str, Any]:
-    """The hits of a system, with the addresses of the pages before and after. If no document has a word of the query,
-    hits that share only parts of its words, or common words, are kept apart."""
+    """The hits of a system, with the addresses of the pages before and after. If `nothing` has a word of the query,
+    hits by parts of its words are kept apart, and those by one or two letters, or common words, left out."""
     end = search.start + search.hits
     hits = found[: search.hits]
-    parts = [hit for hit in hits if nothing and {label for label, _ in hit["why"]} <= {LABELS["part"], COMMON}]
+    parts = [hit for hit in hits if nothing and hit["origin"] == "part"]
+    if nothing:
+        hits = [hit for hit in hits if hit["origin"] not in ("part", None)]
     return {
         "name": engine.name,
         "description": engine.description,
         "language": engine.language,
-        "hits": [hit for hit in hits if hit not in parts],
+        "hits": hits,
         "parts": parts,
         "previous": search.link(start=max(0, search.start - search.hits)) if search.start else "",
-        "next": search.link(start=end) if len(found) > search.hits > len(parts) and end < MAX_HITS else "",
+        "next": search.link(start=end) if hits and len(found) > search.hits and end < MAX_HITS else "",
     }
 
 
@@ -198,6 +200,7 @@ def _hit(
         "url": url_of(metadata),
         "chips": _chips(metadata, fields),
         "why": reasons_of,
+        "origin": "related" if _is_dense(explanation) else main_origin(reasons),
         "tables": _numbers(explanation, reasons),
     }
 
@@ -223,6 +226,12 @@ def why(explanation: Explanation, reasons: Reasons) -> list[tuple[str, list[str]
     }
     shown = [(LABELS[origin], [*map(_shown, words[:REASON_WORDS])]) for origin, words in named.items() if words]
     return shown or [(COMMON, [])]
+
+
+def _is_dense(explanation: Explanation) -> bool:
+    """Whether most of a score, or of the fusion of several, is that of dense vectors."""
+    best = max(explanation.parts, key=lambda part: part.share).explanation if explanation.parts else explanation
+    return best.score != 0 and not best.terms
 
 
 def _shown(word: str) -> str:

@@ -66,10 +66,13 @@ def test_a_page_without_a_query_or_hits(client: TestClient) -> None:
 
 
 def test_words_of_no_document_are_named(client: TestClient) -> None:
-    """The fault: documents that share a piece of the word, such as "bi", are shown as if they had it."""
-    page = client.get("/", params={"q": "Bildschirm", "a": "joint"}).text
-    assert 'No document has <b dir="auto">Bildschirm</b>.' in page and "<mark" not in page
-    assert "Tonsillectomy" in page.split("share only parts of words, or common ones</summary>")[1]
+    """The faults: documents with a piece of the word are shown as if they had the word, even if it is one letter."""
+    page = client.get("/", params={"q": "Hypertonie", "a": "joint"}).text
+    assert 'No document has <b dir="auto">Hypertonie</b>.' in page and "<mark" not in page
+    assert "Hypertension" in page.split("shares only parts of words</summary>")[1]
+    for query, system in (("kubernetes pods", "joint"), ("Erkrankung", SYSTEMS[0])):
+        page = client.get("/", params={"q": query, "a": system}).text
+        assert "No document was found." in page and "<h3" not in page
     page = client.get("/", params={"q": "the Bildschirm of a bladder", "a": "joint"}).text
     assert 'No document has <b dir="auto">Bildschirm</b>.</p>' in page and "<mark>bladder</mark>" in page
     assert "No document has" not in client.get("/", params={"q": "the bladder", "a": "joint"}).text
