@@ -1,6 +1,6 @@
 """The search page: a query box, the hits of one system or of two side by side, their facets, and why they are there."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -11,7 +11,7 @@ from cai_pyserini.core.metadata import Value
 from cai_pyserini.core.template import template
 from cai_pyserini.engine.explanation import Explanation
 from cai_pyserini.engine.highlight import Marked
-from cai_pyserini.engine.reasons import Asked, Marks, Origin, Reasons, main_origin
+from cai_pyserini.engine.reasons import Asked, Origin, Reasons, main_origin
 from cai_pyserini.engine.search import BadFilter, Described, Engine, Filters, without_operators
 from cai_pyserini.service.access_log import note
 from cai_pyserini.service.facets import Facet, Option, chosen_of, facets_of
@@ -37,7 +37,10 @@ LABELS: dict[Origin, str] = {
     "related": "related words",
     "part": "parts of your words",
 }
+LIKE_LABELS: dict[Origin, str] = LABELS | {"word": "words of that document", "part": "parts of its words"}
 COMMON = "common words"
+COMMON_SHARE = 0.1  # of the documents that have a word of a document, for it to be no reason to be like that one
+MIN_COMMON = 5  # the same in documents, for small collections
 
 TEMPLATE = template(HERE / "page.html.jinja")
 
@@ -138,15 +141,8 @@ async def _found(service: Service, search: Search, engines: Mapping[str, Engine]
 async def _like(service: Service, search: Search) -> dict[str, Any]:
     """The hits for the text of a document, without the document itself."""
     document = await service.document(search.a, search.like, MAX_QUERY_LENGTH)
-
-    def found(engine: Engine) -> Iterator[dict[str, Any]]:
-        filters, asked = search.filter or None, engine.asked(document.contents)
-        described = engine.describe(document.contents, search.hits + 1, 0, filters, search.sort or None)
-        others = (one for one in described if one.hit.id != engine.document_of(search.like))
-        for one in islice(others, search.hits):
-            yield _hit(engine, search.a, asked, search, one, [])
-
-    hits = await service.call(search.a, found) if document.contents.strip() else []
+    find = partial(_hits, search, search.a, document.contents, search.filter or None, [])
+    hits = await service.call(search.a, find) if document.contents.strip() else []
     column = _column(service.engines[search.a], search, hits)
     return {"columns": [column | {"next": ""}], "like_title": document.title[:MAX_TITLE] or search.like}
 
@@ -173,22 +169,41 @@ def _column(engine: Engine, search: Search, found: list[dict[str, Any]], nothing
 def _hits(
     search: Search, index: str, text: str, filters: Filters, fields: Sequence[str], engine: Engine
 ) -> Iterator[dict[str, Any]]:
-    """Yield the hits of a page, and one more if there is a page after it."""
-    asked = engine.asked(text)
+    """Yield the hits of a page, and one more if there is a page after it, without the document that they are like."""
+    asked, common = engine.asked(text), _common_words(engine, text) if search.like else set()
     end = min(search.start + search.hits + 1, MAX_HITS)
     for described in engine.describe(text, end, search.start, filters, search.sort or None):
-        yield _hit(engine, index, asked, search, described, fields)
+        if described.hit.id != engine.document_of(search.like):
+            yield _hit(engine, index, asked, common, search, described, fields)
+
+
+def _common_words(engine: Engine, text: str) -> set[str]:
+    """The words of a text that many documents have."""
+    most = max(MIN_COMMON, COMMON_SHARE * engine.documents)
+    return {word for word, documents in engine.document_frequencies(text).items() if documents > most}
 
 
 def _hit(
-    engine: Engine, index: str, asked: Asked, search: Search, described: Described, fields: Sequence[str]
+    engine: Engine,
+    index: str,
+    asked: Asked,
+    common: Set[str],
+    search: Search,
+    described: Described,
+    fields: Sequence[str],
 ) -> dict[str, Any]:
-    """What the page shows of a hit; metadata of `fields` come first."""
+    """What the page shows of a hit; metadata of `fields` come first, and `common` words are no reasons."""
     hit, explanation, title, snippet, metadata, page = described
-    stored = engine.document(hit.stored)
+    stored, labels = engine.document(hit.stored), LIKE_LABELS if search.like else LABELS
     reasons = asked.reasons(explanation.scored, stored.contents if stored else "")
-    named = dict(reasons_of := why(explanation, reasons)).get(LABELS["related"], ())
-    mark_words = partial(_marked_like, engine, reasons) if search.like else partial(asked.mark, related=named)
+    telling: Reasons = {
+        origin: {word: value for word, value in words.items() if word not in common}
+        for origin, words in reasons.items()
+    }
+    reasons_of = why(explanation, telling, labels)
+    named = dict(reasons_of).get(LABELS["related"], ())
+    likeness = engine.asked(" ".join(islice(telling["word"], LIKE_WORDS)))
+    mark_words = likeness.mark if search.like else partial(asked.mark, related=named)
     return {
         "id": hit.id,
         "rank": hit.rank,
@@ -201,21 +216,17 @@ def _hit(
         "chips": _chips(metadata, fields),
         "why": reasons_of,
         "origin": "related" if _is_dense(explanation) else main_origin(reasons),
-        "tables": _numbers(explanation, reasons),
+        "tables": _numbers(explanation, reasons, labels),
     }
-
-
-def _marked_like(engine: Engine, reasons: Reasons, text: str) -> Marks:
-    """Mark the words of a document that contribute most to its being like another."""
-    words = islice(reasons["word"], LIKE_WORDS)
-    return engine.asked(" ".join(words)).mark(text)
 
 
 def _text(pieces: Marked) -> str:
     return "".join(piece for piece, _ in pieces)
 
 
-def why(explanation: Explanation, reasons: Reasons) -> list[tuple[str, list[str]]]:
+def why(
+    explanation: Explanation, reasons: Reasons, labels: Mapping[Origin, str] = LABELS
+) -> list[tuple[str, list[str]]]:
     """The reasons of a score, by what they are: words of the query, and others that contribute enough."""
     if not any(each.terms for each in explanation.scored):
         return [("similar meaning", [])]
@@ -224,7 +235,7 @@ def why(explanation: Explanation, reasons: Reasons) -> list[tuple[str, list[str]
         origin: [word for word, value in words.items() if origin == "word" or value >= MIN_SHARE * total]
         for origin, words in reasons.items()
     }
-    shown = [(LABELS[origin], [*map(_shown, words[:REASON_WORDS])]) for origin, words in named.items() if words]
+    shown = [(labels[origin], [*map(_shown, words[:REASON_WORDS])]) for origin, words in named.items() if words]
     return shown or [(COMMON, [])]
 
 
@@ -239,9 +250,9 @@ def _shown(word: str) -> str:
     return f"…{word.removeprefix('##')}" if word.startswith("##") else word
 
 
-def _numbers(explanation: Explanation, reasons: Reasons) -> list[dict[str, Any]]:
+def _numbers(explanation: Explanation, reasons: Reasons, labels: Mapping[Origin, str]) -> list[dict[str, Any]]:
     """The parts of a hybrid's score, or the words that contribute most to one of terms, as tables."""
-    values = [(value, word, LABELS[origin]) for origin, words in reasons.items() for word, value in words.items()]
+    values = [(value, word, labels[origin]) for origin, words in reasons.items() for word, value in words.items()]
     if not values or explanation.parts:
         return [*filter(None, [_table(explanation)])]
     best = sorted(values, reverse=True)[:SHOWN_WORDS]

@@ -98,8 +98,15 @@ def test_a_document_is_readable(client: TestClient) -> None:
     (more,) = re.findall('<a href="([^"]*)">More like this', page)
     similar = client.get(html.unescape(more)).text
     assert "Documents like" in similar and "<h3" in similar and "id=d4&amp;" not in similar.split("<ol>")[1]
+    similar = client.get("/", params={"like": "d1", "a": "bm25"}).text
+    assert "words of that document <b>" in similar and "your words" not in similar
     assert client.get("/document", params={"index": "joint", "id": "gone"}).status_code == 404
     assert client.get("/document", params={"index": "gone", "id": "d4"}).status_code == 404
+
+
+def test_words_of_most_documents_are_no_reason_to_be_like_another(odd: TestClient) -> None:
+    page = odd.get("/", params={"like": "50%"}).text
+    assert page.count("<h3") == len(ODD) - 1 and "common words" in page and "<mark" not in page
 
 
 def test_a_page_suggests_a_corrected_query(client: TestClient) -> None:
