@@ -6,9 +6,9 @@ from typing import Any
 from starlette.exceptions import HTTPException
 
 from cai_pyserini.core.template import template
-from cai_pyserini.engine.search import Engine, without_operators
+from cai_pyserini.engine.search import Engine
 from cai_pyserini.service.access_log import note
-from cai_pyserini.service.page import HERE, Search, shown_metadata, tables, url_of, why
+from cai_pyserini.service.page import HERE, Search, parse_query, shown_metadata, tables, url_of, why
 from cai_pyserini.service.queue import MAX_QUERY_LENGTH, Service
 
 PART = 50_000  # characters of a document on a page; each new word takes 0.1 ms
@@ -37,7 +37,7 @@ async def render_document(service: Service, index: str, id: str, search: Search,
 
 def _read(engine: Engine, id: str, query: str, part: int | None) -> dict[str, Any] | None:
     """What the page shows of a document."""
-    text_of_query = without_operators(query)[0] if query and engine.has_words else query
+    text_of_query, _ = parse_query(engine, query)
     if (found := engine.read(id, text_of_query)) is None:
         return None
     stored, explanation, snippet = found

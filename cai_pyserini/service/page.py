@@ -107,26 +107,22 @@ async def render(service: Service, search: Search) -> str:
 
 async def _found(service: Service, search: Search, engines: Mapping[str, Engine]) -> dict[str, Any]:
     """The hits of a query, with facets, the number of documents, and words that are in no document."""
-
-    def parse_operators(name: str) -> tuple[str, Filters]:
-        has_words = engines[name].has_words
-        return without_operators(search.q, search.filter) if has_words else (search.q, search.filter or None)
+    parsed = {name: parse_query(engines[name], search.q) for name in (search.a, search.b) if name}
+    text, operators = parsed[search.a]
 
     def overview(engine: Engine) -> tuple[int, list[Facet], dict[str, int], str | None]:
-        operators = without_operators(search.q)[1] if engine.has_words else None
-        found = facets_of(engine, text, search.filter, operators or ())
+        found = facets_of(engine, text, search.filter, operators)
         return *found, engine.document_frequencies(text), engine.suggestion(search.q)
 
-    text, _ = parse_operators(search.a)
     total, facets, frequencies, suggestion = await service.call(search.a, overview)
     missing = [word for word, documents in frequencies.items() if not documents]
     nothing = bool(missing) and len(missing) == len(frequencies)
     fields = [facet.field for facet in facets]
     is_short = len(search.q) <= MAX_LINKED_QUERY  # each link of a facet has the query
     columns = []
-    for name in filter(None, (search.a, search.b)):
-        text, filters = parse_operators(name)
-        found = await service.call(name, partial(_hits, search, name, text, filters, fields))
+    for name, (words, conditions) in parsed.items():
+        filters = (search.filter,) * bool(search.filter) + conditions
+        found = await service.call(name, partial(_hits, search, name, words, filters or None, fields))
         columns.append(_column(engines[name], search, found, nothing))
     return {
         "columns": columns,
@@ -136,6 +132,12 @@ async def _found(service: Service, search: Search, engines: Mapping[str, Engine]
         "nothing": nothing,
         "suggestion": suggestion,
     }
+
+
+def parse_query(engine: Engine, query: str) -> tuple[str, tuple[str, ...]]:
+    """The text of a query, and filters for its operators, if the engine has words for them."""
+    text, filters = without_operators(query) if engine.has_words else (query, None)
+    return text, filters or ()
 
 
 async def _like(service: Service, search: Search) -> dict[str, Any]:
