@@ -15,6 +15,7 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.terminal import progress
 
 SAMPLE_SIZE = 50_000  # documents tokenized to measure lengths; in larger collections, about so many
+MIN_LOST = 0.01  # fraction of the tokens that is worth a warning
 REMEDIES = {
     "documents": "the encoder's setting overlap, or the run's setting passages, keeps it",
     "passages": "choose shorter ones",
@@ -34,8 +35,9 @@ class Reading(NamedTuple):
 def check(collection: Collection, split: str, output: Path, reading: Reading | None = None) -> Path:
     """Write the counts of a collection as JSON. Raises CaiError for the first broken record.
 
-    With `reading`, `cut` is the number of documents (or passages) that the encoder truncates, of which a warning tells,
-    and `lost` the fraction of all tokens that it drops, both estimated from about SAMPLE_SIZE documents at most.
+    With `reading`, `cut` is the number of documents (or passages) that the encoder truncates, and `lost` the fraction
+    of all tokens that it drops, of which a warning tells from MIN_LOST on. Both are estimated from about SAMPLE_SIZE
+    documents at most.
     """
     parts = {part: collection.fingerprint(part) for part in ("documents", "queries", split)}
     inputs = {"parts": parts, "tokenizer": reading and reading.tokenizer}
@@ -67,7 +69,7 @@ def _truncated(collection: Collection, reading: Reading, counts: artifact.Stats)
         cut += int(np.count_nonzero(excess))
         lost += int(excess.sum())
     cut = min(cut * step, counts[unit])
-    if cut:
+    if lost >= MIN_LOST * total:
         about = "about " if step > 1 else ""
         documents_cut = f"{about}{cut:,} of {counts[unit]:,} {unit} ({100 * cut / counts[unit]:.0f}%)"
         text_lost = f"{100 * lost / total:.1f}% of the text is lost: {REMEDIES[unit]}"

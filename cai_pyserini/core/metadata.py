@@ -14,6 +14,7 @@ from typing import Any, Literal
 from cai_pyserini.core.json_vectors import LONGEST_TERM
 
 Kind = Literal["string", "number", "date", "list"]  # list: a list of strings
+STRINGS = ("string", "list")
 Value = str | int | float | list[str]
 Metadata = dict[str, Value]
 

@@ -20,32 +20,50 @@ READAPT_SHARE = 0.2  # share of new documents above which adapting again is sugg
 
 
 class Changes(NamedTuple):
-    """How a collection differs from a run's, in documents (or passages)."""
+    """How a collection differs from a run's, in documents. `new_passages` are those whose text the run lacks; None if
+    documents have no passages."""
 
     before: int
     added: int
     changed: int
     deleted: int
+    new_passages: int | None = None
 
     def __str__(self) -> str:
-        return f"added {self.added:,}, changed {self.changed:,}, deleted {self.deleted:,} of {self.before:,} documents"
+        counts = (
+            f"added {self.added:,}, changed {self.changed:,}, deleted {self.deleted:,} of {self.before:,} documents"
+        )
+        return counts if self.new_passages is None else f"{counts}; {self.new_passages:,} new passages"
 
 
 def compare(vectors: Vectors, collection: Collection) -> Changes:
     """Compare a collection with the documents behind vectors, by ids and text keys. Raises CaiError for vectors without
     keys."""
-    documents = progress(collection.documents(), collection.size, "compare")
-    current = (([d.id for d in part], text_keys([d.contents for d in part])) for part in batched(documents, SHARD))
-    (ids, keys), (new_ids, new_keys) = _table(document_keys(vectors)), _table(current)
+    records = progress(collection.documents(), collection.size, "compare")
+    current = (([r.id for r in part], text_keys([r.contents for r in part])) for part in batched(records, SHARD))
+    (texts, keys), (new_texts, new_keys) = _table(document_keys(vectors), collection), _table(current, collection)
+    (ids, sums), (new_ids, new_sums) = _by_document(texts, keys), _by_document(new_texts, new_keys)
     common, old, new = np.intersect1d(ids, new_ids, assume_unique=True, return_indices=True)
-    changed = int((keys[old] != new_keys[new]).any(1).sum())
-    return Changes(len(ids), len(new_ids) - len(common), changed, len(ids) - len(common))
+    changed = int((sums[old] != new_sums[new]).any(1).sum())
+    is_new = np.isin(new_keys.view("S16"), keys.view("S16"), invert=True)
+    passages = int(is_new.sum()) if len(texts) > len(ids) else None
+    return Changes(len(ids), len(new_ids) - len(common), changed, len(ids) - len(common), passages)
 
 
-def _table(parts: Iterable[tuple[Sequence[str], np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """Hashes of ids (documents,) and keys (documents, 16), 24 bytes per document."""
-    hashed = [(np.fromiter(map(hash, ids), np.int64, len(ids)), keys) for ids, keys in parts]
+def _table(parts: Iterable[tuple[Sequence[str], np.ndarray]], collection: Collection) -> tuple[np.ndarray, np.ndarray]:
+    """Hashes of the documents' ids (texts,) and keys of texts (texts, 16), 24 bytes per document or passage."""
+    hashed = [
+        (np.fromiter((hash(collection.document_of(id)) for id in ids), np.int64, len(ids)), keys) for ids, keys in parts
+    ]
     return np.concatenate([ids for ids, _ in hashed]), np.concatenate([keys for _, keys in hashed])
+
+
+def _by_document(ids: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Each document once, with the sum of the keys of its passages (documents, 2)."""
+    documents, positions = np.unique(ids, return_inverse=True)
+    sums = np.zeros((len(documents), 2), np.uint64)
+    np.add.at(sums, positions, keys.view(np.uint64))
+    return documents, sums
 
 
 def idf_drift(before: Path, after: Path, tokens: Sequence[str]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from cai_pyserini.core.metadata import Kind, year_of
+from cai_pyserini.core.metadata import STRINGS, Kind, year_of
 from cai_pyserini.lucene import jvm
 from cai_pyserini.lucene.fields import PREFIX
 
@@ -30,7 +30,7 @@ class Matches:
     def values(self, name: str, kind: Kind, most: int) -> dict[str, int]:
         """The `most` frequent values of a field, most frequent first -> their numbers of documents; of dates, years."""
         field, java = PREFIX + name, jvm.java_class
-        if kind in ("string", "list"):
+        if kind in STRINGS:
             state = java(FACET + "StringDocValuesReaderState")(self._reader, field)
             result = java(FACET + "StringValueFacetCounts")(state, self.collector).getTopChildren(most, field)
         else:
@@ -45,6 +45,14 @@ class Matches:
         if kind == "number":
             return {repr(_double(label)).removesuffix(".0"): count for label, count in pairs}
         return dict(pairs)
+
+    @_COUNTING
+    def distinct(self, name: str) -> int:
+        """The number of different strings of a field in the whole index."""
+        values = jvm.java_class("org.apache.lucene.index.MultiDocValues").getSortedSetValues(
+            self._reader, PREFIX + name
+        )
+        return values.getValueCount() if values else 0
 
     @_COUNTING
     def limits(self, name: str) -> tuple[float, float] | None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from cai_pyserini.core.errors import CaiError, require_utf8
-from cai_pyserini.core.metadata import Kind, bounds, composed
+from cai_pyserini.core.metadata import STRINGS, Kind, bounds, composed
 from cai_pyserini.lucene import jvm
 from cai_pyserini.lucene.fields import PREFIX
 
@@ -139,12 +139,12 @@ class _Parser:
         name = self._take("word", "a field")
         kind = "string" if name.text == CONTENTS else require_field(name.text, self._kinds, _where(name))
         sign = self._take("sign", "one of < <= > >= = :")
-        if sign.text in ORDERS and kind in ("string", "list"):
+        if sign.text in ORDERS and kind in STRINGS:
             raise BadFilter(f"{_where(sign)}: {name.text} is a {kind}, which takes = or :, not {sign.text}")
         if sign.text not in (*ORDERS, "=", ":"):
             self._fail("one of < <= > >= = :", sign)
         values = [self._value()] if sign.text in ORDERS or not self._is("(") else self._values()
-        if kind in ("string", "list"):
+        if kind in STRINGS:
             texts = tuple(_unquoted(value) for value in values)
             return AnyOf(name.text, texts if name.text == CONTENTS else tuple(map(composed, texts)))
         ranges = tuple(_range(name.text, kind, sign.text, value) for value in values)

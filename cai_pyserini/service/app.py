@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi import Query as Parameter
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, PlainTextResponse
+from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starlette.exceptions import HTTPException
 
@@ -32,6 +32,7 @@ NOT_BLANK = r"[^\s\x1c-\x1f]"  # as in str.strip, these four characters are whit
 MAX_ID_LENGTH = 200  # characters of query ids and field names
 MAX_FACETS = 20
 MAX_RERANKED = 100
+MAX_REDIRECT = 2000  # characters of an address; nginx refuses 4 KiB of headers in an answer
 QueryText = Annotated[str, StringConstraints(min_length=1, max_length=MAX_QUERY_LENGTH, pattern=NOT_BLANK)]
 QUERY_PARAMETER = Parameter(description="the text to search for", examples=["short fingers"])
 Text = Annotated[QueryText, QUERY_PARAMETER]
@@ -138,6 +139,24 @@ class DocumentForm:
 
 
 Form = Annotated[DocumentForm, Depends()]
+
+
+async def page_search(
+    q: Annotated[Name, Parameter(description="the text to search for")] = "",
+    a: Annotated[Name, Parameter(description="an index; for unknown names, the default")] = "",
+    b: Annotated[Name, Parameter(description="an index to compare with; for unknown names, none")] = "",
+    hits: Annotated[int, Parameter(description="hits to show", ge=1, le=MAX_SHOWN_HITS)] = DEFAULT_HITS,
+    start: Annotated[int, Parameter(description="hits to skip", ge=0, lt=MAX_HITS)] = 0,
+    filter: Filter = "",
+    sort: Sort = "",
+    like: Annotated[Name, Parameter(description="without q: a document, to find similar ones")] = "",
+) -> Search:
+    """What the page is asked for."""
+    q = q.strip()
+    return Search(q, "" if q else like, a, b, hits, start, filter.strip(), sort)
+
+
+PageSearch = Annotated[Search, Depends(page_search)]
 
 
 class Answer(BaseModel):
@@ -439,33 +458,27 @@ def create_app(service: Service, access: Access = EVERYBODY, log: AccessLog | No
         """The MCP tools."""
         return ForwardedResponse(mcp.handle_request)
 
-    @locked.get("/", response_class=HTMLResponse)
-    async def page(
-        q: Annotated[Name, Parameter(description="the text to search for")] = "",
-        a: Annotated[Name, Parameter(description="an index; for unknown names, the default")] = "",
-        b: Annotated[Name, Parameter(description="an index to compare with; for unknown names, none")] = "",
-        hits: Annotated[int, Parameter(description="hits to show", ge=1, le=MAX_SHOWN_HITS)] = DEFAULT_HITS,
-        start: Annotated[int, Parameter(description="hits to skip", ge=0, lt=MAX_HITS)] = 0,
-        filter: Filter = "",
-        sort: Sort = "",
-        like: Annotated[Name, Parameter(description="without q: a document, to find similar ones")] = "",
-    ) -> str:
+    @locked.get("/", response_class=HTMLResponse, responses={303: {"description": "without the empty parameters"}})
+    async def page(request: Request, search: PageSearch) -> Response:
         """The page for people."""
-        q = q.strip()
-        return await render(service, Search(q, "" if q else like, a, b, hits, start, filter.strip(), sort))
+        address = search.link(start=search.start)
+        if "" in request.query_params.values() and len(address) <= MAX_REDIRECT:  # the form sends empty fields
+            return RedirectResponse(address, 303)
+        return HTMLResponse(await render(service, search))
 
     @locked.get("/document", response_class=HTMLResponse)
     async def document_page(
         index: Name,
         id: Annotated[Name, Parameter(description="a document, or a passage of one")],
-        q: Annotated[Name, Parameter(description="a query, whose words are marked")] = "",
+        search: PageSearch,
         part: Annotated[
             int | None,
             Parameter(description="of a long text; by default, that of its best passage", ge=1, le=MAX_PARTS),
         ] = None,
     ) -> str:
-        """A document for people."""
-        return await render_document(service, index, id, q.strip(), part)
+        """A document for people, with the words of the query marked. The other parameters are those of the search to go
+        back to."""
+        return await render_document(service, index, id, search, part)
 
     @locked.get("/style.css", response_class=Css)
     async def style() -> str:
@@ -485,6 +498,6 @@ def create_app(service: Service, access: Access = EVERYBODY, log: AccessLog | No
         for operation in path.values():
             responses = operation["responses"]
             responses.pop("422", None)  # wrong requests get a 400
-            for status in responses.keys() - {"200"}:  # errors are JSON, even of routes that return text
+            for status in responses.keys() - {"200", "303"}:  # errors are JSON, even of routes that return text
                 responses[status]["content"] = {"application/json": responses[status]["content"].popitem()[1]}
     return Guard(app, access, metrics, log, open_paths=PUBLIC_ROUTES, sending=service.sending)

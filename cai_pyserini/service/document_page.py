@@ -6,9 +6,9 @@ from typing import Any
 from starlette.exceptions import HTTPException
 
 from cai_pyserini.core.template import template
-from cai_pyserini.engine.search import Engine, without_operators
+from cai_pyserini.engine.search import Engine
 from cai_pyserini.service.access_log import note
-from cai_pyserini.service.page import HERE, Search, shown_metadata, tables, url_of, why
+from cai_pyserini.service.page import HERE, Search, parse_query, shown_metadata, tables, url_of, why
 from cai_pyserini.service.queue import MAX_QUERY_LENGTH, Service
 
 PART = 50_000  # characters of a document on a page; each new word takes 0.1 ms
@@ -16,23 +16,28 @@ MAX_PARTS = 100_000
 TEMPLATE = template(HERE / "document.html.jinja")
 
 
-async def render_document(service: Service, index: str, id: str, query: str, part: int | None) -> str:
+async def render_document(service: Service, index: str, id: str, search: Search, part: int | None) -> str:
     """The page as HTML, with PART characters of the text, from part 1 on; by default, those with the best passage.
-    Raises HTTPException if there is no such document."""
-    note(texts=[query] if query else [])
-    shown = await service.call(index, lambda engine: _read(engine, id, query, part))
+    Leads back to the search. Raises HTTPException if there is no such document."""
+    note(texts=[search.q] if search.q else [])
+    shown = await service.call(index, lambda engine: _read(engine, id, search.q, part))
     if shown is None:
         raise HTTPException(404, f"no document {id!r}, or {index} does not store documents")
-    back = Search(q=query, a=index)
-    similar = Search(like=id, a=index).link()
     return TEMPLATE.render(
-        index=index, id=id, query=query, back=back.link(), similar=similar, longest=MAX_QUERY_LENGTH, **shown
+        index=index,
+        id=id,
+        search=search,
+        address={"index": index, "id": id, **search.parameters()},
+        back=search.link(start=search.start, a=search.a or index) if search.q or search.like else "",
+        similar=Search(like=id, a=index).link(),
+        longest=MAX_QUERY_LENGTH,
+        **shown,
     )
 
 
 def _read(engine: Engine, id: str, query: str, part: int | None) -> dict[str, Any] | None:
     """What the page shows of a document."""
-    text_of_query = without_operators(query)[0] if query and engine.has_words else query
+    text_of_query, _ = parse_query(engine, query)
     if (found := engine.read(id, text_of_query)) is None:
         return None
     stored, explanation, snippet = found

@@ -1,5 +1,8 @@
 """Facets of a search: for each field that tells documents apart, values or ranges with their numbers of documents.
 
+Fields with few values in the whole index come first, so that the order does not depend on the search, and one with a
+value per document is last.
+
 Chosen values of a field are combined by OR, fields by AND: `type:"pdf" AND (year:2020 OR year:2021)`. So the documents
 counted for a field are those that pass the filter without its own part.
 """
@@ -12,7 +15,7 @@ from functools import cache, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from cai_pyserini.core.metadata import EPOCH, Kind
+from cai_pyserini.core.metadata import EPOCH, STRINGS, Kind
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.lucene.facets import Matches
 from cai_pyserini.lucene.filters import field_of, operands, parse_filter, span_of
@@ -22,7 +25,7 @@ MOST_VALUES = 6  # strings of a field
 MOST_RANGES = 8  # numbers or dates of a field
 MIN_COVERED = 0.02  # of the documents, by the most frequent values of a field
 UNEQUAL = 0.7  # of the documents in one range: the ranges are too wide for the others
-ZOOMS = 4  # times that the one range with documents is divided
+ZOOMS = 6  # times that the one range with documents is divided; from millennia to years
 MOST_READ = 50  # values of a number, to see whether they are integers
 VALUE = re.compile(r'([\w.-]+):(?:"((?:[^"\\]|\\.)*)"|([^\s"()]+))')
 BETWEEN = re.compile(r"\(?([\w.-]+)>=(\S+) AND \1<=?(\S+?)\)?")
@@ -60,21 +63,22 @@ def facets_of(engine: Engine, text: str, filter: str, operators: tuple[str, ...]
     def matching(*filters: str) -> Matches | None:
         return engine.matches(text, (*filters, *operators) or None)
 
-    parts, facets = clauses(filter), []
-    found = matching(*parts)
-    if found is None:
+    parts, facets = clauses(filter), list[Facet]()
+    if (found := matching(*parts)) is None:
         return 0, []
     kinds = engine.metadata if engine.can_filter else {}
     fields = [field_of(parse_filter(part, kinds)) for part in parts] if kinds else []
-    for field, kind in kinds.items():
+    for field in sorted(kinds, key=lambda name: found.distinct(name) if kinds[name] in STRINGS else MOST_RANGES):
         own = [part for part, of in zip(parts, fields, strict=True) if of == field]
         others = [part for part, of in zip(parts, fields, strict=True) if of != field]
-        chosen = alternatives(own[0]) if len(own) == 1 else [combined(own)] if own else []
-        options = _Field(field, kind, matching, others, chosen).options()
+        chosen = alternatives(own[0]) if len(own) == 1 else own and [" AND ".join(own)]
+        options = _Field(field, kinds[field], matching, others, chosen).options()
         total = matching(*others)
         if total and (options[1:] or any(one.chosen or one.documents < total.documents for one in options)):
             facets.append(Facet(field, options))
-    return found.documents, facets[:MOST_FIELDS]
+        if len(facets) == MOST_FIELDS:
+            break
+    return found.documents, facets
 
 
 class _Field:
@@ -83,43 +87,39 @@ class _Field:
     def __init__(
         self, field: str, kind: Kind, matching: Callable[..., Matches | None], others: list[str], chosen: list[str]
     ):
-        self._field, self._kind, self._matching, self._others = field, kind, matching, others
-        self._chosen = {text: self._span(text) for text in chosen}
-        self._listed: set[str] = set()
+        self._field, self._kind, self._matching = field, kind, matching
+        self._others, self._chosen, self._listed = others, chosen, set[str]()
 
     def options(self) -> list[Option]:
         """What is chosen but no longer among the frequent values or ranges comes first."""
-        options = self._options()
-        missing = [text for text in self._chosen if text not in self._listed][:MOST_VALUES]
-        return [self._option(Choice(label_of(text)[1], text, self._count(text))) for text in missing] + options
+        options, missing = self._options(), []
+        for text in [text for text in self._chosen if text not in self._listed][:MOST_VALUES]:
+            matches = self._matching(*self._others, text)
+            missing.append(self._option(Choice(label_of(text)[1], text, matches.documents if matches else 0)))
+        return missing + options
 
     def _options(self, *within: str) -> list[Option]:
         if (matches := self._matching(*self._others, *within)) is None:
             return []
-        find = _values if self._kind in ("string", "list") else _ranges
+        find = _values if self._kind in STRINGS else _ranges
         choices = find(matches, self._field, self._kind, *map(self._span, within))
         return [self._option(choice) for choice in choices] if len(choices) > 1 or not within else []
 
     def _option(self, choice: Choice) -> Option:
-        span = self._span(choice.filter)
-        inside = {text for text, other in self._chosen.items() if text == choice.filter or _covers(span, other)}
-        around = {text for text, other in self._chosen.items() if text == choice.filter or _covers(other, span)}
+        inside = {text for text in self._chosen if self._covers(choice.filter, text)}
+        around = {text for text in self._chosen if self._covers(text, choice.filter)}
         kept = [text for text in self._chosen if text not in inside | around]
         self._listed |= (chosen := inside & around)
-        filter = combined([*self._others, *either([*kept, *([] if chosen else [choice.filter])])])
-        finer = self._options(choice.filter) if inside and self._kind in ("number", "date") else []
+        filter = " AND ".join([*self._others, *either(kept if chosen else [*kept, choice.filter])])
+        finer = self._options(choice.filter) if inside and self._kind not in STRINGS else []
         return Option(choice.label, choice.documents, bool(chosen), filter, finer)
 
-    def _count(self, filter: str) -> int:
-        matches = self._matching(*self._others, filter)
-        return matches.documents if matches else 0
+    def _covers(self, wide: str, narrow: str) -> bool:
+        outer, inner = self._span(wide), self._span(narrow)
+        return wide == narrow or bool(outer and inner and outer[0] <= inner[0] and inner[1] <= outer[1])
 
     def _span(self, filter: str) -> tuple[Any, Any] | None:
         return span_of(parse_filter(filter, {self._field: self._kind}))
-
-
-def _covers(wide: tuple[Any, Any] | None, narrow: tuple[Any, Any] | None) -> bool:
-    return bool(wide and narrow) and wide[0] <= narrow[0] and narrow[1] <= wide[1]  # type: ignore[index]
 
 
 def _values(matches: Matches, field: str, kind: Kind) -> list[Choice]:
@@ -127,7 +127,8 @@ def _values(matches: Matches, field: str, kind: Kind) -> list[Choice]:
     counts = matches.values(field, kind, MOST_VALUES)
     if sum(count for count in counts.values() if count > 1) < MIN_COVERED * matches.documents:
         return []
-    return [Choice(value, f"{field}:{quoted(value)}", count) for value, count in counts.items() if count > 1]
+    quoted = {value: value.replace("\\", r"\\").replace('"', r"\"") for value in counts}
+    return [Choice(value, f'{field}:"{quoted[value]}"', count) for value, count in counts.items() if count > 1]
 
 
 def _ranges(matches: Matches, field: str, kind: Kind, within: tuple[Any, Any] | None = None) -> list[Choice]:
@@ -146,51 +147,50 @@ def _numbers(field: str, low: float, high: float, count: Count, integers: bool, 
     """Ranges between round numbers: equally wide, or powers of ten if that spreads the documents better. With `begins`,
     the first one begins at `low`."""
     finest = 1 if integers else 0
-    edges = _even(low, high, finest)
-    counts = count(edges)
-    for _ in range(ZOOMS):
-        if sum(map(bool, counts)) != 1 or (integers and edges[-1] - edges[0] <= 1):
-            break
-        first, end = next(pair for pair, n in zip(pairwise(edges), counts, strict=True) if n)
-        edges = _even(first, end, finest, end=True)
-        counts = count(edges)
+    edges, counts = _divided(low, high, finest, count)
     if low >= 0 and high >= 1 and max(counts) > UNEQUAL * sum(counts):
         powers = [0.0, *(10.0**n for n in range(math.floor(math.log10(high)) + 2))]
         if max(by_power := count(powers)) < max(counts):
             edges, counts = powers, by_power
     if begins:
         edges[0] = max(edges[0], low)
-    choices = []
-    for (first, end), documents in zip(pairwise(edges), counts, strict=True):
-        last, sign = (end - 1, "<=") if integers else (end, "<")
-        label = _readable(first) if integers and first == last else f"{_readable(first)}–{_readable(last)}"
-        one = f"{field}:{_plain(first)}"
-        filter = one if integers and first == last else f"({field}>={_plain(first)} AND {field}{sign}{_plain(last)})"
-        if documents:
-            choices.append(Choice(label, filter, documents))
-    return choices
+    return [
+        _range(field, f"{first:.12g}", f"{end - finest:.12g}", documents, "<=" if integers else "<")
+        for (first, end), documents in zip(pairwise(edges), counts, strict=True)
+        if documents
+    ]
 
 
 def _dates(field: str, low: float, high: float, count: Count) -> list[Choice]:
     """Ranges of years, or the months of the one year that has documents."""
-    first, end = (date.fromordinal(int(day) + EPOCH).year for day in (low, high))
-    end += 1
-    while True:
-        years = [int(edge) for edge in _even(first, end, 1, end=True)]
-        found = [pair for pair in zip(pairwise(years), count([*map(_day, years)]), strict=True) if pair[1]]
-        if len(found) != 1 or end - first <= 1:
-            break
-        first, end = found[0][0]
+    first, last = (date.fromordinal(int(day) + EPOCH).year for day in (low, high))
+    edges, counts = _divided(first, last + 1, 1, lambda years: count([_day(int(year)) for year in years]), end=True)
+    found = [(int(first), int(end) - 1, n) for (first, end), n in zip(pairwise(edges), counts, strict=True) if n]
     if len(found) != 1:
-        return [
-            Choice(str(first), f"{field}:{first:04}", n)
-            if end - first == 1
-            else Choice(f"{first}–{end - 1}", f"({field}>={first:04} AND {field}<={end - 1:04})", n)
-            for (first, end), n in reversed(found)
-        ]
-    months = [_day(first, month) for month in range(1, 13)] + [_day(first + 1)]
-    names = [f"{first:04}-{month:02}" for month in range(1, 13)]
-    return [Choice(name, f"{field}:{name}", n) for name, n in zip(names, count(months), strict=True) if n]
+        return [_range(field, f"{first:04}", f"{last:04}", documents) for first, last, documents in reversed(found)]
+    year = found[0][0]
+    months = count([*(_day(year, month) for month in range(1, 13)), _day(year + 1)])
+    names = (f"{year:04}-{month:02}" for month in range(1, 13))
+    return [Choice(name, f"{field}:{name}", n) for name, n in zip(names, months, strict=True) if n]
+
+
+def _range(field: str, first: str, last: str, documents: int, sign: str = "<=") -> Choice:
+    if first == last:
+        return Choice(_readable(first), f"{field}:{first}", documents)
+    label = f"{_readable(first)}–{_readable(last)}"
+    return Choice(label, f"({field}>={first} AND {field}{sign}{last})", documents)
+
+
+def _divided(low: float, high: float, finest: float, count: Count, end: bool = False) -> tuple[list[float], list[int]]:
+    """The edges of `_even` ranges, with the numbers of documents; a range that has all of them is divided again."""
+    for _ in range(ZOOMS + 1):
+        edges = _even(low, high, finest, end)
+        counts = count(edges)
+        filled = [pair for pair, documents in zip(pairwise(edges), counts, strict=True) if documents]
+        if len(filled) != 1 or filled[0][1] - filled[0][0] <= finest:
+            break
+        (low, high), end = filled[0], True
+    return edges, counts
 
 
 def _even(low: float, high: float, finest: float, end: bool = False) -> list[float]:
@@ -209,18 +209,8 @@ def _day(year: int, month: int = 1) -> float:
     return float(date(max(year, MINYEAR), month, 1).toordinal() - EPOCH)
 
 
-def _plain(number: float) -> str:
-    return f"{number:.12g}"
-
-
-def _readable(number: float) -> str:
-    return f"{number:,.12g}" if abs(number) >= 10_000 else _plain(number)
-
-
-def quoted(value: str) -> str:
-    """A string as a value in a filter."""
-    escaped = value.replace("\\", r"\\").replace('"', r"\"")
-    return f'"{escaped}"'
+def _readable(number: str) -> str:
+    return f"{float(number):,.12g}" if abs(float(number)) >= 10_000 else number
 
 
 def clauses(filter: str) -> list[str]:
@@ -232,10 +222,6 @@ def alternatives(clause: str) -> list[str]:
     """The filters that one of `clauses` combines by OR, or itself."""
     inner = operands(clause[1:-1], "OR") if clause.startswith("(") else []
     return inner if len(inner) > 1 else [clause]
-
-
-def combined(parts: Sequence[str]) -> str:
-    return " AND ".join(parts)
 
 
 def either(parts: Sequence[str]) -> list[str]:
@@ -255,10 +241,9 @@ def label_of(filter: str) -> tuple[str, str]:
 def chosen_of(filter: str) -> list[list[tuple[str, str, str]]]:
     """For each of `clauses`, its alternatives: field, label, and the filter without it."""
     parts = clauses(filter)
-    return [
-        [
-            (*label_of(one), combined([*parts[:n], *either([each for each in found if each != one]), *parts[n + 1 :]]))
-            for one in found
-        ]
-        for n, found in enumerate(map(alternatives, parts))
-    ]
+
+    def without(n: int, one: str) -> str:
+        others = [each for each in alternatives(parts[n]) if each != one]
+        return " AND ".join([*parts[:n], *either(others), *parts[n + 1 :]])
+
+    return [[(*label_of(one), without(n, one)) for one in alternatives(part)] for n, part in enumerate(parts)]

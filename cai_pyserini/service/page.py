@@ -1,6 +1,6 @@
 """The search page: a query box, the hits of one system or of two side by side, their facets, and why they are there."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -11,7 +11,7 @@ from cai_pyserini.core.metadata import Value
 from cai_pyserini.core.template import template
 from cai_pyserini.engine.explanation import Explanation
 from cai_pyserini.engine.highlight import Marked
-from cai_pyserini.engine.reasons import Asked, Marks, Origin, Reasons
+from cai_pyserini.engine.reasons import Asked, Origin, Reasons, main_origin
 from cai_pyserini.engine.search import BadFilter, Described, Engine, Filters, without_operators
 from cai_pyserini.service.access_log import note
 from cai_pyserini.service.facets import Facet, Option, chosen_of, facets_of
@@ -37,7 +37,10 @@ LABELS: dict[Origin, str] = {
     "related": "related words",
     "part": "parts of your words",
 }
+LIKE_LABELS: dict[Origin, str] = LABELS | {"word": "words of that document", "part": "parts of its words"}
 COMMON = "common words"
+COMMON_SHARE = 0.1  # of the documents that have a word of a document, for it to be no reason to be like that one
+MIN_COMMON = 5  # the same in documents, for small collections
 
 TEMPLATE = template(HERE / "page.html.jinja")
 
@@ -54,16 +57,19 @@ class Search(NamedTuple):
     filter: str = ""
     sort: str = ""  # a field, with - before it for largest values first
 
+    def parameters(self, **changes: Any) -> dict[str, Any]:
+        """The parameters of its address, some of them changed, without those that have their defaults."""
+        values = {**self._asdict(), **changes}
+        return {name: value for name, value in values.items() if value != self._field_defaults[name]}
+
     def link(self, **changes: Any) -> str:
         """The address of the page with some parameters changed, starting from the first hit unless that is given."""
-        values = {**self._asdict(), "start": 0, **changes}
-        defaults = Search()._asdict()
-        return f"./?{urlencode({name: value for name, value in values.items() if value != defaults[name]})}"
+        return f"./?{urlencode(self.parameters(**{'start': 0, **changes}))}"
 
-    def document_link(self, stored: str) -> str:
-        """The address of a document, with the passage that this search finds."""
-        query = {"q": self.q[:MAX_LINKED_QUERY]} if self.q else {}
-        return f"document?{urlencode({'index': self.a, 'id': stored, **query})}{'#passage' * bool(query)}"
+    def document_link(self, index: str, stored: str) -> str:
+        """The address of a document, with the passage that this search finds, and the way back to the search."""
+        parameters = self.parameters(q=self.q[:MAX_LINKED_QUERY], a="" if self.a == index else self.a)
+        return f"document?{urlencode({'index': index, 'id': stored, **parameters})}{'#passage' * bool(self.q)}"
 
 
 async def render(service: Service, search: Search) -> str:
@@ -101,26 +107,22 @@ async def render(service: Service, search: Search) -> str:
 
 async def _found(service: Service, search: Search, engines: Mapping[str, Engine]) -> dict[str, Any]:
     """The hits of a query, with facets, the number of documents, and words that are in no document."""
-
-    def parse_operators(name: str) -> tuple[str, Filters]:
-        has_words = engines[name].has_words
-        return without_operators(search.q, search.filter) if has_words else (search.q, search.filter or None)
+    parsed = {name: parse_query(engines[name], search.q) for name in (search.a, search.b) if name}
+    text, operators = parsed[search.a]
 
     def overview(engine: Engine) -> tuple[int, list[Facet], dict[str, int], str | None]:
-        operators = without_operators(search.q)[1] if engine.has_words else None
-        found = facets_of(engine, text, search.filter, operators or ())
+        found = facets_of(engine, text, search.filter, operators)
         return *found, engine.document_frequencies(text), engine.suggestion(search.q)
 
-    text, _ = parse_operators(search.a)
     total, facets, frequencies, suggestion = await service.call(search.a, overview)
     missing = [word for word, documents in frequencies.items() if not documents]
     nothing = bool(missing) and len(missing) == len(frequencies)
     fields = [facet.field for facet in facets]
     is_short = len(search.q) <= MAX_LINKED_QUERY  # each link of a facet has the query
     columns = []
-    for name in filter(None, (search.a, search.b)):
-        text, filters = parse_operators(name)
-        found = await service.call(name, partial(_hits, search._replace(a=name), text, filters, fields))
+    for name, (words, conditions) in parsed.items():
+        filters = (search.filter,) * bool(search.filter) + conditions
+        found = await service.call(name, partial(_hits, search, name, words, filters or None, fields))
         columns.append(_column(engines[name], search, found, nothing))
     return {
         "columns": columns,
@@ -132,82 +134,101 @@ async def _found(service: Service, search: Search, engines: Mapping[str, Engine]
     }
 
 
+def parse_query(engine: Engine, query: str) -> tuple[str, tuple[str, ...]]:
+    """The text of a query, and filters for its operators, if the engine has words for them."""
+    text, filters = without_operators(query) if engine.has_words else (query, None)
+    return text, filters or ()
+
+
 async def _like(service: Service, search: Search) -> dict[str, Any]:
     """The hits for the text of a document, without the document itself."""
     document = await service.document(search.a, search.like, MAX_QUERY_LENGTH)
-
-    def found(engine: Engine) -> Iterator[dict[str, Any]]:
-        filters, asked = search.filter or None, engine.asked(document.contents)
-        described = engine.describe(document.contents, search.hits + 1, 0, filters, search.sort or None)
-        others = (one for one in described if one.hit.id != engine.document_of(search.like))
-        for one in islice(others, search.hits):
-            yield _hit(engine, asked, search, one, [])
-
-    hits = await service.call(search.a, found) if document.contents.strip() else []
+    find = partial(_hits, search, search.a, document.contents, search.filter or None, [])
+    hits = await service.call(search.a, find) if document.contents.strip() else []
     column = _column(service.engines[search.a], search, hits)
     return {"columns": [column | {"next": ""}], "like_title": document.title[:MAX_TITLE] or search.like}
 
 
 def _column(engine: Engine, search: Search, found: list[dict[str, Any]], nothing: bool = False) -> dict[str, Any]:
-    """The hits of a system, with the addresses of the pages before and after. If no document has a word of the query,
-    hits that share only parts of its words, or common words, are kept apart."""
+    """The hits of a system, with the addresses of the pages before and after. If `nothing` has a word of the query,
+    hits by parts of its words are kept apart, and those by one or two letters, or common words, left out."""
     end = search.start + search.hits
     hits = found[: search.hits]
-    parts = [hit for hit in hits if nothing and {label for label, _ in hit["why"]} <= {LABELS["part"], COMMON}]
+    parts = [hit for hit in hits if nothing and hit["origin"] == "part"]
+    if nothing:
+        hits = [hit for hit in hits if hit["origin"] not in ("part", None)]
     return {
         "name": engine.name,
         "description": engine.description,
         "language": engine.language,
-        "hits": [hit for hit in hits if hit not in parts],
+        "hits": hits,
         "parts": parts,
         "previous": search.link(start=max(0, search.start - search.hits)) if search.start else "",
-        "next": search.link(start=end) if len(found) > search.hits > len(parts) and end < MAX_HITS else "",
+        "next": search.link(start=end) if hits and len(found) > search.hits and end < MAX_HITS else "",
     }
 
 
 def _hits(
-    search: Search, text: str, filters: Filters, fields: Sequence[str], engine: Engine
+    search: Search, index: str, text: str, filters: Filters, fields: Sequence[str], engine: Engine
 ) -> Iterator[dict[str, Any]]:
-    """Yield the hits of a page, and one more if there is a page after it."""
-    asked = engine.asked(text)
+    """Yield the hits of a page, and one more if there is a page after it, without the document that they are like."""
+    asked, common = engine.asked(text), _common_words(engine, text) if search.like else set()
     end = min(search.start + search.hits + 1, MAX_HITS)
     for described in engine.describe(text, end, search.start, filters, search.sort or None):
-        yield _hit(engine, asked, search, described, fields)
+        if described.hit.id != engine.document_of(search.like):
+            yield _hit(engine, index, asked, common, search, described, fields)
 
 
-def _hit(engine: Engine, asked: Asked, search: Search, described: Described, fields: Sequence[str]) -> dict[str, Any]:
-    """What the page shows of a hit; metadata of `fields` come first."""
+def _common_words(engine: Engine, text: str) -> set[str]:
+    """The words of a text that many documents have."""
+    most = max(MIN_COMMON, COMMON_SHARE * engine.documents)
+    return {word for word, documents in engine.document_frequencies(text).items() if documents > most}
+
+
+def _hit(
+    engine: Engine,
+    index: str,
+    asked: Asked,
+    common: Set[str],
+    search: Search,
+    described: Described,
+    fields: Sequence[str],
+) -> dict[str, Any]:
+    """What the page shows of a hit; metadata of `fields` come first, and `common` words are no reasons."""
     hit, explanation, title, snippet, metadata, page = described
-    stored = engine.document(hit.stored)
+    stored, labels = engine.document(hit.stored), LIKE_LABELS if search.like else LABELS
     reasons = asked.reasons(explanation.scored, stored.contents if stored else "")
-    named = dict(reasons_of := why(explanation, reasons)).get(LABELS["related"], ())
-    mark_words = partial(_marked_like, engine, reasons) if search.like else partial(asked.mark, related=named)
+    telling: Reasons = {
+        origin: {word: value for word, value in words.items() if word not in common}
+        for origin, words in reasons.items()
+    }
+    reasons_of = why(explanation, telling, labels)
+    named = dict(reasons_of).get(LABELS["related"], ())
+    likeness = engine.asked(" ".join(islice(telling["word"], LIKE_WORDS)))
+    mark_words = likeness.mark if search.like else partial(asked.mark, related=named)
     return {
         "id": hit.id,
         "rank": hit.rank,
-        "href": search.document_link(hit.stored) if stored else "",
-        "like": f"./?{urlencode({'like': hit.stored, 'a': search.a})}" if stored else "",
+        "href": search.document_link(index, hit.stored) if stored else "",
+        "like": Search(like=hit.stored, a=index).link() if stored else "",
         "title": mark_words(_text(title)[:MAX_TITLE]),
         "snippet": mark_words(_text(snippet)),
         "page": page,
         "url": url_of(metadata),
         "chips": _chips(metadata, fields),
         "why": reasons_of,
-        "tables": _numbers(explanation, reasons),
+        "origin": "related" if _is_dense(explanation) else main_origin(reasons),
+        "tables": _numbers(explanation, reasons, labels),
     }
-
-
-def _marked_like(engine: Engine, reasons: Reasons, text: str) -> Marks:
-    """Mark the words of a document that contribute most to its being like another."""
-    words = islice(reasons["word"], LIKE_WORDS)
-    return engine.asked(" ".join(words)).mark(text)
 
 
 def _text(pieces: Marked) -> str:
     return "".join(piece for piece, _ in pieces)
 
 
-def why(explanation: Explanation, reasons: Reasons) -> list[tuple[str, list[str]]]:
+def why(
+    explanation: Explanation, reasons: Reasons, labels: Mapping[Origin, str] = LABELS
+) -> list[tuple[str, list[str]]]:
     """The reasons of a score, by what they are: words of the query, and others that contribute enough."""
     if not any(each.terms for each in explanation.scored):
         return [("similar meaning", [])]
@@ -216,8 +237,14 @@ def why(explanation: Explanation, reasons: Reasons) -> list[tuple[str, list[str]
         origin: [word for word, value in words.items() if origin == "word" or value >= MIN_SHARE * total]
         for origin, words in reasons.items()
     }
-    shown = [(LABELS[origin], [*map(_shown, words[:REASON_WORDS])]) for origin, words in named.items() if words]
+    shown = [(labels[origin], [*map(_shown, words[:REASON_WORDS])]) for origin, words in named.items() if words]
     return shown or [(COMMON, [])]
+
+
+def _is_dense(explanation: Explanation) -> bool:
+    """Whether most of a score, or of the fusion of several, is that of dense vectors."""
+    best = max(explanation.parts, key=lambda part: part.share).explanation if explanation.parts else explanation
+    return best.score != 0 and not best.terms
 
 
 def _shown(word: str) -> str:
@@ -225,9 +252,9 @@ def _shown(word: str) -> str:
     return f"…{word.removeprefix('##')}" if word.startswith("##") else word
 
 
-def _numbers(explanation: Explanation, reasons: Reasons) -> list[dict[str, Any]]:
+def _numbers(explanation: Explanation, reasons: Reasons, labels: Mapping[Origin, str]) -> list[dict[str, Any]]:
     """The parts of a hybrid's score, or the words that contribute most to one of terms, as tables."""
-    values = [(value, word, LABELS[origin]) for origin, words in reasons.items() for word, value in words.items()]
+    values = [(value, word, labels[origin]) for origin, words in reasons.items() for word, value in words.items()]
     if not values or explanation.parts:
         return [*filter(None, [_table(explanation)])]
     best = sorted(values, reverse=True)[:SHOWN_WORDS]

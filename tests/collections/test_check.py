@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cai_pyserini.collections.beir_folder import BeirFolder
-from cai_pyserini.collections.check import Reading, check
+from cai_pyserini.collections.check import MIN_LOST, Reading, check
 from cai_pyserini.collections.contract import Collection
 from cai_pyserini.core import artifact
 
@@ -30,7 +30,9 @@ def test_truncation_is_counted_and_warned_of(tiny: Path, tmp_path: Path, caplog:
     with caplog.at_level(logging.WARNING):
         checked(collection, tmp_path / "all.json")
         stats = checked(collection, tmp_path / "whole.json", max(lengths), "digest")
-        assert (stats["documents"], stats["cut"], stats["lost"]) == (12, 0, 0) and not caplog.records
+        assert (stats["documents"], stats["cut"], stats["lost"]) == (12, 0, 0)
+        stats = checked(collection, tmp_path / "most.json", max(lengths) - 1, "digest")
+        assert 0 < stats["lost"] < MIN_LOST and not caplog.records
         stats = checked(collection, tmp_path / "check.json", 10, "digest")
     cut = [length - 10 for length in lengths if length > 10]
     assert 2 < stats["cut"] == len(cut) < 12

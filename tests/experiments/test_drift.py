@@ -14,7 +14,7 @@ from cai_pyserini.experiments.pool import stored_texts
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.update import lines, proposal
 from cai_pyserini.vectors.shards import shard_path, text_keys, write_shard
-from tests.conftest import stored_idf, stored_vectors
+from tests.conftest import corpus_of, stored_idf, stored_vectors
 from tests.experiments.conftest import change
 
 
@@ -30,10 +30,23 @@ def test_documents_are_known_by_their_ids_and_texts(broken: Path, tmp_path: Path
     for number, part in enumerate((documents[:5], documents[5:])):
         shard = vectors.shard(number)._replace(keys=text_keys([document.contents for document in part]))
         write_shard(shard_path(vectors.folder, number), shard, vectors.manifest.digest, 0.5)
-    assert compare(vectors, BeirFolder(broken, "tiny")) == (12, 0, 0, 0)
+    assert compare(vectors, BeirFolder(broken, "tiny")) == (12, 0, 0, 0, None)
     change(broken)
     found = compare(vectors, BeirFolder(broken, "tiny"))
-    assert found == (12, 1, 1, 1) and str(found) == "added 1, changed 1, deleted 1 of 12 documents"
+    assert found == (12, 1, 1, 1, None) and str(found) == "added 1, changed 1, deleted 1 of 12 documents"
+
+
+def test_changes_of_passages_are_those_of_documents(tmp_path: Path) -> None:
+    """The fault: a line more in one document counts as as many changed documents as it has passages."""
+    texts = {"a": "one two three four five six", "b": "seven eight", "c": "nine ten eleven"}
+    before = list(corpus_of(tmp_path / "a", texts).in_passages(2, 0).documents())
+    vectors = stored_vectors(tmp_path / "vectors", np.eye(6, dtype=np.float32), ids=[[each.id for each in before]])
+    shard = vectors.shard(0)._replace(keys=text_keys([each.contents for each in before]))
+    write_shard(shard_path(vectors.folder, 0), shard, vectors.manifest.digest, 0.5)
+    after = corpus_of(tmp_path / "b", {"a": "zero one two three four five six", "b": "seven eight", "d": "new"})
+    assert str(compare(vectors, after.in_passages(2, 0))) == (
+        "added 1, changed 1, deleted 1 of 3 documents; 4 new passages"
+    )
 
 
 def test_idf_that_moves(tmp_path: Path) -> None:

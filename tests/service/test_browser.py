@@ -161,12 +161,13 @@ def test_without_scripts_facets_narrow_the_hits_and_documents_are_read(browser: 
     page.get_by_role("searchbox", name="Query").fill("zebra stripes")
     page.keyboard.press("Enter")
     expect(page.get_by_text("31 documents have a word of your query")).to_be_visible()
+    assert page.url == f"{library}?q=zebra+stripes&a=library"  # to share, without empty parameters
     facets = page.get_by_role("navigation", name="Filters")
     assert facets.locator("summary").all_inner_texts() == [
-        "year",
         "journal",
-        "published",
         "authors",
+        "year",
+        "published",
     ]
     facets.get_by_role("link", name="1990–1994").first.click()
     expect(page.get_by_text("5 documents have a word of your query and pass the filter")).to_be_visible()
@@ -179,8 +180,11 @@ def test_without_scripts_facets_narrow_the_hits_and_documents_are_read(browser: 
     expect(page.get_by_role("heading", level=3)).to_have_count(10)
     page.get_by_role("link", name="Next").click()
     expect(page.get_by_role("heading", level=3)).to_have_count(5)
+    results = page.url
     page.locator("h3 a").first.click()
     expect(page.locator("#passage mark", has_text="stripes")).to_be_in_viewport()
     page.get_by_role("link", name="Read on").click()
     expect(page.get_by_text("From character 100,001 of")).to_be_visible()  # the passage is in the second part
+    page.get_by_role("link", name="All results").click()
+    expect(page).to_have_url(results)  # with the filter, the sort and the page
     page.context.close()

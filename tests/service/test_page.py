@@ -66,10 +66,13 @@ def test_a_page_without_a_query_or_hits(client: TestClient) -> None:
 
 
 def test_words_of_no_document_are_named(client: TestClient) -> None:
-    """The fault: documents that share a piece of the word, such as "bi", are shown as if they had it."""
-    page = client.get("/", params={"q": "Bildschirm", "a": "joint"}).text
-    assert 'No document has <b dir="auto">Bildschirm</b>.' in page and "<mark" not in page
-    assert "Tonsillectomy" in page.split("share only parts of words, or common ones</summary>")[1]
+    """The faults: documents with a piece of the word are shown as if they had the word, even if it is one letter."""
+    page = client.get("/", params={"q": "Hypertonie", "a": "joint"}).text
+    assert 'No document has <b dir="auto">Hypertonie</b>.' in page and "<mark" not in page
+    assert "Hypertension" in page.split("shares only parts of words</summary>")[1]
+    for query, system in (("kubernetes pods", "joint"), ("Erkrankung", SYSTEMS[0])):
+        page = client.get("/", params={"q": query, "a": system}).text
+        assert "No document was found." in page and "<h3" not in page
     page = client.get("/", params={"q": "the Bildschirm of a bladder", "a": "joint"}).text
     assert 'No document has <b dir="auto">Bildschirm</b>.</p>' in page and "<mark>bladder</mark>" in page
     assert "No document has" not in client.get("/", params={"q": "the bladder", "a": "joint"}).text
@@ -95,8 +98,15 @@ def test_a_document_is_readable(client: TestClient) -> None:
     (more,) = re.findall('<a href="([^"]*)">More like this', page)
     similar = client.get(html.unescape(more)).text
     assert "Documents like" in similar and "<h3" in similar and "id=d4&amp;" not in similar.split("<ol>")[1]
+    similar = client.get("/", params={"like": "d1", "a": "bm25"}).text
+    assert "words of that document <b>" in similar and "your words" not in similar
     assert client.get("/document", params={"index": "joint", "id": "gone"}).status_code == 404
     assert client.get("/document", params={"index": "gone", "id": "d4"}).status_code == 404
+
+
+def test_words_of_most_documents_are_no_reason_to_be_like_another(odd: TestClient) -> None:
+    page = odd.get("/", params={"like": "50%"}).text
+    assert page.count("<h3") == len(ODD) - 1 and "common words" in page and "<mark" not in page
 
 
 def test_a_page_suggests_a_corrected_query(client: TestClient) -> None:

@@ -65,7 +65,8 @@ def test_the_service_below_a_path(run_folder: Path, tmp_path: Path, kept: str, h
     with served(run_folder, "bm25", public_url=public) as address, httpx2.Client(follow_redirects=True) as client:
         location = LOCATION.format(path="/search/", address=address.rstrip("/"), kept=kept, host=host)
         with nginx(tmp_path, port, location):
-            page = client.get(public, params={"q": "blader", "a": "bm25"})
+            page = client.get(public, params={"q": "blader", "a": "bm25", "b": "", "filter": ""})
+            assert page.url == f"{public}?q=blader&a=bm25"
             links = [
                 urljoin(str(page.url), unescape(link))
                 for link in re.findall('(?:href|src|action)="([^"]*)"', page.text)
