@@ -52,9 +52,11 @@ def nginx(folder: Path, port: int, *locations: str) -> Iterator[None]:
     (folder / "nginx.conf").write_text(CONFIG.format(folder=folder, port=port, locations="\n".join(locations)))
     assert NGINX
     with subprocess.Popen([NGINX, "-e", folder / "error.log", "-c", folder / "nginx.conf"]) as process:
-        wait_until(lambda: not socket.socket().connect_ex(("127.0.0.1", port)))
-        yield
-        process.terminate()
+        try:
+            wait_until(lambda: not socket.socket().connect_ex(("127.0.0.1", port)))
+            yield
+        finally:
+            process.terminate()
 
 
 @pytest.mark.parametrize(("kept", "host"), [("", "$http_host"), ("", "127.0.0.1"), ("/", "$http_host")])
