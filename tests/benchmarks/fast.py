@@ -35,7 +35,13 @@ def prepare(collection: str, encoder: str, documents: int, first: list[int], fol
     harness.stage("stage encode", **source, output=path / "raw")
     harness.stage("stage idf", **source, output=path / "idf")
     harness.fresh(harness.write_queries, **source, limit=1000, output=f"{path}/queries.json")
-    harness.fresh(scale.synthesize, collection=collection, vectors=f"{path}/raw", documents=documents, folder=folder)
+    made: dict[str, Any] = {
+        "collection": collection,
+        "vectors": f"{path}/raw",
+        "documents": documents,
+        "folder": folder,
+    }
+    harness.fresh(scale.synthesize, **made, dense=False, generated=False)
     write_labels(collection, path)
     vectors = {"vectors": path / "vectors", "idf": path / "idf", "encoder": encoder}
     sizes = {}

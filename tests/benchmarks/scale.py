@@ -21,19 +21,24 @@ from typing import Any
 
 import harness
 
+from cai_pyserini.core.config import FAST
+
 HITS = 100
 PRIVATE = "RssAnon"
 ALL = "index, all processors"
+TWO_STEPS = "index, two steps, all processors"
 STORED = "index, documents stored"
 STAGES = ["encode", "idf", "impact", "words", "joint impact", "index", STORED, ALL]
-STAGES += ["generated queries", "dense index", "search"]
+STAGES += [TWO_STEPS, "generated queries", "dense index", "search", "search, two steps"]
 WIDTH = 384  # of dense vectors
 QUERIES = 3  # generated for each document
 
 
-def synthesize(collection: str, vectors: str, documents: int, folder: str) -> harness.Result:
-    """Write `corpus.jsonl`, `vectors`, `dense` and `generated`, made of a collection and its raw vectors, and the
-    numbers of the documents that are whole in them, `wholes.npy`."""
+def synthesize(
+    collection: str, vectors: str, documents: int, folder: str, dense: bool, generated: bool
+) -> harness.Result:
+    """Write `corpus.jsonl`, `vectors`, and `dense` and `generated` if wanted, made of a collection and its raw vectors,
+    and the numbers of the documents that are whole in them, `wholes.npy`."""
     import numpy as np
     from scipy.sparse import vstack
 
@@ -44,7 +49,7 @@ def synthesize(collection: str, vectors: str, documents: int, folder: str) -> ha
     rows = vstack([shard.vectors for shard in source], format="csr")
     draw = np.random.default_rng(documents)
     sizes = [min(SHARD, documents - start) for start in range(0, documents, SHARD)]
-    corpus, generated, wholes = Path(folder, "corpus.jsonl"), Path(folder, "generated"), []
+    corpus, wholes = Path(folder, "corpus.jsonl"), []
 
     def mixed(start: int, size: int) -> Any:
         whole, half = draw.integers(len(texts), size=(2, size))
@@ -59,17 +64,23 @@ def synthesize(collection: str, vectors: str, documents: int, folder: str) -> ha
 
     harness.write_vectors(Path(folder, "vectors"), source, documents, map(mixed, range(0, documents, SHARD), sizes))
     np.save(Path(folder, "wholes.npy"), np.concatenate(wholes))
-    random = (draw.standard_normal((size, WIDTH), np.float32) for size in sizes)
-    harness.write_vectors(Path(folder, "dense"), source, documents, random, kind="dense")
-    (generated / "qrels").mkdir(parents=True)
-    with (generated / "qrels" / "train.tsv").open("w") as judged, (generated / "queries.jsonl").open("w") as queries:
+    if dense:
+        random = (draw.standard_normal((size, WIDTH), np.float32) for size in sizes)
+        harness.write_vectors(Path(folder, "dense"), source, documents, random, kind="dense")
+    if generated:
+        write_generated(texts, documents, Path(folder, "generated"))
+    return {}
+
+
+def write_generated(texts: list[list[str]], documents: int, output: Path) -> None:
+    (output / "qrels").mkdir(parents=True)
+    with (output / "qrels" / "train.tsv").open("w") as judged, (output / "queries.jsonl").open("w") as queries:
         for document in range(documents):
             words = texts[document % len(texts)]
             for number in range(QUERIES):
                 id = f"d{document:07d}-{number}"
                 queries.write(json.dumps({"_id": id, "text": " ".join(words[number : number + 6])}) + "\n")
                 judged.write(f"{id}\td{document:07d}\t1\n")
-    return {}
 
 
 def staging(corpus: str, generated: str, folder: str) -> harness.Result:
@@ -88,13 +99,14 @@ def staging(corpus: str, generated: str, folder: str) -> harness.Result:
     return {"seconds": time.perf_counter() - start, "memory": memory, "bytes": written}
 
 
-def searching(index: str, queries: str) -> harness.Result:
+def searching(index: str, queries: str, two_step: list[int]) -> harness.Result:
     """Percentiles of the milliseconds of a query, and the private memory afterwards."""
     import numpy as np
 
     from cai_pyserini.lucene.retrieve import open_searcher
+    from cai_pyserini.vectors.queries import TwoStep
 
-    searcher = open_searcher(Path(index))
+    searcher = open_searcher(Path(index), two_step=TwoStep(*two_step) if two_step else None)
     milliseconds, _ = harness.timed(partial(searcher.search, hits=HITS), json.loads(Path(queries).read_text()))
     p50, p99 = np.percentile(milliseconds, [50, 99]).tolist()
     return {"p50": p50, "p99": p99, "memory": harness.memory("self", PRIVATE)}
@@ -112,9 +124,11 @@ def stages(args: Any, documents: int, vectors: str, queries: str) -> list[harnes
     """Make a collection and run the stages on it."""
     with TemporaryDirectory() as folder:
         print(f"{documents:,} documents", file=sys.stderr)
-        harness.fresh(synthesize, collection=args.collection, vectors=vectors, documents=documents, folder=folder)
-        names = ("corpus.jsonl", "idf", "vectors", "impact", "words", "generated", "dense", "index")
-        corpus, idf, raw, impacts, words, generated, dense, index = (f"{folder}/{name}" for name in names)
+        source = {"collection": args.collection, "vectors": vectors, "documents": documents, "folder": folder}
+        optional = {"dense": "dense index" in args.stages, "generated": "generated queries" in args.stages}
+        harness.fresh(synthesize, **source, **optional)
+        names = ("corpus.jsonl", "idf", "vectors", "impact", "words", "generated", "dense")
+        corpus, idf, raw, impacts, words, generated, dense = (f"{folder}/{name}" for name in names)
         text, encoder = {"collection": corpus}, {"encoder": args.encoder}
         runs: dict[str, tuple[str, dict[str, Any]]] = {
             "encode": ("encode", text | encoder),
@@ -125,13 +139,17 @@ def stages(args: Any, documents: int, vectors: str, queries: str) -> list[harnes
             "index": ("index impact", {"input": impacts, "threads": 1}),
             STORED: ("index impact", {"input": impacts, "threads": 1} | text),
             ALL: ("index impact", {"input": impacts}),
+            TWO_STEPS: ("index impact", {"input": impacts, "first_terms": FAST["first_terms"]}),
             "dense index": ("index dense", {"vectors": dense}),
         }
         measures = {name: partial(measure, name, stage, folder, **options) for name, (stage, options) in runs.items()}
         measures["generated queries"] = partial(
             harness.fresh, staging, corpus=corpus, generated=generated, folder=folder
         )
-        measures["search"] = partial(harness.fresh, searching, index=index, queries=queries)
+        two_step = [FAST["keep_query_terms"], FAST["rescore"]]
+        for name, index, steps in (("search", ALL, []), ("search, two steps", TWO_STEPS, two_step)):
+            searched = {"index": f"{folder}/{index}", "queries": queries, "two_step": steps}
+            measures[name] = partial(harness.fresh, searching, **searched)
         return [{"documents": documents, "stage": name} | measures[name]() for name in STAGES if name in args.stages]
 
 
@@ -147,7 +165,7 @@ def plot(rows: list[harness.Result], path: str) -> harness.Result:
         of_stage = [row for row in rows if row["stage"] == stage]
         sizes = [row["documents"] for row in of_stage]
         memory.plot(sizes, [row["memory"] / 1e6 for row in of_stage], marker=".", label=stage)
-        if stage != "search":
+        if not stage.startswith("search"):
             seconds.plot(sizes, [row["seconds"] for row in of_stage], marker=".", label=stage)
     for axes, label in ((seconds, "seconds"), (memory, "private memory, MB")):
         axes.set(xscale="log", yscale="log", xlabel="documents", ylabel=label)
@@ -161,8 +179,8 @@ def plot(rows: list[harness.Result], path: str) -> harness.Result:
 def cells(row: harness.Result) -> tuple[str, ...]:
     """A row of the table."""
     size, memory = f"{row['documents']:,}", f"{row['memory'] / 1e6:,.0f}"
-    if row["stage"] == "search":
-        return size, "search", f"p50 {row['p50']:.1f} ms, p99 {row['p99']:.1f} ms", "", memory, ""
+    if row["stage"].startswith("search"):
+        return size, row["stage"], f"p50 {row['p50']:.1f} ms, p99 {row['p99']:.1f} ms", "", memory, ""
     rate = f"{row['documents'] / row['seconds']:,.0f}"
     return size, row["stage"], rate, f"{row['seconds']:.1f}", memory, f"{row['bytes'] / row['documents']:,.0f}"
 
