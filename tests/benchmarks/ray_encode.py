@@ -5,24 +5,70 @@ The documents of a collection, repeated until there are --shards of them, are en
 (--shard-num), which shows what two processors can do. Each machine is a process with one processor, and each model runs
 in one thread, so that this needs two processors and an otherwise idle machine. The time is that of the whole command:
 imports, checking the collection, starting the workers, loading the model, encoding. Only the start of the cluster is
-outside. The vectors are compared: they are the same bytes.
+outside. The vectors are compared: they are the same bytes. On two machines, Ray Data also distributes the shards, in
+place of core.cluster.share.
 """
 
 import os
+import pickle
 import time
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from shutil import rmtree
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import harness
 
 SHARD = 4096
+PEERS = {  # machines, processes
+    "without Ray": (0, 1),
+    "two processes": (0, 2),
+    "one machine": (1, 1),
+    "two machines": (2, 1),
+    "two machines, Ray Data": (2, 1),
+}
 
 
-def encode(machines: int, processes: int, collection: str, encoder: str, output: str) -> harness.Result:
+def share_by_ray_data(set_up: Callable[[], Any], parts: Iterable[tuple[int, Any]], gpus: bool) -> Iterator[int]:
+    """What core.cluster.share does, on machines of one processor each."""
+    import ray
+    from ray.data import ActorPoolStrategy, DataContext, from_items
+
+    from cai_pyserini.core import cluster
+    from cai_pyserini.core.errors import CaiError
+
+    class Worker:
+        def __init__(self) -> None:
+            self.worker = cluster._Worker(set_up)
+
+        def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+            return {"number": row["number"], "error": self.worker.work(row["number"], pickle.loads(row["part"]))}
+
+    DataContext.get_current().enable_progress_bars = False
+    rows = [{"number": number, "part": pickle.dumps(part)} for number, part in parts]
+    pool = ActorPoolStrategy(size=len(ray.nodes()), max_tasks_in_flight_per_actor=1)
+    data = from_items(rows, override_num_blocks=len(rows))
+    for row in data.map(Worker, compute=pool, num_cpus=1, max_task_retries=cluster.ATTEMPTS - 1).iter_rows():
+        if row["error"]:
+            raise CaiError(row["error"])
+        yield row["number"]
+
+
+def stage_by_ray_data(options: dict[str, str]) -> harness.Result:
+    from cai_pyserini.cli.encode import main
+    from cai_pyserini.core import cluster
+
+    cluster.share = share_by_ray_data
+    main([f"--{name}={value}" for name, value in options.items()])
+    return {}
+
+
+def encode(name: str, collection: str, encoder: str, output: str) -> harness.Result:
     """Run the encode stage on a cluster of so many machines, or else in so many processes, each for its own shards."""
+    machines, processes = PEERS[name]
     rmtree(output, ignore_errors=True)
     os.environ |= {"OMP_NUM_THREADS": "1", "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
     options = {"collection": collection, "encoder": encoder, "output": output, "device": "cpu"}
@@ -36,38 +82,44 @@ def encode(machines: int, processes: int, collection: str, encoder: str, output:
         options["ray"] = cluster.address
     start = time.perf_counter()
     parts = [{"shard-num": processes, "shard-id": number} for number in range(processes)]
-    with ThreadPoolExecutor(processes) as pool:
-        list(pool.map(lambda part: harness.stage("stage encode", **options, **part), parts if processes > 1 else [{}]))
+    if "Ray Data" in name:
+        harness.fresh(stage_by_ray_data, options=options)
+    else:
+        with ThreadPoolExecutor(processes) as pool:
+            one = partial(harness.stage, "stage encode", **options)
+            list(pool.map(lambda part: one(**part), parts if processes > 1 else [{}]))
     seconds = time.perf_counter() - start
     if machines:
         cluster.shutdown()
     return {"seconds": seconds, "documents": harness.stats(output)["vectors"]}
 
 
-def same(first: str, second: str) -> harness.Result:
-    """Whether two folders have the same vectors, bit by bit."""
+def same(folders: list[str]) -> harness.Result:
+    """Whether folders have the same vectors, bit by bit."""
     from cai_pyserini.vectors.shards import Vectors
 
     def parts(folder: str) -> list:
         return [(s.ids, s.vectors.data.tobytes(), s.vectors.indices.tobytes()) for s in Vectors(Path(folder))]
 
-    return {"same": parts(first) == parts(second)}
+    first, *others = map(parts, folders)
+    return {"same": all(other == first for other in others)}
 
 
 def main() -> None:
     parser = harness.parser(__doc__, repeats=1)
     parser.add_argument("--shards", type=int, default=100, help=f"of {SHARD:,} documents each")
+    parser.add_argument("--only", nargs="+", choices=PEERS, default=PEERS, help="measure these")
     args = parser.parse_args()
     with TemporaryDirectory() as folder:
         collection = f"{folder}/collection"
         documents = args.shards * SHARD
         harness.fresh(harness.write_repeated, collection=args.collection, documents=documents, output=collection)
         one = partial(harness.fresh, encode, collection=collection, encoder=args.encoder)
-        names = {"without Ray": (0, 1), "two processes": (0, 2), "one machine": (1, 1), "two machines": (2, 1)}
-        peers = {n: partial(one, machines=m, processes=p, output=f"{folder}/{n}") for n, (m, p) in names.items()}
+        folders = {name: f"{folder}/{name}" for name in args.only}
+        peers = {name: partial(one, name=name, output=output) for name, output in folders.items()}
         results = harness.rounds(args.repeats, peers)
-        equal = harness.fresh(same, first=f"{folder}/without Ray", second=f"{folder}/two machines")["same"]
-    plain = results["without Ray"]
+        equal = harness.fresh(same, folders=[*folders.values()])["same"]
+    plain = results[next(iter(args.only))]
     rows = [
         (
             name,
