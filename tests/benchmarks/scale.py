@@ -120,15 +120,15 @@ def measure(name: str, stage: str, folder: str, **options: object) -> harness.Re
     return {"seconds": harness.stats(output)["seconds"], "memory": peak, "bytes": written}
 
 
-def stages(args: Any, documents: int, vectors: str, queries: str) -> list[harness.Result]:
-    """Make a collection and run the stages on it."""
+def stages(args: Any, documents: int, vectors: str, queries: str, idf: str) -> list[harness.Result]:
+    """Make a collection and run the stages on it; impacts have the IDF of the real one."""
     with TemporaryDirectory() as folder:
         print(f"{documents:,} documents", file=sys.stderr)
         source = {"collection": args.collection, "vectors": vectors, "documents": documents, "folder": folder}
         optional = {"dense": "dense index" in args.stages, "generated": "generated queries" in args.stages}
         harness.fresh(synthesize, **source, **optional)
-        names = ("corpus.jsonl", "idf", "vectors", "impact", "words", "generated", "dense")
-        corpus, idf, raw, impacts, words, generated, dense = (f"{folder}/{name}" for name in names)
+        names = ("corpus.jsonl", "vectors", "impact", "words", "generated", "dense")
+        corpus, raw, impacts, words, generated, dense = (f"{folder}/{name}" for name in names)
         text, encoder = {"collection": corpus}, {"encoder": args.encoder}
         runs: dict[str, tuple[str, dict[str, Any]]] = {
             "encode": ("encode", text | encoder),
@@ -194,11 +194,12 @@ def main() -> None:
     rows: list[harness.Result] = []
     with TemporaryDirectory() as folder:
         settings = {"collection": args.collection, "encoder": args.encoder}
-        vectors, queries = f"{folder}/vectors", f"{folder}/queries.json"
+        vectors, queries, idf = f"{folder}/vectors", f"{folder}/queries.json", f"{folder}/idf"
+        harness.stage("stage idf", **settings, output=idf)
         harness.stage("stage encode", **settings, output=vectors)
         harness.fresh(harness.write_queries, **settings, limit=1000, output=queries)
         for documents in sorted(args.documents):
-            rows += stages(args, documents, vectors, queries)
+            rows += stages(args, documents, vectors, queries, idf)
     header = ("documents", "stage", "documents per second", "seconds", "private memory, MB", "bytes per document")
     harness.show(f"Stages ({Path(args.collection).name}, recombined)", header, map(cells, rows))
     if args.plot:
