@@ -17,11 +17,8 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.experiments.open import Run
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.runs.trec import read_run
-from cai_pyserini.share.json_lines import OPENSEARCH
 from cai_pyserini.share.source import Source
 from tests.conftest import damaged, json_lines
-from tests.exports.conftest import assert_same, search_lucene
-from tests.exports.test_json_lines import search_export
 from tests.plugin.conftest import scores, search_topics
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
@@ -87,11 +84,8 @@ def test_stock_pyserini_finds_what_we_find_in_a_joint_index(run: Path, tiny: Pat
     assert search_topics(index, cached, tiny, min_idf=-1) == pytest.approx(expected, abs=2e-6)
 
 
-def test_opensearch_has_the_scores_of_lucene(run: Path, tiny: Path, tmp_path: Path) -> None:
+def test_exports_have_the_queries_of_the_query_model(run: Path, tiny: Path, tmp_path: Path) -> None:
     arguments = ["--impacts", str(run / "impacts" / INDEX), "--collection", str(tiny)]
-    export(["opensearch", *arguments, "--output", str(tmp_path / "export")])
-    expected = search_lucene(run / "indexes" / INDEX, BeirFolder(tiny, "tiny").topics("test"))
-    assert_same(search_export(tmp_path / "export", OPENSEARCH), expected, rel=1 / 512)
     for name in ("ciff", "seismic"):
         export([name, *arguments, "--output", str(tmp_path / name)])
         queries = {line["id"]: line["vector"] for line in json_lines(tmp_path / name / "queries.jsonl")}

@@ -105,7 +105,9 @@ def export_milvus(source: Source, output: Path, uri: str, name: str, replicas: i
         if (found := count(server.client, new)) != (expected := source.manifest.stats["vectors"]):
             raise CaiError(f"{server.address} has {found:,} of {expected:,} documents in {new}: export them again")
         keys.write(folder)
-        (folder / FREQUENCIES).write_text("".join(f"{frequencies[key]}\n" for key in range(len(keys))))
+        (folder / FREQUENCIES).write_text(
+            "".join(f"{frequencies[key]}\n" for key in range(len(keys))), encoding="utf-8"
+        )
         queries = ({"id": id, "vector": _floats(keys.query_vector(vector))} for id, vector in source.queries().items())
         jsonl.write(folder / "queries.jsonl", queries)
         return [TIES]
