@@ -329,9 +329,9 @@ def test_what_is_there_can_be_searched_before_the_run_has_finished(
     index, expected = planning.index_impacts, [["bm25"], ["bm25", "splade"]]
     systems = [parse_system(name) for name in ("bm25", "joint", "splade")]
 
-    def search_meanwhile(impacts: Path, output: Path, *arguments: Any) -> Path:
+    def search_meanwhile(impacts: Path, output: Path, *arguments: Any, **options: Any) -> Path:
         if artifact.in_dry_run() or not expected:
-            return index(impacts, output, *arguments)
+            return index(impacts, output, *arguments, **options)
         there = expected.pop(0)
         with Run(run.root) as opened:
             assert opened.systems == there and opened["bm25"].search("blood pressure", k=1)[0].id
