@@ -173,9 +173,9 @@ def _hits(
 ) -> Iterator[dict[str, Any]]:
     """Yield the hits of a page, and one more if there is a page after it, without the document that they are like."""
     asked, common = engine.asked(text), _common_words(engine, text) if search.like else set()
-    end = min(search.start + search.hits + 1, MAX_HITS)
+    end, itself = min(search.start + search.hits + 1, MAX_HITS), engine.document_of(search.like)
     for described in engine.describe(text, end, search.start, filters, search.sort or None):
-        if described.hit.id != engine.document_of(search.like):
+        if described.hit.id != itself:
             yield _hit(engine, index, asked, common, search, described, fields)
 
 
@@ -203,9 +203,10 @@ def _hit(
         for origin, words in reasons.items()
     }
     reasons_of = why(explanation, telling, labels)
-    named = dict(reasons_of).get(LABELS["related"], ())
-    likeness = engine.asked(" ".join(islice(telling["word"], LIKE_WORDS)))
-    mark_words = likeness.mark if search.like else partial(asked.mark, related=named)
+    if search.like:
+        mark_words = engine.asked(" ".join(islice(telling["word"], LIKE_WORDS))).mark
+    else:
+        mark_words = partial(asked.mark, related=dict(reasons_of).get(LABELS["related"], ()))
     return {
         "id": hit.id,
         "rank": hit.rank,
