@@ -1,8 +1,7 @@
 """How fast and how effective is a system with pruned documents and queries?
 
 Postings are those of the terms that find documents (in two steps, of the first), all of which a search without skipping
-reads. The latency of a
-query is its median over several rounds; in each round, all searchers take turns at every query.
+reads. The latency of a query is its median over several rounds; in each round, all searchers take turns at every query.
 """
 
 import time

@@ -18,7 +18,7 @@ from cai_pyserini.engine.search import Engine
 from cai_pyserini.experiments import report
 from cai_pyserini.experiments.run_folder import BEIR, RunFolder, current
 from cai_pyserini.experiments.systems import BM25, System, parse_system
-from cai_pyserini.lucene.index_shards import Index, folders, with_shards_together
+from cai_pyserini.lucene.index_shards import Index, by_index, folders
 from cai_pyserini.lucene.searcher import LuceneIndex
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.runs.rerank import Reranker as Reranker
@@ -56,8 +56,8 @@ def open_systems(folders: Sequence[Path], systems: Sequence[str] = (), device: s
     resolved = _resolve(folders)
     with ExitStack() as on_error:
         try:
-            for index in with_shards_together(resolved):
-                first, *_ = [index] if isinstance(index, Path) else index
+            for index in by_index(resolved):
+                first, *_ = index
                 opened: Iterable[Engine]
                 if artifact.require_if_ours(first):
                     opened = [open_index(index, device=device)]

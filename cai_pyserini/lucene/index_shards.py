@@ -55,15 +55,15 @@ def require_index(index: Index) -> artifact.Manifest:
     return replace(manifest, recipe=whole, digest=artifact.digest(whole))
 
 
-def with_shards_together(places: Sequence[Path]) -> list[Index]:
-    """The folders of shards of one index as one index, others as they are, in the order of the first ones."""
+def by_index(places: Sequence[Path]) -> list[list[Path]]:
+    """The folders of each index: its shards, or the only one, in the order of the first ones."""
     together: dict[str, list[Path]] = {}
     for number, folder in enumerate(places):
         manifest = artifact.read_manifest(folder)
         is_shard = manifest is not None and "shard" in manifest.recipe["settings"]
         index = artifact.digest(_without_shard(manifest.recipe)) if manifest and is_shard else str(number)
         together.setdefault(index, []).append(folder)
-    return [shards if len(shards) > 1 else shards[0] for shards in together.values()]
+    return [*together.values()]
 
 
 def _without_shard(recipe: artifact.Recipe) -> artifact.Recipe:
