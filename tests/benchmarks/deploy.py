@@ -33,9 +33,6 @@ TOLERANCE = 2e-3  # relative, of scores: Seismic has weights in float16
 
 def prepare(collection: str, encoder: str, folder: str) -> harness.Result:
     """Export the impacts, with 10 bits and with 8, and build the indexes of all readers. Returns sizes in bytes."""
-    import bmp
-    import seismic
-
     from cai_pyserini.core.files import folder_bytes
 
     path = Path(folder)
@@ -45,13 +42,12 @@ def prepare(collection: str, encoder: str, folder: str) -> harness.Result:
     for format in ("seismic", "ciff"):
         harness.stage("export", format, **export, output=path / format)
     harness.stage("export", "milvus", "--no-texts", **export, output=path / "milvus", uri=path / "milvus.db")
-    seismic.SeismicIndex.build(str(path / "seismic" / "documents.jsonl"), **SEISMIC_BUILD).save(str(path / "built"))
-    next(path.glob("built*")).rename(path / "index.seismic")
+    build_seismic(path, **SEISMIC_BUILD)
     inputs = {"vectors": run / "vectors" / "documents", "idf": run / "idf", "words": run / "words", "encoder": encoder}
     harness.stage("stage impact", **inputs, bits=8, output=path / "impacts8")
     harness.stage("stage index", "impact", input=path / "impacts8", output=path / "index8")
     harness.stage("export", "ciff", impacts=path / "impacts8", collection=collection, output=path / "ciff8")
-    bmp.ciff2bmp(str(path / "ciff8" / "index.ciff"), str(path / "index.bmp"), 8, False)
+    build_bmp(path)
     for name in ("seismic", "milvus", "ciff8"):
         queries = [json.loads(line) for line in (path / name / "queries.jsonl").read_text().splitlines()]
         kept = {query["id"]: query["vector"] for query in queries if query["vector"]}
@@ -66,6 +62,21 @@ def prepare(collection: str, encoder: str, folder: str) -> harness.Result:
             "CIFF file": (path / "ciff" / "index.ciff").stat().st_size,
         }
     }
+
+
+def build_seismic(path: Path, **settings: float) -> None:
+    """Make index.seismic of the export in `seismic`."""
+    import seismic
+
+    seismic.SeismicIndex.build(str(path / "seismic" / "documents.jsonl"), **settings).save(str(path / "built"))
+    next(path.glob("built*")).rename(path / "index.seismic")
+
+
+def build_bmp(path: Path) -> None:
+    """Make index.bmp of the export in `ciff8`."""
+    import bmp
+
+    bmp.ciff2bmp(str(path / "ciff8" / "index.ciff"), str(path / "index.bmp"), 8, False)
 
 
 def measure(reader: str, folder: str) -> harness.Result:
@@ -104,29 +115,29 @@ def open_milvus(folder: Path) -> Search:
     return search
 
 
-def open_seismic(folder: Path) -> Search:
+def open_seismic(folder: Path, **settings: float) -> Search:
     import seismic
 
     index, text = seismic.SeismicIndex.load(str(folder / "index.seismic")), seismic.get_seismic_string()
 
     def search(vector: harness.Impacts) -> Found:
         terms, weights = np.array([*vector], text), np.array([*vector.values()], np.float32)
-        return [(id, score) for _, score, id in index.search("q", terms, weights, k=HITS, **SEISMIC_SEARCH)]
+        return [(id, score) for _, score, id in index.search("q", terms, weights, k=HITS, **settings)]
 
     return search
 
 
-def open_bmp(folder: Path) -> Search:
+def open_bmp(folder: Path, alpha: float = 1.0) -> Search:
     import bmp
 
     searcher = bmp.Searcher(str(folder / "index.bmp"))
-    return lambda vector: list(zip(*searcher.search(vector, HITS, 1.0, 1.0), strict=True))
+    return lambda vector: list(zip(*searcher.search(vector, HITS, alpha, 1.0), strict=True))
 
 
 READERS: dict[str, tuple[str, Callable[[Path], Search]]] = {  # the folder with a reader's queries, and how to open it
     "Lucene": ("seismic", lambda folder: open_lucene(folder / "run" / "indexes" / SYSTEM)),
     "Milvus Lite": ("milvus", open_milvus),
-    "Seismic": ("seismic", open_seismic),
+    "Seismic": ("seismic", partial(open_seismic, **SEISMIC_SEARCH)),
     "Lucene, 8 bits": ("ciff8", lambda folder: open_lucene(folder / "index8")),
     "BMP, 8 bits": ("ciff8", open_bmp),
 }

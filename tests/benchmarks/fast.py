@@ -22,8 +22,6 @@ import harness
 import numpy as np
 import scale
 
-HITS = 10
-Search = Callable[[harness.Impacts], list[tuple[str, float]]]
 SEISMIC_SEARCHES = [(10, 0.8), (10, 0.7), (20, 0.7)]  # query_cut, heap_factor
 
 
@@ -53,71 +51,43 @@ def prepare(collection: str, encoder: str, documents: int, first: list[int], fol
         index = path / f"first{count}"
         harness.stage("stage index", "impact", input=path / "impacts10", first_terms=count, output=index)
         sizes[index.name] = folder_bytes(index)
-    for build in (build_seismic, build_bmp):
-        sizes |= harness.fresh(build, folder=folder)
-    return sizes
+    return sizes | harness.fresh(build_others, folder=folder)
 
 
 def write_labels(collection: str, path: Path) -> None:
-    """The judgments of the made documents: query -> number of the whole document -> grade."""
+    """The judgments of the made documents, those of the documents that are whole in them."""
     opened, _, qrels = harness.opened(collection)
-    numbers = {document.id: number for number, document in enumerate(opened.documents())}
-    grades = {q: {numbers[d]: g for d, g in judged.items() if d in numbers and g > 0} for q, judged in qrels.items()}
-    (path / "labels.json").write_text(json.dumps({query: judged for query, judged in grades.items() if judged}))
+    copies: dict[str, list[str]] = {document.id: [] for document in opened.documents()}
+    ids = [*copies]
+    for number, whole in enumerate(np.load(path / "wholes.npy").tolist()):
+        copies[ids[whole]].append(f"d{number:07d}")
+    labels = {q: {copy: g for id, g in judged.items() for copy in copies.get(id, ())} for q, judged in qrels.items()}
+    (path / "labels.json").write_text(json.dumps({query: judged for query, judged in labels.items() if judged}))
 
 
-def build_seismic(folder: str) -> harness.Result:
-    import seismic
-
+def build_others(folder: str) -> harness.Result:
+    """Build the indexes of Seismic and BMP. Returns the sizes in bytes."""
     path = Path(folder)
     harness.stage("export", "seismic", impacts=path / "impacts10", output=path / "seismic")
-    seismic.SeismicIndex.build(str(path / "seismic" / "documents.jsonl")).save(str(path / "built"))
-    built = next(path.glob("built*")).rename(path / "index.seismic")
-    return {"seismic": built.stat().st_size}
+    harness.stage("export", "ciff", impacts=path / "impacts8", output=path / "ciff8")
+    deploy.build_seismic(path)
+    deploy.build_bmp(path)
+    return {name: (path / f"index.{name}").stat().st_size for name in ("seismic", "bmp")}
 
 
-def build_bmp(folder: str) -> harness.Result:
-    import bmp
-
-    path = Path(folder)
-    harness.stage("export", "ciff", impacts=path / "impacts8", output=path / "ciff")
-    bmp.ciff2bmp(str(path / "ciff" / "index.ciff"), str(path / "index.bmp"), 8, False)
-    return {"bmp": (path / "index.bmp").stat().st_size}
-
-
-def open_lucene(folder: Path, index: str, terms: int | None = None, rescored: int | None = None) -> Search:
+def open_lucene(folder: Path, index: str, terms: int | None = None, rescored: int | None = None) -> deploy.Search:
     from cai_pyserini.lucene.searcher import LuceneSearcher
     from cai_pyserini.vectors.queries import TwoStep
 
     searcher = LuceneSearcher(folder / index, two_step=TwoStep(terms, rescored) if rescored else None)
-    return lambda query: searcher.search(query, HITS)
+    return lambda query: searcher.search(query, deploy.HITS)
 
 
-def open_stock(folder: Path) -> Search:
+def open_stock(folder: Path) -> deploy.Search:
     searcher = harness.open_stock(str(folder / "index10"), {})
     encoder = searcher.query_encoder
     encoder.encode = json.loads  # a query goes in as text
-    return lambda query: [(hit.docid, hit.score) for hit in searcher.search(json.dumps(query), HITS)]
-
-
-def open_seismic(folder: Path, query_cut: int, heap_factor: float) -> Search:
-    import seismic
-
-    index, text = seismic.SeismicIndex.load(str(folder / "index.seismic")), seismic.get_seismic_string()
-
-    def search(query: harness.Impacts) -> list[tuple[str, float]]:
-        terms, weights = np.array([*query], text), np.array([*query.values()], np.float32)
-        found = index.search("q", terms, weights, k=HITS, query_cut=query_cut, heap_factor=heap_factor)
-        return [(id, score) for _, score, id in found]
-
-    return search
-
-
-def open_bmp(folder: Path, alpha: float) -> Search:
-    import bmp
-
-    searcher = bmp.Searcher(str(folder / "index.bmp"))
-    return lambda query: list(zip(*searcher.search(query, HITS, alpha, 1.0), strict=True))
+    return lambda query: [(hit.docid, hit.score) for hit in searcher.search(json.dumps(query), deploy.HITS)]
 
 
 class Encoded:
@@ -142,7 +112,7 @@ class Encoded:
         return [torch.sparse_coo_tensor([[*weights]], [*weights.values()], [len(self.vocabulary)])]
 
 
-def open_splade_index(folder: Path) -> Search:
+def open_splade_index(folder: Path) -> deploy.Search:
     from scipy.sparse import vstack
     from splade_index import SPLADE
 
@@ -160,40 +130,38 @@ def open_splade_index(folder: Path) -> Search:
         Encoded(rows, {t: n for n, t in enumerate(terms)}), ids, ids, show_progress=False, compile_numba_code=False
     )
 
-    def search(query: harness.Impacts) -> list[tuple[str, float]]:
-        found = retriever.retrieve([json.dumps(query)], k=HITS, show_progress=False, n_threads=0)
+    def search(query: harness.Impacts) -> deploy.Found:
+        found = retriever.retrieve([json.dumps(query)], k=deploy.HITS, show_progress=False, n_threads=0)
         return list(zip(found.doc_ids[0].tolist(), found.scores[0].tolist(), strict=True))
 
     return search
 
 
+OPENERS: dict[str, Callable[..., deploy.Search]] = {
+    "stock": open_stock,
+    "Lucene": open_lucene,
+    "Seismic": deploy.open_seismic,
+    "BMP": deploy.open_bmp,
+    "splade-index": open_splade_index,
+}
+
+
 def measure(opener: str, folder: str, **arguments: Any) -> harness.Result:
     """Milliseconds per query, and what each query finds."""
-    search = globals()[opener](Path(folder), **arguments)
+    search = OPENERS[opener](Path(folder), **arguments)
     milliseconds, found = harness.timed(search, json.loads(Path(folder, "queries.json").read_text()))
     return {"milliseconds": milliseconds, "found": found}
 
 
-def exact(folder: str) -> harness.Result:
-    """The scores of the best documents of every query."""
-    from cai_pyserini.lucene.searcher import LuceneSearcher
+def ndcg(found: dict[str, deploy.Found], labels: dict[str, dict[str, int]]) -> float:
+    """Mean nDCG@10 of the queries that have judgments."""
+    from cai_pyserini.runs.measures import mean
+    from cai_pyserini.runs.measures import measure as measures
+    from cai_pyserini.runs.trec import run_of
 
-    searcher, queries = LuceneSearcher(Path(folder, "index10")), json.loads(Path(folder, "queries.json").read_text())
-    return {"scores": {id: dict(searcher.search(query, deploy.DEEP)) for id, query in queries.items()}}
-
-
-def ndcg(found: dict[str, list[tuple[str, float]]], folder: Path) -> float:
-    """Mean nDCG@10 of the made documents, which have the judgments of the documents that are whole in them."""
-    wholes, labels = np.load(folder / "wholes.npy"), json.loads((folder / "labels.json").read_text())
-    copies, discounts, values = np.bincount(wholes), 1 / np.log2(np.arange(HITS) + 2), []
-    for query in labels.keys() & found.keys():
-        judged = {int(document): grade for document, grade in labels[query].items()}
-        gains = [2 ** judged.get(int(wholes[int(id[1:])]), 0) - 1 for id, _ in found[query]]
-        grades = [grade for document, grade in judged.items() for _ in range(min(HITS, copies[document]))]
-        best = [2**grade - 1 for grade in sorted(grades, reverse=True)[:HITS]]
-        if best:
-            values.append(discounts[: len(gains)] @ np.array(gains) / (discounts[: len(best)] @ np.array(best)))
-    return float(np.mean(values))
+    judged = {query: labels[query] for query in found if query in labels}
+    hits = {query: [(id, score) for id, score in ranking] for query, ranking in found.items()}
+    return mean(measures(judged, run_of(hits), ["nDCG@10"])["nDCG@10"])
 
 
 def plot(rows: list[list[Any]], path: str) -> harness.Result:
@@ -231,36 +199,37 @@ def main() -> None:
             sizes_file.write_text(json.dumps(harness.fresh(prepare, collection=args.collection, **made)))
         sizes = json.loads(sizes_file.read_text())
         peers: dict[str, tuple[str | None, str, dict[str, Any]]] = {
-            "stock Pyserini": ("index10", "open_stock", {}),
-            "exact": ("index10", "open_lucene", {"index": "index10"}),
-            "exact, 8 bits": ("index8", "open_lucene", {"index": "index8"}),
+            "stock Pyserini": ("index10", "stock", {}),
+            "exact": ("index10", "Lucene", {"index": "index10"}),
+            "exact, 8 bits": ("index8", "Lucene", {"index": "index8"}),
         }
         for count in args.first:
             for terms in args.query_terms:
                 for rescored in args.rescored:
                     settings = {"index": f"first{count}", "terms": terms, "rescored": rescored}
-                    peers[f"{count} / {terms} / {rescored}"] = f"first{count}", "open_lucene", settings
+                    peers[f"{count} / {terms} / {rescored}"] = f"first{count}", "Lucene", settings
         for cut, factor in SEISMIC_SEARCHES:
             settings = {"query_cut": cut, "heap_factor": factor}
-            peers[f"Seismic, {cut}, {factor}"] = "seismic", "open_seismic", settings
-        peers |= {f"BMP, 8 bits, alpha {alpha}": ("bmp", "open_bmp", {"alpha": alpha}) for alpha in (1.0, 0.8)}
-        peers["splade-index"] = None, "open_splade_index", {}
+            peers[f"Seismic, {cut}, {factor}"] = "seismic", "Seismic", settings
+        peers |= {f"BMP, 8 bits, alpha {alpha}": ("bmp", "BMP", {"alpha": alpha}) for alpha in (1.0, 0.8)}
+        peers["splade-index"] = None, "splade-index", {}
         calls = {
             name: partial(harness.fresh, measure, opener=opener, folder=str(folder), **settings)
             for name, (_, opener, settings) in peers.items()
         }
         results = harness.rounds(args.repeats, calls)
-        scores = harness.fresh(exact, folder=str(folder))["scores"]
+        exact = {"index": f"{folder}/index10", "queries": f"{folder}/queries.json"}
+        scores, labels = harness.fresh(deploy.exact, **exact), json.loads((folder / "labels.json").read_text())
         rows = []
         for name, (size, _, _) in peers.items():
             found = results[name][0]["found"]
             recall, _ = deploy.agreement(found, scores)
             times = [np.percentile(result["milliseconds"], [50, 99]) for result in results[name]]
             size_mb = f"{sizes[size] / 1e6:,.0f}" if size else "in memory"
-            rows.append([name, size_mb, ndcg(found, folder), recall, *np.median(times, axis=0).tolist()])
-        queries = len(scores)
-    title = f"{args.documents:,} documents of {Path(args.collection).name}, {queries:,} queries, {HITS} hits"
-    header = ("", "MB", "nDCG@10", f"recall@{HITS}", "p50, ms", "p99, ms")
+            rows.append([name, size_mb, ndcg(found, labels), recall, *np.median(times, axis=0).tolist()])
+        queries = len(results["exact"][0]["found"])
+    title = f"{args.documents:,} documents of {Path(args.collection).name}, {queries:,} queries, {deploy.HITS} hits"
+    header = ("", "MB", "nDCG@10", f"recall@{deploy.HITS}", "p50, ms", "p99, ms")
     cells = [
         [name, mb, f"{score:.4f}", f"{recall:.3f}", *(f"{ms:.2f}" for ms in times)]
         for name, mb, score, recall, *times in rows
