@@ -24,7 +24,7 @@ import torch
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.rows import largest
+from cai_pyserini.core.rows import largest, stacked
 from cai_pyserini.models.device import Precision
 from cai_pyserini.models.head import activated, max_logits, sum_weights
 from cai_pyserini.models.int8 import Int8Head
@@ -77,18 +77,16 @@ class Splade(TextEncoder[csr_matrix]):
             yield positions, vectors
 
     def assemble(self, windows: Windows, pieces: Sequence[tuple[np.ndarray, csr_matrix]]) -> csr_matrix:
-        shape = len(windows.counts), self.width
+        texts = len(windows.counts)
         if not pieces:
-            return csr_matrix(shape, dtype=np.float32)
-        entries = [vectors.tocoo() for _, vectors in pieces]
-        rows = np.concatenate([positions[entry.row] for (positions, _), entry in zip(pieces, entries, strict=True)])
-        keys = rows.astype(np.int64) * self.width + np.concatenate([entry.col for entry in entries])
-        order = np.argsort(keys, kind="stable")  # summed in the order of batches, whenever these were saved
-        keys = keys[order]
-        is_first = np.diff(keys, prepend=-1) > 0
-        sums = np.zeros(np.count_nonzero(is_first), np.float32)
-        np.add.at(sums, np.cumsum(is_first) - 1, np.concatenate([entry.data for entry in entries])[order])
-        return csr_matrix((sums, np.divmod(keys[is_first], self.width)), shape=shape)
+            return csr_matrix((texts, self.width), dtype=np.float32)
+        owners = np.concatenate([positions for positions, _ in pieces])
+        ones = np.ones(len(owners), np.float32)
+        # Sums in the order of batches, whenever these were saved.
+        of_text = csr_matrix((ones, (owners, np.arange(len(owners)))), (texts, len(owners)))
+        sums = of_text @ stacked([vectors for _, vectors in pieces])
+        sums.sort_indices()
+        return sums
 
     def finish(self, sums: csr_matrix, windows: Windows) -> csr_matrix:
         counts = np.repeat(windows.counts, np.diff(sums.indptr))
@@ -100,10 +98,11 @@ class Splade(TextEncoder[csr_matrix]):
     def _vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> csr_matrix:
         hidden = self.transformer(ids, mask).logits  # the decoder is bypassed
         pooled = self._pool(hidden, mask)
-        indices = pooled.le(0).logical_not_().nonzero(as_tuple=True)  # keeps NaN, which the caller refuses
-        weights = pooled[indices] if self._sums else activated(pooled[indices], self._activation)
-        entries = weights.numpy(force=True), tuple(index.numpy(force=True) for index in indices)
-        return csr_matrix(entries, shape=(len(ids), self.width))
+        entries = pooled.le(0).logical_not_()  # keeps NaN, which the caller refuses
+        weights = pooled[entries] if self._sums else activated(pooled[entries], self._activation)
+        columns = entries.nonzero()[:, 1].int()
+        indptr = np.concatenate([[0], entries.sum(1).cumsum(0).numpy(force=True)])
+        return csr_matrix((weights.numpy(force=True), columns.numpy(force=True), indptr), (len(ids), self.width))
 
 
 def load_masked_lm(checkpoint: Path, trust_remote_code: bool = False) -> tuple[Any, torch.nn.Linear]:

@@ -2,7 +2,6 @@
 
 import json
 import os
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
@@ -209,7 +208,7 @@ def text_batches[T](items: Iterable[T], length: Callable[[T], int], max_items: i
 class Windows:
     """Windows of texts: the first window of every text, in order, then all other windows. Blank texts have none."""
 
-    tokens: list[Sequence[int]]  # token ids, special tokens included
+    tokens: list[np.ndarray]  # token ids, special tokens included, int32
     owners: np.ndarray  # the position of each window's text, int64 (windows,)
     counts: np.ndarray  # the number of windows of each text, int64 (texts,)
     max_length: int  # tokens per window at most
@@ -241,11 +240,11 @@ class Windows:
             )
         nonblank = [position for position, text in enumerate(texts) if text.strip()]
         counts = np.zeros(len(texts), np.int64)
-        first: list[Sequence[int]] = []
-        others: list[Sequence[int]] = []
+        first: list[np.ndarray] = []
+        others: list[np.ndarray] = []
         for batch in text_batches(nonblank, lambda position: len(texts[position])):
             tokens = tokenizer.encode([prompt + texts[i] for i in batch], max_length if overlap is None else None)
-            for position, ids in zip(batch, tokens, strict=True):
+            for position, ids in zip(batch, (np.array(ids, np.int32) for ids in tokens), strict=True):
                 windows = [ids] if overlap is None else _windows(ids, special, max_length, overlap)
                 first.append(windows[0])
                 others += windows[1:]
@@ -254,14 +253,14 @@ class Windows:
         return cls(first + others, np.concatenate(owners), counts, max_length, names or texts)
 
 
-def _windows(ids: Sequence[int], special: tuple[int, int], max_length: int, overlap: int) -> list[Sequence[int]]:
+def _windows(tokens: np.ndarray, special: tuple[int, int], max_length: int, overlap: int) -> list[np.ndarray]:
     """Split a text's tokens into windows, each with the numbers of `special` tokens before and after the text."""
     before, after = special
     room = max_length - before - after
     if overlap >= room:
         raise CaiError(f"windows of {max_length} tokens cannot overlap by {overlap}: set a smaller overlap")
-    tokens = array("i", ids)  # a tenth of the memory of a list
     end = len(tokens) - after
     last = max(end - room, before)
     starts = [*range(before, last, room - overlap), last]
-    return [tokens[:before] + tokens[start : min(start + room, end)] + tokens[end:] for start in starts]
+    parts = (tokens[start : min(start + room, end)] for start in starts)
+    return [np.concatenate([tokens[:before], part, tokens[end:]]) for part in parts]

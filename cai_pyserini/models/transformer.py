@@ -59,6 +59,7 @@ class Transformer:
         self.dtype = torch.bfloat16 if self.precision == "bfloat16" else torch.float32
         self.max_length = max_positions(model) or sys.maxsize
         on_gpu = self.device.type == "cuda"
+        torch.backends.cuda.enable_cudnn_sdp(False)  # it prepares every new shape of a batch for .1 s
         self.batch_size = GPU_BATCH if on_gpu else max(1, CPU_BATCH // model.config.hidden_size)
         if self.precision == "int8":
             replace_linears(model, exclude, getattr(torch, resolve_precision("auto", self.device)))
@@ -136,13 +137,13 @@ class Transformer:
         """The number of tokens that a text of this length is padded to."""
         return min(-(-length // PAD_MULTIPLE) * PAD_MULTIPLE, self.max_length)
 
-    def pad(self, tokens: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+    def pad(self, tokens: Sequence[np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
         """Token ids and mask, (texts, tokens) each, on the device."""
-        lengths = torch.tensor([len(t) for t in tokens])
-        mask = torch.arange(self.padded(int(lengths.max()))) < lengths[:, None]
-        ids = torch.full(mask.shape, self.tokenizer.pad_id)
-        ids[mask] = torch.tensor([id for t in tokens for id in t])
-        return ids.to(self.device), mask.to(self.device)
+        lengths = np.array([len(t) for t in tokens])
+        mask = np.arange(self.padded(lengths.max())) < lengths[:, None]
+        ids = np.full(mask.shape, self.tokenizer.pad_id)
+        ids[mask] = np.concatenate(tokens)
+        return torch.from_numpy(ids).to(self.device), torch.from_numpy(mask).to(self.device)
 
 
 class TextEncoder[Vectors](ABC):

@@ -8,7 +8,9 @@ machine's cache (vectors.cache).
 """
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from itertools import batched
 from pathlib import Path
@@ -22,6 +24,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.processes import trim_memory
 from cai_pyserini.core.rows import stacked
 from cai_pyserini.core.terminal import progress
+from cai_pyserini.models.device import resolve_device
 from cai_pyserini.models.encoder import Encoder, Role
 from cai_pyserini.models.tokenizer import Done
 from cai_pyserini.vectors.cache import VectorCache, cache_folder
@@ -45,6 +48,7 @@ from cai_pyserini.vectors.shards import (
 )
 from cai_pyserini.vectors.speed import padded, remember
 
+GPU_SHARDS = 3  # encoded at a time on a GPU: it computes one while others are tokenized, put together, and written
 SAVE_SECONDS = 5.0  # between saves of an unfinished shard
 ENOUGH = 2_000  # texts encoded at once, whose speed is kept for estimates
 MAX_DIFFERENCE = 0.1  # between vectors of a text, relative to its length; batches in low precision differ by 0.01
@@ -99,9 +103,13 @@ def encode(
             else:
                 cache = _open_cache(encoder, role)
                 known = _open_earlier(earlier, made_from) if earlier else None
-                for number, part in missing():
+                at_a_time = _shards_at_a_time(encoder, total)
+
+                def encode_one(number: int, part: Sequence[Document]) -> None:
                     path = shard_path(folder, number)
-                    encode_shard(encoder, role, part, path, digest, batch_size, bar.update, cache, known)
+                    encode_shard(encoder, role, part, path, digest, batch_size, bar.update, cache, known, at_a_time)
+
+                _each(encode_one, missing(), at_a_time)
         trim_memory()
         stats = _finished_stats(folder, len(sizes), digest, encoder, role)
         return stats and stats | ({"documents_digest": collection.documents_digest} if role == "documents" else {})
@@ -126,17 +134,19 @@ def encode_shard(
     done: Done,
     cache: VectorCache | None = None,
     earlier: EarlierVectors | None = None,
+    at_a_time: int = 1,
 ) -> None:
-    """Write one shard. Equal texts are encoded once, and texts in `earlier` or in the cache not at all."""
+    """Write one shard. Equal texts are encoded once, and texts in `earlier` or in the cache not at all. Shards encoded
+    `at_a_time` share the time that passes."""
     start = time.perf_counter()
     unfinished = path.with_suffix(".unfinished.npz")
     contents = [text.contents for text in texts]
     known = _KnownVectors(contents, cache, earlier)
     done(len(texts) - len(known.missing))
-    batches, seconds = 0, time.perf_counter() - start
+    batches, seconds = 0, (time.perf_counter() - start) / at_a_time
     if known.missing:
         missing = [texts[i] for i in known.missing]
-        added, batches, added_seconds = _encode(encoder, role, missing, unfinished, digest, batch_size, done)
+        added, batches, added_seconds = _encode(encoder, role, missing, unfinished, digest, batch_size, done, at_a_time)
         known.require_unchanged(encoder, role, contents)
         known.add(added, added_seconds)
         seconds += added_seconds
@@ -146,6 +156,28 @@ def encode_shard(
     shard, found = Shard([text.id for text in texts], vectors, known.keys), len(texts) - len(known.missing)
     write_shard(path, shard, digest, seconds, batches, found=found, encoding=known.seconds)
     unfinished.unlink(missing_ok=True)
+
+
+def _shards_at_a_time(encoder: Encoder, texts: int | None) -> int:
+    if resolve_device(encoder.device).type == "cpu":
+        return 1
+    return GPU_SHARDS if texts is None else max(1, min(GPU_SHARDS, -(-texts // SHARD)))
+
+
+def _each(work: Callable[[int, Sequence[Document]], None], shards: Shards, at_a_time: int) -> None:
+    """Apply `work` to shards in threads, at most `at_a_time`; one at a time in this thread."""
+    if at_a_time == 1:
+        for shard in shards:
+            work(*shard)
+        return
+    with ThreadPoolExecutor(at_a_time) as pool:
+        running = deque[Future[None]]()
+        for shard in shards:
+            if len(running) == at_a_time:
+                running.popleft().result()
+            running.append(pool.submit(work, *shard))
+        for future in running:
+            future.result()
 
 
 def encode_texts(encoder: Encoder, texts: Sequence[str], length: int, done: Done) -> Matrix:
@@ -229,10 +261,12 @@ def _encode(
     digest: str,
     batch_size: int | None,
     done: Done,
+    at_a_time: int,
 ) -> tuple[Matrix, int, float]:
     """Encode texts, continuing after the batches that an interrupted attempt has saved. Returns vectors (texts, width),
     and the batches and seconds that encoding them took."""
-    model = encoder.load(role)
+    with encoder.lock:
+        model = encoder.load(role)
     ids, contents = [text.id for text in texts], [text.contents for text in texts]
     size = batch_size or model.transformer.batch_size
     batches_digest = artifact.digest([digest, size, text_keys(contents).tobytes().hex()])
@@ -250,10 +284,10 @@ def _encode(
         if now - last_save > SAVE_SECONDS:
             vectors = model.assemble(windows, pieces)
             pieces = [(np.arange(len(ids)), vectors)]
-            write_shard(unfinished, Shard(ids, vectors), batches_digest, seconds + now - start, batches)
+            write_shard(unfinished, Shard(ids, vectors), batches_digest, seconds + (now - start) / at_a_time, batches)
             last_save = now
     vectors = model.finish(model.assemble(windows, pieces), windows)
-    took = time.perf_counter() - start
+    took = (time.perf_counter() - start) / at_a_time
     if len(texts) >= ENOUGH and not seconds:  # a continued one did only a part
         remember(encoder, role, padded(windows) / took)
     return vectors, batches, seconds + took

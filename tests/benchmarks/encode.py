@@ -1,4 +1,4 @@
-"""Speed and memory of encoding on a CPU: ours, Pyserini's SpladeDocumentEncoder, sentence-transformers' SparseEncoder.
+"""Speed and memory of encoding: ours, Pyserini's SpladeDocumentEncoder, sentence-transformers' SparseEncoder.
 
 Every peer encodes the same first documents of a collection, cut after the encoder's maximal length (256), in a process
 of its own and one process at a time: ours (Splade.encode as the encode stage calls it: bfloat16 where the hardware
@@ -6,6 +6,9 @@ gains from it), ours in float32 and, on processors with VNNI, in int8, Pyserini 
 32, and sentence-transformers at its default of 32, and also loaded in bfloat16. The clock runs from texts to each
 library's own sparse vectors; imports, loading the model and a warm-up of 8 documents are outside. Peak memory is that
 of the whole process. Pyserini needs up to 11 GB for documents of 256 tokens.
+
+--device cuda encodes on a GPU, and shows its peak memory; --documents should be some thousands. "With all logits" is
+ours with a head that makes the tensor (texts, tokens, vocabulary).
 
 --openvino also measures OpenVINO, in its default precision and in int8 (static, by nncf with SmoothQuant, calibrated
 with other documents of the collection). It gets what was fastest: max pooling as a part of its graph, and as many
@@ -28,13 +31,14 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import harness
 
 WARM_UP = 8
-DEVICE = "cpu"
+GPU_TIMES = 3  # encodes in one process, most of whose time is its start
 ACTIVE = 200  # entries per vector of a random checkpoint
 OPENVINO = "OpenVINO, int8"
 CALIBRATION = 100  # documents that OpenVINO's int8 is calibrated with
@@ -55,12 +59,19 @@ def write_texts(collection: str, encoder: str, documents: int | None, output: st
 
 
 def timed(encode: Callable[[list[str]], Any], texts: str) -> tuple[Any, dict[str, Any]]:
-    """What `encode` gives for the texts in a file, and the seconds that it takes."""
+    """What `encode` gives for the texts in a file, in the memory of the host, the seconds that it takes, and the peak
+    memory of a GPU in bytes; there, the seconds are the median of GPU_TIMES."""
+    import torch
+
     read = json.loads(Path(texts).read_text())
     encode(read[:WARM_UP])
-    start = time.perf_counter()
-    vectors = encode(read)
-    return vectors, {"seconds": time.perf_counter() - start, "documents": len(read)}
+    on_gpu, seconds = torch.cuda.is_available() and torch.cuda.max_memory_allocated() > 0, []
+    for _ in range(GPU_TIMES if on_gpu else 1):
+        start = time.perf_counter()
+        vectors = encode(read)
+        seconds.append(time.perf_counter() - start)
+    result = {"seconds": median(seconds), "documents": len(read)}
+    return vectors, result | ({"gpu": torch.cuda.max_memory_allocated()} if on_gpu else {})
 
 
 def random_checkpoint(size: str, encoder: str, output: str) -> harness.Result:
@@ -89,7 +100,7 @@ def random_checkpoint(size: str, encoder: str, output: str) -> harness.Result:
     return {}
 
 
-def products(checkpoint: str) -> harness.Result:
+def products(checkpoint: str, device: str) -> harness.Result:
     """Operations per second of one large product in each precision, and a model's operations per token."""
     import torch
     from torch.nn.functional import linear
@@ -101,36 +112,52 @@ def products(checkpoint: str) -> harness.Result:
 
     model, _ = load_masked_lm(Path(checkpoint))
     weights = sum(module.weight.numel() for module in model.modules() if isinstance(module, torch.nn.Linear))
-    x, weight = torch.randn(1024 * torch.get_num_threads(), 768), torch.randn(3072, 768)
+    on_gpu = device == "cuda"
+    rows = 1 << 16 if on_gpu else 1024 * torch.get_num_threads()
+    x, weight = torch.randn(rows, 768, device=device), torch.randn(3072, 768, device=device)
     operands = x.bfloat16(), weight.bfloat16()
     calls: dict[str, Callable[[], Any]] = {
         "float32": lambda: linear(x, weight),
         "bfloat16": lambda: linear(*operands),
     }
     try:
-        resolve_precision("int8", torch.device(DEVICE))
+        resolve_precision("int8", torch.device(device))
         quantized, layer = quantize(x, by_token=False), Int8Linear(weight, None, torch.bfloat16)
         calls["int8"] = lambda: layer.product(quantized)
     except CaiError:
         pass
     speeds = {}
+    wait = torch.cuda.synchronize if on_gpu else lambda: None
     for name, call in calls.items():
         call()
+        wait()
         start = time.perf_counter()
         for _ in range(10):
             call()
+        wait()
         speeds[name] = 10 * 2 * x.shape[0] * weight.numel() / (time.perf_counter() - start)
     return {"speeds": speeds, "per_token": 2 * weights}
 
 
-def ours(texts: str, checkpoint: str, length: int, precision: str, output: str) -> harness.Result:
+def all_logits(hidden: Any, mask: Any, weight: Any, bias: Any) -> Any:
+    """The largest logits, like models.head.max_logits, of all logits."""
+    from torch.nn.functional import linear
+
+    return linear(hidden.to(weight.dtype), weight, bias).masked_fill(~mask[:, :, None], -1).amax(1).float()
+
+
+def ours(
+    texts: str, checkpoint: str, length: int, device: str, precision: str, output: str, head: str = ""
+) -> harness.Result:
     """Splade.encode; its vectors are written to `output` as Pyserini quantizes them."""
     import numpy as np
     from scipy.sparse import save_npz
 
-    from cai_pyserini.models.splade import Splade
+    from cai_pyserini.models import splade as module
 
-    splade = Splade(Path(checkpoint), DEVICE, precision)
+    if head:
+        module.max_logits = all_logits
+    splade = module.Splade(Path(checkpoint), device, precision)
     tokens = 0
 
     def encode(texts: list[str]) -> Any:
@@ -145,7 +172,7 @@ def ours(texts: str, checkpoint: str, length: int, precision: str, output: str) 
     return result | {"precision": splade.transformer.precision, "tokens": tokens}
 
 
-def pyserini(texts: str, checkpoint: str, length: int, batch: int, output: str) -> harness.Result:
+def pyserini(texts: str, checkpoint: str, length: int, device: str, batch: int, output: str) -> harness.Result:
     """SpladeDocumentEncoder, in batches in the collection's order, as `python -m pyserini.encode` does it."""
     from itertools import batched
 
@@ -156,7 +183,7 @@ def pyserini(texts: str, checkpoint: str, length: int, batch: int, output: str) 
     hook.register()
     from pyserini.encode import SpladeDocumentEncoder
 
-    model = SpladeDocumentEncoder(checkpoint, device=DEVICE)
+    model = SpladeDocumentEncoder(checkpoint, device=device)
 
     def encode(texts: list[str]) -> list[dict[str, int]]:
         parts = (model.encode(list(part), max_length=length) for part in batched(texts, batch))
@@ -170,13 +197,15 @@ def pyserini(texts: str, checkpoint: str, length: int, batch: int, output: str) 
     return result
 
 
-def sentence_transformers(texts: str, checkpoint: str, length: int, dtype: str) -> harness.Result:
+def sentence_transformers(
+    texts: str, checkpoint: str, length: int, device: str, dtype: str, batch: int = 32
+) -> harness.Result:
     """SparseEncoder, which makes a masked language model and SpladePooling of the checkpoint."""
     from sentence_transformers import SparseEncoder
 
-    model = SparseEncoder(checkpoint, device=DEVICE, model_kwargs={"dtype": dtype})
+    model = SparseEncoder(checkpoint, device=device, model_kwargs={"dtype": dtype})
     model.max_seq_length = length
-    return timed(model.encode, texts)[1]
+    return timed(partial(model.encode, batch_size=batch, save_to_cpu=True), texts)[1]
 
 
 def inputs_of(checkpoint: str, length: int) -> Callable[[list[str]], dict[str, Any]]:
@@ -233,7 +262,7 @@ def openvino(texts: str, checkpoint: str, length: int, model: str, output: str |
     import openvino
     from scipy.sparse import csr_matrix, save_npz, vstack
 
-    compiled = openvino.Core().compile_model(model, DEVICE.upper(), {"PERFORMANCE_HINT": "THROUGHPUT"})
+    compiled = openvino.Core().compile_model(model, "CPU", {"PERFORMANCE_HINT": "THROUGHPUT"})
     inputs, own = inputs_of(checkpoint, length), threading.local()
 
     def one(texts: tuple[str, ...]) -> Any:
@@ -282,7 +311,7 @@ def ndcg(collection: str, encoder: str, folder: str, precisions: list[str], othe
     config, index_config = load_encoder(encoder), load_index_config(collection)
     opened = open_collection(index_config)
     topics, qrels = opened.topics(index_config.split), opened.qrels(index_config.split)
-    loaded = Encoder(config, DEVICE)
+    loaded = Encoder(config, "cpu")
     queries = encode_queries(loaded, list(topics.values()), "splade")
     contents = (document.contents for document in opened.documents())
     weightings = {"splade": None, "splade-idf": Idf.count(contents, loaded.tokenizer).weights()}
@@ -290,7 +319,7 @@ def ndcg(collection: str, encoder: str, folder: str, precisions: list[str], othe
     vectors = {name: load_npz(file) for name, file in others.items()}
     ids = np.array([document.id for document in opened.documents()])
     for precision in precisions:
-        shards = list(Vectors(encode(opened, Encoder(config, DEVICE, precision), Path(folder, precision))))
+        shards = list(Vectors(encode(opened, Encoder(config, "cpu", precision), Path(folder, precision))))
         vectors[precision] = vstack([shard.vectors for shard in shards], format="csr")
     scores: dict[str, Any] = {}
     for vectors_name, matrix in vectors.items():
@@ -309,6 +338,7 @@ def ndcg(collection: str, encoder: str, folder: str, precisions: list[str], othe
 def main() -> None:
     parser = harness.parser(__doc__)
     parser.add_argument("--documents", type=int, default=512, help="how many are encoded")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--quality", action="store_true", help="also nDCG@10 of each precision")
     parser.add_argument("--openvino", action="store_true", help="also OpenVINO")
     parser.add_argument(
@@ -325,8 +355,9 @@ def main() -> None:
         harness.stage("plugin", "export-encoder", encoder=args.encoder, output=exported)
         collection = {"collection": args.collection, "encoder": args.encoder}
         written = harness.fresh(write_texts, **collection, documents=args.documents, output=texts)
-        checkpoint, settings = written["checkpoint"], {"texts": texts, "length": written["length"]}
-        plain = harness.fresh(products, checkpoint=checkpoint)
+        checkpoint = written["checkpoint"]
+        settings = {"texts": texts, "length": written["length"], "device": args.device}
+        plain = harness.fresh(products, checkpoint=checkpoint, device=args.device)
         speeds = plain["speeds"]
         own = partial(harness.fresh, ours, **settings, checkpoint=checkpoint)
         theirs = partial(harness.fresh, pyserini, **settings, checkpoint=exported, output=stock)
@@ -341,6 +372,9 @@ def main() -> None:
         }
         if "int8" not in speeds:
             del peers["ours, int8"]
+        if args.device == "cuda":
+            peers["ours, with all logits"] = partial(peers["ours"], head="all logits")
+            peers["sentence-transformers, bfloat16, batches of 256"] = partial(others, dtype="bfloat16", batch=256)
         if args.openvino:
             made = {"collection": args.collection, "checkpoint": checkpoint, "length": written["length"]}
             exporting = harness.fresh(export_openvino, **made, skip=args.documents, output=folder)
@@ -362,15 +396,30 @@ def main() -> None:
     first = results["ours"][0]
     best = results["ours, int8" if args.random and "int8" in speeds else "ours"]
     rows = []
+    of_gpu = " of the GPU" if args.device == "cuda" else ""
     for name, result in results.items():
         seconds, gflops = harness.middle(result), ("", "")
         if (precision := result[0].get("precision")) in speeds:
             gflops = f"{plain['per_token'] * result[0]['tokens'] / seconds / 1e9:.0f}", f"{speeds[precision] / 1e9:.0f}"
         speed = f"{first['documents'] / seconds:.1f}", harness.times(result, best)
-        rows.append((name, *speed, harness.gigabytes(result), *gflops))
+        rows.append(
+            (
+                name,
+                *speed,
+                f"{max(part['gpu'] for part in result) / 1e9:.2f}" if of_gpu else harness.gigabytes(result),
+                *gflops,
+            )
+        )
     size = f" with {args.random} parameters" if args.random else ""
     title = f"Encoding {first['documents']} documents of {Path(args.collection).name}{size}, medians of {args.repeats}"
-    header = ("", "documents/s", "speed-up of ours", "peak memory, GB", "GFLOP/s of linear layers", "of one product")
+    header = (
+        "",
+        "documents/s",
+        "speed-up of ours",
+        f"peak memory{of_gpu}, GB",
+        "GFLOP/s of linear layers",
+        "of one product",
+    )
     harness.show(f"{title} (ours: {first['precision']})", header, rows)
     print(f"the same quantized entries as Pyserini's: {same['same']:.3%} of {same['entries']:,}")
     for name, by in scores.items():

@@ -135,8 +135,9 @@ def rounds(repeats: int, peers: Mapping[str, Callable[[], Result]]) -> dict[str,
     results: dict[str, list[Result]] = {name: [] for name in peers}
     for number in range(1, repeats + 1):
         for name, measure in peers.items():
-            print(f"{number} of {repeats}: {name}", file=sys.stderr)
             results[name].append(measure())
+            values = {key: value for key, value in results[name][-1].items() if isinstance(value, int | float)}
+            print(f"{number} of {repeats}: {name}: {values}", file=sys.stderr)  # kept if a later one fails
     return results
 
 

@@ -100,6 +100,27 @@ def test_documents_are_in_order_and_their_vectors_those_of_the_model(
     assert vectors.manifest.stats["nonzeros"] == (found != 0).sum() > 100
 
 
+def test_shards_encoded_at_the_same_time_are_those_of_one_after_the_other(
+    collection: BeirFolder, tmp_path: Path, small_shards: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU. Also: an error in one of them ends the stage, and shards that were finished are kept."""
+    whole = encode(collection, encoder(), tmp_path / "whole")
+    monkeypatch.setattr(stage, "_shards_at_a_time", lambda encoder, texts: 2)
+    assert_same(whole, encode(collection, encoder(), tmp_path / "together"))
+    written = stage.write_shard
+
+    def refuse_last(path: Path, *arguments, **more) -> None:
+        if path.name == "00002.npz":
+            raise CaiError("disk full")
+        written(path, *arguments, **more)
+
+    monkeypatch.setattr(stage, "write_shard", refuse_last)
+    with pytest.raises(CaiError, match="disk full"):
+        encode(collection, encoder(), tmp_path / "x")
+    assert artifact.read_manifest(tmp_path / "x") is None
+    assert sorted(path.name for path in (tmp_path / "x").glob("*.npz")) == ["00000.npz", "00001.npz"]
+
+
 @KINDS
 def test_a_vector_that_is_not_finite_is_refused_by_id(
     kind: str, collection: BeirFolder, checkpoint: Path, tmp_path: Path
