@@ -336,6 +336,11 @@ class Engine:
         """The number of documents, or of passages if its indexes hold passages."""
         return next(iter(self._retrievers.values())).documents
 
+    @property
+    def unit(self) -> str:
+        """What `documents` and facets count: document or passage."""
+        return "passage" if self._passages else "document"
+
     def document_of(self, stored: str) -> str:
         """The id of a document, given the id in the indexes: its own, or that of a passage."""
         return stored.partition(PASSAGE)[0] if self._passages else stored

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
+from cai_pyserini.cli.run import main as beir
 from cai_pyserini.collections.beir_folder import BeirFolder
-from cai_pyserini.experiments.open import open_index
+from cai_pyserini.experiments.open import open_index, open_systems
 from cai_pyserini.lucene.text_index import index_bm25
 from cai_pyserini.service.app import create_app
 from cai_pyserini.service.page import url_of
@@ -55,6 +56,14 @@ def test_hits_are_shown_with_marks_and_reasons(client: TestClient) -> None:
     assert "SPLADE (words related to those of the documents and the query) and BM25 (the words of the query)" in page
     hybrid = client.get("/", params={"q": "bladder infections"}).text
     assert "your words <b>" in hybrid and '<th scope="row">bm25</th>' in hybrid
+
+
+def test_passages_are_not_called_documents(tiny: Path, tmp_path: Path) -> None:
+    """The fault: their numbers are shown as numbers of documents."""
+    beir([str(tiny), "--output", str(tmp_path), "--passages", "5", "--systems", "bm25"])
+    with TestClient(create_app(Service(lambda: open_systems([tmp_path])))) as client:
+        page = client.get("/", params={"q": "cancer"}).text
+        assert re.search(r'placeholder="Search \d+ passages"', page) and "passages have a word of your query" in page
 
 
 def test_a_page_without_a_query_or_hits(client: TestClient) -> None:
