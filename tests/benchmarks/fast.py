@@ -7,7 +7,7 @@ impacts of 8 bits, and is exact where alpha is 1; splade-index gets the vectors 
 
 Recall is the part of the documents that the exact search finds which another finds too, or others with the score of the
 last of them. Two steps are named `terms in the first field / query terms / rescored`; Seismic, with its defaults when
-building, by query_cut and heap_factor.
+building, by query_cut and heap_factor. Bags of words are queries without a model, of which no term is left out.
 """
 
 import json
@@ -22,6 +22,7 @@ import harness
 import numpy as np
 import scale
 
+QUERIES = {"queries": "splade", "bags": "splade-doc"}
 SEISMIC_SEARCHES = [(10, 0.8), (10, 0.7), (20, 0.7)]  # query_cut, heap_factor
 
 
@@ -32,7 +33,9 @@ def prepare(collection: str, encoder: str, documents: int, first: list[int], fol
     path, source = Path(folder), {"collection": collection, "encoder": encoder}
     harness.stage("stage encode", **source, output=path / "raw")
     harness.stage("stage idf", **source, output=path / "idf")
-    harness.fresh(harness.write_queries, **source, limit=1000, output=f"{path}/queries.json")
+    for name, representation in QUERIES.items():
+        query = {"limit": 1000, "output": f"{path}/{name}.json", "representation": representation}
+        harness.fresh(harness.write_queries, **source, **query)
     made: dict[str, Any] = {
         "collection": collection,
         "vectors": f"{path}/raw",
@@ -146,10 +149,10 @@ OPENERS: dict[str, Callable[..., deploy.Search]] = {
 }
 
 
-def measure(opener: str, folder: str, **arguments: Any) -> harness.Result:
+def measure(opener: str, folder: str, queries: str = "queries", **arguments: Any) -> harness.Result:
     """Milliseconds per query, and what each query finds."""
     search = OPENERS[opener](Path(folder), **arguments)
-    milliseconds, found = harness.timed(search, json.loads(Path(folder, "queries.json").read_text()))
+    milliseconds, found = harness.timed(search, json.loads(Path(folder, f"{queries}.json").read_text()))
     return {"milliseconds": milliseconds, "found": found}
 
 
@@ -173,7 +176,7 @@ def plot(rows: list[list[Any]], path: str) -> harness.Result:
     made = Figure(figsize=(8, 5), layout="constrained")
     axes = made.add_subplot()
     for name, _, score, _, p50, _ in rows:
-        marker = {"S": "s", "B": "^", "s": "x"}.get(name[0], "o")
+        marker = {"S": "s", "B": "^", "s": "x", "b": "+"}.get(name[0], "o")
         axes.plot([p50], [score], marker=marker, linestyle="none", label=name)
     axes.set(xscale="log", xlabel="median latency, ms", ylabel="nDCG@10")
     axes.grid(alpha=0.3)
@@ -213,17 +216,26 @@ def main() -> None:
             peers[f"Seismic, {cut}, {factor}"] = "seismic", "Seismic", settings
         peers |= {f"BMP, 8 bits, alpha {alpha}": ("bmp", "BMP", {"alpha": alpha}) for alpha in (1.0, 0.8)}
         peers["splade-index"] = None, "splade-index", {}
+        bags = {"queries": "bags"}
+        peers["bags of words, exact"] = "index10", "Lucene", {"index": "index10", **bags}
+        for count in args.first:
+            for rescored in args.rescored:
+                settings = {"index": f"first{count}", "rescored": rescored, **bags}
+                peers[f"bags of words, {count} / all / {rescored}"] = f"first{count}", "Lucene", settings
         calls = {
             name: partial(harness.fresh, measure, opener=opener, folder=str(folder), **settings)
             for name, (_, opener, settings) in peers.items()
         }
         results = harness.rounds(args.repeats, calls)
-        exact = {"index": f"{folder}/index10", "queries": f"{folder}/queries.json"}
-        scores, labels = harness.fresh(deploy.exact, **exact), json.loads((folder / "labels.json").read_text())
+        labels = json.loads((folder / "labels.json").read_text())
+        scores = {
+            queries: harness.fresh(deploy.exact, index=f"{folder}/index10", queries=f"{folder}/{queries}.json")
+            for queries in QUERIES
+        }
         rows = []
-        for name, (size, _, _) in peers.items():
+        for name, (size, _, settings) in peers.items():
             found = results[name][0]["found"]
-            recall, _ = deploy.agreement(found, scores)
+            recall, _ = deploy.agreement(found, scores[settings.get("queries", "queries")])
             times = [np.percentile(result["milliseconds"], [50, 99]) for result in results[name]]
             size_mb = f"{sizes[size] / 1e6:,.0f}" if size else "in memory"
             rows.append([name, size_mb, ndcg(found, labels), recall, *np.median(times, axis=0).tolist()])

@@ -300,7 +300,9 @@ def write_impacts(collection: str, encoder: str, folder: str, name: str, **setti
     return output
 
 
-def write_queries(collection: str, encoder: str, limit: int | None, output: str) -> Result:
+def write_queries(
+    collection: str, encoder: str, limit: int | None, output: str, representation: Any = "splade"
+) -> Result:
     """The impacts of a collection's first queries, to a JSON file; those without any are left out."""
     from cai_pyserini.core.config import load_encoder
     from cai_pyserini.models.encoder import Encoder
@@ -308,7 +310,7 @@ def write_queries(collection: str, encoder: str, limit: int | None, output: str)
 
     config = load_encoder(encoder)
     topics = dict(list(opened(collection)[1].items())[:limit])
-    encoded, _ = Queries(topics, Encoder(config), "splade").for_search(config.query_scale)
+    encoded, _ = Queries(topics, Encoder(config), representation).for_search(config.query_scale)
     Path(output).write_text(json.dumps({id: query for id, query in encoded.items() if query}))
     return {}
 
