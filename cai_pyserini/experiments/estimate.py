@@ -93,11 +93,11 @@ class Times:
         return list(islice(self._run.collection.documents(), FIRST))
 
     @cached_property
-    def _sample(self) -> list[str]:
+    def sample(self) -> list[str]:
         return [document.contents for document in _sampled(self._first)]
 
     @cached_property
-    def _documents(self) -> float:
+    def documents(self) -> float:
         """About the number of documents or passages."""
         collection, units = self._run.collection, self._first
         if len(units) < FIRST or collection.whole_size is None:
@@ -106,7 +106,7 @@ class Times:
 
     @cached_property
     def _characters(self) -> float:
-        return self._documents * sum(map(len, self._sample)) / len(self._sample)
+        return self.documents * sum(map(len, self.sample)) / len(self.sample)
 
     def of(self, name: str) -> float | None:
         """The seconds of a step that has a rate, by its name; None for others."""
@@ -114,7 +114,7 @@ class Times:
         return rate and self._at(rate)
 
     def _at(self, rate: Rate) -> float:
-        return rate.start + rate.per_thousand * self._documents / 1e3 + rate.per_million * self._characters / 1e6
+        return rate.start + rate.per_thousand * self.documents / 1e3 + rate.per_million * self._characters / 1e6
 
     def search(self) -> float:
         return SEARCH_START + len(self._run.topics) * self._at(SEARCH)
@@ -128,29 +128,29 @@ class Times:
             sample = _sampled(queries)
             tokens = count_tokens(encoder, sample, role) * len(queries) / len(sample)
             return encoding_seconds(encoder, tokens, sample, role)
-        per_document, documents = self._tokens(encoder), self._documents
+        per_document, documents = self._tokens(encoder), self.documents
         if per_document * documents < FEW_TOKENS:
-            return encoding_seconds(encoder, per_document * documents, self._sample)
+            return encoding_seconds(encoder, per_document * documents, self.sample)
         if not artifact.read_manifest(output) and (shards := len(list(output.glob("*.npz")))):
             documents = max(documents - shards * SHARD, 0)
         else:
-            documents *= len(uncached(encoder, role, self._sample)) / len(self._sample)
-        return encoding_seconds(encoder, per_document * documents, self._sample)
+            documents *= len(uncached(encoder, role, self.sample)) / len(self.sample)
+        return encoding_seconds(encoder, per_document * documents, self.sample)
 
     def expand(self, dense: System) -> float:
-        contexts, words = min(CONTEXTS, SPANS_PER_TEXT * self._documents), WORDS_PER_ROOT * math.sqrt(self._characters)
+        contexts, words = min(CONTEXTS, SPANS_PER_TEXT * self.documents), WORDS_PER_ROOT * math.sqrt(self._characters)
         tokens = CONTEXT_TOKENS * contexts + WORD_TOKENS * min(LEXICON, words)
-        return self._at(EXPAND) + encoding_seconds(self._run.encoder(dense), tokens, self._sample)
+        return self._at(EXPAND) + encoding_seconds(self._run.encoder(dense), tokens, self.sample)
 
     def weights(self, *systems: System) -> float:
         encoders = map(self._run.encoder, systems)
-        queries = QUERIES_PER_JUDGE * min(JUDGES, self._documents / 20)
-        seconds = (encoding_seconds(e, queries * (self._tokens(e) + QUERY_TOKENS), self._sample) for e in encoders)
+        queries = QUERIES_PER_JUDGE * min(JUDGES, self.documents / 20)
+        seconds = (encoding_seconds(e, queries * (self._tokens(e) + QUERY_TOKENS), self.sample) for e in encoders)
         return self._at(WEIGHTS) + sum(seconds)
 
     def _tokens(self, encoder: Encoder) -> float:
         """The tokens of a document."""
-        return count_tokens(encoder, self._sample) / len(self._sample)
+        return count_tokens(encoder, self.sample) / len(self.sample)
 
 
 def _sampled[T](items: Sequence[T]) -> Sequence[T]:

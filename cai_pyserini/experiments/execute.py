@@ -18,6 +18,7 @@ from cai_pyserini.experiments.plan import plan, require
 from cai_pyserini.experiments.report import write
 from cai_pyserini.experiments.report_page import write_page
 from cai_pyserini.experiments.run_folder import BASELINE, COUNTS, Results, RunFolder, begun, current
+from cai_pyserini.experiments.space import describe_space
 from cai_pyserini.experiments.systems import ADAPTED, System, parse_system, with_parts
 from cai_pyserini.experiments.versions import publish
 from cai_pyserini.runs.measures import MEASURES, PerQuery, mean
@@ -88,7 +89,7 @@ def _run_steps(
         estimates = estimate(must_run)
     if not must_run:
         return steps.run(planned, {})
-    for line in describe(must_run, estimates, run.experiment):
+    for line in (*describe(must_run, estimates, run.experiment), *describe_space(run, must_run)):
         progress_line(line)
     started = begun(run.experiment, systems)
     kept = {run.weights, run.adapted} - reasons.keys()

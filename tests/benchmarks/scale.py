@@ -5,7 +5,7 @@ in the text, of its terms in the vector; its dense vector is random, and its gen
 words of its text. The stages run as commands, index also with one process; their seconds are those of their manifests,
 without imports. Memory is the private memory of a command and the processes it starts, sampled ten times per second;
 files that are mapped into memory are left out, because the system can drop them. Search is one query at a time, in one
-thread, 100 hits, after 300 queries as a warm-up.
+thread, after 300 queries as a warm-up; bags of words are queries without a model, of which no term is left out.
 
 Of BM25 with generated queries, what is measured is all but Anserini, whose JVM has a heap of 2 GB. `encode` is left out
 unless --stages asks for it.
@@ -23,13 +23,13 @@ import harness
 
 from cai_pyserini.core.config import FAST
 
-HITS = 100
 PRIVATE = "RssAnon"
 ALL = "index, all processors"
 TWO_STEPS = "index, two steps, all processors"
 STORED = "index, documents stored"
 STAGES = ["encode", "idf", "impact", "words", "joint impact", "index", STORED, ALL]
 STAGES += [TWO_STEPS, "generated queries", "dense index", "search", "search, two steps"]
+STAGES += ["search, bags of words", "search, bags of words, two steps"]
 WIDTH = 384  # of dense vectors
 QUERIES = 3  # generated for each document
 
@@ -99,7 +99,7 @@ def staging(corpus: str, generated: str, folder: str) -> harness.Result:
     return {"seconds": time.perf_counter() - start, "memory": memory, "bytes": written}
 
 
-def searching(index: str, queries: str, two_step: list[int]) -> harness.Result:
+def searching(index: str, queries: str, two_step: list[int | None], hits: int) -> harness.Result:
     """Percentiles of the milliseconds of a query, and the private memory afterwards."""
     import numpy as np
 
@@ -107,7 +107,7 @@ def searching(index: str, queries: str, two_step: list[int]) -> harness.Result:
     from cai_pyserini.vectors.queries import TwoStep
 
     searcher = open_searcher(Path(index), two_step=TwoStep(*two_step) if two_step else None)
-    milliseconds, _ = harness.timed(partial(searcher.search, hits=HITS), json.loads(Path(queries).read_text()))
+    milliseconds, _ = harness.timed(partial(searcher.search, hits=hits), json.loads(Path(queries).read_text()))
     p50, p99 = np.percentile(milliseconds, [50, 99]).tolist()
     return {"p50": p50, "p99": p99, "memory": harness.memory("self", PRIVATE)}
 
@@ -120,7 +120,7 @@ def measure(name: str, stage: str, folder: str, **options: object) -> harness.Re
     return {"seconds": harness.stats(output)["seconds"], "memory": peak, "bytes": written}
 
 
-def stages(args: Any, documents: int, vectors: str, queries: str, idf: str) -> list[harness.Result]:
+def stages(args: Any, documents: int, vectors: str, folder_of_queries: str, idf: str) -> list[harness.Result]:
     """Make a collection and run the stages on it; impacts have the IDF of the real one."""
     with TemporaryDirectory() as folder:
         print(f"{documents:,} documents", file=sys.stderr)
@@ -139,17 +139,21 @@ def stages(args: Any, documents: int, vectors: str, queries: str, idf: str) -> l
             "index": ("index impact", {"input": impacts, "threads": 1}),
             STORED: ("index impact", {"input": impacts, "threads": 1} | text),
             ALL: ("index impact", {"input": impacts}),
-            TWO_STEPS: ("index impact", {"input": impacts, "first_terms": FAST["first_terms"]}),
+            TWO_STEPS: ("index impact", {"input": impacts, "first_terms": args.first_terms}),
             "dense index": ("index dense", {"vectors": dense}),
         }
         measures = {name: partial(measure, name, stage, folder, **options) for name, (stage, options) in runs.items()}
         measures["generated queries"] = partial(
             harness.fresh, staging, corpus=corpus, generated=generated, folder=folder
         )
-        two_step = [FAST["keep_query_terms"], FAST["rescore"]]
-        for name, index, steps in (("search", ALL, []), ("search, two steps", TWO_STEPS, two_step)):
-            searched = {"index": f"{folder}/{index}", "queries": queries, "two_step": steps}
-            measures[name] = partial(harness.fresh, searching, **searched)
+        for name, index, steps in (("", ALL, []), (", two steps", TWO_STEPS, [args.query_terms, args.rescored])):
+            searched = {"index": f"{folder}/{index}", "hits": args.hits}
+            of_bags = [None, *steps[1:]] if steps else []
+            for kind, queries, two_step in (("", "queries", steps), (", bags of words", "bags", of_bags)):
+                call = partial(
+                    harness.fresh, searching, queries=f"{folder_of_queries}/{queries}.json", two_step=two_step
+                )
+                measures[f"search{kind}{name}"] = partial(call, **searched)
         return [{"documents": documents, "stage": name} | measures[name]() for name in STAGES if name in args.stages]
 
 
@@ -189,17 +193,23 @@ def main() -> None:
     parser = harness.parser(__doc__)
     parser.add_argument("--documents", type=int, nargs="+", default=[10_000, 100_000, 1_000_000], help="sizes")
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES[1:], help="after those that they need")
+    parser.add_argument("--hits", type=int, default=100, help="of a search")
+    parser.add_argument("--first-terms", type=int, default=FAST["first_terms"], help="in two steps: of a document")
+    parser.add_argument("--query-terms", type=int, default=FAST["keep_query_terms"], help="in two steps: of a query")
+    parser.add_argument("--rescored", type=int, default=FAST["rescore"], help="in two steps: documents")
     parser.add_argument("--plot", help="PNG file to write")
     args = parser.parse_args()
     rows: list[harness.Result] = []
     with TemporaryDirectory() as folder:
         settings = {"collection": args.collection, "encoder": args.encoder}
-        vectors, queries, idf = f"{folder}/vectors", f"{folder}/queries.json", f"{folder}/idf"
+        vectors, idf = f"{folder}/vectors", f"{folder}/idf"
         harness.stage("stage idf", **settings, output=idf)
         harness.stage("stage encode", **settings, output=vectors)
-        harness.fresh(harness.write_queries, **settings, limit=1000, output=queries)
+        for name, representation in (("queries", "splade"), ("bags", "splade-doc")):
+            written = {"limit": 1000, "output": f"{folder}/{name}.json", "representation": representation}
+            harness.fresh(harness.write_queries, **settings, **written)
         for documents in sorted(args.documents):
-            rows += stages(args, documents, vectors, queries, idf)
+            rows += stages(args, documents, vectors, folder, idf)
     header = ("documents", "stage", "documents per second", "seconds", "private memory, MB", "bytes per document")
     harness.show(f"Stages ({Path(args.collection).name}, recombined)", header, map(cells, rows))
     if args.plot:

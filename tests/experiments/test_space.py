@@ -1,0 +1,57 @@
+"""How much disk a run will take, said before it begins."""
+
+from pathlib import Path
+from shutil import disk_usage
+
+import pytest
+
+from cai_pyserini.cli.run import main as run_systems
+from cai_pyserini.experiments import space
+from cai_pyserini.experiments.plan import plan
+from cai_pyserini.experiments.run_folder import RunFolder
+from cai_pyserini.experiments.systems import parse_system
+from tests.conftest import corpus_of
+
+WORDS = [
+    "short",
+    "fingers",
+    "and",
+    "long",
+    "toes",
+    "heart",
+    "liver",
+    "kidney",
+    "bone",
+    "skin",
+    "muscle",
+    "nerve",
+    "vein",
+    "lung",
+    "brain",
+    "ear",
+    "eye",
+    "nose",
+]
+
+
+@pytest.mark.slow
+def test_a_run_takes_about_what_is_said_and_warns_of_a_small_disk(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The faults: a step that writes much is forgotten; the disk fills up in the last of many hours."""
+    texts = {f"d{n}": " ".join(WORDS[n * k % len(WORDS)] for k in range(1, 60)) for n in range(1, 1500)}
+    corpus_of(tmp_path / "c", texts)
+    monkeypatch.setattr(space, "ANNOUNCED", 0)
+    monkeypatch.setattr(space, "disk_usage", lambda path: disk_usage(path)._replace(free=1000))
+    run_systems(
+        [str(tmp_path / "c"), "--output", str(tmp_path / "run"), "--systems", "bm25", "joint", "--device", "cpu"]
+    )
+    assert "GB of disk will be needed (estimated); 0 GB are free" in capsys.readouterr().err
+    assert "may be too small" in caplog.text
+    run = RunFolder(tmp_path / "run")
+    said = space.needed_bytes(run, plan(run, [parse_system(name) for name in ("bm25", "joint")]))
+    taken = sum(file.stat().st_size for file in run.root.rglob("*") if file.is_file())
+    assert taken / 2 < said < taken * 2
