@@ -170,6 +170,7 @@ def ndcg(found: dict[str, deploy.Found], labels: dict[str, dict[str, int]]) -> f
 def plot(rows: list[list[Any]], path: str) -> harness.Result:
     """Plot nDCG@10 against the median latency."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
     from cai_pyserini.core.figures import save
 
@@ -179,6 +180,8 @@ def plot(rows: list[list[Any]], path: str) -> harness.Result:
         marker = {"S": "s", "B": "^", "s": "x", "b": "+"}.get(name[0], "o")
         axes.plot([p50], [score], marker=marker, linestyle="none", label=name)
     axes.set(xscale="log", xlabel="median latency, ms", ylabel="nDCG@10")
+    axes.xaxis.set(major_locator=LogLocator(subs=(1, 2, 5)), major_formatter=ScalarFormatter())
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.grid(alpha=0.3)
     made.legend(loc="outside right upper", fontsize="small")
     save(made, Path(path))
