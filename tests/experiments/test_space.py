@@ -1,37 +1,19 @@
 """How much disk a run will take, said before it begins."""
 
+from itertools import islice
 from pathlib import Path
 from shutil import disk_usage
 
 import pytest
 
 from cai_pyserini.cli.run import main as run_systems
+from cai_pyserini.collections.readers import open_collection
+from cai_pyserini.core.config import load_index_config
 from cai_pyserini.experiments import space
 from cai_pyserini.experiments.plan import plan
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import parse_system
 from tests.conftest import corpus_of
-
-WORDS = [
-    "short",
-    "fingers",
-    "and",
-    "long",
-    "toes",
-    "heart",
-    "liver",
-    "kidney",
-    "bone",
-    "skin",
-    "muscle",
-    "nerve",
-    "vein",
-    "lung",
-    "brain",
-    "ear",
-    "eye",
-    "nose",
-]
 
 
 @pytest.mark.slow
@@ -42,8 +24,8 @@ def test_a_run_takes_about_what_is_said_and_warns_of_a_small_disk(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The faults: a step that writes much is forgotten; the disk fills up in the last of many hours."""
-    texts = {f"d{n}": " ".join(WORDS[n * k % len(WORDS)] for k in range(1, 60)) for n in range(1, 1500)}
-    corpus_of(tmp_path / "c", texts)
+    documents = islice(open_collection(load_index_config("hpo")).documents(), 1500)
+    corpus_of(tmp_path / "c", {document.id: document.contents for document in documents})
     monkeypatch.setattr(space, "ANNOUNCED", 0)
     monkeypatch.setattr(space, "disk_usage", lambda path: disk_usage(path)._replace(free=1000))
     run_systems(
