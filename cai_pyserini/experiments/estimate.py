@@ -8,19 +8,17 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from textwrap import wrap
 from typing import NamedTuple
 
-from cai_pyserini.collections.contract import Document
 from cai_pyserini.collections.spans import CONTEXTS, SPANS_PER_TEXT
 from cai_pyserini.core import artifact
 from cai_pyserini.core.bars import columns, duration
 from cai_pyserini.core.steps import Estimates, Step, total
 from cai_pyserini.experiments.experiment import Experiment
 from cai_pyserini.experiments.run_folder import RunFolder
+from cai_pyserini.experiments.sample import sampled
 from cai_pyserini.experiments.systems import System
 from cai_pyserini.lucene.words import LEXICON
 from cai_pyserini.models.device import has_int8, resolve_device
@@ -29,8 +27,6 @@ from cai_pyserini.vectors.encode import uncached
 from cai_pyserini.vectors.shards import SHARD
 from cai_pyserini.vectors.speed import FEW_TOKENS, count_tokens, encoding_seconds
 
-FIRST = 2_000  # documents from which at most SAMPLE are taken
-SAMPLE = 250
 ANNOUNCED_SECONDS = 60.0  # if all steps take less together, nothing is said
 LISTED_SECONDS = 10.0  # steps that take less are not listed
 LONG = 0.1  # share of all seconds
@@ -83,30 +79,10 @@ REMEDIES = {  # first word of a step's name -> what shortens it
 
 
 class Times:
-    """Estimates of the seconds that steps of a run take. The documents are read when first needed."""
+    """Estimates of the seconds that steps of a run take."""
 
     def __init__(self, run: RunFolder):
         self._run = run
-
-    @cached_property
-    def _first(self) -> list[Document]:
-        return list(islice(self._run.collection.documents(), FIRST))
-
-    @cached_property
-    def sample(self) -> list[str]:
-        return [document.contents for document in _sampled(self._first)]
-
-    @cached_property
-    def documents(self) -> float:
-        """About the number of documents or passages."""
-        collection, units = self._run.collection, self._first
-        if len(units) < FIRST or collection.whole_size is None:
-            return len(units)
-        return collection.whole_size * len(units) / len({collection.document_of(unit.id) for unit in units})
-
-    @cached_property
-    def _characters(self) -> float:
-        return self.documents * sum(map(len, self.sample)) / len(self.sample)
 
     def of(self, name: str) -> float | None:
         """The seconds of a step that has a rate, by its name; None for others."""
@@ -114,7 +90,8 @@ class Times:
         return rate and self._at(rate)
 
     def _at(self, rate: Rate) -> float:
-        return rate.start + rate.per_thousand * self.documents / 1e3 + rate.per_million * self._characters / 1e6
+        sample = self._run.sample
+        return rate.start + rate.per_thousand * sample.documents / 1e3 + rate.per_million * sample.characters() / 1e6
 
     def search(self) -> float:
         return SEARCH_START + len(self._run.topics) * self._at(SEARCH)
@@ -125,37 +102,35 @@ class Times:
         encoder = self._run.encoder(plain)
         if role == "queries":
             queries = [*self._run.topics.values()]
-            sample = _sampled(queries)
+            sample = sampled(queries)
             tokens = count_tokens(encoder, sample, role) * len(queries) / len(sample)
             return encoding_seconds(encoder, tokens, sample, role)
-        per_document, documents = self._tokens(encoder), self.documents
+        per_document, documents, texts = self._tokens(encoder), self._run.sample.documents, self._run.sample.texts
         if per_document * documents < FEW_TOKENS:
-            return encoding_seconds(encoder, per_document * documents, self.sample)
+            return encoding_seconds(encoder, per_document * documents, texts)
         if not artifact.read_manifest(output) and (shards := len(list(output.glob("*.npz")))):
             documents = max(documents - shards * SHARD, 0)
         else:
-            documents *= len(uncached(encoder, role, self.sample)) / len(self.sample)
-        return encoding_seconds(encoder, per_document * documents, self.sample)
+            documents *= len(uncached(encoder, role, texts)) / len(texts)
+        return encoding_seconds(encoder, per_document * documents, texts)
 
     def expand(self, dense: System) -> float:
-        contexts, words = min(CONTEXTS, SPANS_PER_TEXT * self.documents), WORDS_PER_ROOT * math.sqrt(self._characters)
-        tokens = CONTEXT_TOKENS * contexts + WORD_TOKENS * min(LEXICON, words)
-        return self._at(EXPAND) + encoding_seconds(self._run.encoder(dense), tokens, self.sample)
+        sample = self._run.sample
+        contexts = min(CONTEXTS, SPANS_PER_TEXT * sample.documents)
+        words = min(LEXICON, WORDS_PER_ROOT * math.sqrt(sample.characters()))
+        tokens = CONTEXT_TOKENS * contexts + WORD_TOKENS * words
+        return self._at(EXPAND) + encoding_seconds(self._run.encoder(dense), tokens, sample.texts)
 
     def weights(self, *systems: System) -> float:
-        encoders = map(self._run.encoder, systems)
-        queries = QUERIES_PER_JUDGE * min(JUDGES, self.documents / 20)
-        seconds = (encoding_seconds(e, queries * (self._tokens(e) + QUERY_TOKENS), self.sample) for e in encoders)
+        sample, encoders = self._run.sample, map(self._run.encoder, systems)
+        queries = QUERIES_PER_JUDGE * min(JUDGES, sample.documents / 20)
+        seconds = (encoding_seconds(e, queries * (self._tokens(e) + QUERY_TOKENS), sample.texts) for e in encoders)
         return self._at(WEIGHTS) + sum(seconds)
 
     def _tokens(self, encoder: Encoder) -> float:
         """The tokens of a document."""
-        return count_tokens(encoder, self.sample) / len(self.sample)
-
-
-def _sampled[T](items: Sequence[T]) -> Sequence[T]:
-    """At most SAMPLE items, evenly spaced."""
-    return items[:: -(-len(items) // SAMPLE)]
+        texts = self._run.sample.texts
+        return count_tokens(encoder, texts) / len(texts)
 
 
 def estimate(steps: Sequence[Step]) -> Estimates:

@@ -20,6 +20,7 @@ from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.lock import holder, holder_name
 from cai_pyserini.experiments.experiment import Experiment
+from cai_pyserini.experiments.sample import Sample
 from cai_pyserini.experiments.systems import ADAPTED, System, canonical_name, parse_system, with_parts
 from cai_pyserini.impacts.weighting import Impacts, impacts_of_index
 from cai_pyserini.lucene.retrieve import word_queries
@@ -270,6 +271,11 @@ class RunFolder:
         if "left_out_judgments" not in checked.stats:
             collection.set_missing(self.experiment.collection.split, frozenset())
         return collection
+
+    @cached_property
+    def sample(self) -> Sample:
+        """Some of the documents, for estimates."""
+        return Sample(self.collection)
 
     @cached_property
     def topics(self) -> dict[str, str]:

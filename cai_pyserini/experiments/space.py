@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from cai_pyserini.core.steps import Step
 from cai_pyserini.core.store import StorePath
-from cai_pyserini.experiments.estimate import Times
 from cai_pyserini.experiments.run_folder import RunFolder
 
 logger = logging.getLogger(__name__)
@@ -46,11 +45,8 @@ SIZES = {  # by the beginning of a step's name; the first that fits
 
 def needed_bytes(run: RunFolder, steps: Sequence[Step]) -> float:
     """The bytes that steps of a run will write, about."""
-    times, lines = Times(run), 0.0
-    lengths = [len(text) for text in times.sample]
-    documents, per_document = times.documents, times.documents / max(len(lengths), 1)
-    read, characters = sum(min(length, READ) for length in lengths) * per_document, sum(lengths) * per_document
-    total = 0.0
+    documents, read, characters = run.sample.documents, run.sample.characters(READ), run.sample.characters()
+    total = lines = 0.0
     for step in steps:
         kind = next((kind for kind in SIZES if step.name.startswith(kind)), None)
         if kind:

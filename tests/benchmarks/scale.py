@@ -147,13 +147,11 @@ def stages(args: Any, documents: int, vectors: str, folder_of_queries: str, idf:
             harness.fresh, staging, corpus=corpus, generated=generated, folder=folder
         )
         for name, index, steps in (("", ALL, []), (", two steps", TWO_STEPS, [args.query_terms, args.rescored])):
-            searched = {"index": f"{folder}/{index}", "hits": args.hits}
             of_bags = [None, *steps[1:]] if steps else []
             for kind, queries, two_step in (("", "queries", steps), (", bags of words", "bags", of_bags)):
-                call = partial(
-                    harness.fresh, searching, queries=f"{folder_of_queries}/{queries}.json", two_step=two_step
-                )
-                measures[f"search{kind}{name}"] = partial(call, **searched)
+                searched = {"index": f"{folder}/{index}", "queries": f"{folder_of_queries}/{queries}.json"}
+                call = partial(harness.fresh, searching, **searched, two_step=two_step, hits=args.hits)
+                measures[f"search{kind}{name}"] = call
         return [{"documents": documents, "stage": name} | measures[name]() for name in STAGES if name in args.stages]
 
 
@@ -205,9 +203,7 @@ def main() -> None:
         vectors, idf = f"{folder}/vectors", f"{folder}/idf"
         harness.stage("stage idf", **settings, output=idf)
         harness.stage("stage encode", **settings, output=vectors)
-        for name, representation in (("queries", "splade"), ("bags", "splade-doc")):
-            written = {"limit": 1000, "output": f"{folder}/{name}.json", "representation": representation}
-            harness.fresh(harness.write_queries, **settings, **written)
+        harness.write_all_queries(folder, **settings)
         for documents in sorted(args.documents):
             rows += stages(args, documents, vectors, folder, idf)
     header = ("documents", "stage", "documents per second", "seconds", "private memory, MB", "bytes per document")
