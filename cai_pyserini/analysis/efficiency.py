@@ -4,10 +4,11 @@ Postings are those of the terms that find documents (in two steps, of the first)
 reads. The latency of a query is its median over several rounds; in each round, all searchers take turns at every query.
 """
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache, partial
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from matplotlib.figure import Figure
 from cai_pyserini.analysis.output import SEARCH_AGAIN, Report
 from cai_pyserini.analysis.settings import EfficiencySettings
 from cai_pyserini.core import artifact
-from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core.config import FAST, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
@@ -27,13 +28,11 @@ from cai_pyserini.experiments.systems import System, parse_system
 from cai_pyserini.impacts.weighting import bm25_of_index, write_impacts
 from cai_pyserini.lucene.impact_index import index_impacts
 from cai_pyserini.lucene.retrieve import search
-from cai_pyserini.lucene.searcher import LuceneIndex, LuceneSearcher
-from cai_pyserini.lucene.writer import FIELD, FIRST
+from cai_pyserini.lucene.searcher import LuceneSearcher
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.plugin import hook
 from cai_pyserini.runs.measures import mean, measure_run
 from cai_pyserini.runs.trec import removes_query
-from cai_pyserini.vectors.queries import pruned
 
 CUTOFF = 10
 MEASURE = f"nDCG@{CUTOFF}"
@@ -96,7 +95,7 @@ def proposal(rows: Sequence[Efficiency], settings: EfficiencySettings) -> tuple[
         return f"No other search is faster with {limit}.", best.name
     ratio = exact.latency[hits][0] / best.latency[hits][0]
     (chosen,) = (pruning for pruning in prunings(settings) if pruning.name == best.name)
-    values = ", ".join(f"{key}: {value}" for key, value in (chosen.documents | chosen.queries).items())
+    values = ", ".join(f"{key}: {json.dumps(value)}" for key, value in (chosen.documents | chosen.search).items())
     return (
         f"Fastest with {limit}: {best.name}, {ratio:.1f} times as fast as {exact.name} for {hits:,} hits. In the YAML "
         f"file of the encoder: {values}"
@@ -107,27 +106,20 @@ class Pruning(NamedTuple):
     """A pruning of documents and queries: its name, and the settings of an encoder for both."""
 
     name: str
-    documents: dict[str, float]  # that shape impacts or the index
-    queries: dict[str, int]
+    documents: dict[str, float]  # that shape impacts
+    search: dict[str, float]  # of two steps; empty for one
 
 
 def prunings(settings: EfficiencySettings) -> list[Pruning]:
-    """All combinations of prunings of documents and of queries, the first of which leaves both unpruned; then searches
-    in two steps, of which the first reads another field."""
+    """All combinations of prunings of documents and of searches in one or two steps, the first of which is exact."""
     documents: dict[str, dict[str, float]] = {"all": {}}
     documents |= {f"mass {share:g}": {"keep_mass": share} for share in settings.keep_mass}
     documents |= {f"{count} terms": {"keep_terms": count} for count in settings.keep_terms}
-    queries: dict[str, dict[str, int]] = {"": {}}
-    queries |= {f", {count} query terms": {"keep_query_terms": count} for count in settings.keep_query_terms}
-    of_two = product(settings.first_terms, settings.keep_query_terms, settings.rescore)
-    return [Pruning(d + q, documents[d], queries[q]) for d, q in product(documents, queries)] + [
-        Pruning(
-            f"first {first} terms, {count} query terms, {number} rescored",
-            {"first_terms": first},
-            {"keep_query_terms": count, "rescore": number},
-        )
-        for first, count, number in of_two
-    ]
+    searches: dict[str, dict[str, float]] = {"": {}} | {
+        f", query mass {mass:g}, {number} rescored": FAST | {"keep_query_mass": mass, "rescore": number}
+        for mass, number in product(settings.keep_query_mass, settings.rescore)
+    }
+    return [Pruning(d + s, documents[d], searches[s]) for d, s in product(documents, searches)]
 
 
 class PrunedSystem:
@@ -142,12 +134,13 @@ class PrunedSystem:
         config = config.unpruned().replace(**pruning.documents)
         name = "-".join([system.name, *(f"{key}-{value:g}" for key, value in pruning.documents.items())])
         impacts = write_impacts(run.documents(system), config, folder / "impacts" / name, bm25)
-        self.index = index_impacts(impacts, folder / "indexes" / name)
+        name += "-forward" if pruning.search else ""
+        self.index = index_impacts(impacts, folder / "indexes" / name, forward_index=bool(pruning.search))
         self._stats = artifact.require(self.index, "index").stats
 
         queries = run.queries(system)
         assert queries.encoder  # a SPLADE system has one
-        config = queries.encoder.config.replace(**{"keep_query_terms": None, "rescore": None} | pruning.queries)
+        config = queries.encoder.config.replace(**dict.fromkeys(FAST) | {"forward_index": False} | pruning.search)
         queries = replace(queries, encoder=Encoder(config))
         file = f"{system.name}-{self.name}.trec".replace(",", "").replace(" ", "-")
         self._path = folder / "runs" / file
@@ -181,13 +174,10 @@ class PrunedSystem:
 
     def measure(self, run: RunFolder, latency: Latencies) -> Efficiency:
         """The cost and effectiveness, beside the latencies."""
-        stats, index = self._stats, LuceneIndex(self.index)
-        field = FIRST if index.first_terms else FIELD
-        document_frequency = cache(partial(index.document_frequency, field=field))
+        stats, index = self._stats, LuceneSearcher(self.index, two_step=self._two_step)
+        document_frequency = cache(index.document_frequency)
         queries: list[Any] = list(self._queries.values())
-        if self._two_step and self._two_step.terms:
-            queries = [pruned(query, self._two_step.terms) for query in queries]
-        postings = float(np.mean([sum(map(document_frequency, query)) for query in queries]))
+        postings = float(np.mean([sum(map(document_frequency, index.first_query(query))) for query in queries]))
         index.close()
         return Efficiency(
             name=self.name,

@@ -67,13 +67,10 @@ class EfficiencySettings(Settings):
     system: str = flag("splade-idf", "a SPLADE system with an index and qrels")
     keep_mass: list[float] = flag([0.9], "shares of a document's total impact to keep, largest impacts first")
     keep_terms: list[int] = flag([], "numbers of largest impacts to keep per document")
-    keep_query_terms: list[int] = flag(
-        [16, 8], "numbers of terms to keep per query, with each pruning of documents, and in the first of two steps"
+    keep_query_mass: list[float] = flag(
+        [0.6], "in two steps: shares of a query's weights times IDF that the first keeps"
     )
-    first_terms: list[int] = flag(
-        [32, 64], "in two steps: the first reads another field, with so many of the largest impacts per document"
-    )
-    rescore: list[int] = flag([100], "in two steps: rescore so many documents by the whole query and all impacts")
+    rescore: list[int] = flag([400], "in two steps: numbers of documents that the whole query scores")
     loss: float = flag(0.01, "share of nDCG@10 that the proposed search may lose", ge=0, lt=1)
     hits: list[int] = flag([10, 1000], "hits per query")
     queries: int = flag(300, "number of queries to time; all are evaluated", ge=1)

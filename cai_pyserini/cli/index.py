@@ -16,11 +16,8 @@ class ImpactIndex(Sharded):
     input: PathOrUrl = flag(help=f"folder of JSON vectors, *.jsonl, {OR_URL}")
     output: PathOrUrl = OUTPUT
     collection: str | None = flag(None, "also store the documents of this collection, so that searches can show them")
-    first_terms: int | None = flag(
-        None,
-        "also index so many of the largest impacts of each document in another field, which the first step of a search "
-        "in two steps reads; 0: without that field (default: the encoder's)",
-        ge=0,
+    forward_index: bool | None = flag(
+        None, "also store impacts by document, for a search in two steps (default: as the encoder's settings say)"
     )
     threads: int = THREADS
 
@@ -67,7 +64,7 @@ def main(argv: Argv = None) -> None:
         from cai_pyserini.lucene.impact_index import index_impacts
 
         collection = load_collection(settings.collection) if settings.collection else None
-        index_impacts(settings.input, settings.output, collection, first_terms=settings.first_terms, **shared)
+        index_impacts(settings.input, settings.output, collection, forward_index=settings.forward_index, **shared)
     elif isinstance(settings, DenseIndex):
         from cai_pyserini.lucene.dense_index import index_dense
         from cai_pyserini.vectors.shards import Vectors

@@ -31,7 +31,7 @@ CHECKPOINTS = ("checkpoint", "query_checkpoint")  # keys whose values can also b
 LOCATED = (*CHECKPOINTS, "query_weights", "idf", "projection")  # keys whose paths are relative to the YAML file
 
 # Chosen with tests/benchmarks/fast.py.
-FAST = {"first_terms": 64, "keep_query_terms": 8, "rescore": 200}
+FAST = {"forward_index": True, "keep_query_mass": 0.6, "rescore": 400}
 Weighting = Literal["idf"]  # see models.idf.FORMULAS
 Shapes = Literal["vectors", "impacts", "index", "query vectors", "queries"]  # the results that a setting affects
 POOLING = ("mean", "cls", "max", "lasttoken", "weightedmean", "mean_sqrt_len_tokens")  # of dense encoders
@@ -101,9 +101,9 @@ class EncoderConfig(Settings):
     keep_mass: float | None = shapes("impacts", None, gt=0, le=1)  # or the largest that make up this share of the sum
     first_passage: float = shapes("impacts", 0.0, ge=0)  # its weight in all passages of a document; set by a run
     query_scale: int = shapes("impacts", 100, ge=1, le=100_000)  # query weights are round(weight * query_scale)
-    first_terms: int | None = shapes("index", None, ge=1)  # a second field has so many largest impacts per document
-    keep_query_terms: int | None = shapes("queries", None, ge=1)  # keep the largest weights of a query; not for counts
-    rescore: int | None = shapes("queries", None, ge=1)  # two steps: so many hits of these terms, in that field
+    forward_index: bool = shapes("index", False)  # impacts by document, for the second of two steps
+    rescore: int | None = shapes("queries", None, ge=1)  # two steps: the whole query scores so many hits of the first
+    keep_query_mass: float | None = shapes("queries", None, gt=0, le=1)  # share of weight * IDF in the first step
     joint: Joint | None = shapes("impacts", None)  # the index has BM25 words too; written by the impact stage
     source: str | None = None  # origin of the checkpoint; informative only
 
@@ -112,10 +112,8 @@ class EncoderConfig(Settings):
         window = self.max_document_length - 2  # without [CLS] and [SEP]
         if self.overlap is not None and self.overlap >= window:
             raise ValueError(f"overlap: {self.overlap} should be less than {window} (max_document_length - 2)")
-        if self.rescore and not self.keep_query_terms and not self.first_terms:
-            raise ValueError("rescore: requires keep_query_terms or first_terms, of the first search")
-        if self.keep_query_terms and self.binary_queries:
-            raise ValueError("keep_query_terms: all terms of binary queries weigh the same, so none are the largest")
+        if bool(self.rescore) != bool(self.keep_query_mass):
+            raise ValueError("rescore, keep_query_mass: two steps need both")
         if self.projection and self.kind != "dense":
             raise ValueError(f"projection: only a dense encoder has one, but kind is {self.kind}")
         poolings = ("max", "sum") if self.kind == "splade" else POOLING
@@ -129,8 +127,7 @@ class EncoderConfig(Settings):
 
     def fast(self) -> Self:
         """These settings, and FAST for those of a search in two steps that are not set."""
-        unset = {key: value for key, value in FAST.items() if getattr(self, key) is None}
-        return self.replace(**unset | ({"keep_query_terms": None} if self.binary_queries else {}))
+        return self.replace(**{key: value for key, value in FAST.items() if not getattr(self, key)})
 
     def unpruned(self) -> Self:
         """These settings without static pruning of documents."""

@@ -178,8 +178,8 @@ class Plan:
 
             def call_impact() -> Path:
                 stored = run.collection if experiment.raw else None
-                first_terms = run.encoder(system).config.first_terms or 0  # impacts may still have earlier settings
-                return index_impacts(impacts, output, stored, experiment.threads, first_terms=first_terms)
+                forward = run.encoder(system).config.forward_index  # impacts may still have earlier settings
+                return index_impacts(impacts, output, stored, experiment.threads, forward_index=forward)
 
             return self._add(name, output, call_impact, impacts)
         if system.kind == "dense":

@@ -35,11 +35,20 @@ def one_step_search(searcher: Any, build: Any, order: Any) -> Any:
     return _from_strings(_feed(search, 1, manager), build)
 
 
-def two_step_search(searcher: Any, build_first: Any, build: Any, order: Any) -> Any:
-    """A handle (first query, candidates, query, candidates, hits) -> the best documents in `order` for the query, among
-    the best candidates for the first query; `build_first` and `build` make Lucene queries from strings."""
+def first_step(searcher: Any, build: Any) -> Any:
+    """A handle (query, hits) -> the numbers of the best documents; `build` makes a Lucene query from strings."""
     find = bind(virtual(SEARCHER, "search", TOP_DOCS, QUERY, "int"), 0, searcher)
-    candidates = _then(_feed(find, 0, build_first), _without_scores())
+    number = _lookup().findGetter(_class(SCORE_DOC), "doc", _class("int")).asType(_type("int", OBJECT))
+    stream, function = "java.util.stream.IntStream", "java.util.function.ToIntFunction"
+    of_hits = _feed(virtual(STREAM, "mapToInt", stream, function), 1, _interface(function, number))
+    return _from_strings(reduce(_then, [find, _stream_of_hits(), of_hits, virtual(stream, "toArray", "[I")]), build)
+
+
+def two_step_search(searcher: Any, build_limited: Any, build: Any, order: Any) -> Any:
+    """A handle (first query, candidates, query, candidates, hits) -> the best documents in `order` for the query, among
+    the best candidates for the first query; `build_limited` and `build` make their Lucene queries from strings."""
+    find = bind(virtual(SEARCHER, "search", TOP_DOCS, QUERY, "int"), 0, searcher)
+    candidates = _then(_feed(find, 0, build_limited), _without_scores())
     rescore = static(LUCENE + "QueryRescorer", "rescore", TOP_DOCS, SEARCHER, TOP_DOCS, QUERY, "double", "int")
     rescore = bind(bind(rescore, 3, jvm.java_class("java.lang.Double")(1.0)), 0, searcher)
     sorter = jvm.java_class(LUCENE + "SortRescorer")(order)
@@ -52,9 +61,13 @@ def _without_scores() -> Any:
     score = _lookup().findSetter(_class(SCORE_DOC), "score", _class("float"))
     clear = bind(score, 1, jvm.java_class("java.lang.Float")(0.0)).asType(_type("void", OBJECT))
     each = _feed(virtual(STREAM, "forEach", "void", CONSUMER), 1, _interface(CONSUMER, clear))
-    documents = _lookup().findGetter(_class(TOP_DOCS), "scoreDocs", _class(f"[L{SCORE_DOC};"))
-    stream = static("java.util.Arrays", "stream", STREAM, f"[L{OBJECT};")
-    return _handles().foldArguments(_handles().identity(_class(TOP_DOCS)), reduce(_then, [documents, stream, each]))
+    return _handles().foldArguments(_handles().identity(_class(TOP_DOCS)), _then(_stream_of_hits(), each))
+
+
+def _stream_of_hits() -> Any:
+    """A handle that makes a stream of the hits in TopDocs."""
+    hits = _lookup().findGetter(_class(TOP_DOCS), "scoreDocs", _class(f"[L{SCORE_DOC};"))
+    return _then(hits, static("java.util.Arrays", "stream", STREAM, f"[L{OBJECT};"))
 
 
 def filtered_query(build: Any, filter: Any) -> Any:

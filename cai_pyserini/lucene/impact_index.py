@@ -6,11 +6,12 @@ not depend on the number of processes. Threads would not help: calls into Java g
 
 import time
 from collections.abc import Callable, Generator
+from contextlib import nullcontext
 from functools import partial
 from itertools import accumulate, batched, groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cai_pyserini.collections.contract import Collection
 from cai_pyserini.collections.ids import SeenIds
@@ -24,13 +25,21 @@ from cai_pyserini.core.processes import processes_for, spread
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.lucene import jvm
 from cai_pyserini.lucene.fields import add_metadata
+from cai_pyserini.lucene.forward_index import ForwardWriter, merge_forward
 from cai_pyserini.lucene.index_shards import shard_settings
 from cai_pyserini.lucene.writer import document_adder, ids_are_unique, merge, raw_documents, writing
 
 MIN_BYTES = 100_000_000  # of JSON vectors per process, as its JVM takes seconds to warm up
 COPIED_STATS = ("document_scale", "settings", "encoder", "documents_digest", "made_from")  # from the impacts' manifest
 BATCH = 1024  # documents per step of the progress bar
-Part = tuple[list[Path], Path]  # files, and the folder for their index
+
+
+class Part(NamedTuple):
+    """Some of the files, and the folders for their index, and for their forward index, if there is one."""
+
+    files: list[Path]
+    folder: Path
+    forward: Path | None
 
 
 def index_impacts(
@@ -40,12 +49,12 @@ def index_impacts(
     threads: int = 0,
     shard_id: int = 0,
     shard_num: int = 1,
-    first_terms: int | None = None,
+    forward_index: bool | None = None,
 ) -> Path:
     """Index JSON vectors, from the impact stage or any other tool; with `collection`, also store its documents.
 
     With `shard_num`, indexes only files whose number modulo `shard_num` is `shard_id`. Runs at most `threads` processes
-    (0: one per processor). `first_terms` overrides the encoder's; 0: no field FIRST.
+    (0: one per processor). `forward_index` overrides the encoder's.
 
     Raises CaiError for a line that is not {"id": string, "vector": {term: positive integer, …}}, for a document that
     the collection lacks or has in another order, for more shards than files, and for an unfinished or damaged folder of
@@ -65,18 +74,18 @@ def index_impacts(
     if collection:
         inputs |= {"documents": collection.fingerprint("documents"), "metadata": collection.metadata_fingerprint}
     config = load_encoder(str(impacts / "encoder.yaml")) if ours else None
-    if first_terms is None and config:
-        first_terms = config.first_terms
-    first = {"first_terms": first_terms} if first_terms else {}
-    recipe = artifact.recipe("index", inputs, kind="impact", **shard_settings(shard_id, shard_num), **first)
+    if forward_index is None and config:
+        forward_index = config.forward_index
+    optional = shard_settings(shard_id, shard_num) | ({"forward_index": True} if forward_index else {})
+    recipe = artifact.recipe("index", inputs, kind="impact", **optional)
     whole_stats = ours.stats if ours and shard_num == 1 else {}
     if collection and ours and not same_documents(ours.stats["documents_digest"], collection.documents_digest):
         raise CaiError(f"{impacts} was made of other documents than {collection.name} has now: make its vectors again")
 
     def write(folder: Path) -> artifact.Stats:
         start = time.perf_counter()
-        write_part = partial(_write_part, collection, first_terms)
-        documents = _write_index(files[shard_id::shard_num], folder, whole_stats.get("vectors"), write_part, threads)
+        parts = _divide(files[shard_id::shard_num], folder, bool(forward_index), threads)
+        documents = _write_index(parts, folder, whole_stats.get("vectors"), partial(_write_part, collection))
         artifact.require_count(impacts, documents, whole_stats.get("vectors", documents))
         stats: artifact.Stats = {
             "kind": "impact",
@@ -85,6 +94,8 @@ def index_impacts(
             "seconds": round(time.perf_counter() - start, 3),
             **(add_metadata(folder, collection) if collection else {}),
         }
+        if forward := [part.forward for part in parts if part.forward]:
+            merge_forward(forward, folder)
         if ours and config:  # needed to encode queries for this index, and to scale its scores
             write_text(folder / "encoder.yaml", encoder_yaml(config, output))
             stats |= {"query_scale": config.query_scale}
@@ -100,41 +111,48 @@ def index_impacts(
 
 
 def _write_index(
-    files: list[Path], folder: Path, total: int | None, write_part: Callable[[Part], Generator[int]], threads: int
+    parts: list[Part], folder: Path, total: int | None, write_part: Callable[[Part], Generator[int]]
 ) -> int:
-    """Write a Lucene index of JSON vectors with one segment, and return the number of documents."""
-    groups = _divide(files, threads)
-    parts = [folder / f"part {number}" for number in range(len(groups))] if len(groups) > 1 else [folder]
-    with spread(write_part, list(zip(groups, parts, strict=True))) as counts:
+    """Write a Lucene index of JSON vectors with one segment, and the parts of a forward index, and return the number of
+    documents."""
+    files = [file for part in parts for file in part.files]
+    with spread(write_part, parts) as counts:
         added = (document for count in counts for document in range(count))
         documents = sum(1 for _ in progress(added, total, "index impacts"))
     if not documents:
         raise CaiError(f"{files[0].parent}: the JSON vectors are empty")
     with jvm.using_java(f"indexing {files[0].parent}"):
-        merge(parts, folder)
+        merge([part.folder for part in parts], folder)
         if not ids_are_unique(folder):
             raise _duplicate_id(files)
     return documents
 
 
-def _divide(files: list[Path], threads: int) -> list[list[Path]]:
-    """Groups of consecutive files of about equal size, one per process."""
+def _divide(files: list[Path], folder: Path, forward_index: bool, threads: int) -> list[Part]:
+    """Parts of consecutive files of about equal size, one per process."""
     sizes = [file.stat().st_size for file in files]
     total = sum(sizes) + 1
     count = processes_for(total, MIN_BYTES, threads)
     middles = [end - size // 2 for end, size in zip(accumulate(sizes), sizes, strict=True)]
     numbered = zip([middle * count // total for middle in middles], files, strict=True)
-    return [[file for _, file in group] for _, group in groupby(numbered, itemgetter(0))]
+    groups = [[file for _, file in group] for _, group in groupby(numbered, itemgetter(0))]
+    return [
+        Part(
+            group,
+            folder / f"part {number}" if len(groups) > 1 else folder,
+            folder / f"forward {number}" if forward_index else None,
+        )
+        for number, group in enumerate(groups)
+    ]
 
 
-def _write_part(collection: Collection | None, first_terms: int | None, part: Part) -> Generator[int]:
-    """Write an index of some files to a folder, and yield the number of documents of each batch."""
-    files, folder = part
-    using_java = partial(jvm.using_java, f"indexing {files[0].parent}")
-    with writing(folder) as writer:
+def _write_part(collection: Collection | None, part: Part) -> Generator[int]:
+    """Write the index of a part, and yield the number of documents of each batch."""
+    using_java = partial(jvm.using_java, f"indexing {part.files[0].parent}")
+    with writing(part.folder) as writer, ForwardWriter(part.forward) if part.forward else nullcontext() as forward:
         with using_java():
-            add = document_adder(writer, raw_documents(collection) if collection else None, first_terms)
-        for batch in batched(read_vectors(files), BATCH):
+            add = document_adder(writer, raw_documents(collection) if collection else None)
+        for batch in batched(read_vectors(part.files), BATCH):
             with using_java():
                 for where, line, id, contents in batch:
                     try:
@@ -142,6 +160,8 @@ def _write_part(collection: Collection | None, first_terms: int | None, part: Pa
                     except jvm.start().JavaException:
                         parse_checked(line, where)  # raises a clear error if the line is at fault
                         raise
+            if forward:
+                forward.add([id for _, _, id, _ in batch], [contents for *_, contents in batch])
             yield len(batch)
 
 

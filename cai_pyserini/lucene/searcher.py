@@ -7,11 +7,12 @@ rounded as in Anserini. Scores of dense vectors are inner products x; Lucene's o
 """
 
 import json
+import math
 import re
 from binascii import a2b_base64
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from itertools import accumulate, batched, groupby
 from typing import Any, NamedTuple, Self
 
@@ -28,9 +29,10 @@ from cai_pyserini.lucene.batch import INTEGER, LUCENE, MAPPER, QUERY, REFERENCE,
 from cai_pyserini.lucene.facets import Matches
 from cai_pyserini.lucene.fields import IDS
 from cai_pyserini.lucene.filters import BadFilter, Filter, boolean_query, lucene_query, require_field
+from cai_pyserini.lucene.forward_index import ForwardIndex, best_documents
 from cai_pyserini.lucene.hnsw import graph
 from cai_pyserini.lucene.index_shards import Index, folders, open_reader, require_index
-from cai_pyserini.lucene.writer import FIELD, FIRST, delimited_analyzer, raw_json
+from cai_pyserini.lucene.writer import FIELD, delimited_analyzer, raw_json
 from cai_pyserini.runs.trec import Hits
 from cai_pyserini.vectors.queries import Query, TwoStep, pruned
 
@@ -94,11 +96,6 @@ class LuceneIndex:
     def language(self) -> Language:
         """The language of a text index's analyzer."""
         return self.manifest.recipe["settings"].get("language", ENGLISH)
-
-    @property
-    def first_terms(self) -> int | None:
-        """The number of terms per document in the field FIRST; None without such a field."""
-        return self.manifest.recipe["settings"].get("first_terms")
 
     @property
     def metadata(self) -> dict[str, Kind]:
@@ -231,8 +228,8 @@ class LuceneIndex:
         return np.array([of_document.size() if of_document else 0 for of_document in terms])
 
     @_READING
-    def document_frequency(self, term: str, field: str = FIELD) -> int:
-        return self._reader.docFreq(self._term(field, term))
+    def document_frequency(self, term: str) -> int:
+        return self._reader.docFreq(self._term(FIELD, term))
 
     @_READING
     def most_similar(self, term: str, prefix: int, edits: int) -> tuple[str, Stored | None] | None:
@@ -276,9 +273,10 @@ class LuceneIndex:
 class LuceneSearcher(LuceneIndex):
     """An open index to search: with text for BM25, {term: impact} for impacts, and vectors for dense indexes.
 
-    `k1` and `b` are parameters of BM25. `two_step` searches impacts in two steps, of which the first reads the field
-    FIRST if the index has it: scores are exact, but documents that the first step ranks too low are missed; if it finds
-    too few documents, a search for all terms follows. Only the queries of one `search_many` run in parallel.
+    `k1` and `b` are parameters of BM25. `two_step` searches impacts in two steps: scores are exact, but documents that
+    the first step ranks too low are missed; if it finds too few documents, a search for all terms follows. Scores are
+    computed from the forward index, if there is one, instead of Lucene's. Only the queries of one `search_many` run in
+    parallel.
     """
 
     @jvm.using_java("searching")
@@ -286,6 +284,7 @@ class LuceneSearcher(LuceneIndex):
         super().__init__(index)
         java = jvm.java_class
         self._two_step = two_step
+        self._idf = cache(self._inverse_document_frequency)
         self._filter: Any = None  # a Lucene query
         self._kind: str = self.manifest.stats["kind"]
         self.query_scale: int = self.manifest.stats.get("query_scale", 1)
@@ -304,8 +303,6 @@ class LuceneSearcher(LuceneIndex):
             make = batch.virtual(builder, "createBooleanQuery", QUERY, STRING, STRING)
             make = batch.bind(make, 0, java(builder)(delimited_analyzer("delimitedBoost")))
             build = batch.bind(make, 0, FIELD)
-            if self.first_terms:
-                self._build_first = batch.bind(make, 0, FIRST)
         else:
             self._searcher.setSimilarity(java("org.apache.lucene.search.similarities.BM25Similarity")(k1, b))
             builder = "io.anserini.search.query.BagOfWordsQueryGenerator"
@@ -314,6 +311,8 @@ class LuceneSearcher(LuceneIndex):
             make = batch.virtual(builder, "buildQuery", QUERY, STRING, "org.apache.lucene.analysis.Analyzer", STRING)
             build = batch.bind(make, 0, self._queries, FIELD, self._analyzer)
         self._build = build
+        has_forward = two_step and self.manifest.recipe["settings"].get("forward_index")
+        self._forward = [ForwardIndex(folder) for folder in self._folders] if has_forward else []
         self._one_step_search, self._two_step_search = self._compile_searches(lambda build: build)
 
     def _compile_searches(self, limited: Callable[[Any], Any]) -> tuple[Batch, Batch | None]:
@@ -321,7 +320,9 @@ class LuceneSearcher(LuceneIndex):
         one_step = Batch(batch.one_step_search(self._searcher, limited(self._build), self._order), self._json)
         if not self._two_step:
             return one_step, None
-        first = limited(self._build_first if self.first_terms else self._build)
+        first = limited(self._build)
+        if self._forward:
+            return one_step, Batch(batch.first_step(self._searcher, first), self._json)
         return one_step, Batch(batch.two_step_search(self._searcher, first, self._build, self._order), self._json)
 
     @jvm.using_java("filtering")
@@ -378,36 +379,61 @@ class LuceneSearcher(LuceneIndex):
         rankings: dict[int, Hits] = {number: [] for number, query in enumerate(queries) if _is_empty(query)}
         if self._two_step and self._two_step_search:
             steps = {
-                number: arguments
+                number: first
                 for number, query in enumerate(queries)
-                if isinstance(query, dict) and (arguments := self._two_step_arguments(query, hits, self._two_step))
+                if isinstance(query, dict) and (first := self.first_query(query)) and first != query
             }
-            best = self._run(self._two_step_search, list(steps.values()), hits, threads)
-            rankings |= {number: ranking for number, ranking in zip(steps, best, strict=True) if len(ranking) == hits}
+            pairs = [(queries[number], first) for number, first in steps.items()]
+            best = zip(steps, self._search_in_two_steps(pairs, hits, threads), strict=True)
+            rankings |= {number: ranking for number, ranking in best if len(ranking) == hits}
         rest = [number for number in range(len(queries)) if number not in rankings]
         candidates = [str(max(hits, self._candidates))] if self._kind == "dense" else []
         one_step = [(_text(queries[number]), *candidates, str(hits), str(hits)) for number in rest]
-        rankings |= zip(rest, self._run(self._one_step_search, one_step, hits, threads), strict=True)
+        found = self._run(self._one_step_search, one_step, threads)
+        rankings |= {number: self._parse(top_docs, hits) for number, top_docs in zip(rest, found, strict=True)}
         return [rankings[number] for number in range(len(queries))]
 
-    def _two_step_arguments(self, query: dict[str, int], hits: int, two_step: TwoStep) -> tuple[str, ...]:
-        """The arguments of a two-step search; none if the first step would be the whole search."""
-        first = pruned(query, two_step.terms) if two_step.terms else query
-        candidates = str(min(max(hits, two_step.documents), self._max_hits))
-        whole = first == query and not self.first_terms
-        return () if whole else (_text(first), candidates, _text(query), candidates, str(hits))
+    def _search_in_two_steps(
+        self, queries: Sequence[tuple[Any, dict[str, int]]], hits: int, threads: int
+    ) -> Iterator[Hits]:
+        """The rankings of queries, each with the query of its first step."""
+        assert self._two_step and self._two_step_search
+        count = str(min(max(hits, self._two_step.documents), self._max_hits))
+        if not self._forward:
+            steps = [(_text(first), count, _text(query), count, str(hits)) for query, first in queries]
+            return (self._parse(top_docs, hits) for top_docs in self._run(self._two_step_search, steps, threads))
+        found = self._run(self._two_step_search, [(_text(first), count) for _, first in queries], threads)
+        numbers = (np.array(json.loads(of_query), np.int64) for of_query in found)
+        return (
+            self._scaled(*best_documents(self._forward, query, documents, hits))
+            for (query, _), documents in zip(queries, numbers, strict=True)
+        )
 
-    def _run(self, search: Batch, arguments: Sequence[Sequence[str]], hits: int, threads: int) -> list[Hits]:
-        rankings: list[Hits] = []
+    def first_query(self, query: dict[str, int]) -> dict[str, int]:
+        """The query of the first of two steps."""
+        mass = self._two_step and self._two_step.mass
+        return pruned(query, mass, self._idf) if mass else query
+
+    def _inverse_document_frequency(self, term: str) -> float:
+        """ln(1 + documents / document frequency); 0 for a term that the index lacks."""
+        frequency = self.document_frequency(term)
+        return math.log1p(self.documents / frequency) if frequency else 0.0
+
+    def _run(self, search: Batch, arguments: Sequence[Sequence[str]], threads: int) -> Iterator[str]:
+        """The results as JSON."""
         ends = accumulate(sum(map(len, strings)) for strings in arguments)
         for _, part in groupby(zip(ends, arguments, strict=True), lambda item: item[0] // CHARACTERS):
             with jvm.using_java("searching"):
                 if self._filter is not None:
                     self._current_filter.set(self._filter)
                 results = search([strings for _, strings in part], threads)
-            for ids, scores in (self._parse_hits(top_docs, hits) for top_docs in results):
-                rankings.append(list(zip(ids, self._from_lucene(scores), strict=True)))
-        return rankings
+            yield from results
+
+    def _parse(self, top_docs: str, hits: int) -> Hits:
+        return self._scaled(*self._parse_hits(top_docs, hits))
+
+    def _scaled(self, ids: list[str], scores: list[float]) -> Hits:
+        return list(zip(ids, self._from_lucene(scores), strict=True))
 
     def _from_lucene(self, scores: list[float]) -> list[float]:
         """Convert Lucene's scores, best first."""

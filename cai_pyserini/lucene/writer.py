@@ -4,8 +4,7 @@ Anserini's JsonVectorCollection repeats each term as often as its impact, so its
 impacts. Here, a document is `term␁impact term␁impact …`, split at white space and analyzed by
 DelimitedTermFrequencyTokenFilter, so that the time grows with the number of terms. Anserini and Pyserini see the same
 index: a field `contents` with documents and frequencies but no norms, scored by ImpactSimilarity; a field `id`, stored
-and in doc values; and the stored field `raw`, which Pyserini's `searcher.doc(id).raw()` returns. A field `first`, which
-they do not read, can have the largest impacts of each document again, for the first of two steps of a search.
+and in doc values; and the stored field `raw`, which Pyserini's `searcher.doc(id).raw()` returns.
 """
 
 import json
@@ -17,12 +16,12 @@ from typing import Any
 
 from cai_pyserini.collections.contract import Collection
 from cai_pyserini.core import files
-from cai_pyserini.core.config import PASSAGE, WORD
+from cai_pyserini.core.config import PASSAGE
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.json_vectors import DELIMITER
 from cai_pyserini.lucene import jvm
 
-FIELD, FIRST = "contents", "first"
+FIELD = "contents"
 RAM_BUFFER_MB = 64.0  # in the JVM's heap
 
 
@@ -86,19 +85,14 @@ def writing(folder: Path) -> Iterator[Any]:
         raise
 
 
-def document_adder(
-    writer: Any, raw: Callable[[str], str] | None, first_terms: int | None = None
-) -> Callable[[str, str], None]:
-    """A function that adds a document to an IndexWriter, with the stored JSON from `raw` if given, and with the
-    `first_terms` largest impacts, of the model and of BM25's words each, in the field FIRST if given."""
+def document_adder(writer: Any, raw: Callable[[str], str] | None) -> Callable[[str, str], None]:
+    """A function that adds a document to an IndexWriter, with the stored JSON from `raw` if given."""
     java = jvm.java_class
     kind = java("org.apache.lucene.document.FieldType")()
     kind.setIndexOptions(java("org.apache.lucene.index.IndexOptions").DOCS_AND_FREQS)
     kind.setOmitNorms(True)
     text = jvm.start().cast("java.lang.CharSequence", java("java.lang.String")(""))
-    contents_field, first_field = (
-        java("org.apache.lucene.document.Field")(name, text, kind) for name in (FIELD, FIRST)
-    )
+    contents_field = java("org.apache.lucene.document.Field")(FIELD, text, kind)
     id_field = java("org.apache.lucene.document.StringField")(
         "id", "", java("org.apache.lucene.document.Field$Store").YES
     )
@@ -106,8 +100,7 @@ def document_adder(
     id_values = java("org.apache.lucene.document.BinaryDocValuesField")("id", no_bytes)
     raw_field = java("org.apache.lucene.document.StoredField")("raw", "")
     document = java("org.apache.lucene.document.Document")()
-    optional = [field for field, is_there in ((first_field, first_terms), (raw_field, raw)) if is_there]
-    for field in (id_field, id_values, contents_field, *optional):
+    for field in (id_field, id_values, contents_field, *([raw_field] if raw else [])):
         document.add(field)
 
     def add(id: str, contents: str) -> None:
@@ -115,27 +108,11 @@ def document_adder(
         id_field.setStringValue(id)
         id_values.setBytesValue(id.encode())
         contents_field.setStringValue(contents)
-        if first_terms:
-            first_field.setStringValue(_largest(contents, first_terms))
         if raw:
             raw_field.setStringValue(raw(id))
         writer.addDocument(document)
 
     return add
-
-
-def _largest(contents: str, count: int) -> str:
-    """Delimited contents with the `count` largest impacts of the model and as many of BM25's words, whose impacts have
-    another scale."""
-    parts: tuple[list[str], list[str]] = [], []
-    for entry in contents.split(" "):
-        if entry:
-            parts[entry.startswith(WORD)].append(entry)
-    return " ".join([entry for part in parts for entry in sorted(part, key=_impact, reverse=True)[:count]])
-
-
-def _impact(entry: str) -> int:
-    return int(entry[entry.rindex(DELIMITER) + 1 :])
 
 
 def merge(parts: Sequence[Path], index: Path) -> None:

@@ -192,20 +192,13 @@ def export_encoder(
     encoder.require_loadable(*roles)
     inputs = {
         "checkpoint": checkpoint_digest(encoder.checkpoint),
-        "encoder": config.shaping("vectors", "impacts", "query vectors", "queries"),
+        "encoder": config.shaping("vectors", "impacts", "query vectors"),
         "idf": idf_digest(config.idf_folder),
     }
     recipe = artifact.recipe("export", inputs, format=format, query=representation, queries=encoder.query_only_identity)
 
     def make(folder: Path) -> artifact.Stats:
         loses = write(config, representation, folder)
-        if representation == "splade" or encoder.token_weights is not None:
-            harmless = {"query"}
-            if config.rescore:  # two-step search scores by all terms, as the export does
-                harmless |= {"keep_query_terms", "rescore"}
-            for key, value in config.shaping("queries").items():
-                if key not in harmless:
-                    loses.append(f"the setting {key}, {value}: queries are encoded without it")
         return {"bytes": files.folder_bytes(folder), "loses": loses}
 
     return artifact.require(artifact.make(output, recipe, make), "export")

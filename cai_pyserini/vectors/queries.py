@@ -77,11 +77,17 @@ def quantize_queries(vectors: csr_matrix, query_scale: int) -> csr_matrix:
     return impacts
 
 
-def pruned(query: dict[str, int], count: int) -> dict[str, int]:
-    """Keep the `count` largest weights of the model's terms, and all BM25 words; ties keep the earlier term."""
-    model_terms = sorted((term for term in query if not term.startswith(WORD)), key=lambda term: -query[term])
-    dropped = set(model_terms[count:])
-    return {term: weight for term, weight in query.items() if term not in dropped}
+def pruned(query: dict[str, int], mass: float, idf: Callable[[str], float]) -> dict[str, int]:
+    """Keep the model's terms with the largest weight * idf, as few as make up the share `mass` of the sum, and all
+    BM25 words. Terms with an IDF of 0 are dropped."""
+    values = {term: weight * idf(term) for term, weight in query.items() if not term.startswith(WORD)}
+    missing, kept = mass * sum(values.values()), set()
+    for term in sorted(values, key=values.__getitem__, reverse=True):
+        if missing <= 0 or not values[term]:
+            break
+        kept.add(term)
+        missing -= values[term]
+    return {term: weight for term, weight in query.items() if term in kept or term not in values}
 
 
 def as_terms(impacts: csr_matrix, terms: Sequence[str]) -> list[dict[str, int]]:
@@ -118,32 +124,21 @@ def for_index(
     query: Representation | None = None,
     words: WordQueries | None = None,
 ) -> list[Query]:
-    """Raw vectors (texts, width) in the form that an index takes; `words` adds the words of BM25.
-
-    The encoder's keep_query_terms prunes weights, but not counts, and not with its `rescore`, see TwoStep.
-    """
+    """Raw vectors (texts, width) in the form that an index takes; `words` adds the words of BM25."""
     if encoder.config.kind == "dense":
         return list(vectors)
     query = query or encoder.config.query
     terms = as_terms(quantize_queries(vectors, query_scale), encoder.tokenizer.terms)
-    if (keep := _kept_terms(encoder, query)) and not encoder.config.rescore:
-        terms = [pruned(weights, keep) for weights in terms]
     if words is None:
         return list(terms)
     return [weights | words.impacts(text, query) for weights, text in zip(terms, texts, strict=True)]
 
 
-def _kept_terms(encoder: Encoder, query: Representation) -> int | None:
-    """The number of terms that a query keeps; None for all of them."""
-    are_counts = query == "bow" and encoder.token_weights is None
-    return None if are_counts else encoder.config.keep_query_terms
-
-
 class TwoStep(NamedTuple):
-    """A search in two steps: the `terms` largest weights of a query (None: all) retrieve `documents` that all weights
-    rescore."""
+    """A search in two steps: the terms that make up `mass` of a query (None: all), see `pruned`, find `documents` that
+    all terms score."""
 
-    terms: int | None
+    mass: float | None
     documents: int
 
 
@@ -186,7 +181,10 @@ class Queries:
         """The two steps of the search; None if it has one."""
         if self.encoder is None or not (documents := self.encoder.config.rescore):
             return None
-        return TwoStep(_kept_terms(self.encoder, self.query or self.encoder.config.query), documents)
+        config = self.encoder.config
+        kind = self.query or config.query
+        is_bag = config.binary_queries or (kind == "bow" and self.encoder.token_weights is None)
+        return TwoStep(None if is_bag else config.keep_query_mass, documents)  # all terms of a bag matter
 
     @cached_property
     def encoded(self) -> Encoded:

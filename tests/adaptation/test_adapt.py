@@ -236,7 +236,7 @@ def test_what_shapes_an_adaptation_is_in_its_recipe(tiny: Path, tmp_path: Path) 
         digest("c", {"k1": 1.2}),
         digest("c", {"hits": 50}),
         digest("s", {"keep_terms": 30}),
-        digest("s", {"keep_query_terms": 3}),
+        digest("s", {"keep_query_mass": 0.6, "rescore": 9}),
         digest("d", {"max_query_length": 32}),
         digest(alpha=2.0),
         digest(weights=[1.0, 1.0, 1.0]),

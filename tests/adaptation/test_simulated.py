@@ -52,7 +52,7 @@ def test_documents_are_smoothed_as_the_stage_does(served: SimulatedRetrieval, tm
 
 def test_scores_are_those_of_the_index_that_is_served(tiny: Path, tmp_path: Path) -> None:
     """With encoder settings that shape impacts and queries. The fault: judges ignored them all."""
-    unusual = {"keep_terms": 20, "bits": 5, "range": 3.0, "idf_power": 0.5, "query_scale": 7, "keep_query_terms": 4}
+    unusual = {"keep_terms": 20, "bits": 5, "range": 3.0, "idf_power": 0.5, "query_scale": 7}
     data = changed(adaptation_data(tiny, tmp_path / "vectors"), encoder=unusual)
     judges = SimulatedRetrieval.for_pseudo_queries(data, np.arange(6))
     scores = judges.impact_scores(judges.old_splade, "splade", judges.old_splade.rows)

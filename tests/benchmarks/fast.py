@@ -6,8 +6,8 @@ process of their own, after 300 queries as a warm-up; the clock stops when Pytho
 impacts of 8 bits, and is exact where alpha is 1; splade-index gets the vectors instead of a model.
 
 Recall is the part of the documents that the exact search finds which another finds too, or others with the score of the
-last of them. Two steps are named `terms in the first field / query terms / rescored`; Seismic, with its defaults when
-building, by query_cut and heap_factor. Bags of words are queries without a model, of which no term is left out.
+last of them. Two steps are named `mass of a query / rescored`; Seismic, with its defaults when building, by query_cut
+and heap_factor. Bags of words are queries without a model.
 """
 
 import json
@@ -25,7 +25,7 @@ import scale
 SEISMIC_SEARCHES = [(10, 0.8), (10, 0.7), (20, 0.7)]  # query_cut, heap_factor
 
 
-def prepare(collection: str, encoder: str, documents: int, first: list[int], folder: str) -> harness.Result:
+def prepare(collection: str, encoder: str, documents: int, folder: str) -> harness.Result:
     """Make the collection, its impacts, and everybody's indexes. Returns the sizes in bytes."""
     from cai_pyserini.core.files import folder_bytes
 
@@ -47,10 +47,8 @@ def prepare(collection: str, encoder: str, documents: int, first: list[int], fol
         harness.stage("stage impact", **vectors, bits=bits, output=path / f"impacts{bits}")
         harness.stage("stage index", "impact", input=path / f"impacts{bits}", output=path / f"index{bits}")
         sizes[f"index{bits}"] = folder_bytes(path / f"index{bits}")
-    for count in first:
-        index = path / f"first{count}"
-        harness.stage("stage index", "impact", input=path / "impacts10", first_terms=count, output=index)
-        sizes[index.name] = folder_bytes(index)
+    harness.stage("stage index", "impact", input=path / "impacts10", forward_index=[], output=path / "forward")
+    sizes["forward"] = folder_bytes(path / "forward")
     return sizes | harness.fresh(build_others, folder=folder)
 
 
@@ -75,11 +73,11 @@ def build_others(folder: str) -> harness.Result:
     return {name: (path / f"index.{name}").stat().st_size for name in ("seismic", "bmp")}
 
 
-def open_lucene(folder: Path, index: str, terms: int | None = None, rescored: int | None = None) -> deploy.Search:
+def open_lucene(folder: Path, index: str, mass: float | None = None, rescored: int | None = None) -> deploy.Search:
     from cai_pyserini.lucene.searcher import LuceneSearcher
     from cai_pyserini.vectors.queries import TwoStep
 
-    searcher = LuceneSearcher(folder / index, two_step=TwoStep(terms, rescored) if rescored else None)
+    searcher = LuceneSearcher(folder / index, two_step=TwoStep(mass, rescored) if rescored else None)
     return lambda query: searcher.search(query, deploy.HITS)
 
 
@@ -188,9 +186,8 @@ def plot(rows: list[list[Any]], path: str) -> harness.Result:
 def main() -> None:
     parser = harness.parser(__doc__)
     parser.add_argument("--documents", type=int, default=1_000_000)
-    parser.add_argument("--first", type=int, nargs="+", default=[32, 64, 96], help="terms in fields of the first step")
-    parser.add_argument("--query-terms", type=int, nargs="+", default=[5, 8, 16], help="of the first step")
-    parser.add_argument("--rescored", type=int, nargs="+", default=[100, 200])
+    parser.add_argument("--query-mass", type=float, nargs="+", default=[0.5, 0.6, 0.7], help="of the first step")
+    parser.add_argument("--rescored", type=int, nargs="+", default=[100, 200, 400])
     parser.add_argument("--plot", help="PNG file to write")
     parser.add_argument("--folder", type=Path, help="where everything is kept (default: a temporary folder)")
     args = parser.parse_args()
@@ -198,7 +195,7 @@ def main() -> None:
         folder = args.folder or Path(temporary)
         sizes_file = folder / "sizes.json"
         if not sizes_file.exists():
-            made = {"encoder": args.encoder, "documents": args.documents, "first": args.first, "folder": str(folder)}
+            made = {"encoder": args.encoder, "documents": args.documents, "folder": str(folder)}
             sizes_file.write_text(json.dumps(harness.fresh(prepare, collection=args.collection, **made)))
         sizes = json.loads(sizes_file.read_text())
         peers: dict[str, tuple[str | None, str, dict[str, Any]]] = {
@@ -206,22 +203,17 @@ def main() -> None:
             "exact": ("index10", "Lucene", {"index": "index10"}),
             "exact, 8 bits": ("index8", "Lucene", {"index": "index8"}),
         }
-        for count in args.first:
-            for terms in args.query_terms:
+        for name, index in (("", "index10"), (", forward index", "forward")):
+            for mass in args.query_mass:
                 for rescored in args.rescored:
-                    settings = {"index": f"first{count}", "terms": terms, "rescored": rescored}
-                    peers[f"{count} / {terms} / {rescored}"] = f"first{count}", "Lucene", settings
+                    settings = {"index": index, "mass": mass, "rescored": rescored}
+                    peers[f"{mass} / {rescored}{name}"] = index, "Lucene", settings
         for cut, factor in SEISMIC_SEARCHES:
             settings = {"query_cut": cut, "heap_factor": factor}
             peers[f"Seismic, {cut}, {factor}"] = "seismic", "Seismic", settings
         peers |= {f"BMP, 8 bits, alpha {alpha}": ("bmp", "BMP", {"alpha": alpha}) for alpha in (1.0, 0.8)}
         peers["splade-index"] = None, "splade-index", {}
-        bags = {"queries": "bags"}
-        peers["bags of words, exact"] = "index10", "Lucene", {"index": "index10", **bags}
-        for count in args.first:
-            for rescored in args.rescored:
-                settings = {"index": f"first{count}", "rescored": rescored, **bags}
-                peers[f"bags of words, {count} / all / {rescored}"] = f"first{count}", "Lucene", settings
+        peers["bags of words, exact"] = "index10", "Lucene", {"index": "index10", "queries": "bags"}
         calls = {
             name: partial(harness.fresh, measure, opener=opener, folder=str(folder), **settings)
             for name, (_, opener, settings) in peers.items()

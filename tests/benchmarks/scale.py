@@ -5,7 +5,7 @@ in the text, of its terms in the vector; its dense vector is random, and its gen
 words of its text. The stages run as commands, index also with one process; their seconds are those of their manifests,
 without imports. Memory is the private memory of a command and the processes it starts, sampled ten times per second;
 files that are mapped into memory are left out, because the system can drop them. Search is one query at a time, in one
-thread, after 300 queries as a warm-up; bags of words are queries without a model, of which no term is left out.
+thread, after 300 queries as a warm-up; bags of words are queries without a model.
 
 Of BM25 with generated queries, what is measured is all but Anserini, whose JVM has a heap of 2 GB. `encode` is left out
 unless --stages asks for it.
@@ -25,11 +25,11 @@ from cai_pyserini.core.config import FAST
 
 PRIVATE = "RssAnon"
 ALL = "index, all processors"
-TWO_STEPS = "index, two steps, all processors"
+FORWARD = "index, forward index, all processors"
 STORED = "index, documents stored"
 STAGES = ["encode", "idf", "impact", "words", "joint impact", "index", STORED, ALL]
-STAGES += [TWO_STEPS, "generated queries", "dense index", "search", "search, two steps"]
-STAGES += ["search, bags of words", "search, bags of words, two steps"]
+STAGES += [FORWARD, "generated queries", "dense index", "search", "search, two steps"]
+STAGES += ["search, two steps, forward index", "search, bags of words"]
 WIDTH = 384  # of dense vectors
 QUERIES = 3  # generated for each document
 
@@ -99,7 +99,7 @@ def staging(corpus: str, generated: str, folder: str) -> harness.Result:
     return {"seconds": time.perf_counter() - start, "memory": memory, "bytes": written}
 
 
-def searching(index: str, queries: str, two_step: list[int | None], hits: int) -> harness.Result:
+def searching(index: str, queries: str, two_step: list[Any], hits: int) -> harness.Result:
     """Percentiles of the milliseconds of a query, and the private memory afterwards."""
     import numpy as np
 
@@ -139,19 +139,23 @@ def stages(args: Any, documents: int, vectors: str, folder_of_queries: str, idf:
             "index": ("index impact", {"input": impacts, "threads": 1}),
             STORED: ("index impact", {"input": impacts, "threads": 1} | text),
             ALL: ("index impact", {"input": impacts}),
-            TWO_STEPS: ("index impact", {"input": impacts, "first_terms": args.first_terms}),
+            FORWARD: ("index impact", {"input": impacts, "forward_index": []}),
             "dense index": ("index dense", {"vectors": dense}),
         }
         measures = {name: partial(measure, name, stage, folder, **options) for name, (stage, options) in runs.items()}
         measures["generated queries"] = partial(
             harness.fresh, staging, corpus=corpus, generated=generated, folder=folder
         )
-        for name, index, steps in (("", ALL, []), (", two steps", TWO_STEPS, [args.query_terms, args.rescored])):
-            of_bags = [None, *steps[1:]] if steps else []
-            for kind, queries, two_step in (("", "queries", steps), (", bags of words", "bags", of_bags)):
-                searched = {"index": f"{folder}/{index}", "queries": f"{folder_of_queries}/{queries}.json"}
-                call = partial(harness.fresh, searching, **searched, two_step=two_step, hits=args.hits)
-                measures[f"search{kind}{name}"] = call
+        steps = [args.query_mass, args.rescored]
+        for name, index, queries, two_step in (
+            ("search", ALL, "queries", []),
+            ("search, two steps", ALL, "queries", steps),
+            ("search, two steps, forward index", FORWARD, "queries", steps),
+            ("search, bags of words", ALL, "bags", []),
+        ):
+            searched = {"index": f"{folder}/{index}", "queries": f"{folder_of_queries}/{queries}.json"}
+            call = partial(harness.fresh, searching, **searched, two_step=two_step, hits=args.hits)
+            measures[name] = call
         return [{"documents": documents, "stage": name} | measures[name]() for name in STAGES if name in args.stages]
 
 
@@ -192,8 +196,7 @@ def main() -> None:
     parser.add_argument("--documents", type=int, nargs="+", default=[10_000, 100_000, 1_000_000], help="sizes")
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES[1:], help="after those that they need")
     parser.add_argument("--hits", type=int, default=100, help="of a search")
-    parser.add_argument("--first-terms", type=int, default=FAST["first_terms"], help="in two steps: of a document")
-    parser.add_argument("--query-terms", type=int, default=FAST["keep_query_terms"], help="in two steps: of a query")
+    parser.add_argument("--query-mass", type=float, default=FAST["keep_query_mass"], help="in two steps: of a query")
     parser.add_argument("--rescored", type=int, default=FAST["rescore"], help="in two steps: documents")
     parser.add_argument("--plot", help="PNG file to write")
     args = parser.parse_args()

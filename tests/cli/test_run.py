@@ -128,9 +128,9 @@ def test_another_setting_runs_only_what_depends_on_it_again(copied: Path, tiny: 
     assert {"impacts/splade", "indexes/splade-idf", "runs/splade-doc.trec", "evaluations/splade.json"} <= coarse
     assert max(max(r["vector"].values()) for r in json_lines(copied / "impacts" / "splade" / "00000.jsonl")) == 15
     # A setting of queries leaves the documents as they are, and is in the encoder.yaml of their indexes.
-    of_queries = changed("bits: 4\nkeep_query_terms: 3\n")
+    of_queries = changed("bits: 4\nkeep_query_mass: 0.6\nrescore: 50\n")
     assert of_queries and not [path for path in of_queries if not path.startswith(("runs/", "evaluations/"))]
-    assert load_encoder(str(copied / "indexes" / "splade-idf")).keep_query_terms == 3
+    assert load_encoder(str(copied / "indexes" / "splade-idf")).keep_query_mass == 0.6
     # BM25 needs no checkpoint, and other queries are encoded beside the first.
     main([f"{tiny}.yaml", "--encoder", "./nowhere", "--systems", "bm25", "--output", str(copied)])
     assert list(results(copied)["systems"]) == ["bm25"]

@@ -39,7 +39,7 @@ def test_a_setting_changes_the_identity_of_what_it_shapes() -> None:
 
     assert changed(max_document_length=9) == changed(overlap=1) == {"vectors"} and changed(bits=4) == {"impacts"}
     assert changed(max_query_length=9) == {"query vectors"}
-    assert changed(keep_query_terms=3) == changed(query="bow") == {"queries"} and changed(name="y") == set()
+    assert changed(keep_query_mass=0.6, rescore=9) == changed(query="bow") == {"queries"} and changed(name="y") == set()
     assert Encoder(config).identity("queries") == Encoder(config.replace(max_document_length=9)).identity("queries")
 
 

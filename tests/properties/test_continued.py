@@ -112,7 +112,7 @@ SETTINGS: dict[str, Change] = {
         "bits": 4, "max_document_length": 8, "max_query_length": 4, "document_prompt": "passage: ",
         "query_prompt": "query: ", "idf_power": 0.5, "keep_terms": 9, "max_active_dims": 12, "query_scale": 10,
     }.items()},
-    "two steps": of_settings("encoder", first_terms=2, keep_query_terms=2, rescore=2),
+    "two steps": of_settings("encoder", forward_index=True, keep_query_mass=0.4, rescore=2),
     "another checkpoint": lambda world: replace(world, checkpoint="other"),
     "k1": of_settings("collection", k1=2.0),
     "hits": of_settings("collection", hits=3),

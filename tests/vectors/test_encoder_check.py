@@ -51,7 +51,7 @@ def test_vectors_are_those_of_the_library(name: str, modules: list[str], queries
         ("query: bow", False),
         ("binary_queries: true\nexpand_queries: false", True),
         ("pooling: sum", True),
-        ("query_checkpoint: {}\nmax_active_dims: 5\nkeep_query_terms: 3\nquery_prompt: 'query: '", True),
+        ("query_checkpoint: {}\nmax_active_dims: 5\nrescore: 9\nkeep_query_mass: 0.6\nquery_prompt: 'query: '", True),
     ],
 )
 def test_settings_of_a_bare_checkpoint_are_given_to_the_library(text: str, compared: bool, tmp_path: Path) -> None:

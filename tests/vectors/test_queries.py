@@ -150,33 +150,30 @@ def test_words_join_the_terms_of_a_query(unloadable: Encoder) -> None:
     assert found["q2"] == {"bladder": 10, ",": 10, "infection": 20, "bm25:bladder": 1, "bm25:infection": 1}
 
 
-def test_queries_are_pruned_to_their_largest_weights(config: EncoderConfig) -> None:
-    whole = Queries(TOPICS, Encoder(config, "cpu", "float32")).for_search(100)[0]
-    kept = Queries(TOPICS, Encoder(config.replace(keep_query_terms=3), "cpu", "float32")).for_search(100)[0]
-    assert kept["q1"] == {}
-    for id in ("q2", "q3"):
-        assert len(kept[id]) == 3 < len(whole[id]) and kept[id].items() <= whole[id].items()
-        assert sorted(kept[id].values()) == sorted(whole[id].values())[-3:]
-    query = {"a": 1, "b": 3, "bm25:x": 1, "c": 3, "d": 3, "bm25:y": 9}
-    assert list(pruned(query, 2)) == ["b", "bm25:x", "c", "bm25:y"] and pruned(query, 4) == query
-
-
-def test_bags_of_words_and_words_are_not_pruned(config: EncoderConfig) -> None:
-    words = WordQueries(str.split, JOINT_CONFIG)
-    for query, count in (("bow", 7), ("splade", 2)):
-        encoder = Encoder(config.replace(keep_query_terms=2), "cpu", "float32")
-        found = Queries(TOPICS, encoder, query, words=words).for_search(100)[0]["q3"]
-        of_words = [term for term in found if term.startswith("bm25:")]
-        assert sorted(of_words) == sorted(f"bm25:{word}" for word in TOPICS["q3"].split())
-        assert len(found) - len(of_words) == count - (query == "bow")
+def test_a_pruned_query_keeps_words_and_the_rare_terms_of_large_weights() -> None:
+    idf = {"a": 1.0, "b": 2.0, "c": 0.5, "d": 2.0, "absent": 0.0}
+    query = {"absent": 90, "a": 4, "b": 3, "bm25:x": 1, "c": 6, "d": 2, "bm25:y": 9}  # by IDF: 4, 6, 3, 4; in total 17
+    words = {"bm25:x", "bm25:y"}
+    for mass, kept in (
+        (0.01, {"b"}),
+        (6 / 17, {"b"}),
+        (0.36, {"b", "a"}),
+        (0.6, {"b", "a", "d"}),
+        (1.0, {*"abcd"}),
+    ):
+        found = pruned(query, mass, idf.__getitem__)
+        assert found == {term: weight for term, weight in query.items() if term in kept | words}
+    assert pruned({"absent": 3}, 0.5, idf.__getitem__) == {}
 
 
 def test_queries_of_two_steps_stay_whole(config: EncoderConfig) -> None:
     whole = Queries(TOPICS, Encoder(config, "cpu", "float32"))
-    two_step = replace(whole, encoder=Encoder(config.replace(keep_query_terms=3, rescore=50), "cpu", "float32"))
+    two_step = replace(whole, encoder=Encoder(config.replace(keep_query_mass=0.3, rescore=50), "cpu", "float32"))
     assert two_step.for_search(100)[0] == whole.for_search(100)[0]
-    assert two_step.two_step == TwoStep(3, 50)
+    assert two_step.two_step == TwoStep(0.3, 50)
     assert replace(two_step, query="bow").two_step == TwoStep(None, 50)  # counts are not pruned
+    binary = Encoder(config.replace(keep_query_mass=0.3, rescore=50, binary_queries=True), "cpu", "float32")
+    assert replace(whole, encoder=binary).two_step == TwoStep(None, 50)
     assert whole.two_step is Queries(TOPICS).two_step is None
 
 
@@ -189,8 +186,8 @@ def test_an_identity_tells_queries_apart(splade: Encoder) -> None:
         Queries(TOPICS | {"q1": "other"}).identity,
         Queries(TOPICS, splade).identity,
         Queries(TOPICS, splade, "bow").identity,
-        Queries(TOPICS, Encoder(splade.config.replace(keep_query_terms=3), "cpu", "float32")).identity,
-        Queries(TOPICS, Encoder(splade.config.replace(keep_query_terms=3, rescore=9), "cpu", "float32")).identity,
+        Queries(TOPICS, Encoder(splade.config.replace(keep_query_mass=0.3, rescore=9), "cpu", "float32")).identity,
+        Queries(TOPICS, Encoder(splade.config.replace(keep_query_mass=0.4, rescore=9), "cpu", "float32")).identity,
     ]
     assert all(identities.count(identity) == 1 for identity in identities)
     assert Queries(TOPICS, splade, "splade").identity == Queries(TOPICS, splade).identity
@@ -210,10 +207,8 @@ def test_tokens_with_weights_of_their_own_count_once(weighted: EncoderConfig) ->
     assert Encoder(weighted.replace(idf_power=1.0), "cpu").config.idf_power == 1
     found = Queries(TOPICS, encoder).for_search(100)[0]
     assert found == {"q2": {"bladder": 125, "infection": 700}, "q1": {}, "q3": {}}
-    pruned = Queries(TOPICS, Encoder(weighted.replace(keep_query_terms=1), "cpu"))
-    assert pruned.for_search(100)[0]["q2"] == {"infection": 700} and pruned.two_step is None
-    two_step = Queries(TOPICS, Encoder(weighted.replace(keep_query_terms=1, rescore=9), "cpu"))
-    assert two_step.for_search(100)[0] == found and two_step.two_step == TwoStep(1, 9)
+    two_step = Queries(TOPICS, Encoder(weighted.replace(keep_query_mass=0.3, rescore=9), "cpu"))
+    assert two_step.for_search(100)[0] == found and two_step.two_step == TwoStep(0.3, 9)
 
 
 def test_weights_of_tokens_are_part_of_what_queries_are(weighted: EncoderConfig) -> None:
@@ -232,15 +227,15 @@ def test_weights_that_no_query_can_have_are_refused(weight: str, weighted: Encod
         encode_queries(Encoder(weighted, "cpu"), ["bladder"])
 
 
-@pytest.mark.parametrize("kind", ["expand_queries", "binary_queries", "keep_query_terms"])
+@pytest.mark.parametrize("kind", ["expand_queries", "binary_queries"])
 def test_queries_of_a_second_checkpoint(
     kind: str, config: EncoderConfig, checkpoint: Path, tiny: Path, tmp_path: Path
 ) -> None:
-    """Stored or not, query vectors without expansion, binary or pruned follow from the model's vectors."""
+    """Stored or not, query vectors without expansion or binary follow from the model's vectors."""
     second = damaged(checkpoint, tmp_path / "second", "position_embeddings.weight", 1, 0.5)
-    value = {"expand_queries": False, "binary_queries": True, "keep_query_terms": 3}[kind]
+    value = {"expand_queries": False, "binary_queries": True}[kind]
     encoder = Encoder(config.replace(query_checkpoint=str(second), **{kind: value}), "cpu", "float32")
-    assert encoder.query_only_identity.keys() == {"checkpoint", kind} - {"keep_query_terms"}
+    assert encoder.query_only_identity.keys() == {"checkpoint", kind}
     topics = BeirFolder(tiny, "tiny").topics("test")
     vectors, terms = Splade(second, "cpu", "float32").encode([*topics.values()], 256), encoder.tokenizer.terms
     expected = as_terms(quantize_queries(vectors, 100), terms)
@@ -250,10 +245,8 @@ def test_queries_of_a_second_checkpoint(
             {term: weight for term, weight in query.items() if term in of_text}
             for query, of_text in zip(expected, own, strict=True)
         ]
-    elif kind == "binary_queries":
-        expected = [dict.fromkeys((terms[i] for i in row.indices), 100) for row in vectors]
     else:
-        expected = [pruned(query, 3) for query in expected]
+        expected = [dict.fromkeys((terms[i] for i in row.indices), 100) for row in vectors]
     stored = encode(BeirFolder(tiny, "tiny"), encoder, tmp_path / "vectors", "queries")
     for queries in (Queries(topics, encoder), Queries(topics, encoder, stored=stored)):
         assert [*queries.for_search(100)[0].values()] == expected

@@ -1,0 +1,159 @@
+"""Forward indexes: the impacts of each document, beside a Lucene index, to score some documents by whole queries.
+
+Lucene has impacts by term. To score a document, it has to look for it in the postings of every term of the query, some
+0.3 µs each. In a forward index, a score is a sum over the document's own terms:
+
+    score(q, d) = sum over the terms t of document d of q_t * impact(t, d)
+
+Row i is document i of the Lucene index, which keeps the order of documents. Its entries are integers, memory-mapped, of
+which the highest bits are the number of a term, its place among all terms, and the lowest the impact.
+"""
+
+import shutil
+import threading
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from cai_pyserini.core.json_vectors import DELIMITER
+from cai_pyserini.core.jsonl import Lines
+
+TERMS, IDS = "forward.terms", "forward.ids"  # one per line, the terms sorted
+STARTS, ENTRIES = "forward.starts.npy", "forward.entries.npy"
+LENGTHS, NUMBERS, IMPACTS = "lengths", "numbers", "impacts"  # of a part
+CHUNK = 1 << 22  # entries copied at a time
+CACHED_TERMS = 1 << 16
+
+
+class ForwardWriter:
+    """Writes the forward index of some documents, a part of a forward index, to a new folder, in one pass."""
+
+    def __init__(self, folder: Path):
+        folder.mkdir()
+        self._folder = folder
+        self._numbers: defaultdict[str, int] = defaultdict()
+        self._numbers.default_factory = self._numbers.__len__
+        self._files = [(folder / name).open("wb") for name in (IDS, LENGTHS, NUMBERS, IMPACTS)]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def add(self, ids: Sequence[str], contents: Sequence[str]) -> None:
+        """Add documents with these delimited contents, which Lucene has taken."""
+        entries = " ".join(filter(None, contents)).replace("   ", " ").replace(DELIMITER, " ").split(" ")
+        of_ids, lengths, numbers, impacts = self._files
+        of_ids.write("".join(f"{id}\n" for id in ids).encode())
+        np.array([text.count(DELIMITER) for text in contents], np.int64).tofile(lengths)
+        np.array([self._numbers[term] for term in entries[:-1:2]], np.uint32).tofile(numbers)
+        np.array([*map(int, entries[1::2])], np.uint32).tofile(impacts)
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: TracebackType | None) -> None:
+        for file in self._files:
+            file.close()
+        if kind is None:
+            (self._folder / TERMS).write_text("".join(f"{term}\n" for term in self._numbers), encoding="utf-8")
+
+
+def merge_forward(parts: Sequence[Path], index: Path) -> None:
+    """Write the forward index of consecutive parts to the folder of a Lucene index, and remove the parts."""
+    terms = sorted({term for part in parts for term in Lines(part / TERMS)})
+    (index / TERMS).write_text("".join(f"{term}\n" for term in terms), encoding="utf-8")
+    with (index / IDS).open("wb") as ids:
+        for part in parts:
+            with (part / IDS).open("rb") as of_part:
+                shutil.copyfileobj(of_part, ids)
+    lengths = np.concatenate([np.fromfile(part / LENGTHS, np.int64) for part in parts])
+    np.save(index / STARTS, np.concatenate([[0], lengths.cumsum()]))
+    places, size = {term: place for place, term in enumerate(terms)}, int(lengths.sum())
+    largest = max([0, *(int(chunk.max()) for part in parts for chunk in _chunks(part / IMPACTS))])
+    kind = np.uint32 if len(terms).bit_length() + largest.bit_length() <= 32 else np.uint64
+    entries: Any = np.lib.format.open_memmap(index / ENTRIES, "w+", kind, (size,))
+    start, shift = 0, _impact_bits(entries, len(terms))
+    for part in parts:
+        renumbered = np.array([places[term] for term in Lines(part / TERMS)], kind)
+        for numbers, impacts in zip(_chunks(part / NUMBERS), _chunks(part / IMPACTS), strict=True):
+            entries[start : start + len(numbers)] = renumbered[numbers] << shift | impacts
+            start += len(numbers)
+        shutil.rmtree(part)
+    entries.flush()
+
+
+def _impact_bits(entries: np.ndarray, terms: int) -> int:
+    """The number of bits of an impact in entries with the numbers of this many terms."""
+    return 8 * entries.itemsize - terms.bit_length()
+
+
+def _chunks(path: Path) -> list[np.ndarray]:
+    """The entries of a file of uint32, memory-mapped."""
+    size = path.stat().st_size // 4
+    bounds = [*range(0, size, CHUNK), size]
+    return [np.memmap(path, np.uint32, "r", 4 * start, end - start) for start, end in pairwise(bounds)]
+
+
+class ForwardIndex:
+    """The forward index of a Lucene index; threads can share it."""
+
+    def __init__(self, folder: Path):
+        self._terms, self._ids = Lines(folder / TERMS), Lines(folder / IDS)
+        self._starts, self._entries = (
+            np.asarray(np.load(folder / name, mmap_mode="r", allow_pickle=False)) for name in (STARTS, ENTRIES)
+        )
+        self._impact_bits = _impact_bits(self._entries, len(self._terms))
+        self._number = lru_cache(CACHED_TERMS)(self._find)
+        self._weights = np.zeros(len(self._terms), np.float32)  # of the query that is being scored
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def ids(self, documents: np.ndarray) -> list[str]:
+        """The ids of documents by number."""
+        return [self._ids[document] for document in documents.tolist()]
+
+    def scores(self, query: dict[str, int], documents: np.ndarray) -> np.ndarray:
+        """The float32 scores (documents,) of documents by number, as Lucene computes them."""
+        starts, ends = self._starts[documents], self._starts[documents + 1]
+        rows = [self._entries[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+        entries = np.concatenate([self._entries[:0], *rows])
+        impacts = (entries & ((1 << self._impact_bits) - 1)).astype(np.float32)
+        known = {number: weight for term, weight in query.items() if (number := self._number(term)) is not None}
+        terms = np.array([*known], np.int64)
+        with self._lock:
+            self._weights[terms] = [*known.values()]
+            products = self._weights.take(entries >> self._impact_bits) * impacts
+            self._weights[terms] = 0
+        scores = np.zeros(len(documents))
+        lengths = ends - starts
+        firsts = (lengths.cumsum() - lengths)[lengths > 0]
+        scores[lengths > 0] = np.add.reduceat(products, firsts, dtype=np.float64)
+        return scores.astype(np.float32)
+
+    def _find(self, term: str) -> int | None:
+        place = bisect_left(self._terms, term)
+        return place if place < len(self._terms) and self._terms[place] == term else None
+
+
+def best_documents(
+    indexes: Sequence[ForwardIndex], query: dict[str, int], documents: np.ndarray, hits: int
+) -> tuple[list[str], list[float]]:
+    """Ids and scores of the best `hits` of these documents, ties by id. `documents` are numbers in the index of which
+    `indexes` are the shards, in this order."""
+    found: list[tuple[float, str]] = []
+    start = 0
+    for index in indexes:
+        inside = documents[(start <= documents) & (documents < start + len(index))] - start
+        scores = index.scores(query, inside)
+        if len(scores) > hits:
+            good = scores >= np.partition(scores, -hits)[-hits]
+            inside, scores = inside[good], scores[good]
+        found += zip((-scores).tolist(), index.ids(inside), strict=True)
+        start += len(index)
+    found = sorted(found)[:hits]
+    return [id for _, id in found], [-score for score, _ in found]
