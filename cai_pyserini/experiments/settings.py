@@ -49,7 +49,7 @@ class RunSettings(Settings):
     search: flags.Search = flag(
         "exact",
         "fast: search indexes of impacts in two steps, which finds nearly the same documents, in a fraction of the "
-        "time where there are many; the indexes are larger",
+        "time where there are many; the indexes are almost three times as large",
     )
     depth: int = flag(DEPTH, "fuse or rerank this many best documents per query of each run", ge=1)
     alpha: float | None = flag(

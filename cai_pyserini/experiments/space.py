@@ -41,17 +41,21 @@ SIZES = {  # by the beginning of a step's name; the first that fits
     "index bm25": Size(per_character=1.1),
     "index": Size(per_read=1.2),
 }
+FORWARD = 1.5  # bytes of a forward index per character that an encoder reads
 
 
 def needed_bytes(run: RunFolder, steps: Sequence[Step]) -> float:
     """The bytes that steps of a run will write, about."""
     documents, read, characters = run.sample.documents, run.sample.characters(READ), run.sample.characters()
+    has_forward = run.experiment.search == "fast" or run.experiment.encoder.forward_index
     total = lines = 0.0
     for step in steps:
         kind = next((kind for kind in SIZES if step.name.startswith(kind)), None)
         if kind:
             size = SIZES[kind]
             total += size.per_document * documents + size.per_read * read + size.per_character * characters
+            if has_forward and kind in ("index", "index joint"):
+                total += FORWARD * read
         elif step.name.startswith(("search ", "fuse ", "rerank ")):
             lines += len(run.topics) * min(run.experiment.collection.hits, documents)
     return total + LINE * lines

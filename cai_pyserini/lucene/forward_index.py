@@ -22,6 +22,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.json_vectors import DELIMITER
 from cai_pyserini.core.jsonl import Lines
 
@@ -101,10 +102,16 @@ class ForwardIndex:
     """The forward index of a Lucene index; threads can share it."""
 
     def __init__(self, folder: Path):
-        self._terms, self._ids = Lines(folder / TERMS), Lines(folder / IDS)
-        self._starts, self._entries = (
-            np.asarray(np.load(folder / name, mmap_mode="r", allow_pickle=False)) for name in (STARTS, ENTRIES)
-        )
+        """Raises CaiError for files that are missing or damaged."""
+        try:
+            self._terms, self._ids = Lines(folder / TERMS), Lines(folder / IDS)
+            self._starts, self._entries = (
+                np.asarray(np.load(folder / name, mmap_mode="r", allow_pickle=False)) for name in (STARTS, ENTRIES)
+            )
+        except (OSError, ValueError, EOFError) as error:
+            raise CaiError(f"{folder}: its forward index cannot be read ({error}); delete the index") from None
+        if (len(self._ids) + 1, self._starts[-1]) != (len(self._starts), len(self._entries)):
+            raise CaiError(f"{folder}: the files of its forward index do not fit together; delete the index")
         self._impact_bits = _impact_bits(self._entries, len(self._terms))
         self._number = lru_cache(CACHED_TERMS)(self._find)
         self._weights = np.zeros(len(self._terms), np.float32)  # of the query that is being scored

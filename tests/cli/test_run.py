@@ -111,6 +111,26 @@ def test_runs_again_without_doing_anything_twice(copied: Path, tiny: Path, capsy
 
 
 @slow
+def test_a_fast_search_reads_another_index_and_scores_the_same(
+    copied: Path, tiny: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of all 12 documents, so that none is missed; and back to the exact search."""
+    systems = ["splade-idf", "joint-splade-idf"]
+    command = [f"{tiny}.yaml", "--output", str(copied), "--systems", *systems]
+    exact = [run_of_system(copied, system) for system in systems]
+    for search, has_forward in (("fast", True), ("exact", False)):
+        main([*command, "--search", search])
+        assert [run_of_system(copied, system) for system in systems] == exact
+        for system in systems:
+            index = copied / "indexes" / system
+            assert (index / "forward.entries.npy").exists() == has_forward
+            assert load_encoder(str(index)).rescore == (400 if has_forward else None)
+    capsys.readouterr()
+    main([*command, "--search", "fast", "--dry-run"])
+    assert "must run: forward_index default → True" in capsys.readouterr().out
+
+
+@slow
 def test_another_setting_runs_only_what_depends_on_it_again(copied: Path, tiny: Path, tmp_path: Path) -> None:
     def changed(settings: str) -> set[str]:
         """The artifacts that these settings of the encoder make again."""

@@ -14,7 +14,9 @@ from cai_pyserini.collections.readers import load_collection
 from cai_pyserini.core import artifact
 from cai_pyserini.engine.search import Engine, Hit
 from cai_pyserini.experiments.open import Run, open_index
+from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.lucene.filters import BadFilter, parse_filter
+from cai_pyserini.lucene.impact_index import index_impacts
 from cai_pyserini.lucene.searcher import LuceneSearcher
 from cai_pyserini.lucene.text_index import index_bm25
 from cai_pyserini.runs.fuse import fuse_runs
@@ -63,14 +65,17 @@ def test_what_is_found_is_what_would_be_picked_by_hand(engines: dict[str, Engine
         assert others or [hit.id for hit in found] == [id for id, _ in expected[:20]]
 
 
-def test_a_search_in_two_steps_stays_filtered(metadata_run: Path) -> None:
-    searcher = LuceneSearcher(metadata_run / "indexes" / "splade-idf", two_step=TwoStep(2, 30))
+@pytest.mark.parametrize("forward", [False, True])
+def test_a_search_in_two_steps_stays_filtered(forward: bool, metadata_run: Path, tmp_path: Path) -> None:
+    impacts, collection = metadata_run / "impacts" / "splade-idf", RunFolder(metadata_run).collection
+    index = index_impacts(impacts, tmp_path / "index", collection, forward_index=forward)
+    searcher = LuceneSearcher(index, two_step=TwoStep(0.6, 30))
     keep, query = (
         parse_filter("year>=2010", searcher.metadata),
         {"infection": 90, "bladder": 80, "kidney": 40, "fever": 20},
     )
     found = searcher.filtered(keep).search(query, 10)
-    whole = dict(LuceneSearcher(metadata_run / "indexes" / "splade-idf").search(query, 300))
+    whole = dict(LuceneSearcher(index).search(query, 300))
     assert len(found) == 10 and all(metadata()[id].get("year", 0) >= 2010 for id, _ in found)
     assert found == [(id, whole[id]) for id, _ in found]
     assert searcher.search(query, 10) != found  # the open index itself is not filtered

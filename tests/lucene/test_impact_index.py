@@ -164,9 +164,9 @@ def test_processes_write_the_index_that_one_writes(many: Path, tmp_path: Path, m
     corpus = tmp_path / "corpus.jsonl"  # with one document more
     corpus.write_text("".join(f'{{"_id": "d{n}", "text": "text {n}"}}\n' for n in range(91)))
     documents = BeirFolder(corpus, "corpus")
-    two = index_impacts(many, tmp_path / "two", documents, threads=2)
+    two = index_impacts(many, tmp_path / "two", documents, threads=2, forward_index=True)
     monkeypatch.setattr("cai_pyserini.lucene.writer.RAM_BUFFER_MB", 1e-3)  # the one process writes several segments
-    one = index_impacts(many, tmp_path / "one", documents, threads=1)
+    one = index_impacts(many, tmp_path / "one", documents, threads=1, forward_index=True)
     vectors = [json.loads(line) for file in sorted(many.iterdir()) for line in file.read_text().splitlines()]
     expected = [
         (line["id"], json.dumps({"id": line["id"], "contents": f" text {line['id'][1:]}"}), line["vector"])
@@ -177,6 +177,8 @@ def test_processes_write_the_index_that_one_writes(many: Path, tmp_path: Path, m
     queries = [{f"t{term}": 1} for term in range(9)]
     assert search(one, *queries) == search(two, *queries)
     assert not [path for path in two.iterdir() if path.is_dir()]
+    forward = [{path.name: path.read_bytes() for path in index.glob("forward.*")} for index in (one, two)]
+    assert forward[0] == forward[1] and len(forward[0]) == 4
     stats = [artifact.require(index, "index").stats["documents"] for index in (one, two)]
     assert stats == [90, 90]
 

@@ -14,13 +14,18 @@ from cai_pyserini.cli.search import main
 from cai_pyserini.cli.search_stage import main as write_run
 from cai_pyserini.collections.hpo import Hpo
 from cai_pyserini.core import artifact, files
+from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.engine.retriever import Retriever
 from cai_pyserini.experiments.open import open_index, open_systems
 from cai_pyserini.lucene import words
+from cai_pyserini.lucene.impact_index import index_impacts
 from cai_pyserini.lucene.index_shards import require_index
+from cai_pyserini.lucene.retrieve import queries_for
+from cai_pyserini.lucene.searcher import LuceneSearcher
 from cai_pyserini.runs.fuse import fuse
 from cai_pyserini.vectors import encode
+from cai_pyserini.vectors.queries import TwoStep
 from tests.core.test_json_vectors import vector_line
 
 pytestmark = pytest.mark.slow
@@ -103,6 +108,24 @@ def test_shards_have_the_scores_documents_and_explanations_of_the_whole_index(fo
         assert [several.document(id) for id in ids] == [one.document(id) for id in ids]
         assert several.document(ids[0]) is not None
     assert open_index(shards(folder, name)).name == f"{name}-2"
+
+
+def test_two_steps_over_shards_find_what_they_find_in_the_whole_index(folder: Path, tmp_path: Path) -> None:
+    """With forward indexes, whose documents are numbered in each shard from 0."""
+    impacts = folder / "run" / "impacts" / "joint-splade-idf"
+    whole = index_impacts(impacts, tmp_path / "whole", forward_index=True)
+    parts = [
+        index_impacts(impacts, tmp_path / str(number), shard_id=number, shard_num=2, forward_index=True)
+        for number in (1, 0)
+    ]
+    topics, config = dict(zip("abc", QUERIES, strict=True)), load_encoder(str(whole))
+    queries, _ = queries_for(whole, topics, config, device="cpu").for_search(config.query_scale)
+    one, several = (LuceneSearcher(index, two_step=TwoStep(0.5, 30)) for index in (whole, parts))
+    exact = LuceneSearcher(whole)
+    for query in queries.values():
+        found = one.search(query, 10)
+        assert found == several.search(query, 10) and len(found) == 10
+        assert found == [(id, dict(exact.search(query, 500))[id]) for id, _ in found]
 
 
 def test_all_shards_of_an_index_are_served_as_one(folder: Path) -> None:
