@@ -6,15 +6,13 @@ Row i of the result has the positive inner products of document i with its neare
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
-import faiss
 import numpy as np
 
-from cai_pyserini.core import artifact, files
+from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.vectors.mixing import work_folder
-from cai_pyserini.vectors.neighbours import NEIGHBOURS, build_index, nearest, recall
+from cai_pyserini.vectors.neighbours import NEIGHBOURS, is_exact, mapped_index, nearest, recall
 from cai_pyserini.vectors.shards import SHARD_NAMES, Shard, Vectors, shard_progress, write_shards
 
 
@@ -38,13 +36,7 @@ def find_neighbours(vectors: Vectors, output: Path, neighbours: int = NEIGHBOURS
             return (shard.vectors for shard in shards(f"neighbours: {label}"))
 
         work = work_folder(folder, digest)
-        path = work / "index"
-        if path.exists():
-            index: Any = faiss.read_index(str(path))
-        else:
-            index = build_index(positions, vectors.width, size)
-            with files.atomic_write(path) as unfinished:
-                faiss.write_index(index, str(unfinished))
+        index = mapped_index(work, positions, vectors.width, size)
 
         def numbered() -> Iterator[tuple[int, Shard]]:
             first = 0
@@ -58,10 +50,9 @@ def find_neighbours(vectors: Vectors, output: Path, neighbours: int = NEIGHBOURS
             return Shard(shard.ids, nearest(index, shard.vectors, numbers, count).matrix(size))
 
         counts = write_shards(folder, digest, numbered(), neighbour_shard)
-        is_exact = isinstance(index, faiss.IndexFlat)
-        measured = 1.0 if is_exact else recall(index, positions, count)
+        measured = 1.0 if is_exact(size) else recall(index, positions, count)
         shutil.rmtree(work)
         stats = {"encoder": {"kind": "near"}, "documents_digest": vectors.documents_digest}
-        return counts | stats | {"search": "exact" if is_exact else "approximate", "recall": measured}
+        return counts | stats | {"search": "exact" if is_exact(size) else "approximate", "recall": measured}
 
     return artifact.make(output, recipe, write, resumable=True, names=SHARD_NAMES)

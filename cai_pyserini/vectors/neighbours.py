@@ -6,14 +6,18 @@ clusters, using product quantization with 4 bits, and reranks the best with 8 bi
 
 import math
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import faiss
 import numpy as np
 from scipy.sparse import csr_matrix
 
+from cai_pyserini.core import files
+
 NEIGHBOURS = 40  # per document, by default
 EXACT = 50_000
+PART = 1_000_000  # documents per file
 TRAINING = 40  # documents per cluster in the training set
 CANDIDATES = 8  # reranked candidates per neighbour
 SAMPLE = 200  # documents with which recall is measured
@@ -23,9 +27,22 @@ TINY = 1e-9  # avoids divisions by a length of 0
 type Positions = Callable[[str], Iterable[np.ndarray]]  # label of a progress bar -> the positions of all documents
 
 
+def is_exact(size: int) -> bool:
+    """Whether an index of `size` documents searches exactly."""
+    return size <= EXACT
+
+
 def build_index(positions: Positions, width: int, size: int) -> faiss.Index:
+    index = trained_index(positions, width, size)
+    for matrix in positions("index"):
+        index.add(matrix)
+    return index
+
+
+def trained_index(positions: Positions, width: int, size: int) -> Any:
+    """An index for `size` documents, without any."""
     index: Any = faiss.IndexFlatIP(width)
-    if size > EXACT:
+    if not is_exact(size):
         lists = int(4 * math.sqrt(size))
         codes = width // math.gcd(width, 4)  # of 4 bits
         index = faiss.index_factory(width, f"IVF{lists},PQ{codes}x4fs,Refine(SQ8)", faiss.METRIC_INNER_PRODUCT)
@@ -35,8 +52,38 @@ def build_index(positions: Positions, width: int, size: int) -> faiss.Index:
         clusters.cp.niter = 10
         clusters.cp.min_points_per_centroid = 1
         index.train(_take(positions("clusters"), _draw(size, TRAINING * lists)))
-    for matrix in positions("index"):
-        index.add(matrix)
+    return index
+
+
+def mapped_index(folder: Path, positions: Positions, width: int, size: int) -> Any:
+    """The index of all documents, in memory-mapped files of PART documents in a folder, which are written if they are
+    missing. So no more than one of them is in memory, and one more while its arrays grow."""
+    paths = [folder / f"index-{number}" for number in range(max(1, -(-size // PART)))]
+    if not paths[-1].exists():
+        empty = faiss.serialize_index(trained_index(positions, width, size))
+        unwritten, part = iter(paths), faiss.deserialize_index(empty)
+
+        def write_part() -> None:
+            with files.atomic_write(next(unwritten)) as unfinished:
+                faiss.write_index(part, str(unfinished))
+
+        for matrix in positions("index"):
+            while len(matrix):
+                if part.ntotal == PART:
+                    write_part()
+                    part = faiss.deserialize_index(empty)
+                space = PART - part.ntotal
+                part.add(matrix[:space])
+                matrix = matrix[space:]
+        write_part()
+        del part
+    parts = [faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC) for path in paths]
+    if len(parts) == 1:
+        return parts[0]
+    library: Any = faiss  # its type stubs do not know this constructor
+    index = library.IndexShards(width, False, True)
+    for each in parts:
+        index.add_shard(each)
     return index
 
 

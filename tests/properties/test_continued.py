@@ -284,7 +284,7 @@ steps = st.tuples(changes, st.sampled_from(COMMANDS), st.integers(0, 12))
 
 @pytest.mark.slow
 @hypothesis.settings(
-    max_examples=9 if hypothesis.settings.get_current_profile_name() == "short" else 5_000,
+    max_examples=6 if hypothesis.settings.get_current_profile_name() == "short" else 5_000,
     phases=[hypothesis.Phase.explicit, hypothesis.Phase.reuse, hypothesis.Phase.generate],  # a case takes seconds
 )
 @hypothesis.example(cases=[("queries in another order", "beir", 0)])

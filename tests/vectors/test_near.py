@@ -11,7 +11,6 @@ from scipy.sparse import csr_matrix
 from cai_pyserini.cli.near import main
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.vectors import near as stage
 from cai_pyserini.vectors import neighbours as searching
 from cai_pyserini.vectors.near import find_neighbours
 from cai_pyserini.vectors.neighbours import build_index, nearest, recall
@@ -52,7 +51,9 @@ def test_by_dense_vectors(dense: Vectors, tmp_path: Path, neighbours: int) -> No
     assert [shard.ids for shard in Vectors(tmp_path / "near", "near")] == [shard.ids for shard in dense]
 
 
-def test_an_approximate_search_says_what_it_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("part", [150, 1_000_000])
+def test_an_approximate_search_says_what_it_finds(part: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searching, "PART", part)
     monkeypatch.setattr(searching, "EXACT", 399)
     draw = np.random.default_rng(0)
     rows = np.repeat(draw.normal(size=(100, 32)), 4, axis=0) + draw.normal(scale=0.05, size=(400, 32))
@@ -63,6 +64,18 @@ def test_an_approximate_search_says_what_it_finds(tmp_path: Path, monkeypatch: p
     assert not near[-2:].any() and not near[:, -2:].any()
     stats = artifact.require(tmp_path / "near", "near").stats
     assert (stats["search"], stats["recall"]) == ("approximate", 1.0)
+
+
+@pytest.mark.parametrize("part", [3, 4, 9])
+def test_an_index_in_several_files_finds_what_one_finds(
+    part: int, dense: Vectors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the last file has one document, or as many as the others."""
+    whole = found(dense, tmp_path / "whole")
+    monkeypatch.setattr(searching, "PART", part)
+    np.testing.assert_allclose(found(dense, tmp_path / "parts"), whole, rtol=1e-6)
+    stats = [artifact.require(tmp_path / name, "near").stats["recall"] for name in ("whole", "parts")]
+    assert stats[0] == stats[1]
 
 
 def test_recall_of_an_approximate_search(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +120,7 @@ def test_an_interrupted_stage_continues(dense: Vectors, tmp_path: Path, monkeypa
         Vectors(tmp_path / "resumed", "near")
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "resumed").glob("*.npz")}
     assert len(times) == 2
-    monkeypatch.delattr(stage, "build_index")  # the index of the first attempt is used
+    monkeypatch.delattr(searching, "trained_index")  # the index of the first attempt is used
     np.testing.assert_array_equal(found(dense, tmp_path / "resumed"), whole)
     assert {path: path.stat().st_mtime_ns for path in times} == times
     assert {path.name for path in (tmp_path / "resumed").iterdir()} == {
