@@ -12,7 +12,7 @@ import numpy as np
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.vectors.mixing import work_folder
-from cai_pyserini.vectors.neighbours import NEIGHBOURS, is_exact, mapped_index, nearest, recall
+from cai_pyserini.vectors.neighbours import NEIGHBOURS, PART, PROBES, is_exact, mapped_index, nearest, recall
 from cai_pyserini.vectors.shards import SHARD_NAMES, Shard, Vectors, shard_progress, write_shards
 
 
@@ -24,8 +24,10 @@ def find_neighbours(vectors: Vectors, output: Path, neighbours: int = NEIGHBOURS
     """
     if vectors.kind != "dense":
         raise CaiError(f"{vectors.folder} has {vectors.kind} vectors: choose a folder with those of a dense encoder")
-    recipe = artifact.recipe("near", {"vectors": vectors.manifest.digest}, neighbours=neighbours)
-    digest, size = artifact.digest(recipe), len(vectors)
+    size = len(vectors)
+    large = {"part": PART, "probes": PROBES} if size > PART else {}
+    recipe = artifact.recipe("near", {"vectors": vectors.manifest.digest}, neighbours=neighbours, **large)
+    digest = artifact.digest(recipe)
     count = min(neighbours, max(size - 1, 0))
 
     def write(folder: Path) -> artifact.Stats:

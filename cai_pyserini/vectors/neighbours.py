@@ -1,7 +1,8 @@
 """Nearest-neighbour search over documents, by the inner product of their vectors, called positions.
 
 The search is exact up to EXACT documents. Beyond that, it compares a document with those in the nearest 1/16 of
-clusters, using product quantization with 4 bits, and reranks the best with 8 bits per dimension.
+clusters (in a mapped index, in at most PROBES), using product quantization with 4 bits, and reranks the best with
+8 bits per dimension.
 """
 
 import math
@@ -17,7 +18,8 @@ from cai_pyserini.core import files
 
 NEIGHBOURS = 40  # per document, by default
 EXACT = 50_000
-PART = 1_000_000  # documents per file
+PART = 1 << 20  # documents per file
+PROBES = 256  # clusters: 1/16 of those of PART documents
 TRAINING = 40  # documents per cluster in the training set
 CANDIDATES = 8  # reranked candidates per neighbour
 SAMPLE = 200  # documents with which recall is measured
@@ -39,8 +41,8 @@ def build_index(positions: Positions, width: int, size: int) -> faiss.Index:
     return index
 
 
-def trained_index(positions: Positions, width: int, size: int) -> Any:
-    """An index for `size` documents, without any."""
+def trained_index(positions: Positions, width: int, size: int, probes: int | None = None) -> Any:
+    """An index for `size` documents, without any; `probes` limits the number of clusters that a search reads."""
     index: Any = faiss.IndexFlatIP(width)
     if not is_exact(size):
         lists = int(4 * math.sqrt(size))
@@ -48,7 +50,7 @@ def trained_index(positions: Positions, width: int, size: int) -> Any:
         index = faiss.index_factory(width, f"IVF{lists},PQ{codes}x4fs,Refine(SQ8)", faiss.METRIC_INNER_PRODUCT)
         index.k_factor = CANDIDATES
         clusters: Any = faiss.downcast_index(index.base_index)
-        clusters.nprobe = -(-lists // 16)
+        clusters.nprobe = min(-(-lists // 16), probes or lists)
         clusters.cp.niter = 10
         clusters.cp.min_points_per_centroid = 1
         index.train(_take(positions("clusters"), _draw(size, TRAINING * lists)))
@@ -60,7 +62,7 @@ def mapped_index(folder: Path, positions: Positions, width: int, size: int) -> A
     missing. So no more than one of them is in memory, and one more while its arrays grow."""
     paths = [folder / f"index-{number}" for number in range(max(1, -(-size // PART)))]
     if not paths[-1].exists():
-        empty = faiss.serialize_index(trained_index(positions, width, size))
+        empty = faiss.serialize_index(trained_index(positions, width, size, PROBES))
         unwritten, part = iter(paths), faiss.deserialize_index(empty)
 
         def write_part() -> None:
