@@ -18,7 +18,7 @@ from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -51,9 +51,9 @@ class ForwardWriter:
         entries = " ".join(filter(None, contents)).replace("   ", " ").replace(DELIMITER, " ").split(" ")
         of_ids, lengths, numbers, impacts = self._files
         of_ids.write("".join(f"{id}\n" for id in ids).encode())
-        np.array([text.count(DELIMITER) for text in contents], np.int64).tofile(lengths)
-        np.array([self._numbers[term] for term in entries[:-1:2]], np.uint32).tofile(numbers)
-        np.array([*map(int, entries[1::2])], np.uint32).tofile(impacts)
+        lengths.write(np.array([text.count(DELIMITER) for text in contents], np.int64))
+        numbers.write(np.array([self._numbers[term] for term in entries[:-1:2]], np.uint32))
+        impacts.write(np.array([*map(int, entries[1::2])], np.uint32))
 
     def __exit__(self, kind: type[BaseException] | None, error: object, traceback: TracebackType | None) -> None:
         for file in self._files:
@@ -75,19 +75,19 @@ def merge_forward(parts: Sequence[Path], index: Path) -> None:
     places, size = {term: place for place, term in enumerate(terms)}, int(lengths.sum())
     largest = max([0, *(int(chunk.max()) for part in parts for chunk in _chunks(part / IMPACTS))])
     kind = np.uint32 if len(terms).bit_length() + largest.bit_length() <= 32 else np.uint64
-    entries: Any = np.lib.format.open_memmap(index / ENTRIES, "w+", kind, (size,))
-    start, shift = 0, _impact_bits(entries, len(terms))
-    for part in parts:
-        renumbered = np.array([places[term] for term in Lines(part / TERMS)], kind)
-        for numbers, impacts in zip(_chunks(part / NUMBERS), _chunks(part / IMPACTS), strict=True):
-            entries[start : start + len(numbers)] = renumbered[numbers] << shift | impacts
-            start += len(numbers)
-        shutil.rmtree(part)
-    entries.flush()
+    shift = _impact_bits(np.dtype(kind), len(terms))
+    with (index / ENTRIES).open("wb") as file:  # not a memory map, which a full disk would turn into a crash
+        header = {"descr": np.dtype(kind).str, "fortran_order": False, "shape": (size,)}
+        np.lib.format.write_array_header_1_0(file, header)
+        for part in parts:
+            renumbered = np.array([places[term] for term in Lines(part / TERMS)], kind)
+            for numbers, impacts in zip(_chunks(part / NUMBERS), _chunks(part / IMPACTS), strict=True):
+                file.write(renumbered[numbers] << shift | impacts)
+            shutil.rmtree(part)
 
 
-def _impact_bits(entries: np.ndarray, terms: int) -> int:
-    """The number of bits of an impact in entries with the numbers of this many terms."""
+def _impact_bits(entries: np.dtype, terms: int) -> int:
+    """The number of bits of an impact in entries of this type with the numbers of this many terms."""
     return 8 * entries.itemsize - terms.bit_length()
 
 
@@ -112,7 +112,7 @@ class ForwardIndex:
             raise CaiError(f"{folder}: its forward index cannot be read ({error}); delete the index") from None
         if (len(self._ids) + 1, self._starts[-1]) != (len(self._starts), len(self._entries)):
             raise CaiError(f"{folder}: the files of its forward index do not fit together; delete the index")
-        self._impact_bits = _impact_bits(self._entries, len(self._terms))
+        self._impact_bits = _impact_bits(self._entries.dtype, len(self._terms))
         self._number = lru_cache(CACHED_TERMS)(self._find)
         self._weights = np.zeros(len(self._terms), np.float32)  # of the query that is being scored
         self._lock = threading.Lock()

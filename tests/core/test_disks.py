@@ -75,3 +75,17 @@ def test_a_text_index_onto_a_full_disk(on_disk: OnDisk, tiny: Path) -> None:
     message, left = on_disk("size=4k", "stage index", "bm25", "--collection", tiny)
     assert "no space left on" in message.lower()
     assert left == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", ["900k", "1200k"])
+def test_a_forward_index_onto_a_full_disk(size: str, on_disk: OnDisk, tmp_path: Path) -> None:
+    """The disk is full when a process writes its part (880 kB), or when these are merged."""
+    vectors = tmp_path / "vectors"
+    vectors.mkdir()
+    vector = {f"t{term}": 9 for term in range(50)}  # equal documents take little space in Lucene
+    lines = (json.dumps({"id": f"d{number}", "vector": vector}) for number in range(2000))
+    (vectors / "0.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    message, left = on_disk(f"size={size}", "stage index", "impact", "--forward-index", "--input", vectors)
+    assert "no space left on the device" in message.lower()
+    assert left == []
