@@ -140,7 +140,7 @@ class PrunedSystem:
 
         queries = run.queries(system)
         assert queries.encoder  # a SPLADE system has one
-        config = queries.encoder.config.replace(**dict.fromkeys(FAST) | {"forward_index": False} | pruning.search)
+        config = queries.encoder.config.replace(**{"keep_query_mass": None, "rescore": None} | pruning.search)
         queries = replace(queries, encoder=Encoder(config))
         file = f"{system.name}-{self.name}.trec".replace(",", "").replace(" ", "-")
         self._path = folder / "runs" / file

@@ -37,23 +37,27 @@ def one_step_search(searcher: Any, build: Any, order: Any) -> Any:
 
 def first_step(searcher: Any, build: Any) -> Any:
     """A handle (query, hits) -> the numbers of the best documents; `build` makes a Lucene query from strings."""
-    find = bind(virtual(SEARCHER, "search", TOP_DOCS, QUERY, "int"), 0, searcher)
     number = _lookup().findGetter(_class(SCORE_DOC), "doc", _class("int")).asType(_type("int", OBJECT))
     stream, function = "java.util.stream.IntStream", "java.util.function.ToIntFunction"
     of_hits = _feed(virtual(STREAM, "mapToInt", stream, function), 1, _interface(function, number))
-    return _from_strings(reduce(_then, [find, _stream_of_hits(), of_hits, virtual(stream, "toArray", "[I")]), build)
+    numbers = reduce(_then, [_find(searcher), _stream_of_hits(), of_hits, virtual(stream, "toArray", "[I")])
+    return _from_strings(numbers, build)
 
 
 def two_step_search(searcher: Any, build_limited: Any, build: Any, order: Any) -> Any:
     """A handle (first query, candidates, query, candidates, hits) -> the best documents in `order` for the query, among
     the best candidates for the first query; `build_limited` and `build` make their Lucene queries from strings."""
-    find = bind(virtual(SEARCHER, "search", TOP_DOCS, QUERY, "int"), 0, searcher)
-    candidates = _then(_feed(find, 0, build_limited), _without_scores())
+    candidates = _then(_feed(_find(searcher), 0, build_limited), _without_scores())
     rescore = static(LUCENE + "QueryRescorer", "rescore", TOP_DOCS, SEARCHER, TOP_DOCS, QUERY, "double", "int")
     rescore = bind(bind(rescore, 3, jvm.java_class("java.lang.Double")(1.0)), 0, searcher)
     sorter = jvm.java_class(LUCENE + "SortRescorer")(order)
     sort = virtual(LUCENE + "SortRescorer", "rescore", TOP_DOCS, SEARCHER, TOP_DOCS, "int")
     return _from_strings(_feed(bind(sort, 0, sorter, searcher), 0, _feed(rescore, 0, candidates)), build)
+
+
+def _find(searcher: Any) -> Any:
+    """A handle (Lucene query, hits) -> TopDocs, in Lucene's own order."""
+    return bind(virtual(SEARCHER, "search", TOP_DOCS, QUERY, "int"), 0, searcher)
 
 
 def _without_scores() -> Any:

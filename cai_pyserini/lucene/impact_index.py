@@ -87,15 +87,16 @@ def index_impacts(
         parts = _divide(files[shard_id::shard_num], folder, bool(forward_index), threads)
         documents = _write_index(parts, folder, whole_stats.get("vectors"), partial(_write_part, collection))
         artifact.require_count(impacts, documents, whole_stats.get("vectors", documents))
+        metadata = add_metadata(folder, collection) if collection else {}
+        if forward := [part.forward for part in parts if part.forward]:
+            merge_forward(forward, folder)
         stats: artifact.Stats = {
             "kind": "impact",
             "raw": collection is not None,
             "documents": documents,
             "seconds": round(time.perf_counter() - start, 3),
-            **(add_metadata(folder, collection) if collection else {}),
+            **metadata,
         }
-        if forward := [part.forward for part in parts if part.forward]:
-            merge_forward(forward, folder)
         if ours and config:  # needed to encode queries for this index, and to scale its scores
             write_text(folder / "encoder.yaml", encoder_yaml(config, output))
             stats |= {"query_scale": config.query_scale}

@@ -6,7 +6,7 @@ clusters (in a mapped index, in at most PROBES), using product quantization with
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,21 +63,15 @@ def mapped_index(folder: Path, positions: Positions, width: int, size: int) -> A
     paths = [folder / f"index-{number}" for number in range(max(1, -(-size // PART)))]
     if not paths[-1].exists():
         empty = faiss.serialize_index(trained_index(positions, width, size, PROBES))
-        unwritten, part = iter(paths), faiss.deserialize_index(empty)
-
-        def write_part() -> None:
-            with files.atomic_write(next(unwritten)) as unfinished:
-                faiss.write_index(part, str(unfinished))
-
-        for matrix in positions("index"):
-            while len(matrix):
+        pieces = _pieces(positions("index"))
+        for path in paths:
+            part = faiss.deserialize_index(empty)
+            for piece in pieces:
+                part.add(piece)
                 if part.ntotal == PART:
-                    write_part()
-                    part = faiss.deserialize_index(empty)
-                space = PART - part.ntotal
-                part.add(matrix[:space])
-                matrix = matrix[space:]
-        write_part()
+                    break
+            with files.atomic_write(path) as unfinished:
+                faiss.write_index(part, str(unfinished))
         del part
     parts = [faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC) for path in paths]
     if len(parts) == 1:
@@ -87,6 +81,15 @@ def mapped_index(folder: Path, positions: Positions, width: int, size: int) -> A
     for each in parts:
         index.add_shard(each)
     return index
+
+
+def _pieces(matrices: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+    """Consecutive matrices, cut after every PART rows."""
+    start = 0
+    for matrix in matrices:
+        pieces = np.split(matrix, range(-start % PART, len(matrix), PART))
+        yield from (piece for piece in pieces if len(piece))
+        start += len(matrix)
 
 
 class Neighbours(NamedTuple):

@@ -104,13 +104,16 @@ def run(command: Sequence[str], merge: bool = False, memory_of: str = "VmRSS") -
     return output, peak
 
 
-def fresh(function: Callable[..., Result], python: str = sys.executable, /, **arguments: Any) -> Result:
+def fresh(
+    function: Callable[..., Result], python: str = sys.executable, memory_of: str = "VmRSS", /, **arguments: Any
+) -> Result:
     """What `function(**arguments)` returns in a process of its own, and `peak`, its peak memory in bytes.
 
     `python` is the interpreter of another environment, if need be.
     """
     script = function.__code__.co_filename
-    output, peak = run([python, __file__, script, function.__name__, json.dumps(arguments)])
+    command = [python, __file__, script, function.__name__, json.dumps(arguments)]
+    output, peak = run(command, memory_of=memory_of)
     return json.loads(output) | {"peak": peak}
 
 

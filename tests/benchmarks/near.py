@@ -4,9 +4,9 @@ The documents are made as in smooth.py: each is the mix of the dense vectors of 
 The index is built of all; neighbours are searched for a sample of them, by several numbers of probed clusters.
 """
 
-import threading
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,29 +16,10 @@ import harness
 SAMPLE = 20_000  # documents whose neighbours are searched
 
 
-class Peak(threading.Thread):
-    """The largest private memory of this process while it runs."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self.bytes, self._ended = 0, threading.Event()
-
-    def run(self) -> None:
-        while not self._ended.wait(0.05):
-            self.bytes = max(self.bytes, harness.memory("self", "RssAnon"))
-
-    def end(self) -> int:
-        self._ended.set()
-        self.join()
-        return self.bytes
-
-
-def measure(vectors: str, documents: int, probes: list[int]) -> harness.Result:
-    """Seconds and bytes of building, and recall and documents per second by the number of probed clusters."""
-    import faiss
+def made(vectors: str, documents: int) -> tuple[Callable[[int], Any], Callable[[str], Iterator[Any]]]:
+    """Functions that make the vectors (documents, width) of a shard by its first document, and those of all shards."""
     import numpy as np
 
-    from cai_pyserini.vectors.neighbours import NEIGHBOURS, mapped_index, nearest, recall
     from cai_pyserini.vectors.shards import SHARD, Vectors
 
     real = np.vstack([shard.vectors for shard in Vectors(Path(vectors))]).astype(np.float32)
@@ -49,27 +30,42 @@ def measure(vectors: str, documents: int, probes: list[int]) -> harness.Result:
         rows = ((1 - share) * real[first] + share * real[second]).astype(np.float32)
         return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
-    def positions(label: str) -> Iterator[Any]:
-        return map(mixed, range(0, documents, SHARD))
+    return mixed, lambda label: map(mixed, range(0, documents, SHARD))
 
+
+def build(vectors: str, documents: int, folder: str) -> harness.Result:
+    """Build the index in a folder: seconds and bytes."""
+    from cai_pyserini.core.files import folder_bytes
+    from cai_pyserini.vectors.neighbours import mapped_index
+
+    mixed, positions = made(vectors, documents)
+    start = time.perf_counter()
+    mapped_index(Path(folder), positions, mixed(0).shape[1], documents)
+    return {"seconds": time.perf_counter() - start, "bytes": folder_bytes(Path(folder))}
+
+
+def search(vectors: str, documents: int, folder: str, probes: list[int]) -> harness.Result:
+    """Recall and documents per second by the number of probed clusters, of an index that is built."""
+    import faiss
+    import numpy as np
+
+    from cai_pyserini.vectors.neighbours import NEIGHBOURS, mapped_index, nearest, recall
+    from cai_pyserini.vectors.shards import SHARD
+
+    mixed, positions = made(vectors, documents)
     sample = np.vstack([mixed(start) for start in range(0, min(SAMPLE, documents), SHARD)])
-    with TemporaryDirectory() as folder:
-        peak, start = Peak(), time.perf_counter()
-        peak.start()
-        index = mapped_index(Path(folder), positions, real.shape[1], documents)
-        built = {"seconds": time.perf_counter() - start, "memory": peak.end()}
-        size = sum(path.stat().st_size for path in Path(folder).iterdir())
-        parts = [index.at(number) for number in range(index.count())] if hasattr(index, "count") else [index]
-        clusters: Any = [faiss.downcast_index(faiss.downcast_index(part).base_index) for part in parts]
-        searches = []
-        for count in [clusters[0].nprobe, *probes]:
-            for each in clusters:
-                each.nprobe = count
-            start = time.perf_counter()
-            nearest(index, sample, np.arange(len(sample)), NEIGHBOURS)
-            rate = len(sample) / (time.perf_counter() - start)
-            searches.append([count, recall(index, positions, NEIGHBOURS), rate])
-    return built | {"bytes": size, "searches": searches}
+    index = mapped_index(Path(folder), positions, sample.shape[1], documents)
+    parts = [index.at(number) for number in range(index.count())] if hasattr(index, "count") else [index]
+    clusters: Any = [faiss.downcast_index(faiss.downcast_index(part).base_index) for part in parts]
+    searches = []
+    for count in [clusters[0].nprobe, *probes]:
+        for each in clusters:
+            each.nprobe = count
+        start = time.perf_counter()
+        nearest(index, sample, np.arange(len(sample)), NEIGHBOURS)
+        rate = len(sample) / (time.perf_counter() - start)
+        searches.append([count, recall(index, positions, NEIGHBOURS), rate])
+    return {"searches": searches}
 
 
 def main() -> None:
@@ -82,13 +78,14 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         harness.stage("stage encode", collection=args.collection, encoder=args.encoder, output=f"{folder}/vectors")
         for documents in args.documents:
-            made = {"vectors": f"{folder}/vectors", "documents": documents, "probes": args.probes}
-            result = harness.fresh(measure, **made)
-            per_document = result["bytes"] / documents
-            building = f"{result['seconds']:,.0f}", f"{result['memory'] / 1e6:,.0f}", f"{per_document:,.0f}"
-            for count, found, rate in result["searches"]:
-                search = f"{count}", f"{found:.3f}", f"{rate:,.0f}", f"{documents / rate / 3600:.2f}"
-                rows.append((f"{documents:,}", *building, *search))
+            with TemporaryDirectory() as index:
+                given = {"vectors": f"{folder}/vectors", "documents": documents, "folder": index}
+                built = harness.fresh(build, sys.executable, "RssAnon", **given)
+                searches = harness.fresh(search, **given, probes=args.probes)["searches"]
+            building = f"{built['seconds']:,.0f}", f"{built['peak'] / 1e6:,.0f}", f"{built['bytes'] / documents:,.0f}"
+            for count, found, rate in searches:
+                searched = f"{count}", f"{found:.3f}", f"{rate:,.0f}", f"{documents / rate / 3600:.2f}"
+                rows.append((f"{documents:,}", *building, *searched))
     header = ["documents", "build, s", "private memory, MB", "bytes per document", "clusters probed", "recall"]
     harness.show("Neighbours", [*header, "documents/s", "hours for all"], rows)
 
