@@ -1,7 +1,6 @@
 """Index dense vectors for exact or approximate search by inner product, with Faiss or Lucene."""
 
 import os
-import struct
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import repeat
@@ -16,10 +15,9 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import DenseMethod
 from cai_pyserini.lucene.hnsw import graph, index_hnsw
 from cai_pyserini.vectors.first_passage import with_first_passage
-from cai_pyserini.vectors.neighbours import EXACT, Positions, build_index, recall
+from cai_pyserini.vectors.neighbours import EXACT, Positions, build_index, header, recall
 from cai_pyserini.vectors.shards import Matrix, Shard, Vectors, shard_progress, without_zero_vectors
 
-COUNT = struct.Struct("<Q")  # last field of Faiss's header: how many numbers follow
 CUTOFFS = (10, 100)  # of the measured recall
 
 
@@ -117,10 +115,9 @@ def _write_flat(vectors: Vectors, size: int, path: Path, matrices: Iterable[Matr
     width = vectors.width
     float16 = faiss.IndexScalarQuantizer(width, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT)
     empty = float16 if half else faiss.IndexFlatIP(width)
-    empty.ntotal = size
     count = size * width * (2 if half else 1)  # float16: bytes; float32: numbers
     with path.open("wb") as file:
-        file.write(faiss.serialize_index(empty).tobytes()[: -COUNT.size] + COUNT.pack(count))
+        file.write(header(empty, size, count))
         for matrix in matrices:
             with np.errstate(over="ignore"):
                 stored = matrix.astype("<f2" if half else "<f4")

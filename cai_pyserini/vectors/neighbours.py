@@ -1,12 +1,12 @@
 """Nearest-neighbour search over documents, by the inner product of their vectors, called positions.
 
 The search is exact up to EXACT documents. Beyond that, it compares a document with those in the nearest 1/16 of
-clusters (in a mapped index, in at most PROBES), using product quantization with 4 bits, and reranks the best with
-8 bits per dimension.
+clusters, using product quantization with 4 bits, and reranks the best with 8 bits per dimension.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+import struct
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,12 +18,12 @@ from cai_pyserini.core import files
 
 NEIGHBOURS = 40  # per document, by default
 EXACT = 50_000
-PART = 1 << 20  # documents per file
-PROBES = 256  # clusters: 1/16 of those of PART documents
+MOST_CLUSTERS = 4096  # those of a million documents: more make the comparison with clusters quadratic
 TRAINING = 40  # documents per cluster in the training set
 CANDIDATES = 8  # reranked candidates per neighbour
 SAMPLE = 200  # documents with which recall is measured
 SEED = 42
+COUNT = struct.Struct("<Q")  # at the end of the header of a file in Faiss's format
 TINY = 1e-9  # avoids divisions by a length of 0
 
 type Positions = Callable[[str], Iterable[np.ndarray]]  # label of a progress bar -> the positions of all documents
@@ -34,62 +34,60 @@ def is_exact(size: int) -> bool:
     return size <= EXACT
 
 
+def clusters(size: int) -> int:
+    """The usual number of clusters of `size` documents."""
+    return int(4 * math.sqrt(size))
+
+
 def build_index(positions: Positions, width: int, size: int) -> faiss.Index:
-    index = trained_index(positions, width, size)
+    index = trained_index(positions, width, size, clusters(size))
     for matrix in positions("index"):
         index.add(matrix)
     return index
 
 
-def trained_index(positions: Positions, width: int, size: int, probes: int | None = None) -> Any:
-    """An index for `size` documents, without any; `probes` limits the number of clusters that a search reads."""
+def trained_index(positions: Positions, width: int, size: int, lists: int) -> Any:
+    """An index for `size` documents, without any, and with `lists` clusters if it is not exact."""
     index: Any = faiss.IndexFlatIP(width)
     if not is_exact(size):
-        lists = int(4 * math.sqrt(size))
         codes = width // math.gcd(width, 4)  # of 4 bits
         index = faiss.index_factory(width, f"IVF{lists},PQ{codes}x4fs,Refine(SQ8)", faiss.METRIC_INNER_PRODUCT)
         index.k_factor = CANDIDATES
-        clusters: Any = faiss.downcast_index(index.base_index)
-        clusters.nprobe = min(-(-lists // 16), probes or lists)
-        clusters.cp.niter = 10
-        clusters.cp.min_points_per_centroid = 1
+        base: Any = faiss.downcast_index(index.base_index)
+        base.nprobe = -(-lists // 16)
+        base.cp.niter = 10
+        base.cp.min_points_per_centroid = 1
         index.train(_take(positions("clusters"), _draw(size, TRAINING * lists)))
     return index
 
 
 def mapped_index(folder: Path, positions: Positions, width: int, size: int) -> Any:
-    """The index of all documents, in memory-mapped files of PART documents in a folder, which are written if they are
-    missing. So no more than one of them is in memory, and one more while its arrays grow."""
-    paths = [folder / f"index-{number}" for number in range(max(1, -(-size // PART)))]
-    if not paths[-1].exists():
-        empty = faiss.serialize_index(trained_index(positions, width, size, PROBES))
-        pieces = _pieces(positions("index"))
-        for path in paths:
-            part = faiss.deserialize_index(empty)
-            for piece in pieces:
-                part.add(piece)
-                if part.ntotal == PART:
-                    break
-            with files.atomic_write(path) as unfinished:
-                faiss.write_index(part, str(unfinished))
-        del part
-    parts = [faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC) for path in paths]
-    if len(parts) == 1:
-        return parts[0]
-    library: Any = faiss  # its type stubs do not know this constructor
-    index = library.IndexShards(width, False, True)
-    for each in parts:
-        index.add_shard(each)
-    return index
+    """The index of all documents. If it is not exact, it has at most MOST_CLUSTERS clusters, and consists of two
+    memory-mapped files in a folder, which are written if they are missing: the vectors with 8 bits per dimension, and
+    the clusters, which are in memory until then, width / 8 + 8 bytes per document, and again as many at most while
+    their arrays grow."""
+    if is_exact(size):
+        return build_index(positions, width, size)
+    paths = folder / "clusters", folder / "vectors"
+    if not paths[0].exists():  # written last
+        index = trained_index(positions, width, size, min(clusters(size), MOST_CLUSTERS))
+        with files.atomic_write(paths[1]) as unfinished, unfinished.open("wb") as file:
+            file.write(header(index.refine_index, size, size * width))
+            for matrix in positions("index"):
+                index.base_index.add(matrix)
+                index.refine_index.sa_encode(matrix).tofile(file)
+        with files.atomic_write(paths[0]) as unfinished:
+            faiss.write_index(index.base_index, str(unfinished))
+        del index
+    mapped: Any = faiss.IndexRefine(*(faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC) for path in paths))
+    mapped.k_factor = CANDIDATES
+    return mapped
 
 
-def _pieces(matrices: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-    """Consecutive matrices, cut after every PART rows."""
-    start = 0
-    for matrix in matrices:
-        pieces = np.split(matrix, range(-start % PART, len(matrix), PART))
-        yield from (piece for piece in pieces if len(piece))
-        start += len(matrix)
+def header(empty: faiss.Index, size: int, count: int) -> bytes:
+    """The beginning of a file in Faiss's format that goes on with the `count` numbers or bytes of `size` vectors."""
+    empty.ntotal = size
+    return faiss.serialize_index(empty).tobytes()[: -COUNT.size] + COUNT.pack(count)
 
 
 class Neighbours(NamedTuple):

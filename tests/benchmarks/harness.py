@@ -309,12 +309,14 @@ def write_queries(
 ) -> Result:
     """The impacts of a collection's first queries, to a JSON file; those without any are left out."""
     from cai_pyserini.core.config import load_encoder
+    from cai_pyserini.lucene.retrieve import word_queries
     from cai_pyserini.models.encoder import Encoder
     from cai_pyserini.vectors.queries import Queries
 
     config = load_encoder(encoder)
     topics = dict(list(opened(collection)[1].items())[:limit])
-    encoded, _ = Queries(topics, Encoder(config), representation).for_search(config.query_scale)
+    words = word_queries(config)
+    encoded, _ = Queries(topics, Encoder(config), representation, words=words).for_search(config.query_scale)
     Path(output).write_text(json.dumps({id: query for id, query in encoded.items() if query}))
     return {}
 

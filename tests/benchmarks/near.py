@@ -7,6 +7,7 @@ The index is built of all; neighbours are searched for a sample of them, by seve
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -44,8 +45,9 @@ def build(vectors: str, documents: int, folder: str) -> harness.Result:
     return {"seconds": time.perf_counter() - start, "bytes": folder_bytes(Path(folder))}
 
 
-def search(vectors: str, documents: int, folder: str, probes: list[int]) -> harness.Result:
-    """Recall and documents per second by the number of probed clusters, of an index that is built."""
+def search(vectors: str, documents: int, folder: str, probes: list[int], candidates: list[int]) -> harness.Result:
+    """Recall and documents per second by the numbers of probed clusters, and of reranked candidates per neighbour, of
+    an index that is built."""
     import faiss
     import numpy as np
 
@@ -55,16 +57,14 @@ def search(vectors: str, documents: int, folder: str, probes: list[int]) -> harn
     mixed, positions = made(vectors, documents)
     sample = np.vstack([mixed(start) for start in range(0, min(SAMPLE, documents), SHARD)])
     index = mapped_index(Path(folder), positions, sample.shape[1], documents)
-    parts = [index.at(number) for number in range(index.count())] if hasattr(index, "count") else [index]
-    clusters: Any = [faiss.downcast_index(faiss.downcast_index(part).base_index) for part in parts]
+    clusters: Any = faiss.downcast_index(index.base_index)
     searches = []
-    for count in [clusters[0].nprobe, *probes]:
-        for each in clusters:
-            each.nprobe = count
+    for count, factor in product([clusters.nprobe, *probes], [index.k_factor, *candidates]):
+        clusters.nprobe, index.k_factor = count, factor
         start = time.perf_counter()
         nearest(index, sample, np.arange(len(sample)), NEIGHBOURS)
         rate = len(sample) / (time.perf_counter() - start)
-        searches.append([count, recall(index, positions, NEIGHBOURS), rate])
+        searches.append([count, factor, recall(index, positions, NEIGHBOURS), rate])
     return {"searches": searches}
 
 
@@ -73,6 +73,7 @@ def main() -> None:
     parser.set_defaults(encoder="minilm")
     parser.add_argument("--documents", type=int, nargs="+", default=[1_000_000, 2_000_000])
     parser.add_argument("--probes", type=int, nargs="+", default=[128], help="numbers of clusters, besides the stage's")
+    parser.add_argument("--candidates", type=int, nargs="*", default=[], help="per neighbour, besides the stage's")
     args = parser.parse_args()
     rows = []
     with TemporaryDirectory() as folder:
@@ -81,13 +82,13 @@ def main() -> None:
             with TemporaryDirectory() as index:
                 given = {"vectors": f"{folder}/vectors", "documents": documents, "folder": index}
                 built = harness.fresh(build, sys.executable, "RssAnon", **given)
-                searches = harness.fresh(search, **given, probes=args.probes)["searches"]
+                searches = harness.fresh(search, **given, probes=args.probes, candidates=args.candidates)["searches"]
             building = f"{built['seconds']:,.0f}", f"{built['peak'] / 1e6:,.0f}", f"{built['bytes'] / documents:,.0f}"
-            for count, found, rate in searches:
-                searched = f"{count}", f"{found:.3f}", f"{rate:,.0f}", f"{documents / rate / 3600:.2f}"
+            for count, factor, found, rate in searches:
+                searched = f"{count}", f"{factor:.0f}", f"{found:.3f}", f"{rate:,.0f}", f"{documents / rate / 3600:.2f}"
                 rows.append((f"{documents:,}", *building, *searched))
-    header = ["documents", "build, s", "private memory, MB", "bytes per document", "clusters probed", "recall"]
-    harness.show("Neighbours", [*header, "documents/s", "hours for all"], rows)
+    header = ["documents", "build, s", "private memory, MB", "bytes per document", "clusters probed", "reranked"]
+    harness.show("Neighbours", [*header, "recall", "documents/s", "hours for all"], rows)
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ async def live(collection: str, folder: Path, queries: list[str], nights: int) -
                 break
             yield serve.search(INDEXES[number % 2], query)
 
-    with serve.ours(run, INDEXES) as (pid, port):
+    with serve.ours(run, *INDEXES) as (pid, port):
         while (await serve.once(port, "/ready"))[0] != 200:  # loads the model
             pass
         searching = asyncio.gather(*(serve.client(port, paths(number), answered) for number in range(CLIENTS)))

@@ -1,11 +1,13 @@
 """Time and memory of the stages, for collections of different sizes.
 
 Collections of any size are made of a real one: each document is one of its documents and half of another, of its words
-in the text, of its terms in the vector; its dense vector is random, and its generated queries are the beginnings of
-words of its text. The stages run as commands, index also with one process; their seconds are those of their manifests,
-without imports. Memory is the private memory of a command and the processes it starts, sampled ten times per second;
-files that are mapped into memory are left out, because the system can drop them. Search is one query at a time, in one
-thread, after 300 queries as a warm-up; bags of words are queries without a model.
+in the text, of its terms in the vector; its dense vector is a mix of theirs, and its generated queries are the
+beginnings of words of its text. The stages run as commands, index also with one process; their seconds are those of
+their manifests, without imports. Memory is the private memory of a command and the processes it starts, sampled ten
+times per second; files that are mapped into memory are left out, because the system can drop them. Search is one query
+at a time, in one thread, after 300 queries as a warm-up; bags of words are queries without a model. A service is asked
+by 32 clients at a time, each its next query when it has the answer to the last, after 100 queries as a warm-up; it
+encodes the queries.
 
 Of BM25 with generated queries, what is measured is all but Anserini, whose JVM has a heap of 2 GB. `encode` is left out
 unless --stages asks for it.
@@ -27,18 +29,21 @@ PRIVATE = "RssAnon"
 ALL = "index, all processors"
 FORWARD = "index, forward index, all processors"
 STORED = "index, documents stored"
-STAGES = ["encode", "idf", "impact", "words", "joint impact", "index", STORED, ALL]
-STAGES += [FORWARD, "generated queries", "dense index", "search", "search, two steps"]
-STAGES += ["search, two steps, forward index", "search, bags of words"]
-WIDTH = 384  # of dense vectors
+JOINT = "joint index, forward index, all processors"
+STAGES = ["encode", "idf", "impact", "words", "near", "expand", "joint impact", "index", STORED, ALL]
+STAGES += [FORWARD, JOINT, "generated queries", "dense index", "search", "search, two steps"]
+STAGES += ["search, two steps, forward index", "search, bags of words", "joint search", "joint search, two steps"]
+STAGES += ["serve", "serve, two steps", "serve joint", "serve joint, two steps"]
+DENSE = "minilm"  # encoder of the dense vectors
 QUERIES = 3  # generated for each document
+CLIENTS = 32
 
 
 def synthesize(
-    collection: str, vectors: str, documents: int, folder: str, dense: bool, generated: bool
+    collection: str, vectors: str, documents: int, folder: str, dense: str | None, generated: bool
 ) -> harness.Result:
-    """Write `corpus.jsonl`, `vectors`, and `dense` and `generated` if wanted, made of a collection and its raw vectors,
-    and the numbers of the documents that are whole in them, `wholes.npy`."""
+    """Write `corpus.jsonl`, `vectors`, and `dense` and `generated` if wanted, made of a collection, its raw vectors and
+    its dense ones, and the numbers of the documents that are whole in them, `wholes.npy`."""
     import numpy as np
     from scipy.sparse import vstack
 
@@ -49,11 +54,12 @@ def synthesize(
     rows = vstack([shard.vectors for shard in source], format="csr")
     draw = np.random.default_rng(documents)
     sizes = [min(SHARD, documents - start) for start in range(0, documents, SHARD)]
-    corpus, wholes = Path(folder, "corpus.jsonl"), []
+    corpus, wholes, halves = Path(folder, "corpus.jsonl"), [], []
 
     def mixed(start: int, size: int) -> Any:
         whole, half = draw.integers(len(texts), size=(2, size))
         wholes.append(whole)
+        halves.append(half)
         with corpus.open("a", encoding="utf-8") as file:
             for number, a, b in zip(range(start, start + size), whole, half, strict=True):
                 text = " ".join(texts[a] + texts[b][: len(texts[b]) // 2])
@@ -65,8 +71,11 @@ def synthesize(
     harness.write_vectors(Path(folder, "vectors"), source, documents, map(mixed, range(0, documents, SHARD), sizes))
     np.save(Path(folder, "wholes.npy"), np.concatenate(wholes))
     if dense:
-        random = (draw.standard_normal((size, WIDTH), np.float32) for size in sizes)
-        harness.write_vectors(Path(folder, "dense"), source, documents, random, kind="dense")
+        encoded = Vectors(Path(dense))
+        real = np.vstack([shard.vectors for shard in encoded]).astype(np.float32)
+        sums = (real[whole] + real[half] / 2 for whole, half in zip(wholes, halves, strict=True))
+        mixes = (mix / np.linalg.norm(mix, axis=1, keepdims=True) for mix in sums)
+        harness.write_vectors(Path(folder, "dense"), encoded, documents, mixes)
     if generated:
         write_generated(texts, documents, Path(folder, "generated"))
     return {}
@@ -112,6 +121,39 @@ def searching(index: str, queries: str, two_step: list[Any], hits: int) -> harne
     return {"p50": p50, "p99": p99, "memory": harness.memory("self", PRIVATE)}
 
 
+def joint_searching(collection: str, index: str, folder: str, two_step: list[Any], hits: int) -> harness.Result:
+    """`searching` with queries for this joint index."""
+    queries = f"{folder}/joint queries.json"
+    harness.fresh(harness.write_queries, collection=collection, encoder=index, limit=1000, output=queries)
+    return harness.fresh(searching, index=index, queries=queries, two_step=two_step, hits=hits)
+
+
+def serving(collection: str, index: str, two_step: dict[str, Any]) -> harness.Result:
+    """Serve a link to an index, with these settings of its encoder: requests per second, percentiles of their
+    milliseconds, errors, and the private memory afterwards."""
+    import asyncio
+
+    import numpy as np
+    import serve
+
+    from cai_pyserini.core.config import encoder_yaml, load_encoder
+
+    texts = [*dict.fromkeys(harness.opened(collection)[1].values())]
+    with TemporaryDirectory() as folder:
+        served = Path(folder, "served")
+        served.mkdir()
+        for path in Path(index).iterdir():
+            (served / path.name).symlink_to(path)
+        (served / "encoder.yaml").unlink()
+        (served / "encoder.yaml").write_text(encoder_yaml(load_encoder(index).replace(**two_step), served))
+        with serve.ours(served) as (pid, port):
+            asyncio.run(serve.ask(port, "served", texts[: serve.WARM_UP], CLIENTS))
+            seconds, answers, errors = asyncio.run(serve.ask(port, "served", texts[serve.WARM_UP :], CLIENTS))
+            p50, p99 = np.percentile([1000 * taken for taken, _ in answers.values()], [50, 99]).tolist()
+            memory = harness.memory(pid, PRIVATE)
+    return {"rate": len(answers) / seconds, "p50": p50, "p99": p99, "errors": errors, "memory": memory}
+
+
 def measure(name: str, stage: str, folder: str, **options: object) -> harness.Result:
     """Run a stage: its seconds, its memory, and the bytes it wrote."""
     output = Path(folder, name)
@@ -125,21 +167,24 @@ def stages(args: Any, documents: int, vectors: str, folder_of_queries: str, idf:
     with TemporaryDirectory() as folder:
         print(f"{documents:,} documents", file=sys.stderr)
         source = {"collection": args.collection, "vectors": vectors, "documents": documents, "folder": folder}
-        optional = {"dense": "dense index" in args.stages, "generated": "generated queries" in args.stages}
-        harness.fresh(synthesize, **source, **optional)
-        names = ("corpus.jsonl", "vectors", "impact", "words", "generated", "dense")
-        corpus, raw, impacts, words, generated, dense = (f"{folder}/{name}" for name in names)
+        dense = f"{folder_of_queries}/dense" if {"near", "dense index"} & {*args.stages} else None
+        harness.fresh(synthesize, **source, dense=dense, generated="generated queries" in args.stages)
+        names = ("corpus.jsonl", "vectors", "impact", "joint impact", "words", "near", "generated", "dense")
+        corpus, raw, impacts, joint, words, near, generated, dense = (f"{folder}/{name}" for name in names)
         text, encoder = {"collection": corpus}, {"encoder": args.encoder}
         runs: dict[str, tuple[str, dict[str, Any]]] = {
             "encode": ("encode", text | encoder),
             "idf": ("idf", text | encoder),
             "impact": ("impact", {"vectors": raw, "idf": idf} | encoder),
             "words": ("words", text),
+            "near": ("near", {"vectors": dense}),
+            "expand": ("expand", {"words": words, "vectors": dense, "near": near, "encoder": DENSE}),
             "joint impact": ("impact", {"vectors": raw, "words": words, "alpha": 1} | encoder),
             "index": ("index impact", {"input": impacts, "threads": 1}),
             STORED: ("index impact", {"input": impacts, "threads": 1} | text),
             ALL: ("index impact", {"input": impacts}),
             FORWARD: ("index impact", {"input": impacts, "forward_index": []}),
+            JOINT: ("index impact", {"input": joint, "forward_index": []}),
             "dense index": ("index dense", {"vectors": dense}),
         }
         measures = {name: partial(measure, name, stage, folder, **options) for name, (stage, options) in runs.items()}
@@ -156,6 +201,15 @@ def stages(args: Any, documents: int, vectors: str, folder_of_queries: str, idf:
             searched = {"index": f"{folder}/{index}", "queries": f"{folder_of_queries}/{queries}.json"}
             call = partial(harness.fresh, searching, **searched, two_step=two_step, hits=args.hits)
             measures[name] = call
+        fast = {key: FAST[key] for key in ("keep_query_mass", "rescore")}
+        for suffix, two_step, settings in (("", [], {}), (", two steps", steps, fast)):
+            given = {"collection": args.collection, "index": f"{folder}/{JOINT}"}
+            measures[f"joint search{suffix}"] = partial(
+                joint_searching, **given, folder=folder, two_step=two_step, hits=args.hits
+            )
+            for name, index in (("serve", FORWARD), ("serve joint", JOINT)):
+                given = {"collection": args.collection, "index": f"{folder}/{index}", "two_step": settings}
+                measures[name + suffix] = partial(harness.fresh, serving, **given)
         return [{"documents": documents, "stage": name} | measures[name]() for name in STAGES if name in args.stages]
 
 
@@ -171,7 +225,7 @@ def plot(rows: list[harness.Result], path: str) -> harness.Result:
         of_stage = [row for row in rows if row["stage"] == stage]
         sizes = [row["documents"] for row in of_stage]
         memory.plot(sizes, [row["memory"] / 1e6 for row in of_stage], marker=".", label=stage)
-        if not stage.startswith("search"):
+        if "seconds" in of_stage[0]:
             seconds.plot(sizes, [row["seconds"] for row in of_stage], marker=".", label=stage)
     for axes, label in ((seconds, "seconds"), (memory, "private memory, MB")):
         axes.set(xscale="log", yscale="log", xlabel="documents", ylabel=label)
@@ -185,8 +239,9 @@ def plot(rows: list[harness.Result], path: str) -> harness.Result:
 def cells(row: harness.Result) -> tuple[str, ...]:
     """A row of the table."""
     size, memory = f"{row['documents']:,}", f"{row['memory'] / 1e6:,.0f}"
-    if row["stage"].startswith("search"):
-        return size, row["stage"], f"p50 {row['p50']:.1f} ms, p99 {row['p99']:.1f} ms", "", memory, ""
+    if "p50" in row:
+        rate = f"{row['rate']:,.0f} requests per second, {row['errors']} errors, " if "rate" in row else ""
+        return size, row["stage"], f"{rate}p50 {row['p50']:.1f} ms, p99 {row['p99']:.1f} ms", "", memory, ""
     rate = f"{row['documents'] / row['seconds']:,.0f}"
     return size, row["stage"], rate, f"{row['seconds']:.1f}", memory, f"{row['bytes'] / row['documents']:,.0f}"
 
@@ -206,6 +261,8 @@ def main() -> None:
         vectors, idf = f"{folder}/vectors", f"{folder}/idf"
         harness.stage("stage idf", **settings, output=idf)
         harness.stage("stage encode", **settings, output=vectors)
+        if {"near", "dense index"} & {*args.stages}:
+            harness.stage("stage encode", collection=args.collection, encoder=DENSE, output=f"{folder}/dense")
         harness.write_all_queries(folder, **settings)
         for documents in sorted(args.documents):
             rows += stages(args, documents, vectors, folder, idf)

@@ -16,7 +16,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import product, takewhile
@@ -41,9 +41,10 @@ Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @contextmanager
-def ours(run: Path, indexes: Sequence[str] = INDEXES) -> Iterator[tuple[int, int]]:
-    """Our server of a run folder: its process id and its port."""
-    command = [sys.executable, "-m", "cai_pyserini", "serve", str(run), "--systems", *indexes, "--port", "0"]
+def ours(folder: Path, *indexes: str) -> Iterator[tuple[int, int]]:
+    """Our server of an index, or of these in a run folder: its process id and its port."""
+    systems = ("--systems", *indexes) if indexes else ()
+    command = [sys.executable, "-m", "cai_pyserini", "serve", str(folder), *systems, "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process, ExitStack() as at_end:
         at_end.callback(process.kill)
         assert process.stderr
@@ -167,7 +168,7 @@ def measure(peer: str, run: str, encoder: str, queries: str, clients: int) -> ha
 
     texts = json.loads(Path(queries).read_text())
     result: harness.Result = {}
-    server = ours(Path(run)) if peer == "ours" else pyserini(Path(run), encoder)
+    server = ours(Path(run), *INDEXES) if peer == "ours" else pyserini(Path(run), encoder)
     with server as (pid, port):
         for index in INDEXES:
             asyncio.run(ask(port, index, texts[:WARM_UP], clients))

@@ -183,7 +183,7 @@ def main() -> None:
         harness.stage("run", args.collection, "--systems", *INDEXES, encoder=args.encoder, output=run)
         harness.fresh(serve.write_texts, collection=args.collection, limit=10_000, output=queries)
         texts = json.loads(Path(queries).read_text())
-        with serve.ours(Path(run), INDEXES) as (pid, port):
+        with serve.ours(Path(run), *INDEXES) as (pid, port):
             samples, failures = asyncio.run(soak(pid, port, texts, args.clients, args.others, 60 * args.minutes))
     rows = [sample.row() for sample in samples]
     with Path("soak.csv").open("w", newline="") as file:

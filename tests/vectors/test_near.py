@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import faiss
 import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
@@ -11,9 +12,10 @@ from scipy.sparse import csr_matrix
 from cai_pyserini.cli.near import main
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.vectors import near as near_stage
 from cai_pyserini.vectors import neighbours as searching
 from cai_pyserini.vectors.near import find_neighbours
-from cai_pyserini.vectors.neighbours import build_index, nearest, recall
+from cai_pyserini.vectors.neighbours import build_index, mapped_index, nearest, recall
 from cai_pyserini.vectors.shards import Vectors
 from tests.conftest import stored_vectors
 from tests.vectors.interruption import interrupted_after
@@ -51,31 +53,46 @@ def test_by_dense_vectors(dense: Vectors, tmp_path: Path, neighbours: int) -> No
     assert [shard.ids for shard in Vectors(tmp_path / "near", "near")] == [shard.ids for shard in dense]
 
 
-@pytest.mark.parametrize("part", [150, 1_000_000])
-def test_an_approximate_search_says_what_it_finds(part: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(searching, "PART", part)
+@pytest.fixture
+def clustered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Vectors:
+    """100 groups of 4, too many for an exact search, and two without a direction, which are nobody's neighbours."""
     monkeypatch.setattr(searching, "EXACT", 399)
     draw = np.random.default_rng(0)
     rows = np.repeat(draw.normal(size=(100, 32)), 4, axis=0) + draw.normal(scale=0.05, size=(400, 32))
-    rows = np.vstack([rows, np.zeros((2, 32))]).astype(np.float32)  # without a direction: nobody's neighbours
-    vectors = stored_vectors(tmp_path / "vectors", rows, ids=[[str(i) for i in range(402)]], kind="dense")
-    near = found(vectors, tmp_path / "near", 3)
+    parts = np.split(np.vstack([rows, np.zeros((2, 32))]).astype(np.float32), [150, 300])
+    ids = [[f"{number}-{i}" for i in range(len(part))] for number, part in enumerate(parts)]
+    return stored_vectors(tmp_path / "clustered", *parts, ids=ids, kind="dense")
+
+
+def test_an_approximate_search_says_what_it_finds(clustered: Vectors, tmp_path: Path) -> None:
+    rows, near = matrix_of(clustered), found(clustered, tmp_path / "near", 3)
     np.testing.assert_allclose(near[:400], expected(rows @ rows.T, 3)[:400], rtol=0.05)
     assert not near[-2:].any() and not near[:, -2:].any()
     stats = artifact.require(tmp_path / "near", "near").stats
     assert (stats["search"], stats["recall"]) == ("approximate", 1.0)
 
 
-@pytest.mark.parametrize("part", [3, 4, 9])
-def test_an_index_in_several_files_finds_what_one_finds(
-    part: int, dense: Vectors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_mapped_index_finds_what_one_in_memory_finds(clustered: Vectors, tmp_path: Path) -> None:
+    rows, numbers = matrix_of(clustered), np.arange(402)
+
+    def positions(label: str) -> Iterator[np.ndarray]:
+        return (shard.vectors for shard in clustered)
+
+    mapped = nearest(mapped_index(tmp_path, positions, 32, 402), rows, numbers, 5)
+    for ours, theirs in zip(mapped, nearest(build_index(positions, 32, 402), rows, numbers, 5), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_large_collection_has_no_more_clusters_than_a_limit(
+    clustered: Vectors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the last file has one document, or as many as the others."""
-    whole = found(dense, tmp_path / "whole")
-    monkeypatch.setattr(searching, "PART", part)
-    np.testing.assert_allclose(found(dense, tmp_path / "parts"), whole, rtol=1e-6)
-    stats = [artifact.require(tmp_path / name, "near").stats["recall"] for name in ("whole", "parts")]
-    assert stats[0] == stats[1]
+    """And its neighbours are not taken for those found with more."""
+    usual = artifact.require(find_neighbours(clustered, tmp_path / "usual", 3), "near")
+    monkeypatch.setattr(searching, "MOST_CLUSTERS", 20)
+    monkeypatch.setattr(near_stage, "MOST_CLUSTERS", 20)
+    index = mapped_index(tmp_path, lambda label: (shard.vectors for shard in clustered), 32, 402)
+    assert faiss.downcast_index(index.base_index).nlist == 20
+    assert artifact.require(find_neighbours(clustered, tmp_path / "limited", 3), "near").digest != usual.digest
 
 
 def test_recall_of_an_approximate_search(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +129,11 @@ def test_a_single_document_has_no_neighbours(tmp_path: Path) -> None:
     assert not found(vectors, tmp_path / "near").any()
 
 
-def test_an_interrupted_stage_continues(dense: Vectors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("vectors", ["dense", "clustered"])
+def test_an_interrupted_stage_continues(
+    vectors: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dense = request.getfixturevalue(vectors)
     whole = found(dense, tmp_path / "whole")
     with interrupted_after(2), pytest.raises(KeyboardInterrupt):
         find_neighbours(dense, tmp_path / "resumed")
@@ -120,7 +141,8 @@ def test_an_interrupted_stage_continues(dense: Vectors, tmp_path: Path, monkeypa
         Vectors(tmp_path / "resumed", "near")
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "resumed").glob("*.npz")}
     assert len(times) == 2
-    monkeypatch.delattr(searching, "trained_index")  # the index of the first attempt is used
+    if vectors == "clustered":  # the index of the first attempt is used
+        monkeypatch.delattr(searching, "trained_index")
     np.testing.assert_array_equal(found(dense, tmp_path / "resumed"), whole)
     assert {path: path.stat().st_mtime_ns for path in times} == times
     assert {path.name for path in (tmp_path / "resumed").iterdir()} == {
