@@ -26,7 +26,7 @@ from cai_pyserini.core.terminal import progress
 from cai_pyserini.lucene import jvm
 from cai_pyserini.lucene.fields import add_metadata
 from cai_pyserini.lucene.forward_index import ForwardWriter, merge_forward
-from cai_pyserini.lucene.index_shards import shard_settings
+from cai_pyserini.lucene.index_shards import require_room, shard_settings
 from cai_pyserini.lucene.writer import document_adder, ids_are_unique, merge, raw_documents, writing
 
 MIN_BYTES = 100_000_000  # of JSON vectors per process, as its JVM takes seconds to warm up
@@ -69,6 +69,8 @@ def index_impacts(
         raise CaiError(f"{impacts} was not made by `cai-pyserini stage impact`, and cannot be indexed in shards")
     if len(files) < shard_num:
         raise CaiError(f"{impacts} has {len(files)} files, too few for {shard_num} shards")
+    if ours:
+        require_room(ours.stats["vectors"] // shard_num, impacts)
     source = ours.digest if ours else [artifact.file_digest(file) for file in files]
     inputs: dict[str, Any] = {"impacts": source}
     if collection:

@@ -13,12 +13,23 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.lucene import jvm
 
+MOST_DOCUMENTS = 2_147_483_519  # in a Lucene index, or in all shards that are opened together (IndexWriter.MAX_DOCS)
+
 type Index = Path | Sequence[Path]  # the folder of an index, or those of all its shards
 
 
 def shard_settings(shard_id: int, shard_num: int) -> dict[str, Any]:
     """The recipe settings of a shard; none for a whole index."""
     return {"shard": [shard_id, shard_num]} if shard_num > 1 else {}
+
+
+def require_room(documents: int, place: object) -> None:
+    """Raise CaiError for more documents than an index or a shard can hold."""
+    if documents > MOST_DOCUMENTS:
+        raise CaiError(
+            f"{place} has {documents:,} documents for one Lucene index, which can hold {MOST_DOCUMENTS:,}: index it in "
+            "more shards (--shard-num), and search each alone"
+        )
 
 
 def folders(index: Index) -> list[Path]:

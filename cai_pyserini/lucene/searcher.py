@@ -411,8 +411,7 @@ class LuceneSearcher(LuceneIndex):
 
     def first_query(self, query: dict[str, int]) -> dict[str, int]:
         """The query of the first of two steps."""
-        mass = self._two_step and self._two_step.mass
-        return pruned(query, mass, self._idf) if mass else query
+        return pruned(query, self._two_step.mass, self._idf) if self._two_step else query
 
     def _inverse_document_frequency(self, term: str) -> float:
         """ln(1 + documents / document frequency); 0 for a term that the index lacks."""

@@ -14,7 +14,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.lucene.anserini import run_indexer
 from cai_pyserini.lucene.fields import add_metadata
-from cai_pyserini.lucene.index_shards import shard_settings
+from cai_pyserini.lucene.index_shards import require_room, shard_settings
 from cai_pyserini.lucene.writer import raw_json
 
 HEAP = "2g"
@@ -69,6 +69,7 @@ def index_bm25(
         queries_of = queries_of_documents(generated, folder / "generated", collection) if generated else None
         count = _stage_json(collection, staging, queries_of or (lambda id: []), shard_id, shard_num)
         files.remove(folder / "generated")
+        require_room(count, f"collection {collection.name}")
         if not count:
             raise CaiError(f"collection {collection.name} has too few documents for {shard_num} shards")
         options = {"input": staging, "index": index, "threads": threads or os.cpu_count() or 1}

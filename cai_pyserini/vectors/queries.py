@@ -135,10 +135,10 @@ def for_index(
 
 
 class TwoStep(NamedTuple):
-    """A search in two steps: the terms that make up `mass` of a query (None: all), see `pruned`, find `documents` that
-    all terms score."""
+    """A search in two steps: the terms that make up `mass` of a query, see `pruned`, find `documents` that all terms
+    score."""
 
-    mass: float | None
+    mass: float
     documents: int
 
 
@@ -178,13 +178,14 @@ class Queries:
 
     @property
     def two_step(self) -> TwoStep | None:
-        """The two steps of the search; None if it has one."""
-        if self.encoder is None or not (documents := self.encoder.config.rescore):
+        """The two steps of the search; None if it has one, as of bags of words, in which all terms matter."""
+        if self.encoder is None:
             return None
         config = self.encoder.config
-        kind = self.query or config.query
-        is_bag = config.binary_queries or (kind == "bow" and self.encoder.token_weights is None)
-        return TwoStep(None if is_bag else config.keep_query_mass, documents)  # all terms of a bag matter
+        counted = (self.query or config.query) == "bow" and self.encoder.token_weights is None
+        if not (config.keep_query_mass and config.rescore) or config.binary_queries or counted:
+            return None
+        return TwoStep(config.keep_query_mass, config.rescore)
 
     @cached_property
     def encoded(self) -> Encoded:

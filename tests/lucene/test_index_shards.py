@@ -18,7 +18,7 @@ from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.engine.retriever import Retriever
 from cai_pyserini.experiments.open import open_index, open_systems
-from cai_pyserini.lucene import words
+from cai_pyserini.lucene import index_shards, words
 from cai_pyserini.lucene.impact_index import index_impacts
 from cai_pyserini.lucene.index_shards import require_index
 from cai_pyserini.lucene.retrieve import queries_for
@@ -190,6 +190,15 @@ def test_a_document_in_two_shards_is_found_when_they_are_made(folder: Path, tmp_
     for number in range(3):
         with pytest.raises(CaiError, match=r"corpus.jsonl:501: document id .* occurs twice"):
             make_shard(tmp_path, "bm25", tmp_path / "index", number, 3)
+
+
+def test_more_documents_than_lucene_can_hold_are_refused(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_shards, "MOST_DOCUMENTS", 249)
+    for system, place in (("splade-idf", "impacts/splade-idf"), ("bm25", "collection hpo")):
+        with pytest.raises(CaiError, match=f"{place} has 250 documents for one Lucene index, which can hold 249: "):
+            make_shard(folder, system, tmp_path / "index", 0, 2)
 
 
 def test_what_cannot_be_divided_is_refused(folder: Path, tmp_path: Path) -> None:
