@@ -6,6 +6,7 @@ excluded. FORMULAS has the weight of a token by N and N_t.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -45,8 +46,8 @@ class Idf:
         documents = 0
         for texts in text_batches(contents, len):
             documents += len(texts)
-            for tokens in tokenizer.encode(texts, max_length=None, special=False):
-                frequencies[np.unique(np.array(tokens, np.int64))] += 1
+            distinct = chain.from_iterable(map(set, tokenizer.encode(texts, max_length=None, special=False)))
+            frequencies += np.bincount(np.fromiter(distinct, np.int64), minlength=len(frequencies))
         return cls(documents, frequencies, tokenizer.vocabulary)
 
     @classmethod
