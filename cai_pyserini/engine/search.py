@@ -216,7 +216,8 @@ class Engine:
         """Field -> its `most` frequent values -> the number of documents, see LuceneIndex.counts.
 
         Counts the documents that pass `filter` and have a word of the text, at any rank; without a text, and in systems
-        without BM25, all that pass `filter`. Raises BadFilter for an index in Milvus, which counts no values.
+        without BM25, all that pass `filter`. In an index of passages, passages are counted. Raises BadFilter for an
+        index in Milvus, which counts no values.
         """
         for name in (names := [*dict.fromkeys(names)]):
             require_field(name, self.metadata, "facets")

@@ -75,14 +75,15 @@ class Quantized(NamedTuple):
     scale: torch.Tensor  # (…, 1) or (1,)
 
 
-def quantize(x: torch.Tensor, by_token: bool, zero: int = ZERO_POINT) -> Quantized:
-    """Quantize activations (…, width) around `zero`, with a scale for each token or one for all."""
+def quantize(x: torch.Tensor, by_token: bool, zero: int = ZERO_POINT, overwrite: bool = False) -> Quantized:
+    """Quantize activations (…, width) around `zero`, with a scale for each token or one for all. With `overwrite`, x is
+    used as working memory, because new memory costs more time than the multiplication."""
     x = x.float()
     high, low = x.amax(-1, keepdim=True), x.amin(-1, keepdim=True)
     scale = torch.maximum(high / (255 - zero), low / -zero).clamp(min=1e-20)
     if not by_token:
         scale = scale.max()[None]
-    rounded = (x * scale.reciprocal()).add_(ROUNDING + zero)
+    rounded = torch.mul(x, scale.reciprocal(), out=x if overwrite else None).add_(ROUNDING + zero)
     return Quantized(rounded.view(torch.int32).to(torch.uint8), scale)
 
 
@@ -110,8 +111,10 @@ class Int8Linear(nn.Module):
         self.zeros = torch.zeros(len(weight), dtype=torch.int64)
         self.dtype, self.gelu, self.zero = dtype, gelu, zero
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.product(quantize(x, by_token=not self.gelu, zero=self.zero))  # fused GELU needs a single scale
+    def forward(self, x: torch.Tensor, overwrite: bool = False) -> torch.Tensor:
+        """With `overwrite`, the contents of x are lost."""
+        by_token = not self.gelu  # fused GELU needs a single scale
+        return self.product(quantize(x, by_token, self.zero, overwrite))
 
     def product(self, x: Quantized) -> torch.Tensor:
         """The outputs (…, outputs) for quantized inputs (…, inputs)."""
@@ -147,8 +150,8 @@ class Int8Layer(nn.Module):
     def forward(self, x: torch.Tensor, attention_mask: torch.Tensor | None = None, *_: Any, **__: Any) -> torch.Tensor:
         """`x` is (texts, tokens, width); `attention_mask`, if any, (texts, 1, tokens, tokens), is true for tokens."""
         mask = None if attention_mask is None else attention_mask[:, :, :1]
-        x = self.norm(self.out(attention(self.qkv(x), self.heads, mask)).add_(x))
-        return self.last_norm(self.down(self.up(x)).add_(x))
+        x = self.norm(self.out(attention(self.qkv(x), self.heads, mask), overwrite=True).add_(x))
+        return self.last_norm(self.down(self.up(x), overwrite=True).add_(x))
 
 
 class Int8ModernBertLayer(nn.Module):
@@ -174,9 +177,10 @@ class Int8ModernBertLayer(nn.Module):
         **_: Any,
     ) -> torch.Tensor:
         """See Int8Layer.forward; position_embeddings are cosines and sines of rotations, (1, tokens, width / heads)."""
-        x = self.out(attention(self.qkv(self.attn_norm(x)), self.heads, attention_mask, position_embeddings)).add_(x)
-        values = quantize(self.mlp_norm(x), by_token=False)
-        return self.down(self.up.product(values).mul_(self.gate.product(values))).add_(x)
+        context = attention(self.qkv(self.attn_norm(x)), self.heads, attention_mask, position_embeddings)
+        x = self.out(context, overwrite=True).add_(x)
+        values = quantize(self.mlp_norm(x), by_token=False, overwrite=True)
+        return self.down(self.up.product(values).mul_(self.gate.product(values)), overwrite=True).add_(x)
 
 
 def _int8(layer: nn.Linear) -> Int8Linear:

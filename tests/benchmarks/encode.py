@@ -22,6 +22,8 @@ and size, with the tokenizer of the encoder, filled up to the vocabulary, and a 
 some 200 entries. The last table compares the operations per second of encoding, those of linear layers
 counted, with those of one large product in the same precision.
 
+--profile shows instead which operators ours in int8 spends its time in, with one thread.
+
 --quality also encodes the whole collection in each precision, and with OpenVINO, and compares nDCG@10 of exact dot
 products of the float vectors, with and without IDF; queries are SPLADE's in float32.
 """
@@ -43,6 +45,7 @@ ACTIVE = 200  # entries per vector of a random checkpoint
 OPENVINO = "OpenVINO, int8"
 CALIBRATION = 100  # documents that OpenVINO's int8 is calibrated with
 OPENVINO_BATCH = 2
+SHOWN = 10  # operators of a profile
 
 
 def write_texts(collection: str, encoder: str, documents: int | None, output: str) -> harness.Result:
@@ -170,6 +173,25 @@ def ours(
     vectors.eliminate_zeros()
     save_npz(output, vectors)
     return result | {"precision": splade.transformer.precision, "tokens": tokens}
+
+
+def profile(texts: str, checkpoint: str, length: int, device: str) -> harness.Result:
+    """The share of the time of each operator while ours encodes in int8, largest first."""
+    import torch
+    from torch.profiler import ProfilerActivity
+
+    from cai_pyserini.models.splade import Splade
+
+    torch.set_num_threads(1)
+    splade, read = Splade(Path(checkpoint), device, "int8"), json.loads(Path(texts).read_text())
+    splade.encode(read[:WARM_UP], length)
+    windows = splade.windows(read, length)
+    with torch.profiler.profile(activities=[ProfilerActivity.CPU]) as profiled:
+        for _ in splade.encode_batches(windows, None, lambda count: None):  # in this thread, unlike `encode`
+            pass
+    events = sorted(profiled.key_averages(), key=lambda event: -event.self_cpu_time_total)
+    total = sum(event.self_cpu_time_total for event in events)
+    return {"shares": [(event.key, event.self_cpu_time_total / total) for event in events[:SHOWN]]}
 
 
 def pyserini(texts: str, checkpoint: str, length: int, device: str, batch: int, output: str) -> harness.Result:
@@ -344,6 +366,7 @@ def main() -> None:
     parser.add_argument(
         "--random", choices=("66M", "110M", "150M"), help="encode with a random checkpoint of this size"
     )
+    parser.add_argument("--profile", action="store_true", help="only: where int8 spends its time")
     parser.add_argument("--batches", type=int, nargs="+", default=[64, 32], help="of Pyserini")
     args = parser.parse_args()
     with TemporaryDirectory() as folder:
@@ -351,12 +374,15 @@ def main() -> None:
         if args.random:
             harness.fresh(random_checkpoint, size=args.random, encoder=args.encoder, output=f"{folder}/random")
             args.encoder = f"{folder}/random"
-        # Pyserini loads no safetensors.
-        harness.stage("plugin", "export-encoder", encoder=args.encoder, output=exported)
         collection = {"collection": args.collection, "encoder": args.encoder}
         written = harness.fresh(write_texts, **collection, documents=args.documents, output=texts)
         checkpoint = written["checkpoint"]
         settings = {"texts": texts, "length": written["length"], "device": args.device}
+        if args.profile:
+            shares = harness.fresh(profile, **settings, checkpoint=checkpoint)["shares"]
+            return harness.show("int8", ("operator", "share"), [(name, f"{share:.1%}") for name, share in shares])
+        # Pyserini loads no safetensors.
+        harness.stage("plugin", "export-encoder", encoder=args.encoder, output=exported)
         plain = harness.fresh(products, checkpoint=checkpoint, device=args.device)
         speeds = plain["speeds"]
         own = partial(harness.fresh, ours, **settings, checkpoint=checkpoint)
