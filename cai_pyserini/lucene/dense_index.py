@@ -15,7 +15,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import DenseMethod
 from cai_pyserini.lucene.hnsw import graph, index_hnsw
 from cai_pyserini.vectors.first_passage import with_first_passage
-from cai_pyserini.vectors.neighbours import EXACT, Positions, build_index, header, recall
+from cai_pyserini.vectors.neighbours import EXACT, Positions, build_index, header, recall, write_index
 from cai_pyserini.vectors.shards import Matrix, Shard, Vectors, shard_progress, without_zero_vectors
 
 CUTOFFS = (10, 100)  # of the measured recall
@@ -107,7 +107,7 @@ def _write_faiss(method: DenseMethod, vectors: Vectors, size: int, path: Path, r
         index = build_index(rows, width, size)
     else:
         return _write_flat(vectors, size, path, rows("index"), half=method == "flat16")
-    faiss.write_index(index, str(path))
+    write_index(index, path)
 
 
 def _write_flat(vectors: Vectors, size: int, path: Path, matrices: Iterable[Matrix], half: bool) -> None:

@@ -13,12 +13,13 @@ import shutil
 import threading
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import BinaryIO, Self
 
 import numpy as np
 
@@ -71,19 +72,28 @@ def merge_forward(parts: Sequence[Path], index: Path) -> None:
             with (part / IDS).open("rb") as of_part:
                 shutil.copyfileobj(of_part, ids)
     lengths = np.concatenate([np.fromfile(part / LENGTHS, np.int64) for part in parts])
-    np.save(index / STARTS, np.concatenate([[0], lengths.cumsum()]))
+    starts = np.concatenate([[0], lengths.cumsum()])
+    with _array_file(index / STARTS, starts.dtype, len(starts)) as file:
+        file.write(starts)
     places, size = {term: place for place, term in enumerate(terms)}, int(lengths.sum())
     largest = max([0, *(int(chunk.max()) for part in parts for chunk in _chunks(part / IMPACTS))])
     kind = np.uint32 if len(terms).bit_length() + largest.bit_length() <= 32 else np.uint64
     shift = _impact_bits(np.dtype(kind), len(terms))
-    with (index / ENTRIES).open("wb") as file:  # not a memory map, which a full disk would turn into a crash
-        header = {"descr": np.dtype(kind).str, "fortran_order": False, "shape": (size,)}
-        np.lib.format.write_array_header_1_0(file, header)
+    with _array_file(index / ENTRIES, np.dtype(kind), size) as file:
         for part in parts:
             renumbered = np.array([places[term] for term in Lines(part / TERMS)], kind)
             for numbers, impacts in zip(_chunks(part / NUMBERS), _chunks(part / IMPACTS), strict=True):
                 file.write(renumbered[numbers] << shift | impacts)
             shutil.rmtree(part)
+
+
+@contextmanager
+def _array_file(path: Path, kind: np.dtype, size: int) -> Iterator[BinaryIO]:
+    """A new file in NumPy's format, to which so many numbers of this type have to be written. A full disk is an OSError
+    with a number; numpy.save raises one without, and a memory map crashes."""
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": kind.str, "fortran_order": False, "shape": (size,)})
+        yield file
 
 
 def _impact_bits(entries: np.dtype, terms: int) -> int:

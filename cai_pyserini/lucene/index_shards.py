@@ -27,8 +27,8 @@ def require_room(documents: int, place: object) -> None:
     """Raise CaiError for more documents than an index or a shard can hold."""
     if documents > MOST_DOCUMENTS:
         raise CaiError(
-            f"{place} has {documents:,} documents for one Lucene index, which can hold {MOST_DOCUMENTS:,}: index it in "
-            "more shards (--shard-num), and search each alone"
+            f"{place} has {documents:,} documents for one Lucene index, which can hold {MOST_DOCUMENTS:,}: divide it "
+            "into more shards, and search each alone"
         )
 
 

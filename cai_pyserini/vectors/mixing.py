@@ -54,14 +54,14 @@ def stored_rows(folder: Path, width: int, matrices: Callable[[], Iterable[csr_ma
         lengths = [np.zeros(1, np.int64)]
         with (folder / "data").open("wb") as data, (folder / "indices").open("wb") as indices:
             for matrix in matrices():
-                matrix.data.astype(np.float32).tofile(data)
-                matrix.indices.astype(np.int32).tofile(indices)
+                data.write(matrix.data.astype(np.float32))
+                indices.write(matrix.indices.astype(np.int32))
                 lengths.append(np.diff(matrix.indptr).astype(np.int64))
-            np.zeros(1, np.float32).tofile(data)  # an empty file cannot be mapped
-            np.zeros(1, np.int32).tofile(indices)
+            data.write(np.zeros(1, np.float32))  # an empty file cannot be mapped
+            indices.write(np.zeros(1, np.int32))
         files.sync(folder / "data", folder / "indices")
         with files.atomic_write(folder / "indptr") as partial:
-            np.concatenate(lengths).cumsum().tofile(partial)
+            partial.write_bytes(np.concatenate(lengths).cumsum())
     return Rows(folder, width)
 
 

@@ -75,13 +75,20 @@ def mapped_index(folder: Path, positions: Positions, width: int, size: int) -> A
             file.write(header(index.refine_index, size, size * width))
             for matrix in positions("index"):
                 index.base_index.add(matrix)
-                index.refine_index.sa_encode(matrix).tofile(file)
+                file.write(index.refine_index.sa_encode(matrix))
         with files.atomic_write(paths[0]) as unfinished:
-            faiss.write_index(index.base_index, str(unfinished))
+            write_index(index.base_index, unfinished)
         del index
     mapped: Any = faiss.IndexRefine(*(faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC) for path in paths))
     mapped.k_factor = CANDIDATES
     return mapped
+
+
+def write_index(index: faiss.Index, path: Path) -> None:
+    """Write an index in Faiss's format. Raises OSError, with a number, which Faiss's own errors lack."""
+    library: Any = faiss  # its type stubs do not know this writer
+    with path.open("wb") as file:
+        library.write_index(index, library.PyCallbackIOWriter(file.write))
 
 
 def header(empty: faiss.Index, size: int, count: int) -> bytes:

@@ -1,5 +1,6 @@
 """The near stage: neighbours and their inner products, exact or approximate."""
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.vectors import near as near_stage
 from cai_pyserini.vectors import neighbours as searching
 from cai_pyserini.vectors.near import find_neighbours
-from cai_pyserini.vectors.neighbours import build_index, mapped_index, nearest, recall
+from cai_pyserini.vectors.neighbours import build_index, mapped_index, nearest, recall, write_index
 from cai_pyserini.vectors.shards import Vectors
 from tests.conftest import stored_vectors
 from tests.vectors.interruption import interrupted_after
@@ -81,6 +82,13 @@ def test_a_mapped_index_finds_what_one_in_memory_finds(clustered: Vectors, tmp_p
     mapped = nearest(mapped_index(tmp_path, positions, 32, 402), rows, numbers, 5)
     for ours, theirs in zip(mapped, nearest(build_index(positions, 32, 402), rows, numbers, 5), strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+def test_an_index_onto_a_full_disk() -> None:
+    """The fault: Faiss's error has no number, and ends the command with a traceback."""
+    with pytest.raises(OSError) as full:
+        write_index(faiss.IndexFlatIP(4), Path("/dev/full"))
+    assert full.value.errno == errno.ENOSPC
 
 
 def test_a_large_collection_has_no_more_clusters_than_a_limit(
