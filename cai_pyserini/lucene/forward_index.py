@@ -77,9 +77,9 @@ def merge_forward(parts: Sequence[Path], index: Path) -> None:
         file.write(starts)
     places, size = {term: place for place, term in enumerate(terms)}, int(lengths.sum())
     largest = max([0, *(int(chunk.max()) for part in parts for chunk in _chunks(part / IMPACTS))])
-    kind = np.uint32 if len(terms).bit_length() + largest.bit_length() <= 32 else np.uint64
-    shift = _impact_bits(np.dtype(kind), len(terms))
-    with _array_file(index / ENTRIES, np.dtype(kind), size) as file:
+    kind = np.dtype(np.uint32 if len(terms).bit_length() + largest.bit_length() <= 32 else np.uint64)
+    shift = _impact_bits(kind, len(terms))
+    with _array_file(index / ENTRIES, kind, size) as file:
         for part in parts:
             renumbered = np.array([places[term] for term in Lines(part / TERMS)], kind)
             for numbers, impacts in zip(_chunks(part / NUMBERS), _chunks(part / IMPACTS), strict=True):

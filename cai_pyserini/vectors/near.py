@@ -12,7 +12,7 @@ import numpy as np
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.vectors.mixing import work_folder
-from cai_pyserini.vectors.neighbours import MOST_CLUSTERS, NEIGHBOURS, clusters, is_exact, mapped_index, nearest, recall
+from cai_pyserini.vectors.neighbours import NEIGHBOURS, is_exact, limited_clusters, mapped_index, nearest, recall
 from cai_pyserini.vectors.shards import SHARD_NAMES, Shard, Vectors, shard_progress, write_shards
 
 
@@ -25,8 +25,8 @@ def find_neighbours(vectors: Vectors, output: Path, neighbours: int = NEIGHBOURS
     if vectors.kind != "dense":
         raise CaiError(f"{vectors.folder} has {vectors.kind} vectors: choose a folder with those of a dense encoder")
     size = len(vectors)
-    most = {"clusters": MOST_CLUSTERS} if clusters(size) > MOST_CLUSTERS else {}
-    recipe = artifact.recipe("near", {"vectors": vectors.manifest.digest}, neighbours=neighbours, **most)
+    inputs = {"vectors": vectors.manifest.digest}
+    recipe = artifact.recipe("near", inputs, neighbours=neighbours, **limited_clusters(size))
     digest = artifact.digest(recipe)
     count = min(neighbours, max(size - 1, 0))
 

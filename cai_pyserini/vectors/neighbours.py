@@ -39,6 +39,11 @@ def clusters(size: int) -> int:
     return int(4 * math.sqrt(size))
 
 
+def limited_clusters(size: int) -> dict[str, int]:
+    """What a recipe records of a mapped index of `size` documents: its clusters, if it has fewer than usual."""
+    return {"clusters": MOST_CLUSTERS} if clusters(size) > MOST_CLUSTERS else {}
+
+
 def build_index(positions: Positions, width: int, size: int) -> faiss.Index:
     index = trained_index(positions, width, size, clusters(size))
     for matrix in positions("index"):
@@ -68,18 +73,20 @@ def mapped_index(folder: Path, positions: Positions, width: int, size: int) -> A
     their arrays grow."""
     if is_exact(size):
         return build_index(positions, width, size)
-    paths = folder / "clusters", folder / "vectors"
-    if not paths[0].exists():  # written last
+    clustered, vectors = folder / "clusters", folder / "vectors"
+    if not clustered.exists():  # written last
         index = trained_index(positions, width, size, min(clusters(size), MOST_CLUSTERS))
-        with files.atomic_write(paths[1]) as unfinished, unfinished.open("wb") as file:
+        with files.atomic_write(vectors) as unfinished, unfinished.open("wb") as file:
             file.write(header(index.refine_index, size, size * width))
             for matrix in positions("index"):
                 index.base_index.add(matrix)
                 file.write(index.refine_index.sa_encode(matrix))
-        with files.atomic_write(paths[0]) as unfinished:
+        with files.atomic_write(clustered) as unfinished:
             write_index(index.base_index, unfinished)
         del index
-    mapped: Any = faiss.IndexRefine(*(faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC) for path in paths))
+    mapped: Any = faiss.IndexRefine(
+        *(faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC) for path in (clustered, vectors))
+    )
     mapped.k_factor = CANDIDATES
     return mapped
 

@@ -39,7 +39,7 @@ def prepare(collection: str, encoder: str, documents: int, folder: str) -> harne
         "documents": documents,
         "folder": folder,
     }
-    harness.fresh(scale.synthesize, **made, dense=False, generated=False)
+    harness.fresh(scale.synthesize, **made, dense=None, generated=False)
     write_labels(collection, path)
     vectors = {"vectors": path / "vectors", "idf": path / "idf", "encoder": encoder}
     sizes = {}

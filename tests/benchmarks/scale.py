@@ -54,12 +54,11 @@ def synthesize(
     rows = vstack([shard.vectors for shard in source], format="csr")
     draw = np.random.default_rng(documents)
     sizes = [min(SHARD, documents - start) for start in range(0, documents, SHARD)]
-    corpus, wholes, halves = Path(folder, "corpus.jsonl"), [], []
+    corpus, pairs = Path(folder, "corpus.jsonl"), []
 
     def mixed(start: int, size: int) -> Any:
         whole, half = draw.integers(len(texts), size=(2, size))
-        wholes.append(whole)
-        halves.append(half)
+        pairs.append((whole, half))
         with corpus.open("a", encoding="utf-8") as file:
             for number, a, b in zip(range(start, start + size), whole, half, strict=True):
                 text = " ".join(texts[a] + texts[b][: len(texts[b]) // 2])
@@ -69,11 +68,11 @@ def synthesize(
         return rows[whole].maximum(other)
 
     harness.write_vectors(Path(folder, "vectors"), source, documents, map(mixed, range(0, documents, SHARD), sizes))
-    np.save(Path(folder, "wholes.npy"), np.concatenate(wholes))
+    np.save(Path(folder, "wholes.npy"), np.concatenate([whole for whole, _ in pairs]))
     if dense:
         encoded = Vectors(Path(dense))
         real = np.vstack([shard.vectors for shard in encoded]).astype(np.float32)
-        sums = (real[whole] + real[half] / 2 for whole, half in zip(wholes, halves, strict=True))
+        sums = (real[whole] + real[half] / 2 for whole, half in pairs)
         mixes = (mix / np.linalg.norm(mix, axis=1, keepdims=True) for mix in sums)
         harness.write_vectors(Path(folder, "dense"), encoded, documents, mixes)
     if generated:
@@ -128,12 +127,9 @@ def joint_searching(collection: str, index: str, folder: str, two_step: list[Any
     return harness.fresh(searching, index=index, queries=queries, two_step=two_step, hits=hits)
 
 
-def serving(collection: str, index: str, two_step: dict[str, Any]) -> harness.Result:
+def serving(collection: str, index: str, two_step: list[Any]) -> harness.Result:
     """Serve a link to an index, with these settings of its encoder: requests per second, percentiles of their
     milliseconds, errors, and the private memory afterwards."""
-    import asyncio
-
-    import numpy as np
     import serve
 
     from cai_pyserini.core.config import encoder_yaml, load_encoder
@@ -143,15 +139,13 @@ def serving(collection: str, index: str, two_step: dict[str, Any]) -> harness.Re
         served = Path(folder, "served")
         served.mkdir()
         for path in Path(index).iterdir():
-            (served / path.name).symlink_to(path)
-        (served / "encoder.yaml").unlink()
-        (served / "encoder.yaml").write_text(encoder_yaml(load_encoder(index).replace(**two_step), served))
+            if path.name != "encoder.yaml":
+                (served / path.name).symlink_to(path)
+        config = load_encoder(index).replace(**dict(zip(("keep_query_mass", "rescore"), two_step, strict=False)))
+        (served / "encoder.yaml").write_text(encoder_yaml(config, served))
         with serve.ours(served) as (pid, port):
-            asyncio.run(serve.ask(port, "served", texts[: serve.WARM_UP], CLIENTS))
-            seconds, answers, errors = asyncio.run(serve.ask(port, "served", texts[serve.WARM_UP :], CLIENTS))
-            p50, p99 = np.percentile([1000 * taken for taken, _ in answers.values()], [50, 99]).tolist()
-            memory = harness.memory(pid, PRIVATE)
-    return {"rate": len(answers) / seconds, "p50": p50, "p99": p99, "errors": errors, "memory": memory}
+            result = serve.measured(port, "served", texts, CLIENTS)
+            return result | {"memory": harness.memory(pid, PRIVATE)}
 
 
 def measure(name: str, stage: str, folder: str, **options: object) -> harness.Result:
@@ -162,13 +156,15 @@ def measure(name: str, stage: str, folder: str, **options: object) -> harness.Re
     return {"seconds": harness.stats(output)["seconds"], "memory": peak, "bytes": written}
 
 
-def stages(args: Any, documents: int, vectors: str, folder_of_queries: str, idf: str) -> list[harness.Result]:
+def stages(
+    args: Any, documents: int, vectors: str, real_dense: str | None, folder_of_queries: str, idf: str
+) -> list[harness.Result]:
     """Make a collection and run the stages on it; impacts have the IDF of the real one."""
     with TemporaryDirectory() as folder:
         print(f"{documents:,} documents", file=sys.stderr)
         source = {"collection": args.collection, "vectors": vectors, "documents": documents, "folder": folder}
-        dense = f"{folder_of_queries}/dense" if {"near", "dense index"} & {*args.stages} else None
-        harness.fresh(synthesize, **source, dense=dense, generated="generated queries" in args.stages)
+        optional = {"dense": real_dense, "generated": "generated queries" in args.stages}
+        harness.fresh(synthesize, **source, **optional)
         names = ("corpus.jsonl", "vectors", "impact", "joint impact", "words", "near", "generated", "dense")
         corpus, raw, impacts, joint, words, near, generated, dense = (f"{folder}/{name}" for name in names)
         text, encoder = {"collection": corpus}, {"encoder": args.encoder}
@@ -201,15 +197,14 @@ def stages(args: Any, documents: int, vectors: str, folder_of_queries: str, idf:
             searched = {"index": f"{folder}/{index}", "queries": f"{folder_of_queries}/{queries}.json"}
             call = partial(harness.fresh, searching, **searched, two_step=two_step, hits=args.hits)
             measures[name] = call
-        fast = {key: FAST[key] for key in ("keep_query_mass", "rescore")}
-        for suffix, two_step, settings in (("", [], {}), (", two steps", steps, fast)):
-            given = {"collection": args.collection, "index": f"{folder}/{JOINT}"}
+        for suffix, two_step in (("", []), (", two steps", steps)):
+            given = {"collection": args.collection, "two_step": two_step}
+            joint_index = f"{folder}/{JOINT}"
             measures[f"joint search{suffix}"] = partial(
-                joint_searching, **given, folder=folder, two_step=two_step, hits=args.hits
+                joint_searching, **given, index=joint_index, folder=folder, hits=args.hits
             )
-            for name, index in (("serve", FORWARD), ("serve joint", JOINT)):
-                given = {"collection": args.collection, "index": f"{folder}/{index}", "two_step": settings}
-                measures[name + suffix] = partial(harness.fresh, serving, **given)
+            for name, index in (("serve", f"{folder}/{FORWARD}"), ("serve joint", joint_index)):
+                measures[name + suffix] = partial(harness.fresh, serving, **given, index=index)
         return [{"documents": documents, "stage": name} | measures[name]() for name in STAGES if name in args.stages]
 
 
@@ -261,11 +256,12 @@ def main() -> None:
         vectors, idf = f"{folder}/vectors", f"{folder}/idf"
         harness.stage("stage idf", **settings, output=idf)
         harness.stage("stage encode", **settings, output=vectors)
-        if {"near", "dense index"} & {*args.stages}:
-            harness.stage("stage encode", collection=args.collection, encoder=DENSE, output=f"{folder}/dense")
+        dense = f"{folder}/dense" if {"near", "dense index"} & {*args.stages} else None
+        if dense:
+            harness.stage("stage encode", collection=args.collection, encoder=DENSE, output=dense)
         harness.write_all_queries(folder, **settings)
         for documents in sorted(args.documents):
-            rows += stages(args, documents, vectors, folder, idf)
+            rows += stages(args, documents, vectors, dense, folder, idf)
     header = ("documents", "stage", "documents per second", "seconds", "private memory, MB", "bytes per document")
     harness.show(f"Stages ({Path(args.collection).name}, recombined)", header, map(cells, rows))
     if args.plot:

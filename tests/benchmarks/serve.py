@@ -162,21 +162,25 @@ async def ask(port: int, index: str, queries: list[str], clients: int) -> tuple[
     return time.perf_counter() - start, answers, errors
 
 
-def measure(peer: str, run: str, encoder: str, queries: str, clients: int) -> harness.Result:
-    """Serve and ask: for each index requests per second, percentiles in ms and the documents; the server's memory."""
+def measured(port: int, index: str, texts: list[str], clients: int) -> harness.Result:
+    """After a warm-up: requests per second, percentiles in ms, the number of errors, and what each query finds."""
     import numpy as np
 
+    asyncio.run(ask(port, index, texts[:WARM_UP], clients))
+    seconds, answers, errors = asyncio.run(ask(port, index, texts[WARM_UP:], clients))
+    p50, p99 = np.percentile([1000 * taken for taken, _ in answers.values()] or [np.nan], [50, 99]).tolist()
+    found = {query: ids for query, (_, ids) in answers.items()}
+    return {"rate": len(answers) / seconds, "p50": p50, "p99": p99, "errors": errors, "found": found}
+
+
+def measure(peer: str, run: str, encoder: str, queries: str, clients: int) -> harness.Result:
+    """Serve and ask: for each index requests per second, percentiles in ms and the documents; the server's memory."""
     texts = json.loads(Path(queries).read_text())
     result: harness.Result = {}
     server = ours(Path(run), *INDEXES) if peer == "ours" else pyserini(Path(run), encoder)
     with server as (pid, port):
         for index in INDEXES:
-            asyncio.run(ask(port, index, texts[:WARM_UP], clients))
-            seconds, answers, errors = asyncio.run(ask(port, index, texts[WARM_UP:], clients))
-            p50, p99 = np.percentile([1000 * taken for taken, _ in answers.values()] or [np.nan], [50, 99]).tolist()
-            found = {query: ids for query, (_, ids) in answers.items()}
-            rate = len(answers) / seconds
-            result[index] = {"rate": rate, "p50": p50, "p99": p99, "errors": errors, "found": found}
+            result[index] = measured(port, index, texts, clients)
         peak = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
         assert peak
         result["memory"] = 1024 * int(peak[1])

@@ -13,7 +13,6 @@ from scipy.sparse import csr_matrix
 from cai_pyserini.cli.near import main
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.vectors import near as near_stage
 from cai_pyserini.vectors import neighbours as searching
 from cai_pyserini.vectors.near import find_neighbours
 from cai_pyserini.vectors.neighbours import build_index, mapped_index, nearest, recall, write_index
@@ -97,7 +96,6 @@ def test_a_large_collection_has_no_more_clusters_than_a_limit(
     """And its neighbours are not taken for those found with more."""
     usual = artifact.require(find_neighbours(clustered, tmp_path / "usual", 3), "near")
     monkeypatch.setattr(searching, "MOST_CLUSTERS", 20)
-    monkeypatch.setattr(near_stage, "MOST_CLUSTERS", 20)
     index = mapped_index(tmp_path, lambda label: (shard.vectors for shard in clustered), 32, 402)
     assert faiss.downcast_index(index.base_index).nlist == 20
     assert artifact.require(find_neighbours(clustered, tmp_path / "limited", 3), "near").digest != usual.digest
