@@ -68,7 +68,7 @@ class EfficiencySettings(Settings):
     keep_mass: list[float] = flag([0.9], "shares of a document's total impact to keep, largest impacts first")
     keep_terms: list[int] = flag([], "numbers of largest impacts to keep per document")
     keep_query_mass: list[float] = flag(
-        [0.6], "in two steps: shares of a query's weights times IDF that the first keeps"
+        [0.55], "in two steps: shares of a query's weights times IDF that the first keeps"
     )
     rescore: list[int] = flag([400], "in two steps: numbers of documents that the whole query scores")
     loss: float = flag(0.01, "share of nDCG@10 that the proposed search may lose", ge=0, lt=1)

@@ -31,7 +31,7 @@ CHECKPOINTS = ("checkpoint", "query_checkpoint")  # keys whose values can also b
 LOCATED = (*CHECKPOINTS, "query_weights", "idf", "projection")  # keys whose paths are relative to the YAML file
 
 # Chosen with tests/benchmarks/first_step.py and fast.py.
-FAST = {"forward_index": True, "keep_query_mass": 0.6, "rescore": 400}
+FAST = {"forward_index": True, "keep_query_mass": 0.55, "rescore": 400}
 Weighting = Literal["idf"]  # see models.idf.FORMULAS
 Shapes = Literal["vectors", "impacts", "index", "query vectors", "queries"]  # the results that a setting affects
 POOLING = ("mean", "cls", "max", "lasttoken", "weightedmean", "mean_sqrt_len_tokens")  # of dense encoders

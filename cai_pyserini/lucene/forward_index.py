@@ -122,6 +122,7 @@ class ForwardIndex:
             raise CaiError(f"{folder}: its forward index cannot be read ({error}); delete the index") from None
         if (len(self._ids) + 1, self._starts[-1]) != (len(self._starts), len(self._entries)):
             raise CaiError(f"{folder}: the files of its forward index do not fit together; delete the index")
+        self._bytes = memoryview(self._entries)
         self._impact_bits = _impact_bits(self._entries.dtype, len(self._terms))
         self._number = lru_cache(CACHED_TERMS)(self._find)
         self._weights = np.zeros(len(self._terms), np.float32)  # of the query that is being scored
@@ -137,8 +138,9 @@ class ForwardIndex:
     def scores(self, query: dict[str, int], documents: np.ndarray) -> np.ndarray:
         """The float32 scores (documents,) of documents by number, as Lucene computes them."""
         starts, ends = self._starts[documents], self._starts[documents + 1]
-        rows = [self._entries[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
-        entries = np.concatenate([self._entries[:0], *rows])
+        # Joining parts of a memoryview takes a third of the time of concatenating those of an array.
+        rows = [self._bytes[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+        entries: np.ndarray = np.frombuffer(b"".join(rows), self._entries.dtype)
         impacts = (entries & ((1 << self._impact_bits) - 1)).astype(np.float32)
         known = {number: weight for term, weight in query.items() if (number := self._number(term)) is not None}
         terms = np.array([*known], np.int64)

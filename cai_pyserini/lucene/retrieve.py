@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from itertools import cycle, islice
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pandas as pd
 
@@ -76,11 +76,13 @@ def search(
     if queries.encoder:
         require_same_encoder(first, queries.encoder, queries.words.config if queries.words else None)
     inputs = {"index": manifest.digest, "queries": queries.identity}
-    bm25 = {"k1": k1, "b": b} if manifest.stats["kind"] == "bm25" else {}
-    recipe = artifact.recipe(
-        "search", inputs, hits=hits, remove_query=remove_query, passages=passages, filter=filter, **bm25
-    )
     depth = (hits + remove_query) * (PASSAGE_HITS if passages else 1)
+    optional: dict[str, Any] = {"k1": k1, "b": b} if manifest.stats["kind"] == "bm25" else {}
+    if queries.two_step:
+        optional["candidates"] = queries.two_step.candidates(depth)
+    recipe = artifact.recipe(
+        "search", inputs, hits=hits, remove_query=remove_query, passages=passages, filter=filter, **optional
+    )
 
     def write(path: Path) -> artifact.Stats:
         searcher = open_searcher(index, k1, b, queries.two_step)

@@ -135,11 +135,15 @@ def for_index(
 
 
 class TwoStep(NamedTuple):
-    """A search in two steps: the terms that make up `mass` of a query, see `pruned`, find `documents` that all terms
-    score."""
+    """A search in two steps: the terms that make up `mass` of a query, see `pruned`, find at least `documents` that all
+    terms score."""
 
     mass: float
     documents: int
+
+    def candidates(self, hits: int) -> int:
+        """The documents that the first step finds for so many hits."""
+        return max(self.documents, 2 * hits)
 
 
 class Encoded(NamedTuple):

@@ -36,8 +36,8 @@ def test_the_plot_has_a_panel_per_number_of_hits() -> None:
 
 def test_the_fastest_search_that_loses_little_is_proposed(tmp_path: Path) -> None:
     settings = EfficiencySettings(run=tmp_path, output=tmp_path, hits=[10], loss=0.1)
-    names = ["all", "mass 0.9", "mass 0.9, query mass 0.6, 400 rescored"]
-    of_two = "forward_index: true, keep_query_mass: 0.6, rescore: 400"
+    names = ["all", "mass 0.9", "mass 0.9, query mass 0.55, 400 rescored"]
+    of_two = "forward_index: true, keep_query_mass: 0.55, rescore: 400"
     of_ten = [{10: (ms, ms)} for ms in (8.0, 4.0, 2.0)]
     for scores, proposed, words in (
         ((0.5, 0.48, 0.46), names[2], f"4.0 times .*: keep_mass: 0.9, {of_two}$"),

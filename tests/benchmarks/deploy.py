@@ -1,7 +1,7 @@
 """Sizes and speed of other engines, and whether they find the documents that our search of the Lucene index finds.
 
 The impacts of joint are exported, once each, and every reader builds its index from its export. Each is then
-searched in a process of its own, one thread, with the same encoded queries and 10 hits, after 300 queries as a warm-up;
+searched in a process of its own, one thread, with the same encoded queries and 10 hits, after 1,000 queries as warm-up;
 the clock stops when Python has document ids and scores. Sizes are those of the readers' own indexes on disk; of CIFF,
 that of the exported file, which is no index yet. Recall is the part of a reader's 10 documents that are among our best
 10, or have the score of the tenth. Scores are the same if they differ by less than 0.2 %: Seismic has weights in

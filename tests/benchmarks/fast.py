@@ -2,7 +2,7 @@
 
 The collection is made of a real one, as in scale.py: each document is one of its documents, whose judgments it gets,
 and half of another. All search the same impacts with the same encoded queries, one at a time, in one thread and a
-process of their own, after 300 queries as a warm-up; the clock stops when Python has document ids and scores. BMP has
+process of their own, after 1,000 queries as a warm-up; the clock stops when Python has document ids and scores. BMP has
 impacts of 8 bits, and is exact where alpha is 1; splade-index gets the vectors instead of a model.
 
 Recall is the part of the documents that the exact search finds which another finds too, or others with the score of the

@@ -2,13 +2,15 @@
 
 Terms are ordered by their weight times IDF to some power, times their largest impact if it says so; the first so many
 are kept, or as few as make up a share of the sum. The documents with the best sums for these terms are scored by the
-whole query, as in a search in two steps, but with sparse matrices. What is lost is of the nDCG@10 of the exact search;
-recall is of its 10 best documents.
+whole query, as in a search in two steps, but with sparse matrices. Champion lists have, of each term, the share of the
+documents with the largest impacts. What is lost is of the nDCG@10 of the exact search; recall is of its 10 best
+documents.
 """
 
 import json
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,12 +19,13 @@ import harness
 import numpy as np
 
 QUERIES = 1000  # at most, drawn at random
-Rule = tuple[str, float, bool, Callable[[np.ndarray], int]]
+MASSES = (0.4, 0.5, 0.55, 0.6, 0.7, 0.8)
+Rule = tuple[str, float, bool, Callable[[np.ndarray], int], float]
 
 
-def rules() -> Iterator[Rule]:
-    """Name, power of IDF, whether times the largest impact, and a function from the values of a query's terms, largest
-    first, to how many are kept."""
+def rules(shares: list[float]) -> Iterator[Rule]:
+    """Name, power of IDF, whether times the largest impact, a function from the values of a query's terms, largest
+    first, to how many are kept, and the share of the documents in champion lists; 1 without them."""
     for name, power, largest in (
         ("weight", 0.0, False),
         ("weight * IDF^0.5", 0.5, False),
@@ -32,16 +35,28 @@ def rules() -> Iterator[Rule]:
         ("weight * largest impact * IDF", 1.0, True),
     ):
         for kept in (5, 8, 12):
-            yield f"{name}, {kept} terms", power, largest, lambda values, kept=kept: kept
-    for mass in (0.4, 0.5, 0.6, 0.7, 0.8):
-        yield f"weight * IDF, mass {mass}", 1.0, False, partial(_of_mass, mass)
+            yield f"{name}, {kept} terms", power, largest, lambda values, kept=kept: kept, 1.0
+    for share, mass in product([1.0, *shares], MASSES):
+        champions = f", champions {share:.1%}" if share < 1 else ""
+        yield f"weight * IDF, mass {mass}{champions}", 1.0, False, partial(_of_mass, mass), share
 
 
 def _of_mass(mass: float, values: np.ndarray) -> int:
     return int(np.searchsorted(values.cumsum() / values.sum(), mass)) + 1
 
 
-def compare(collection: str, encoder: str, rescored: int) -> harness.Result:
+def champions(by_term: Any, share: float) -> Any:
+    """The impacts (documents, terms) in champion lists."""
+    kept, most = by_term.copy(), max(1, int(share * by_term.shape[0]))
+    for column in np.flatnonzero(np.diff(by_term.indptr) > most):
+        values = kept.data[by_term.indptr[column] : by_term.indptr[column + 1]]
+        least = np.partition(values, -most)[-most]
+        values[values < (least if (values >= least).sum() == most else min(least + 1, values.max()))] = 0
+    kept.eliminate_zeros()
+    return kept
+
+
+def compare(collection: str, encoder: str, rescored: int, shares: list[float]) -> harness.Result:
     """Rows of the table, and the nDCG@10 and the postings of the exact search."""
     from cai_pyserini.runs.measures import mean
     from cai_pyserini.runs.measures import measure as measures
@@ -69,15 +84,16 @@ def compare(collection: str, encoder: str, rescored: int) -> harness.Result:
         return mean(measures({q: qrels[q] for q in pairs}, run_of(hits), ["nDCG@10"])["nDCG@10"])
 
     exact = {query: best(scores, 10) for query, scores in whole.items()}
+    lists = {share: champions(by_term, share) for share in (1.0, *shares)}
     base, rows = ndcg(exact), []
-    for name, power, times_largest, count in rules():
+    for name, power, times_largest, count, share in rules(shares):
         found, read, kept = {}, 0, 0
         for query, (terms, weights) in pairs.items():
             values = weights * idf[terms] ** power * (largest[terms] if times_largest else 1)
             order = np.argsort(-values, kind="stable")
             chosen = order[: count(values[order])]
-            kept, read = kept + len(chosen), read + int(frequencies[terms[chosen]].sum())
-            candidates = best(by_term[:, terms[chosen]] @ weights[chosen], rescored)
+            kept, read = kept + len(chosen), read + lists[share][:, terms[chosen]].nnz
+            candidates = best(lists[share][:, terms[chosen]] @ weights[chosen], rescored)
             found[query] = candidates[best(whole[query][candidates], 10)]
         recall = float(np.mean([np.isin(exact[query], found[query]).mean() for query in pairs]))
         rows.append([name, kept / len(pairs), read / len(pairs), ndcg(found) / base - 1, recall])
@@ -109,8 +125,12 @@ def best(scores: np.ndarray, count: int) -> np.ndarray:
 def main() -> None:
     parser = harness.parser(__doc__, repeats=None)
     parser.add_argument("--rescored", type=int, default=400)
+    parser.add_argument(
+        "--champions", type=float, nargs="+", default=[0.01, 0.02, 0.04], help="shares of the documents"
+    )
     args = parser.parse_args()
-    result = harness.fresh(compare, collection=args.collection, encoder=args.encoder, rescored=args.rescored)
+    arguments = {"collection": args.collection, "encoder": args.encoder, "rescored": args.rescored}
+    result = harness.fresh(compare, **arguments, shares=args.champions)
     cells = [
         [name, f"{kept:.1f}", f"{read:,.0f}", f"{loss:+.2%}", f"{recall:.3f}"]
         for name, kept, read, loss, recall in result["rows"]

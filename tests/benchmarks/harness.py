@@ -30,7 +30,7 @@ PACKAGES = ("cai-pyserini", "pyserini", "sentence-transformers", "torch", "trans
 Result = dict[str, Any]
 Impacts = dict[str, int]  # of a query: term -> weight
 QUERIES = {"queries": "splade", "bags": "splade-doc"}  # file -> representation
-WARM_UP = 300  # queries before the clock starts
+WARM_UP = 1000  # queries before the clock starts; the JVM compiles code until then
 
 
 def parser(description: str | None, collection: bool = True, repeats: int | None = 3) -> argparse.ArgumentParser:

@@ -3,7 +3,7 @@
 Compared are joint, with all words of BM25 and with only those that the encoder's vocabulary splits (those
 of which most occurrences are in words of several pieces), and hybrid-splade-idf-minmax; and the same with bag-of-words
 queries (-doc). Queries are encoded beforehand. Each goes to every system in turn, one thread, in an order that changes
-from query to query, after 300 queries as a warm-up; a hybrid takes 100 hits of both indexes and min-max sums. Sizes
+from query to query, after 1,000 queries as a warm-up; a hybrid takes 100 hits of both indexes and min-max sums. Sizes
 are also given without the positions and document vectors that the BM25 index stores for query expansion; no index
 stores the documents.
 """

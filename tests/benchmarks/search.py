@@ -4,7 +4,7 @@ they find the same.
 The index is of IDF-weighted impacts of a collection; queries are encoded beforehand, no encoder runs on either side.
 Opening is measured in a process of its own each time, the JVM running and everything imported. Searching is measured in
 one process that has both open: each query goes to both, which one first changes from query to query, one thread, after
-300 queries as a warm-up. The clock stops when Python has the document ids and scores. Same: equal documents in equal
+1,000 queries as a warm-up. The clock stops when Python has the document ids and scores. Same: equal documents in equal
 order, and equal scores once ours are multiplied by the scales of documents and queries, which they are divided by.
 """
 

@@ -85,7 +85,6 @@ def test_two_steps_find_documents_by_some_terms_and_score_them_by_all(
     searcher = LuceneSearcher(index, two_step=TwoStep(0.5, 2))  # "cold" finds d1 before d3
     assert searcher.search(query, 1) == [("d3", 920)]  # of two that are scored
     assert searcher.search(query, 2) == [("d3", 920), ("d1", 77)]
-    assert LuceneSearcher(index, two_step=TwoStep(0.5, 1)).search(query, 1) == [("d1", 77)]
     whole = [("d3", 920), ("d1", 77), ("d4", 19), ("d2", 9)]  # "cold" alone finds no third
     assert searcher.search(query, 3) == whole[:3] and searcher.search(query, 10) == whole
     assert searcher.search({"fever": 2}, 10) == [("d3", 200), ("d1", 6), ("d4", 4), ("d2", 2)]  # nothing to leave out
@@ -95,6 +94,19 @@ def test_two_steps_find_documents_by_some_terms_and_score_them_by_all(
     queries = {str(n): {"fever": 9 + n % 7, "cold": 10 + n % 5, "zinc": 1 + n % 3} for n in range(2000)}
     (found,) = searcher.search_many(queries, 2, 4)
     assert found == {id: searcher.search(query, 2) for id, query in queries.items()}
+
+
+@pytest.mark.parametrize("forward", [False, True])
+def test_documents_that_the_first_step_ranks_too_low_are_missed(java: None, forward: bool, tmp_path: Path) -> None:
+    vectors = {"a": {"x": 9, "y": 1}, "b": {"x": 8, "y": 1}, "c": {"x": 7, "y": 900}, "d": {"x": 6, "y": 800}}
+    index = impacts_of(tmp_path, vectors | {"e": {"y": 700}}, forward)
+    query = {"x": 2, "y": 1}  # "x" alone finds a, b, c, d
+    for rescored, best in ((1, ("a", 19)), (2, ("a", 19)), (3, ("c", 914))):
+        assert LuceneSearcher(index, two_step=TwoStep(0.5, rescored)).search(query, 1) == [best]
+    # twice as many as are requested are scored, if that is more
+    assert LuceneSearcher(index, two_step=TwoStep(0.5, 1)).search(query, 2) == [("c", 914), ("d", 812)]
+    # if it finds fewer, all terms are searched for
+    assert LuceneSearcher(index, two_step=TwoStep(0.5, 5)).search(query, 3) == [("c", 914), ("d", 812), ("e", 700)]
 
 
 def test_two_steps_over_a_whole_collection_lose_nothing(run_folder: Path, tiny: Path) -> None:
