@@ -138,7 +138,7 @@ class ForwardIndex:
     def scores(self, query: dict[str, int], documents: np.ndarray) -> np.ndarray:
         """The float32 scores (documents,) of documents by number, as Lucene computes them."""
         starts, ends = self._starts[documents], self._starts[documents + 1]
-        # Joining parts of a memoryview takes a third of the time of concatenating those of an array.
+        # To join parts of a memoryview takes a third of the time of concatenating those of an array.
         rows = [self._bytes[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
         entries: np.ndarray = np.frombuffer(b"".join(rows), self._entries.dtype)
         impacts = (entries & ((1 << self._impact_bits) - 1)).astype(np.float32)

@@ -77,12 +77,10 @@ def search(
         require_same_encoder(first, queries.encoder, queries.words.config if queries.words else None)
     inputs = {"index": manifest.digest, "queries": queries.identity}
     depth = (hits + remove_query) * (PASSAGE_HITS if passages else 1)
-    optional: dict[str, Any] = {"k1": k1, "b": b} if manifest.stats["kind"] == "bm25" else {}
-    if queries.two_step:
-        optional["candidates"] = queries.two_step.candidates(depth)
-    recipe = artifact.recipe(
-        "search", inputs, hits=hits, remove_query=remove_query, passages=passages, filter=filter, **optional
-    )
+    candidates = queries.two_step and queries.two_step.candidates(depth)
+    settings: dict[str, Any] = {"k1": k1, "b": b} if manifest.stats["kind"] == "bm25" else {}
+    settings |= {"hits": hits, "remove_query": remove_query, "passages": passages, "filter": filter}
+    recipe = artifact.recipe("search", inputs, candidates=candidates, **settings)
 
     def write(path: Path) -> artifact.Stats:
         searcher = open_searcher(index, k1, b, queries.two_step)

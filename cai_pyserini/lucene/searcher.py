@@ -254,10 +254,10 @@ class LuceneIndex:
     def _parse_hits(self, top_docs: str, hits: int) -> tuple[list[str], list[float]]:
         """Ids and scores of the best `hits` documents in a TopDocs as JSON. Raises CaiError if any is missing."""
         # json.loads takes three times as long: a search for 1,000 hits (BM25 of hpo) would be a quarter slower
-        parsed, total = HIT.findall(top_docs), _total(top_docs)
-        if len(parsed) != min(hits, total):
+        parsed, total = HIT.findall(top_docs), TOTAL.search(top_docs)
+        if total is None or len(parsed) != min(hits, int(total[1])):
             raise CaiError(
-                f"{self._name}: Lucene found {total} documents, but of the best {hits}, {len(parsed)} "
+                f"{self._name}: Lucene found {total and total[1]} documents, but of the best {hits}, {len(parsed)} "
                 "could be read; every document needs a field `id` with doc values, as Anserini writes it"
             )
         ids = [a2b_base64(id)[: int(length)].decode() for _, id, length in parsed]
@@ -383,9 +383,8 @@ class LuceneSearcher(LuceneIndex):
                 for number, query in enumerate(queries)
                 if isinstance(query, dict) and (first := self.first_query(query)) and first != query
             }
-            pairs = [(queries[number], first) for number, first in steps.items()]
-            best = zip(steps, self._search_in_two_steps(pairs, hits, threads), strict=True)
-            rankings |= {number: ranking for number, ranking in best if ranking is not None}
+            best = self._search_in_two_steps([(queries[n], first) for n, first in steps.items()], hits, threads)
+            rankings |= {number: ranking for number, ranking in zip(steps, best, strict=True) if ranking is not None}
         rest = [number for number in range(len(queries)) if number not in rankings]
         candidates = [str(max(hits, self._candidates))] if self._kind == "dense" else []
         one_step = [(_text(queries[number]), *candidates, str(hits), str(hits)) for number in rest]
@@ -403,13 +402,12 @@ class LuceneSearcher(LuceneIndex):
         if not self._forward:
             steps = [(_text(first), str(count), _text(query), str(count), str(hits)) for query, first in queries]
             for top_docs in self._run(self._two_step_search, steps, threads):
-                yield self._parse(top_docs, hits) if _total(top_docs) == count else None
+                yield self._parse(top_docs, hits) if TOTAL.findall(top_docs) == [str(count)] else None
             return
         found = self._run(self._two_step_search, [(_text(first), str(count)) for _, first in queries], threads)
         for (query, _), of_query in zip(queries, found, strict=True):
-            documents = np.array(json.loads(of_query), np.int64)
-            is_enough = len(documents) == count
-            yield self._scaled(*best_documents(self._forward, query, documents, hits)) if is_enough else None
+            numbers = np.array(json.loads(of_query), np.int64)
+            yield None if len(numbers) < count else self._scaled(*best_documents(self._forward, query, numbers, hits))
 
     def first_query(self, query: dict[str, int]) -> dict[str, int]:
         """The query of the first of two steps."""
@@ -450,12 +448,6 @@ def _build_query(build: Any, text: str) -> Any:
     """Call a handle that makes a Lucene query from a string; None if the query is empty."""
     query = build.invokeWithArguments(jvm.java_class("java.util.Collections").singletonList(text))
     return query and jvm.start().cast(QUERY, query)
-
-
-def _total(top_docs: str) -> int:
-    """The number of documents that were found, of which a TopDocs as JSON has the best."""
-    match = TOTAL.search(top_docs)
-    return int(match[1]) if match else -1
 
 
 def _is_empty(query: Query) -> bool:

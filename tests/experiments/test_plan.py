@@ -142,7 +142,8 @@ def test_a_dry_run_says_what_must_run_and_why(
     )
     pruned = dry_run("--encoder", str(tmp_path / "pruned.yaml"))
     assert {name: said for name, said in pruned.items() if said != "up to date"} == {
-        "search splade-idf": "must run: queries.rescore default → 9, queries.keep_query_mass default → 0.6",
+        "search splade-idf": "must run: queries.rescore default → 9, queries.keep_query_mass default → 0.6, "
+        "candidates default → 2002",
         "fuse hybrid-splade-idf": "must run: after search splade-idf",
         "evaluate hybrid-splade-idf": "must run: after fuse hybrid-splade-idf",
     }
