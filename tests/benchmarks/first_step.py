@@ -92,8 +92,9 @@ def compare(collection: str, encoder: str, rescored: int, shares: list[float]) -
             values = weights * idf[terms] ** power * (largest[terms] if times_largest else 1)
             order = np.argsort(-values, kind="stable")
             chosen = order[: count(values[order])]
-            kept, read = kept + len(chosen), read + lists[share][:, terms[chosen]].nnz
-            candidates = best(lists[share][:, terms[chosen]] @ weights[chosen], rescored)
+            postings = lists[share][:, terms[chosen]]
+            kept, read = kept + len(chosen), read + postings.nnz
+            candidates = best(postings @ weights[chosen], rescored)
             found[query] = candidates[best(whole[query][candidates], 10)]
         recall = float(np.mean([np.isin(exact[query], found[query]).mean() for query in pairs]))
         rows.append([name, kept / len(pairs), read / len(pairs), ndcg(found) / base - 1, recall])
