@@ -1,5 +1,6 @@
 """The formats of files that `files` reads as documents."""
 
+import re
 from functools import cache
 from importlib.metadata import version
 from typing import NamedTuple
@@ -7,6 +8,11 @@ from typing import NamedTuple
 from cai_pyserini.core.packages import require_modules
 
 VERSION = 2  # raise it if a reader returns another text for the same file
+MAX_CHARACTERS = 20_000_000  # of a text
+SAMPLE = 20_000  # characters for guessing a language
+TITLE_LENGTH = 200
+PAGE = "\n\f"  # between pages; with white space, as some tokenizers drop the form feed
+NO_TITLE = re.compile(r"(?i)(microsoft \w+ - )|untitled|document\d*$|presentation\d*$|slide \d+$|\W*$|.*\.\w{2,5}$")
 HTML = ("inscriptis", "lxml")
 
 
@@ -18,6 +24,11 @@ class Text(NamedTuple):
     pages: int | None = None
     modified: str | None = None  # a day, as the document itself says
     language: str | None = None
+    left_out: tuple[str, ...] = ()  # what of the file is not in the text, such as "2 cells without a saved value"
+
+
+class Unreadable(Exception):
+    """The reason why a file has no text, for people."""
 
 
 SUFFIXES = {

@@ -19,7 +19,8 @@ import harness
 from lxml import html
 
 from cai_pyserini.collections.contract import Qrels, Record
-from cai_pyserini.collections.file_text import Text, read_file
+from cai_pyserini.collections.file_text import read_file
+from cai_pyserini.collections.formats import Text
 
 PACKAGES = (
     *("bash-doc", "debian-handbook", "exim4-doc-html", "gnumeric-doc", "gnuplot-doc", "haproxy-doc"),

@@ -1,0 +1,56 @@
+"""Documents that are zip archives of XML; days as documents write them."""
+
+import io
+import zipfile
+from datetime import date, datetime
+
+from lxml import etree
+
+from cai_pyserini.collections.formats import Unreadable
+
+MAX_UNPACKED = 1 << 29  # bytes in an archive such as .docx
+DUBLIN_CORE = "{http://purl.org/dc/elements/1.1/}"
+CORE_DATE = "{http://purl.org/dc/terms/}modified"
+XML = {"resolve_entities": False, "no_network": True, "load_dtd": False}
+
+
+def open_archive(data: bytes) -> zipfile.ZipFile:
+    """Open a zip file. Raises Unreadable for an encrypted one, and for one that would take much memory."""
+    if data.startswith(b"\xd0\xcf\x11\xe0"):  # Office's encrypted files, and its old formats
+        raise Unreadable("is encrypted, or in a format older than Office 2007")
+    try:
+        archive = zipfile.ZipFile(io.BytesIO(data))
+    except zipfile.BadZipFile as error:
+        raise Unreadable(f"is broken ({error})") from None
+    if any(entry.flag_bits & 1 for entry in archive.infolist()):
+        raise Unreadable("is encrypted")
+    if sum(entry.file_size for entry in archive.infolist()) > MAX_UNPACKED:
+        raise Unreadable(f"unpacks to more than {MAX_UNPACKED >> 20} MiB")
+    return archive
+
+
+def office_properties(archive: zipfile.ZipFile) -> tuple[str, str | None]:
+    """The title and the day of the last change of an Office file."""
+    if "docProps/core.xml" not in archive.namelist():
+        return "", None
+    core = xml(archive.read("docProps/core.xml"))
+    return core.findtext(f"{DUBLIN_CORE}title") or "", iso_day(core.findtext(CORE_DATE))
+
+
+def xml(data: bytes) -> etree._Element:
+    return etree.fromstring(data, etree.XMLParser(**XML))
+
+
+def iso_day(text: str | None) -> str | None:
+    try:
+        return day_text(datetime.fromisoformat((text or "").strip()))
+    except ValueError:
+        return None
+
+
+def day_of(year: str, month: str, day: str) -> str | None:
+    return iso_day(f"{year}-{month}-{day}")
+
+
+def day_text(day: date) -> str:
+    return f"{day.year:04}-{day.month:02}-{day.day:02}"
