@@ -9,6 +9,7 @@ counted for a field are those that pass the filter without its own part.
 
 import math
 import re
+import sys
 from collections.abc import Callable, Sequence
 from datetime import MAXYEAR, MINYEAR, date
 from functools import cache, partial
@@ -27,6 +28,7 @@ MIN_COVERED = 0.02  # of the documents, by the most frequent values of a field
 UNEQUAL = 0.7  # of the documents in one range: the ranges are too wide for the others
 ZOOMS = 6  # times that the one range with documents is divided; from millennia to years
 MOST_READ = 50  # values of a number, to see whether they are integers
+MAX = sys.float_info.max  # as the last edge
 VALUE = re.compile(r'([\w.-]+):(?:"((?:[^"\\]|\\.)*)"|([^\s"()]+))')
 BETWEEN = re.compile(r"\(?([\w.-]+)>=(\S+) AND \1<=?(\S+?)\)?")
 
@@ -149,7 +151,7 @@ def _numbers(field: str, low: float, high: float, count: Count, integers: bool, 
     finest = 1 if integers else 0
     edges, counts = _divided(low, high, finest, count)
     if low >= 0 and high >= 1 and max(counts) > UNEQUAL * sum(counts):
-        powers = [0.0, *(10.0**n for n in range(math.floor(math.log10(high)) + 2))]
+        powers = [0.0, *(min(float(f"1e{n}"), MAX) for n in range(math.floor(math.log10(high)) + 2))]
         if max(by_power := count(powers)) < max(counts):
             edges, counts = powers, by_power
     if begins:
@@ -195,12 +197,12 @@ def _divided(low: float, high: float, finest: float, count: Count, end: bool = F
 
 def _even(low: float, high: float, finest: float, end: bool = False) -> list[float]:
     """At most MOST_RANGES ranges of equal, round width from `low` to `high`, which is excluded with `end`."""
-    width = max((high - low) / (MOST_RANGES - 1), finest) or 1.0
+    width = max(high / (MOST_RANGES - 1) - low / (MOST_RANGES - 1), finest) or 1.0  # their difference may be too large
     power = 10.0 ** math.floor(math.log10(width))
     step = max(finest, next(step * power for step in (1, 2, 5, 10) if step * power >= width * (1 - 1e-9)))
     start = math.floor(low / step)
     stop = math.ceil(high / step - 1e-9) if end else math.floor(high / step) + 1
-    return [n * step for n in range(start, max(stop, start + 1) + 1)]
+    return [max(-MAX, min(n * step, MAX)) for n in range(start, max(stop, start + 1) + 1)]
 
 
 def _day(year: int, month: int = 1) -> float:
