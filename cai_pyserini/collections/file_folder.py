@@ -75,6 +75,7 @@ class Snapshot(NamedTuple):
 
     entries: list[Entry]
     unread: list[tuple[str, str]]  # id and reason
+    partial: list[tuple[str, str]]  # id and what is left out
     absent: set[str]  # metadata that no file has
 
 
@@ -105,7 +106,8 @@ class FileFolder(BeirFolder):
 
     A document's id is the path in the folder, percent-encoded where an id cannot have a character. Its metadata are
     KINDS, without those that no file has: `url` is the path after `base_url`; `page` is where a passage begins.
-    Files that cannot be read are left out with a warning; a `strict` collection raises CaiError for the first.
+    Files that cannot be read are left out with a warning; a `strict` collection raises CaiError for the first. The
+    warning also counts files of which something is not in the text.
 
     All files are read when the first document or digest is requested, and later the collection stays as it was then.
     """
@@ -173,16 +175,19 @@ class FileFolder(BeirFolder):
         return snapshot
 
     def _report(self, snapshot: Snapshot) -> None:
-        """Warn of the files that are not read, and write all of them to a file in the cache."""
+        """Warn of the files that are not read, or only in part, and write all of them to a file in the cache."""
         listing = cache_folder() / f"unread-{self.name}-{digest(str(self.path.resolve()))}.tsv"
-        if not snapshot.unread:
+        rows = [*snapshot.unread, *snapshot.partial]
+        if not rows:
             listing.unlink(missing_ok=True)
             return
-        lines = [f"{id}\t{reason}\n" for id, reason in snapshot.unread]
-        files.write_text(listing, "".join(lines).encode(errors="replace").decode())
-        shown = "; ".join(f"{id} {reason}" for id, reason in snapshot.unread[:SHOWN])
-        total = len(snapshot.entries) + len(lines)
-        _warn_once(f"{self.path}: {len(lines):,} of {total:,} files are left out: {shown}; all of them: {listing}")
+        lines = "".join(f"{id}\t{reason}\n" for id, reason in rows)
+        files.write_text(listing, lines.encode(errors="replace").decode())
+        counts = ((len(snapshot.unread), "left out"), (len(snapshot.partial), "read only in part"))
+        said = " and ".join(f"{count:,} {'is' if count == 1 else 'are'} {what}" for count, what in counts if count)
+        shown = "; ".join(f"{id} {reason}" for id, reason in rows[:SHOWN])
+        total = len(snapshot.entries) + len(snapshot.unread)
+        _warn_once(f"{self.path}: of {total:,} files, {said}: {shown}; all of them: {listing}")
 
     def _read(self) -> Snapshot:
         """Read the files that are new or have changed, and return the state of the folder."""
@@ -210,18 +215,20 @@ class FileFolder(BeirFolder):
                 if sha256 == key[0]:  # else it has changed since it was hashed
                     known[key] = texts.put(key, text)
             texts.set_states(folder, ((os.fsencode(file.path), state) for file, state in states.items() if state))
-        entries = []
+        entries, partial = [], []
         for file, key in readable.items():
             if (text := known.get(key)) is None:
                 unread.append((file.id, "changed while it was read"))
-            elif text.reason:
+            elif isinstance(text, Failed):
                 unread.append((file.id, text.reason))
             else:
+                if text.left_out:
+                    partial.append((file.id, f"is read without {', '.join(text.left_out)}"))
                 modified = text.modified or time.strftime("%Y-%m-%d", time.gmtime(file.mtime_ns / 1e9))
                 entries.append(Entry(file, key, modified, text.pages, text.language))
         absent = {name for name in ("language", PAGES) if not any(getattr(entry, name) for entry in entries)}
         absent |= ({PAGE} if PAGES in absent else set()) | (set() if self._base_url else {"url"})
-        return Snapshot(entries, sorted([*found.unread, *unread]), absent)
+        return Snapshot(entries, sorted([*found.unread, *unread]), partial, absent)
 
     def _scan(self) -> Scan:
         """List the files, and note how the folder is read."""
