@@ -15,7 +15,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from cai_pyserini.collections.beir_folder import QUERIES, SHARDS, SUFFIXES, BeirFolder, note_once
-from cai_pyserini.collections.contract import PAGE, PAGES, Record
+from cai_pyserini.collections.contract import PAGE, PAGES, Collection, Record
 from cai_pyserini.collections.formats import SUFFIXES as FORMATS
 from cai_pyserini.collections.formats import reader_of
 from cai_pyserini.collections.text_cache import Key, State, cache_folder, text_cache
@@ -32,6 +32,7 @@ READER = "cai_pyserini.collections.file_text"  # a program, because it imports l
 MAX_BYTES = 1 << 29  # of a file
 FRESH_NS = 2_000_000_000  # a file that changed so recently can change again without another time
 TABLES, PLAIN = (".csv", ".tsv"), {"csv", "md", "rst", "txt"}
+OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # waits for no pipe
 SHOWN = 3  # files in a warning
 IN_ID = re.compile(r"[\s#%\0-\x20\x7f\ud800-\udfff]")  # percent-encoded in ids
 KINDS: dict[str, Kind] = {
@@ -92,7 +93,7 @@ def has_files(folder: Path) -> bool:
     documents in *.jsonl or *.parquet. Beside .csv and .tsv, which may be a collection, plain text does not count."""
     if not folder.is_dir() or _is_run(folder):
         return False
-    names = [path.name for path in folder.glob("[!.]*") if path.is_file()]
+    names = [path.name for path in folder.glob("[!.]*") if _is_file(path)]
     corpus = (name for name in names if name.startswith("corpus.") and name.endswith(SUFFIXES))
     shards = (name for name in names if name.endswith(SHARDS) and not _is_queries(name))
     if any(corpus) or any(shards):
@@ -123,6 +124,11 @@ class FileFolder(BeirFolder):
     ):
         super().__init__(path, name, fields, query_columns=query_columns, strict=strict)
         self._base_url = base_url
+        self._failed: dict[Key, Failed] = {}  # what may be read next time
+
+    def keep_failures(self, other: Collection) -> None:
+        if isinstance(other, FileFolder):
+            self._failed = other._failed
 
     @property
     def metadata(self) -> dict[str, Kind]:
@@ -176,18 +182,21 @@ class FileFolder(BeirFolder):
 
     def _report(self, snapshot: Snapshot) -> None:
         """Warn of the files that are not read, or only in part, and write all of them to a file in the cache."""
-        listing = cache_folder() / f"unread-{self.name}-{digest(str(self.path.resolve()))}.tsv"
-        rows = [*snapshot.unread, *snapshot.partial]
-        if not rows:
-            listing.unlink(missing_ok=True)
-            return
+        listing = cache_folder() / f"unread-{self.name[:40]}-{digest(str(self.path.resolve()))}.tsv"
+        rows = [(id, " ".join(reason.split())) for id, reason in (*snapshot.unread, *snapshot.partial)]
         lines = "".join(f"{id}\t{reason}\n" for id, reason in rows)
-        files.write_text(listing, lines.encode(errors="replace").decode())
+        try:
+            files.write_text(listing, lines.encode(errors="replace").decode()) if rows else files.remove(listing)
+            where = f"all of them: {listing}"
+        except OSError as error:
+            where = f"all of them cannot be written to {listing} ({error.strerror})"
+        if not rows:
+            return
         counts = ((len(snapshot.unread), "left out"), (len(snapshot.partial), "read only in part"))
         said = " and ".join(f"{count:,} {'is' if count == 1 else 'are'} {what}" for count, what in counts if count)
         shown = "; ".join(f"{id} {reason}" for id, reason in rows[:SHOWN])
         total = len(snapshot.entries) + len(snapshot.unread)
-        _warn_once(f"{self.path}: of {total:,} files, {said}: {shown}; all of them: {listing}")
+        _warn_once(f"{self.path}: of {total:,} files, {said}: {shown}; {where}")
 
     def _read(self) -> Snapshot:
         """Read the files that are new or have changed, and return the state of the folder."""
@@ -197,24 +206,28 @@ class FileFolder(BeirFolder):
             before = texts.states(folder)
             states = {file: before.get(os.fsencode(file.path)) for file in found.files}
             unknown = [file for file, state in states.items() if state is None or state[:2] != file[2:]]
+            states |= dict.fromkeys(unknown)
             with ThreadPoolExecutor(os.cpu_count()) as threads:
                 hashes = threads.map(_sha256, [self.path / file.path for file in unknown])
                 for file, sha256 in zip(unknown, progress(hashes, len(unknown), "hash files", "file"), strict=True):
                     is_fresh = file.mtime_ns > started - FRESH_NS
-                    states[file] = State(-1 if is_fresh else file.size, file.mtime_ns, sha256) if sha256 else None
-                    if sha256 is None:
-                        unread.append((file.id, "cannot be opened"))
+                    if isinstance(sha256, Failed):
+                        unread.append((file.id, sha256.reason))
+                    else:
+                        states[file] = State(-1 if is_fresh else file.size, file.mtime_ns, sha256)
             readable = {file: (state.sha256, reader_of(file.format)) for file, state in states.items() if state}
-            known = texts.known(dict.fromkeys(readable.values()))
+            known = self._failed | texts.known(dict.fromkeys(readable.values()))
             to_read = {key: file for file, key in readable.items() if key not in known}
             calls = {(os.fsencode(self.path / file.path), file.format): key for key, file in to_read.items()}
             results = isolated(READER, calls, processes_for(len(calls), 4))
             for call, result in progress(results, len(calls), "read files", "file"):
                 key = calls[call]
-                sha256, text = (key[0], result) if isinstance(result, Failed) else result
-                if sha256 == key[0]:  # else it has changed since it was hashed
-                    known[key] = texts.put(key, text)
-            texts.set_states(folder, ((os.fsencode(file.path), state) for file, state in states.items() if state))
+                if isinstance(result, Failed):  # not what the reader says of the contents: it may pass
+                    known[key] = self._failed[key] = result
+                elif result[0] == key[0]:  # else it has changed since it was hashed
+                    known[key] = texts.put(key, result[1])
+            stable = ((os.fsencode(file.path), states[file]) for file, key in readable.items() if key in known)
+            texts.set_states(folder, ((path, state) for path, state in stable if state))
         entries, partial = [], []
         for file, key in readable.items():
             if (text := known.get(key)) is None:
@@ -261,22 +274,40 @@ def _walk(folder: Path) -> Iterator[tuple[str, os.stat_result | str]]:
         here = Path(place)
         folders[:] = sorted(name for name in folders if not name.startswith(".") and not _is_run(here / name))
         for name in (*folders, *names):
+            if name.startswith((".", "~$")):
+                continue
             path = here / name
+            relative = str(path.relative_to(folder))
             try:
                 status = path.lstat()
             except FileNotFoundError:  # deleted meanwhile
                 continue
-            relative = str(path.relative_to(folder))
-            if stat.S_ISLNK(status.st_mode):
-                is_read = name in folders or _format(name)
-                if is_read and not path.resolve().is_relative_to(folder.resolve()):
-                    yield relative, "is a link out of the folder"  # others are read where they are
-            elif name in folders or name.startswith((".", "~$")):
+            except OSError as error:
+                yield relative, f"cannot be opened ({error.strerror})"
                 continue
-            else:
+            if stat.S_ISLNK(status.st_mode):
+                if reason := _unread_link(folder, path):
+                    yield relative, reason
+            elif name not in folders:
                 yield relative, status if stat.S_ISREG(status.st_mode) else "is not a regular file"
-    for error in errors:
-        yield str(Path(error.filename).relative_to(folder)), f"cannot be opened ({error.strerror})"
+    for each in errors:
+        yield str(Path(each.filename).relative_to(folder)), f"cannot be opened ({each.strerror})"
+
+
+def _unread_link(folder: Path, path: Path) -> str | None:
+    """Why the target of a link is not read. None if it is read where it is, or is in another format."""
+    try:
+        is_folder = stat.S_ISDIR(path.stat().st_mode)
+    except OSError as error:
+        return f"is a link that leads nowhere ({error.strerror})" if _format(path.name) or not path.suffix else None
+    target, root = Path(os.path.realpath(path)), os.path.realpath(folder)
+    if not is_folder and not _format(path.name):
+        return None
+    if not target.is_relative_to(root):
+        return "is a link out of the folder"
+    is_read = is_folder or _format(target.name)
+    is_hidden = any(part.startswith(".") for part in target.relative_to(root).parts)
+    return None if is_read and not is_hidden else "is a link to a file that is not read"
 
 
 def _id(path: str) -> str:
@@ -285,7 +316,14 @@ def _id(path: str) -> str:
 
 
 def _is_run(folder: Path) -> bool:
-    return (folder / "results.json").is_file() and (folder / "report.md").is_file()
+    return _is_file(folder / "results.json") and _is_file(folder / "report.md")
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a folder that may not be opened, or a path that is too long
+        return False
 
 
 def _is_queries(name: str) -> bool:
@@ -296,12 +334,14 @@ def _format(path: str) -> str | None:
     return FORMATS.get(Path(path).suffix.lower())
 
 
-def _sha256(path: Path) -> str | None:
+def _sha256(path: Path) -> str | Failed:
     try:
-        with path.open("rb") as file:
+        with os.fdopen(os.open(path, OPEN), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # it was when it was listed
+                return Failed("is not a regular file")
             return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:
-        return None
+    except OSError as error:
+        return Failed(f"cannot be opened ({error.strerror})")
 
 
 def _counts(counter: Counter[str]) -> str:

@@ -103,7 +103,8 @@ class TextCache:
         with database:
             database.execute("BEGIN IMMEDIATE")
             known = database.execute("SELECT DISTINCT folder FROM files WHERE gone IS NULL").fetchall()
-            gone = [(now, each) for (each,) in known if each == folder or not Path(os.fsdecode(each)).is_dir()]
+            is_there = os.path.isdir  # which, unlike Path.is_dir, raises nothing
+            gone = [(now, each) for (each,) in known if each == folder or not is_there(each)]
             database.executemany("UPDATE files SET gone = ? WHERE folder = ? AND gone IS NULL", gone)
             rows = ((folder, path, *state) for path, state in states)
             database.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, NULL)", rows)
