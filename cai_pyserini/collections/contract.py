@@ -80,9 +80,6 @@ class Collection(ABC):
     def has_passages(self) -> bool:
         return self._passages is not None
 
-    def keep_failures(self, other: "Collection") -> None:  # noqa: B027 - most collections have none
-        """Not try to read again what `other`, the same collection, could not read a moment ago."""
-
     def in_passages(self, words: int, overlap: int) -> Self:
         """This collection with its documents split into passages of `words` words (see spans.passages), each after the
         document's title, with the ids `document#0`, `document#1`, … Topics and qrels are unchanged, because a run of

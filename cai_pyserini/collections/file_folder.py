@@ -15,7 +15,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from cai_pyserini.collections.beir_folder import QUERIES, SHARDS, SUFFIXES, BeirFolder, note_once
-from cai_pyserini.collections.contract import PAGE, PAGES, Collection, Record
+from cai_pyserini.collections.contract import PAGE, PAGES, Record
 from cai_pyserini.collections.formats import SUFFIXES as FORMATS
 from cai_pyserini.collections.formats import reader_of
 from cai_pyserini.collections.text_cache import Key, State, cache_folder, text_cache
@@ -124,11 +124,7 @@ class FileFolder(BeirFolder):
     ):
         super().__init__(path, name, fields, query_columns=query_columns, strict=strict)
         self._base_url = base_url
-        self._failed: dict[Key, Failed] = {}  # what may be read next time
-
-    def keep_failures(self, other: Collection) -> None:
-        if isinstance(other, FileFolder):
-            self._failed = other._failed
+        self.failed: dict[Key, Failed] = {}  # what may be read next time
 
     @property
     def metadata(self) -> dict[str, Kind]:
@@ -216,14 +212,14 @@ class FileFolder(BeirFolder):
                     else:
                         states[file] = State(-1 if is_fresh else file.size, file.mtime_ns, sha256)
             readable = {file: (state.sha256, reader_of(file.format)) for file, state in states.items() if state}
-            known = self._failed | texts.known(dict.fromkeys(readable.values()))
+            known = self.failed | texts.known(dict.fromkeys(readable.values()))
             to_read = {key: file for file, key in readable.items() if key not in known}
             calls = {(os.fsencode(self.path / file.path), file.format): key for key, file in to_read.items()}
             results = isolated(READER, calls, processes_for(len(calls), 4))
             for call, result in progress(results, len(calls), "read files", "file"):
                 key = calls[call]
                 if isinstance(result, Failed):  # not what the reader says of the contents: it may pass
-                    known[key] = self._failed[key] = result
+                    known[key] = self.failed[key] = result
                 elif result[0] == key[0]:  # else it has changed since it was hashed
                     known[key] = texts.put(key, result[1])
             stable = ((os.fsencode(file.path), states[file]) for file, key in readable.items() if key in known)

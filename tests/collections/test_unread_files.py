@@ -171,8 +171,7 @@ def test_a_failure_that_passes_is_not_kept(
     assert listed(cache)["empty.html"] == "has no text"
     if reason:
         assert listed(cache)["bad.txt"] == reason
-    again = opened(folder)
-    again.keep_failures(found)
+    again = open_collection(IndexConfig(name="made", source=str(folder)), found)
     if reason is None or after == "bad":
         assert again.fingerprint("documents") == found.fingerprint("documents")
     texts = {record.id: record.text for record in opened(folder).records()}
