@@ -68,7 +68,7 @@ def text_cache() -> Iterator["TextCache"]:
     except (sqlite3.Error, OSError) as error:
         raise CaiError(f"{path}: {error}; {remedy}") from None
     with closing(database):
-        with suppress(FileNotFoundError):  # another process deletes them
+        with suppress(OSError):  # for example, another process deletes them
             _delete_others(path)
         try:
             yield TextCache(database)
@@ -77,13 +77,12 @@ def text_cache() -> Iterator["TextCache"]:
 
 
 def _delete_others(current: Path) -> None:
-    """Delete the files of other versions that have not been written for a day."""
-    used = {path: path.stat().st_mtime for path in current.parent.glob("texts*.sqlite*")}
-    for path in used:
-        name = path.name.removesuffix("-wal").removesuffix("-shm")
-        last = max(time for each, time in used.items() if each.name.startswith(name))
-        if name != current.name and last < time.time() - KEPT_SECONDS:
-            path.unlink(missing_ok=True)
+    """Delete the files of other versions that have not been written for a day, each with those that SQLite adds."""
+    for path in current.parent.glob("texts*.sqlite"):
+        parts = [*current.parent.glob(f"{path.name}*")]
+        if path != current and max(part.stat().st_mtime for part in parts) < time.time() - KEPT_SECONDS:
+            for part in parts:
+                part.unlink()
 
 
 class TextCache:
