@@ -21,7 +21,7 @@ find_python() {
 check() {
   local python
   python=$(PYTHON="$root/.venv/bin/python" find_python 2>/dev/null || find_python) || return
-  PYTHONPATH="$root" "$python" -P -m cai_pyserini.cli.check_run "$@"
+  PYTHONPATH="$root" "$python" -P -m cai_pyserini.experiments.check_run "$@"
 }
 
 # set_up EXTRAS: install this clone and its extras into .venv, unless that was done with the same setup.cfg. Of several

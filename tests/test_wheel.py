@@ -167,8 +167,7 @@ def test_of_two_first_starts_one_waits(clone: Path) -> None:
         ("", "runs -m cai_pyserini run hpo\n", 0),
         ("--systems bm25 --output x", "runs -m cai_pyserini run hpo --systems bm25 --output x\n", 0),
         ("--systems bm25 --strict=x", "error: argument --strict", 2),
-        ("setup.cfg --depth 5", "runs -m cai_pyserini run setup.cfg --depth 5\n", 0),
-        ("pyserini:x", "runs -m cai_pyserini run pyserini:x\n", 0),
+        ("pyserini:x setup.cfg", "runs -m cai_pyserini run pyserini:x setup.cfg\n", 0),
     ],
 )
 def test_arguments_are_checked_before_the_set_up(clone: Path, arguments: str, said: str, code: int) -> None:
