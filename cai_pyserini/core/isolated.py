@@ -22,7 +22,7 @@ from cai_pyserini.core.errors import CaiError
 SECONDS = 60.0  # for one call
 MEMORY = 3 << 29  # bytes for one call, 1.5 GiB, besides what the libraries of a process take
 CALLS = 500  # per process, because libraries leak
-TRIES, PAUSE = 3, 0.1  # for a process to start; in seconds
+TRIES, PAUSE = 3, 0.1  # of a call whose process dies; seconds between them
 ROOT = Path(__file__).parents[2]
 
 
@@ -52,12 +52,13 @@ class _Worker:
         self.is_ready = False
         self.calls = 0
         self.call: Any = None
-        self.is_repeated = self.is_dead = False
+        self.tries = 0  # of this call
+        self.is_dead = False
         self.deadline = 0.0
 
-    def send(self, call: Any, is_repeated: bool, seconds: float) -> None:
+    def send(self, call: Any, tries: int, seconds: float) -> None:
         self.calls += 1
-        self.call, self.is_repeated, self.deadline = call, is_repeated, time.monotonic() + seconds
+        self.call, self.tries, self.deadline = call, tries + 1, time.monotonic() + seconds
         with suppress(OSError):  # it has died, which `result` finds
             self.pipe.send(call)
 
@@ -69,7 +70,7 @@ class _Worker:
         return self.is_ready
 
     def result(self) -> Any:
-        """The result of the call. Failed if the process has died."""
+        """The result of the call. Failed if the process has died, or never started."""
         try:
             return self.pipe.recv()
         except (EOFError, OSError):
@@ -87,14 +88,14 @@ class _Worker:
 def isolated[T](module: str, calls: Iterable[T], processes: int, seconds: float = SECONDS) -> Iterator[tuple[T, Any]]:
     """Yield each call with what the function of `module` returns, or with Failed, in the order in which they end.
 
-    A call whose process dies is tried once more, after the others. Raises CaiError if processes do not start, for
-    example because the module cannot be imported.
+    A call whose process dies is tried again. Raises CaiError if no process starts, for example because the module
+    cannot be imported.
     """
-    remaining, repeated = ((call, False) for call in calls), list[tuple[T, bool]]()
-    idle, busy, failed_starts = list[_Worker](), dict[Connection, _Worker](), 0
+    remaining, repeated = ((call, 0) for call in calls), list[tuple[T, int]]()
+    idle, busy, has_started = list[_Worker](), dict[Connection, _Worker](), False
     try:
         while True:
-            while len(busy) < processes and (item := next(remaining, None) or (repeated and repeated.pop())):
+            while len(busy) < processes and (item := repeated.pop() if repeated else next(remaining, None)):
                 worker = idle.pop() if idle else _Worker(module)
                 busy[worker.pipe] = worker
                 worker.send(*item, seconds)
@@ -106,24 +107,19 @@ def isolated[T](module: str, calls: Iterable[T], processes: int, seconds: float 
             for pipe in (*ready, *late):
                 worker = busy[pipe]
                 if not worker.is_ready and pipe in ready and worker.start(seconds):
-                    failed_starts = 0
+                    has_started = True
                     continue
                 del busy[pipe]
-                if not worker.is_ready:
-                    worker.kill()
-                    failed_starts += 1
-                    if failed_starts == TRIES * processes:
-                        raise CaiError(f"a process failed to start: `{sys.executable} -m {module} 0` says why")
-                    time.sleep(PAUSE)
-                    repeated.append((worker.call, worker.is_repeated))
-                    continue
                 result = Failed(f"took more than {seconds:.0f} seconds") if pipe in late else worker.result()
                 if pipe in late or worker.is_dead or worker.calls >= CALLS:
                     worker.kill()
                 else:
                     idle.append(worker)
-                if worker.is_dead and not worker.is_repeated:
-                    repeated.append((worker.call, True))
+                if worker.is_dead and worker.tries < TRIES:
+                    repeated.append((worker.call, worker.tries))
+                    time.sleep(PAUSE)
+                elif worker.is_dead and not has_started:
+                    raise CaiError(f"a process failed to start: `{sys.executable} -m {module} 0` says why")
                 else:
                     yield worker.call, result
     finally:
