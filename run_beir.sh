@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A BEIR run from a clean clone: sets itself up in .venv, then calls `cai-pyserini run`, whose arguments it takes; without
-# any, it runs the collection hpo. `./run_beir.sh --help` says more.
+# a collection, it runs hpo. `./run_beir.sh --help` says more, also before the set-up.
 # `./run_beir.sh --paper` trains and evaluates the rows of the paper's Table 3, at a small scale; it needs Debian.
 # Sourced, it only defines `set_up`, which the tests use too.
 
@@ -15,6 +15,13 @@ find_python() {
   done
   echo "error: no Python 3.12 or later; install one, or name it: PYTHON=/path/to/python3.12 ./run_beir.sh" >&2
   return 1
+}
+
+# check ARGUMENT …: whether `cai-pyserini run` takes the arguments, with any Python, before the set-up.
+check() {
+  local python
+  python=$(PYTHON="$root/.venv/bin/python" find_python 2>/dev/null || find_python) || return
+  PYTHONPATH="$root" "$python" -P -m cai_pyserini.experiments.check_run "$@"
 }
 
 # set_up EXTRAS: install this clone and its extras into .venv, unless that was done with the same setup.cfg. Of several
@@ -62,8 +69,8 @@ except OSError:
     echo "error: the installation failed, see above; the same command tries again" >&2
     return 1
   }
-  # On all processors, where pip uses one; fails for templates among the modules.
-  "$venv/bin/python" -m compileall -qq -j 0 "$venv"/lib/python3*/site-packages || true
+  # On all processors, where pip uses one; fails for templates among the modules. The warnings are about other packages.
+  PYTHONWARNINGS=ignore "$venv/bin/python" -m compileall -qq -j 0 "$venv"/lib/python3*/site-packages || true
   cp "$root/setup.cfg" "$venv/.set-up-$1"
 }
 
@@ -87,7 +94,11 @@ if [ "${BASH_SOURCE[0]}" = "$0" ]; then
       extras=demo,trainer
     fi
   done
-  [ $# -gt 0 ] || set -- hpo
+  check "$@" || case $? in
+    3) exit 0 ;; # after --help
+    4) set -- hpo "$@" ;;
+    *) exit ;; # with its error
+  esac
   set_up "$extras" && exec "$root/.venv/bin/python" -m cai_pyserini run "$@"
   exit 1
 fi

@@ -94,7 +94,7 @@ def our_command(words: Sequence[str]) -> list[str] | None:
         return None
     program = Path(words[0]).name
     if program == "run_beir.sh":
-        return None if "--paper" in words else ["run", *words[1:]]
+        return None if "--paper" in words else ["run", *(words[1:] or ["hpo"])]
     if program == "cai-pyserini":
         arguments = words[1:]
     elif program in ("python", "torchrun") and "cai_pyserini" in words:

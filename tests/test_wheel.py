@@ -104,7 +104,10 @@ case "$*" in
   "-m venv"*) mkdir -p "$3/bin" && sleep .3 && cp "$0" "$3/bin/python" ;;
   "-m ensurepip") touch "$folder/pip" ;;
   "-m pip"*) echo "$*" >> "$folder/installed" && sleep .3 ;;
+  "-m cai_pyserini"*) echo "runs $*" ;;
+  *"print(sys.executable)"*) echo "$0" ;;
   -c*) exec {executable} "$@" ;;
+  -P*) exec {executable} -S "$@" ;;
 esac
 """
 
@@ -151,3 +154,29 @@ def test_of_two_first_starts_one_waits(clone: Path) -> None:
     assert not first.returncode and not second.returncode
     assert printed[0].startswith("setting up ") and printed[1] == "waiting for another start, which sets up .venv\n"
     assert len((clone / ".venv" / "installed").read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said", "code"),
+    [
+        ("--help", "--systems SYSTEMS", 0),
+        ("--sistems bm25", "error: unrecognized arguments: --sistems; did you mean --systems?", 2),
+        ("hpo --depth many", "error: argument --depth: invalid int value: 'many'", 2),
+        ("scifct", "error: no collection 'scifct'; did you mean scifact?", 1),
+        ("--systems jiont", "error: no system 'jiont'; did you mean joint?", 1),
+        ("", "runs -m cai_pyserini run hpo\n", 0),
+        ("--systems bm25 --output x", "runs -m cai_pyserini run hpo --systems bm25 --output x\n", 0),
+        ("--systems bm25 --strict=x", "error: argument --strict", 2),
+        ("pyserini:x setup.cfg", "runs -m cai_pyserini run pyserini:x setup.cfg\n", 0),
+    ],
+)
+def test_arguments_are_checked_before_the_set_up(clone: Path, arguments: str, said: str, code: int) -> None:
+    """The faults: a wrong flag is refused after minutes, --help has to wait for a set-up, or parsing needs a package;
+    flags without a collection are refused."""
+    for name in ("cai_pyserini", "encoders", "index_configs"):
+        (clone / name).symlink_to(ROOT / name)
+    environment = {"PATH": os.environ["PATH"], "PYTHON": str(clone / "bin" / "python")}
+    command = [clone / "run_beir.sh", *arguments.split()]
+    process = subprocess.run(command, capture_output=True, text=True, cwd=clone, env=environment, check=False)
+    assert said in process.stdout + process.stderr and process.returncode == code, process
+    assert ("setting up" in process.stderr) == ("runs" in said) == (clone / ".venv").exists()

@@ -32,6 +32,7 @@ READER = "cai_pyserini.collections.file_text"  # a program, because it imports l
 MAX_BYTES = 1 << 29  # of a file
 FRESH_NS = 2_000_000_000  # a file that changed so recently can change again without another time
 TABLES, PLAIN = (".csv", ".tsv"), {"csv", "md", "rst", "txt"}
+OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # waits for no pipe
 SHOWN = 3  # files in a warning
 IN_ID = re.compile(r"[\s#%\0-\x20\x7f\ud800-\udfff]")  # percent-encoded in ids
 KINDS: dict[str, Kind] = {
@@ -75,6 +76,7 @@ class Snapshot(NamedTuple):
 
     entries: list[Entry]
     unread: list[tuple[str, str]]  # id and reason
+    partial: list[tuple[str, str]]  # id and what is left out
     absent: set[str]  # metadata that no file has
 
 
@@ -91,7 +93,7 @@ def has_files(folder: Path) -> bool:
     documents in *.jsonl or *.parquet. Beside .csv and .tsv, which may be a collection, plain text does not count."""
     if not folder.is_dir() or _is_run(folder):
         return False
-    names = [path.name for path in folder.glob("[!.]*") if path.is_file()]
+    names = [path.name for path in folder.glob("[!.]*") if _is_file(path)]
     corpus = (name for name in names if name.startswith("corpus.") and name.endswith(SUFFIXES))
     shards = (name for name in names if name.endswith(SHARDS) and not _is_queries(name))
     if any(corpus) or any(shards):
@@ -105,7 +107,8 @@ class FileFolder(BeirFolder):
 
     A document's id is the path in the folder, percent-encoded where an id cannot have a character. Its metadata are
     KINDS, without those that no file has: `url` is the path after `base_url`; `page` is where a passage begins.
-    Files that cannot be read are left out with a warning; a `strict` collection raises CaiError for the first.
+    Files that cannot be read are left out with a warning; a `strict` collection raises CaiError for the first. The
+    warning also counts files of which something is not in the text.
 
     All files are read when the first document or digest is requested, and later the collection stays as it was then.
     """
@@ -121,6 +124,7 @@ class FileFolder(BeirFolder):
     ):
         super().__init__(path, name, fields, query_columns=query_columns, strict=strict)
         self._base_url = base_url
+        self.failed: dict[Key, Failed] = {}  # what may be read next time
 
     @property
     def metadata(self) -> dict[str, Kind]:
@@ -173,16 +177,22 @@ class FileFolder(BeirFolder):
         return snapshot
 
     def _report(self, snapshot: Snapshot) -> None:
-        """Warn of the files that are not read, and write all of them to a file in the cache."""
-        listing = cache_folder() / f"unread-{self.name}-{digest(str(self.path.resolve()))}.tsv"
-        if not snapshot.unread:
-            listing.unlink(missing_ok=True)
+        """Warn of the files that are not read, or only in part, and write all of them to a file in the cache."""
+        listing = cache_folder() / f"unread-{self.name[:40]}-{digest(str(self.path.resolve()))}.tsv"
+        rows = [(id, " ".join(reason.split())) for id, reason in (*snapshot.unread, *snapshot.partial)]
+        lines = "".join(f"{id}\t{reason}\n" for id, reason in rows)
+        try:
+            files.write_text(listing, lines.encode(errors="replace").decode()) if rows else files.remove(listing)
+            where = f"all of them: {listing}"
+        except OSError as error:
+            where = f"all of them cannot be written to {listing} ({error.strerror})"
+        if not rows:
             return
-        lines = [f"{id}\t{reason}\n" for id, reason in snapshot.unread]
-        files.write_text(listing, "".join(lines).encode(errors="replace").decode())
-        shown = "; ".join(f"{id} {reason}" for id, reason in snapshot.unread[:SHOWN])
-        total = len(snapshot.entries) + len(lines)
-        _warn_once(f"{self.path}: {len(lines):,} of {total:,} files are left out: {shown}; all of them: {listing}")
+        counts = ((len(snapshot.unread), "left out"), (len(snapshot.partial), "read only in part"))
+        said = " and ".join(f"{count:,} {'is' if count == 1 else 'are'} {what}" for count, what in counts if count)
+        shown = "; ".join(f"{id} {reason}" for id, reason in rows[:SHOWN])
+        total = len(snapshot.entries) + len(snapshot.unread)
+        _warn_once(f"{self.path}: of {total:,} files, {said}: {shown}; {where}")
 
     def _read(self) -> Snapshot:
         """Read the files that are new or have changed, and return the state of the folder."""
@@ -192,36 +202,42 @@ class FileFolder(BeirFolder):
             before = texts.states(folder)
             states = {file: before.get(os.fsencode(file.path)) for file in found.files}
             unknown = [file for file, state in states.items() if state is None or state[:2] != file[2:]]
+            states |= dict.fromkeys(unknown)
             with ThreadPoolExecutor(os.cpu_count()) as threads:
                 hashes = threads.map(_sha256, [self.path / file.path for file in unknown])
                 for file, sha256 in zip(unknown, progress(hashes, len(unknown), "hash files", "file"), strict=True):
                     is_fresh = file.mtime_ns > started - FRESH_NS
-                    states[file] = State(-1 if is_fresh else file.size, file.mtime_ns, sha256) if sha256 else None
-                    if sha256 is None:
-                        unread.append((file.id, "cannot be opened"))
+                    if isinstance(sha256, Failed):
+                        unread.append((file.id, sha256.reason))
+                    else:
+                        states[file] = State(-1 if is_fresh else file.size, file.mtime_ns, sha256)
             readable = {file: (state.sha256, reader_of(file.format)) for file, state in states.items() if state}
-            known = texts.known(dict.fromkeys(readable.values()))
+            known = self.failed | texts.known(dict.fromkeys(readable.values()))
             to_read = {key: file for file, key in readable.items() if key not in known}
             calls = {(os.fsencode(self.path / file.path), file.format): key for key, file in to_read.items()}
             results = isolated(READER, calls, processes_for(len(calls), 4))
             for call, result in progress(results, len(calls), "read files", "file"):
                 key = calls[call]
-                sha256, text = (key[0], result) if isinstance(result, Failed) else result
-                if sha256 == key[0]:  # else it has changed since it was hashed
-                    known[key] = texts.put(key, text)
-            texts.set_states(folder, ((os.fsencode(file.path), state) for file, state in states.items() if state))
-        entries = []
+                if isinstance(result, Failed):  # not what the reader says of the contents: it may pass
+                    known[key] = self.failed[key] = result
+                elif result[0] == key[0]:  # else it has changed since it was hashed
+                    known[key] = texts.put(key, result[1])
+            stable = ((os.fsencode(file.path), states[file]) for file, key in readable.items() if key in known)
+            texts.set_states(folder, ((path, state) for path, state in stable if state))
+        entries, partial = [], []
         for file, key in readable.items():
             if (text := known.get(key)) is None:
                 unread.append((file.id, "changed while it was read"))
-            elif text.reason:
+            elif isinstance(text, Failed):
                 unread.append((file.id, text.reason))
             else:
+                if text.left_out:
+                    partial.append((file.id, f"is read without {', '.join(text.left_out)}"))
                 modified = text.modified or time.strftime("%Y-%m-%d", time.gmtime(file.mtime_ns / 1e9))
                 entries.append(Entry(file, key, modified, text.pages, text.language))
         absent = {name for name in ("language", PAGES) if not any(getattr(entry, name) for entry in entries)}
         absent |= ({PAGE} if PAGES in absent else set()) | (set() if self._base_url else {"url"})
-        return Snapshot(entries, sorted([*found.unread, *unread]), absent)
+        return Snapshot(entries, sorted([*found.unread, *unread]), partial, absent)
 
     def _scan(self) -> Scan:
         """List the files, and note how the folder is read."""
@@ -254,22 +270,40 @@ def _walk(folder: Path) -> Iterator[tuple[str, os.stat_result | str]]:
         here = Path(place)
         folders[:] = sorted(name for name in folders if not name.startswith(".") and not _is_run(here / name))
         for name in (*folders, *names):
+            if name.startswith((".", "~$")):
+                continue
             path = here / name
+            relative = str(path.relative_to(folder))
             try:
                 status = path.lstat()
             except FileNotFoundError:  # deleted meanwhile
                 continue
-            relative = str(path.relative_to(folder))
-            if stat.S_ISLNK(status.st_mode):
-                is_read = name in folders or _format(name)
-                if is_read and not path.resolve().is_relative_to(folder.resolve()):
-                    yield relative, "is a link out of the folder"  # others are read where they are
-            elif name in folders or name.startswith((".", "~$")):
+            except OSError as error:
+                yield relative, f"cannot be opened ({error.strerror})"
                 continue
-            else:
+            if stat.S_ISLNK(status.st_mode):
+                if reason := _unread_link(folder, path):
+                    yield relative, reason
+            elif name not in folders:
                 yield relative, status if stat.S_ISREG(status.st_mode) else "is not a regular file"
-    for error in errors:
-        yield str(Path(error.filename).relative_to(folder)), f"cannot be opened ({error.strerror})"
+    for each in errors:
+        yield str(Path(each.filename).relative_to(folder)), f"cannot be opened ({each.strerror})"
+
+
+def _unread_link(folder: Path, path: Path) -> str | None:
+    """Why the target of a link is not read. None if it is read where it is, or is in another format."""
+    try:
+        is_folder = stat.S_ISDIR(path.stat().st_mode)
+    except OSError as error:
+        return f"is a link that leads nowhere ({error.strerror})" if _format(path.name) or not path.suffix else None
+    target, root = Path(os.path.realpath(path)), os.path.realpath(folder)
+    if not is_folder and not _format(path.name):
+        return None
+    if not target.is_relative_to(root):
+        return "is a link out of the folder"
+    is_read = is_folder or _format(target.name)
+    is_hidden = any(part.startswith(".") for part in target.relative_to(root).parts)
+    return None if is_read and not is_hidden else "is a link to a file that is not read"
 
 
 def _id(path: str) -> str:
@@ -278,7 +312,14 @@ def _id(path: str) -> str:
 
 
 def _is_run(folder: Path) -> bool:
-    return (folder / "results.json").is_file() and (folder / "report.md").is_file()
+    return _is_file(folder / "results.json") and _is_file(folder / "report.md")
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a folder that may not be opened, or a path that is too long
+        return False
 
 
 def _is_queries(name: str) -> bool:
@@ -289,12 +330,14 @@ def _format(path: str) -> str | None:
     return FORMATS.get(Path(path).suffix.lower())
 
 
-def _sha256(path: Path) -> str | None:
+def _sha256(path: Path) -> str | Failed:
     try:
-        with path.open("rb") as file:
+        with os.fdopen(os.open(path, OPEN), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # it was when it was listed
+                return Failed("is not a regular file")
             return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:
-        return None
+    except OSError as error:
+        return Failed(f"cannot be opened ({error.strerror})")
 
 
 def _counts(counter: Counter[str]) -> str:

@@ -53,6 +53,8 @@ def read_file(call: tuple[bytes, str]) -> tuple[str, Text | isolated.Failed]:
     try:
         return sha256, _finished(READERS[format](data))
     except Unreadable as error:
+        if isinstance(error.__context__, MemoryError):  # nothing that the contents say
+            raise error.__context__ from None
         return sha256, isolated.Failed(str(error))
 
 

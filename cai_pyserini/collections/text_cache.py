@@ -1,17 +1,18 @@
 """The text cache: a file is read once on this machine, wherever it is.
 
-`texts.sqlite`, in the folder `files` of Pyserini's cache or in $CAI_PYSERINI_FILES, has the text of each file, or why
-it has none, by the file's SHA-256 and its reader; and for each folder of documents the files that it had, with time and
-size, by which a changed file is noticed. Texts of files that no folder has any more are deleted after a day, so that
-they outlive a run that reads them.
+`texts-SCHEMA.sqlite`, in the folder `files` of Pyserini's cache or in $CAI_PYSERINI_FILES, has the text of each file,
+or why it has none, by the file's SHA-256 and its reader; and for each folder of documents the files that it had, with
+time and size, by which a changed file is noticed. Texts of files that no folder has any more are deleted after a day,
+so that they outlive a run that reads them. So are files with the schemas of other versions, which may be in use.
 """
 
+import json
 import os
 import sqlite3
 import time
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,11 +28,7 @@ SCHEMA = """
     CREATE TABLE IF NOT EXISTS texts (
         sha256 TEXT NOT NULL,
         reader TEXT NOT NULL,
-        pages INTEGER,
-        modified TEXT,
-        language TEXT,
-        reason TEXT,
-        title TEXT NOT NULL,
+        fields TEXT NOT NULL,
         text BLOB NOT NULL,
         PRIMARY KEY (sha256, reader)
     );
@@ -57,15 +54,6 @@ class State(NamedTuple):
     sha256: str
 
 
-class Known(NamedTuple):
-    """What is known of a text without the text itself."""
-
-    pages: int | None
-    modified: str | None
-    language: str | None
-    reason: str | None  # why there is no text
-
-
 def cache_folder() -> Path:
     return Path(os.environ.get(VARIABLE) or cache_home() / "files")
 
@@ -73,17 +61,28 @@ def cache_folder() -> Path:
 @contextmanager
 def text_cache() -> Iterator["TextCache"]:
     """Open the cache. Raises CaiError if that is impossible, or if it fails."""
-    path = cache_folder() / "texts.sqlite"
+    path = cache_folder() / f"texts-{zlib.crc32(SCHEMA.encode()):08x}.sqlite"
     remedy = f"set {VARIABLE} to another folder"
     try:
         database = connect(path, SCHEMA)
     except (sqlite3.Error, OSError) as error:
         raise CaiError(f"{path}: {error}; {remedy}") from None
     with closing(database):
+        with suppress(OSError):  # for example, another process deletes them
+            _delete_others(path)
         try:
             yield TextCache(database)
         except sqlite3.Error as error:
             raise CaiError(f"{path}: {error}; delete it, or {remedy}") from None
+
+
+def _delete_others(current: Path) -> None:
+    """Delete the files of other versions that have not been written for a day, each with those that SQLite adds."""
+    for path in current.parent.glob("texts*.sqlite"):
+        parts = [*current.parent.glob(f"{path.name}*")]
+        if path != current and max(part.stat().st_mtime for part in parts) < time.time() - KEPT_SECONDS:
+            for part in parts:
+                part.unlink()
 
 
 class TextCache:
@@ -103,7 +102,8 @@ class TextCache:
         with database:
             database.execute("BEGIN IMMEDIATE")
             known = database.execute("SELECT DISTINCT folder FROM files WHERE gone IS NULL").fetchall()
-            gone = [(now, each) for (each,) in known if each == folder or not Path(os.fsdecode(each)).is_dir()]
+            is_there = os.path.isdir  # which, unlike Path.is_dir, raises nothing
+            gone = [(now, each) for (each,) in known if each == folder or not is_there(each)]
             database.executemany("UPDATE files SET gone = ? WHERE folder = ? AND gone IS NULL", gone)
             rows = ((folder, path, *state) for path, state in states)
             database.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, NULL)", rows)
@@ -111,31 +111,34 @@ class TextCache:
                 database.execute("DELETE FROM texts WHERE sha256 NOT IN (SELECT sha256 FROM files)")
         database.execute("PRAGMA incremental_vacuum").fetchall()
 
-    def known(self, keys: Iterable[Key]) -> dict[Key, Known]:
-        """The texts among these, or those of which it is known why there is none."""
+    def known(self, keys: Iterable[Key]) -> dict[Key, Text | Failed]:
+        """Those among these texts that are there, without the text itself, or why a file has none."""
         database = self._database
         database.execute("CREATE TEMP TABLE requested (sha256 TEXT, reader TEXT, PRIMARY KEY (sha256, reader))")
         with database:
             database.execute("BEGIN")
             database.executemany("INSERT INTO requested VALUES (?, ?)", keys)
-        query = (
-            "SELECT sha256, reader, pages, modified, language, reason FROM requested JOIN texts USING (sha256, reader)"
-        )
-        found = {(sha256, reader): Known(*row) for sha256, reader, *row in database.execute(query)}
+        query = "SELECT sha256, reader, fields FROM requested JOIN texts USING (sha256, reader)"
+        found = {(sha256, reader): _decoded(fields) for sha256, reader, fields in database.execute(query)}
         database.execute("DROP TABLE requested")
         return found
 
-    def put(self, key: Key, result: Text | Failed) -> Known:
-        """Add a text, or why there is none."""
-        if isinstance(result, Failed):
-            known, title, text = Known(None, None, None, result.reason), "", ""
-        else:
-            known, title, text = Known(result.pages, result.modified, result.language, None), result.title, result.text
-        row = (*key, *known, title, zlib.compress(text.encode(), 1))
-        self._database.execute("INSERT OR REPLACE INTO texts VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
-        return known
+    def put(self, key: Key, result: Text | Failed) -> Text | Failed:
+        """Add a text, or why there is none; the result is without the text itself."""
+        text, rest = (result.text, result._replace(text="")) if isinstance(result, Text) else ("", result)
+        row = (*key, json.dumps(rest._asdict()), zlib.compress(text.encode(), 1))
+        self._database.execute("INSERT OR REPLACE INTO texts VALUES (?, ?, ?, ?)", row)
+        return rest
 
     def text(self, key: Key) -> tuple[str, str] | None:
         """Title and text; None if they are not there."""
-        row = self._database.execute("SELECT title, text FROM texts WHERE sha256 = ? AND reader = ?", key).fetchone()
-        return row and (row[0], zlib.decompress(row[1]).decode())
+        query = "SELECT fields, text FROM texts WHERE sha256 = ? AND reader = ?"
+        row = self._database.execute(query, key).fetchone()
+        return row and (json.loads(row[0])["title"], zlib.decompress(row[1]).decode())
+
+
+def _decoded(fields: str) -> Text | Failed:
+    values = json.loads(fields)
+    if "reason" in values:
+        return Failed(**values)
+    return Text(**values | {"left_out": tuple(values["left_out"])})

@@ -37,7 +37,7 @@ def index_here(index: Path) -> Path:
     """The folder of an index on this machine. An index in an object store is downloaded if the cache lacks its current
     version; a symbolic link is resolved, because an update of the run redirects it."""
     if not isinstance(index, StorePath):
-        target = index.resolve()
+        target = Path(os.path.realpath(index))  # which, unlike resolve, raises nothing for a link to itself
         return index if target == index.absolute() else target
     manifest = artifact.require(index, "index")
 

@@ -22,6 +22,7 @@ from cai_pyserini.core.errors import CaiError
 SECONDS = 60.0  # for one call
 MEMORY = 3 << 29  # bytes for one call, 1.5 GiB, besides what the libraries of a process take
 CALLS = 500  # per process, because libraries leak
+TRIES, PAUSE = 3, 0.1  # of a call whose process dies; seconds between them
 ROOT = Path(__file__).parents[2]
 
 
@@ -36,79 +37,91 @@ class _Worker:
 
     def __init__(self, module: str):
         self.pipe, theirs = Pipe()
+        self._process: subprocess.Popen[bytes] | None = None
         paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", module, str(theirs.fileno())],  # -P: no modules of the working directory
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,  # what libraries print about a broken file
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": paths, "OPENBLAS_NUM_THREADS": "1"},
-        )
+        with suppress(OSError):  # too many processes or too little memory, which `start` finds
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", module, str(theirs.fileno())],  # -P: no modules of the working directory
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,  # what libraries print about a broken file
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": paths, "OPENBLAS_NUM_THREADS": "1"},
+            )
         theirs.close()  # now only the process holds it, so its end raises EOFError in `recv`
-        self._module = module
         self.is_ready = False
         self.calls = 0
         self.call: Any = None
+        self.tries = 0  # of this call
+        self.is_dead = False
         self.deadline = 0.0
 
-    def send(self, call: Any, seconds: float) -> None:
+    def send(self, call: Any, tries: int, seconds: float) -> None:
         self.calls += 1
-        self.call, self.deadline = call, time.monotonic() + seconds
+        self.call, self.tries, self.deadline = call, tries + 1, time.monotonic() + seconds
         with suppress(OSError):  # it has died, which `result` finds
             self.pipe.send(call)
 
-    def start(self, seconds: float) -> None:
-        """Note that the process has imported its module. Raises CaiError if it has died instead."""
-        try:
+    def start(self, seconds: float) -> bool:
+        """Note whether the process has imported its module, or has died instead."""
+        with suppress(EOFError, OSError):
             self.is_ready = self.pipe.recv()
-        except (EOFError, OSError):
-            raise CaiError(f"a process failed to start: `{sys.executable} -m {self._module} 0` says why") from None
         self.deadline = time.monotonic() + seconds
+        return self.is_ready
 
     def result(self) -> Any:
-        """The result of the call. Failed if the process has died."""
+        """The result of the call. Failed if the process has died, or never started."""
         try:
             return self.pipe.recv()
         except (EOFError, OSError):
-            self.calls = CALLS
-            code = self._process.wait()
+            self.is_dead = True
+            code = self._process.wait() if self._process else 0
             return Failed(f"crashed its reader ({signal.Signals(-code).name if code < 0 else f'exit code {code}'})")
 
     def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
+        if self._process:
+            self._process.kill()
+            self._process.wait()
         self.pipe.close()
 
 
 def isolated[T](module: str, calls: Iterable[T], processes: int, seconds: float = SECONDS) -> Iterator[tuple[T, Any]]:
     """Yield each call with what the function of `module` returns, or with Failed, in the order in which they end.
 
-    Raises CaiError if the module cannot be imported.
+    A call whose process dies is tried again. Raises CaiError if no process starts, for example because the module
+    cannot be imported.
     """
-    remaining, idle, busy = iter(calls), list[_Worker](), dict[Connection, _Worker]()
+    remaining, repeated = ((call, 0) for call in calls), list[tuple[T, int]]()
+    idle, busy, has_started = list[_Worker](), dict[Connection, _Worker](), False
     try:
         while True:
-            while len(busy) < processes and (call := next(remaining, None)) is not None:
+            while len(busy) < processes and (item := repeated.pop() if repeated else next(remaining, None)):
                 worker = idle.pop() if idle else _Worker(module)
                 busy[worker.pipe] = worker
-                worker.send(call, seconds)
+                worker.send(*item, seconds)
             if not busy:
                 return
             timeout = min(worker.deadline for worker in busy.values()) - time.monotonic()
             ready = cast(list[Connection], wait(list(busy), max(0.0, timeout)))
             late = [pipe for pipe, worker in busy.items() if worker.deadline <= time.monotonic() and pipe not in ready]
             for pipe in (*ready, *late):
-                if pipe in ready and not busy[pipe].is_ready:
-                    busy[pipe].start(seconds)
+                worker = busy[pipe]
+                if not worker.is_ready and pipe in ready and worker.start(seconds):
+                    has_started = True
                     continue
-                worker = busy.pop(pipe)
+                del busy[pipe]
                 result = Failed(f"took more than {seconds:.0f} seconds") if pipe in late else worker.result()
-                if pipe in late or worker.calls >= CALLS:
+                if pipe in late or worker.is_dead or worker.calls >= CALLS:
                     worker.kill()
                 else:
                     idle.append(worker)
-                yield worker.call, result
+                if worker.is_dead and worker.tries < TRIES:
+                    repeated.append((worker.call, worker.tries))
+                    time.sleep(PAUSE)
+                elif worker.is_dead and not has_started:
+                    raise CaiError(f"a process failed to start: `{sys.executable} -m {module} 0` says why")
+                else:
+                    yield worker.call, result
     finally:
         for worker in (*idle, *busy.values()):
             worker.kill()
@@ -134,6 +147,8 @@ def serve(function: Callable[[Any], Any]) -> None:
 def _result(function: Callable[[Any], Any], call: Any) -> Any:
     try:
         return function(call)
+    except OSError as error:
+        return Failed(f"cannot be read ({error.strerror or error})")
     except MemoryError:
         return Failed(f"needs more than {MEMORY / (1 << 30):.1f} GiB of memory")
     except RecursionError:

@@ -8,7 +8,6 @@ import fcntl
 import json
 import os
 import socket
-import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -109,19 +108,15 @@ def _text(note: Note) -> str:
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Hold a lock on a folder, and wait for it, so that one process at a time changes its files."""
+    """Hold a lock on a folder, and wait for it, so that one process at a time changes its files. A database is set up
+    under it, as SQLite fails if two processes set the journal mode at once, and closing a lock on its own file would
+    release SQLite's."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         _flock(descriptor, fcntl.LOCK_EX, wait=True)
         yield
     finally:
         os.close(descriptor)
-
-
-def execute_alone(database: sqlite3.Connection, path: Path, script: str) -> None:
-    """Set up the database at `path` under a lock, as SQLite fails if two processes set the journal mode at once."""
-    with alone_in(path.parent):  # not on the file: closing it would release SQLite's locks
-        database.executescript(script)
 
 
 def holder(place: Path) -> Note | None:

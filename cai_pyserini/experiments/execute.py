@@ -56,7 +56,7 @@ def execute(
             _require_same_collection(run, previous)
         timings = _run_steps(run, systems, planned, previous, evaluate)
         results = gather(run, systems, timings, evaluate)
-        reopened = RunFolder(run.root, experiment)  # reads the collection again
+        reopened = RunFolder(run.root, experiment, before=run)  # reads the collection again
         with step_line("whether inputs have changed", None, None):
             for step, reason in steps.plan(plan(reopened, systems, adaptation, evaluate, earlier)):
                 if reason is not None:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from cai_pyserini.collections.contract import Qrels
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError, did_you_mean
-from cai_pyserini.core.lock import execute_alone
+from cai_pyserini.core.lock import alone_in
 from cai_pyserini.lucene.searcher import Stored
 
 SCHEMA = """
@@ -83,7 +83,8 @@ class Judgments:
         try:
             self._db = sqlite3.connect(path, timeout=30, autocommit=True, check_same_thread=False)
             if rubric is not None and not self._db.execute("SELECT 1 FROM sqlite_schema").fetchone():
-                execute_alone(self._db, path, SCHEMA)
+                with alone_in(path.parent):
+                    self._db.executescript(SCHEMA)
             self._db.execute("SELECT number, undoes FROM judgments, current USING (number) LIMIT 1")
             columns = {name for _, name, *_ in self._db.execute("PRAGMA table_info(judgments)")}
             if "query_text" not in columns:

@@ -127,13 +127,19 @@ class RunFolder:
     """The run folder `root`; its files are in `folder`, see `current`.
 
     `experiment` is the experiment to run in it; without one, the folder's finished run is read, or with `started` what
-    there is of one that has not finished.
+    there is of one that has not finished. With `before`, files that its collection could not read are not tried again.
     """
 
-    def __init__(self, root: Path, experiment: Experiment | None = None, started: bool = False):
+    def __init__(
+        self,
+        root: Path,
+        experiment: Experiment | None = None,
+        started: bool = False,
+        before: "RunFolder | None" = None,
+    ):
         self.root = root
         self.folder = folder = current(root)
-        self._experiment = experiment
+        self._experiment, self._before = experiment, before
         self._encoders: dict[str, Encoder] = {}
         self.checked = folder / "collection.json"  # the counts of the checked collection
         self.results_file = folder / "results.json"
@@ -259,7 +265,7 @@ class RunFolder:
     @cached_property
     def collection(self) -> Collection:
         """The collection. Raises CaiError if it has changed since the finished run."""
-        collection = open_collection(self.experiment.collection)
+        collection = open_collection(self.experiment.collection, self._before.collection if self._before else None)
         if self._experiment:
             return collection
         if (checked := artifact.read_manifest(self.checked)) is None:
