@@ -476,6 +476,7 @@ RTF = places(
         r"\par\trowd\itap2 MARK\nestcell{\*\nesttableprops\nestrow}{\nonesttables\par}\cell\row\pard ",
         r"{\mmath{\*\moMath{\mf{\mfPr{\mctrlPr x}}{\mnum{\mr 2}}{\mden{\mr MARK}}}}}",
         r"{\upr{ASCII}{\*\ud MARK}}",
+        r"{\field{\*\fldinst FORMDROPDOWN{\*\formfield\ffres25\ffdefres1{\*\ffname x}{\*\ffl y}{\*\ffl MARK}}}}",
     ], OUT: [
         *(r"{\deleted MARK}", r"{\*\atnid x}{\*\annotation MARK}", r"{\*\unknown MARK}", r"{\pict\bin9 }{{}MARK}"),
         r"{\field{\*\fldinst XE MARK}{\fldrslt x}}",

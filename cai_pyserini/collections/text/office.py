@@ -6,8 +6,8 @@ from lxml import etree
 from openpyxl.styles.numbers import BUILTIN_FORMATS, is_date_format, is_timedelta_format
 from openpyxl.utils.datetime import MAC_EPOCH, WINDOWS_EPOCH, from_excel, from_ISO8601
 
-from cai_pyserini.collections.formats import MAX_CHARACTERS, PAGE, Text, Unreadable
-from cai_pyserini.collections.text.archive import xml
+from cai_pyserini.collections.formats import MAX_CHARACTERS, PAGE, TOO_LONG, Text, Unreadable
+from cai_pyserini.collections.text.archive import local_name, xml
 from cai_pyserini.collections.text.charset import decoded
 from cai_pyserini.collections.text.mail import read_mail
 from cai_pyserini.collections.text.openxml import HEADING, Package, attribute, counted
@@ -63,7 +63,7 @@ def read_pptx(data: bytes) -> Text:
     main = package.main()
     slides, links = [], package.relations(main)
     for each in xml(package.read(main)).iterfind("{*}sldIdLst/{*}sldId"):
-        slide = next(links[id].target for key, id in each.items() if key.endswith("}id"))
+        slide = package.target(each, links)
         parts = [package.text(slide)]
         for notes in package.related(slide, "notesSlide"):
             parts += [package.text(notes), *_template_texts(package, notes, "notesMaster")]
@@ -89,8 +89,9 @@ def read_xlsx(data: bytes) -> Text:
     values = _Values(package, main)
     lines, size, has_text = list[str](), 0, False
     for sheet in book.iterfind("{*}sheets/{*}sheet"):
-        part = next((links[id].target for key, id in sheet.items() if key.endswith("}id") and id in links), "")
-        if not package.has(part) or size > MAX_CHARACTERS:
+        part = package.target(sheet, links)
+        if not package.has(part):
+            package.leave_out("missing sheet", part)
             continue
         start = len(lines)
         for row in package.stream(part, "row"):
@@ -101,7 +102,7 @@ def read_xlsx(data: bytes) -> Text:
                 lines.append("\t".join(cells))
                 size += len(lines[-1])
                 if size > MAX_CHARACTERS:
-                    break
+                    raise Unreadable(TOO_LONG)
         has_text |= len(lines) > start
         lines.insert(start, f"{sheet.get('name')}\n")
     if values.unsaved:
@@ -122,7 +123,7 @@ class _Values:
         is_1904 = any(each.get("date1904") in ("1", "true") for each in root.iter("{*}workbookPr"))
         self._epoch = MAC_EPOCH if is_1904 else WINDOWS_EPOCH
         self._strings = list[str]()
-        self._formats = list[str]()  # by style
+        self._dates = list[str]()  # formats by style; empty for numbers
         self.unsaved = 0  # cells whose formula has no saved value
         for part in package.related(book, "sharedStrings"):
             self._strings += [_rich_text(item) for item in package.stream(part, "si") if item.getparent() is not None]
@@ -133,14 +134,16 @@ class _Values:
             }
             for style in styles.iterfind("{*}cellXfs/{*}xf"):
                 id = style.get("numFmtId", "0")
-                self._formats.append(codes[id] if id in codes else BUILTIN_FORMATS.get(int(id), ""))
+                code = codes[id] if id in codes else BUILTIN_FORMATS.get(int(id), "")
+                self._dates.append(code if is_date_format(code) else "")
 
     def text(self, cell: etree._Element) -> str:
-        kind, text = cell.get("t", "n"), cell.findtext("{*}v") or ""
+        inner = {local_name(child): child for child in cell}
+        kind, text = cell.get("t", "n"), (inner["v"].text or "") if "v" in inner else ""
         if kind == "inlineStr":
-            return "".join(map(_rich_text, cell.iterfind("{*}is")))
+            return _rich_text(inner["is"]) if "is" in inner else ""
         if not text:
-            self.unsaved += kind != "str" and cell.find("{*}f") is not None
+            self.unsaved += kind != "str" and "f" in inner
             return ""
         try:
             match kind:
@@ -158,8 +161,9 @@ class _Values:
 
     def _number(self, text: str, style: int) -> object:
         value = float(text) if set(text) & set(".eE") else int(text)
-        code = self._formats[style] if style < len(self._formats) else ""
-        return from_excel(value, self._epoch, timedelta=is_timedelta_format(code)) if is_date_format(code) else value
+        if code := self._dates[style] if style < len(self._dates) else "":
+            return from_excel(value, self._epoch, timedelta=is_timedelta_format(code))
+        return value
 
 
 def _rich_text(item: etree._Element) -> str:

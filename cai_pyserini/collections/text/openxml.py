@@ -97,7 +97,7 @@ class Package:
     def best_title(self) -> str:
         return self.heading if not self.title or NO_TITLE.match(self.title) else self.title
 
-    def _leave_out(self, what: str, which: str) -> None:
+    def leave_out(self, what: str, which: str) -> None:
         self._left_out.setdefault(what, set()).add(which)
 
     def left_out(self) -> tuple[str, ...]:
@@ -135,6 +135,11 @@ class Package:
             found[each.get("Id", "")] = Relation(each.get("Type", "").rpartition("/")[2], target, is_external)
         return found
 
+    def target(self, element: etree._Element, links: Relations) -> str:
+        """The part that an element, such as a slide in a list of slides, stands for."""
+        ids = [value for key, value in element.items() if key.endswith("/relationships}id")]
+        return next((links[id].target for id in ids if id in links), f"{local_name(element)} {ids}")
+
     def related(self, part: str, kind: str) -> Iterator[str]:
         for relation in self.relations(part).values():
             if relation.kind == kind and self.has(relation.target):
@@ -148,9 +153,12 @@ class Package:
 
     def text(self, part: str) -> str:
         """The text of a part, with what it refers to; empty if it has been read."""
-        if part in self._seen or not self.has(part):
+        if part in self._seen:
             return ""
         self._seen.add(part)
+        if not self.has(part):
+            self.leave_out("missing part", part)
+            return ""
         if part.lower().endswith(".vml"):
             return self._controls(part)
         return LAST_TABS.sub("", self.text_of(xml(self.read(part)), self.relations(part)))
@@ -294,23 +302,21 @@ class Package:
         if kind in SILENT:
             return
         if is_external:
-            self._leave_out("linked document", part)
-        elif not self.has(part):
-            self._leave_out("missing part", part)
+            self.leave_out("linked document", part)
         elif kind == "control":
-            self._leave_out("form control", part)
+            self.leave_out("form control", part)
         elif kind in ("header", "footer"):
             self.furniture[part] = None
-        elif kind != "aFChunk" and not part.lower().endswith((".xml", ".vml")):
-            self._leave_out("embedded object", part)
-        elif kind != "aFChunk":
+        elif kind != "aFChunk" and self.has(part) and not part.lower().endswith((".xml", ".vml")):
+            self.leave_out("embedded object", part)
+        elif kind != "aFChunk" or not self.has(part):
             flow.later.append(ended_line(self.text(part)))
         elif part not in self._seen:
             self._seen.add(part)
             try:
                 included = self._include(self.read(part))
             except Exception:  # of any of the readers
-                self._leave_out("included document", part)
+                self.leave_out("included document", part)
             else:
                 flow.later.append(ended_line(included.text))
                 self.also_left_out += included.left_out

@@ -18,8 +18,8 @@ OUT = {
 }
 ASIDE = {"footnote", "shptxt", "dptxbxtext"}  # after the paragraph, whose sentences they would interrupt
 FURNITURE = {"header", "headerl", "headerr", "headerf", "footer", "footerl", "footerr", "footerf"}
-OWN = {*ASIDE, *FURNITURE, "title", "fldinst", "sn", "sv"}  # groups whose text is put elsewhere
-READ = {*OWN, "shpinst", "do", "moMath", "moMathPara", "background", "sp", "ud"}  # in spite of \*
+OWN = {*ASIDE, *FURNITURE, "title", "fldinst", "ffl", "sn", "sv"}  # groups whose text is put elsewhere
+READ = {*OWN, "shpinst", "do", "moMath", "moMathPara", "background", "sp", "ud", "formfield"}  # in spite of \*
 SHOWN_PROPERTIES = {"gtextUNICODE", "wzDescription"}  # of shapes: WordArt, and what a picture shows
 LINES = {"par", "row", "nestrow", "sect", "page"}
 CHARACTERS = {
@@ -37,6 +37,7 @@ CHARSETS = {  # of fonts
 }
 PLATFORMS = {"mac": "mac_roman", "pc": "cp437", "pca": "cp850"}
 END_OF_CELL = re.compile(r"[ \t]+$", re.MULTILINE)
+UNDEFINED = 25  # for the result of a form field: the default is shown
 SYMBOL = "symbol"  # in place of the encoding of the font Symbol
 
 
@@ -98,6 +99,7 @@ class _Reader:
         self._font = -1  # which the font table describes
         self._default_font = -1
         self._property = ""  # of a shape
+        self._choices, self._choice = list[str](), 0  # of a drop-down list
         self._group = _Group(self.body)
         self._bytes = bytearray()
 
@@ -175,6 +177,8 @@ class _Reader:
                 group.is_deleted = number != 0
             case "uc":
                 group.skipped = max(0, number or 0)
+            case "ffres" | "ffdefres" if number != UNDEFINED:
+                self._choice = number or 0
             case "upr":
                 group.skips_group = True
 
@@ -206,7 +210,10 @@ class _Reader:
             case "title":
                 self.title = text
             case "fldinst":
-                self._write(shown_by_field(text))
+                self._write(shown_by_field(text) or "".join(self._choices[self._choice :][:1]))
+                self._choices.clear()
+            case "ffl":
+                self._choices.append(text)
             case "sn":
                 self._property = text
             case "sv" if self._property not in SHOWN_PROPERTIES:
