@@ -495,6 +495,26 @@ def test_rtf(folder: Path, places: Places) -> None:
     assert check(folder, "rtf", data.encode(), places).title == "T"
 
 
+def test_a_note_and_a_text_box_do_not_interrupt_a_sentence(folder: Path) -> None:
+    """The fault: `Short1a note` is no word that anybody looks for, and `Short fingers` is no phrase."""
+    file = File("word/document.xml")
+    first, last = nest("w:r>w:t", "Short"), nest("w:r>w:t", " fingers")
+    marked = "".join(placed(place, file, mark) for place, mark in ((note("footnote"), "note"), (NEW_BOX, "box")))
+    rows = nest(
+        "w:tbl>w:tr", nest("w:tc", P.replace("MARK", "a")) + nest("w:tc>w:p") + nest("w:tc", P.replace("MARK", "b"))
+    )
+    file.parts[file.main] = root("w:document", nest("w:body", nest("w:p", first + marked + last) + rows))
+    file.add("footnotes", "word/footnotes.xml", root("w:footnotes", file.slots["footnote"]))
+    marked = nest("text:note", nest("text:note-body>text:p", "note")) + nest("draw:frame>draw:text-box>text:p", "box")
+    cells = "".join(nest("table:table-cell>text:p", each) for each in ("a", "", "b"))
+    content = nest("text:p", f"Short{marked} fingers") + nest("table:table>table:table-row", cells)
+    odt = {"content.xml": root("office:document-content", nest("office:body>office:text", content), ODF)}
+    rtf = r"{\rtf1 Short{\footnote note}{\shp{\shptxt box\par}} fingers\par a\cell\cell b\cell\row}"
+    for format, data in (("docx", file.saved(False)), ("odt", zipped(odt)), ("rtf", rtf.encode())):
+        lines = check(folder, format, data, []).text.split("\n")
+        assert lines == ["Short fingers", "note", "box", "a\tb"], format
+
+
 FONTS = (
     r"{\fonttbl{\f0\fcharset0 Arial;}{\f1\fcharset204 Arial Cyr;}{\f2\fcharset128 MS Mincho;}"
     r"{\f3\fcharset2{\*\panose 05}Symbol;}}"

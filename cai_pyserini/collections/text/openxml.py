@@ -24,7 +24,6 @@ PRINTED = {"oddHeader", "evenHeader", "firstHeader", "oddFooter", "evenFooter", 
 PRINT_CODE = re.compile(r'&(?:"[^"]*"|K[\dA-F]{6}|\d+|([LCR])|(&)|[A-Z])')
 SHOWN_FIELD = re.compile(r"\s*(EQ|MACROBUTTON\s+\w+)\b")  # fields whose instruction has the text that is shown
 SWITCH = re.compile(r"\\\w+|[(),;]")
-LAST_TABS = re.compile(r"\t+$", re.MULTILINE)
 FILE_NAME = re.compile(r"\S*\.\w{2,5}\s*$|\w:\\")  # in place of a description
 HEADING = re.compile(r"(?i)(title|heading [12])$")
 SILENT = {  # relations to what has no text of its own, or is read at another place or not at all
@@ -161,7 +160,7 @@ class Package:
             return ""
         if part.lower().endswith(".vml"):
             return self._controls(part)
-        return LAST_TABS.sub("", self.text_of(xml(self.read(part)), self.relations(part)))
+        return without_empty_cells(self.text_of(xml(self.read(part)), self.relations(part)))
 
     def text_of(self, element: etree._Element, links: Relations) -> str:
         out = list[str]()
@@ -349,6 +348,10 @@ def printed(text: str) -> str:
 def attribute(element: etree._Element, name: str) -> str:
     """An attribute in any namespace."""
     return next((value for key, value in element.items() if key.rpartition("}")[2] == name), "")
+
+
+def without_empty_cells(text: str) -> str:
+    return "\n".join("\t".join(filter(str.strip, line.split("\t"))) for line in text.split("\n"))
 
 
 def ended_line(text: str) -> str:

@@ -5,7 +5,7 @@ from codecs import lookup
 from dataclasses import dataclass, replace
 
 from cai_pyserini.collections.formats import Text, Unreadable
-from cai_pyserini.collections.text.openxml import counted, ended_line, shown_by_field, symbol
+from cai_pyserini.collections.text.openxml import counted, ended_line, shown_by_field, symbol, without_empty_cells
 
 TOKEN = re.compile(
     r"\\([a-zA-Z]{1,32})(-?\d{1,10})? ?|\\'([0-9a-fA-F]{2})|\\([^a-zA-Z])|([{}])|[\r\n]+|([^\\{}\r\n]+)", re.DOTALL
@@ -36,7 +36,6 @@ CHARSETS = {  # of fonts
     **{238: "cp1250", 254: "cp437", 255: "cp850"},
 }
 PLATFORMS = {"mac": "mac_roman", "pc": "cp437", "pca": "cp850"}
-END_OF_CELL = re.compile(r"[ \t]+$", re.MULTILINE)
 UNDEFINED = 25  # for the result of a form field: the default is shown
 SYMBOL = "symbol"  # in place of the encoding of the font Symbol
 
@@ -47,7 +46,7 @@ def read_rtf(data: bytes) -> Text:
         raise Unreadable("is not RTF")
     reader = _Reader()
     reader.read(source)
-    text = END_OF_CELL.sub("", "\n".join((reader.body.text(), *reader.furniture)))
+    text = without_empty_cells("\n".join((reader.body.text(), *reader.furniture)))
     left_out = (counted(reader.objects, "embedded object"),) if reader.objects else ()
     return Text(_characters(reader.title), _characters(text), left_out=left_out)
 
