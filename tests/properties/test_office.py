@@ -230,6 +230,16 @@ def included_word(file: File, mark: str) -> str:
     return beside(f'<w:altChunk r:id="{file.new("aFChunk", other.saved(False), "docx")}"/>')
 
 
+def label(file: File, mark: str) -> str:
+    """What a list has before the numbers of its items."""
+    id = len(file.parts) + 1
+    level = nest('w:lvl w:ilvl="0"', f'<w:lvlText w:val="{mark} %1."/>')
+    lists = nest(f'w:abstractNum w:abstractNumId="{id}"', level)
+    lists += nest(f'w:num w:numId="{id}"', f'<w:abstractNumId w:val="{id}"/>')
+    file.new("numbering", root("w:numbering", lists))
+    return nest("w:pPr>w:numPr", f'<w:numId w:val="{id}"/>')
+
+
 CHOICE = '<w:result w:val="1"/><w:listEntry w:val="x"/><w:listEntry w:val="MARK"/>'
 CHUNK = beside('<w:altChunk r:id="ID"/>')
 WORD = places(
@@ -249,7 +259,7 @@ WORD = places(
         part("header", HEADER, nest("w:pPr>w:sectPr", '<w:headerReference r:id="ID"/>')),
         part("footer", HEADER, nest("w:pPr>w:sectPr", '<w:footerReference r:id="ID"/>')),
         *(part("aFChunk", "<p>MARK</p>", CHUNK, "html"), part("aFChunk", "MARK", CHUNK, "txt"), included_word),
-        part("aFChunk", r"{\rtf1 MARK}", CHUNK, "rtf"),
+        *(part("aFChunk", r"{\rtf1 MARK}", CHUNK, "rtf"), label),
     ], OUT: [
         *(nest("w:del>w:r>w:delText", "MARK"), nest("w:del", EQUATION), nest("w:moveFrom", RUN), field('XE "MARK"')),
         *(slot("comment", nest("w:comment", P)), part("glossaryDocument", root("w:glossaryDocument", P))),
@@ -524,7 +534,7 @@ CHARACTERS = {  # RTF, and its text
     r"\f1\'e3\'ee\'e4": "год",
     r"\f2\'93\'fa\'96\'7b": "日本",
     r"\f2\'83A\'95\\": "ア表",
-    r"TNF-{\f3 a}": "TNF-α",
+    r"TNF-{\f3 a\u8364?\u-3998?}": "TNF-α€β",
     r"\u8364\'80uro": "€uro",
     r"\uc0\u22823\u-10179\u-8704": "大😀",
     r"{\uc2\u26085\'93\'fa}x": "日x",

@@ -1,5 +1,6 @@
 """The text of Word, PowerPoint and Excel."""
 
+import re
 from collections.abc import Callable, Iterator
 
 from lxml import etree
@@ -10,11 +11,12 @@ from cai_pyserini.collections.formats import MAX_CHARACTERS, PAGE, TOO_LONG, Tex
 from cai_pyserini.collections.text.archive import local_name, xml
 from cai_pyserini.collections.text.charset import decoded
 from cai_pyserini.collections.text.mail import read_mail
-from cai_pyserini.collections.text.openxml import HEADING, Package, attribute, counted
+from cai_pyserini.collections.text.openxml import HEADING, Package, attribute, counted, list_of, value_of
 from cai_pyserini.collections.text.rtf import read_rtf
 from cai_pyserini.collections.text.web import html_text
 
 ZIP = b"PK\3\4"
+LABEL = re.compile(r"\w{2,}")  # in the format of a list's numbers
 
 
 def read_docx(data: bytes) -> Text:
@@ -26,11 +28,18 @@ def _read_docx(data: bytes, include: Callable[[bytes], Text]) -> Text:
     main = package.main()
     for part in package.related(main, "styles"):
         for style in xml(package.read(part)).iter("{*}style"):
-            id, name = attribute(style, "styleId"), style.find("{*}name")
-            if name is not None and HEADING.match(attribute(name, "val")):
+            id = attribute(style, "styleId")
+            if HEADING.match(value_of(style, "name")):
                 package.headings.add(id)
-            if style.find("{*}pPr/{*}numPr") is not None:
-                package.lists.add(id)
+            if item := list_of(style.find("{*}pPr")):
+                package.lists[id] = item
+    for part in package.related(main, "numbering"):
+        root = xml(package.read(part))
+        lists = {attribute(each, "abstractNumId"): each for each in root.iterfind("{*}abstractNum")}
+        for each in root.iterfind("{*}num"):
+            for level in lists.get(value_of(each, "abstractNumId"), ()):
+                label = " ".join(LABEL.findall(value_of(level, "lvlText")))
+                package.labels[attribute(each, "numId"), attribute(level, "ilvl")] = label
     for kind in ("footnote", "endnote"):
         for part in package.related(main, f"{kind}s"):
             links = package.relations(part)

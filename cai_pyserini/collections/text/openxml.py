@@ -41,7 +41,7 @@ SYMBOLS = {  # of the font Symbol
 def symbol(code: int) -> str:
     """A character of the font Symbol."""
     code = code & 0xFF if 0xF000 <= code <= 0xF0FF else code
-    return SYMBOLS.get(code, chr(code) if code < 0x80 else "")
+    return SYMBOLS.get(code, "" if 0x80 <= code <= 0xFF else chr(code))
 
 
 class Relation(NamedTuple):
@@ -86,7 +86,9 @@ class Package:
         self.title = properties.findtext(f"{DUBLIN_CORE}title") or ""
         self.modified = iso_day(properties.findtext(CORE_DATE))
         self.heading = ""
-        self.headings, self.lists = set[str](), set[str]()  # styles
+        self.headings = set[str]()  # styles
+        self.lists = dict[str, tuple[str, str]]()  # id and level of the list by style
+        self.labels = dict[tuple[str, str], str]()  # words before the number, such as "Article", by list and level
         self.notes = dict[tuple[str, str], tuple[etree._Element, Relations]]()
         self.furniture = dict[str, None]()  # parts with headers and footers
         self.is_template = False  # while masters and layouts are read, whose placeholders are not shown
@@ -224,8 +226,7 @@ class Package:
             self._fields[-1].append(text)
         if name == "ddList":
             entries = [attribute(each, "val") for each in element.iterfind("{*}listEntry")]
-            chosen = [attribute(each, "val") for each in element.iterfind("{*}result")]
-            return "".join(entries[int((chosen or ["0"])[0]) :][:1])
+            return "".join(entries[int(value_of(element, "result", "0")) :][:1])
         return ""
 
     def _choose(self, element: etree._Element, flow: Flow) -> None:
@@ -240,16 +241,14 @@ class Package:
 
     def _paragraph(self, element: etree._Element, flow: Flow) -> None:
         properties = element.find("{*}pPr")
-        style, is_listed = "", False
-        if properties is not None:
-            style = next((attribute(each, "val") for each in properties.iterfind("{*}pStyle")), "")
-            number = properties.find("{*}numPr/{*}numId")
-            is_listed = attribute(number, "val") != "0" if number is not None else style in self.lists
+        style = value_of(properties, "pStyle") if properties is not None else ""
+        item = list_of(properties) or self.lists.get(style, ("0", ""))
         own = self._walk_children(element, flow.inner([]))
         text, is_heading = own.text(), style in self.headings
         if is_heading:
             self.heading = self.heading or text.strip()
-        flow.out.extend(["* " if is_listed and not is_heading and text.strip() else "", text, "\n"])
+        label = self.labels.get(item) or ("" if is_heading or item[0] == "0" else "*")
+        flow.out.extend([f"{label} " if label and text.strip() else "", text, "\n"])
         flow.out.append(ended_line("".join(own.later)))
 
     def _cell(self, element: etree._Element, flow: Flow) -> None:
@@ -271,14 +270,9 @@ class Package:
 
     def _bracketed(self, element: etree._Element, flow: Flow) -> None:
         """Part of an equation between brackets, which are parentheses unless it names others."""
-        brackets = {"begChr": "(", "endChr": ")"}
-        for name in brackets:
-            brackets[name] = next(
-                (attribute(each, "val") for each in element.iterfind(f"{{*}}dPr/{{*}}{name}")), brackets[name]
-            )
-        flow.out.append(brackets["begChr"])
+        flow.out.append(value_of(element, "dPr/{*}begChr", "("))
         self._walk_children(element, flow)
-        flow.out.append(brackets["endChr"])
+        flow.out.append(value_of(element, "dPr/{*}endChr", ")"))
 
     def _shape(self, element: etree._Element, flow: Flow) -> None:
         place = element.find("{*}nvSpPr/{*}nvPr/{*}ph")
@@ -352,6 +346,18 @@ def attribute(element: etree._Element, name: str) -> str:
 
 def without_empty_cells(text: str) -> str:
     return "\n".join("\t".join(filter(str.strip, line.split("\t"))) for line in text.split("\n"))
+
+
+def value_of(element: etree._Element, path: str, default: str = "") -> str:
+    """The attribute `val` of a child."""
+    found = element.find(f"{{*}}{path}")
+    return default if found is None else attribute(found, "val")
+
+
+def list_of(properties: etree._Element | None) -> tuple[str, str] | None:
+    """The list and the level of a paragraph or a style that names them; list 0 is none."""
+    id = value_of(properties, "numPr/{*}numId") if properties is not None else ""
+    return (id, value_of(properties, "numPr/{*}ilvl", "0")) if id else None
 
 
 def ended_line(text: str) -> str:
