@@ -508,21 +508,28 @@ def test_rtf(folder: Path, places: Places) -> None:
 def test_a_note_and_a_text_box_do_not_interrupt_a_sentence(folder: Path) -> None:
     """The fault: `Short1a note` is no word that anybody looks for, and `Short fingers` is no phrase."""
     file = File("word/document.xml")
+    heading = nest("w:p", nest("w:pPr", '<w:pStyle w:val="1"/>') + RUN.replace("MARK", "Of hands"))
     first, last = nest("w:r>w:t", "Short"), nest("w:r>w:t", " fingers")
-    marked = "".join(placed(place, file, mark) for place, mark in ((note("footnote"), "note"), (NEW_BOX, "box")))
-    rows = nest(
-        "w:tbl>w:tr", nest("w:tc", P.replace("MARK", "a")) + nest("w:tc>w:p") + nest("w:tc", P.replace("MARK", "b"))
-    )
-    file.parts[file.main] = root("w:document", nest("w:body", nest("w:p", first + marked + last) + rows))
+    marked = placed(note("footnote"), file, "note") + NEW_BOX.replace("MARK", "box")
+    cells = nest("w:tc", P.replace("MARK", "a")) + nest("w:tc>w:p") + nest("w:tc", P.replace("MARK", "b"))
+    body = heading + nest("w:p", first + marked + last) + nest("w:tbl>w:tr", cells)
+    file.parts[file.main] = root("w:document", nest("w:body", body))
     file.add("footnotes", "word/footnotes.xml", root("w:footnotes", file.slots["footnote"]))
+    style = nest('w:style w:styleId="1"', '<w:name w:val="heading 1"/>')
+    file.add("styles", "word/styles.xml", root("w:styles", style))
     marked = nest("text:note", nest("text:note-body>text:p", "note")) + nest("draw:frame>draw:text-box>text:p", "box")
     cells = "".join(nest("table:table-cell>text:p", each) for each in ("a", "", "b"))
     content = nest("text:p", f"Short{marked} fingers") + nest("table:table>table:table-row", cells)
-    odt = {"content.xml": root("office:document-content", nest("office:body>office:text", content), ODF)}
-    rtf = r"{\rtf1 Short{\footnote note}{\shp{\shptxt box\par}} fingers\par a\cell\cell b\cell\row}"
-    for format, data in (("docx", file.saved(False)), ("odt", zipped(odt)), ("rtf", rtf.encode())):
-        lines = check(folder, format, data, []).text.split("\n")
-        assert lines == ["Short fingers", "note", "box", "a\tb"], format
+    content = nest("office:body>office:text", nest("text:h", "Of hands") + content)
+    rtf = (
+        r"{\rtf1{\info{\title Of hands}}Of hands\par Short{\footnote note}{\shp{\shptxt box\par}} fingers\par "
+        r"a\cell\cell b\cell\row}"
+    )
+    odt = zipped({"content.xml": root("office:document-content", content, ODF)})
+    for format, data in (("docx", file.saved(False)), ("odt", odt), ("rtf", rtf.encode())):
+        read = check(folder, format, data, [])
+        assert read.text.split("\n") == ["Of hands", "Short fingers", "note", "box", "a\tb"], format
+        assert read.title == "Of hands"
 
 
 FONTS = (

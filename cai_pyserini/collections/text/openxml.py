@@ -205,7 +205,7 @@ class Package:
                 return symbol(int(code, 16)) if is_symbol else _visible(chr(int(code, 16)))
             case "footnoteReference" | "endnoteReference":
                 if note := self.notes.pop((name.removesuffix("Reference"), attribute(element, "id")), None):
-                    flow.later.append(ended_line(self.text_of(*note)))
+                    flow.later.append(ended_line(self.text_of(*note).strip()))
             case "textpath":  # WordArt
                 flow.later.append(ended_line(element.get("string", "")))
             case "docPr" | "cNvPr":  # descriptions of pictures
@@ -247,6 +247,7 @@ class Package:
         text, is_heading = own.text(), style in self.headings
         if is_heading:
             self.heading = self.heading or text.strip()
+            flow.out.append("\n")
         label = self.labels.get(item) or ("" if is_heading or item[0] == "0" else "*")
         flow.out.extend([f"{label} " if label and text.strip() else "", text, "\n"])
         flow.out.append(ended_line("".join(own.later)))
@@ -345,7 +346,7 @@ def attribute(element: etree._Element, name: str) -> str:
 
 
 def without_empty_cells(text: str) -> str:
-    return "\n".join("\t".join(filter(str.strip, line.split("\t"))) for line in text.split("\n"))
+    return "\n".join("\t".join(filter(str.strip, line.rstrip().split("\t"))) for line in text.split("\n"))
 
 
 def value_of(element: etree._Element, path: str, default: str = "") -> str:
