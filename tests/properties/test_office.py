@@ -416,7 +416,8 @@ TEXT = nest("text:p", "MARK")
 BOX = nest("draw:text-box", TEXT)
 ROW = "table:table>table:table-row>table:table-cell"
 INDEX = "text:table-of-content"
-FORMULA = nest("math:semantics", nest("math:mrow>math:mi", "MARK") + nest("math:annotation", "MARK"))
+QUOTIENT = nest("math:mfrac", nest("math:mn", "2") + nest("math:mi", "MARK"))
+FORMULA = nest("math:semantics", QUOTIENT + nest("math:annotation", "MARK"))
 
 
 def between(xml: str) -> str:
@@ -523,7 +524,7 @@ def test_a_note_and_a_text_box_do_not_interrupt_a_sentence(folder: Path) -> None
     content = nest("office:body>office:text", nest("text:h", "Of hands") + content)
     rtf = (
         r"{\rtf1{\info{\title Of hands}}Of hands\par Short{\footnote note}{\shp{\shptxt box\par}} fingers\par "
-        r"a\cell\cell b\cell\row}"
+        r"{\intbl a\par}\cell\cell b\cell\row}"
     )
     odt = zipped({"content.xml": root("office:document-content", content, ODF)})
     for format, data in (("docx", file.saved(False)), ("odt", odt), ("rtf", rtf.encode())):

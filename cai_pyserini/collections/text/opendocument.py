@@ -123,18 +123,25 @@ class _Document:
             inner = list[str]()
             if name.startswith("object"):
                 self._object(element, name, inner)
-            later.append(ended_line("".join(self._children(element, inner, inner, is_description)).strip()))
+            text = "".join(self._children(element, inner, inner, is_description)).strip()
+            if name == "object" and in_text and "\n" not in text:  # a formula
+                out.append(text)
+            else:
+                later.append(ended_line(text))
         elif name == "ruby-text":  # the pronunciation above characters
             later.append("".join(self._children(element, [], [], True)) + "\n")
         else:
             out += [SPACES.get(name, ""), attribute(element, "string-value") if name == "hidden-text" else ""]
-            self._children(element, out, later, in_text)
+            self._children(element, out, later, in_text, "/" if name == "mfrac" else "")
             if name in ("number", "note-citation"):
                 out.append(" ")
 
-    def _children(self, element: etree._Element, out: list[str], later: list[str], in_text: bool) -> list[str]:
+    def _children(
+        self, element: etree._Element, out: list[str], later: list[str], in_text: bool, between: str = ""
+    ) -> list[str]:
         out.append(_spaced(element.text, in_text))
-        for child in element:
+        for number, child in enumerate(element):
+            out.append(between if number else "")
             self._walk(child, out, later, in_text)
             out.append(_spaced(child.tail, in_text))
         return out
@@ -174,6 +181,6 @@ def _shown_by_control(control: etree._Element) -> list[str]:
 
 
 def _spaced(text: str | None, in_text: bool) -> str:
-    """Text as it is shown: white space outside of paragraphs is indentation."""
+    """Text as it is shown: outside of paragraphs, white space is indentation, and single letters are of formulas."""
     shown = re.sub(r"\s+", " ", text or "")
-    return shown if in_text else shown.strip() and f"{shown.strip()} "
+    return shown if in_text else f" {shown.strip()} " if len(shown.strip()) > 1 else shown.strip()

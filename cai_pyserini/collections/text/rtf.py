@@ -22,9 +22,10 @@ OWN = {*ASIDE, *FURNITURE, "title", "fldinst", "ffl", "sn", "sv"}  # groups whos
 READ = {*OWN, "shpinst", "do", "moMath", "moMathPara", "background", "sp", "ud", "formfield"}  # in spite of \*
 SHOWN_PROPERTIES = {"gtextUNICODE", "wzDescription"}  # of shapes: WordArt, and what a picture shows
 LINES = {"par", "row", "nestrow", "sect", "page"}
+CELLS = {"cell", "nestcell"}
 CHARACTERS = {
     **dict.fromkeys((*LINES, "line", "column", "lbr"), "\n"),
-    **dict.fromkeys(("tab", "cell", "nestcell"), "\t"),
+    **dict.fromkeys((*CELLS, "tab"), "\t"),
     **dict.fromkeys(("emspace", "enspace", "qmspace"), " "),
     **{"mden": "/", "me": " "},  # in equations
     **{"emdash": "—", "endash": "–", "bullet": "•", "lquote": "‘", "rquote": "’", "ldblquote": "“", "rdblquote": "”"},
@@ -153,6 +154,8 @@ class _Reader:
             group.is_hidden &= word != "title"
             group.destination, group.stream = word, _Stream()
         elif word in CHARACTERS:
+            while word in CELLS and group.stream.out[-1:] == ["\n"]:  # the end of the last paragraph in a cell
+                group.stream.out.pop()
             self._write(CHARACTERS[word])
             if word in LINES:
                 group.stream.end_paragraph()
