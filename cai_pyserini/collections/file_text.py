@@ -10,12 +10,13 @@ from collections.abc import Callable
 
 import py3langid
 
-from cai_pyserini.collections.formats import MAX_CHARACTERS, NO_TITLE, SAMPLE, TITLE_LENGTH, Text, Unreadable
+from cai_pyserini.collections.formats import MAX_CHARACTERS, NO_TITLE, SAMPLE, TITLE_LENGTH, TOO_LONG, Text, Unreadable
 from cai_pyserini.collections.text.mail import read_mail
-from cai_pyserini.collections.text.office import read_docx, read_pptx, read_rtf, read_xlsx
+from cai_pyserini.collections.text.office import read_docx, read_pptx, read_xlsx
 from cai_pyserini.collections.text.opendocument import read_opendocument
 from cai_pyserini.collections.text.pdf import read_pdf
 from cai_pyserini.collections.text.plain import read_marked_up, read_plain
+from cai_pyserini.collections.text.rtf import read_rtf
 from cai_pyserini.collections.text.web import read_epub, read_html
 from cai_pyserini.core import isolated
 
@@ -63,9 +64,10 @@ def _finished(read: Text) -> Text:
     text = "".join(character for character in read.text if not "\ud800" <= character <= "\udfff").replace("\0", "")
     text = BLANK_LINES.sub("\n\n", SPACES.sub(" ", text.replace("\r\n", "\n"))).strip(" \n\t\r")
     if not text.strip():
-        raise Unreadable("has no text" + (" (scanned?)" if read.pages else ""))
+        hint = ", ".join(read.left_out) or "scanned?" * bool(read.pages)
+        raise Unreadable(f"has no text ({hint})" if hint else "has no text")
     if len(text) > MAX_CHARACTERS:
-        raise Unreadable(f"has more than {MAX_CHARACTERS:,} characters of text")
+        raise Unreadable(TOO_LONG)
     title = " ".join(read.title.encode(errors="ignore").decode().replace("\0", "").split())
     title = "" if NO_TITLE.match(title) else title[:TITLE_LENGTH]
     sample = text[:SAMPLE]

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from cai_pyserini.core.packages import require_modules
 
-VERSION = 2  # raise it if a reader returns another text for the same file
+VERSION = 3  # raise it if a reader returns another text for the same file
 MAX_CHARACTERS = 20_000_000  # of a text
+TOO_LONG = f"has more than {MAX_CHARACTERS:,} characters of text"
 SAMPLE = 20_000  # characters for guessing a language
 TITLE_LENGTH = 200
 PAGE = "\n\f"  # between pages; with white space, as some tokenizers drop the form feed
@@ -53,7 +54,7 @@ SUFFIXES = {
     ".xlsx": "xlsx",
 }
 PACKAGES: dict[str, tuple[str, ...]] = {  # whose versions determine the text
-    "docx": ("mammoth", *HTML),
+    "docx": HTML,
     "eml": HTML,
     "epub": HTML,
     "html": HTML,
@@ -61,11 +62,10 @@ PACKAGES: dict[str, tuple[str, ...]] = {  # whose versions determine the text
     "ods": ("lxml",),
     "odt": ("lxml",),
     "pdf": ("pypdfium2",),
-    "pptx": ("python-pptx",),
-    "rtf": ("striprtf",),
-    "xlsx": ("openpyxl",),
+    "pptx": ("lxml",),
+    "xlsx": ("lxml", "openpyxl"),
 }
-MODULES = ("inscriptis", "mammoth", "openpyxl", "pptx", "py3langid", "pypdfium2", "striprtf")
+MODULES = ("inscriptis", "lxml", "openpyxl", "py3langid", "pypdfium2")
 
 
 @cache

@@ -97,10 +97,10 @@ def slides() -> bytes:
     return saved(show)
 
 
-def sheets() -> bytes:
+def sheets(*row: object) -> bytes:
     book = openpyxl.Workbook()
     book.active.title = "Sizes"
-    book.active.append(["finger", 7.5, None, "cm"])
+    book.active.append(row)
     return saved(book)
 
 
@@ -175,7 +175,7 @@ FILES: dict[str, str | bytes] = {
     "a.pdf": pdf("first page", "", "third page", title="Of bones"),
     "b.docx": docx(f"{paragraph('Words')}{REVISED}<w:tbl><w:tr>{CELLS}</w:tr></w:tbl>"),
     "c.pptx": slides(),
-    "d.xlsx": sheets(),
+    "d.xlsx": sheets("finger", 7.5, None, "cm"),
     "e.html": PAGE,
     "f.md": "---\ntitle: 'Front'\n---\n# First\nText.",
     "g.rst": "Heading\n=======\n\nText.",
@@ -241,8 +241,8 @@ def test_every_format_becomes_a_document(write) -> None:
     assert text["j.epub"].split() == ["chapter", "b", "chapter", "a"]
     assert text["k.rtf"] == "Some bold text."
     assert text["l.htm"] == FRENCH
-    assert re.split(r"[\n\t]+", text["m.odt"]) == ["Of hands", "Short1a note", "fingers", "finger", "short"]
-    assert text["n.ods"].split() == ["Sizes", "finger", "7.5", "cm"]
+    assert re.split(r"[\n\t]+", text["m.odt"]) == ["Of hands", "Short", "fingers", "1 a note", "finger", "short"]
+    assert text["n.ods"].split() == ["Sizes", "finger", "7.5", "cm", "Page"]  # a footer
     assert text["o.odp"] == "All\n\fToes" and found["o.odp"].metadata["pages"] == 2
     metadata = found["a.pdf"].metadata
     assert metadata == {
@@ -330,6 +330,7 @@ BROKEN: dict[str, tuple[str | bytes, str]] = {
     "laugh.odt": (zipped({"META-INF/manifest.xml": "", "content.xml": f"{LAUGH}<a><body><p>&l9;</p></body></a>"}), "."),
     "bomb.odt": (bomb(), "unpacks to more than"),
     "locked.odt": (zipped({"META-INF/manifest.xml": "<encryption-data/>", "content.xml": b"x"}), "is encrypted"),
+    "formula.xlsx": (sheets("=1+1"), r"has no text \(1 cell without a saved value\)"),
     "image.docx": (docx("<w:p/>"), "has no text"),
     "locked.pdf": (locked_pdf(), "is encrypted"),
     "old.docx": (b"\xd0\xcf\x11\xe0" + b"x" * 1000, "is encrypted, or in a format older"),
