@@ -7,13 +7,14 @@ from typing import NamedTuple
 
 from cai_pyserini.core.packages import require_modules
 
-VERSION = 2  # raise it if a reader returns another text for the same file
+VERSION = 3  # raise it if a reader returns another text for the same file
 MAX_CHARACTERS = 20_000_000  # of a text
 SAMPLE = 20_000  # characters for guessing a language
 TITLE_LENGTH = 200
 PAGE = "\n\f"  # between pages; with white space, as some tokenizers drop the form feed
 NO_TITLE = re.compile(r"(?i)(microsoft \w+ - )|untitled|document\d*$|presentation\d*$|slide \d+$|\W*$|.*\.\w{2,5}$")
-HTML = ("inscriptis", "lxml")
+CHARACTERS = ("charset-normalizer", "webencodings")
+HTML = ("lxml", *CHARACTERS)
 
 
 class Text(NamedTuple):
@@ -53,19 +54,33 @@ SUFFIXES = {
     ".xlsx": "xlsx",
 }
 PACKAGES: dict[str, tuple[str, ...]] = {  # whose versions determine the text
+    "csv": CHARACTERS,
     "docx": ("mammoth", *HTML),
     "eml": HTML,
     "epub": HTML,
     "html": HTML,
+    "md": CHARACTERS,
     "odp": ("lxml",),
     "ods": ("lxml",),
     "odt": ("lxml",),
     "pdf": ("pypdfium2",),
     "pptx": ("python-pptx",),
+    "rst": CHARACTERS,
     "rtf": ("striprtf",),
+    "txt": CHARACTERS,
     "xlsx": ("openpyxl",),
 }
-MODULES = ("inscriptis", "mammoth", "openpyxl", "pptx", "py3langid", "pypdfium2", "striprtf")
+MODULES = (
+    "charset_normalizer",
+    "lxml",
+    "mammoth",
+    "openpyxl",
+    "pptx",
+    "py3langid",
+    "pypdfium2",
+    "striprtf",
+    "webencodings",
+)
 
 
 @cache
