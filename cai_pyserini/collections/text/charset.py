@@ -90,7 +90,11 @@ def _settled(data: bytes, declared: str | None) -> str:
     """The encoding of bytes without a byte order mark."""
     zeros = [data[start:HEAD:2].count(0) for start in (0, 1)]
     wide = "utf-16be" if zeros[0] > zeros[1] else "utf-16le"
-    if max(zeros) > len(data[:HEAD]) / 8 and not CONTROL.search(data[:HEAD].decode(wide, "ignore")):
+    if (
+        len(data) % 2 == 0
+        and max(zeros) > len(data[:HEAD]) / 8
+        and not CONTROL.search(data[:HEAD].decode(wide, "ignore"))
+    ):
         return wide
     text = data.decode("utf-8", "replace")
     bad = text.count("\ufffd")

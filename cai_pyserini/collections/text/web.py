@@ -11,10 +11,16 @@ from lxml import etree
 from cai_pyserini.collections.formats import NO_TITLE, TITLE_LENGTH, Text, Unreadable
 from cai_pyserini.collections.text.charset import decoded
 
-VOID = "area|base|br|col|embed|frame|hr|img|input|link|meta|param|source|track|wbr"
+VOID = "area|base|basefont|br|col|frame|hr|img|input|link|meta|param"  # for libxml2
 UNNESTED = f"{VOID}|body|head|html|iframe|option|plaintext|pre|script|style|textarea|title|xmp"
 NESTED = re.compile(rf"(?i)<(/?)(?!(?:{UNNESTED})[\s/>])([a-z][^\s/>]*)")
-SELF_CLOSED = re.compile(rf"(?i)<(?!(?:{VOID})[\s/])([a-z][^\s<>/]*)((?:\s[^<>]*[\s\"'])?)/>")  # of XHTML
+AS_BROWSERS = (  # what libxml2 understands otherwise, and tags that it understands like browsers
+    (re.compile(r"(?i)</(?:body|html)(?=[\s>])"), "</param"),  # ignored; what follows is text as well
+    (re.compile(r"(?i)<(?:bgsound|embed|keygen|source|track|wbr)(?=[\s/>])"), "<param"),
+    (re.compile(r"(?i)</br(?=[\s/>])"), "<br"),
+    (re.compile(r"(?i)</p(?=[\s>])"), "</p><p></p"),
+    (re.compile(rf"(?i)<(?!(?:{VOID})[\s/])([a-z][^\s<>/]*)((?:\s[^<>]*[\s\"'])?)/>"), r"<\1\2></\1>"),  # of XHTML
+)
 HEADINGS = {"h1", "h2", "h3", "h4", "h5", "h6"}
 PARAGRAPHS = HEADINGS | {"blockquote", "dl", "figure", "hr", "ol", "p", "pre", "table", "ul"}
 LINES = {"address", "article", "aside", "body", "br", "caption", "center", "dd", "desc", "details", "dialog", "dir"}
@@ -22,6 +28,7 @@ LINES |= {"div", "dt", "fieldset", "figcaption", "footer", "form", "frameset", "
 LINES |= {"li", "listing", "main", "menu", "noframes", "noscript", "optgroup", "option", "plaintext", "search"}
 LINES |= {"section", "select", "summary", "tbody", "text", "textarea", "tfoot", "thead", "title", "xmp"}
 SPACED = {"annotation", "area", "audio", "button", "canvas", "img", "input", "mtd", "mtr", "object", "tspan", "video"}
+SPACED |= {"meter", "progress"}
 NOTHING, SPACE, LINE, PARAGRAPH, CELL = range(5)  # between pieces of text; the stronger replaces the weaker
 GAPS = ("", " ", "\n", "\n\n", " ")
 VERBATIM = {"listing", "plaintext", "pre", "textarea", "xmp"}
@@ -67,7 +74,8 @@ def html_text(data: bytes, label: str | None = None) -> tuple[str, str]:
 
 def _parsed(source: str) -> etree._Element | None:
     """The tree of a page; of one that is nested too deeply for the parser, a flat one."""
-    source = SELF_CLOSED.sub(r"<\1\2></\1>", source)
+    for tag, understood in AS_BROWSERS:
+        source = tag.sub(understood, source)
     for _ in range(2):
         parser = etree.HTMLParser(encoding="utf-8", huge_tree=True, no_network=True)
         try:
@@ -81,9 +89,11 @@ def _parsed(source: str) -> etree._Element | None:
 
 
 def _flat(tag: re.Match[str]) -> str:
-    """The start of a void element with the attributes of another."""
+    """The start of a void element that has the attributes of another and parts words like it."""
     name = tag[2].lower()
-    return "<br" if name in PARAGRAPHS or name in LINES or name in ("td", "th", "tr") else f"<{tag[1]}wbr"
+    if name in PARAGRAPHS or name in LINES or name in ("td", "th", "tr"):
+        return "<br"
+    return "<img" if name in SPACED or "-" in name else f"<{tag[1]}param"
 
 
 class _Page:
@@ -100,6 +110,7 @@ class _Page:
         self._later: list[tuple[str, int]] = []  # what is not a part of the line, with its link
         self._told: set[str] = set()
         self._inside: Counter[str] = Counter()
+        self._verbatim = 0
         self._numbers: list[int | None] = []
         self._navigation: list[tuple[int, int, int]] = []  # pieces from, to, and their characters
         tree = _parsed(source.replace("\f", " ").replace("\r\n", "\n"))
@@ -141,9 +152,11 @@ class _Page:
 
     def _enter(self, element: etree._Element, name: str) -> None:
         self._inside[name] += 1
-        if name == "a" and element.get("href"):
+        self._verbatim += name in VERBATIM
+        if name == "a":
             self._links += 1
-            self._link = -self._links if ELSEWHERE.match(element.get("href")) else self._links
+            address = element.get("href")
+            self._link = 0 if address is None else -self._links if ELSEWHERE.match(address) else self._links
         elif name in ("ol", "ul"):
             start = element.get("start", "1")
             self._numbers.append((int(start) if start.isdecimal() else 1) if name == "ol" else None)
@@ -174,7 +187,7 @@ class _Page:
             first = self._titles.setdefault(name, _joined(written)) if name not in self._titles else ""
             if name == "title" and first and len(first) <= TITLE_LENGTH and not NO_TITLE.match(first):
                 self._forget(start)
-        if name != "link":
+        if element.keys() and name != "link":
             for attribute in TOOLTIPS:
                 self._tell(element.get(attribute))
         kind = _navigation_kind(element, name)
@@ -186,8 +199,11 @@ class _Page:
             if size and (kind > 1 or 2 * linked > size):
                 self._navigation.append((start.pieces, len(self._pieces), size))
         self._inside[name] -= 1
+        self._verbatim -= name in VERBATIM
         if name in ("ol", "ul"):
             self._numbers.pop()
+        elif name == "li":
+            self._bullet = ""
         if name != "br":
             self._break(name)
 
@@ -211,7 +227,7 @@ class _Page:
         """Write a text of the page, with white space as people see it."""
         if not text:
             return
-        if any(self._inside[name] for name in VERBATIM):
+        if self._verbatim:
             return self._write(text)
         text = WHITE_SPACE.sub(" ", text)
         if text[0] == " ":
@@ -263,6 +279,8 @@ def _navigation_kind(element: etree._Element, name: str) -> int:
     """2 if an element says that it is navigation, 1 if it is where it has mostly links, or else 0."""
     if name in NEVER_NAVIGATION:
         return 0
+    if not element.keys():
+        return 1 if name in OFTEN_NAVIGATION else 0
     names = " ".join(filter(None, (element.get("class"), element.get("id"), element.get("role"))))
     if not NAVIGATION.isdisjoint(names.lower().split()):
         return 2
