@@ -111,7 +111,7 @@ def _settled(data: bytes, declared: str | None) -> str:
         return _guess(data) or "windows-1252"
     if declared == "windows-1252":
         return _guess(data, at_least=0.5) or declared
-    if declared in MULTIBYTE and _errors(data, declared) > 0.1:
+    if declared in MULTIBYTE and _errors(data, declared) > 0.3:
         return _guess(data) or declared
     return declared
 
@@ -125,7 +125,8 @@ def _errors(data: bytes, encoding: str) -> float:
 def _guess(data: bytes, at_least: float = 0) -> str | None:
     """The encoding of a text in another script than Latin, by how such languages look."""
     data = MARKUP.sub(b" ", data)
-    if 2 * sum(map(len, OTHER_SCRIPT.findall(data))) < len(data.translate(None, ASCII)):
+    runs = sum(map(len, OTHER_SCRIPT.findall(data)))
+    if runs < 12 or 2 * runs < len(data.translate(None, ASCII)):
         return None
     found = charset_normalizer.from_bytes(data, threshold=0.6, cp_isolation=GUESSED).best()
     return found.encoding if found and found.coherence >= at_least else None

@@ -27,7 +27,7 @@ def read_epub(data: bytes) -> Text:
         container = xml(archive.read(_found(names, "META-INF/container.xml") or "META-INF/container.xml"))
         package = next(str(path) for path in container.xpath("//*[local-name()='rootfile']/@full-path"))
         book = xml(archive.read(_found(names, package) or package))
-        chapters: dict[str, str] = {}
+        chapters: dict[str, tuple[str, str]] = {}  # titles and texts
         left_out: Counter[str] = Counter()
         for item in _in_order(book):
             path = "" if item is None else _found(names, join(dirname(package), item.get("href", "")))
@@ -38,14 +38,18 @@ def read_epub(data: bytes) -> Text:
             elif _type(item) not in CHAPTERS:
                 left_out[_type(item)] += 1
             elif path not in chapters:
-                chapters[path] = html_text(archive.read(path))[1]
-    if left_out["encrypted"] and not any(chapters.values()):
+                chapters[path] = html_text(archive.read(path))
+    if left_out["encrypted"] and not any(text for _, text in chapters.values()):
         raise Unreadable("is encrypted")
     title, *more = [element.text or "" for element in book.iter(f"{DUBLIN_CORE}title")] or [""]
     about = more + [element.text or "" for name in ABOUT for element in book.iter(f"{DUBLIN_CORE}{name}")]
+    told, texts = {title.strip()}, ["\n".join(html_text(each.encode())[1] for each in about)]
+    for heading, text in chapters.values():
+        texts.append(text if heading.strip() in text or heading.strip() in told else f"{heading}\n\n{text}")
+        told.add(heading.strip())
     return Text(
         title,
-        "\n\n".join(["\n".join(html_text(each.encode())[1] for each in about), *chapters.values()]),
+        "\n\n".join(texts),
         modified=next((iso_day(date.text) for date in book.iter(f"{DUBLIN_CORE}date")), None),
         left_out=tuple(f"{number} {kind} chapter{'s' * (number > 1)}" for kind, number in left_out.items()),
     )

@@ -104,7 +104,10 @@ def _text(part: Message, left_out: Counter[str]) -> str:
             ]
         return _fullest(texts) if kind == "multipart/alternative" else "\n\n".join(filter(None, texts))
     elif kind in HTML | RTF | CALENDAR or part.get_content_maintype() in ("message", "multipart", "text"):
-        return _decoded(part, kind, left_out)
+        try:
+            return _decoded(part, kind, left_out)
+        except Unreadable:
+            left_out["broken part"] += 1
     elif kind not in SIGNATURES and part.get_content_maintype() not in WITHOUT_TEXT:
         left_out["attachment"] += 1
     return ""

@@ -16,7 +16,8 @@ UNNESTED = f"{VOID}|body|head|html|iframe|option|plaintext|pre|script|style|text
 NESTED = re.compile(rf"(?i)<(/?)(?!(?:{UNNESTED})[\s/>])([a-z][^\s/>]*)")
 AS_BROWSERS = (  # what libxml2 understands otherwise, and tags that it understands like browsers
     (re.compile(r"(?i)</(?:body|html)(?=[\s>])"), "</param"),  # ignored; what follows is text as well
-    (re.compile(r"(?i)<(?:bgsound|embed|keygen|source|track|wbr)(?=[\s/>])"), "<param"),
+    (re.compile(r"(?i)<(?:bgsound|keygen|source|track|wbr)(?=[\s/>])"), "<param"),
+    (re.compile(r"(?i)<embed(?=[\s/>])"), "<img"),
     (re.compile(r"(?i)</br(?=[\s/>])"), "<br"),
     (re.compile(r"(?i)</p(?=[\s>])"), "</p><p></p"),
     (re.compile(rf"(?i)<(?!(?:{VOID})[\s/])([a-z][^\s<>/]*)((?:\s[^<>]*[\s\"'])?)/>"), r"<\1\2></\1>"),  # of XHTML
