@@ -151,6 +151,24 @@ def test_what_is_not_text_is_not_read(read: Read, template: str) -> None:
     assert marks.made - marked(read("html", page.encode())) == {"mark1x"}
 
 
+def test_bars_of_links_at_both_ends_are_not_read(read: Read) -> None:
+    """The faults: bars of links are found instead of the pages they lead to; or lists of references vanish."""
+    bar = "<p><a href=a.html>{}</a> | <a href=b.html>{}</a> | <a href=c.html>{}</a></p>"
+    lists = "<p>{}</p><ul><li><a href=a.html>{}</a><li><a href=b.html>{}</a></ul>"
+    sources = "<p><a href=https://example.org/a>{}</a> <a href=https://example.org/b>{}</a></p>"
+    for start, end, read_marks in (
+        (bar, bar, 0),
+        ("<h1><a href=a>{}</a></h1>", "", 1),
+        ("", lists, 3),
+        ("", sources, 2),
+    ):
+        marks = Marks()
+        page = marks.fill(start) + BODY + marks.fill(end)
+        assert len(marked(read("html", page.encode()))) == read_marks, page
+    marks = Marks()
+    assert marked(read("html", marks.fill(f"<p>{{}}</p>{bar * 9}").encode())) == marks.made  # most of the page
+
+
 def test_frames_have_no_body(read: Read) -> None:
     page = "<html><head><title>x</title></head><frameset><frame src=a><noframes><body>{}<p>{}</noframes></frameset>"
     marks = Marks()
