@@ -222,7 +222,7 @@ def encoded(headers: str, content: str, transfer: str) -> bytes:
     """A part of a mail, in the charset that it names, or UTF-8."""
     named = re.search(r"koi8-r|windows-1251|iso-8859-1|gb2312", headers + content)
     data = content.encode({"gb2312": "gb18030"}.get(named[0], named[0]) if named else "utf-8")
-    if "message/" in headers or "multipart/" in headers:  # which have no encoding of their own
+    if "multipart/" in headers or ("message/" in headers and transfer != "base64"):  # which are not encoded
         return headers.encode() + b"\n\n" + data
     if transfer == "base64":
         data = base64.encodebytes(data)
@@ -254,7 +254,8 @@ def test_every_marked_word_of_a_mail_is_read_or_said_to_be_left_out(read: Read, 
         return encoded(marks.fill(headers), marks.fill(content), transfer)
 
     head = marks.fill(
-        f"From: =?iso-8859-1?q?{{}}?= <{{}}@example.org>\nTo: {{}} Grüße\nKeywords: {{}}\nSubject: {subject}\n"
+        "From: =?iso-8859-1?q?{}?= <{}@example.org>\nTo: {} Grüße Насос =?utf-8?q?{}?=\n"
+        f"Keywords: {{}}\nSubject: {subject}\n"
     )
     data = head.encode() + written(mail)
     text = read("eml", data)

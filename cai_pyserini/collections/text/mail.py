@@ -1,5 +1,6 @@
 """The text of mails."""
 
+import base64
 import email
 import re
 from collections import Counter
@@ -25,6 +26,7 @@ WITHOUT_TEXT = ("audio", "font", "image", "video")
 SIGNATURES = {"application/pgp-signature", "application/pkcs7-signature", "application/x-pkcs7-signature"}
 OF_OUTLOOK = {"application/ms-tnef", "application/vnd.ms-tnef"}
 SEALED = {"application/pkcs7-mime", "application/x-pkcs7-mime"}
+ENCODED_WORDS = re.compile(r"=\?[^?]*\?[BbQq]\?[^?]*\?=(?:\s*=\?[^?]*\?[BbQq]\?[^?]*\?=)*")
 FOLD = re.compile(r"\r?\n[ \t]")
 PGP = re.compile(r"-----BEGIN PGP MESSAGE-----.*?(?:-----END PGP MESSAGE-----|\Z)", re.DOTALL)
 EVENT = re.compile(
@@ -50,7 +52,7 @@ def read_mail(data: bytes) -> Text:
     left_out: Counter[str] = Counter()
     text = _text(message, left_out)
     modified = None
-    with suppress(ValueError):
+    with suppress(OverflowError, ValueError):
         modified = day_text(parsedate_to_datetime(_header(message["Date"])))
     return Text(
         subject,
@@ -61,12 +63,17 @@ def read_mail(data: bytes) -> Text:
 
 
 def _repair(part: Message) -> None:
-    """Decode the headers that say what a part is, where they are not ASCII."""
+    """Decode what the parser does not: headers that say what a part is, and a mail in a mail in Base64."""
     for name in ("Content-Type", "Content-Disposition"):
         if isinstance(part[name], Header):
             part.replace_header(name, _header(part[name]))
     if encoding := str(part["Content-Transfer-Encoding"] or "").split():
         part.replace_header("Content-Transfer-Encoding", encoding[0].strip(";"))
+    if encoding[:1] == ["base64"] and part.get_content_maintype() == "message" and part.is_multipart():
+        with suppress(ValueError):
+            inner = [each.get_payload() for each in part.get_payload() if isinstance(each, Message)]
+            content = base64.b64decode("".join(map(str, inner)))
+            part.set_payload([email.message_from_bytes(content)])
 
 
 def _headers(message: Message, names: Iterable[str]) -> list[str]:
@@ -74,16 +81,17 @@ def _headers(message: Message, names: Iterable[str]) -> list[str]:
 
 
 def _header(value: str | Header | None) -> str:
-    """A header with its encoded words decoded, and with bytes that no charset is named for."""
+    """A header without encoded words; if it has bytes that are not ASCII, as the characters that they are."""
+    if isinstance(value, Header):
+        value = decoded(b"".join(chunk for chunk, _ in decode_header(value)))
+    return FOLD.sub(" ", ENCODED_WORDS.sub(_words, value or "")).strip()
+
+
+def _words(encoded: re.Match[str]) -> str:
     try:
-        chunks = decode_header(value or "")
+        return "".join(decoded(chunk, charset) for chunk, charset in decode_header(encoded[0]))
     except HeaderParseError:
-        chunks = [(str(value), None)]
-    parts = []
-    for chunk, charset in chunks:
-        text = chunk if isinstance(chunk, str) else decoded(chunk, charset)
-        parts.append(_header(text) if charset == "unknown-8bit" else text)
-    return FOLD.sub(" ", "".join(parts)).strip()
+        return encoded[0]
 
 
 def _text(part: Message, left_out: Counter[str]) -> str:
