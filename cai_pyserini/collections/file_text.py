@@ -11,13 +11,14 @@ from collections.abc import Callable
 import py3langid
 
 from cai_pyserini.collections.formats import MAX_CHARACTERS, NO_TITLE, SAMPLE, TITLE_LENGTH, TOO_LONG, Text, Unreadable
+from cai_pyserini.collections.text.epub import read_epub
 from cai_pyserini.collections.text.mail import read_mail
 from cai_pyserini.collections.text.office import read_docx, read_pptx, read_xlsx
 from cai_pyserini.collections.text.opendocument import read_opendocument
 from cai_pyserini.collections.text.pdf import read_pdf
 from cai_pyserini.collections.text.plain import read_marked_up, read_plain
 from cai_pyserini.collections.text.rtf import read_rtf
-from cai_pyserini.collections.text.web import read_epub, read_html
+from cai_pyserini.collections.text.web import read_html
 from cai_pyserini.core import isolated
 
 MIN_LETTERS = 200  # for guessing a language

@@ -14,7 +14,8 @@ SAMPLE = 20_000  # characters for guessing a language
 TITLE_LENGTH = 200
 PAGE = "\n\f"  # between pages; with white space, as some tokenizers drop the form feed
 NO_TITLE = re.compile(r"(?i)(microsoft \w+ - )|untitled|document\d*$|presentation\d*$|slide \d+$|\W*$|.*\.\w{2,5}$")
-HTML = ("inscriptis", "lxml")
+CHARACTERS = ("charset-normalizer", "webencodings")
+HTML = ("lxml", *CHARACTERS)
 
 
 class Text(NamedTuple):
@@ -54,18 +55,23 @@ SUFFIXES = {
     ".xlsx": "xlsx",
 }
 PACKAGES: dict[str, tuple[str, ...]] = {  # whose versions determine the text
+    "csv": CHARACTERS,
     "docx": HTML,
     "eml": HTML,
     "epub": HTML,
     "html": HTML,
+    "md": CHARACTERS,
     "odp": ("lxml",),
     "ods": ("lxml",),
     "odt": ("lxml",),
     "pdf": ("pypdfium2",),
     "pptx": ("lxml",),
+    "rst": CHARACTERS,
+    "rtf": CHARACTERS,
+    "txt": CHARACTERS,
     "xlsx": ("lxml", "openpyxl"),
 }
-MODULES = ("inscriptis", "lxml", "openpyxl", "py3langid", "pypdfium2")
+MODULES = ("charset_normalizer", "lxml", "openpyxl", "py3langid", "pypdfium2", "webencodings")
 
 
 @cache

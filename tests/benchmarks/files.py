@@ -240,7 +240,7 @@ def _readers() -> Iterator[tuple[str, str, Extract]]:
     """The readers that are installed: format, package, and a function from a file to its text."""
     from cai_pyserini.collections.file_text import READERS
 
-    ours = {"docx": "lxml", "epub": "inscriptis", "html": "inscriptis", "pdf": "pypdfium2"}
+    ours = {"docx": "lxml", "epub": "lxml", "html": "lxml", "pdf": "pypdfium2"}
     ours |= {"pptx": "lxml", "xlsx": "openpyxl"}
     for format, package in ours.items():
         yield format, package, lambda data, read=READERS[format]: read(data).text

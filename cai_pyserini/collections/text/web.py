@@ -1,49 +1,312 @@
-"""The text of HTML and EPUB."""
+"""The text of HTML."""
 
 import re
-from posixpath import dirname, join, normpath
-from urllib.parse import unquote
+from collections import Counter
+from collections.abc import Iterable
+from itertools import chain, takewhile
+from typing import NamedTuple
 
-from inscriptis import Inscriptis
-from inscriptis.model.config import ParserConfig
-from lxml import html
+from lxml import etree
 
-from cai_pyserini.collections.formats import Text
-from cai_pyserini.collections.text.archive import DUBLIN_CORE, iso_day, open_archive, xml
-from cai_pyserini.collections.text.charset import encoding_of, is_utf8
+from cai_pyserini.collections.formats import NO_TITLE, TITLE_LENGTH, Text, Unreadable
+from cai_pyserini.collections.text.charset import decoded
 
-NOT_READ = "//script | //style | //template | //noscript | //nav | //*[@role='navigation'] | //comment()"
-CHARSET = re.compile(rb"(?i)charset=|encoding=")
+VOID = "area|base|basefont|br|col|frame|hr|img|input|link|meta|param"  # for libxml2
+UNNESTED = f"{VOID}|body|head|html|iframe|option|plaintext|pre|script|style|textarea|title|xmp"
+NESTED = re.compile(rf"(?i)<(/?)(?!(?:{UNNESTED})[\s/>])([a-z][^\s/>]*)")
+AS_BROWSERS = (  # what libxml2 understands otherwise, and tags that it understands like browsers
+    (re.compile(r"(?i)</(?:body|html)(?=[\s>])"), "</param"),  # ignored; what follows is text as well
+    (re.compile(r"(?i)<(?:bgsound|keygen|source|track|wbr)(?=[\s/>])"), "<param"),
+    (re.compile(r"(?i)<embed(?=[\s/>])"), "<img"),
+    (re.compile(r"(?i)</br(?=[\s/>])"), "<br"),
+    (re.compile(r"(?i)</p(?=[\s>])"), "</p><p></p"),
+    (re.compile(rf"(?i)<(?!(?:{VOID})[\s/])([a-z][^\s<>/]*)((?:\s[^<>]*[\s\"'])?)/>"), r"<\1\2></\1>"),  # of XHTML
+)
+HEADINGS = {"h1", "h2", "h3", "h4", "h5", "h6"}
+PARAGRAPHS = HEADINGS | {"blockquote", "dl", "figure", "hr", "ol", "p", "pre", "table", "ul"}
+LINES = {"address", "article", "aside", "body", "br", "caption", "center", "dd", "desc", "details", "dialog", "dir"}
+LINES |= {"div", "dt", "fieldset", "figcaption", "footer", "form", "frameset", "header", "hgroup", "iframe", "legend"}
+LINES |= {"li", "listing", "main", "menu", "noframes", "noscript", "optgroup", "option", "plaintext", "search"}
+LINES |= {"section", "select", "summary", "tbody", "text", "textarea", "tfoot", "thead", "title", "xmp"}
+SPACED = {"annotation", "area", "audio", "button", "canvas", "img", "input", "mtd", "mtr", "object", "tspan", "video"}
+SPACED |= {"meter", "progress"}
+NOTHING, SPACE, LINE, PARAGRAPH, CELL = range(5)  # between pieces of text; the stronger replaces the weaker
+GAPS = ("", " ", "\n", "\n\n", " ")
+VERBATIM = {"listing", "plaintext", "pre", "textarea", "xmp"}
+MARKUP = {"iframe", "noembed", "noframes"}  # elements whose text is markup
+NOT_READ = {"nav", "rp", "script", "style"}
+TOOLTIPS = ("title", "aria-label", "aria-description", "placeholder", "label", "summary", "alttext")
+WITHOUT_VALUE = {"checkbox", "color", "file", "hidden", "image", "password", "radio", "range"}  # that people read
+DESCRIPTIONS = {"author", "description", "keywords", "og:description"}
+NAVIGATION = {"breadcrumb", "breadcrumbs", "headerlink", "nav", "navbar", "navfooter", "navheader", "navigation"}
+OFTEN_NAVIGATION = NAVIGATION | {"aside", "banner", "complementary", "contentinfo", "footer", "header", "menu"}
+OFTEN_NAVIGATION |= {"menubar", "pager", "pagination", "sidebar", "toolbar", "topbar"}
+NEVER_NAVIGATION = {"article", "body", "html", "main"}
+WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
+ELSEWHERE = re.compile(r"\s*(?:[a-zA-Z][\w+.-]*:|//)")  # an address with a server
+WHITE_SPACE = re.compile(r"[ \t\n\r]+")
+
+
+class _Piece(NamedTuple):
+    gap: str
+    text: str
+    link: int  # the number of the link that it is in; 0 outside of links; negative if the link leaves the site
+
+
+class _Opened(NamedTuple):
+    """The state at the start of an element."""
+
+    pieces: int
+    gap: int
+    size: int
+    linked: int
+    later: int
 
 
 def read_html(data: bytes) -> Text:
     return Text(*html_text(data))
 
 
-def html_text(data: bytes) -> tuple[str, str]:
+def html_text(data: bytes, label: str | None = None) -> tuple[str, str]:
     """The title of an HTML page, or its first heading, and its text, with tables and code, without navigation."""
-    encoding = "utf-8" if is_utf8(data) else None if CHARSET.search(data[:2048]) else encoding_of(data)
-    tree = html.document_fromstring(data, html.HTMLParser(encoding=encoding, no_network=True)) if data.strip() else None
-    if tree is None:
-        return "", ""
-    for element in tree.xpath(NOT_READ):
-        if element.getparent() is not None:
-            element.drop_tree()
-    title = next((element.text_content() for name in ("title", "h1", "h2") for element in tree.iter(name)), "")
-    for element in tree.xpath("//title"):
-        element.drop_tree()
-    return title, Inscriptis(tree, ParserConfig()).get_text()
+    page = _Page(decoded(data, label, markup=True))
+    return page.title(), page.text()
 
 
-def read_epub(data: bytes) -> Text:
-    with open_archive(data) as archive:
-        names = set(archive.namelist())
-        container = xml(archive.read("META-INF/container.xml"))
-        package = next(str(path) for path in container.xpath("//*[local-name()='rootfile']/@full-path"))
-        book = xml(archive.read(package))
-        files = {item.get("id"): item.get("href", "") for item in book.iter("{*}item")}
-        order = [files.get(item.get("idref"), "") for item in book.iter("{*}itemref")]
-        paths = [normpath(join(dirname(package), unquote(name))) for name in order if name]
-        chapters = [html_text(archive.read(path))[1] for path in paths if path in names]
-        modified = next((iso_day(item.text) for item in book.iter(f"{DUBLIN_CORE}date")), None)
-        return Text(book.findtext(f".//{DUBLIN_CORE}title") or "", "\n\n".join(chapters), modified=modified)
+def _parsed(source: str) -> etree._Element | None:
+    """The tree of a page; of one that is nested too deeply for the parser, a flat one."""
+    for tag, understood in AS_BROWSERS:
+        source = tag.sub(understood, source)
+    for _ in range(2):
+        parser = etree.HTMLParser(encoding="utf-8", huge_tree=True, no_network=True)
+        try:
+            tree = etree.fromstring(source.encode("utf-8", "replace"), parser)
+        except etree.XMLSyntaxError:  # it is empty
+            return None
+        if all(error.type_name != "ERR_RESOURCE_LIMIT" for error in parser.error_log):
+            return tree
+        source = NESTED.sub(_flat, source)
+    raise Unreadable("is nested too deeply")
+
+
+def _flat(tag: re.Match[str]) -> str:
+    """The start of a void element that has the attributes of another and parts words like it."""
+    name = tag[2].lower()
+    if name in PARAGRAPHS or name in LINES or name in ("td", "th", "tr"):
+        return "<br"
+    return "<img" if name in SPACED or "-" in name else f"<{tag[1]}param"
+
+
+class _Page:
+    """The text of a page, which is written in pieces."""
+
+    def __init__(self, source: str):
+        self._pieces: list[_Piece] = []
+        self._titles: dict[str, str] = {}  # the first of each kind
+        self._gap = NOTHING
+        self._bullet = ""
+        self._row = False  # whether the row of a table has text before this cell
+        self._size = self._linked = 0  # characters
+        self._links = self._link = 0
+        self._later: list[tuple[str, int]] = []  # what is not a part of the line, with its link
+        self._told: set[str] = set()
+        self._inside: Counter[str] = Counter()
+        self._verbatim = 0
+        self._numbers: list[int | None] = []
+        self._navigation: list[tuple[int, int, int]] = []  # pieces from, to, and their characters
+        tree = _parsed(source.replace("\f", " ").replace("\r\n", "\n"))
+        if tree is not None:
+            self._walk(tree)
+
+    def title(self) -> str:
+        return next(filter(None, map(self._titles.get, ("title", "h1", "h2"))), "")
+
+    def text(self) -> str:
+        pieces = []
+        start = 0
+        for begin, end, size in sorted(self._navigation, key=lambda each: (each[0], -each[1])):
+            if begin >= start:
+                pieces += self._pieces[start : begin if 4 * size < 3 * self._size else end]
+                start = end
+        return _joined(_without_bars(pieces + self._pieces[start:]))
+
+    def _walk(self, tree: etree._Element) -> None:
+        opened: list[_Opened | None] = []
+        events = etree.iterwalk(tree, events=("start", "end", "comment", "pi"))
+        for event, element in events:
+            if event == "start":
+                name = element.tag.rpartition(":")[2].lower()
+                if name in NOT_READ or element.get("role") == "navigation" or _is_prototype(element, name):
+                    opened.append(None)
+                    events.skip_subtree()
+                else:
+                    self._break(name)
+                    opened.append(_Opened(len(self._pieces), self._gap, self._size, self._linked, len(self._later)))
+                    self._enter(element, name)
+            elif event == "end":
+                if start := opened.pop():
+                    self._leave(element, element.tag.rpartition(":")[2].lower(), start)
+            elif (element.text or "").startswith("[CDATA["):
+                self._read(element.text[7:].removesuffix("]]"))
+            if event != "start" and element is not tree:
+                self._read(element.tail)
+
+    def _enter(self, element: etree._Element, name: str) -> None:
+        self._inside[name] += 1
+        self._verbatim += name in VERBATIM
+        if name == "a":
+            self._links += 1
+            address = element.get("href")
+            self._link = 0 if address is None else -self._links if ELSEWHERE.match(address) else self._links
+        elif name in ("ol", "ul"):
+            start = element.get("start", "1")
+            self._numbers.append((int(start) if start.isdecimal() else 1) if name == "ol" else None)
+        elif name == "li":
+            number = self._numbers[-1] if self._numbers else None
+            self._bullet = "* " if number is None else f"{number}. "
+            self._numbers[-1:] = [number and number + 1]
+        elif name == "tr":
+            self._row = False
+        elif name in ("td", "th") and self._row:
+            self._gap = CELL
+        elif name == "input" and element.get("type", "").lower() not in WITHOUT_VALUE:
+            self._read(element.get("value"))
+        elif name == "meta" and (element.get("name") or element.get("property") or "").lower() in DESCRIPTIONS:
+            self._tell(element.get("content"))
+        self._read(element.get("alt"))
+        for markup in (element.get("srcdoc"), element.text if name in MARKUP else ""):
+            self._write(_Page(markup).text() if markup else "")
+        if name not in MARKUP:
+            self._read(element.text)
+
+    def _leave(self, element: etree._Element, name: str, start: _Opened) -> None:
+        written = self._pieces[start.pieces :] if name in ("h1", "h2", "rt", "title") else []
+        if name == "rt":  # or the readings would part the characters of a word
+            self._later.append((_joined(written), 0))
+            self._forget(start)
+        elif written and not self._inside["svg"]:
+            first = self._titles.setdefault(name, _joined(written)) if name not in self._titles else ""
+            if name == "title" and first and len(first) <= TITLE_LENGTH and not NO_TITLE.match(first):
+                self._forget(start)
+        if element.keys() and name != "link":
+            for attribute in TOOLTIPS:
+                self._tell(element.get(attribute))
+        kind = _navigation_kind(element, name)
+        if kind:
+            tooltips = self._later[start.later :]
+            del self._later[start.later :]
+            self._write_lines(tooltips)
+            size, linked = self._size - start.size, self._linked - start.linked
+            if size and (kind > 1 or 2 * linked > size):
+                self._navigation.append((start.pieces, len(self._pieces), size))
+        self._inside[name] -= 1
+        self._verbatim -= name in VERBATIM
+        if name in ("ol", "ul"):
+            self._numbers.pop()
+        elif name == "li":
+            self._bullet = ""
+        if name != "br":
+            self._break(name)
+
+    def _break(self, name: str) -> None:
+        """End the line or paragraph at the start or end of an element."""
+        if name == "tr":
+            gap = LINE
+            self._gap %= CELL
+        elif name == "br":
+            gap = LINE if self._gap < LINE else PARAGRAPH
+        elif name in PARAGRAPHS:
+            gap = PARAGRAPH
+        else:
+            gap = LINE if name in LINES else SPACE if name in SPACED or "-" in name else NOTHING
+        if gap >= LINE and self._later and not self._inside["tr"]:
+            later, self._later = self._later, []
+            self._write_lines(later)
+        self._gap = max(self._gap, gap)
+
+    def _read(self, text: str | None) -> None:
+        """Write a text of the page, with white space as people see it."""
+        if not text:
+            return
+        if self._verbatim:
+            return self._write(text)
+        text = WHITE_SPACE.sub(" ", text)
+        if text[0] == " ":
+            self._gap = max(self._gap, SPACE)
+        self._write(text.strip(" "))
+        if text[-1] == " ":
+            self._gap = max(self._gap, SPACE)
+
+    def _tell(self, text: str | None) -> None:
+        """Write a text for the end of the line, once, unless it has just been written."""
+        text = " ".join((text or "").split())
+        if text and text not in self._told and (not self._pieces or text != self._pieces[-1].text):
+            self._told.add(text)
+            self._later.append((text, self._current_link()))
+
+    def _write_lines(self, lines: list[tuple[str, int]]) -> None:
+        for text, link in lines:
+            self._gap = max(self._gap, LINE)
+            self._write(text, link)
+
+    def _write(self, text: str, link: int | None = None) -> None:
+        if text:
+            link = self._current_link() if link is None else link
+            gap = GAPS[self._gap] if self._pieces else ""
+            self._pieces.append(_Piece(gap, self._bullet + text, link))
+            self._gap, self._bullet, self._row = NOTHING, "", True
+            self._size += len(text)
+            self._linked += len(text) if link else 0
+
+    def _current_link(self) -> int:
+        return self._link if self._inside["a"] and not any(self._inside[name] for name in HEADINGS) else 0
+
+    def _forget(self, start: _Opened) -> None:
+        """Remove what has been written since the start of an element."""
+        del self._pieces[start.pieces :]
+        self._gap, self._size, self._linked = start.gap, start.size, start.linked
+
+
+def _joined(pieces: Iterable[_Piece]) -> str:
+    return "".join(f"{piece.gap}{piece.text}" for piece in pieces)
+
+
+def _is_prototype(element: etree._Element, name: str) -> bool:
+    """Whether only scripts make text of an element."""
+    return name == "template" and not (element.get("shadowrootmode") or element.get("shadowroot"))
+
+
+def _navigation_kind(element: etree._Element, name: str) -> int:
+    """2 if an element says that it is navigation, 1 if it is where it has mostly links, or else 0."""
+    if name in NEVER_NAVIGATION:
+        return 0
+    if not element.keys():
+        return 1 if name in OFTEN_NAVIGATION else 0
+    names = " ".join(filter(None, (element.get("class"), element.get("id"), element.get("role"))))
+    if not NAVIGATION.isdisjoint(names.lower().split()):
+        return 2
+    return 0 if OFTEN_NAVIGATION.isdisjoint([name, *(word.lower() for word in WORD.findall(names))]) else 1
+
+
+def _without_bars(pieces: list[_Piece]) -> list[_Piece]:
+    """Leave out lines at both ends that are only links to other pages of the site, unless they are most of the page."""
+    lines: list[list[_Piece]] = []
+    for piece in pieces:
+        if not lines or "\n" in piece.gap:
+            lines.append([])
+        lines[-1].append(piece)
+    leading = [*takewhile(_links, lines)]
+    if sum(map(_links, leading)) < 3:
+        leading = []
+    trailing = [*takewhile(lambda line: _links(line) > 1, reversed(lines[len(leading) :]))]
+    bars = sum(len(piece.text) for piece in chain(*leading, *trailing))
+    if 2 * bars >= sum(len(piece.text) for piece in pieces):
+        return pieces
+    return [*chain(*lines[len(leading) : len(lines) - len(trailing)])]
+
+
+def _links(line: list[_Piece]) -> int:
+    """How many links within the site a line has, if it has nothing else but punctuation; or else 0."""
+    if any(piece.link <= 0 and any(map(str.isalnum, piece.text)) for piece in line):
+        return 0
+    return len({piece.link for piece in line if piece.link > 0})
