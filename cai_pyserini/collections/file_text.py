@@ -21,7 +21,7 @@ from cai_pyserini.core import isolated
 
 MIN_LETTERS = 200  # for guessing a language
 SPACES = re.compile(r"(?<=\S)[^\S\n\f]{2,}")  # in tables; code keeps its indentation
-BLANK_LINES = re.compile(r"\n\s*?\n(\s*?\n)+")
+BLANK_LINES = re.compile(r"\n([^\S\n\f]*\n){2,}")  # form feeds stay, because they count the pages
 
 Reader = Callable[[bytes], Text]
 READERS: dict[str, Reader] = {
