@@ -61,11 +61,11 @@ def body(page: MadePage, word: str) -> None:
 
 
 def turned(page: MadePage, word: str) -> None:
-    page.line(word, "0 1 -1 0", x=400)
+    page.line(word, "0 1 -1 0", x=350 + 12 * page.lines)
 
 
 def turned_back(page: MadePage, word: str) -> None:
-    page.line(word, "0 -1 1 0", x=450)
+    page.line(word, "0 -1 1 0", x=350 + 12 * page.lines)
 
 
 def upside_down(page: MadePage, word: str) -> None:
@@ -257,7 +257,9 @@ SAID: dict[Where, str] = {
 }
 
 
-def made_pdf(pages: Sequence[Sequence[tuple[Where, str]]], rotate: int = 0, redraw: bool = True, **save: object) -> bytes:
+def made_pdf(
+    pages: Sequence[Sequence[tuple[Where, str]]], rotate: int = 0, redraw: bool = True, **save: object
+) -> bytes:
     """A PDF with these words, at these places of its pages."""
     pdf = pikepdf.new()
     made = [MadePage(pdf) for _ in pages]

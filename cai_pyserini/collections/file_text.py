@@ -58,7 +58,7 @@ def read_file(call: tuple[bytes, str]) -> tuple[str, Text | isolated.Failed]:
 
 def _finished(read: Text) -> Text:
     """The text without needless white space, with title and language. Raises Unreadable if it is empty or too long."""
-    text = "".join(character for character in read.text if not "\ud800" <= character <= "\udfff").replace("\0", "")
+    text = read.text.encode(errors="ignore").decode().replace("\0", "")  # without unpaired surrogates
     text = BLANK_LINES.sub("\n\n", SPACES.sub(" ", text.replace("\r\n", "\n"))).strip(" \n\t\r")
     if not text.strip():
         raise Unreadable("has no text" + (" (scanned?)" if read.pages else ""))

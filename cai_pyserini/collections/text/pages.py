@@ -2,9 +2,10 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from itertools import pairwise
+from operator import and_
 
 BREAK = "\ufffe"  # a hyphen at the end of a line and the line break, as PDFium writes them
 HYPHENS = re.compile(r"[\xad\u2010]\n(?=\w)")  # which PDFium leaves there
@@ -80,13 +81,12 @@ def without_contents(pages: Sequence[str]) -> list[str]:
     confirmed = _confirmed(lines, entries) if len(entries) >= FEWEST else set()
     counts = Counter(page for page, _ in confirmed)
     lists = {page for page, count in counts.items() if FEWEST <= count >= sum(map(bool, lines[page])) / 2}
-    kept = []
-    for page, texts in enumerate(lines):
-        if page in counts:
-            places = ((text, (page, line)) for line, text in enumerate(texts))
-            texts = [t for t, place in places if place not in confirmed or not (page in lists or _has_leaders(t))]
-        kept.append("\n".join(LEADERS.sub(" ", text) if _has_leaders(text) else text for text in texts))
-    return kept
+    kept = list(pages)
+    for page in counts:
+        places = ((text, (page, line)) for line, text in enumerate(lines[page]))
+        texts = (t for t, place in places if place not in confirmed or not (page in lists or _has_leaders(t)))
+        kept[page] = "\n".join(texts)
+    return [LEADERS.sub(" ", page) if _has_leaders(page) else page for page in kept]
 
 
 def _has_leaders(text: str) -> bool:
@@ -107,25 +107,29 @@ def _entries(texts: Sequence[str]) -> list[tuple[int, Entry]]:
 
 def _confirmed(lines: Sequence[Sequence[str]], entries: Mapping[Place, Entry]) -> Iterable[Place]:
     """The entries whose words are on a page that they name, apart from other entries."""
-    words = frozenset[str]().union(*(words for words, _ in entries.values()))
-    places: dict[str, set[int]] = {word: set() for word in words}
-
-    @cache
-    def parts(token: str) -> frozenset[str]:
-        return words.intersection(PART.findall(token))
-
+    words = set[str]().union(*(words for words, _ in entries.values()))
+    places = dict.fromkeys(words, 0)  # the pages of a word, as bits
     for page, texts in enumerate(lines):
         rest = " ".join(text for line, text in enumerate(texts) if (page, line) not in entries)
-        for word in frozenset[str]().union(*map(parts, set(rest.casefold().split()))):
-            places[word].add(page)
-    found = {place: set.intersection(*(places[word] for word in words)) for place, (words, _) in entries.items()}
+        tokens = set(rest.casefold().split())
+        compounds = " ".join(token for token in tokens if not token.isalnum())
+        for word in words & tokens | words.intersection(PART.findall(compounds)):
+            places[word] |= 1 << page
+    found = {place: reduce(and_, (places[word] for word in words)) for place, (words, _) in entries.items()}
     offsets = Counter(
         page - number
         for place, (_, numbers) in entries.items()
-        if len(found[place]) <= RARE
+        if found[place].bit_count() <= RARE
+        for page in _bits(found[place])
         for number in numbers
-        for page in found[place]
     )
     ((offset, votes),) = offsets.most_common(1) or [(0, 0)]
     named = ((place, number + offset) for place, (_, numbers) in entries.items() for number in numbers)
-    return {place for place, page in named if votes >= FEWEST and page in found[place]}
+    return {place for place, page in named if votes >= FEWEST and page >= 0 and found[place] >> page & 1}
+
+
+def _bits(number: int) -> Iterator[int]:
+    """The places of the bits of a number that are 1."""
+    while number:
+        yield (lowest := number & -number).bit_length() - 1
+        number ^= lowest

@@ -57,9 +57,9 @@ def read_pdf(data: bytes) -> Text:
         text = "\n".join([text_page.get_text_range().replace("\r\n", "\n"), *(text for _, text in on_page if text)])
         if not (is_empty or text.strip()):
             said["without text (scanned?)"] += 1
-        if len(UNKNOWN.findall(text)) > MOST_UNKNOWN * len(text):
+        if (unknown := UNKNOWN.findall(text)) and len(unknown) > MOST_UNKNOWN * len(text):
             said["in fonts that do not name their characters"] += 1
-        pages.append(CONTROLS.sub(" ", text))
+        pages.append(CONTROLS.sub(" ", text) if unknown else text)
         text_page.close()
         page.close()
         if (size := size + len(text)) > MAX_CHARACTERS:
@@ -81,12 +81,20 @@ def read_pdf(data: bytes) -> Text:
 
 def _annotations(page: pypdfium2.PdfPage) -> Iterator[tuple[int, str]]:
     """The kinds of a page's annotations, and their text if none is drawn."""
-    for number in range(pdfium.FPDFPage_GetAnnotCount(page)):
+    count = pdfium.FPDFPage_GetAnnotCount(page)
+    if count == _count_links(page):  # faster to count, and contents have many
+        return
+    for number in range(count):
         annotation = pdfium.FPDFPage_GetAnnot(page, number)
         kind = pdfium.FPDFAnnot_GetSubtype(annotation)
         has_text = kind == pdfium.FPDF_ANNOT_FREETEXT and not pdfium.FPDFAnnot_HasKey(annotation, b"AP")
         yield kind, _contents(annotation) if has_text else ""
         pdfium.FPDFPage_CloseAnnot(annotation)
+
+
+def _count_links(page: pypdfium2.PdfPage) -> int:
+    place, link = ctypes.c_int(), pdfium.FPDF_LINK()
+    return sum(1 for _ in iter(lambda: pdfium.FPDFLink_Enumerate(page, place, link), 0))
 
 
 def _contents(annotation: pdfium.FPDF_ANNOTATION) -> str:
@@ -103,6 +111,8 @@ def _add_bookmarks(document: pypdfium2.PdfDocument, pages: list[str]) -> None:
         target = bookmark.get_dest()
         page = min((target and target.get_index()) or 0, len(pages) - 1)
         title = CONTROLS.sub(" ", bookmark.get_title())
+        if title in pages[page]:
+            continue
         if page not in words:
             words[page] = set(re.findall(r"\w+", pages[page].casefold().replace(BREAK, "")))
         if not words[page].issuperset(re.findall(r"\w+", title.casefold())):
