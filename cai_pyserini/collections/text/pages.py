@@ -52,7 +52,7 @@ def _joined(broken: str, known: set[str]) -> str:
     first, *others = broken.split(BREAK)
     word, compound = first, first
     for other in others:
-        left, right = END.search(word)[0], BEGINNING.match(other)[0]  # type: ignore[index]
+        left, right = END.search(compound)[0], BEGINNING.match(other)[0]  # type: ignore[index]
         is_word, is_compound = (f"{left}{hyphen}{right}".casefold() in known for hyphen in ("", "-"))
         if is_word == is_compound:
             is_word = is_compound = True
