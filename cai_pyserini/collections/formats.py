@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from cai_pyserini.core.packages import require_modules
 
-VERSION = 2  # raise it if a reader returns another text for the same file
+VERSION = 3  # raise it if a reader returns another text for the same file
 MAX_CHARACTERS = 20_000_000  # of a text
 SAMPLE = 20_000  # characters for guessing a language
 TITLE_LENGTH = 200
