@@ -23,7 +23,7 @@ from cai_pyserini.core import isolated
 
 MIN_LETTERS = 200  # for guessing a language
 SPACES = re.compile(r"(?<=\S)[^\S\n\f]{2,}")  # in tables; code keeps its indentation
-BLANK_LINES = re.compile(r"\n\s*?\n(\s*?\n)+")
+BLANK_LINES = re.compile(r"\n([^\S\n\f]*\n){2,}")  # form feeds stay, because they count the pages
 
 Reader = Callable[[bytes], Text]
 READERS: dict[str, Reader] = {
@@ -62,7 +62,7 @@ def read_file(call: tuple[bytes, str]) -> tuple[str, Text | isolated.Failed]:
 
 def _finished(read: Text) -> Text:
     """The text without needless white space, with title and language. Raises Unreadable if it is empty or too long."""
-    text = "".join(character for character in read.text if not "\ud800" <= character <= "\udfff").replace("\0", "")
+    text = read.text.encode(errors="ignore").decode().replace("\0", "")  # without unpaired surrogates
     text = BLANK_LINES.sub("\n\n", SPACES.sub(" ", text.replace("\r\n", "\n"))).strip(" \n\t\r")
     if not text.strip():
         hint = ", ".join(read.left_out) or "scanned?" * bool(read.pages)

@@ -7,14 +7,12 @@ import hashlib
 import random
 import struct
 from collections.abc import Iterable
-from itertools import accumulate
 
 from cai_pyserini.core.config import ENGLISH, Language
 
 SHORTEST, LONGEST = 5, 12  # length of a random span, in words
 UNSPACED = frozenset({"ja", "th", "zh"})  # languages without spaces between words
 SHARE = 3  # a random span is at most a third of its text: a whole document does not resemble a query
-PAGE = "\ufdd0"  # a form feed in words, of which it would be white space; no character has this code
 CONTEXTS = 5_000  # spans that the meanings of words are learned from, besides documents
 SPANS_PER_TEXT = 8  # candidates for the sample of Contexts
 
@@ -43,13 +41,17 @@ def share_after(texts: Iterable[str], size: int, language: Language = ENGLISH) -
 def paged_passages(text: str, size: int, overlap: int, language: Language = ENGLISH) -> list[tuple[str, int]]:
     """The passages of a text with form feeds between its pages, which they keep, and the pages where they begin, from
     1."""
-    words, separator = _words(text.replace("\f", f" {PAGE}"), language)
+    words, pages, separator = list[str](), list[int](), ""
+    for number, page in enumerate(text.split("\f"), 1):
+        found, separator = _words(page, language)
+        if found and words:
+            found[0] = f" {'\f' * (number - pages[-1])}{found[0]}".removeprefix(separator)
+        words += found
+        pages += [number] * len(found)
     starts = passage_starts(len(words), size, size - overlap)
     if len(starts) == 1:
-        return [(text, 1)]
-    pages = [*accumulate((word.count(PAGE) for word in words), initial=1)][1:]
-    split = (separator.join(words[start : start + size]).removeprefix(PAGE) for start in starts)
-    return [(passage.replace(PAGE, "\f"), pages[start]) for passage, start in zip(split, starts, strict=True)]
+        return [(text.lstrip(), pages[0] if pages else 1)]
+    return [(separator.join(words[start : start + size]).lstrip(" \f"), pages[start]) for start in starts]
 
 
 def random_span(text: str, draw: random.Random, language: Language = ENGLISH) -> str | None:

@@ -13,12 +13,14 @@ from cai_pyserini.experiments.open import Run
 from tests.collections.test_file_folder import pdf
 
 FILLER = "zinc " * 8
+EMPTY = [""] * 3  # pages
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("files")
-    (folder / "a.pdf").write_bytes(pdf(f"Fever {FILLER}", "", f"{FILLER} bladder infection {FILLER}", "Gout"))
+    (folder / "a.pdf").write_bytes(pdf(f"Fever {FILLER}", *EMPTY, f"{FILLER} bladder infection {FILLER}", "Gout"))
+    (folder / "d.pdf").write_bytes(pdf(*EMPTY, "Sprain", *EMPTY, "Ankle"))
     (folder / "b.md").write_text("# Gout\nPainful joints.")
     run([str(folder), "--output", str(folder / "run"), "--systems", "bm25", "--passages", "20"])
     return folder
@@ -31,17 +33,19 @@ def engine(folder: Path) -> Engine:
 
 @pytest.mark.slow
 def test_a_hit_is_on_the_page_of_its_match(folder: Path, engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
-    """The passage begins on page 1, and matches on page 3."""
+    """The passage begins on page 1, and matches on page 5. The fault: empty pages are not counted."""
     (described,) = engine.describe("bladder")
-    assert (described.hit.id, described.hit.page, described.page) == ("a.pdf", 1, 3)
-    (hit,) = engine.search("bladder", filter="type:pdf AND pages>=4")
+    assert (described.hit.id, described.hit.page, described.page) == ("a.pdf", 1, 5)
+    (hit,) = engine.search("bladder", filter="type:pdf AND pages=6")
     (snippet,) = engine.snippets("bladder", [hit])
-    assert snippet.page == 3 and "bladder infection" in snippet.text
-    assert {one.hit.id: one.page for one in engine.describe("gout")} == {"a.pdf": 4, "b.md": None}
+    assert snippet.page == 5 and "bladder infection" in snippet.text
+    assert {one.hit.id: one.page for one in engine.describe("gout")} == {"a.pdf": 6, "b.md": None}
+    (described,) = engine.describe("ankle")
+    assert (described.hit.id, described.hit.page, described.page) == ("d.pdf", 4, 8)
     search([str(folder / "run"), "bladder"])
-    assert "     page 3: Fever zinc" in capsys.readouterr().out
+    assert "     page 5: Fever zinc" in capsys.readouterr().out
     search([str(folder / "run"), "bladder", "--format", "json"])
-    assert json.loads(capsys.readouterr().out)["page"] == 3
+    assert json.loads(capsys.readouterr().out)["page"] == 5
 
 
 @pytest.mark.slow

@@ -1,15 +1,32 @@
 """The text of PDF."""
 
+import ctypes
 import re
+from collections import Counter
+from collections.abc import Iterator
 
 import pypdfium2
 from pypdfium2 import raw as pdfium
 
-from cai_pyserini.collections.formats import MAX_CHARACTERS, NO_TITLE, PAGE, TITLE_LENGTH, Text, Unreadable
+from cai_pyserini.collections.formats import MAX_CHARACTERS, NO_TITLE, PAGE, TITLE_LENGTH, Text, Unreadable, counted
 from cai_pyserini.collections.text.archive import day_of
+from cai_pyserini.collections.text.pages import BREAK, joined, without_contents
 
-HYPHEN = re.compile("[\ufffe\x02]\r?\n?")  # a hyphen at the end of a line, as PDFium writes it
-LEADERS = re.compile(r"(?:\. ?){5,}")  # from a title to its page number, in a table of contents
+CONTROLS = re.compile(r"[\0-\x09\x0b-\x1f\x7f-\x9f]")  # bullets and brackets of fonts that do not name them
+UNKNOWN = re.compile(r"[\0-\x09\x0b-\x1f\x7f-\x9f\ue000-\uf8ff\ufffd]")
+MOST_UNKNOWN = 0.2  # of the characters of a page
+NO_TEXT = {  # annotations: links, comments, and marks that comments belong to
+    pdfium.FPDF_ANNOT_LINK,
+    pdfium.FPDF_ANNOT_TEXT,
+    pdfium.FPDF_ANNOT_POPUP,
+    pdfium.FPDF_ANNOT_HIGHLIGHT,
+    pdfium.FPDF_ANNOT_UNDERLINE,
+    pdfium.FPDF_ANNOT_SQUIGGLY,
+    pdfium.FPDF_ANNOT_STRIKEOUT,
+    pdfium.FPDF_ANNOT_CARET,
+    pdfium.FPDF_ANNOT_FILEATTACHMENT,
+}
+XFA = {pdfium.FORMTYPE_XFA_FULL, pdfium.FORMTYPE_XFA_FOREGROUND}
 
 
 def read_pdf(data: bytes) -> Text:
@@ -17,20 +34,89 @@ def read_pdf(data: bytes) -> Text:
         document = pypdfium2.PdfDocument(data)
     except pypdfium2.PdfiumError as error:
         raise Unreadable("is encrypted" if "password" in str(error) else f"is broken ({error})") from None
-    pages, title = [], document.get_metadata_dict(skip_empty=True).get("Title", "")
+    document.init_forms()  # draws the values of fields
+    title = document.get_metadata_dict(skip_empty=True).get("Title", "")
     changed = re.match(r"D:(\d{4})(\d\d)?(\d\d)?", document.get_metadata_dict().get("ModDate", ""))
-    size = 0
-    for page in document:
+    pages, size, said, files = list[str](), 0, Counter[str](), document.count_attachments()
+    for number in range(len(document)):
+        try:
+            page = document[number]
+        except pypdfium2.PdfiumError:
+            said["that is broken"] += 1
+            pages.append("")
+            continue
+        if not number and (not title or NO_TITLE.match(title)):
+            title = _largest_line(page.get_textpage())
+        on_page, is_empty = list(_annotations(page)), not pdfium.FPDFPage_CountObjects(page)
+        files += sum(kind == pdfium.FPDF_ANNOT_FILEATTACHMENT for kind, _ in on_page)
+        if not all(kind in NO_TEXT for kind, _ in on_page):
+            pdfium.FPDFPage_Flatten(page, pdfium.FLAT_NORMALDISPLAY)
+            page.close()
+            page = document[number]
         text_page = page.get_textpage()
-        pages.append(LEADERS.sub(" ", HYPHEN.sub("", text_page.get_text_bounded())).replace("\f", " ").strip())
-        size += len(pages[-1])
-        if size > MAX_CHARACTERS:
-            break
-        if len(pages) == 1 and (not title or NO_TITLE.match(title)):
-            title = _largest_line(text_page)
+        text = "\n".join([text_page.get_text_range().replace("\r\n", "\n"), *(text for _, text in on_page if text)])
+        if not (is_empty or text.strip()):
+            said["without text (scanned?)"] += 1
+        if (unknown := UNKNOWN.findall(text)) and len(unknown) > MOST_UNKNOWN * len(text):
+            said["in fonts that do not name their characters"] += 1
+        pages.append(CONTROLS.sub(" ", text) if unknown else text)
         text_page.close()
         page.close()
-    return Text(title, PAGE.join(pages), len(document), changed and day_of(*(changed[i] or "1" for i in (1, 2, 3))))
+        if (size := size + len(text)) > MAX_CHARACTERS:
+            break
+    _add_bookmarks(document, pages)
+    left_out = [f"{counted(count, 'page')} {why}" for why, count in said.items()]
+    if files:
+        left_out.append(counted(files, "attached file"))
+    if document.get_formtype() in XFA:
+        left_out.append("an XFA form")
+    return Text(
+        title.replace(BREAK, ""),
+        PAGE.join(page.strip() for page in without_contents(joined(pages))),
+        len(document),
+        changed and day_of(*(changed[i] or "1" for i in (1, 2, 3))),
+        left_out=tuple(left_out),
+    )
+
+
+def _annotations(page: pypdfium2.PdfPage) -> Iterator[tuple[int, str]]:
+    """The kinds of a page's annotations, and their text if none is drawn."""
+    count = pdfium.FPDFPage_GetAnnotCount(page)
+    if count == _count_links(page):  # faster to count, and contents have many
+        return
+    for number in range(count):
+        annotation = pdfium.FPDFPage_GetAnnot(page, number)
+        kind = pdfium.FPDFAnnot_GetSubtype(annotation)
+        has_text = kind == pdfium.FPDF_ANNOT_FREETEXT and not pdfium.FPDFAnnot_HasKey(annotation, b"AP")
+        yield kind, _contents(annotation) if has_text else ""
+        pdfium.FPDFPage_CloseAnnot(annotation)
+
+
+def _count_links(page: pypdfium2.PdfPage) -> int:
+    place, link = ctypes.c_int(), pdfium.FPDF_LINK()
+    return sum(1 for _ in iter(lambda: pdfium.FPDFLink_Enumerate(page, place, link), 0))
+
+
+def _contents(annotation: pdfium.FPDF_ANNOTATION) -> str:
+    length = pdfium.FPDFAnnot_GetStringValue(annotation, b"Contents", None, 0)
+    buffer = (ctypes.c_ushort * (length // 2))()
+    pdfium.FPDFAnnot_GetStringValue(annotation, b"Contents", buffer, length)
+    return bytes(buffer).decode("utf-16-le", errors="ignore").rstrip("\0").replace("\r", "\n")
+
+
+def _add_bookmarks(document: pypdfium2.PdfDocument, pages: list[str]) -> None:
+    """Put bookmarks with words that their page does not have, or no page, at its beginning, or that of the first."""
+    words = dict[int, set[str]]()
+    for bookmark in document.get_toc():
+        target = bookmark.get_dest()
+        page = min((target and target.get_index()) or 0, len(pages) - 1)
+        title = CONTROLS.sub(" ", bookmark.get_title())
+        if title in pages[page]:
+            continue
+        if page not in words:
+            words[page] = set(re.findall(r"\w+", pages[page].casefold().replace(BREAK, "")))
+        if not words[page].issuperset(re.findall(r"\w+", title.casefold())):
+            pages[page] = f"{title}\n{pages[page]}"
 
 
 def _largest_line(page: pypdfium2.PdfTextPage) -> str:
@@ -41,5 +127,5 @@ def _largest_line(page: pypdfium2.PdfTextPage) -> str:
         return ""
     start = sizes.index(max(sizes))
     end = next((number for number in range(start, count) if 1 < sizes[number] < max(sizes)), count)
-    line = HYPHEN.sub("", page.get_text_range(start, end - start)) if end - start <= TITLE_LENGTH else ""
+    line = page.get_text_range(start, end - start) if end - start <= TITLE_LENGTH else ""
     return line if sum(map(str.isalpha, line)) > len(line) / 2 and not line.startswith("arXiv:") else ""

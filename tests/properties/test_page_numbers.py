@@ -1,0 +1,58 @@
+"""A word is on the same page in the text, in each passage and in the snippet, whichever pages are empty."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cai_pyserini.collections.file_text import _finished
+from cai_pyserini.collections.formats import PAGE, Text
+from cai_pyserini.collections.spans import paged_passages
+from cai_pyserini.engine.passages import best_snippet
+
+SPACE = st.sampled_from([" ", "\n", "\n\n\n\n", " \n \t\n\n", "\r\n\r\n\r\n", "\x0b", "\x85", "\u2028\n\n\n", "   "])
+pages_of_words = st.lists(st.integers(0, 5), min_size=1, max_size=9).filter(any)
+
+
+def word(page: int, number: int) -> str:
+    return f"p{page}w{number}"
+
+
+@st.composite
+def paged_texts(draw: st.DrawFn) -> str:
+    """Pages of words that name their page, with any white space around them; some have none."""
+    counts = draw(pages_of_words)
+    written = (
+        "".join(f"{draw(SPACE)}{word(page, number)}{draw(SPACE)}" for number in range(count)) or draw(SPACE)
+        for page, count in enumerate(counts, 1)
+    )
+    return PAGE.join(written)
+
+
+def check(text: str, first_page: int) -> None:
+    for page, on_page in enumerate(text.split("\f"), first_page):
+        assert all(each.startswith(f"p{page}w") for each in on_page.split()), (page, text)
+
+
+@given(paged_texts(), st.integers(1, 9), st.integers(0, 8))
+def test_words_stay_on_their_pages(text: str, size: int, overlap: int) -> None:
+    """The fault: `\\s` in a pattern removes empty pages, so that page 7 becomes 3."""
+    finished = _finished(Text("", text, text.count("\f") + 1)).text
+    check(finished, 1)
+    assert finished.split() == text.split()
+    passages = paged_passages(finished, size, min(overlap, size - 1))
+    for passage, page in passages:
+        check(passage, page)
+        assert passage.startswith(f"p{page}w")
+        strengths = {passage.split()[-1]: 1.0}
+        _, breaks = best_snippet(passage, lambda part, of=strengths: of, dict)
+        assert passage.split()[-1].startswith(f"p{page + breaks}w")
+    assert {each for passage, _ in passages for each in passage.split()} == {*text.split()}
+
+
+@given(pages_of_words, st.integers(1, 9))
+def test_characters_stay_on_their_pages(counts: list[int], size: int) -> None:
+    """The same in a language without spaces, where each character counts as a word."""
+    text = PAGE.join(chr(0x4E00 + page) * count for page, count in enumerate(counts, 1))
+    for passage, first in paged_passages(text, size, 0, "zh"):
+        for page, on_page in enumerate(passage.split("\f"), first):
+            assert {*on_page.strip()} <= {chr(0x4E00 + page)}
+        assert passage[0] == chr(0x4E00 + first)

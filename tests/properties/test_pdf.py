@@ -1,0 +1,137 @@
+"""PDF: every word that a person can write is in the text, or the file's `left_out` says what is not read."""
+
+import io
+import re
+
+import pikepdf
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cai_pyserini.collections.formats import Text, Unreadable
+from cai_pyserini.collections.text.pdf import read_pdf
+from tests.made_pdf import IN, OUT, SAID, MadePage, Where, body, made_pdf, scan, stale_field
+
+PLACES = [*IN, *OUT, *SAID]
+LOCKS = {"none": {}, "owner": {"encryption": pikepdf.Encryption(owner="secret", user="")}}
+
+
+def word(number: int) -> str:
+    return "mark" + "".join(chr(ord("a") + int(digit)) for digit in f"{number:03}") + "x"
+
+
+@st.composite
+def marked_pages(draw: st.DrawFn) -> list[list[tuple[Where, str]]]:
+    """Words, and places for them on pages, some of which are empty."""
+    pages = draw(st.lists(st.lists(st.sampled_from(PLACES), max_size=8), min_size=1, max_size=6))
+    return [[(place, word(20 * page + n)) for n, place in enumerate(places)] for page, places in enumerate(pages)]
+
+
+def check(pages: list[list[tuple[Where, str]]], read: Text, redraw: bool = True) -> None:
+    texts = read.text.split("\f")
+    assert len(texts) == len(pages) == read.pages
+    for number, places in enumerate(pages):
+        for place, mark in places:
+            if place in SAID:
+                assert any(re.fullmatch(SAID[place], said) for said in read.left_out) or (
+                    place is scan and texts[number].strip()
+                )
+            elif place is not stale_field or redraw:  # else, readers show the stale value
+                assert (mark in texts[number]) is (place in IN), (place.__name__, read)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_word_anywhere_is_read_or_said(place: Where) -> None:
+    pages = [[(body, word(1))], [], [(place, word(2))]]
+    check(pages, read_pdf(made_pdf(pages)))
+
+
+@given(marked_pages(), st.sampled_from([0, 90, 180, 270]), st.booleans(), st.sampled_from([*LOCKS]))
+def test_words_anywhere_are_read_or_said(
+    pages: list[list[tuple[Where, str]]], rotate: int, redraw: bool, lock: str
+) -> None:
+    check(pages, read_pdf(made_pdf(pages, rotate, redraw, **LOCKS[lock])), redraw)
+
+
+@given(marked_pages(), st.data())
+def test_a_broken_file_is_read_or_named(pages: list[list[tuple[Where, str]]], data: st.DataObject) -> None:
+    """Cut anywhere, or with a damaged byte: there is a text, or one reason for people."""
+    whole = made_pdf(pages)
+    place = data.draw(st.integers(0, len(whole) - 1))
+    for broken in (whole[:place], whole[:place] + b"\0" + whole[place + 1 :]):
+        try:
+            read_pdf(broken)
+        except Unreadable as error:
+            assert re.match(r"is (broken|encrypted)", str(error))
+
+
+def test_a_page_that_is_not_there_is_said() -> None:
+    pdf = pikepdf.open(io.BytesIO(made_pdf([[(body, word(page))] for page in range(3)])))
+    pdf.Root.Pages.Kids[1] = pikepdf.Dictionary(Type=pikepdf.Name.Nothing)
+    pdf.save(buffer := io.BytesIO())
+    read = read_pdf(buffer.getvalue())
+    assert read.text.split() == [word(0), word(2)] and read.pages == 3
+    assert read.left_out == ("1 page that is broken",)
+
+
+def lines(*texts: str) -> list[tuple[Where, str]]:
+    return [(body, text) for text in texts]
+
+
+def test_turned_lines_have_breaks() -> None:
+    def turned_lines(page: MadePage, text: str) -> None:
+        for number, line in enumerate(text.split("|")):
+            page.line(line, "0 1 -1 0", x=100 + 14 * number)
+            page.lines -= 1
+
+    read = read_pdf(made_pdf([[(turned_lines, "one end1|two end2|three end3")]], rotate=90))
+    assert read.text.split("\n") == ["one end1", "two end2", "three end3"]
+
+
+def hyphenated(page: MadePage, text: str) -> None:
+    for line in text.split("|"):
+        page.line(line)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("the infor-|mation, an information", "the information, an information"),
+        ("a well-|known, the well-known pump", "a well-known, the well-known pump"),
+        ("a well-|known", "a wellknown well-known"),  # either can be found
+        ("on COVID-|19 and a|line", "on COVID-19 and a line"),
+        ("Smith-|Jones, T-|cells", "Smith-Jones, T-cells"),
+        ("INFOR-|MATION or information", "INFORMATION or information"),
+        ("http://example.org/a-|bc.html", "http://example.org/a-bc.html"),
+        ("state-of-|the-|art, it is the-art", "state-ofthe-art, state-of-the-art, it is the-art"),
+        ("multi-|plex-|ing, multiplex, multiplexing", "multiplexing, multiplex, multiplexing"),
+    ],
+)
+def test_hyphens_at_ends_of_lines_are_joined_or_stay(text: str, expected: str) -> None:
+    """The faults: `COVID-19` and `Smith-Jones` are indexed as one word; `infor-mation` is not found."""
+    assert " ".join(read_pdf(made_pdf([[(hyphenated, text)]])).text.split()) == expected
+
+
+CHAPTERS = ["Pumps and valves", "Gaskets", "The turbine hall", "Safety of boilers", "Spare parts"]
+TABLE = ["Sweden 4", "Norway 5", "Denmark 6", "Finland 3"]
+
+
+@pytest.mark.parametrize("leaders", [" . . . . . . . . ", "..........", " "])
+@pytest.mark.parametrize("before", [0, 3])
+def test_lists_of_contents_are_left_out_and_nothing_is_lost(leaders: str, before: int) -> None:
+    """The fault: the entry of a list outranks the chapter. Pages are numbered from 1, after `before` others."""
+    contents = [f"{number}. {title}{leaders}{1 + number}" for number, title in enumerate(CHAPTERS, 1)]
+    chapters = [lines(f"{number}. {title}", "A text.", *TABLE) for number, title in enumerate(CHAPTERS, 1)]
+    index = ["gaskets, 3", "boilers, 5", "turbine, 4, 4-5", "safety, 5", "unknown words, 5"]
+    pages = [*[[]] * before, lines("Contents", *contents), *chapters, lines("Index", *index)]
+    read = [text.strip() for text in read_pdf(made_pdf(pages)).text.split("\f")]
+    assert read[before] == "Contents" and read[-1] == "Index\nunknown words, 5"
+    for number, title in enumerate(CHAPTERS, 1):
+        assert read[before + number].split("\n") == [f"{number}. {title}", "A text.", *TABLE]
+
+
+def test_a_list_that_points_elsewhere_stays() -> None:
+    """The fault: prices are taken for pages."""
+    menu = ["Coffee . . . . . . 3", "Tea . . . . . . 2", "Cake . . . . . . 5"]
+    read = read_pdf(made_pdf([lines(*menu), lines("Our coffee, tea and cake are good.")]))
+    assert read.text.split()[:6] == ["Coffee", "3", "Tea", "2", "Cake", "5"]
