@@ -271,7 +271,9 @@ class Collection(ABC):
         ids, titles and texts, so that they are not encoded again when the metadata changes."""
 
         def fingerprint_of(contents: object) -> str:
-            return digest(recipe("collection", {"contents": contents}, component=component, fields=self.fields))
+            reader = type(self).__module__.rpartition(".")[2]
+            settings = {"component": component, "fields": self.fields}
+            return digest(recipe("collection", {"contents": contents}, reader, **settings))
 
         if component != "documents":
             return fingerprint_of(self._fingerprint(component))

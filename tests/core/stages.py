@@ -1,0 +1,43 @@
+"""Record the code of all stages in cai_pyserini/core/stages.json, and say which stages' code has changed.
+
+    python -m tests.core.stages [STAGE ...]
+
+raises the versions of the stages that are named, whose results are other ones for the same inputs and settings; of all
+others, it says that no result changes. tests/experiments/test_outputs.py holds the table to this.
+"""
+
+import json
+import sys
+
+from cai_pyserini.core.identity import code_of_stages
+from cai_pyserini.core.source_code import TABLE, Record, SourceCode, recorded
+
+
+def record(raised: list[str]) -> None:
+    """Write the table. Exits with a message for a stage that does not exist."""
+    source, before = SourceCode(), recorded()[0]
+    after: dict[str, Record] = {}
+    for name, code in code_of_stages().items():
+        is_raised = any(name == each or name.startswith(f"{each} ") for each in raised)
+        old = before.get(name, Record(0, ""))
+        after[name] = Record(old.version + (is_raised or not old.version), source.digest(code))
+        if after[name] != old:
+            change = f"version {old.version} → {after[name].version}" if is_raised else "code changed, results did not"
+            print(f"{name}: {change}")
+    if unknown := [each for each in raised if not any(f"{name} ".startswith(f"{each} ") for name in after)]:
+        sys.exit(f"no stage {', '.join(unknown)}: the stages are {', '.join(after)}")
+    parts = {
+        "stages": {name: each._asdict() for name, each in after.items()},
+        "files": {name: " ".join([*file[:2], *file.needs]) for name, file in sorted(source.files.items())},
+    }
+    text = ",\n".join(f'"{part}": {{\n{_lines(values)}\n}}' for part, values in parts.items())
+    TABLE.write_text(f"{{\n{text}\n}}\n", encoding="utf-8")
+
+
+def _lines(values: dict[str, object]) -> str:
+    """A line for each value, so that a change is one line."""
+    return ",\n".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in values.items())
+
+
+if __name__ == "__main__":
+    record(sys.argv[1:])
