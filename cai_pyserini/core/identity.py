@@ -21,7 +21,6 @@ from cai_pyserini import __version__
 from cai_pyserini.core import source_code
 
 logger = logging.getLogger(__name__)
-NAMED = 8  # stages in a note
 DIGEST = re.compile("[0-9a-f]{16,}")
 Recipe = dict[str, Any]  # JSON values: stage, version, inputs, settings
 
@@ -127,7 +126,7 @@ def code(stage: str, variant: str = "") -> dict[str, Any]:
     """The identity of a stage's code: its version, and its digest if that is not the recorded one of this version."""
     changed, name = changed_code(), _name(stage, variant)
     if name in changed:
-        _note_changes()
+        _note_change(stage)
     return {"version": source_code.recorded()[0][name].version} | ({"code": changed[name]} if name in changed else {})
 
 
@@ -144,10 +143,8 @@ def changed_code() -> dict[str, str]:
 
 
 @cache  # once per process
-def _note_changes() -> None:
-    stages = [stage for stage in STAGES if any(_name(stage, variant) in changed_code() for variant in _variants(stage))]
-    names = ", ".join(stages) if len(stages) <= NAMED else f"{len(stages)} stages"
-    logger.warning("the code of %s differs from %s: made again", names, __version__)
+def _note_change(stage: str) -> None:
+    logger.warning("the code of %s differs from %s: made again", stage, __version__)
 
 
 def is_of_this_code(recipe: Recipe, variant: str = "") -> bool:

@@ -17,12 +17,13 @@ import tokenize
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
 NAME = __name__.partition(".")[0]
 PACKAGE = Path(__file__).parents[1]
-TABLE = Path(__file__).with_name("stages.json")
+TABLE = resources.files(__package__) / "stages.json"  # also in a package without folders
 # Shape no result: they decide where and when files are written, on how many processors, and what is shown meanwhile;
 # settings that shape results are in recipes.
 MACHINERY = {
@@ -54,7 +55,7 @@ class SourceCode:
     def digest(self, code: str) -> str:
         """The digest of a stage's code: modules, and modules to leave out with what only they need, after a minus.
         Raises OSError if the files are not there."""
-        return _digest("".join(f"{name} {self._read(name).code}\n" for name in self.closure(code)).encode())
+        return _digest("".join(f"{name} {self.read(name).code}\n" for name in self.closure(code)).encode())
 
     def closure(self, code: str) -> list[str]:
         """The names of the files in a stage's code, sorted."""
@@ -64,10 +65,11 @@ class SourceCode:
         while todo:
             if (name := todo.pop()) not in found | left_out:
                 found.add(name)
-                todo += [] if name in CHOOSING else self._read(name).needs
+                todo += [] if name in CHOOSING else self.read(name).needs
         return sorted(found)
 
-    def _read(self, name: str) -> Source:
+    def read(self, name: str) -> Source:
+        """A file, read or recorded."""
         if name not in self.files:
             path = self.root / name if "/" in name else self._path(name)
             data, known = path.read_bytes(), self._recorded.get(name)

@@ -8,6 +8,7 @@ others, it says that no result changes. tests/experiments/test_outputs.py holds 
 
 import json
 import sys
+from pathlib import Path
 
 from cai_pyserini.core.identity import code_of_stages
 from cai_pyserini.core.source_code import TABLE, Record, SourceCode, recorded
@@ -31,7 +32,7 @@ def record(raised: list[str]) -> None:
         "files": {name: " ".join([*file[:2], *file.needs]) for name, file in sorted(source.files.items())},
     }
     text = ",\n".join(f'"{part}": {{\n{_lines(values)}\n}}' for part, values in parts.items())
-    TABLE.write_text(f"{{\n{text}\n}}\n", encoding="utf-8")
+    Path(str(TABLE)).write_text(f"{{\n{text}\n}}\n", encoding="utf-8")
 
 
 def _lines(values: dict[str, object]) -> str:

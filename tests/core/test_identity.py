@@ -58,11 +58,12 @@ def test_changed_code_is_in_the_identity_of_its_stage_alone(
 
     before = identities()
     monkeypatch.setattr(identity, "changed_code", lambda: {"encode documents splade": "0" * 16, "text pdf": "1" * 16})
-    identity._note_changes.cache_clear()
+    identity._note_change.cache_clear()
     after = identities()
     assert [one != other for one, other in zip(before, after, strict=True)] == [True, False, False, True, True]
     assert changes(before[0], after[0]) == "code changed"
-    assert caplog.messages == [f"the code of encode, text differs from {__version__}: made again"]
+    notes = [f"the code of {stage} differs from {__version__}: made again" for stage in ("encode", "text")]
+    assert caplog.messages == notes  # once
     monkeypatch.undo()
     raised = recorded()[0] | {"words": Record(100, "")}
     monkeypatch.setattr(identity.source_code, "recorded", lambda: (raised, {}))
