@@ -2,16 +2,20 @@
 
     python -m tests.core.stages [STAGE ...]
 
-raises the versions of the stages that are named, whose results are other ones for the same inputs and settings; of all
-others, it says that no result changes. tests/experiments/test_outputs.py holds the table to this.
+raises the versions of the stages that are named (`impact`, or `'index bm25'`), whose results are other ones for the
+same inputs and settings; of all others, it says that no result changes. Then it runs the test that compares results
+with the recorded ones, which records those of raised versions.
 """
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
 from cai_pyserini.core.identity import code_of_stages
 from cai_pyserini.core.source_code import TABLE, Record, SourceCode, recorded
+from tests.experiments import outputs
 
 
 def record(raised: list[str]) -> None:
@@ -42,3 +46,6 @@ def _lines(values: dict[str, object]) -> str:
 
 if __name__ == "__main__":
     record(sys.argv[1:])
+    test = "tests/experiments/test_stages.py::test_results_change_only_with_versions"
+    environment = os.environ | {outputs.RECORD: "1"}
+    sys.exit(subprocess.run([sys.executable, "-m", "pytest", "-q", "-n", "0", test], env=environment).returncode)
