@@ -15,6 +15,7 @@ from cai_pyserini.core.lock import locked
 from cai_pyserini.core.notes import progress_line
 from cai_pyserini.experiments.estimate import describe, estimate
 from cai_pyserini.experiments.plan import plan, require
+from cai_pyserini.experiments.provenance import provenance, versions
 from cai_pyserini.experiments.report import write
 from cai_pyserini.experiments.report_page import write_page
 from cai_pyserini.experiments.run_folder import BASELINE, COUNTS, Results, RunFolder, begun, current
@@ -66,7 +67,10 @@ def execute(
             outputs.append(run.weights)  # kept from `earlier` without a step, see Plan; so is the next
         if any(system.adapted for system in needed):
             outputs.append(run.adapted)
-        results.made = _digests(run, [*outputs, *(step.output for step in planned)])
+        manifests = _manifests(run, [*outputs, *(step.output for step in planned)])
+        results.made = {name: manifest.digest for name, manifest in manifests.items()}
+        command = run.settings or (earlier.results.provenance.get("settings", {}) if earlier else {})
+        results.provenance = provenance(run, command, manifests)
         results.settings["precision"] = _encoding_precision(planned) or experiment.precision  # `auto`, resolved
         if previous:
             _add_others(results, previous, reopened, systems, evaluate)
@@ -115,8 +119,12 @@ def _require_same_collection(run: RunFolder, previous: Results) -> None:
 
 def _digests(run: RunFolder, outputs: Iterable[Path]) -> dict[str, str]:
     """Recipe digests of the outputs that exist, by name, as in Results.made."""
-    manifests = {path: artifact.read_manifest(path) for path in outputs}
-    return {run.name_of(path): manifest.digest for path, manifest in manifests.items() if manifest}
+    return {name: manifest.digest for name, manifest in _manifests(run, outputs).items()}
+
+
+def _manifests(run: RunFolder, outputs: Iterable[Path]) -> dict[str, artifact.Manifest]:
+    found = {run.name_of(path): artifact.read_manifest(path) for path in outputs}
+    return {name: manifest for name, manifest in found.items() if manifest}
 
 
 def _encoding_precision(planned: Sequence[steps.Step]) -> str | None:
@@ -189,7 +197,7 @@ def gather(run: RunFolder, systems: Sequence[System], timings: dict[str, float],
         counts={key: check.stats[key] for key in COUNTS + OTHER_COUNTS if key in check.stats},
         precision=vectors.encoder["precision"] if vectors else None,
         quantization_loss={s.index: artifact.require(run.impacts(s), "impact").stats["loss"] for s in splade},
-        versions=check.versions,
+        versions=versions(),
     )
 
 
