@@ -254,6 +254,7 @@ def test_a_run_of_an_edited_clone_has_other_scores(clone: Path, tiny: Path, tmp_
     systems, outputs = ([each[key] for each in made] for key in ("systems", "made"))
     assert systems[0]["splade-idf"]["nDCG@10"] != systems[1]["splade-idf"]["nDCG@10"]
     assert systems[0]["bm25"]["nDCG@10"] == systems[1]["bm25"]["nDCG@10"]
+    assert [each["provenance"]["changed_code"] for each in made] == [[], ["idf", "impact"]]
     again = {name for name, digest in outputs[1].items() if outputs[0][name] != digest}
     kinds = ("idf", "impacts/splade-idf", "indexes/splade-idf", "runs/splade-idf.trec", "evaluations/splade-idf.json")
     assert again == {*kinds}
