@@ -83,8 +83,12 @@ def repeated(settings: RunSettings) -> tuple[RunSettings, dict[str, Any]]:
     if different := changes(before, {name: now[name] for name in before}):
         logger.warning("%s is of other versions: %s", first, different)
     given = settings.model_dump(include=settings.model_fields_set - {"collections"})
+    again = build(RunSettings, own | given, first)
+    for place in (*again.collections, again.encoder, again.dense, again.cross_encoder, again.generated):
+        if place and Path(place).is_absolute() and not Path(place).exists():
+            raise CaiError(f"{first} was made from {place}, which is not there any more: put it back")
     metadata = results.settings["collection"].get("metadata")
-    return build(RunSettings, own | given, first), {"metadata": metadata} if metadata else {}
+    return again, {"metadata": metadata} if metadata else {}
 
 
 def _commit() -> dict[str, Any]:

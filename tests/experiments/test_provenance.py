@@ -63,14 +63,11 @@ def test_a_run_is_repeated_from_its_results(
     (tmp_path / "first" / "results.json").write_text(older, encoding="utf-8")
     caplog.clear()
     shutil.rmtree(broken)
-    with pytest.raises(CaiError, match=f"no collection file or folder {broken}"):
+    with pytest.raises(CaiError, match=f"was made from {broken}, which is not there"):
         run([str(tmp_path / "first" / "results.json"), "--output", "fourth"])
     assert f"is of other versions: scipy 0.9 → {version('scipy')}" in caplog.text
     with pytest.raises(CaiError, match="repeats one run"):
         run([str(tmp_path / "first" / "results.json"), "hpo"])
-    (tmp_path / "first" / "results.json").write_text(text.replace('"provenance"', '"provenances"'), encoding="utf-8")
-    with pytest.raises(CaiError, match="is broken or of another version"):
-        run([str(tmp_path / "first" / "results.json")])
     del first["provenance"]
     (tmp_path / "first" / "results.json").write_text(json.dumps(first), encoding="utf-8")
     with pytest.raises(CaiError, match="does not have the settings of its command"):
