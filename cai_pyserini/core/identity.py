@@ -124,15 +124,20 @@ def recipe(stage: str, inputs: Mapping[str, Any], variant: str | None = None, /,
 
 def code(stage: str, variant: str = "") -> dict[str, Any]:
     """The identity of a stage's code: its version, and its digest if that is not the recorded one of this version."""
-    changed, name = changed_code(), _name(stage, variant)
-    if name in changed:
-        _note_change(stage)
-    return {"version": source_code.recorded()[0][name].version} | ({"code": changed[name]} if name in changed else {})
+    return {"version": source_code.recorded()[0][_name(stage, variant)].version, **changed_code(stage, variant)}
+
+
+def changed_code(stage: str, variant: str = "") -> dict[str, str]:
+    """The digest of a stage's code as `code`; empty if it is the recorded one."""
+    if (digest := changed_stages().get(_name(stage, variant))) is None:
+        return {}
+    _note_change(stage)
+    return {"code": digest}
 
 
 @cache
-def changed_code() -> dict[str, str]:
-    """The digests of stages' code that are not the recorded ones; none if the package is installed without sources."""
+def changed_stages() -> dict[str, str]:
+    """The digests of all code that is not the recorded one; none if the package is installed without sources."""
     stages, files = source_code.recorded()
     running = source_code.SourceCode(recorded=files)
     try:

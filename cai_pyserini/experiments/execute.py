@@ -15,7 +15,7 @@ from cai_pyserini.core.lock import locked
 from cai_pyserini.core.notes import progress_line
 from cai_pyserini.experiments.estimate import describe, estimate
 from cai_pyserini.experiments.plan import plan, require
-from cai_pyserini.experiments.provenance import provenance, versions
+from cai_pyserini.experiments.provenance import encoding_precision, provenance, versions
 from cai_pyserini.experiments.report import write
 from cai_pyserini.experiments.report_page import write_page
 from cai_pyserini.experiments.run_folder import BASELINE, COUNTS, Results, RunFolder, begun, current
@@ -67,11 +67,9 @@ def execute(
             outputs.append(run.weights)  # kept from `earlier` without a step, see Plan; so is the next
         if any(system.adapted for system in needed):
             outputs.append(run.adapted)
-        manifests = _manifests(run, [*outputs, *(step.output for step in planned)])
-        results.made = {name: manifest.digest for name, manifest in manifests.items()}
-        command = run.settings or (earlier.results.provenance.get("settings", {}) if earlier else {})
-        results.provenance = provenance(run, command, manifests)
-        results.settings["precision"] = _encoding_precision(planned) or experiment.precision  # `auto`, resolved
+        results.made = _digests(run, [*outputs, *(step.output for step in planned)])
+        results.provenance = provenance(run, earlier, planned)
+        results.settings["precision"] = encoding_precision(planned) or experiment.precision  # `auto`, resolved
         if previous:
             _add_others(results, previous, reopened, systems, evaluate)
         write(results, run)
@@ -119,21 +117,8 @@ def _require_same_collection(run: RunFolder, previous: Results) -> None:
 
 def _digests(run: RunFolder, outputs: Iterable[Path]) -> dict[str, str]:
     """Recipe digests of the outputs that exist, by name, as in Results.made."""
-    return {name: manifest.digest for name, manifest in _manifests(run, outputs).items()}
-
-
-def _manifests(run: RunFolder, outputs: Iterable[Path]) -> dict[str, artifact.Manifest]:
-    found = {run.name_of(path): artifact.read_manifest(path) for path in outputs}
-    return {name: manifest for name, manifest in found.items() if manifest}
-
-
-def _encoding_precision(planned: Sequence[steps.Step]) -> str | None:
-    """The precision the documents were encoded in; None if no step encodes documents."""
-    manifests = filter(None, (artifact.read_manifest(step.output) for step in planned))
-    encoded = (
-        m.recipe for m in manifests if m.recipe["stage"] == "encode" and m.recipe["settings"]["role"] == "documents"
-    )
-    return next((recipe["inputs"]["encoder"]["precision"] for recipe in encoded), None)
+    manifests = {path: artifact.read_manifest(path) for path in outputs}
+    return {run.name_of(path): manifest.digest for path, manifest in manifests.items() if manifest}
 
 
 def _add_others(results: Results, previous: Results, run: RunFolder, systems: Sequence[System], evaluate: bool) -> None:

@@ -7,7 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.identity import changes
 from cai_pyserini.core.settings import build
 from cai_pyserini.core.source_code import PACKAGE
+from cai_pyserini.core.steps import Step
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.settings import RunSettings
 from cai_pyserini.lucene import jvm
@@ -27,21 +28,35 @@ OF_A_COMMAND = {"dry_run", "output", "quiet", "verify"}  # settings that are not
 logger = logging.getLogger(__name__)
 
 
-def provenance(run: RunFolder, settings: Any, manifests: Mapping[str, artifact.Manifest]) -> dict[str, Any]:
-    """How a run was made, by the settings of a command; `manifests` are those of its outputs by their names."""
+def provenance(run: RunFolder, earlier: RunFolder | None, planned: Sequence[Step]) -> dict[str, Any]:
+    """How a run of these steps was made. After an update, the settings are those of the `earlier` run."""
+    settings = earlier.results.provenance.get("settings", {}) if earlier else run.settings
+    manifests = _manifests(planned)
     with_code = {manifest.recipe["stage"] for manifest in manifests.values() if "code" in manifest.recipe}
-    found = {name: manifest.stats["found"] for name, manifest in manifests.items() if manifest.stats.get("found")}
+    found = {path: manifest.stats["found"] for path, manifest in manifests.items() if manifest.stats.get("found")}
     return {
         "command": shlex.join([Path(sys.argv[0]).name.replace("__main__.py", "cai-pyserini"), *sys.argv[1:]]),
         "settings": settings,
         **_commit(),
         "changed_code": sorted(with_code),  # stages whose code is not that of the version
-        "vectors_from_cache": found,  # or from an earlier version of the run
+        "vectors_from_cache": {run.name_of(path): count for path, count in found.items()},  # or from an earlier version
         "device": device_name(resolve_device(run.experiment.device)),
         "processor": _processor(),
         "processors": os.cpu_count(),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
     }
+
+
+def encoding_precision(planned: Sequence[Step]) -> str | None:
+    """The precision the documents were encoded in; None if no step encodes documents."""
+    recipes = (manifest.recipe for manifest in _manifests(planned).values() if manifest.recipe["stage"] == "encode")
+    encoded = (recipe for recipe in recipes if recipe["settings"]["role"] == "documents")
+    return next((recipe["inputs"]["encoder"]["precision"] for recipe in encoded), None)
+
+
+def _manifests(planned: Sequence[Step]) -> dict[Path, artifact.Manifest]:
+    found = {step.output: artifact.read_manifest(step.output) for step in planned}
+    return {path: manifest for path, manifest in found.items() if manifest}
 
 
 def versions() -> dict[str, str]:

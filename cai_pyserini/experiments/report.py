@@ -87,8 +87,6 @@ def markdown(results: Results) -> str:
     sections += [f"{kind}: {name}." for kind, name in models.items() if name]
     sections += [f"Quantization of {name}: {loss_text(loss)}." for name, loss in results.quantization_loss.items()]
     sections.append("Versions: " + ", ".join(f"{name} {version}" for name, version in results.versions.items()) + ".")
-    if commit := results.provenance.get("commit"):
-        sections.append(f"Commit {commit}, {'clean' if results.provenance['clean'] else 'with changed files'}.")
     return "\n\n".join(sections) + "\n"
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.identity import changes, code
+from cai_pyserini.core.identity import changed_code, changes
 from cai_pyserini.core.processes import enter
 from cai_pyserini.models.checkpoint import (
     checkpoint_files,
@@ -160,11 +160,10 @@ class Encoder:
         return f"{role} {self.config.kind}{' idf' if self._idf else ''}"
 
     def identity(self, role: Role) -> dict[str, Any]:
-        """The digests and settings that the vector of a document or query depends on, besides its text. Code is among
-        them only where it is not the recorded one."""
+        """The digests and settings that the vector of a document or query depends on, besides its text."""
         weights = self.config.query_weights if role == "queries" else None
-        changed = {name: digest for name, digest in code("encode", self.variant(role)).items() if name == "code"}
-        return changed | {
+        return {
+            **changed_code("encode", self.variant(role)),
             "checkpoint": self._digest(role),
             "kind": self.config.kind,
             "precision": self.precision(role),

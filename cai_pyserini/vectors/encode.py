@@ -118,9 +118,7 @@ def encode(
 
 
 def recipe(collection: Collection, encoder: Encoder, role: Role = "documents", split: str = "test") -> artifact.Recipe:
-    texts = (
-        collection.fingerprint(role) if role == "documents" else artifact.digest([*collection.topics(split).items()])
-    )
+    texts = artifact.digest([*collection.topics(split).items()]) if role == "queries" else collection.fingerprint(role)
     inputs = {"texts": texts, "encoder": encoder.identity(role)}
     return artifact.recipe("encode", inputs, encoder.variant(role), role=role)
 

@@ -57,7 +57,7 @@ def test_changed_code_is_in_the_identity_of_its_stage_alone(
         return [*(recipe(stage, {}, variant) for stage, variant in stages), encoder.identity("documents")]
 
     before = identities()
-    monkeypatch.setattr(identity, "changed_code", lambda: {"encode documents splade": "0" * 16, "text pdf": "1" * 16})
+    monkeypatch.setattr(identity, "changed_stages", lambda: {"encode documents splade": "0" * 16, "text pdf": "1" * 16})
     identity._note_change.cache_clear()
     after = identities()
     assert [one != other for one, other in zip(before, after, strict=True)] == [True, False, False, True, True]

@@ -16,7 +16,7 @@ import pytest
 from cai_pyserini import __version__
 from cai_pyserini.collections.formats import SUFFIXES
 from cai_pyserini.core import identity
-from cai_pyserini.core.identity import STAGES, changed_code, code_of_stages
+from cai_pyserini.core.identity import STAGES, changed_stages, code_of_stages
 from cai_pyserini.core.source_code import MACHINERY, NAME, PACKAGE, SourceCode, recorded
 from cai_pyserini.vectors.cache import VARIABLE
 from cai_pyserini.vectors.shards import Vectors
@@ -212,7 +212,7 @@ def test_formats_are_read_by_declared_code() -> None:
 
 
 def test_the_recorded_code_is_the_running_code() -> None:
-    changes = changed_code()
+    changes = changed_stages()
     assert not changes, "record it with `python -m tests.core.stages`, and raise the versions of what changes"
     assert recorded()[0].keys() == code_of_stages().keys()
 
@@ -220,7 +220,7 @@ def test_the_recorded_code_is_the_running_code() -> None:
 def test_without_sources_the_version_is_the_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In an archive, or where only byte code is installed."""
     monkeypatch.setattr(identity.source_code, "SourceCode", partial(SourceCode, tmp_path / "archive.zip"))
-    assert changed_code.__wrapped__() == {}
+    assert changed_stages.__wrapped__() == {}
 
 
 @pytest.fixture

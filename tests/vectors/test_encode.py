@@ -276,7 +276,7 @@ def test_new_code_makes_every_shard_again(
     """Also files of an interrupted attempt."""
     with interrupted_after(1), pytest.raises(KeyboardInterrupt):
         encode(collection, encoder(), tmp_path / "vectors")
-    monkeypatch.setattr(identity, "changed_code", lambda: {"encode documents splade": "0" * 16})
+    monkeypatch.setattr(identity, "changed_stages", lambda: {"encode documents splade": "0" * 16})
     encoded.clear()
     encode(collection, encoder(), tmp_path / "vectors")
     assert sum(encoded) == 12
@@ -494,7 +494,7 @@ def test_vectors_of_other_code_are_not_found(
     collection: BeirFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path, encoded: list[int]
 ) -> None:
     encode(collection, encoder(), tmp_path / "first")
-    monkeypatch.setattr(identity, "changed_code", lambda: {"encode documents splade": "0" * 16})
+    monkeypatch.setattr(identity, "changed_stages", lambda: {"encode documents splade": "0" * 16})
     encode(collection, encoder(), tmp_path / "second")
     assert sum(encoded) == 24
 
