@@ -2,8 +2,9 @@
 
     recipe = stage, its code, digests of its inputs, settings
 
-The code is named by its version (core/stages.json), and where it is not the code that was recorded for this version,
-as in an edited clone, by its digest too.
+The code is named by its version (core/stages.json) and, if it is not the code recorded for this version, as in an
+edited clone, by its digest too.
+
 Settings that are None, False or empty are omitted, and so are an encoder's settings with default values. Adding a
 setting therefore changes no existing digest.
 """

@@ -80,7 +80,8 @@ class SourceCode:
         digest = _digest(data)
         if path.suffix == ".py":
             with suppress(SyntaxError):  # it is being edited
-                return Source(digest, _digest(_code(data)), sorted({*self._needed(path, data)}))
+                needs = sorted({*self._needed(path, data)})
+                return Source(digest, _digest(_code(data)), needs)
         return Source(digest, digest, [])
 
     def _path(self, module: str) -> Path:

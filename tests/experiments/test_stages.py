@@ -197,7 +197,8 @@ def test_results_change_only_with_versions(tiny: Path, tmp_path: Path, cross_enc
     found = outputs.make(tmp_path, call, STAGES)
     if outputs.RECORD in os.environ:
         outputs.record(found)
-    assert not outputs.differing(found)
+    problems = outputs.differing(found)
+    assert not problems, "\n".join(problems.values())
 
 
 @pytest.mark.parametrize("name", STAGES)
