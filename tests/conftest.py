@@ -351,7 +351,7 @@ def stored_vectors(
     shards = [Shard(ids[i] if ids else [next(names) for _ in range(m.shape[0])], m) for i, m in enumerate(matrices)]
     encoder: dict[str, Any] = {"kind": "splade", "checkpoint": "made by hand", "precision": "float32", "idf": None}
     encoder |= facts
-    made = artifact.recipe(stage, {"encoder": encoder})
+    made = artifact.recipe(stage, {"encoder": encoder}, f"documents {encoder['kind']}" if stage == "encode" else None)
 
     def write(path: Path) -> artifact.Stats:
         for number, shard in enumerate(shards):

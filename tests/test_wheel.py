@@ -24,8 +24,10 @@ from importlib.metadata import distribution
 
 import cai_pyserini
 from cai_pyserini.core.config import load_encoder, load_index_config, names
+from cai_pyserini.core.identity import changed_stages
 
 print(cai_pyserini.__file__)
+assert changed_stages() == {}  # has stages.json, and the sources it records
 counts = len(names("encoders")), len(names("index_configs"))
 print(*counts, load_encoder("splade-tiny").kind, load_index_config("hpo").hits)
 (script,) = distribution("cai-pyserini").entry_points

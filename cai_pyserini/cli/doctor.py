@@ -70,8 +70,7 @@ def vector_module() -> Finding:
 
 @jvm.using_java("starting the JVM")
 def lucene() -> Finding:
-    lucene_version = jvm.java_class("org.apache.lucene.util.Version").LATEST.toString()
-    return True, f"Lucene {lucene_version} in {jvm.anserini_jar().name}, and the JVM starts"
+    return True, f"Lucene {jvm.versions()['lucene']} in {jvm.anserini_jar().name}, and the JVM starts"
 
 
 def processor() -> Finding:

@@ -42,7 +42,7 @@ def check(collection: Collection, split: str, output: Path, reading: Reading | N
     parts = {part: collection.fingerprint(part) for part in ("documents", "queries", split)}
     inputs = {"parts": parts, "tokenizer": reading and reading.tokenizer}
     length = reading and reading.max_length
-    recipe = artifact.recipe("beir", inputs, result="check", max_length=length, strict=collection.strict)
+    recipe = artifact.recipe("beir", inputs, "check", result="check", max_length=length, strict=collection.strict)
 
     def write(path: Path) -> artifact.Stats:
         counts: artifact.Stats = {**collection.check(split)}

@@ -271,7 +271,8 @@ class Collection(ABC):
         ids, titles and texts, so that they are not encoded again when the metadata changes."""
 
         def fingerprint_of(contents: object) -> str:
-            return digest(recipe("collection", {"contents": contents}, component=component, fields=self.fields))
+            inputs, reader = {"contents": contents}, type(self).__module__.rpartition(".")[2]
+            return digest(recipe("collection", inputs, reader, component=component, fields=self.fields))
 
         if component != "documents":
             return fingerprint_of(self._fingerprint(component))

@@ -5,9 +5,9 @@ from functools import cache
 from importlib.metadata import version
 from typing import NamedTuple
 
+from cai_pyserini.core.identity import code
 from cai_pyserini.core.packages import require_modules
 
-VERSION = 3  # raise it if a reader returns another text for the same file
 MAX_CHARACTERS = 20_000_000  # of a text
 TOO_LONG = f"has more than {MAX_CHARACTERS:,} characters of text"
 SAMPLE = 20_000  # characters for guessing a language
@@ -86,7 +86,8 @@ def counted(count: int, what: str) -> str:
 
 @cache
 def reader_of(format: str) -> str:
-    """What a text depends on besides the file: the format, and versions. Raises CaiError without the extra `files`."""
+    """What a text depends on besides the file: the format, our code, and versions of packages. Raises CaiError without
+    the extra `files`."""
     require_modules(MODULES, "files")
     names = (*PACKAGES.get(format, ()), "py3langid")
-    return " ".join([f"{format} {VERSION}", *(f"{name} {version(name)}" for name in names)])
+    return " ".join([format, *map(str, code("text", format).values()), *(f"{name} {version(name)}" for name in names)])

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.cache import cache_home
+from cai_pyserini.core.identity import is_of_this_code
 from cai_pyserini.core.processes import spread
 
 BEIR = re.compile(r"(beir-v1\.0\.0-[^.]+)\..+")  # topics of these indexes are named after the collection
@@ -19,7 +20,8 @@ def prebuilt_folder(index: str, topics: str | None = None) -> Path:
     if topics is None and (beir := BEIR.fullmatch(index)):
         topics = f"{beir[1]}-test"
     folder = cache_home() / "collections" / "+".join(filter(None, (index, topics)))
-    if artifact.read_manifest(folder) is None:
+    manifest = artifact.read_manifest(folder)
+    if manifest is None or not is_of_this_code(manifest.recipe, "prebuilt"):
         with spread(_import, [(index, topics, folder)], apart=True) as folders:
             next(folders)
     return folder

@@ -19,7 +19,7 @@ from contextvars import ContextVar
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from glob import escape
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,10 @@ FORMAT = 4  # of manifests
 UNFINISHED = ".unfinished"  # marks a folder that is being written in place; also its lock file
 UNLISTED = {MANIFEST, UNFINISHED, "write.lock"}  # never in a manifest; the last is the lock file of Lucene
 EDITABLE = "encoder.yaml"  # users may edit it, for example when they move an encoder
-PACKAGES = ("pyserini", "torch", "transformers", "tokenizers")  # manifests record their versions
+PACKAGES = (  # manifests record their versions
+    *("pyserini", "torch", "transformers", "tokenizers", "sentence-transformers", "numpy", "scipy", "faiss-cpu"),
+    "ir-measures",
+)
 
 Stats = dict[str, Any]  # counts and measurements of the stage
 Write = Callable[[Path], Stats | None]
@@ -246,8 +249,17 @@ def _make_in_store(path: StorePath, recipe: Recipe, write: Write) -> None:
 
 def _manifest(recipe: Recipe, stats: Stats, files: dict[str, int], start: float) -> str:
     stats = {"seconds": round(time.perf_counter() - start, 3)} | stats
-    versions = {"cai_pyserini": __version__} | {name: version(name) for name in PACKAGES}
-    return json_text(asdict(Manifest(recipe, digest(recipe), stats, files, versions, now())))
+    return json_text(asdict(Manifest(recipe, digest(recipe), stats, files, versions(), now())))
+
+
+@cache
+def versions() -> dict[str, str]:
+    """The versions of the packages that compute."""
+    found = {"cai_pyserini": __version__}
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):  # such as another build of Faiss
+            found[name] = version(name)
+    return found
 
 
 def _sizes(path: Path) -> dict[str, int]:

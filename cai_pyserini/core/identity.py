@@ -1,6 +1,9 @@
 """Recipes and digests, which identify a result by everything that shaped it.
 
-    recipe = stage, version of its code, digests of its inputs, settings
+    recipe = stage, its code, digests of its inputs, settings
+
+The code is named by its version (core/stages.json) and, if it is not the code recorded for this version, as in an
+edited clone, by its digest too.
 
 Settings that are None, False or empty are omitted, and so are an encoder's settings with default values. Adding a
 setting therefore changes no existing digest.
@@ -8,11 +11,17 @@ setting therefore changes no existing digest.
 
 import hashlib
 import json
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
+from cai_pyserini import __version__
+from cai_pyserini.core import source_code
+
+logger = logging.getLogger(__name__)
 DIGEST = re.compile("[0-9a-f]{16,}")
 Recipe = dict[str, Any]  # JSON values: stage, version, inputs, settings
 
@@ -21,55 +30,148 @@ class Stage(NamedTuple):
     """A kind of result."""
 
     command: str  # that makes it, after `cai-pyserini`
-    version: int | dict[str, int] = 1  # raise it if the result for the same inputs and settings changes; may be by kind
+    code: str | dict[str, str]  # the modules that make it (see core.source_code), may be by variant
     pyserini: bool = False  # whether it depends on Pyserini's jar; later stages do so through their inputs
 
 
-# By their names in recipes.
+# By their names in recipes. Their versions are in stages.json.
 STAGES = {
-    "adapt": Stage("adapt", 4),
-    "adapt: balance": Stage("adapt", 4),
-    "adapt: projection": Stage("adapt"),
-    "adapt: pseudo queries": Stage("adapt", 2),
-    "adapt: sample": Stage("adapt"),
-    "beir": Stage("run"),
-    "collection": Stage("run"),
-    "convert": Stage("convert"),
-    "convert checkpoint": Stage("convert checkpoint"),
-    "encode": Stage("stage encode"),
-    "expand": Stage("stage expand", 7),
-    "export": Stage("export", 2),
-    "fusion fuse": Stage("fuse", 2),
-    "fusion rerank": Stage("rerank", 3),
-    "idf": Stage("stage idf"),
-    "impact": Stage("stage impact", 2),
-    "index": Stage("stage index", {"bm25": 2, "dense": 2, "impact": 2}, pyserini=True),
-    "judge examples": Stage("judge examples"),
-    "judge export": Stage("judge export"),
-    "near": Stage("stage near"),
-    "plugin": Stage("plugin"),
-    "search": Stage("stage search", 2),
-    "ship": Stage("ship", 3),
-    "smooth": Stage("stage smooth", 2),
-    "trainer dense": Stage("train dense"),
-    "trainer generate": Stage("train generate", 2),
-    "trainer mine": Stage("train mine", 2),
-    "trainer msmarco": Stage("train msmarco"),
-    "trainer pretrain": Stage("train pretrain"),
-    "trainer score": Stage("train score", 2),
-    "trainer splade": Stage("train splade"),
-    "trainer vocabulary": Stage("train vocabulary", 2),
-    "words": Stage("stage words", 5, pyserini=True),
+    "adapt": Stage("adapt", "trainer.adapt"),
+    "adapt: balance": Stage("adapt", "trainer.choice"),
+    "adapt: projection": Stage("adapt", "trainer.projection"),
+    "adapt: pseudo queries": Stage("adapt", "trainer.adapt_material"),
+    "adapt: sample": Stage("adapt", "trainer.adapt_material"),
+    "beir": Stage("run", {"check": "collections.check", "evaluation": "runs.measures"}),
+    "collection": Stage(
+        "run", {name: f"collections.{name}" for name in ("beir_folder", "file_folder", "hpo", "ir_dataset")}
+    ),
+    "convert": Stage("convert", "collections.convert"),
+    "convert checkpoint": Stage("convert checkpoint", "models.pickled"),
+    "encode": Stage(
+        "stage encode",
+        {
+            f"{role} {kind}": f"vectors.encode {others} {unused}"
+            for role, others in {"documents": "-vectors.queries", "queries": ""}.items()
+            for kind, unused in {
+                "splade": "-models.dense -models.idf",
+                "dense": "-models.splade -models.idf",
+                "dense idf": "-models.splade",
+            }.items()
+        },
+    ),
+    "expand": Stage("stage expand", "impacts.expansion -models.splade"),
+    "export": Stage(
+        "export",
+        "share.ciff share.idf share.milvus share.onnx share.search_server share.seismic share.sentence_transformers",
+    ),
+    "fusion fuse": Stage("fuse", "runs.fuse"),
+    "fusion rerank": Stage("rerank", "runs.rerank"),
+    "idf": Stage("stage idf", "impacts.document_frequencies"),
+    "impact": Stage("stage impact", "impacts.weighting -models.dense -models.splade"),
+    "index": Stage(
+        "stage index",
+        {"bm25": "lucene.text_index", "dense": "lucene.dense_index", "impact": "lucene.impact_index"},
+        pyserini=True,
+    ),
+    "judge examples": Stage("judge examples", "experiments.judged_examples"),
+    "judge export": Stage("judge export", "experiments.judgments"),
+    "near": Stage("stage near", "vectors.near"),
+    "plugin": Stage("plugin", {"export": "plugin.export", "prebuilt": "plugin.prebuilt -plugin.hook"}),
+    "search": Stage(
+        "stage search",
+        {
+            "bm25": "lucene.retrieve -lucene.dense_index -lucene.faiss -models.encoder -vectors.queries",
+            "dense": "lucene.retrieve -models.splade",
+            "impact": "lucene.retrieve -lucene.dense_index -lucene.faiss -models.dense -models.idf",
+        },
+    ),
+    "ship": Stage("ship", "share.encoder share.index"),
+    "smooth": Stage("stage smooth", "vectors.smooth"),
+    "text": Stage(  # of a file in a format
+        "run",
+        {
+            format: f"collections.file_text collections.text.{module}"
+            for module, formats in {
+                "epub": "epub",
+                "mail": "eml",
+                "office": "docx pptx xlsx",
+                "opendocument": "odp ods odt",
+                "pdf": "pdf",
+                "plain": "csv md rst txt",
+                "rtf": "rtf",
+                "web": "html",
+            }.items()
+            for format in formats.split()
+        },
+    ),
+    "trainer dense": Stage("train dense", "trainer.pairs"),
+    "trainer generate": Stage("train generate", "trainer.generate"),
+    "trainer mine": Stage("train mine", "trainer.files"),
+    "trainer msmarco": Stage("train msmarco", "trainer.files"),
+    "trainer pretrain": Stage("train pretrain", "trainer.pretrain"),
+    "trainer score": Stage("train score", "trainer.files"),
+    "trainer splade": Stage("train splade", "trainer.pairs"),
+    "trainer vocabulary": Stage("train vocabulary", "trainer.vocabulary"),
+    "words": Stage("stage words", "lucene.words", pyserini=True),
 }
 
 
-def recipe(stage: str, inputs: Mapping[str, Any], **settings: Any) -> Recipe:
-    """The recipe of a result of a stage; `inputs` has digests by name. Raises KeyError for a stage not in STAGES."""
-    number = STAGES[stage].version
-    code = {"stage": stage, "version": number if isinstance(number, int) else number[settings["kind"]]}
+def recipe(stage: str, inputs: Mapping[str, Any], variant: str | None = None, /, **settings: Any) -> Recipe:
+    """The recipe of a result of a stage; `inputs` has digests by name. `variant`, by default the setting `kind`, says
+    which of the stage's code makes it. Raises KeyError for a stage or variant not in STAGES."""
+    made_by = {"stage": stage, **code(stage, variant or settings.get("kind", ""))}
     if STAGES[stage].pyserini:
-        code["pyserini"] = version("pyserini")
-    return {**code, "inputs": _without_empty(inputs), "settings": _without_empty(settings)}
+        made_by["pyserini"] = version("pyserini")
+    return {**made_by, "inputs": _without_empty(inputs), "settings": _without_empty(settings)}
+
+
+def code(stage: str, variant: str = "") -> dict[str, Any]:
+    """The identity of a stage's code: its version, and its digest if that is not the recorded one of this version."""
+    return {"version": source_code.recorded()[0][_name(stage, variant)].version, **changed_code(stage, variant)}
+
+
+def changed_code(stage: str, variant: str = "") -> dict[str, str]:
+    """The digest of a stage's code as `code`; empty if it is the recorded one."""
+    if (digest := changed_stages().get(_name(stage, variant))) is None:
+        return {}
+    _note_change(stage)
+    return {"code": digest}
+
+
+@cache
+def changed_stages() -> dict[str, str]:
+    """The digests of all code that is not the recorded one; none if the package is installed without sources."""
+    stages, files = source_code.recorded()
+    running = source_code.SourceCode(recorded=files)
+    try:
+        found = {name: running.digest(modules) for name, modules in code_of_stages().items()}
+    except OSError:
+        return {}
+    return {name: digest for name, digest in found.items() if digest != stages[name].code}
+
+
+@cache  # once per process
+def _note_change(stage: str) -> None:
+    logger.warning("the code of %s differs from %s: made again", stage, __version__)
+
+
+def is_of_this_code(recipe: Recipe, variant: str = "") -> bool:
+    """Whether a stage's code is that by which a result was made."""
+    return {key: recipe[key] for key in ("version", "code") if key in recipe} == code(recipe["stage"], variant)
+
+
+def code_of_stages() -> dict[str, str]:
+    """The code of each stage, by its name with the variant, as in stages.json."""
+    return {_name(stage, variant): code for stage in STAGES for variant, code in _variants(stage).items()}
+
+
+def _name(stage: str, variant: str) -> str:
+    return f"{stage} {variant}" if variant else stage
+
+
+def _variants(stage: str) -> dict[str, str]:
+    code = STAGES[stage].code
+    return {"": code} if isinstance(code, str) else code
 
 
 def command_of(stage: str) -> str:

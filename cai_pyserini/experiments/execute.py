@@ -15,6 +15,7 @@ from cai_pyserini.core.lock import locked
 from cai_pyserini.core.notes import progress_line
 from cai_pyserini.experiments.estimate import describe, estimate
 from cai_pyserini.experiments.plan import plan, require
+from cai_pyserini.experiments.provenance import encoding_precision, provenance, versions
 from cai_pyserini.experiments.report import write
 from cai_pyserini.experiments.report_page import write_page
 from cai_pyserini.experiments.run_folder import BASELINE, COUNTS, Results, RunFolder, begun, current
@@ -67,7 +68,8 @@ def execute(
         if any(system.adapted for system in needed):
             outputs.append(run.adapted)
         results.made = _digests(run, [*outputs, *(step.output for step in planned)])
-        results.settings["precision"] = _encoding_precision(planned) or experiment.precision  # `auto`, resolved
+        results.provenance = provenance(run, earlier, planned)
+        results.settings["precision"] = encoding_precision(planned) or experiment.precision  # `auto`, resolved
         if previous:
             _add_others(results, previous, reopened, systems, evaluate)
         write(results, run)
@@ -117,15 +119,6 @@ def _digests(run: RunFolder, outputs: Iterable[Path]) -> dict[str, str]:
     """Recipe digests of the outputs that exist, by name, as in Results.made."""
     manifests = {path: artifact.read_manifest(path) for path in outputs}
     return {run.name_of(path): manifest.digest for path, manifest in manifests.items() if manifest}
-
-
-def _encoding_precision(planned: Sequence[steps.Step]) -> str | None:
-    """The precision the documents were encoded in; None if no step encodes documents."""
-    manifests = filter(None, (artifact.read_manifest(step.output) for step in planned))
-    encoded = (
-        m.recipe for m in manifests if m.recipe["stage"] == "encode" and m.recipe["settings"]["role"] == "documents"
-    )
-    return next((recipe["inputs"]["encoder"]["precision"] for recipe in encoded), None)
 
 
 def _add_others(results: Results, previous: Results, run: RunFolder, systems: Sequence[System], evaluate: bool) -> None:
@@ -189,7 +182,7 @@ def gather(run: RunFolder, systems: Sequence[System], timings: dict[str, float],
         counts={key: check.stats[key] for key in COUNTS + OTHER_COUNTS if key in check.stats},
         precision=vectors.encoder["precision"] if vectors else None,
         quantization_loss={s.index: artifact.require(run.impacts(s), "impact").stats["loss"] for s in splade},
-        versions=check.versions,
+        versions=versions(),
     )
 
 

@@ -100,7 +100,8 @@ def run(
     values = {name: value for name, value in (given | settings).items() if value is not None}
     changes = {"metadata": dict(metadata)} if metadata else {}
     preparation = Preparation(build(RunSettings, values, ""), **changes)
-    prepared = preparation.prepare(str(collection))
+    (collection,) = preparation.configs
+    prepared = preparation.prepare(collection)
     with redirect_stdout(sys.stderr):  # the seconds of each step
         prepared.execute(evaluate)
     return Run(prepared.run.root, preparation.settings.device)

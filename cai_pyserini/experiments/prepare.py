@@ -13,6 +13,7 @@ from cai_pyserini.core.config import EncoderConfig, IndexConfig, load_encoder, l
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.experiments.execute import execute
 from cai_pyserini.experiments.experiment import REQUIRES, Experiment
+from cai_pyserini.experiments.provenance import recorded, repeated
 from cai_pyserini.experiments.run_folder import Results, RunFolder
 from cai_pyserini.experiments.settings import PASSAGE_WORDS, RunSettings
 from cai_pyserini.experiments.systems import System, all_systems, default_systems, parse_system, with_parts
@@ -41,8 +42,9 @@ class Preparation:
     """The runs that settings ask for, one per collection. `changes` are further values of the collections' configs."""
 
     def __init__(self, settings: RunSettings, **changes: Any):
+        settings, own = repeated(settings)
         self.settings = settings
-        self.configs = _configs(settings, changes)
+        self.configs = _configs(settings, own | changes)
         self.encoder = encoder = load_encoder(settings.encoder)
         given = [parse_system(name) for name in settings.systems if name != "all"]
         if not given or "all" in settings.systems or any(system.kind == "splade" for system in with_parts(given)):
@@ -81,6 +83,7 @@ class Preparation:
         folder = settings.output or Path("runs") / config.name / self.encoder.name
         of_several = settings.output is not None and len(self.configs) > 1
         run = RunFolder(folder / config.name if of_several else folder, experiment)
+        run.settings = recorded(settings, collection)
         if settings.output is None:
             _require_same_encoder(RunFolder(run.root), self.encoder)
         return Prepared(run, self.systems, self._adaptation(collection, run) if settings.adapt else None)

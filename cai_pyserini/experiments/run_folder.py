@@ -5,7 +5,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -61,18 +61,19 @@ class Results:
     settings: dict[str, Any]  # see Experiment.record
     precision: str | None  # of the encoding
     quantization_loss: dict[str, dict[str, float]]  # SPLADE index -> its loss
-    versions: dict[str, str]
+    versions: dict[str, str]  # of the command that wrote them; each output's manifest has those that made it
     made: dict[str, str]  # the run's outputs, new or up to date: path in the folder -> recipe digest
     published: list[dict[str, Any]]
+    provenance: dict[str, Any] = field(default_factory=dict)  # see experiments.provenance
 
     def with_short_names(self) -> "Results":
         """These results, which may have been written with long names of systems, with their short names."""
 
         changes: dict[str, Any] = {}
-        for field in ("systems", "comparisons", "gains"):
-            changes[field] = {canonical_name(name): value for name, value in getattr(self, field).items()}
-        for field in ("searches", "best"):
-            changes[field] = {key: canonical_name(name) for key, name in getattr(self, field).items()}
+        for each in ("systems", "comparisons", "gains"):
+            changes[each] = {canonical_name(name): value for name, value in getattr(self, each).items()}
+        for each in ("searches", "best"):
+            changes[each] = {key: canonical_name(name) for key, name in getattr(self, each).items()}
         return replace(self, **changes)
 
     @property
@@ -138,6 +139,7 @@ class RunFolder:
         before: "RunFolder | None" = None,
     ):
         self.root = root
+        self.settings: dict[str, Any] = {}  # of the command that runs the experiment, see provenance.recorded
         self.folder = folder = current(root)
         self._experiment, self._before = experiment, before
         self._encoders: dict[str, Encoder] = {}

@@ -227,6 +227,16 @@ class _Attachment:
         self._detach()
 
 
+def versions() -> dict[str, str]:
+    """The versions of Java and Lucene in this process; none without a JVM."""
+    import jnius_config
+
+    if not jnius_config.vm_running:
+        return {}
+    java = java_class("java.lang.System").getProperty("java.version")
+    return {"java": java, "lucene": java_class("org.apache.lucene.util.Version").LATEST.toString()}
+
+
 def java_class(name: str) -> Any:
     """A Java class by its full name; starts the JVM if needed."""
     with _java_lock():

@@ -80,7 +80,7 @@ def search(
     candidates = queries.two_step and queries.two_step.candidates(depth)
     settings: dict[str, Any] = {"k1": k1, "b": b} if manifest.stats["kind"] == "bm25" else {}
     settings |= {"hits": hits, "remove_query": remove_query, "passages": passages, "filter": filter}
-    recipe = artifact.recipe("search", inputs, candidates=candidates, **settings)
+    recipe = artifact.recipe("search", inputs, manifest.stats["kind"], candidates=candidates, **settings)
 
     def write(path: Path) -> artifact.Stats:
         searcher = open_searcher(index, k1, b, queries.two_step)

@@ -13,7 +13,7 @@ import numpy as np
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.identity import changes
+from cai_pyserini.core.identity import changed_code, changes
 from cai_pyserini.core.processes import enter
 from cai_pyserini.models.checkpoint import (
     checkpoint_files,
@@ -155,10 +155,15 @@ class Encoder:
         """The overlap of a document's windows, in tokens; None if only the first window is read, as for queries."""
         return None if role == "queries" else self.config.overlap
 
+    def variant(self, role: Role) -> str:
+        """The variant of the encode stage that makes the vectors of a role."""
+        return f"{role} {self.config.kind}{' idf' if self._idf else ''}"
+
     def identity(self, role: Role) -> dict[str, Any]:
         """The digests and settings that the vector of a document or query depends on, besides its text."""
         weights = self.config.query_weights if role == "queries" else None
         return {
+            **changed_code("encode", self.variant(role)),
             "checkpoint": self._digest(role),
             "kind": self.config.kind,
             "precision": self.precision(role),

@@ -50,7 +50,8 @@ def export_encoder(config: EncoderConfig, output: Path) -> Path:
                 shutil.copy(path, folder / path.name)
         torch.save(state, folder / "pytorch_model.bin")
 
-    return artifact.make(output, artifact.recipe("plugin", {"checkpoint": checkpoint_digest(checkpoint)}), write)
+    recipe = artifact.recipe("plugin", {"checkpoint": checkpoint_digest(checkpoint)}, "export")
+    return artifact.make(output, recipe, write)
 
 
 def export_topics(topics: dict[str, str], config: EncoderConfig, output: Path, device: str = "auto") -> Path:
@@ -69,5 +70,6 @@ def export_topics(topics: dict[str, str], config: EncoderConfig, output: Path, d
             records = ({"id": id, "contents": topics[id], "vector": vector} for id, vector in encoded.items())
             jsonl.write(folder / name, records)
 
-    recipe = artifact.recipe("plugin", Queries(topics, encoder, words=words).identity, query_scale=config.query_scale)
+    identity = Queries(topics, encoder, words=words).identity
+    recipe = artifact.recipe("plugin", identity, "export", query_scale=config.query_scale)
     return artifact.make(output, recipe, write)

@@ -66,7 +66,7 @@ def import_collection(index: str, topics: str | None, output: Path) -> Path:
 
     qrels_digest = qrels and artifact.file_digest(qrels)
     inputs = {"index": source.name, "topics": artifact.digest([*queries.items()]), "qrels": qrels_digest}
-    return artifact.make(output, artifact.recipe("plugin", inputs), write)
+    return artifact.make(output, artifact.recipe("plugin", inputs, "prebuilt"), write)
 
 
 def _failure(error: Exception, name: str, known: Iterable[str]) -> CaiError:

@@ -27,7 +27,7 @@ PerQuery = dict[str, dict[str, float]]  # measure -> query id -> value
 def evaluate(run: Path, qrels: Qrels, output: Path) -> Path:
     """Write the measures of every query as JSON, a PerQuery."""
     inputs = {"run": trec.run_digest(run), "qrels": artifact.digest(qrels)}
-    recipe = artifact.recipe("beir", inputs, result="evaluation", measures=list(MEASURES))
+    recipe = artifact.recipe("beir", inputs, "evaluation", result="evaluation", measures=list(MEASURES))
 
     def write(path: Path) -> artifact.Stats:
         values = measure_run(qrels, run)

@@ -118,10 +118,9 @@ def encode(
 
 
 def recipe(collection: Collection, encoder: Encoder, role: Role = "documents", split: str = "test") -> artifact.Recipe:
-    texts = (
-        collection.fingerprint(role) if role == "documents" else artifact.digest([*collection.topics(split).items()])
-    )
-    return artifact.recipe("encode", {"texts": texts, "encoder": encoder.identity(role)}, role=role)
+    texts = artifact.digest([*collection.topics(split).items()]) if role == "queries" else collection.fingerprint(role)
+    inputs = {"texts": texts, "encoder": encoder.identity(role)}
+    return artifact.recipe("encode", inputs, encoder.variant(role), role=role)
 
 
 def encode_shard(
@@ -305,7 +304,7 @@ def _open_cache(encoder: Encoder, role: Role) -> VectorCache | None:
     """The cache of the vectors that this encoder makes for a role; None if caching is off."""
     if (folder := cache_folder()) is None:
         return None
-    made_from = artifact.recipe("encode", {"encoder": encoder.identity(role)}, role=role)
+    made_from = artifact.recipe("encode", {"encoder": encoder.identity(role)}, encoder.variant(role), role=role)
     width = len(encoder.tokenizer) if encoder.config.kind == "splade" else None
     return VectorCache(folder, artifact.digest(made_from), f"{encoder.config.name} ({role})", width)
 
@@ -339,7 +338,7 @@ def project_vectors(vectors: Vectors, encoder: Encoder, output: Path) -> Path:
     """Write the document vectors of an encoder with a projection by projecting `vectors`, which the same encoder made
     without it. The result has the recipe of the encode stage, and differs from its vectors only by rounding."""
     inputs = {"texts": vectors.manifest.recipe["inputs"]["texts"], "encoder": encoder.identity("documents")}
-    recipe = artifact.recipe("encode", inputs, role="documents")
+    recipe = artifact.recipe("encode", inputs, encoder.variant("documents"), role="documents")
 
     def write(folder: Path) -> artifact.Stats:
         from cai_pyserini.models.dense import load_projection, project  # loads torch

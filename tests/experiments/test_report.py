@@ -293,7 +293,8 @@ def gathered(tmp_path: Path) -> Results:
             (place / "empty" if path.suffix == "" else place).write_text(text)
             return stats
 
-        artifact.make(path, artifact.recipe(stage, {}, kind="impact"), write, folder=path.suffix == "")
+        recipe = artifact.recipe(stage, {}, {"beir": "check", "index": "impact", "search": "impact"}.get(stage))
+        artifact.make(path, recipe, write, folder=path.suffix == "")
 
     make(run.checked, "beir", documents=9, queries=10, judgments=11)
     stored_vectors(run.vectors_of(parse_system("splade")), csr_matrix(np.ones((9, 2), np.float32)))

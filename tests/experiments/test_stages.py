@@ -6,6 +6,7 @@ refused by its name. The recipe changes if and only if an input or a setting doe
 """
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import remove
 from cai_pyserini.runs.measures import evaluate
+from tests.experiments import outputs
 from tests.lucene.stock import everything
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
@@ -186,6 +188,17 @@ def is_outdated(name: str, folder: Path, flags: str = "") -> bool:
 def test_every_stage_is_in_the_table(made: Path) -> None:
     assert {stage.command.split()[1] for stage in STAGES.values() if stage.command.startswith("stage ")} == {*COMMANDS}
     assert all(artifact.require(made / name, stage.recipe) for name, stage in STAGES.items())
+
+
+def test_results_change_only_with_versions(tiny: Path, tmp_path: Path, cross_encoder: Path) -> None:
+    """The fault: a commit changes results without raising the version of their stage, and old ones stay in place."""
+    shutil.copytree(tiny, tmp_path / COLLECTION)
+    (tmp_path / "cross-encoder").symlink_to(cross_encoder)
+    found = outputs.make(tmp_path, call, STAGES)
+    if outputs.RECORD in os.environ:
+        outputs.record(found)
+    problems = outputs.differing(found)
+    assert not problems, "\n".join(problems.values())
 
 
 @pytest.mark.parametrize("name", STAGES)

@@ -17,7 +17,6 @@ from cai_pyserini.core import artifact, identity
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import write_text
-from cai_pyserini.core.identity import Stage
 from cai_pyserini.models.device import Precision
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.splade import Splade
@@ -277,7 +276,7 @@ def test_new_code_makes_every_shard_again(
     """Also files of an interrupted attempt."""
     with interrupted_after(1), pytest.raises(KeyboardInterrupt):
         encode(collection, encoder(), tmp_path / "vectors")
-    monkeypatch.setitem(identity.STAGES, "encode", Stage("stage encode", 2))
+    monkeypatch.setattr(identity, "changed_stages", lambda: {"encode documents splade": "0" * 16})
     encoded.clear()
     encode(collection, encoder(), tmp_path / "vectors")
     assert sum(encoded) == 12
@@ -495,7 +494,7 @@ def test_vectors_of_other_code_are_not_found(
     collection: BeirFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path, encoded: list[int]
 ) -> None:
     encode(collection, encoder(), tmp_path / "first")
-    monkeypatch.setitem(identity.STAGES, "encode", Stage("stage encode", 2))
+    monkeypatch.setattr(identity, "changed_stages", lambda: {"encode documents splade": "0" * 16})
     encode(collection, encoder(), tmp_path / "second")
     assert sum(encoded) == 24
 

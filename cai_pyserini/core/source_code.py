@@ -1,0 +1,148 @@
+"""The source code that shapes a stage's results, and its digest.
+
+The code of a stage is its modules and the files of this package that they need, directly or through others: imported
+modules, also inside functions; modules run as programs, which are named in strings; data files beside a module that
+names them. Comments, docstrings and line breaks do not count.
+
+`stages.json` records each stage's version with the digest that its code had. Its list of files saves time: of a file
+whose bytes are the recorded ones, the rest of the record is used instead of parsing the file.
+"""
+
+import ast
+import hashlib
+import io
+import json
+import re
+import tokenize
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import NamedTuple
+
+NAME = __name__.partition(".")[0]
+PACKAGE = Path(__file__).parents[1]
+TABLE = resources.files(__package__) / "stages.json"  # also in a package without folders
+# Shape no result: they decide where and when files are written, on how many processors, and what is shown meanwhile;
+# settings that shape results are in recipes.
+MACHINERY = {
+    *("core.artifact", "core.bars", "core.cache", "core.cluster", "core.database", "core.errors", "core.files"),
+    *("core.flags", "core.identity", "core.lock", "core.notes", "core.packages", "core.processes", "core.settings"),
+    *("core.source_code", "core.steps", "core.store", "core.terminal", "lucene/logging.properties", "vectors.speed"),
+}
+# Choose a reader, whose code is in the digest of the collection or the text that it returns.
+CHOOSING = {"collections.readers", "collections.file_text"}
+BESIDE = re.compile(r"[\w-]+(\.\w+)+")  # a name of a file
+
+
+class Source(NamedTuple):
+    """A file of the package."""
+
+    bytes: str  # their digest
+    code: str  # the digest of what counts
+    needs: list[str]  # other files, by their names here
+
+
+class SourceCode:
+    """The files of a package in `root`. A module is named without the package's name, as in models.head, a data file by
+    its path. `recorded` has files as they were."""
+
+    def __init__(self, root: Path = PACKAGE, recorded: Mapping[str, Source] | None = None):
+        self.root, self._recorded = root, recorded or {}
+        self.files: dict[str, Source] = {}  # those read so far
+
+    def digest(self, code: str) -> str:
+        """The digest of a stage's code: modules, and modules to leave out with what only they need, after a minus.
+        Raises OSError if the files are not there."""
+        return _digest("".join(f"{name} {self.read(name).code}\n" for name in self.closure(code)).encode())
+
+    def closure(self, code: str) -> list[str]:
+        """The names of the files in a stage's code, sorted."""
+        words = code.split()
+        todo, found = [word for word in words if word[0] != "-"], set[str]()
+        left_out = MACHINERY | {word[1:] for word in words if word[0] == "-"}
+        while todo:
+            if (name := todo.pop()) not in found | left_out:
+                found.add(name)
+                todo += [] if name in CHOOSING else self.read(name).needs
+        return sorted(found)
+
+    def read(self, name: str) -> Source:
+        """A file, read or recorded."""
+        if name not in self.files:
+            path = self.root / name if "/" in name else self._path(name)
+            data, known = path.read_bytes(), self._recorded.get(name)
+            self.files[name] = known if known and known.bytes == _digest(data) else self._parsed(path, data)
+        return self.files[name]
+
+    def _parsed(self, path: Path, data: bytes) -> Source:
+        digest = _digest(data)
+        if path.suffix == ".py":
+            with suppress(SyntaxError):  # it is being edited
+                needs = sorted({*self._needed(path, data)})
+                return Source(digest, _digest(_code(data)), needs)
+        return Source(digest, digest, [])
+
+    def _path(self, module: str) -> Path:
+        return self.root.joinpath(*module.split(".")).with_suffix(".py")
+
+    def _needed(self, path: Path, data: bytes) -> Iterator[str]:
+        for node in _nodes(ast.parse(data)):
+            names: list[str] = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and BESIDE.fullmatch(node.value):
+                names, beside = [node.value], path.with_name(node.value)
+                if beside.is_file():
+                    yield beside.relative_to(self.root).as_posix()
+            for name in names:
+                package, _, module = name.partition(".")
+                if package == NAME and module and self._path(module).is_file():
+                    yield module
+
+
+def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """All nodes but imports for type checkers."""
+    yield tree
+    is_typing = isinstance(tree, ast.If) and ast.unparse(tree.test) == "TYPE_CHECKING"
+    for node in [] if is_typing else ast.iter_child_nodes(tree):
+        yield from _nodes(node)
+
+
+def _code(data: bytes) -> bytes:
+    """What counts of a module, the same in all versions of Python."""
+    words, statement = list[str](), list[tokenize.TokenInfo]()
+    for token in tokenize.tokenize(io.BytesIO(data).readline):
+        if token.type in (tokenize.INDENT, tokenize.DEDENT):
+            words.append(tokenize.tok_name[token.type])
+        elif token.type == tokenize.NEWLINE:
+            if [each.type for each in statement] != [tokenize.STRING]:  # a docstring
+                words += [each.string for each in statement]
+                words.append("\n")
+            statement = []
+        elif token.type not in (tokenize.COMMENT, tokenize.NL, tokenize.ENCODING, tokenize.ENDMARKER):
+            statement.append(token)
+    return "\0".join(words).encode()
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+class Record(NamedTuple):
+    """A stage as it is recorded."""
+
+    version: int
+    code: str  # the digest
+
+
+@cache
+def recorded() -> tuple[dict[str, Record], dict[str, Source]]:
+    """The recorded stages and files."""
+    table = json.loads(TABLE.read_text(encoding="utf-8"))
+    stages = {name: Record(**row) for name, row in table["stages"].items()}
+    files = {name: line.split() for name, line in table["files"].items()}
+    return stages, {name: Source(words[0], words[1], words[2:]) for name, words in files.items()}
