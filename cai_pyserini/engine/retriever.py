@@ -3,7 +3,7 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -173,13 +173,16 @@ class Retriever:
         if isinstance(query, np.ndarray):
             assert isinstance(self._searcher, LuceneSearcher | FaissSearcher)
             return {id: Scored(score, []) for id, score in self._searcher.scores(query, documents).items()}
-        if isinstance(query, dict):
-            assert not isinstance(self._searcher, FaissSearcher)
+        if isinstance(self._searcher, LuceneSearcher):
+            (query,) = self._searcher.with_variants([query])
+        if self._queries.encoder:
+            assert isinstance(query, dict) and not isinstance(self._searcher, FaissSearcher)
             joint = self._queries.words.config.joint if self._queries.words else None
             terms = _impact_terms(self._searcher, query, documents, joint)
         else:
             assert isinstance(self._searcher, LuceneSearcher)
-            terms = text_terms(self._searcher, self._analyze(text), documents, *self._bm25)
+            words = query if isinstance(query, dict) else Counter(self._analyze(text))
+            terms = text_terms(self._searcher, words, documents, *self._bm25)
         return {id: Scored.of(terms_of_id) for id, terms_of_id in terms.items()}
 
     def suggestion(self, text: str) -> str | None:
@@ -237,10 +240,9 @@ def _open_milvus(folder: Path) -> "MilvusSearcher":
 
 
 def text_terms(
-    index: LuceneIndex, words: Sequence[str], documents: Sequence[str], k1: float, b: float
+    index: LuceneIndex, counts: Mapping[str, float], documents: Sequence[str], k1: float, b: float
 ) -> dict[str, list[Term]]:
-    """BM25: document id -> its terms among the analyzed words of a query."""
-    counts = Counter(words)
+    """BM25: document id -> its terms among a query's, {analyzed word: occurrences, or weight of a variant}."""
     frequencies = {word: index.document_frequency(word) for word in counts}
     idf = {word: math.log(1 + (index.documents - n + 0.5) / (n + 0.5)) for word, n in frequencies.items()}
     return {
@@ -253,7 +255,7 @@ def text_terms(
 
 
 def _impact_terms(
-    index: "LuceneSearcher | MilvusSearcher", query: dict[str, int], documents: Sequence[str], joint: Joint | None
+    index: "LuceneSearcher | MilvusSearcher", query: Mapping[str, float], documents: Sequence[str], joint: Joint | None
 ) -> dict[str, list[Term]]:
     """SPLADE and joint: document id -> its terms among those of a query, {term: impact}.
 

@@ -10,6 +10,7 @@ import json
 import math
 import re
 from binascii import a2b_base64
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cache, cached_property, partial
@@ -19,12 +20,13 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from cai_pyserini.core import artifact
-from cai_pyserini.core.config import ENGLISH, Language
+from cai_pyserini.core.config import ENGLISH, WORD, Language
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.json_vectors import DELIMITER
 from cai_pyserini.core.metadata import Kind, Value
 from cai_pyserini.lucene import batch, jvm
-from cai_pyserini.lucene.analyzer import lucene_analyzer
+from cai_pyserini.lucene.accents import ACCENTED, Variants
+from cai_pyserini.lucene.analyzer import Analyzer, lucene_analyzer
 from cai_pyserini.lucene.batch import INTEGER, LUCENE, MAPPER, QUERY, REFERENCE, SEARCHER, STRING, Batch
 from cai_pyserini.lucene.facets import Matches
 from cai_pyserini.lucene.fields import IDS
@@ -42,6 +44,8 @@ MOST_LISTED = 100_000  # matches of a filter's words to look up in another index
 MOST_DOCUMENTS = 500_000  # ids to list for an index without metadata, at most; they are in the JVM's memory
 HITS = 1 << 16  # hits per batch, at most
 CHARACTERS = 1 << 23  # characters of queries per call into Java, which holds several copies
+MAX_STATES = 10_000  # of the automaton of a regular expression; Lucene's default
+CLAUSE = re.compile(r"\((.*?)\)\^1\.0(?= \(|$)")  # of a query as a string
 TOTAL = re.compile(r'"totalHits":{"value":(\d+)')  # number of matching documents
 HIT = re.compile(r'"fields":\[([^,]+),{"bytes":"([^"]*)","offset":0,"length":(\d+)')  # score and id, as JSON
 _READING = jvm.using_java("reading an index")
@@ -94,8 +98,9 @@ class LuceneIndex:
 
     @property
     def language(self) -> Language:
-        """The language of a text index's analyzer."""
-        return self.manifest.recipe["settings"].get("language", ENGLISH)
+        """The language of the analyzer that made the index's words."""
+        joint = self.manifest.stats.get("settings", {}).get("joint")
+        return (joint or self.manifest.recipe["settings"]).get("language", ENGLISH)
 
     @property
     def metadata(self) -> dict[str, Kind]:
@@ -232,6 +237,23 @@ class LuceneIndex:
         return self._reader.docFreq(self._term(FIELD, term))
 
     @_READING
+    def terms(self, pattern: str) -> list[str]:
+        """The terms that match a regular expression of Lucene."""
+        java = jvm.java_class
+        query = java(LUCENE + "RegexpQuery")(
+            self._term(FIELD, pattern),
+            java("org.apache.lucene.util.automaton.RegExp").NONE,
+            0,
+            java(LUCENE + "RegexpQuery").DEFAULT_PROVIDER,
+            MAX_STATES,
+            java(LUCENE + "MultiTermQuery").SCORING_BOOLEAN_REWRITE,
+        )
+        found: str = query.rewrite(self._searcher).toString(
+            FIELD
+        )  # (term)^1.0 (term)^1.0 …: one call, not one per term
+        return CLAUSE.findall(found)
+
+    @_READING
     def most_similar(self, term: str, prefix: int, edits: int) -> tuple[str, Stored | None] | None:
         """The most frequent term within `edits` edits, 1 or 2, of a term with the same first `prefix` characters, and
         the first document that has it."""
@@ -293,37 +315,41 @@ class LuceneSearcher(LuceneIndex):
         by_score = java(LUCENE + "SortField").FIELD_SCORE
         self._order = java(LUCENE + "Sort")(by_score, self._by_id)  # Anserini's
         *_, self._candidates = graph(self._max_hits)  # of a vector search
+        self._builders: dict[type, Any] = {}  # type of queries -> handle that builds Lucene's
         if self._kind == "dense":
             builder = "io.anserini.search.query.VectorQueryGenerator"
             make = batch.virtual(builder, "buildQuery", KNN, STRING, STRING, INTEGER)
-            build = batch.bind(make, 0, java(builder)(), VECTOR)
-        elif self._kind == "impact":
-            self._searcher.setSimilarity(java("io.anserini.search.similarity.ImpactSimilarity")())
+            self._builders[np.ndarray] = batch.bind(make, 0, java(builder)(), VECTOR)
+        else:
             builder = "org.apache.lucene.util.QueryBuilder"
             make = batch.virtual(builder, "createBooleanQuery", QUERY, STRING, STRING)
             make = batch.bind(make, 0, java(builder)(delimited_analyzer("delimitedBoost")))
-            build = batch.bind(make, 0, FIELD)
-        else:
+            self._builders[dict] = batch.bind(make, 0, FIELD)
+        if self._kind == "impact":
+            self._searcher.setSimilarity(java("io.anserini.search.similarity.ImpactSimilarity")())
+        elif self._kind == "bm25":
             self._searcher.setSimilarity(java("org.apache.lucene.search.similarities.BM25Similarity")(k1, b))
             builder = "io.anserini.search.query.BagOfWordsQueryGenerator"
-            self._queries = java(builder)()
-            self._analyzer = lucene_analyzer(self.language)
             make = batch.virtual(builder, "buildQuery", QUERY, STRING, "org.apache.lucene.analysis.Analyzer", STRING)
-            build = batch.bind(make, 0, self._queries, FIELD, self._analyzer)
-        self._build = build
+            self._builders[str] = batch.bind(make, 0, java(builder)(), FIELD, lucene_analyzer(self.language))
         has_forward = two_step and self.manifest.recipe["settings"].get("forward_index")
         self._forward = [ForwardIndex(folder) for folder in self._folders] if has_forward else []
-        self._one_step_search, self._two_step_search = self._compile_searches(lambda build: build)
+        self._one_step_searches, self._two_step_search = self._compile_searches(lambda build: build)
 
-    def _compile_searches(self, limited: Callable[[Any], Any]) -> tuple[Batch, Batch | None]:
-        """The searches by one and by two steps; `limited` limits a handle that builds queries to some documents."""
-        one_step = Batch(batch.one_step_search(self._searcher, limited(self._build), self._order), self._json)
+    def _compile_searches(self, limited: Callable[[Any], Any]) -> tuple[dict[type, Batch], Batch | None]:
+        """The searches by one step, by type of queries, and by two steps; `limited` limits a handle that builds queries
+        to some documents."""
+        one_step = {
+            kind: Batch(batch.one_step_search(self._searcher, limited(build), self._order), self._json)
+            for kind, build in self._builders.items()
+        }
         if not self._two_step:
             return one_step, None
-        first = limited(self._build)
+        build = self._builders[dict]
         if self._forward:
-            return one_step, Batch(batch.first_step(self._searcher, first), self._json)
-        return one_step, Batch(batch.two_step_search(self._searcher, first, self._build, self._order), self._json)
+            return one_step, Batch(batch.first_step(self._searcher, limited(build)), self._json)
+        two_step = batch.two_step_search(self._searcher, limited(build), build, self._order)
+        return one_step, Batch(two_step, self._json)
 
     @jvm.using_java("filtering")
     def filtered(self, filter: Filter, text_index: LuceneIndex | None = None) -> Self:
@@ -334,22 +360,65 @@ class LuceneSearcher(LuceneIndex):
             raise BadFilter(f"{self._name} has no metadata and cannot be filtered")
         searches = self._filtered_searches  # cached before the copy
         view = copy(self)
-        view._one_step_search, view._two_step_search = searches
+        view._one_step_searches, view._two_step_search = searches
         view._filter = self._filter_query(filter, text_index)
         return view
 
     @cached_property
-    def _filtered_searches(self) -> tuple[Batch, Batch | None]:
+    def _filtered_searches(self) -> tuple[dict[type, Batch], Batch | None]:
         return self._compile_searches(partial(batch.filtered_query, filter=self._current_filter))
 
     @cached_property
     def _current_filter(self) -> Any:
         return jvm.java_class(REFERENCE)()
 
+    @property
+    def word_prefix(self) -> str | None:
+        """What distinguishes the index's words of the documents from other terms; None if it has no words."""
+        if self._kind == "bm25":
+            return ""
+        return WORD if self._kind == "impact" and self.manifest.stats.get("settings", {}).get("joint") else None
+
+    @cached_property
+    def _analyze(self) -> Analyzer:
+        return Analyzer(self.language)
+
+    @cached_property
+    def _variants(self) -> Variants:
+        prefix = self.word_prefix or ""
+        terms = (term.removeprefix(prefix) for term in self.terms(f"{prefix}.*{ACCENTED}.*"))
+        return Variants(terms, self.language, self._analyze.many, lambda word: self._idf(prefix + word))
+
+    def with_variants(self, queries: Sequence[Query], threads: int = 1) -> list[Query]:
+        """The queries as they are searched with: with the index's variants of their words, see lucene.accents. A text
+        without any stays a text; others become {word: weight}."""
+        if self.word_prefix is None:
+            return [*queries]
+        texts = [query for query in queries if isinstance(query, str)]
+        words = dict(zip(texts, self._analyze.many(texts, threads), strict=True)) if texts else {}
+        expanded: list[Query] = []
+        for query in queries:
+            assert not isinstance(query, np.ndarray)
+            terms = Counter(words[query]) if isinstance(query, str) else query
+            added = self._variants_of(terms)
+            expanded.append({**terms, **added} if added else query)
+        return expanded
+
+    def _variants_of(self, terms: Mapping[str, float]) -> dict[str, float]:
+        """The variants of a query's words that are not among its terms, with weights."""
+        prefix, weights = self.word_prefix or "", dict[str, float]()
+        for term, weight in terms.items():
+            variants = self._variants.of(term.removeprefix(prefix)) if term.startswith(prefix) else {}
+            for variant, factor in variants.items():
+                if (other := prefix + variant) not in terms:
+                    weights[other] = max(weights.get(other, 0.0), weight * factor)
+        return weights if self._kind == "bm25" else {term: max(1, round(weight)) for term, weight in weights.items()}
+
     @_READING
     def lucene_query(self, query: Query) -> Any:
         """The Lucene query; None for a query without terms."""
-        return _build_query(self._build, _text(query))
+        (query,) = self.with_variants([query])
+        return _build_query(self._builders[type(query)], _text(query))
 
     def search(self, query: Query, hits: int) -> Hits:
         (ranking,) = self._search([query], hits, 1)
@@ -369,13 +438,12 @@ class LuceneSearcher(LuceneIndex):
             nearest = jvm.java_class(KNN)(VECTOR, query.tolist(), count, self._id_query(ids))
             matching, scores = self._best(nearest, self._order, count)
             return dict(zip(matching, _products(scores), strict=True))
-        text_query = self._queries.buildQuery(FIELD, self._analyzer, query)
-        both = boolean_query(MUST=[text_query], FILTER=[self._id_query(ids)])
+        both = boolean_query(MUST=[self.lucene_query(query)], FILTER=[self._id_query(ids)])
         matching, scores = self._best(both, self._order, count)
         return dict.fromkeys(ids, 0.0) | dict(zip(matching, _as_floats(_rounded(scores)), strict=True))
 
     def _search(self, queries: Sequence[Query], hits: int, threads: int) -> list[Hits]:
-        hits = min(hits, self._max_hits)
+        hits, queries = min(hits, self._max_hits), self.with_variants(queries, threads)
         rankings: dict[int, Hits] = {number: [] for number, query in enumerate(queries) if _is_empty(query)}
         if self._two_step and self._two_step_search:
             steps = {
@@ -385,11 +453,12 @@ class LuceneSearcher(LuceneIndex):
             }
             best = self._search_in_two_steps([(queries[n], first) for n, first in steps.items()], hits, threads)
             rankings |= {number: ranking for number, ranking in zip(steps, best, strict=True) if ranking is not None}
-        rest = [number for number in range(len(queries)) if number not in rankings]
         candidates = [str(max(hits, self._candidates))] if self._kind == "dense" else []
-        one_step = [(_text(queries[number]), *candidates, str(hits), str(hits)) for number in rest]
-        found = self._run(self._one_step_search, one_step, threads)
-        rankings |= {number: self._parse(top_docs, hits) for number, top_docs in zip(rest, found, strict=True)}
+        for kind, search in self._one_step_searches.items():
+            rest = [n for n, query in enumerate(queries) if n not in rankings and isinstance(query, kind)]
+            one_step = [(_text(queries[number]), *candidates, str(hits), str(hits)) for number in rest]
+            found = self._run(search, one_step, threads)
+            rankings |= {number: self._parse(top_docs, hits) for number, top_docs in zip(rest, found, strict=True)}
         return [rankings[number] for number in range(len(queries))]
 
     def _search_in_two_steps(
