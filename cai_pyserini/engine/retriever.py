@@ -159,6 +159,10 @@ class Retriever:
             return None
         return WORD if self._queries.words else ""
 
+    def variants_of(self, word: str) -> Sequence[str]:
+        """The index's words that differ from an analyzed word by accents alone, with which it is searched for."""
+        return self._searcher.variants_of(word) if isinstance(self._searcher, LuceneSearcher) else ()
+
     def any_word_query(self, text: str) -> Any:
         """A Lucene query for documents with any word of a text; None for an index without words."""
         if not isinstance(self._searcher, LuceneSearcher) or self.word_prefix is None:
@@ -200,7 +204,7 @@ class Retriever:
         pieces = WORDS.split(text)  # words are at odd positions
         for position in range(1, len(pieces), 2):
             stems = self._analyze(pieces[position])
-            if len(stems) != 1 or index.document_frequency(term := prefix + stems[0]):
+            if len(stems) != 1 or index.documents_with(term := prefix + stems[0]):
                 continue
             max_edits = min(2 if len(pieces[position]) >= TWO_EDITS else 1, len(pieces[position]) // 3)
             similar = (index.most_similar(term, len(prefix) + 1, edits) for edits in range(1, max_edits + 1))

@@ -103,6 +103,23 @@ class LuceneIndex:
         return (joint or self.manifest.recipe["settings"]).get("language", ENGLISH)
 
     @property
+    def word_prefix(self) -> str | None:
+        """What distinguishes the index's words of the documents from other terms; None if it has no words."""
+        if self.manifest.stats["kind"] == "bm25":
+            return ""
+        return WORD if self.manifest.stats.get("settings", {}).get("joint") else None
+
+    @cached_property
+    def _analyze(self) -> Analyzer:
+        return Analyzer(self.language)
+
+    @cached_property
+    def _variants(self) -> Variants:
+        prefix = self.word_prefix or ""
+        terms = (term.removeprefix(prefix) for term in self.terms(f"{prefix}.*{ACCENTED}.*"))
+        return Variants(terms, self.language, self._analyze.many, lambda word: self.idf(prefix + word))
+
+    @property
     def metadata(self) -> dict[str, Kind]:
         """The types of metadata fields by name."""
         return self.manifest.stats.get("metadata", {})
@@ -236,6 +253,25 @@ class LuceneIndex:
     def document_frequency(self, term: str) -> int:
         return self._reader.docFreq(self._term(FIELD, term))
 
+    def variants_of(self, word: str) -> list[str]:
+        """The words that differ from an analyzed word by accents alone."""
+        return [] if self.word_prefix is None else [*self._variants.of(word)]
+
+    @_READING
+    def documents_with(self, term: str) -> int:
+        """The number of documents with a term or, if it is a word, one of its variants."""
+        prefix = self.word_prefix or ""
+        if not (variants := self.variants_of(term.removeprefix(prefix))):
+            return self.document_frequency(term)
+        terms = (term, *(prefix + variant for variant in variants))
+        queries = [jvm.java_class(LUCENE + "TermQuery")(self._term(FIELD, each)) for each in terms]
+        return self._searcher.count(boolean_query(SHOULD=queries))
+
+    def idf(self, term: str) -> float:
+        """ln(1 + documents / document frequency); 0 for a term that the index lacks."""
+        frequency = self.document_frequency(term)
+        return math.log1p(self.documents / frequency) if frequency else 0.0
+
     @_READING
     def terms(self, pattern: str) -> list[str]:
         """The terms that match a regular expression of Lucene."""
@@ -306,7 +342,7 @@ class LuceneSearcher(LuceneIndex):
         super().__init__(index)
         java = jvm.java_class
         self._two_step = two_step
-        self._idf = cache(self._inverse_document_frequency)
+        self._idf = cache(self.idf)
         self._filter: Any = None  # a Lucene query
         self._kind: str = self.manifest.stats["kind"]
         self.query_scale: int = self.manifest.stats.get("query_scale", 1)
@@ -371,23 +407,6 @@ class LuceneSearcher(LuceneIndex):
     @cached_property
     def _current_filter(self) -> Any:
         return jvm.java_class(REFERENCE)()
-
-    @property
-    def word_prefix(self) -> str | None:
-        """What distinguishes the index's words of the documents from other terms; None if it has no words."""
-        if self._kind == "bm25":
-            return ""
-        return WORD if self._kind == "impact" and self.manifest.stats.get("settings", {}).get("joint") else None
-
-    @cached_property
-    def _analyze(self) -> Analyzer:
-        return Analyzer(self.language)
-
-    @cached_property
-    def _variants(self) -> Variants:
-        prefix = self.word_prefix or ""
-        terms = (term.removeprefix(prefix) for term in self.terms(f"{prefix}.*{ACCENTED}.*"))
-        return Variants(terms, self.language, self._analyze.many, lambda word: self._idf(prefix + word))
 
     def with_variants(self, queries: Sequence[Query], threads: int = 1) -> list[Query]:
         """The queries as they are searched with: with the index's variants of their words, see lucene.accents. A text
@@ -481,11 +500,6 @@ class LuceneSearcher(LuceneIndex):
     def first_query(self, query: dict[str, int]) -> dict[str, int]:
         """The query of the first of two steps."""
         return pruned(query, self._two_step.mass, self._idf) if self._two_step else query
-
-    def _inverse_document_frequency(self, term: str) -> float:
-        """ln(1 + documents / document frequency); 0 for a term that the index lacks."""
-        frequency = self.document_frequency(term)
-        return math.log1p(self.documents / frequency) if frequency else 0.0
 
     def _run(self, search: Batch, arguments: Sequence[Sequence[str]], threads: int) -> Iterator[str]:
         """The results as JSON."""
