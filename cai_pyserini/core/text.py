@@ -29,11 +29,9 @@ SOFT_HYPHEN = re.compile("\xad(?:[ \t]*\r?\n[ \t]*)?")  # at the end of a line, 
 SEPARATED = r"\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"  # scripts in which zero-width spaces separate words
 ZERO_WIDTH_SPACE = regex.compile(rf"(?<![\u200b{SEPARATED}])\u200b++|\u200b++(?![{SEPARATED}])")
 # Joiners mean something in Arabic and Indic scripts and between emoji, and nothing between these characters.
-UNJOINED = (
-    r"\p{Latin}\p{Greek}\p{Cyrillic}\p{Armenian}\p{Georgian}\p{Hebrew}\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}"
-    r"\p{N}\p{P}\p{Z}\s"
-)
-JOINER = regex.compile(rf"(?<=^|[{UNJOINED}])[\u200c\u200d]+(?=$|[{UNJOINED}])")
+UNJOINED = r"\p{Latin}\p{Greek}\p{Cyrillic}\p{Armenian}\p{Georgian}\p{Hebrew}\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}"
+NO_MARK = rf"[[{UNJOINED}]&&\p{{L}}]|[\p{{N}}\p{{P}}\p{{Z}}\s]"
+JOINER = regex.compile(rf"(?V1)(?<=^|{NO_MARK})[\u200c\u200d]+(?=$|{NO_MARK})")
 WIDE = re.compile("[\uff01-\uff5e](?<=[0-9A-Za-z].)(?=[0-9A-Za-z])")  # punctuation; letters have been resolved
 
 
@@ -46,8 +44,8 @@ def normalized(text: str) -> str:
     for replaced in _REPLACED:
         text = replaced.sub(lambda match: _REPLACEMENTS.get(match[0], ""), text)
     text = unicodedata.normalize("NFC", text)
-    if _ZERO_WIDTH.search(text):
-        text = unicodedata.normalize("NFC", JOINER.sub("", ZERO_WIDTH_SPACE.sub("", text)))
+    for meaningless in (ZERO_WIDTH_SPACE, JOINER) if _ZERO_WIDTH.search(text) else ():
+        text = unicodedata.normalize("NFC", meaningless.sub("", text))
     return WIDE.sub(lambda match: chr(ord(match[0]) - 0xFEE0), text)
 
 
