@@ -46,11 +46,11 @@ def plain_spellings(word: str, language: Language = ENGLISH) -> list[str]:
 
 
 def _may_be_same(first: str, second: str) -> bool:
-    """Whether no letter of two words, which share a plain spelling, has different accents."""
-    letters = zip(first, second, strict=False)
-    return len(first) != len(second) or all(
-        a == b or a in plain_spellings(b) or b in plain_spellings(a) for a, b in letters
-    )
+    """Whether two words with a plain spelling in common differ by letters that one of them has without an accent."""
+    if len(first) != len(second) or any(plain_spellings(word) == [word] for word in (first, second)):
+        return True
+    letters = zip(first, second, strict=True)
+    return all(a == b or a in plain_spellings(b) or b in plain_spellings(a) for a, b in letters)
 
 
 class Variants:
