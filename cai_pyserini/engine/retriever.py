@@ -161,7 +161,7 @@ class Retriever:
 
     def variants_of(self, word: str) -> Sequence[str]:
         """The index's words that differ from an analyzed word by accents alone, with which it is searched for."""
-        return self._searcher.variants_of(word) if isinstance(self._searcher, LuceneSearcher) else ()
+        return () if self.word_prefix is None or self.index is None else self.index.variants_of(word)
 
     def any_word_query(self, text: str) -> Any:
         """A Lucene query for documents with any word of a text; None for an index without words."""
@@ -177,10 +177,10 @@ class Retriever:
         if isinstance(query, np.ndarray):
             assert isinstance(self._searcher, LuceneSearcher | FaissSearcher)
             return {id: Scored(score, []) for id, score in self._searcher.scores(query, documents).items()}
-        if isinstance(self._searcher, LuceneSearcher):
-            (query,) = self._searcher.with_variants([query])
+        assert not isinstance(self._searcher, FaissSearcher)
+        (query,) = self._searcher.with_variants([query])
         if self._queries.encoder:
-            assert isinstance(query, dict) and not isinstance(self._searcher, FaissSearcher)
+            assert isinstance(query, dict)
             joint = self._queries.words.config.joint if self._queries.words else None
             terms = _impact_terms(self._searcher, query, documents, joint)
         else:

@@ -9,6 +9,7 @@ often type the plain letter, so the rule is the same: a letter matches itself an
 letter with another accent (má does not find mà).
 """
 
+import math
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,6 +18,7 @@ from functools import lru_cache
 import regex
 
 from cai_pyserini.core.config import ENGLISH, Language
+from cai_pyserini.lucene.analyzer import Analyzer
 
 HALF = 0.5  # with BM25, a variant that occurs often still scores less than one occurrence of the word itself
 # Accents and vowel points; not the marks that make other letters in Cyrillic, Japanese, Thai and Indic scripts.
@@ -54,43 +56,52 @@ def _may_be_same(first: str, second: str) -> bool:
 
 
 class Variants:
-    """The variants of words among the `terms` with accents of an index, without their prefix.
+    """The variants of words in an index of `documents`, with `frequency` of a term.
 
-    `stems` analyzes texts: where stemming depends on accents (résumé stays, resume becomes resum), the stems of plain
-    spellings are spellings as well. `idf` is 0 for a word that the index lacks.
+    `terms` are those that match ACCENTED among the index's words, which begin with `prefix`. Where stemming depends on
+    accents (résumé stays, resume becomes resum), the stems of plain spellings are spellings as well.
     """
 
     def __init__(
-        self,
-        terms: Iterable[str],
-        language: Language,
-        stems: Callable[[Sequence[str]], Sequence[Sequence[str]]],
-        idf: Callable[[str], float],
+        self, terms: Iterable[str], prefix: str, language: Language, documents: int, frequency: Callable[[str], int]
     ):
-        self._language, self._stems, self._idf = language, stems, idf
+        self._prefix, self._language, self._documents, self._frequency = prefix, language, documents, frequency
+        self._stems = Analyzer(language).many
         self._by_spelling: dict[str, list[str]] = defaultdict(list)
-        for term, spellings in self._spellings([*terms]).items():
+        for term, spellings in self._spellings([term.removeprefix(prefix) for term in terms]).items():
             for spelling in spellings:
                 self._by_spelling[spelling].append(term)
         self.of = lru_cache(maxsize=1 << 16)(self._of)
+
+    def added(self, query: Mapping[str, float]) -> dict[str, float]:
+        """The variants of a query's words that are not among its terms, with weights; with a prefix, as impacts."""
+        weights: dict[str, float] = {}
+        for term, weight in query.items():
+            is_word = term.startswith(self._prefix)
+            for variant, factor in self.of(term.removeprefix(self._prefix)).items() if is_word else ():
+                if (other := self._prefix + variant) not in query:
+                    weights[other] = max(weights.get(other, 0.0), weight * factor)
+        return {term: max(1, round(weight)) for term, weight in weights.items()} if self._prefix else weights
 
     def _of(self, word: str) -> Mapping[str, float]:
         """Variant -> its weight, relative to the word's own."""
         spellings = self._spellings([word]).get(word, {word})
         words = {*spellings, *(term for spelling in spellings for term in self._by_spelling.get(spelling, ()))} - {word}
         idf = {term: self._idf(term) for term in sorted(words) if _may_be_same(word, term)}
-        own = self._idf(word)
+        own = self._idf(word) if idf else 0.0
         return {term: HALF * min(1, own / value) if own else 1.0 for term, value in idf.items() if value}
+
+    def _idf(self, word: str) -> float:
+        """ln(1 + documents / document frequency); 0 for a word that the index lacks."""
+        frequency = self._frequency(self._prefix + word)
+        return math.log1p(self._documents / frequency) if frequency else 0.0
 
     def _spellings(self, words: Sequence[str]) -> dict[str, set[str]]:
         """The plain spellings of those words that have accents, and the stems of these spellings."""
         plain = {word: of_word for word in words if (of_word := plain_spellings(word, self._language)) != [word]}
         spellings = [spelling for of_word in plain.values() for spelling in of_word]
-        stems = dict(zip(spellings, self._stems(spellings), strict=True)) if spellings else {}
-        one_stem = {
-            spelling: {spelling, *of_spelling} for spelling, of_spelling in stems.items() if len(of_spelling) == 1
-        }
+        stems = dict(zip(spellings, self._stems(spellings) if spellings else (), strict=True))
         return {
-            word: set().union(*(one_stem.get(spelling, {spelling}) for spelling in of_word))
+            word: {other for each in of_word for other in (each, *(stems[each] if len(stems[each]) == 1 else ()))}
             for word, of_word in plain.items()
         }

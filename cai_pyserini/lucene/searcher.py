@@ -116,8 +116,8 @@ class LuceneIndex:
     @cached_property
     def _variants(self) -> Variants:
         prefix = self.word_prefix or ""
-        terms = (term.removeprefix(prefix) for term in self.terms(f"{prefix}.*{ACCENTED}.*"))
-        return Variants(terms, self.language, self._analyze.many, lambda word: self.idf(prefix + word))
+        terms = self.terms(f"{prefix}.*{ACCENTED}.*")
+        return Variants(terms, prefix, self.language, self.documents, self.document_frequency)
 
     @property
     def metadata(self) -> dict[str, Kind]:
@@ -267,11 +267,6 @@ class LuceneIndex:
         queries = [jvm.java_class(LUCENE + "TermQuery")(self._term(FIELD, each)) for each in terms]
         return self._searcher.count(boolean_query(SHOULD=queries))
 
-    def idf(self, term: str) -> float:
-        """ln(1 + documents / document frequency); 0 for a term that the index lacks."""
-        frequency = self.document_frequency(term)
-        return math.log1p(self.documents / frequency) if frequency else 0.0
-
     @_READING
     def terms(self, pattern: str) -> list[str]:
         """The terms that match a regular expression of Lucene."""
@@ -342,7 +337,7 @@ class LuceneSearcher(LuceneIndex):
         super().__init__(index)
         java = jvm.java_class
         self._two_step = two_step
-        self._idf = cache(self.idf)
+        self._idf = cache(self._inverse_document_frequency)
         self._filter: Any = None  # a Lucene query
         self._kind: str = self.manifest.stats["kind"]
         self.query_scale: int = self.manifest.stats.get("query_scale", 1)
@@ -419,19 +414,9 @@ class LuceneSearcher(LuceneIndex):
         for query in queries:
             assert not isinstance(query, np.ndarray)
             terms = Counter(words[query]) if isinstance(query, str) else query
-            added = self._variants_of(terms)
+            added = self._variants.added(terms)
             expanded.append({**terms, **added} if added else query)
         return expanded
-
-    def _variants_of(self, terms: Mapping[str, float]) -> dict[str, float]:
-        """The variants of a query's words that are not among its terms, with weights."""
-        prefix, weights = self.word_prefix or "", dict[str, float]()
-        for term, weight in terms.items():
-            variants = self._variants.of(term.removeprefix(prefix)) if term.startswith(prefix) else {}
-            for variant, factor in variants.items():
-                if (other := prefix + variant) not in terms:
-                    weights[other] = max(weights.get(other, 0.0), weight * factor)
-        return weights if self._kind == "bm25" else {term: max(1, round(weight)) for term, weight in weights.items()}
 
     @_READING
     def lucene_query(self, query: Query) -> Any:
@@ -500,6 +485,11 @@ class LuceneSearcher(LuceneIndex):
     def first_query(self, query: dict[str, int]) -> dict[str, int]:
         """The query of the first of two steps."""
         return pruned(query, self._two_step.mass, self._idf) if self._two_step else query
+
+    def _inverse_document_frequency(self, term: str) -> float:
+        """ln(1 + documents / document frequency); 0 for a term that the index lacks."""
+        frequency = self.document_frequency(term)
+        return math.log1p(self.documents / frequency) if frequency else 0.0
 
     def _run(self, search: Batch, arguments: Sequence[Sequence[str]], threads: int) -> Iterator[str]:
         """The results as JSON."""

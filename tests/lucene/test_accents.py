@@ -1,5 +1,7 @@
 """Plain spellings of words, and how much variants count."""
 
+import math
+
 import pytest
 
 from cai_pyserini.core.config import Language
@@ -36,17 +38,16 @@ def test_plain_spellings(word: str, language: Language) -> None:
     assert plain_spellings(word, language) == PLAIN[word, language]
 
 
-def test_a_variant_counts_half_as_much_as_the_word_at_most() -> None:
-    idf = {"cafe": 2.0, "café": 4.0, "cafè": 1.0, "résumé": 3.0, "ma": 1.0, "má": 1.0, "mà": 1.0}
-    stems = {"resume": ["resum"], "cafe": ["cafe"], "ma": ["ma"], "a": []}
+@pytest.mark.slow
+def test_a_variant_counts_half_as_much_as_the_word_at_most(java: None) -> None:
+    frequencies = {"cafe": 30, "café": 3, "cafè": 60, "résumé": 9, "ma": 9, "má": 9, "mà": 9}
     variants = Variants(
-        ["café", "cafè", "résumé", "má", "mà"],
-        "en",
-        lambda texts: [stems[text] for text in texts],
-        lambda w: idf.get(w, 0),
+        ["w:café", "w:cafè", "w:résumé", "w:má", "w:mà"], "w:", "en", 90, lambda w: frequencies.get(w[2:], 0)
     )
-    assert variants.of("cafe") == {"café": 0.25, "cafè": 0.5}  # a rare variant is not worth more than the word
+    rare = 0.5 * math.log1p(90 / 30) / math.log1p(90 / 3)  # not worth more than the word
+    assert variants.of("cafe") == {"café": pytest.approx(rare), "cafè": 0.5}
     assert variants.of("café") == {"cafe": 0.5}
     assert variants.of("resum") == {"résumé": 1}  # no document has the word itself; stems depend on accents
     assert variants.of("ma") == {"má": 0.5, "mà": 0.5} and variants.of("má") == {"ma": 0.5}
     assert variants.of("fever") == {}
+    assert variants.added({"w:ma": 9, "w:má": 5, "ma": 2}) == {"w:mà": 4}
