@@ -31,7 +31,7 @@ from cai_pyserini.lucene.accents import ACCENTED, Variants
 from cai_pyserini.lucene.filters import CONTENTS, BadFilter, Combined, Filter, Range, require_field
 from cai_pyserini.lucene.searcher import HITS, Stored
 from cai_pyserini.runs.trec import Hits
-from cai_pyserini.vectors.queries import Query, Representation
+from cai_pyserini.vectors.queries import Representation
 
 FIELD, RAW = "impacts", "raw"
 TERMS, FREQUENCIES = "terms.txt", "document_frequencies.txt"  # of an export: a line per key of the sparse vectors
@@ -128,7 +128,7 @@ class MilvusSearcher:
         """The words that differ from an analyzed word by accents alone."""
         return [*self._variants.of(word)]
 
-    def with_variants(self, queries: Sequence[Any]) -> list[Query]:
+    def with_variants(self, queries: Sequence[Any]) -> list[Any]:
         """The queries, {term: weight}, with the variants of their words, see lucene.accents."""
         return [{**query, **self._variants.added(query)} for query in queries]
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cache, cached_property, partial
 from itertools import accumulate, batched, groupby
+from string import ascii_lowercase
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -44,6 +45,7 @@ MOST_LISTED = 100_000  # matches of a filter's words to look up in another index
 MOST_DOCUMENTS = 500_000  # ids to list for an index without metadata, at most; they are in the JVM's memory
 HITS = 1 << 16  # hits per batch, at most
 CHARACTERS = 1 << 23  # characters of queries per call into Java, which holds several copies
+MANY_DOCUMENTS = 1_000_000
 MAX_STATES = 10_000  # of the automaton of a regular expression; Lucene's default
 CLAUSE = re.compile(r"\((.*?)\)\^1\.0(?= \(|$)")  # of a query as a string
 TOTAL = re.compile(r'"totalHits":{"value":(\d+)')  # number of matching documents
@@ -116,7 +118,11 @@ class LuceneIndex:
     @cached_property
     def _variants(self) -> Variants:
         prefix = self.word_prefix or ""
-        terms = self.terms(f"{prefix}.*{ACCENTED}.*")
+        patterns = [f".*{ACCENTED}.*"]
+        if self.documents > MANY_DOCUMENTS:  # fewer terms at a time, because Lucene holds those that it finds in memory
+            patterns = [f"{letter}.*{ACCENTED}.*" for letter in ascii_lowercase]
+            patterns.append(f"({ACCENTED}|[^a-z].*{ACCENTED}).*")
+        terms = [term for pattern in patterns for term in self.terms(prefix + pattern)]
         return Variants(terms, prefix, self.language, self.documents, self.document_frequency)
 
     @property
