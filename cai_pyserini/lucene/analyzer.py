@@ -47,9 +47,8 @@ class Analyzer:
         """The words of each text. One call into Java takes a fraction of the time of many, but longer than one."""
         if len(texts) == 1:
             return [self(texts[0])]
-        return [
-            json.loads(words) for words in self._batch([(text.replace(DELIMITER, " "),) for text in texts], threads)
-        ]
+        parts = batch.parts([(text.replace(DELIMITER, " "),) for text in texts])
+        return [json.loads(words) for part in parts for words in self._batch(part, threads)]
 
     @cached_property
     def _batch(self) -> batch.Batch:

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cache, cached_property, partial
-from itertools import accumulate, batched, groupby
+from itertools import batched
 from string import ascii_lowercase
 from typing import Any, NamedTuple, Self
 
@@ -44,10 +44,9 @@ KNN = "org.apache.lucene.search.KnnFloatVectorQuery"
 MOST_LISTED = 100_000  # matches of a filter's words to look up in another index, at most; 1,000 take about 10 ms
 MOST_DOCUMENTS = 500_000  # ids to list for an index without metadata, at most; they are in the JVM's memory
 HITS = 1 << 16  # hits per batch, at most
-CHARACTERS = 1 << 23  # characters of queries per call into Java, which holds several copies
 MANY_DOCUMENTS = 1_000_000
 MAX_STATES = 10_000  # of the automaton of a regular expression; Lucene's default
-CLAUSE = re.compile(r"\((.*?)\)\^1\.0(?= \(|$)")  # of a query as a string
+CLAUSE = re.compile(r"\((.*?)\)\^1\.0(?= \(|$)")  # of a query as a string, (term)^1.0 (term)^1.0 …
 TOTAL = re.compile(r'"totalHits":{"value":(\d+)')  # number of matching documents
 HIT = re.compile(r'"fields":\[([^,]+),{"bytes":"([^"]*)","offset":0,"length":(\d+)')  # score and id, as JSON
 _READING = jvm.using_java("reading an index")
@@ -285,9 +284,7 @@ class LuceneIndex:
             MAX_STATES,
             java(LUCENE + "MultiTermQuery").SCORING_BOOLEAN_REWRITE,
         )
-        found: str = query.rewrite(self._searcher).toString(
-            FIELD
-        )  # (term)^1.0 (term)^1.0 …: one call, not one per term
+        found: str = query.rewrite(self._searcher).toString(FIELD)  # one call, not one per term
         return CLAUSE.findall(found)
 
     @_READING
@@ -428,7 +425,7 @@ class LuceneSearcher(LuceneIndex):
     def lucene_query(self, query: Query) -> Any:
         """The Lucene query; None for a query without terms."""
         (query,) = self.with_variants([query])
-        return _build_query(self._builders[type(query)], _text(query))
+        return _build_query(self._builders[str if isinstance(query, str) else dict], _text(query))
 
     def search(self, query: Query, hits: int) -> Hits:
         (ranking,) = self._search([query], hits, 1)
@@ -499,12 +496,11 @@ class LuceneSearcher(LuceneIndex):
 
     def _run(self, search: Batch, arguments: Sequence[Sequence[str]], threads: int) -> Iterator[str]:
         """The results as JSON."""
-        ends = accumulate(sum(map(len, strings)) for strings in arguments)
-        for _, part in groupby(zip(ends, arguments, strict=True), lambda item: item[0] // CHARACTERS):
+        for part in batch.parts(arguments):
             with jvm.using_java("searching"):
                 if self._filter is not None:
                     self._current_filter.set(self._filter)
-                results = search([strings for _, strings in part], threads)
+                results = search(part, threads)
             yield from results
 
     def _parse(self, top_docs: str, hits: int) -> Hits:
