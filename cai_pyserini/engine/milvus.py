@@ -29,7 +29,8 @@ from cai_pyserini.core.flags import without_password
 from cai_pyserini.core.metadata import Kind
 from cai_pyserini.lucene.accents import ACCENTED, Variants
 from cai_pyserini.lucene.filters import CONTENTS, BadFilter, Combined, Filter, Range, require_field
-from cai_pyserini.lucene.searcher import HITS, Stored
+from cai_pyserini.lucene.reader import Stored
+from cai_pyserini.lucene.searcher import HITS
 from cai_pyserini.runs.trec import Hits
 from cai_pyserini.vectors.queries import Representation
 

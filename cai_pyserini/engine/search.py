@@ -26,9 +26,9 @@ from cai_pyserini.lucene.facets import Matches
 from cai_pyserini.lucene.filters import BadFilter as BadFilter
 from cai_pyserini.lucene.filters import Combined, Filter, parse_filter, require_field
 from cai_pyserini.lucene.filters import without_operators as without_operators
+from cai_pyserini.lucene.reader import LuceneIndex
+from cai_pyserini.lucene.reader import Stored as Stored
 from cai_pyserini.lucene.retrieve import PASSAGE_HITS
-from cai_pyserini.lucene.searcher import LuceneIndex
-from cai_pyserini.lucene.searcher import Stored as Stored
 from cai_pyserini.runs.fuse import Shares, fuse_runs, shares
 from cai_pyserini.runs.fusions import DEPTH, FUSIONS
 from cai_pyserini.runs.trec import ranks, run_of, scores_by_query

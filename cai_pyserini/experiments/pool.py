@@ -17,7 +17,7 @@ from cai_pyserini.core.text import normalized
 from cai_pyserini.experiments.judgments import Grades
 from cai_pyserini.experiments.open import index_with_texts, open_systems
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.lucene.searcher import Stored
+from cai_pyserini.lucene.reader import Stored
 from cai_pyserini.runs.trec import read_run, removes_query, run_of, scores_by_query, top, without_query
 
 
