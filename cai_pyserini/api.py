@@ -19,6 +19,7 @@ from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError as CaiError
 from cai_pyserini.core.packages import require_trainer
 from cai_pyserini.core.settings import build
+from cai_pyserini.core.text import normalized
 from cai_pyserini.engine.search import Engine as Engine
 from cai_pyserini.engine.search import Hit as Hit
 from cai_pyserini.experiments.make import index as index
@@ -145,7 +146,7 @@ class Encoder:
 
 
 def _several(texts: str | Sequence[str]) -> list[str]:
-    return [texts] if isinstance(texts, str) else [*texts]
+    return [normalized(text) for text in ([texts] if isinstance(texts, str) else texts)]
 
 
 def _run(ranking: Ranking) -> pd.DataFrame:

@@ -15,8 +15,9 @@ from cai_pyserini.collections.spans import UNSPACED, paged_passages, passages
 from cai_pyserini.core.config import ENGLISH, PASSAGE, Language
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.identity import digest, recipe
-from cai_pyserini.core.metadata import FORM, Inexact, Kind, Metadata, checked
+from cai_pyserini.core.metadata import Inexact, Kind, Metadata, checked
 from cai_pyserini.core.terminal import progress
+from cai_pyserini.core.text import normalized
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +54,8 @@ class Judgment(NamedTuple):
 
 
 class Collection(ABC):
-    """Documents, topics and qrels, checked while they are read; a broken record raises CaiError with its place.
+    """Documents, topics and qrels, normalized (core.text) and checked while they are read; a broken record raises
+    CaiError with its place.
 
     The searched text of a document is its `fields`, joined by a space; `metadata` has the types of the fields that
     searches can filter by. A `strict` collection raises CaiError for records that are otherwise skipped with a warning:
@@ -94,7 +96,7 @@ class Collection(ABC):
 
     def records(self, whole: bool = False) -> Iterator[Record]:
         """Stream the documents, or `whole` documents instead of passages, with separate title, text and metadata."""
-        read = self._documents if whole else self._units
+        read = self._normalized_documents if whole else self._units
         seen = SeenIds()
         count = 0
         empty: list[str] = []
@@ -137,12 +139,15 @@ class Collection(ABC):
                     raise CaiError(wrong[-1]) from None
         return values
 
+    def _normalized_documents(self) -> Iterator[Record]:
+        return map(_normalized, self._documents())
+
     def _units(self) -> Iterator[Record]:
         """The documents or passages, without the checks of `records`."""
         if self._passages is None:
-            yield from self._documents()
+            yield from self._normalized_documents()
             return
-        for where, id, title, text, metadata in self._documents():
+        for where, id, title, text, metadata in self._normalized_documents():
             if PASSAGE in id:
                 raise CaiError(
                     f"{where}: the id {id!r} contains {PASSAGE!r}, which separates the number of a passage: change the "
@@ -165,7 +170,7 @@ class Collection(ABC):
 
     def beginning(self, count: int) -> list[str]:
         """The texts of the first `count` whole documents, unchecked."""
-        return [self.contents_of(record) for record in islice(self._documents(), count)]
+        return [self.contents_of(record) for record in islice(self._normalized_documents(), count)]
 
     def contents(self, ids: Set[str], source: str) -> dict[str, str]:
         """The texts of these whole documents by id. Raises CaiError for an unknown id, with `source` as its place."""
@@ -198,7 +203,7 @@ class Collection(ABC):
 
     def streamed(self, split: str) -> tuple[Iterator[Record], Iterator[Judgment]]:
         """The queries and judgments of a split, unchecked, if there are too many for `topics` and `qrels`."""
-        return self._queries(split), self._qrels(split)
+        return map(_normalized, self._queries(split)), self._qrels(split)
 
     def missing(self, split: str) -> Set[str]:
         """The judged documents that the collection lacks; reads the collection once per split."""
@@ -271,8 +276,7 @@ class Collection(ABC):
         ids, titles and texts, so that they are not encoded again when the metadata changes."""
 
         def fingerprint_of(contents: object) -> str:
-            inputs, reader = {"contents": contents}, type(self).__module__.rpartition(".")[2]
-            return digest(recipe("collection", inputs, reader, component=component, fields=self.fields))
+            return self._identity(contents, component=component, fields=self.fields)
 
         if component != "documents":
             return fingerprint_of(self._fingerprint(component))
@@ -285,7 +289,13 @@ class Collection(ABC):
     @property
     def metadata_fingerprint(self) -> str | None:
         """A digest of everything that determines the metadata; None if the collection has none."""
-        return digest([self.metadata, FORM, self._fingerprint("documents")]) if self.metadata else None
+        return self._identity(self._fingerprint("documents"), metadata=self.metadata) if self.metadata else None
+
+    def _identity(self, contents: object, **settings: object) -> str:
+        """A digest of contents, of settings that shape what is read of them, and of the code that reads them."""
+        return digest(
+            recipe("collection", {"contents": contents}, type(self).__module__.rpartition(".")[2], **settings)
+        )
 
     @property
     def documents_digest(self) -> list[str | None]:
@@ -295,7 +305,7 @@ class Collection(ABC):
     @cached_property
     def _texts_digest(self) -> str:
         sha256 = hashlib.sha256()
-        for _, id, title, text, _ in progress(self._documents(), self._count, "fingerprint"):
+        for _, id, title, text, _ in progress(self._normalized_documents(), self._count, "fingerprint"):
             sha256.update(json.dumps([id, title, text]).encode())
         return sha256.hexdigest()
 
@@ -342,7 +352,7 @@ class Collection(ABC):
             raise CaiError(f"collection {self.name} has no queries ({self.place})")
         texts: dict[str, str] = {}
         empty = []
-        for record in self._queries(split):
+        for record in map(_normalized, self._queries(split)):
             if record.id in texts:
                 raise CaiError(f"{record.where}: query id {record.id!r} occurs twice; ids must be unique")
             if not grades or record.id in grades:
@@ -387,6 +397,10 @@ class Collection(ABC):
 
     @abstractmethod
     def _fingerprint(self, component: str) -> object: ...
+
+
+def _normalized(record: Record) -> Record:
+    return record._replace(title=normalized(record.title), text=normalized(record.text))
 
 
 def checked_grade(grade: int, where: str) -> int:

@@ -24,9 +24,10 @@ from cai_pyserini.core.config import ColumnNames
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.identity import digest
 from cai_pyserini.core.isolated import Failed, isolated
-from cai_pyserini.core.metadata import Kind, composed
+from cai_pyserini.core.metadata import Kind
 from cai_pyserini.core.processes import processes_for
 from cai_pyserini.core.terminal import progress
+from cai_pyserini.core.text import normalized
 
 READER = "cai_pyserini.collections.file_text"  # a program, because it imports libraries that read strangers' files
 MAX_BYTES = 1 << 29  # of a file
@@ -149,7 +150,7 @@ class FileFolder(BeirFolder):
                     raise CaiError(f"{where}: its text has been deleted from {cache_folder()}: start again")
                 title, text = found
                 values = {
-                    "path": composed(file.path.encode(errors="replace").decode()),
+                    "path": normalized(file.path.encode(errors="replace").decode()),
                     "type": file.format,
                     "language": entry.language,
                     "modified": entry.modified,

@@ -1,17 +1,17 @@
 """Metadata of documents: typed values that searches filter, count and sort by.
 
-Numbers are doubles. Dates are days since 1970. Strings are in Unicode's composed form.
+Numbers are doubles. Dates are days since 1970. Strings are normalized, as texts are.
 """
 
 import math
 import re
-import unicodedata
 from calendar import monthrange
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Literal
 
 from cai_pyserini.core.json_vectors import LONGEST_TERM
+from cai_pyserini.core.text import normalized
 
 Kind = Literal["string", "number", "date", "list"]  # list: a list of strings
 STRINGS = ("string", "list")
@@ -19,7 +19,6 @@ Value = str | int | float | list[str]
 Metadata = dict[str, Value]
 
 LARGEST_INTEGER = 1 << 53  # a double represents every integer up to this one
-FORM: Literal["NFC"] = "NFC"  # Unicode normalization: an accented letter can be one character, or two
 MONTH = re.compile(r"(\d{4})(?:-(\d\d))?", re.ASCII)
 # Names of fields that filters can use; `contents` is the field of the text.
 NAME = re.compile(r"(?!(?:and|or|not|contents)$)[^\W\d][\w.-]*", re.IGNORECASE)
@@ -44,11 +43,11 @@ def checked(value: Any, kind: Kind) -> Value | None:
         days(text)
         return text
     if kind == "string":
-        return _string(value)
+        return _string(value) or None
     items = value.split(";") if isinstance(value, str) else value
     if not isinstance(items, list):
         raise ValueError("a list of strings")
-    return list(dict.fromkeys(filter(None, (_string(item).strip() for item in items)))) or None
+    return list(dict.fromkeys(filter(None, map(_string, items)))) or None
 
 
 def _number(value: Any) -> int | float:
@@ -70,15 +69,10 @@ def _string(value: Any) -> str:
         return str(value)
     if not isinstance(value, str):
         raise ValueError("a string")
-    value = composed(value)
+    value = normalized(value).strip()
     if len(value.encode()) > LONGEST_TERM:
         raise ValueError(f"a string of at most {LONGEST_TERM:,} bytes")
     return value
-
-
-def composed(text: str) -> str:
-    """A string in the Unicode form that is stored and compared."""
-    return unicodedata.normalize(FORM, text)
 
 
 def days(text: str) -> tuple[int, int]:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import batched
 from pathlib import Path
 from typing import Any, Self
@@ -23,11 +23,14 @@ from pymilvus import MilvusClient, MilvusException
 from pymilvus.client.types import LoadState
 
 from cai_pyserini.core import artifact
+from cai_pyserini.core.config import ENGLISH, WORD
 from cai_pyserini.core.errors import CaiError, Unavailable
 from cai_pyserini.core.flags import without_password
 from cai_pyserini.core.metadata import Kind
+from cai_pyserini.lucene.accents import ACCENTED, Variants
 from cai_pyserini.lucene.filters import CONTENTS, BadFilter, Combined, Filter, Range, require_field
-from cai_pyserini.lucene.searcher import HITS, Stored
+from cai_pyserini.lucene.reader import Stored
+from cai_pyserini.lucene.searcher import HITS
 from cai_pyserini.runs.trec import Hits
 from cai_pyserini.vectors.queries import Representation
 
@@ -116,6 +119,20 @@ class MilvusSearcher:
     def document_frequency(self, term: str) -> int:
         return self._frequencies[self._keys[term]] if term in self._keys else 0
 
+    @cached_property
+    def _variants(self) -> Variants:
+        joint = self.manifest.stats["settings"].get("joint") or {}
+        words = filter(re.compile(f"{WORD}.*{ACCENTED}").match, self._keys)
+        return Variants(words, WORD, joint.get("language", ENGLISH), self.documents, self.document_frequency)
+
+    def variants_of(self, word: str) -> list[str]:
+        """The words that differ from an analyzed word by accents alone."""
+        return [*self._variants.of(word)]
+
+    def with_variants(self, queries: Sequence[Any]) -> list[Any]:
+        """The queries, {term: weight}, with the variants of their words, see lucene.accents."""
+        return [{**query, **self._variants.added(query)} for query in queries]
+
     def filtered(self, filter: Filter) -> Self:
         """A view whose searches find only documents that pass a filter. Raises BadFilter if that has words."""
         view = copy(self)
@@ -130,7 +147,8 @@ class MilvusSearcher:
             raise CaiError(f"Milvus returns at most {MOST_HITS:,} documents for a query, not {hits:,}")
         self._together.clear()
         for ids in batched(sorted(queries), max(1, HITS // hits)):
-            vectors = {id: vector for id in ids if (vector := self._vector(queries[id]))}
+            expanded = zip(ids, self.with_variants([queries[id] for id in ids]), strict=True)
+            vectors = {id: vector for id, query in expanded if (vector := self._vector(query))}
             found = dict(zip(vectors, self._search([*vectors.values()], hits), strict=True))
             yield {id: found.get(id, []) for id in ids}
 
@@ -152,7 +170,7 @@ class MilvusSearcher:
     def close(self) -> None:
         self._client.close()
 
-    def _vector(self, query: Mapping[str, int]) -> dict[int, float]:
+    def _vector(self, query: Mapping[str, float]) -> dict[int, float]:
         """A query by key, without terms that no document has."""
         return {self._keys[term]: float(weight) for term, weight in query.items() if term in self._keys}
 

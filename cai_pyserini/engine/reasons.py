@@ -32,11 +32,18 @@ def words_of(text: str) -> list[str]:
 
 
 class Asked:
-    """A query whose words are looked for in documents. `stems` analyzes texts, `terms_of` gives a system's terms for a
-    word, and `is_word` says whether a term of a system is a word of BM25."""
+    """A query whose words are looked for in documents. `words` are its words with their stems and those of their
+    variants, `stems` analyzes texts, `terms_of` gives a system's terms for a word of the query, and `is_word` says
+    whether a term of a system is a word of BM25."""
 
-    def __init__(self, query: str, stems: Stems, terms_of: TermsOf, is_word: Callable[[str, str], bool]):
-        self._words = {word: stems(word) for word in words_of(query)}
+    def __init__(
+        self,
+        words: Mapping[str, Sequence[str]],
+        stems: Stems,
+        terms_of: TermsOf,
+        is_word: Callable[[str, str], bool],
+    ):
+        self._words = words
         self._stems, self._terms_of, self._is_word = stems, terms_of, is_word
         self._own = {stem for found in self._words.values() for stem in found}
 

@@ -3,7 +3,7 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -20,8 +20,9 @@ from cai_pyserini.lucene.analyzer import Analyzer
 from cai_pyserini.lucene.faiss import FaissSearcher
 from cai_pyserini.lucene.filters import Filter
 from cai_pyserini.lucene.index_shards import Index, folders
+from cai_pyserini.lucene.reader import LuceneIndex, Stored
 from cai_pyserini.lucene.retrieve import Searcher, open_searcher, queries_for, require_same_encoder
-from cai_pyserini.lucene.searcher import LuceneIndex, LuceneSearcher, Stored
+from cai_pyserini.lucene.searcher import LuceneSearcher
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.runs.trec import Hits
 from cai_pyserini.vectors.queries import Query, Representation, encode_queries, for_index
@@ -159,6 +160,10 @@ class Retriever:
             return None
         return WORD if self._queries.words else ""
 
+    def variants_of(self, word: str) -> Sequence[str]:
+        """The index's words that differ from an analyzed word by accents alone, with which it is searched for."""
+        return () if self.word_prefix is None or self.index is None else self.index.variants_of(word)
+
     def any_word_query(self, text: str) -> Any:
         """A Lucene query for documents with any word of a text; None for an index without words."""
         if not isinstance(self._searcher, LuceneSearcher) or self.word_prefix is None:
@@ -173,13 +178,16 @@ class Retriever:
         if isinstance(query, np.ndarray):
             assert isinstance(self._searcher, LuceneSearcher | FaissSearcher)
             return {id: Scored(score, []) for id, score in self._searcher.scores(query, documents).items()}
-        if isinstance(query, dict):
-            assert not isinstance(self._searcher, FaissSearcher)
+        assert not isinstance(self._searcher, FaissSearcher)
+        (query,) = self._searcher.with_variants([query])
+        if self._queries.encoder:
+            assert isinstance(query, dict)
             joint = self._queries.words.config.joint if self._queries.words else None
             terms = _impact_terms(self._searcher, query, documents, joint)
         else:
             assert isinstance(self._searcher, LuceneSearcher)
-            terms = text_terms(self._searcher, self._analyze(text), documents, *self._bm25)
+            words = query if isinstance(query, dict) else Counter(self._analyze(text))
+            terms = text_terms(self._searcher, words, documents, *self._bm25)
         return {id: Scored.of(terms_of_id) for id, terms_of_id in terms.items()}
 
     def suggestion(self, text: str) -> str | None:
@@ -197,7 +205,7 @@ class Retriever:
         pieces = WORDS.split(text)  # words are at odd positions
         for position in range(1, len(pieces), 2):
             stems = self._analyze(pieces[position])
-            if len(stems) != 1 or index.document_frequency(term := prefix + stems[0]):
+            if len(stems) != 1 or index.documents_with(term := prefix + stems[0]):
                 continue
             max_edits = min(2 if len(pieces[position]) >= TWO_EDITS else 1, len(pieces[position]) // 3)
             similar = (index.most_similar(term, len(prefix) + 1, edits) for edits in range(1, max_edits + 1))
@@ -237,10 +245,9 @@ def _open_milvus(folder: Path) -> "MilvusSearcher":
 
 
 def text_terms(
-    index: LuceneIndex, words: Sequence[str], documents: Sequence[str], k1: float, b: float
+    index: LuceneIndex, counts: Mapping[str, float], documents: Sequence[str], k1: float, b: float
 ) -> dict[str, list[Term]]:
-    """BM25: document id -> its terms among the analyzed words of a query."""
-    counts = Counter(words)
+    """BM25: document id -> its terms among a query's, {analyzed word: occurrences, or weight of a variant}."""
     frequencies = {word: index.document_frequency(word) for word in counts}
     idf = {word: math.log(1 + (index.documents - n + 0.5) / (n + 0.5)) for word, n in frequencies.items()}
     return {
@@ -253,7 +260,7 @@ def text_terms(
 
 
 def _impact_terms(
-    index: "LuceneSearcher | MilvusSearcher", query: dict[str, int], documents: Sequence[str], joint: Joint | None
+    index: "LuceneSearcher | MilvusSearcher", query: Mapping[str, float], documents: Sequence[str], joint: Joint | None
 ) -> dict[str, list[Term]]:
     """SPLADE and joint: document id -> its terms among those of a query, {term: impact}.
 

@@ -15,6 +15,7 @@ import pandas as pd
 from cai_pyserini.core.config import ENGLISH, PASSAGE, WORD, Language
 from cai_pyserini.core.errors import CaiError, require_utf8
 from cai_pyserini.core.metadata import Kind, Value, bounds
+from cai_pyserini.core.text import normalized
 from cai_pyserini.engine.explanation import Explanation, Part
 from cai_pyserini.engine.highlight import Marked, marked, word_strengths
 from cai_pyserini.engine.passages import beginnings, best_snippet
@@ -25,9 +26,9 @@ from cai_pyserini.lucene.facets import Matches
 from cai_pyserini.lucene.filters import BadFilter as BadFilter
 from cai_pyserini.lucene.filters import Combined, Filter, parse_filter, require_field
 from cai_pyserini.lucene.filters import without_operators as without_operators
+from cai_pyserini.lucene.reader import LuceneIndex
+from cai_pyserini.lucene.reader import Stored as Stored
 from cai_pyserini.lucene.retrieve import PASSAGE_HITS
-from cai_pyserini.lucene.searcher import LuceneIndex
-from cai_pyserini.lucene.searcher import Stored as Stored
 from cai_pyserini.runs.fuse import Shares, fuse_runs, shares
 from cai_pyserini.runs.fusions import DEPTH, FUSIONS
 from cai_pyserini.runs.trec import ranks, run_of, scores_by_query
@@ -100,7 +101,7 @@ class Engine:
     Fuses the best `depth` documents of each, as `runs.fuse.fuse_runs` does, or `hits` for methods that need whole runs.
     With `passages`, the indexes hold passages, and a document has the score of its best one. `texts` is an index with
     the words of the documents, or one that stores them if no retriever's index does; `language` is their language.
-    Threads can share engines. Methods raise CaiError for an empty query.
+    Threads can share engines. Queries are normalized (core.text). Methods raise CaiError for an empty query.
 
     >>> engine = cai.open("runs/tiny")["joint"]
     >>> for hit in engine.search("high blood pressure", k=2, filter="year>=2000"):
@@ -227,7 +228,7 @@ class Engine:
 
     def matches(self, text: str = "", filter: Filters = None) -> Matches | None:
         """The documents that `facets` counts; None if no Lucene index of the system has metadata or words."""
-        parsed, index = self._parse(filter), self._lucene_filter_index
+        parsed, index, text = self._parse(filter), self._lucene_filter_index, normalized(text)
         for retriever in self._retrievers.values() if text.strip() else ():
             own, query = retriever.index, retriever.any_word_query(text)
             if isinstance(own, LuceneIndex) and query is not None and own.metadata == self.metadata:
@@ -245,11 +246,10 @@ class Engine:
             if self._filter_index is None or not self._has_word_index:
                 return {}
             index, prefix = self._filter_index, ""
-        stems = {word: self._stems(word) for word in words_of(text)}
+        documents_with = index.documents_with if isinstance(index, LuceneIndex) else index.document_frequency
+        stems = {word: self._stems(word) for word in words_of(normalized(text))}
         return {
-            word: max(index.document_frequency(prefix + stem) for stem in of_word)
-            for word, of_word in stems.items()
-            if of_word
+            word: max(documents_with(prefix + stem) for stem in of_word) for word, of_word in stems.items() if of_word
         }
 
     def describe(
@@ -257,7 +257,7 @@ class Engine:
     ) -> Iterator[Described]:
         """Yield the best documents for a text, see `search`, from the one after `start`, with explanations and the
         matching words of title and snippet highlighted."""
-        (parts,) = self._search_parts([text], self._part_depth(k, sort), filter=filter)
+        (parts,) = self._search_parts([text := normalized(text)], self._part_depth(k, sort), filter=filter)
         ranking = self._ranking(parts, k, sort)[start:]
         explained = self._explain(text, [hit.id for hit in ranking], parts)
         for hit in ranking:
@@ -266,7 +266,7 @@ class Engine:
 
     def snippets(self, text: str, hits: Sequence[Hit]) -> Iterator[Snippet]:
         """Yield the snippet of each hit, as `describe` does."""
-        ids = [hit.stored for hit in hits]
+        ids, text = [hit.stored for hit in hits], normalized(text)
         scored = {name: retriever.explain(text, ids) for name, retriever in self._retrievers.items()}
         for id in ids:
             explanations = [
@@ -288,7 +288,7 @@ class Engine:
         rank. With passages, only documents among the hits of a run are explained. Raises CaiError for a single
         document that is not there.
         """
-        (parts,) = self._search_parts([query], self._hits)
+        (parts,) = self._search_parts([query := normalized(query)], self._hits)
         documents = [document] if isinstance(document, str) else document
         explained = self._explain(query, documents, parts)
         if not isinstance(document, str):
@@ -304,13 +304,26 @@ class Engine:
             prefix = self._retrievers[name].word_prefix
             return prefix is not None and term.startswith(prefix)
 
-        return Asked(query, self._stems, self.terms_of, is_word)
+        def variants(name: str, word: str) -> list[str]:
+            retriever = self._retrievers[name]
+            return [variant for stem in self._stems(word) for variant in retriever.variants_of(stem)]
+
+        def terms_of(name: str, word: str) -> list[str]:
+            prefix = self._retrievers[name].word_prefix or ""
+            return [*self.terms_of(name, word), *(prefix + variant for variant in variants(name, word))]
+
+        query = normalized(query)
+        words = {
+            word: [*self._stems(word), *(variant for name in self._retrievers for variant in variants(name, word))]
+            for word in words_of(query)
+        }
+        return Asked(words, self._stems, terms_of, is_word)
 
     def read(self, id: str, query: str = "") -> tuple[Stored, Explanation | None, Marked] | None:
         """A stored document or passage, why a query finds it, if it does, and its snippet; None if it is not stored."""
         if (document := self.document(id)) is None:
             return None
-        if not query.strip():
+        if not (query := normalized(query)).strip():
             return document, None, []
         explanation = self.explain(query, [of := self.document_of(id)]).get(of)
         if explanation is None:
@@ -319,7 +332,7 @@ class Engine:
 
     def suggestion(self, text: str) -> str | None:
         """A text with similar words for those that no document has; None if there is none."""
-        suggested = (retriever.suggestion(text) for retriever in self._retrievers.values())
+        suggested = (retriever.suggestion(normalized(text)) for retriever in self._retrievers.values())
         return next(filter(None, suggested), None)
 
     def terms_of(self, name: str, word: str) -> Sequence[str]:
@@ -400,6 +413,7 @@ class Engine:
         effort: Effort | None = None,
     ) -> list[dict[str, list[Hit]]]:
         """For each text, the hits by retriever, without retrievers that are late."""
+        texts = [*map(normalized, texts)]
         if not all(text.strip() for text in texts):
             raise CaiError("the query is empty")
         for text in texts:

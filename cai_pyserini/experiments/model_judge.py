@@ -24,7 +24,7 @@ from cai_pyserini.experiments.chat import Chat, Unanswered
 from cai_pyserini.experiments.judgments import MODEL, Grades
 from cai_pyserini.experiments.pool import Pool
 from cai_pyserini.lucene.analyzer import CachedAnalyzer
-from cai_pyserini.lucene.searcher import Stored
+from cai_pyserini.lucene.reader import Stored
 
 PROMPT = Path(__file__).with_name("judge_prompt.txt")
 PLACEHOLDERS = {"query", "document", "marker"}

@@ -19,7 +19,7 @@ from cai_pyserini.experiments import report
 from cai_pyserini.experiments.run_folder import BEIR, RunFolder, current
 from cai_pyserini.experiments.systems import BM25, System, parse_system
 from cai_pyserini.lucene.index_shards import Index, by_index, folders
-from cai_pyserini.lucene.searcher import LuceneIndex
+from cai_pyserini.lucene.reader import LuceneIndex
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.runs.rerank import Reranker as Reranker
 from cai_pyserini.vectors.queries import Representation

@@ -13,10 +13,11 @@ from cai_pyserini.collections.records import Columns, read_records
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import ENGLISH, Language
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.text import normalized
 from cai_pyserini.experiments.judgments import Grades
 from cai_pyserini.experiments.open import index_with_texts, open_systems
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.lucene.searcher import Stored
+from cai_pyserini.lucene.reader import Stored
 from cai_pyserini.runs.trec import read_run, removes_query, run_of, scores_by_query, top, without_query
 
 
@@ -95,7 +96,7 @@ def _read_topics(path: Path) -> dict[str, str]:
     for where, values in read_records(path, Columns()):
         if not isinstance(values["text"], str) or not values["text"].strip():
             raise CaiError(f"{where}: the query has no text")
-        topics[checked_id(values["id"], where)] = " ".join(values["text"].split())
+        topics[checked_id(values["id"], where)] = " ".join(normalized(values["text"]).split())
     return topics
 
 

@@ -1,13 +1,15 @@
 """Anserini's text analysis: tokenization, stopword removal and stemming for each language."""
 
 import json
-from functools import lru_cache
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
 from typing import Any
 
 from cai_pyserini.core.config import ENGLISH, Language
 from cai_pyserini.core.json_vectors import DELIMITER
-from cai_pyserini.lucene import jvm
+from cai_pyserini.lucene import batch, jvm
 
+UTILS = "io.anserini.analysis.AnalyzerUtils"
 LONGEST_KEPT = 64  # characters of texts whose analysis CachedAnalyzer keeps
 UNANALYZED = ("ha", "so", "sw", "yo")  # languages whose texts are only split at white space
 
@@ -31,7 +33,7 @@ class Analyzer:
     @jvm.using_java("analyzing")
     def __init__(self, language: Language = ENGLISH) -> None:
         self._analyzer = lucene_analyzer(language)
-        self._analyze = jvm.java_class("io.anserini.analysis.AnalyzerUtils").analyze
+        self._analyze = jvm.java_class(UTILS).analyze
         self._json = jvm.java_class("com.fasterxml.jackson.databind.ObjectMapper")()
 
     def __call__(self, text: str) -> list[str]:
@@ -39,6 +41,19 @@ class Analyzer:
             # One string from Java is faster than a call per word.
             words = self._analyze(self._analyzer, text.replace(DELIMITER, " "))
             return json.loads(self._json.writeValueAsString(words))
+
+    @jvm.using_java("analyzing")
+    def many(self, texts: Sequence[str], threads: int = 1) -> list[list[str]]:
+        """The words of each text. One call into Java takes a fraction of the time of many, but longer than one."""
+        if len(texts) == 1:
+            return [self(texts[0])]
+        parts = batch.parts([(text.replace(DELIMITER, " "),) for text in texts])
+        return [json.loads(words) for part in parts for words in self._batch(part, threads)]
+
+    @cached_property
+    def _batch(self) -> batch.Batch:
+        analyze = batch.static(UTILS, "analyze", batch.LIST, "org.apache.lucene.analysis.Analyzer", batch.STRING)
+        return batch.Batch(batch.bind(analyze, 0, self._analyzer), self._json)
 
 
 class CachedAnalyzer:

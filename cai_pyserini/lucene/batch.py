@@ -7,8 +7,9 @@ and the results return as JSON.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
+from itertools import accumulate, groupby
 from typing import Any
 
 from cai_pyserini.lucene import jvm
@@ -22,6 +23,7 @@ INTEGER, REFERENCE = "java.lang.Integer", "java.util.concurrent.atomic.AtomicRef
 STREAM, BASE_STREAM = "java.util.stream.Stream", "java.util.stream.BaseStream"
 FUNCTION, CONSUMER = "java.util.function.Function", "java.util.function.Consumer"
 SCORE_DOC, INVOKE = LUCENE + "ScoreDoc", "java.lang.invoke."
+CHARACTERS = 1 << 23  # per call into Java, which holds several copies
 PRIMITIVES = {"int": "Integer", "long": "Long", "float": "Float", "double": "Double", "void": "Void"}
 
 
@@ -110,6 +112,13 @@ class Batch:
         lines = self._run.invokeWithArguments(jvm.java_class("java.util.Collections").singletonList(text)).split("\n")
         order = [number for group in range(count) for number in range(group, len(arguments), count)]
         return [line for _, line in sorted(zip(order, lines, strict=True))]
+
+
+def parts(arguments: Sequence[Sequence[str]]) -> Iterator[list[Sequence[str]]]:
+    """The arguments in parts of at most about CHARACTERS, one for each call."""
+    ends = accumulate(sum(map(len, strings)) for strings in arguments)
+    for _, part in groupby(zip(ends, arguments, strict=True), lambda item: item[0] // CHARACTERS):
+        yield [strings for _, strings in part]
 
 
 def bind(handle: Any, position: int, *values: Any) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 from cai_pyserini.core import artifact
 from cai_pyserini.lucene.dense_index import faiss_threads
 from cai_pyserini.lucene.filters import Filter
-from cai_pyserini.lucene.searcher import LuceneIndex
+from cai_pyserini.lucene.reader import LuceneIndex
 from cai_pyserini.runs.trec import Hits
 from cai_pyserini.vectors.queries import Query
 

@@ -9,7 +9,8 @@
 A field is one of the index's, and values have its type. Strings and lists are compared as a whole, for equality only.
 `journal:(BMJ, Lancet)` matches either value, `journal:()` nothing. A document without a value matches no comparison.
 
-The field `contents` is the text: it matches documents with the words of the value as a phrase, after BM25's analyzer.
+The field `contents` is the text: it matches documents with the words of the value as a phrase, after BM25's analyzer,
+with the accents that the value has.
 """
 
 import math
@@ -18,7 +19,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from cai_pyserini.core.errors import CaiError, require_utf8
-from cai_pyserini.core.metadata import STRINGS, Kind, bounds, composed
+from cai_pyserini.core.metadata import STRINGS, Kind, bounds
+from cai_pyserini.core.text import normalized
 from cai_pyserini.lucene import jvm
 from cai_pyserini.lucene.fields import PREFIX
 
@@ -82,7 +84,7 @@ def without_operators(query: str, filter: str | None = None) -> tuple[str, tuple
         filters.append(f'{"NOT " if match["minus"] else ""}{CONTENTS}:"{words}"')
         return " " if match["minus"] else words
 
-    text = OPERATOR.sub(extract, query)
+    text = OPERATOR.sub(extract, normalized(query))
     if query.strip() and not text.strip():
         raise BadFilter("query: it only excludes words; add words to search for")
     return text, tuple(filters) or None
@@ -145,8 +147,7 @@ class _Parser:
             self._fail("one of < <= > >= = :", sign)
         values = [self._value()] if sign.text in ORDERS or not self._is("(") else self._values()
         if kind in STRINGS:
-            texts = tuple(_unquoted(value) for value in values)
-            return AnyOf(name.text, texts if name.text == CONTENTS else tuple(map(composed, texts)))
+            return AnyOf(name.text, tuple(normalized(_unquoted(value)) for value in values))
         ranges = tuple(_range(name.text, kind, sign.text, value) for value in values)
         return ranges[0] if len(ranges) == 1 else Combined("OR", ranges)
 

@@ -1,4 +1,4 @@
-"""Read and search Lucene indexes.
+"""Search Lucene indexes.
 
 Queries, similarities and the order of hits are Anserini's, except that the ids of hits come from doc values, which ties
 are sorted by anyway, instead of stored fields, which would be read whole for every hit. Impact scores are divided by
@@ -8,266 +8,31 @@ rounded as in Anserini. Scores of dense vectors are inner products x; Lucene's o
 
 import json
 import math
-import re
-from binascii import a2b_base64
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from functools import cache, cached_property, partial
-from itertools import accumulate, batched, groupby
-from typing import Any, NamedTuple, Self
+from itertools import batched
+from typing import Any, Self
 
 import numpy as np
 
-from cai_pyserini.core import artifact
-from cai_pyserini.core.config import ENGLISH, Language
-from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.json_vectors import DELIMITER
-from cai_pyserini.core.metadata import Kind, Value
 from cai_pyserini.lucene import batch, jvm
 from cai_pyserini.lucene.analyzer import lucene_analyzer
-from cai_pyserini.lucene.batch import INTEGER, LUCENE, MAPPER, QUERY, REFERENCE, SEARCHER, STRING, Batch
-from cai_pyserini.lucene.facets import Matches
-from cai_pyserini.lucene.fields import IDS
-from cai_pyserini.lucene.filters import BadFilter, Filter, boolean_query, lucene_query, require_field
+from cai_pyserini.lucene.batch import INTEGER, LUCENE, QUERY, REFERENCE, STRING, Batch
+from cai_pyserini.lucene.filters import BadFilter, Filter, boolean_query
 from cai_pyserini.lucene.forward_index import ForwardIndex, best_documents
 from cai_pyserini.lucene.hnsw import graph
-from cai_pyserini.lucene.index_shards import Index, folders, open_reader, require_index
-from cai_pyserini.lucene.writer import FIELD, delimited_analyzer, raw_json
+from cai_pyserini.lucene.index_shards import Index
+from cai_pyserini.lucene.reader import READING, TOTAL, LuceneIndex, build_query
+from cai_pyserini.lucene.writer import FIELD, delimited_analyzer
 from cai_pyserini.runs.trec import Hits
 from cai_pyserini.vectors.queries import Query, TwoStep, pruned
 
 VECTOR = "vector"
 KNN = "org.apache.lucene.search.KnnFloatVectorQuery"
-MOST_LISTED = 100_000  # matches of a filter's words to look up in another index, at most; 1,000 take about 10 ms
-MOST_DOCUMENTS = 500_000  # ids to list for an index without metadata, at most; they are in the JVM's memory
 HITS = 1 << 16  # hits per batch, at most
-CHARACTERS = 1 << 23  # characters of queries per call into Java, which holds several copies
-TOTAL = re.compile(r'"totalHits":{"value":(\d+)')  # number of matching documents
-HIT = re.compile(r'"fields":\[([^,]+),{"bytes":"([^"]*)","offset":0,"length":(\d+)')  # score and id, as JSON
-_READING = jvm.using_java("reading an index")
-
-
-class Stored(NamedTuple):
-    """A stored document."""
-
-    id: str
-    title: str
-    contents: str  # indexed text, includes the title
-    metadata: Mapping[str, Value] = {}
-
-    @classmethod
-    def parse(cls, id: str, raw: str) -> Self:
-        """The document of stored JSON."""
-        fields = json.loads(raw)
-        return cls(id, fields.get("title", ""), fields["contents"], fields.get("metadata", {}))
-
-    @property
-    def raw(self) -> str:
-        """The stored JSON."""
-        return raw_json(self.id, self.title, self.contents, self.metadata)
-
-
-class LuceneIndex:
-    """An open Lucene index, or all its shards, for reading the terms and texts of documents.
-
-    Threads can share it or open several: calls into Java go one at a time, see lucene.jvm.
-    """
-
-    @_READING
-    def __init__(self, index: Index):
-        self.manifest = require_index(index)
-        java = jvm.java_class
-        self._utils = java("io.anserini.index.IndexReaderUtils")
-        self._term = java("org.apache.lucene.index.Term")
-        self._bytes = java("org.apache.lucene.util.BytesRef")
-        self._postings = java("org.apache.lucene.index.MultiTerms").getTermPostingsEnum
-        self._name, *_ = self._folders = folders(index)
-        self._reader = open_reader(index)
-        self._searcher = java(SEARCHER)(self._reader)
-        self._json = java(MAPPER)()
-        sort_field, kind = java(LUCENE + "SortField"), java(LUCENE + "SortField$Type")
-        self._by_id = sort_field("id", kind.STRING_VAL)
-        self._index_order = java(LUCENE + "Sort")(sort_field.FIELD_DOC, self._by_id)
-        self.documents: int = self._reader.getDocCount(FIELD)
-        # Opened now, because an update may replace the folder.
-        self._id_files = [(f / IDS).open(encoding="utf-8") for f in self._folders] if self.metadata else []
-
-    @property
-    def language(self) -> Language:
-        """The language of a text index's analyzer."""
-        return self.manifest.recipe["settings"].get("language", ENGLISH)
-
-    @property
-    def metadata(self) -> dict[str, Kind]:
-        """The types of metadata fields by name."""
-        return self.manifest.stats.get("metadata", {})
-
-    @cached_property
-    def ids(self) -> list[str]:
-        """Document ids in index order."""
-        ids = [id for file in self._id_files for id in file.read().splitlines()]
-        ids = ids or self._matching_ids()
-        artifact.require_count(self._name, len(ids), self._reader.maxDoc())
-        return ids
-
-    @cached_property
-    def _build_id_query(self) -> Any:
-        return batch.id_query(self._json)
-
-    @_READING
-    def _matching_ids(self, query: Any = None, most: int = MOST_DOCUMENTS) -> list[str]:
-        """Ids of the documents that match a Lucene query, by default of all, in index order. Raises BadFilter for more
-        than `most`."""
-        query = jvm.java_class(LUCENE + "MatchAllDocsQuery")() if query is None else query
-        count = max(1, self._searcher.count(query))
-        if count > most:
-            raise BadFilter(
-                f"filter: its words are in {count:,} documents; only bm25 can filter by words in more than "
-                f"{MOST_LISTED:,} documents in total"
-            )
-        return self._best(query, self._index_order, count)[0]
-
-    def _best(self, query: Any, order: Any, count: int) -> tuple[list[str], list[float]]:
-        """Ids and scores of the first `count` documents for a Lucene query."""
-        manager = jvm.java_class(LUCENE + "TopFieldCollectorManager")(order, count, None, count)
-        return self._parse_hits(self._json.writeValueAsString(self._searcher.search(query, manager)), count)
-
-    def _id_query(self, ids: Sequence[str]) -> Any:
-        """A Lucene query for documents by id."""
-        return _build_query(self._build_id_query, json.dumps(ids))
-
-    def _phrase_query(self, text_index: "LuceneIndex", text: str, listed: list[str]) -> Any:
-        """A Lucene query for documents that have the words of a text as a phrase in `text_index`.
-
-        If that is another index, the matching ids are added to `listed`. Raises BadFilter if it is not a text index,
-        for a text without words, and for too many documents.
-        """
-        if text_index.manifest.stats["kind"] != "bm25":
-            raise BadFilter(f"filter: {self._name} has no words; they are in an index of BM25, of the same run")
-        builder = jvm.java_class("org.apache.lucene.util.QueryBuilder")(lucene_analyzer(text_index.language))
-        if (query := builder.createPhraseQuery(FIELD, text)) is None:
-            raise BadFilter(f"filter: {text[:50]!r} has no word that BM25 knows")
-        if text_index.manifest.digest == self.manifest.digest:
-            return query
-        ids = text_index._matching_ids(query, MOST_LISTED - len(listed))
-        listed += ids
-        return self._id_query(ids)
-
-    def _filter_query(self, filter: Filter, text_index: "LuceneIndex | None") -> Any:
-        """A Lucene query for the documents that pass a filter."""
-        return lucene_query(filter, self.metadata, partial(self._phrase_query, text_index or self, listed=[]))
-
-    @_READING
-    def matching(self, filter: Filter) -> np.ndarray:
-        """Which documents pass a filter, bool (documents,), in index order."""
-        passes = np.zeros(self._reader.maxDoc(), bool)
-        for segment in self.matches(filter).collector.getMatchingDocs():
-            start, size = segment.context().docBase, segment.context().reader().maxDoc()
-            bits = jvm.java_class("org.apache.lucene.util.FixedBitSet")(size)
-            getattr(bits, "or")(segment.bits().iterator())
-            words = np.array(bits.getBits(), np.int64)
-            passes[start : start + size] = np.unpackbits(words.view(np.uint8), count=size, bitorder="little")
-        return passes
-
-    def counts(
-        self,
-        names: Sequence[str],
-        most: int,
-        filter: Filter | None = None,
-        query: Any = None,
-        text_index: "LuceneIndex | None" = None,
-    ) -> dict[str, dict[str, int]]:
-        """Field -> its `most` frequent values, most frequent first -> their numbers of documents.
-
-        Counts documents that pass `filter` and match the Lucene query `query`, if given. Dates are counted by year. See
-        LuceneSearcher.filtered for `text_index`. Raises BadFilter for a field that the index lacks.
-        """
-        kinds = {name: require_field(name, self.metadata, "facets") for name in names}
-        matches = self.matches(filter, query, text_index)
-        return {name: matches.values(name, kind, most) for name, kind in kinds.items()}
-
-    @_READING
-    def matches(
-        self, filter: Filter | None = None, query: Any = None, text_index: "LuceneIndex | None" = None
-    ) -> Matches:
-        """The documents that pass a filter and match a Lucene query, to count; `text_index` as in `counts`."""
-        java = jvm.java_class
-        filter_query = self._filter_query(filter, text_index) if filter else java(LUCENE + "MatchAllDocsQuery")()
-        both = boolean_query(FILTER=[filter_query] if query is None else [filter_query, query])
-        manager = java("org.apache.lucene.facet.FacetsCollectorManager")()
-        return Matches(self._reader, self._searcher.search(both, manager), self._json)
-
-    @_READING
-    def impacts(self, documents: Sequence[str], terms: Iterable[str]) -> dict[str, dict[str, int]]:
-        """Document id -> term -> impact (frequency in a text index), for the terms that the document has.
-
-        Documents that the index lacks are left out.
-        """
-        numbers = ((self._utils.convertDocidToLuceneDocid(self._reader, id), id) for id in set(documents))
-        known = sorted((number, id) for number, id in numbers if number >= 0)
-        impacts: dict[str, dict[str, int]] = {id: {} for _, id in known}
-        for term in terms:
-            postings: Any = self._postings(self._reader, FIELD, self._bytes(term.encode()))
-            for number, id in known if postings else ():
-                at = postings.docID()
-                if (postings.advance(number) if at < number else at) == number:
-                    impacts[id][term] = postings.freq()
-        return impacts
-
-    @_READING
-    def document(self, id: str) -> Stored | None:
-        """A stored document; None if the index lacks it, or stores no documents."""
-        raw = self._utils.documentRaw(self._reader, id)
-        return None if raw is None else Stored.parse(id, raw)
-
-    @_READING
-    def distinct_terms(self) -> np.ndarray:
-        """The number of distinct terms per document of a text index, (documents,)."""
-        vectors = self._reader.termVectors()
-        terms = (vectors.get(document, FIELD) for document in range(self._reader.maxDoc()))
-        return np.array([of_document.size() if of_document else 0 for of_document in terms])
-
-    @_READING
-    def document_frequency(self, term: str) -> int:
-        return self._reader.docFreq(self._term(FIELD, term))
-
-    @_READING
-    def most_similar(self, term: str, prefix: int, edits: int) -> tuple[str, Stored | None] | None:
-        """The most frequent term within `edits` edits, 1 or 2, of a term with the same first `prefix` characters, and
-        the first document that has it."""
-        java = jvm.java_class
-        terms = java("org.apache.lucene.index.MultiTerms").getTerms(self._reader, FIELD)
-        matches = java("org.apache.lucene.search.FuzzyTermsEnum")(terms, self._term(FIELD, term), edits, prefix, True)
-        similar: dict[str, int] = {}
-        while reference := matches.next():
-            similar[reference.utf8ToString()] = matches.docFreq()
-        if not similar:
-            return None
-        best = max(similar, key=lambda term: similar[term])
-        first = self._postings(self._reader, FIELD, self._bytes(best.encode())).nextDoc()
-        return best, self.document(self._utils.convertLuceneDocidToDocid(self._reader, first))
-
-    @_READING
-    def bm25_weight(self, document: str, term: str, k1: float, b: float) -> float:
-        return self._utils.getBM25AnalyzedTermWeightWithParameters(self._reader, document, term, float(k1), float(b))
-
-    def _parse_hits(self, top_docs: str, hits: int) -> tuple[list[str], list[float]]:
-        """Ids and scores of the best `hits` documents in a TopDocs as JSON. Raises CaiError if any is missing."""
-        # json.loads takes three times as long: a search for 1,000 hits (BM25 of hpo) would be a quarter slower
-        parsed, total = HIT.findall(top_docs), TOTAL.search(top_docs)
-        if total is None or len(parsed) != min(hits, int(total[1])):
-            raise CaiError(
-                f"{self._name}: Lucene found {total and total[1]} documents, but of the best {hits}, {len(parsed)} "
-                "could be read; every document needs a field `id` with doc values, as Anserini writes it"
-            )
-        ids = [a2b_base64(id)[: int(length)].decode() for _, id, length in parsed]
-        return ids, [float(score) for score, _, _ in parsed]
-
-    @jvm.using_java("closing an index")
-    def close(self) -> None:
-        self._reader.close()
-        for file in self._id_files:
-            file.close()
 
 
 class LuceneSearcher(LuceneIndex):
@@ -293,37 +58,41 @@ class LuceneSearcher(LuceneIndex):
         by_score = java(LUCENE + "SortField").FIELD_SCORE
         self._order = java(LUCENE + "Sort")(by_score, self._by_id)  # Anserini's
         *_, self._candidates = graph(self._max_hits)  # of a vector search
+        self._builders: dict[type, Any] = {}  # type of queries -> handle that builds Lucene's
         if self._kind == "dense":
             builder = "io.anserini.search.query.VectorQueryGenerator"
             make = batch.virtual(builder, "buildQuery", KNN, STRING, STRING, INTEGER)
-            build = batch.bind(make, 0, java(builder)(), VECTOR)
-        elif self._kind == "impact":
-            self._searcher.setSimilarity(java("io.anserini.search.similarity.ImpactSimilarity")())
+            self._builders[np.ndarray] = batch.bind(make, 0, java(builder)(), VECTOR)
+        else:
             builder = "org.apache.lucene.util.QueryBuilder"
             make = batch.virtual(builder, "createBooleanQuery", QUERY, STRING, STRING)
             make = batch.bind(make, 0, java(builder)(delimited_analyzer("delimitedBoost")))
-            build = batch.bind(make, 0, FIELD)
-        else:
+            self._builders[dict] = batch.bind(make, 0, FIELD)
+        if self._kind == "impact":
+            self._searcher.setSimilarity(java("io.anserini.search.similarity.ImpactSimilarity")())
+        elif self._kind == "bm25":
             self._searcher.setSimilarity(java("org.apache.lucene.search.similarities.BM25Similarity")(k1, b))
             builder = "io.anserini.search.query.BagOfWordsQueryGenerator"
-            self._queries = java(builder)()
-            self._analyzer = lucene_analyzer(self.language)
             make = batch.virtual(builder, "buildQuery", QUERY, STRING, "org.apache.lucene.analysis.Analyzer", STRING)
-            build = batch.bind(make, 0, self._queries, FIELD, self._analyzer)
-        self._build = build
+            self._builders[str] = batch.bind(make, 0, java(builder)(), FIELD, lucene_analyzer(self.language))
         has_forward = two_step and self.manifest.recipe["settings"].get("forward_index")
         self._forward = [ForwardIndex(folder) for folder in self._folders] if has_forward else []
-        self._one_step_search, self._two_step_search = self._compile_searches(lambda build: build)
+        self._one_step_searches, self._two_step_search = self._compile_searches(lambda build: build)
 
-    def _compile_searches(self, limited: Callable[[Any], Any]) -> tuple[Batch, Batch | None]:
-        """The searches by one and by two steps; `limited` limits a handle that builds queries to some documents."""
-        one_step = Batch(batch.one_step_search(self._searcher, limited(self._build), self._order), self._json)
+    def _compile_searches(self, limited: Callable[[Any], Any]) -> tuple[dict[type, Batch], Batch | None]:
+        """The searches by one step, by type of queries, and by two steps; `limited` limits a handle that builds queries
+        to some documents."""
+        one_step = {
+            kind: Batch(batch.one_step_search(self._searcher, limited(build), self._order), self._json)
+            for kind, build in self._builders.items()
+        }
         if not self._two_step:
             return one_step, None
-        first = limited(self._build)
+        build = self._builders[dict]
         if self._forward:
-            return one_step, Batch(batch.first_step(self._searcher, first), self._json)
-        return one_step, Batch(batch.two_step_search(self._searcher, first, self._build, self._order), self._json)
+            return one_step, Batch(batch.first_step(self._searcher, limited(build)), self._json)
+        two_step = batch.two_step_search(self._searcher, limited(build), build, self._order)
+        return one_step, Batch(two_step, self._json)
 
     @jvm.using_java("filtering")
     def filtered(self, filter: Filter, text_index: LuceneIndex | None = None) -> Self:
@@ -334,22 +103,38 @@ class LuceneSearcher(LuceneIndex):
             raise BadFilter(f"{self._name} has no metadata and cannot be filtered")
         searches = self._filtered_searches  # cached before the copy
         view = copy(self)
-        view._one_step_search, view._two_step_search = searches
+        view._one_step_searches, view._two_step_search = searches
         view._filter = self._filter_query(filter, text_index)
         return view
 
     @cached_property
-    def _filtered_searches(self) -> tuple[Batch, Batch | None]:
+    def _filtered_searches(self) -> tuple[dict[type, Batch], Batch | None]:
         return self._compile_searches(partial(batch.filtered_query, filter=self._current_filter))
 
     @cached_property
     def _current_filter(self) -> Any:
         return jvm.java_class(REFERENCE)()
 
-    @_READING
+    def with_variants(self, queries: Sequence[Query], threads: int = 1) -> list[Query]:
+        """The queries as they are searched with: with the index's variants of their words, see lucene.accents. A text
+        without any stays a text; others become {word: weight}."""
+        if self.word_prefix is None:
+            return [*queries]
+        texts = [query for query in queries if isinstance(query, str)]
+        words = dict(zip(texts, self._analyze.many(texts, threads), strict=True)) if texts else {}
+        expanded: list[Query] = []
+        for query in queries:
+            assert not isinstance(query, np.ndarray)
+            terms = Counter(words[query]) if isinstance(query, str) else query
+            added = self._variants.added(terms)
+            expanded.append({**terms, **added} if added else query)
+        return expanded
+
+    @READING
     def lucene_query(self, query: Query) -> Any:
         """The Lucene query; None for a query without terms."""
-        return _build_query(self._build, _text(query))
+        (query,) = self.with_variants([query])
+        return build_query(self._builders[str if isinstance(query, str) else dict], _text(query))
 
     def search(self, query: Query, hits: int) -> Hits:
         (ranking,) = self._search([query], hits, 1)
@@ -369,13 +154,12 @@ class LuceneSearcher(LuceneIndex):
             nearest = jvm.java_class(KNN)(VECTOR, query.tolist(), count, self._id_query(ids))
             matching, scores = self._best(nearest, self._order, count)
             return dict(zip(matching, _products(scores), strict=True))
-        text_query = self._queries.buildQuery(FIELD, self._analyzer, query)
-        both = boolean_query(MUST=[text_query], FILTER=[self._id_query(ids)])
+        both = boolean_query(MUST=[self.lucene_query(query)], FILTER=[self._id_query(ids)])
         matching, scores = self._best(both, self._order, count)
         return dict.fromkeys(ids, 0.0) | dict(zip(matching, _as_floats(_rounded(scores)), strict=True))
 
     def _search(self, queries: Sequence[Query], hits: int, threads: int) -> list[Hits]:
-        hits = min(hits, self._max_hits)
+        hits, queries = min(hits, self._max_hits), self.with_variants(queries, threads)
         rankings: dict[int, Hits] = {number: [] for number, query in enumerate(queries) if _is_empty(query)}
         if self._two_step and self._two_step_search:
             steps = {
@@ -385,11 +169,12 @@ class LuceneSearcher(LuceneIndex):
             }
             best = self._search_in_two_steps([(queries[n], first) for n, first in steps.items()], hits, threads)
             rankings |= {number: ranking for number, ranking in zip(steps, best, strict=True) if ranking is not None}
-        rest = [number for number in range(len(queries)) if number not in rankings]
         candidates = [str(max(hits, self._candidates))] if self._kind == "dense" else []
-        one_step = [(_text(queries[number]), *candidates, str(hits), str(hits)) for number in rest]
-        found = self._run(self._one_step_search, one_step, threads)
-        rankings |= {number: self._parse(top_docs, hits) for number, top_docs in zip(rest, found, strict=True)}
+        for kind, search in self._one_step_searches.items():
+            rest = [n for n, query in enumerate(queries) if n not in rankings and isinstance(query, kind)]
+            one_step = [(_text(queries[number]), *candidates, str(hits), str(hits)) for number in rest]
+            found = self._run(search, one_step, threads)
+            rankings |= {number: self._parse(top_docs, hits) for number, top_docs in zip(rest, found, strict=True)}
         return [rankings[number] for number in range(len(queries))]
 
     def _search_in_two_steps(
@@ -420,12 +205,11 @@ class LuceneSearcher(LuceneIndex):
 
     def _run(self, search: Batch, arguments: Sequence[Sequence[str]], threads: int) -> Iterator[str]:
         """The results as JSON."""
-        ends = accumulate(sum(map(len, strings)) for strings in arguments)
-        for _, part in groupby(zip(ends, arguments, strict=True), lambda item: item[0] // CHARACTERS):
+        for part in batch.parts(arguments):
             with jvm.using_java("searching"):
                 if self._filter is not None:
                     self._current_filter.set(self._filter)
-                results = search([strings for _, strings in part], threads)
+                results = search(part, threads)
             yield from results
 
     def _parse(self, top_docs: str, hits: int) -> Hits:
@@ -442,12 +226,6 @@ class LuceneSearcher(LuceneIndex):
             return _without_ties(scores)
         scale = self.document_scale * self.query_scale
         return [score / scale for score in scores]
-
-
-def _build_query(build: Any, text: str) -> Any:
-    """Call a handle that makes a Lucene query from a string; None if the query is empty."""
-    query = build.invokeWithArguments(jvm.java_class("java.util.Collections").singletonList(text))
-    return query and jvm.start().cast(QUERY, query)
 
 
 def _is_empty(query: Query) -> bool:

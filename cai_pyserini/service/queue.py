@@ -24,6 +24,7 @@ from starlette.exceptions import HTTPException
 
 from cai_pyserini.core.errors import CaiError, Unavailable
 from cai_pyserini.core.processes import trim_memory
+from cai_pyserini.core.text import normalized
 from cai_pyserini.engine.retriever import Effort
 from cai_pyserini.engine.search import Engine, Filters, Hit, Snippet, Stored
 from cai_pyserini.service.access_log import note
@@ -345,7 +346,7 @@ class Service:
             raise HTTPException(400, f"rerank: {job.index} does not store documents")
         assert self._rerank  # search_all checks it
         texts = [document.contents for document in stored if document]
-        scores = self._rerank(job.texts[0], texts, job.arrived + min(self._deadline, self._timeout / 2))
+        scores = self._rerank(normalized(job.texts[0]), texts, job.arrived + min(self._deadline, self._timeout / 2))
         scored = [replace(hit, score=score) for hit, score in zip(ranking, scores, strict=False)]
         scored.sort(key=lambda hit: -hit.score)
         both = enumerate([*scored, *ranking[len(scored) :]], 1)

@@ -8,7 +8,7 @@ BM25's impacts have a document_scale of their own, so the query weights of words
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,12 +21,13 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.config import WORD, EncoderConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.rows import largest, stacked
+from cai_pyserini.core.text import normalized
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.vectors.shards import Matrix, Vectors
 
 MAX_WEIGHT = 2**31 - 1  # of a query term: Java's largest int
 
-Query = str | dict[str, int] | np.ndarray  # text, impacts, or a vector (width,)
+Query = str | Mapping[str, float] | np.ndarray  # text, {term: impact or weight}, or a vector (width,)
 Representation = Literal["splade", "bow"]  # the model's weights, or a bag of word pieces (SPLADE-Doc)
 
 
@@ -37,6 +38,7 @@ def encode_queries(
 
     Bags of word pieces, which SPLADE can use, need no model: they hold counts, or the encoder's token weights.
     """
+    texts = [*map(normalized, texts)]
     config, length = encoder.config, max_length or encoder.config.max_query_length
     if config.kind == "dense" or (query or config.query) == "splade":
         return apply_query_settings(encoder, encoder.load("queries").encode(texts, length), texts, length)
@@ -112,7 +114,7 @@ class WordQueries:
             raise ValueError("not the encoder of a joint index")
         document_scale = (2**self.config.bits - 1) / self.config.range
         scale = joint.alpha[query or self.config.query] * self.config.query_scale * document_scale / joint.scale
-        counts = Counter(self.analyze(text))
+        counts = Counter(self.analyze(normalized(text)))
         return {WORD + word: min(max(1, round(count * scale)), MAX_WEIGHT) for word, count in counts.items()}
 
 

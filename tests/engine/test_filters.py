@@ -148,7 +148,7 @@ def test_what_cannot_be_understood_is_refused(
     joint = open_index(metadata_run / "indexes" / "joint-splade-idf")
     with pytest.raises(BadFilter, match="joint-splade-idf has no words; they are in an index of BM25, of the same run"):
         joint.search(["cancer"], filter="year>=2010 AND NOT contents:mouse")
-    monkeypatch.setattr("cai_pyserini.lucene.searcher.MOST_LISTED", 10)
+    monkeypatch.setattr("cai_pyserini.lucene.reader.MOST_LISTED", 10)
     with pytest.raises(BadFilter, match="only bm25 can filter by words in more than 10 documents in total"):
         engines["splade-idf"].search(["sleep"], filter="NOT contents:cancer")
     assert engines["bm25"].search(["sleep"], filter="NOT contents:cancer")[0]

@@ -20,7 +20,7 @@ from cai_pyserini.engine.search import Engine, Hit
 from cai_pyserini.experiments.open import Run, open_index, open_systems
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import parse_system
-from cai_pyserini.lucene.searcher import Stored
+from cai_pyserini.lucene.reader import Stored
 from cai_pyserini.lucene.text_index import index_bm25
 from cai_pyserini.runs.trec import read_run, scores_by_query
 

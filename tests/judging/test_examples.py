@@ -9,7 +9,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.experiments.judged_examples import LabelledQuery, label_queries, write_examples
 from cai_pyserini.experiments.judgments import Judgments
 from cai_pyserini.experiments.pool import open_pool
-from cai_pyserini.lucene.searcher import Stored
+from cai_pyserini.lucene.reader import Stored
 from cai_pyserini.trainer.examples import count
 from tests.conftest import json_lines
 from tests.judging.conftest import RELEVANT, SYSTEMS

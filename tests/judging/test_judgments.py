@@ -14,7 +14,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.experiments.judgments import Judgment, Judgments, qrels_of
 from cai_pyserini.experiments.pool import stored_texts
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.lucene.searcher import Stored
+from cai_pyserini.lucene.reader import Stored
 from cai_pyserini.runs.trec import run_of
 
 

@@ -22,7 +22,7 @@ from cai_pyserini.experiments.chat import Chat
 from cai_pyserini.experiments.judgments import MODEL, Judgment, Judgments, qrels_of
 from cai_pyserini.experiments.model_judge import judge, questions, read_prompt, shortened
 from cai_pyserini.experiments.pool import Pool, open_pool
-from cai_pyserini.lucene.searcher import Stored
+from cai_pyserini.lucene.reader import Stored
 from cai_pyserini.runs.trec import run_of
 from tests.judging.conftest import SYSTEMS
 

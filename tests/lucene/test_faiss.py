@@ -18,8 +18,8 @@ from cai_pyserini.lucene import jvm
 from cai_pyserini.lucene.dense_index import index_dense
 from cai_pyserini.lucene.faiss import FaissSearcher
 from cai_pyserini.lucene.filters import parse_filter
+from cai_pyserini.lucene.reader import LuceneIndex
 from cai_pyserini.lucene.retrieve import Searcher, open_searcher
-from cai_pyserini.lucene.searcher import LuceneIndex
 from cai_pyserini.lucene.text_index import index_bm25
 from cai_pyserini.models.checkpoint import checkpoint_folder
 from cai_pyserini.models.encoder import Encoder

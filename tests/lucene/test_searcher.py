@@ -19,7 +19,7 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.json_vectors import DELIMITER
-from cai_pyserini.lucene import jvm
+from cai_pyserini.lucene import batch, jvm
 from cai_pyserini.lucene import searcher as lucene
 from cai_pyserini.lucene.impact_index import index_impacts
 from cai_pyserini.lucene.retrieve import queries_for
@@ -128,7 +128,7 @@ def test_many_queries_at_a_time(
     index: Path, hits_per_crossing: int, characters: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lucene, "HITS", hits_per_crossing)
-    monkeypatch.setattr(lucene, "CHARACTERS", characters)
+    monkeypatch.setattr(batch, "CHARACTERS", characters)
     searcher = LuceneSearcher(index)
     queries = {"b": {"fever": 1}, "a": {"zinc": 7}, "none": {"absent": 1}, "empty": {}}
     batches = list(searcher.search_many(queries, 3, 2))

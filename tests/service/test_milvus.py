@@ -44,6 +44,7 @@ def client(metadata_run: Path, exported: Path) -> Iterator[TestClient]:
     ("path", "parameters"),
     [
         ("/v1/{}/search", QUERY | {"hits": 300}),
+        ("/v1/{}/search", {"query": "cáncer and sléep", "hits": 300}),  # no document has these accents
         ("/v1/{}/search", QUERY | {"hits": 5, "snippets": True, "max_doc_length": 20}),
         ("/v1/{}/search", {"like": "d1", "filter": "year>=2010", "sort": "-impact"}),
         *(("/v1/{}/search", QUERY | {"hits": 300, "filter": filter}) for filter in FILTERS),
@@ -54,6 +55,7 @@ def client(metadata_run: Path, exported: Path) -> Iterator[TestClient]:
         ("/v1/{}/doc/x'] or id in ['d1", {}),
         ('/v1/{}/doc/x\\"] or id in ["d1', {}),
         ("/v1/{}/explain", QUERY | {"docid": "d12"}),
+        ("/v1/{}/explain", {"query": "cáncer", "docid": "d12"}),
         ("/document?index={}", {"id": "d12", "q": "risk of cancer"}),
     ],
 )

@@ -16,7 +16,7 @@ import pytest
 from cai_pyserini.cli.judge import RUBRIC
 from cai_pyserini.experiments.judgments import Judgments
 from cai_pyserini.experiments.pool import Pool
-from cai_pyserini.lucene.searcher import Stored
+from cai_pyserini.lucene.reader import Stored
 from cai_pyserini.service.guard import Access
 from cai_pyserini.service.judging import create_app
 from tests.service.conftest import listening, served, wait_until
