@@ -293,9 +293,8 @@ class Collection(ABC):
 
     def _identity(self, contents: object, **settings: object) -> str:
         """A digest of contents, of settings that shape what is read of them, and of the code that reads them."""
-        return digest(
-            recipe("collection", {"contents": contents}, type(self).__module__.rpartition(".")[2], **settings)
-        )
+        reader = type(self).__module__.rpartition(".")[2]
+        return digest(recipe("collection", {"contents": contents}, reader, **settings))
 
     @property
     def documents_digest(self) -> list[str | None]:
