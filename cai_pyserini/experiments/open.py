@@ -16,6 +16,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.engine.retriever import Retriever
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.experiments import report
+from cai_pyserini.experiments.report_page import values_by_query
 from cai_pyserini.experiments.run_folder import BEIR, RunFolder, current
 from cai_pyserini.experiments.systems import BM25, System, parse_system
 from cai_pyserini.lucene.index_shards import Index, by_index, folders
@@ -172,7 +173,7 @@ class Run:
         table = f"<pre>{escape(repr(self))}</pre>"
         if not self._run.results.scored:
             return table
-        from cai_pyserini.experiments.report_page import scores_chart, values_by_query  # matplotlib takes 0.3 seconds
+        from cai_pyserini.experiments.report_charts import scores_chart  # matplotlib takes 0.3 seconds
 
         chart = scores_chart(self._run.results, values_by_query(self._run))
         return f'{table}\n<figure style="background: white">{chart.image}</figure>'
