@@ -167,7 +167,7 @@ def _several(texts: str | Iterable[str]) -> list[str]:
     return several
 
 
-def _measured(ranking: Ranking, qrels: Qrels, measures: Sequence[str], which: str = "the ranking") -> PerQuery:
+def _measured(ranking: Ranking, qrels: Qrels, measures: Sequence[str], which: str = "a ranking") -> PerQuery:
     run = _run(ranking)
     require_judged({*run["query_id"].cat.categories}, qrels, str(ranking) if isinstance(ranking, str | Path) else which)
     return measure(qrels, run, measures)

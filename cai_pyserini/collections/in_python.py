@@ -49,9 +49,9 @@ class Fields(NamedTuple):
     metadata: Mapping[str, Any]  # unchecked
 
 
-def rows(data: Any) -> Iterator[Any]:
+def rows(data: Any, what: str) -> Iterator[Any]:
     """The rows of a table as dicts, with an index that has a name or is of strings, then as `id`; or the items of
-    anything else, named tuples as dicts."""
+    anything else, named tuples as dicts. Raises CaiError for what has neither."""
     if isinstance(data, pd.DataFrame):
         if data.index.name is None and not is_numeric_dtype(data.index) and not {*NAMES["id"]} & {*data.columns}:
             data = data.rename_axis("id")
@@ -63,6 +63,8 @@ def rows(data: Any) -> Iterator[Any]:
         return (dict(zip(names, row, strict=True)) for row in zip(*(data[name].array for name in data), strict=True))
     if is_arrow(data):
         return (row for batch in pa.table(data).to_batches() for row in batch.to_pylist())
+    if not isinstance(data, Iterable) or isinstance(data, str | bytes):
+        raise CaiError(f"{what} are a {type(data).__name__}: give texts, dicts or a table")
     return (item._asdict() if hasattr(item, "_asdict") else item for item in data)
 
 
@@ -79,10 +81,8 @@ def documents(data: Any, first: int | None = 0) -> Iterator[Fields]:
         data = dict(data.items()) if data.index.is_unique else [*data]
     if isinstance(data, Mapping):
         items: Iterator[tuple[str, Any]] = ((f"document {pair[0]!r}", pair) for pair in data.items())
-    elif isinstance(data, Iterable) and not isinstance(data, str | bytes):
-        items = ((f"document {number}, counted from 0", item) for number, item in enumerate(rows(data)))
     else:
-        raise CaiError(f"documents are a {type(data).__name__}: give a path, texts, dicts or a table")
+        items = ((f"document {number}, counted from 0", item) for number, item in enumerate(rows(data, "documents")))
     seen, number = SeenIds(), -1
     for number, (where, item) in enumerate(items):
         document = _document(item, where, None if first is None else str(first + number))
@@ -245,9 +245,9 @@ def topics(queries: Any) -> dict[str, str]:
     Raises CaiError for what is no query, and for an id that is missing or occurs twice."""
     if isinstance(queries, pd.Series):
         queries = dict(queries.items())
-    items = (
-        queries.items() if isinstance(queries, Mapping) else rows([queries] if isinstance(queries, str) else queries)
-    )
+    if isinstance(queries, str):
+        queries = [queries]
+    items = queries.items() if isinstance(queries, Mapping) else rows(queries, "queries")
     found: dict[str, str] = {}
     for number, item in enumerate(items):
         where = f"query {number}, counted from 0"
@@ -286,7 +286,7 @@ def ranking(data: Judged) -> pd.DataFrame:
     """The hits of {query: {document: score}}, {query: hits}, a table, or rows such as ir_measures' scored documents, as
     `query_id`, `doc_id` and `score`. Raises CaiError for ids that are missing or none, for a score that is no finite
     number, and for a document that is listed twice for a query."""
-    frame = _frame(data, "the ranking", {**QRELS_NAMES, "grade": ("score",)})
+    frame = _frame(data, "a ranking", {**QRELS_NAMES, "grade": ("score",)})
     frame.columns = pd.Index(["query_id", "doc_id", "score"])
     scores = np.array([_score(value) for value in frame["score"].tolist()], np.float64)
     for wrong, problem in (
@@ -295,7 +295,7 @@ def ranking(data: Judged) -> pd.DataFrame:
     ):
         if wrong.any():
             query, document, score = frame.iloc[int(wrong.argmax())]
-            raise CaiError(f"the ranking: document {document!r} for query {query!r} {problem}: {score}")
+            raise CaiError(f"a ranking: document {document!r} for query {query!r} {problem}: {score}")
     return frame.assign(score=scores)
 
 
@@ -313,15 +313,13 @@ def _frame(data: Any, what: str, names: Mapping[str, tuple[str, ...]]) -> pd.Dat
         table = pa.table(data).to_pandas() if is_arrow(data) else data
         found = columns.find([*map(str, table.columns)], what)
         frame = table[[found["query"], found["document"], found["grade"]]].reset_index(drop=True)
-    elif isinstance(data, Iterable) and not isinstance(data, str | bytes):
+    else:
         triples = [*(_by_query(data, what) if isinstance(data, Mapping) else _triples(data, what, columns))]
         frame = pd.DataFrame(triples, columns=["query", "document", "grade"], dtype=object)
-    else:
-        raise CaiError(f"{what}: a {type(data).__name__}: give a dict, a table or a path")
     return pd.DataFrame(
         {
-            "query": _checked_ids(frame.iloc[:, 0], f"{what}, queries"),
-            "document": _checked_ids(frame.iloc[:, 1], f"{what}, documents"),
+            "query": _checked_ids(frame.iloc[:, 0], what),
+            "document": _checked_ids(frame.iloc[:, 1], what),
             "value": frame.iloc[:, 2].astype(object),
         }
     )
@@ -351,7 +349,7 @@ def _by_query(data: Mapping[Any, Any], what: str) -> Iterator[tuple[Any, Any, An
 
 
 def _triples(data: Iterable[Any], what: str, columns: Columns) -> Iterator[tuple[Any, Any, Any]]:
-    for number, row in enumerate(rows(data)):
+    for number, row in enumerate(rows(data, what)):
         where = f"{what}, row {number}, counted from 0"
         if isinstance(row, Mapping):
             found = columns.find([*map(str, row)], where)

@@ -18,7 +18,7 @@ def plain(value: Any) -> Any:
     if type(value).__name__ in MISSING:
         return None
     if hasattr(value, "dtype"):
-        if value.dtype.kind == "M":  # whose nanoseconds NumPy gives as integers
+        if value.dtype.str.endswith("M8[ns]"):  # which NumPy would give as integers
             value = value.astype("datetime64[us]")
         value = value.tolist()
     if isinstance(value, float | Decimal) and value != value:
