@@ -150,8 +150,11 @@ class Encoder:
         vectors = encode_queries(self._encoder, _several(texts), query)
         return vectors[0] if isinstance(texts, str) else vectors
 
-    def decode(self, vector: csr_matrix, top_k: int | None = None) -> list[tuple[str, float]]:
-        """The tokens of a SPLADE vector (1, vocabulary) with their weights, the largest first."""
+    def decode(self, vector: csr_matrix | np.ndarray, top_k: int | None = None) -> list[tuple[str, float]]:
+        """The tokens of a SPLADE vector (1, vocabulary) with their weights, the largest first. Raises CaiError for a
+        dense vector."""
+        if isinstance(vector, np.ndarray):
+            raise CaiError(f"{self._encoder.config.name} is dense, and its vectors have no tokens")
         terms = self._encoder.tokenizer.terms
         order = np.argsort(-vector.data, kind="stable")[:top_k]
         return [(terms[vector.indices[place]], float(vector.data[place])) for place in order]
