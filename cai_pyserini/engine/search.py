@@ -2,7 +2,6 @@
 
 import math
 import time
-from asyncio import to_thread
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -272,6 +271,8 @@ class Engine:
     async def search_async(self, query: Iterable[str], k: int = 10, **options: Any) -> list[Hits]: ...
     async def search_async(self, query: str | Iterable[str], k: int = 10, **options: Any) -> Hits | list[Hits]:
         """As `search`, whose options are keywords, in another thread, so that an event loop goes on meanwhile."""
+        from asyncio import to_thread  # who awaits has imported it
+
         return await to_thread(lambda: self.search(query, k, **options))
 
     def rank(self, queries: Queries, k: int = 1000, threads: int = 1, filter: Filters = None) -> pd.DataFrame:
