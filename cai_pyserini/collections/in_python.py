@@ -64,7 +64,7 @@ def rows(data: Any, what: str) -> Iterator[Any]:
     if is_arrow(data):
         return (row for batch in pa.table(data).to_batches() for row in batch.to_pylist())
     if not isinstance(data, Iterable) or isinstance(data, str | bytes):
-        raise CaiError(f"{what} are a {type(data).__name__}: give texts, dicts or a table")
+        raise CaiError(f"{what}: a {type(data).__name__}, but neither texts nor dicts nor a table")
     return (item._asdict() if hasattr(item, "_asdict") else item for item in data)
 
 
@@ -132,6 +132,8 @@ class MetadataTypes:
     and strings in ISO 8601, if all are, dates. `strict` refuses values of another type than the declared one."""
 
     def __init__(self, declared: Mapping[str, Any] | None, strict: bool = False):
+        if declared is not None and not isinstance(declared, Mapping):
+            raise CaiError(f"metadata is a {type(declared).__name__}: give types by name, as {{'year': 'number'}}")
         for name, kind in (declared or {}).items():
             if kind not in get_args(Kind):
                 raise CaiError(f"metadata {name!r} should be one of {', '.join(get_args(Kind))}, not {kind!r}")

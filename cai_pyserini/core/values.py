@@ -35,11 +35,11 @@ def whole_number(value: Any) -> int | None:
 
 
 def checked_count(value: Any, name: str) -> int:
-    """A number of hits or threads, 1 or more, which can be NumPy's. Raises CaiError for another one."""
+    """A number of hits, 1 or more, which can be NumPy's. Raises CaiError for another one."""
     try:
         count = 0 if isinstance(value, bool) else operator.index(value)
     except TypeError:
         count = 0
     if count < 1:
-        raise CaiError(f"{name} is {value!r}: give the number of hits, 1 or more")
+        raise CaiError(f"{name} is {value!r}: give an integer, 1 or more")
     return count

@@ -300,6 +300,7 @@ class Engine:
             require_field(name, self.metadata, "facets")
         if names and (matches := self.matches(text, filter)) is None:
             raise BadFilter(f"facets: {self.name} is in Milvus, which does not count the values of fields")
+        most = checked_count(most, "most")
         return {name: matches.values(name, self.metadata[name], most) for name in names if matches}
 
     def matches(self, text: str = "", filter: Filters = None) -> Matches | None:
@@ -489,7 +490,7 @@ class Engine:
     def _part_depth(self, hits: int, sort: str | None = None) -> int:
         """How many hits of each retriever are needed for `hits` of the system."""
         if sort is not None:
-            require_field(sort.removeprefix("-"), self.metadata, "sort")
+            require_field(str(sort).removeprefix("-"), self.metadata, "sort")
             hits = max(hits, SORT_DEPTH)
         if self._fusion is None:
             return hits

@@ -36,7 +36,8 @@ def change(folder: Path, action: Action, given: Any) -> None:
             raise CaiError(f"there is no document {unknown!r} to delete")
     else:
         types = in_python.MetadataTypes(config.metadata, bool(config.strict))
-        new = dict(in_python.lines(in_python.documents(given, len(ids) if action == "add" else None), types))
+        unused = 1 + max((int(id) for id in ids if id.isdecimal()), default=-1)
+        new = dict(in_python.lines(in_python.documents(given, unused if action == "add" else None), types))
         if action == "add" and (known := next((id for id in new if id in ids), None)):
             raise CaiError(f"document {known!r} is there already: `update` replaces it")
         types.warn()

@@ -69,7 +69,7 @@ def test_tables_of_other_libraries() -> None:
 @pytest.mark.parametrize(
     "data, message",
     [
-        (None, "documents are a NoneType: give texts, dicts or a table"),
+        (None, "documents: a NoneType, but neither texts nor dicts"),
         ([], "there are no documents"),
         (pd.DataFrame({"text": []}), "there are no documents"),
         (["a", 3], "document 1, counted from 0 is a int: give a text or a dict"),
@@ -201,7 +201,7 @@ def test_other_judgments_and_rankings() -> None:
         ([("q", "d", 1), ("q", "d", 2)], "query 'q', document 'd' is judged differently above"),
         ({"q": "d"}, "query 'q' has a str: give a dict of documents"),
         ([("q", "d")], "row 0, counted from 0 is a tuple: give query, document and value"),
-        (3, "qrels are a int: give texts, dicts or a table"),
+        (3, "qrels: a int, but neither"),
         (pd.DataFrame({"query_id": [], "relevance": []}), "no 'corpus-id' or"),
     ]:  # fmt: skip
         with pytest.raises(CaiError, match=message):
