@@ -109,13 +109,14 @@ def _document(item: Any, where: str, default: str | None) -> Fields:
     name = next((name for name in NAMES["text"] if name in fields), None)
     if name is None:
         raise CaiError(f"{where}: no `text`, but only {', '.join([*ids, *fields]) or 'nothing'}")
-    text, title = plain(fields.pop(name)), plain(fields.pop("title", None)) or ""
+    text, title = plain(fields.pop(name)), plain(fields.pop("title", None))
+    title = "" if title is None else title
     for label, value in (("text", text), ("title", title)):
         if not isinstance(value, str):
             raise CaiError(f"{where}: the {label} is {value!r}: give a string, '' for an empty one")
-    if nested := parse_object(fields.get(METADATA)):  # which is None for what is no object
-        del fields[METADATA]
-    return Fields(where, id, title, text, fields | (nested or {}))
+    if (nested := parse_object(plain(fields.get(METADATA)))) is not None:
+        fields = {name: value for name, value in fields.items() if name != METADATA} | nested
+    return Fields(where, id, title, text, fields)
 
 
 def _one_id(ids: Mapping[str, Any], where: str) -> str:

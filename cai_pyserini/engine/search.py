@@ -452,6 +452,14 @@ class Engine:
             raise CaiError(f"{self.name} is not opened as a run, so its documents cannot change")
         self._change(action, documents)
 
+    def keep_hits(self) -> None:
+        """Read the documents of hits that are in use, the latest KEPT, before this or an engine that shares an index
+        closes."""
+        left = KEPT
+        for found in reversed([*self._found.values()]):
+            left -= found.keep(max(left, 0))
+        self._found.clear()
+
     def become(self, engine: Self) -> None:
         """Take the place of another engine, which is not used any more, and close what was open before."""
         self.close()
@@ -471,10 +479,7 @@ class Engine:
         self.close()
 
     def close(self) -> None:
-        left = KEPT
-        for found in reversed([*self._found.values()]):
-            left -= found.keep(max(left, 0))
-        self._found.clear()
+        self.keep_hits()
         self._threads.shutdown()
         for store in self._stores:
             store.close()

@@ -190,6 +190,8 @@ class Run:
 
     def close(self) -> None:
         """Close the systems that were opened by name."""
+        for engine in self._opened:
+            engine.keep_hits()
         for engine in self._engines.values():
             engine.close()
         self._engines.clear()
@@ -233,6 +235,8 @@ class Run:
             raise CaiError(f"{self.folder} can be changed if cai.open opens it, or by `cai-pyserini update`")
         self._change(self.folder, action, documents)
         opened, engines = [*self._opened], self._engines
+        for engine in opened:
+            engine.keep_hits()
         self.__init__(self.folder, self._device, self._change)  # type: ignore[misc]
         for engine in opened:
             engine.become(self.open(engine.name))
