@@ -31,7 +31,12 @@ MODULE = re.compile(r"\b(?:[a-z_]+\.)+(?=[A-Za-z])")  # of a type in a signature
 INTRODUCTION = """# Python
 
 `import cai_pyserini as cai` is all that programs need. Nothing slow is imported before a name is used. Paths are
-strings or `Path`s; where one text is taken, so are several.
+strings or `Path`s; where one text is taken, so are several, of any iterable.
+
+Documents, queries, qrels and rankings can be dicts, lists, generators, or tables of pandas, polars, Arrow and datasets,
+whose columns have their usual names. Ids can be integers, also NumPy's, and floats that are integers, as pandas makes
+of a column with a missing one. What has no clear meaning is refused with `CaiError`, which names the record: missing
+ids, scores that are not finite, grades that are no integers. Keywords are typed, for editors and type checkers.
 
 <!-- `python docs/generate.py` writes what follows. -->
 """

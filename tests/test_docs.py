@@ -199,6 +199,25 @@ def test_examples_are_python_and_yaml(page: Path) -> None:
         kind(name="example", **values)
 
 
+def test_examples_have_the_right_types(tmp_path: Path) -> None:
+    """The fault: what the documentation shows is an error in an editor. Not of mteb and mcp, whose own types take a
+    minute, nor of fragments for contributors."""
+    for page in PAGES:
+        found = blocks(page, "python")
+        if found and page.stem not in ("mteb", "mcp", "CONTRIBUTING"):
+            code = [doctest.script_from_examples(block) if ">>>" in block else block for block in found]
+            code = code if "import " in code[0] else ["import cai_pyserini as cai\n", *code]
+            (tmp_path / f"{page.stem}.py").write_text("\n".join(code), encoding="utf-8")
+    wrong = tmp_path / "wrong.py"
+    calls = 'cai.index(["a"], sytem="bm25")', 'cai.index(["a"]).search("a").title'
+    wrong.write_text("\n".join(["import cai_pyserini as cai", *calls]), encoding="utf-8")
+    command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    errors = json.loads(done.stdout)["generalDiagnostics"]
+    assert [error["message"] for error in errors if error["file"] != str(wrong)] == []
+    assert [error["rule"] for error in errors] == ["reportCallIssue", "reportAttributeAccessIssue"]
+
+
 @pytest.mark.parametrize(
     ("page", "kinds"), [("encoder-yaml", [EncoderConfig, Joint]), ("index-configs", [IndexConfig])]
 )

@@ -14,13 +14,14 @@ from cai_pyserini.core.artifact import file_digest, require_if_ours
 from cai_pyserini.core.config import ColumnNames
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.metadata import Kind
+from cai_pyserini.core.values import whole_number
 
 LINES = (".tsv", ".tsv.gz", ".txt", ".txt.gz", ".qrels", ".qrels.gz")  # qrels with columns by position
 TABLES = tuple(suffix for suffix in SUFFIXES if suffix not in LINES)  # qrels with named columns
 QRELS, QUERIES = (*LINES, *TABLES), (*SUFFIXES, *TREC)
 SHARDS = (".jsonl", ".jsonl.gz", ".parquet")  # document files in a folder without corpus.*
 NOT_DOCUMENTS = re.compile(r"quer|topic|qrel", re.IGNORECASE)  # file names that do not suggest documents
-GRADE = re.compile(r"([+-]?\d{1,18})(\.0*)?", re.ASCII)
+OF_PYTHON = ".documents.jsonl"  # ending of a file of documents that a Python program gave, whose errors name these
 REMEDY = (
     "a folder in BEIR's layout has corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv; docs/how-to/collections.md has "
     "other forms"
@@ -75,7 +76,9 @@ class BeirFolder(Collection):
 
     def _records(self, component: str) -> Iterator[Record]:
         for path in self._files(component):
-            for where, values in read_records(path, self._columns[component]):
+            for number, (where, values) in enumerate(read_records(path, self._columns[component])):
+                if path.name.endswith(OF_PYTHON):
+                    where = f"document {number}, counted from 0"
                 title, text = ("" if value is None else value for value in (values.get("title"), values["text"]))
                 if not isinstance(title, str) or not isinstance(text, str):
                     raise CaiError(f"{where}: title and text must be strings")
@@ -143,9 +146,9 @@ class BeirFolder(Collection):
 def read_judgments(path: Path) -> Iterator[Judgment]:
     """The judgments of a file in BEIR's or TREC's format, or of a table. Raises CaiError for a broken line."""
     for where, query, document, grade in _rows(path) if path.name.endswith(TABLES) else _lines(path):
-        if not (number := GRADE.fullmatch(str(grade).strip())):
+        if (number := whole_number(grade)) is None:
             raise CaiError(f"{where}: the grade {grade!r} is not an integer")
-        yield Judgment(where, checked_id(query, where), checked_id(document, where), int(number[1]))
+        yield Judgment(where, checked_id(query, where), checked_id(document, where), number)
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str, str, str]]:

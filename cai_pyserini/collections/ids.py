@@ -3,17 +3,25 @@
 import numpy as np
 
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.metadata import LARGEST_INTEGER
+from cai_pyserini.core.values import plain
 
 
 def checked_id(value: object, where: str) -> str:
-    """Convert a string or integer to an id. Raises CaiError if TREC runs or vectors on disk cannot hold it."""
-    if isinstance(value, bool) or not isinstance(value, str | int | None):
+    """Convert a string or integer, or a float that is an integer, to an id. Raises CaiError for other values, for a
+    missing one, and if TREC runs or vectors on disk cannot hold it."""
+    id = value if isinstance(value, str) else plain(value)
+    if isinstance(id, float) and abs(id) < LARGEST_INTEGER and id.is_integer():
+        id = int(id)  # pandas makes floats of integers beside a missing one
+    if id is None:
+        raise CaiError(f"{where}: the id is missing")
+    if isinstance(id, bool) or not isinstance(id, str | int):
         raise CaiError(f"{where}: the id {value!r} is not a string or an integer")
-    id = "" if value is None else str(value)
+    id = str(id)
     if id.split() != [id]:
-        raise CaiError(f"{where}: the id {value!r} is empty or has white space, which TREC runs cannot hold")
+        raise CaiError(f"{where}: the id {id!r} is empty or has white space, which TREC runs cannot hold")
     if "\0" in id:
-        raise CaiError(f"{where}: the id {value!r} has a NUL character, which vectors on disk cannot hold; remove it")
+        raise CaiError(f"{where}: the id {id!r} has a NUL character, which vectors on disk cannot hold; remove it")
     return id
 
 

@@ -26,10 +26,14 @@ from cai_pyserini.core.config import ColumnNames
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import require_content, require_file
 
-NAMES = {"id": ("_id", "id", "docid"), "title": ("title",), "text": ("text", "contents")}  # field -> column names
+NAMES = {  # field -> column names
+    "id": ("_id", "id", "docid", "docno", "doc_id"),
+    "title": ("title",),
+    "text": ("text", "contents"),
+}
 QRELS_NAMES = {
     "query": ("query-id", "query_id", "qid", "query"),
-    "document": ("corpus-id", "corpus_id", "doc_id", "docid", "docno", "document"),
+    "document": ("corpus-id", "corpus_id", "doc_id", "docid", "docno", "document", "document_id"),
     "grade": ("score", "relevance", "rel", "label", "grade"),
 }
 METADATA = "metadata"
@@ -92,7 +96,7 @@ class Columns:
         invalid one becomes the value of every metadata field without a column, so that checks reject it."""
         values = {field: row[name] for field, name in fields.items()}
         if self._metadata:
-            metadata = _parse_object(row.get(METADATA))
+            metadata = parse_object(row.get(METADATA))
             invalid = {METADATA: row[METADATA]} if metadata is None else None
             values[METADATA] = {name: (metadata or {}).get(name, row.get(name, invalid)) for name in self._metadata}
         return values
@@ -103,7 +107,7 @@ class Columns:
         return bool(known) or len(row) != 2 or row[0].lower().endswith("id")
 
 
-def _parse_object(value: Any) -> dict[str, Any] | None:
+def parse_object(value: Any) -> dict[str, Any] | None:
     """An object from a dict, a JSON string or a Parquet map; empty for a missing value, None for anything else."""
     if isinstance(value, str) and value.strip():
         with suppress(CaiError):

@@ -2,8 +2,9 @@
 
 import sys
 from importlib.metadata import PackageNotFoundError, distribution
-from importlib.util import find_spec
+from importlib.util import LazyLoader, find_spec, module_from_spec
 from pathlib import Path
+from typing import Any
 
 from cai_pyserini.core.errors import CaiError
 
@@ -27,6 +28,18 @@ def install_command(extra: str = "") -> str:
     """The pip command that installs this package with an extra, from this clone or from PyPI."""
     what = f"-e '{ROOT}" if (ROOT / "setup.cfg").is_file() else "'cai-pyserini"
     return f"{sys.executable} -m pip install {what}{f'[{extra}]' if extra else ''}'"
+
+
+def lazy(name: str) -> Any:
+    """A module that is imported when it is first used, for modules that take long and that many commands never use."""
+    if name in sys.modules:
+        return sys.modules[name]
+    if (spec := find_spec(name)) is None or spec.loader is None:
+        raise CaiError(f"{name} is not installed: {install_command()}")
+    spec.loader = LazyLoader(spec.loader)
+    sys.modules[name] = module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 TRAINER = ("accelerate", "datasets")  # modules of the extra `trainer`

@@ -2,20 +2,25 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property, partial
-from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
+from itertools import chain, count, islice
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Self, overload
+from weakref import WeakValueDictionary
 
 import pandas as pd
 
+from cai_pyserini.collections.ids import checked_id
+from cai_pyserini.collections.in_python import Queries
+from cai_pyserini.collections.in_python import topics as topics_of
 from cai_pyserini.core.config import ENGLISH, PASSAGE, WORD, Language
 from cai_pyserini.core.errors import CaiError, require_utf8
 from cai_pyserini.core.metadata import Kind, Value, bounds
 from cai_pyserini.core.text import normalized
+from cai_pyserini.core.values import checked_count
 from cai_pyserini.engine.explanation import Explanation, Part
 from cai_pyserini.engine.highlight import Marked, marked, word_strengths
 from cai_pyserini.engine.passages import beginnings, best_snippet
@@ -24,7 +29,8 @@ from cai_pyserini.engine.retriever import Effort, Retriever
 from cai_pyserini.lucene.analyzer import CachedAnalyzer
 from cai_pyserini.lucene.facets import Matches
 from cai_pyserini.lucene.filters import BadFilter as BadFilter
-from cai_pyserini.lucene.filters import Combined, Filter, parse_filter, require_field
+from cai_pyserini.lucene.filters import Combined, Filter, filter_text, parse_filter, require_field
+from cai_pyserini.lucene.filters import Filters as Filters
 from cai_pyserini.lucene.filters import without_operators as without_operators
 from cai_pyserini.lucene.reader import LuceneIndex
 from cai_pyserini.lucene.reader import Stored as Stored
@@ -37,43 +43,100 @@ if TYPE_CHECKING:
     from cai_pyserini.engine.milvus import MilvusSearcher
 
 SORT_DEPTH = 100  # hits to sort by a field
+KEPT = 1000  # documents of hits that are read when the index closes, at most; it takes up to a second
 QUERY = "query"  # query id for fusing the runs of a single query
-QUERY_COLUMNS = (("query_id", "text"), ("qid", "query"))
-
-type Queries = Mapping[str, str] | Sequence[str] | pd.DataFrame
-type Filters = str | tuple[str, ...] | None  # several must all match
 
 
-@dataclass(frozen=True)
-class Hit:
-    """A document in a ranking. Title, text and metadata are read from the index when they are asked for, while it is
-    open; they are empty if no index stores the documents."""
+class Documents:
+    """The stored documents of the hits of one search, which hits read one by one, or all when the index closes."""
 
-    rank: int  # from 1
+    def __init__(self, read: Callable[[str], Stored | None]):
+        self._read, self._kept = read, dict[str, Stored | None]()
+        self.ids: list[str] = []  # of the hits, in the indexes
+
+    def document(self, stored: str) -> Stored | None:
+        return self._kept[stored] if stored in self._kept else self._read(stored)
+
+    def keep(self, most: int) -> int:
+        """Read `most` documents and return how many there were. Reading others raises CaiError then."""
+        self._kept = {id: self._read(id) for id in self.ids[:most]}
+        self._read = _closed
+        return len(self._kept)
+
+
+def _closed(id: str) -> NoReturn:
+    raise CaiError(f"the index is closed, and document {id!r} was not read before: read hits while it is open")
+
+
+class StoredHit:
+    """What a hit reads from the index when it is asked for."""
+
     id: str
-    score: float
-    stored: str = field(repr=False)  # id in the indexes: of the document or its best passage
-    read: Callable[[str], Stored | None] = field(repr=False, compare=False)
+    stored: str  # id in the indexes: of the document or its best passage
+    _documents: Documents
 
-    @property
+    @cached_property
+    def _document(self) -> Stored:
+        return self._documents.document(self.stored) or Stored(self.id, "", "")
+
+    @cached_property
     def title(self) -> str:
-        return document.title if (document := self.read(self.stored)) else ""
+        return self._document.title
 
-    @property
+    @cached_property
     def text(self) -> str:
         """The text of the document, or of its best passage, without the title."""
-        document = self.read(self.stored)
-        return _without_title(document) if document else ""
+        return _without_title(self._document)
 
-    @property
+    @cached_property
+    def metadata(self) -> Mapping[str, Value]:
+        return self._document.metadata
+
+    @cached_property
     def page(self) -> int | None:
         """The page where its best passage begins; None without passages or pages."""
         page = self.metadata.get("page")
         return page if isinstance(page, int) else None
 
-    @property
-    def metadata(self) -> Mapping[str, Value]:
-        return document.metadata if (document := self.read(self.stored)) else {}
+
+@dataclass(frozen=True, init=False)
+class Hit(StoredHit):
+    """A document in a ranking. Title, text, page and metadata are read from the index when they are asked for, or when
+    it closes; they are empty if no index stores the documents. `pandas.DataFrame(hits)` has a row per hit."""
+
+    rank: int  # from 1
+    id: str
+    score: float
+    title: str = field(repr=False, compare=False)
+    text: str = field(repr=False, compare=False)
+    page: int | None = field(repr=False, compare=False)
+    metadata: Mapping[str, Value] = field(repr=False, compare=False)
+
+    def __init__(self, rank: int, id: str, score: float, stored: str, documents: Documents):
+        vars(self).update(rank=rank, id=id, score=score, stored=stored, _documents=documents)
+
+    def at(self, rank: int, score: float | None = None) -> "Hit":
+        """This hit at another rank."""
+        return Hit(rank, self.id, self.score if score is None else score, self.stored, self._documents)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields, as JSON has them."""
+        return asdict(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return asdict(self) | {"stored": self.stored}
+
+
+class Hits(list[Hit]):
+    """The hits for a query, the best first."""
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row per hit: `rank`, `id`, `score`, `title`, `text`, `page` and `metadata`."""
+        return pd.DataFrame(self, columns=[each.name for each in fields(Hit)])
+
+
+type Action = Literal["add", "update", "delete"]  # on documents
+type Id = str | int | Hit  # of a document
 
 
 class Described(NamedTuple):
@@ -100,7 +163,8 @@ class Engine:
 
     Fuses the best `depth` documents of each, as `runs.fuse.fuse_runs` does, or `hits` for methods that need whole runs.
     With `passages`, the indexes hold passages, and a document has the score of its best one. `texts` is an index with
-    the words of the documents, or one that stores them if no retriever's index does; `language` is their language.
+    the words of the documents, or one that stores them if no retriever's index does; `language` is their language, and
+    `change` changes them.
     Threads can share engines. Queries are normalized (core.text). Methods raise CaiError for an empty query.
 
     >>> engine = cai.open("runs/tiny")["joint"]
@@ -123,8 +187,9 @@ class Engine:
         passages: bool = False,
         texts: "LuceneIndex | MilvusSearcher | None" = None,
         language: Language = ENGLISH,
+        change: Callable[[Action, Any], None] | None = None,
     ):
-        self.name, self.language = name, language
+        self.name, self.language, self._change = name, language, change
         self._retrievers = dict(retrievers)
         self._fusion, self._depth, self._hits, self._weights = fusion, depth, hits, weights
         self._passages = passages
@@ -133,6 +198,8 @@ class Engine:
             self._stores.append(texts)
         self._threads = ThreadPoolExecutor(len(retrievers), "part")  # for parts that may miss a deadline
         self._last_calls: dict[str, Future[Any]] = {}  # by part
+        self._numbers = count()
+        self._found = WeakValueDictionary[int, Documents]()  # of the searches whose hits are alive
         opened = (texts, *(retriever.index for retriever in retrievers.values()))
         indexes = [index for index in opened if index]
         with_words = [index for index in indexes if index.manifest.stats["kind"] == "bm25"]
@@ -162,48 +229,58 @@ class Engine:
         filter: Filters = None,
         sort: str | None = None,
         effort: Effort | None = None,
-    ) -> list[Hit]: ...
+    ) -> Hits: ...
     @overload
     def search(
         self,
-        query: Sequence[str],
+        query: Iterable[str],
         k: int = 10,
         threads: int = 1,
         filter: Filters = None,
         sort: str | None = None,
         effort: Effort | None = None,
-    ) -> list[list[Hit]]: ...
+    ) -> list[Hits]: ...
     def search(
         self,
-        query: str | Sequence[str],
+        query: str | Iterable[str],
         k: int = 10,
         threads: int = 1,
         filter: Filters = None,
         sort: str | None = None,
         effort: Effort | None = None,
-    ) -> list[Hit] | list[list[Hit]]:
+    ) -> Hits | list[Hits]:
         """The best `k` documents for a query, or for each of several.
 
         Respects the deadline of `effort` and adds the time taken to it.
 
-        `filter` limits documents by metadata and words, see lucene.filters; several filters must all match. `sort`
-        names a metadata field that orders the best SORT_DEPTH documents, or `k` if that is more; with `-` before it,
-        largest values first. Documents without a value come last. Raises BadFilter if either is invalid.
+        `filter` limits documents by metadata and words: a text such as "year>=2000", see lucene.filters, a dict such as
+        {"year": {">=": 2000}, "type": ["a", "b"]}, or several, which must all match. `sort` names a metadata field that
+        orders the best SORT_DEPTH documents, or `k` if that is more; with `-` before it, largest values first.
+        Documents without a value come last. Raises BadFilter if either is invalid.
         """
-        texts = [query] if isinstance(query, str) else query
-        if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
-            raise CaiError(f"a query is a text, or several are a list of texts; this is a {type(query).__name__}")
-        if not isinstance(k, int) or k < 1:
-            raise CaiError(f"k is {k!r}: give the number of hits, 1 or more")
-        results = self._search_parts(texts, self._part_depth(k, sort), threads, filter, effort)
-        rankings = [self._ranking(parts, k, sort) for parts in results]
+        texts, k = _texts(query), checked_count(k, "k")
+        found = Documents(self.document)
+        results = self._search_parts(texts, self._part_depth(k, sort), threads, filter, effort, found)
+        rankings = [Hits(self._ranking(parts, k, sort)) for parts in results]
+        found.ids = [hit.stored for hit in islice(chain.from_iterable(rankings), KEPT)]
+        self._found[next(self._numbers)] = found
         return rankings[0] if isinstance(query, str) else rankings
+
+    @overload
+    async def search_async(self, query: str, k: int = 10, **options: Any) -> Hits: ...
+    @overload
+    async def search_async(self, query: Iterable[str], k: int = 10, **options: Any) -> list[Hits]: ...
+    async def search_async(self, query: str | Iterable[str], k: int = 10, **options: Any) -> Hits | list[Hits]:
+        """As `search`, whose options are keywords, in another thread, so that an event loop goes on meanwhile."""
+        from asyncio import to_thread  # who awaits has imported it
+
+        return await to_thread(lambda: self.search(query, k, **options))
 
     def rank(self, queries: Queries, k: int = 1000, threads: int = 1, filter: Filters = None) -> pd.DataFrame:
         """The rankings of many queries, a row per hit: `query_id`, `doc_id`, `score` and `rank`, from 1.
 
-        `queries` are {id: text}, texts, whose ids are their numbers from 0, or a DataFrame with the columns `query_id`
-        and `text`, or `qid` and `query`.
+        `queries` are {id: text}, texts, whose ids are their numbers from 0, (id, text) pairs, or a table with an id,
+        such as `query_id` or `qid`, and `text` or `query`.
         """
         topics = topics_of(queries)
         rankings = self.search([*topics.values()], k, threads, filter) if topics else []
@@ -212,18 +289,19 @@ class Engine:
         return run.astype({"query_id": object, "doc_id": object}).assign(rank=ranks(run))
 
     def facets(
-        self, names: Sequence[str], text: str = "", filter: Filters = None, most: int = 10
+        self, names: str | Sequence[str], text: str = "", filter: Filters = None, most: int = 10
     ) -> dict[str, dict[str, int]]:
-        """Field -> its `most` frequent values -> the number of documents, see LuceneIndex.counts.
+        """Field -> its `most` frequent values -> the number of documents, of a field or several.
 
         Counts the documents that pass `filter` and have a word of the text, at any rank; without a text, and in systems
         without BM25, all that pass `filter`. In an index of passages, passages are counted. Raises BadFilter for an
         index in Milvus, which counts no values.
         """
-        for name in (names := [*dict.fromkeys(names)]):
+        for name in (names := [names] if isinstance(names, str) else [*dict.fromkeys(names)]):
             require_field(name, self.metadata, "facets")
         if names and (matches := self.matches(text, filter)) is None:
             raise BadFilter(f"facets: {self.name} is in Milvus, which does not count the values of fields")
+        most = checked_count(most, "most")
         return {name: matches.values(name, self.metadata[name], most) for name in names if matches}
 
     def matches(self, text: str = "", filter: Filters = None) -> Matches | None:
@@ -278,24 +356,25 @@ class Engine:
             yield Snippet("".join(piece for piece, _ in pieces), page)
 
     @overload
-    def explain(self, query: str, document: str) -> Explanation: ...  # type: ignore[overload-overlap]
+    def explain(self, query: str, document: Id) -> Explanation: ...  # type: ignore[overload-overlap]
     @overload
-    def explain(self, query: str, document: Sequence[str]) -> dict[str, Explanation]: ...
-    def explain(self, query: str, document: str | Sequence[str]) -> Explanation | dict[str, Explanation]:
-        """Explain the score of a document for a query, at any rank, or the scores of several, by id.
+    def explain(self, query: str, document: Iterable[Id]) -> dict[str, Explanation]: ...
+    def explain(self, query: str, document: Id | Iterable[Id]) -> Explanation | dict[str, Explanation]:
+        """Explain the score of a document, a hit or an id, for a query, at any rank, or the scores of several, by id.
 
         Documents that the indexes lack are left out. In a hybrid, a document beyond the fused lists has score 0 and no
         rank. With passages, only documents among the hits of a run are explained. Raises CaiError for a single
         document that is not there.
         """
+        several = isinstance(document, Iterable) and not isinstance(document, str)
+        ids = [*map(_id, document)] if isinstance(document, Iterable) and several else [_id(document)]
         (parts,) = self._search_parts([query := normalized(query)], self._hits)
-        documents = [document] if isinstance(document, str) else document
-        explained = self._explain(query, documents, parts)
-        if not isinstance(document, str):
+        explained = self._explain(query, ids, parts)
+        if several:
             return explained
-        if document not in explained:
-            raise CaiError(f"{self.name} has no document {document!r}" + " among the hits" * self._passages)
-        return explained[document]
+        if ids[0] not in explained:
+            raise CaiError(f"{self.name} has no document {ids[0]!r}" + " among the hits" * self._passages)
+        return explained[ids[0]]
 
     def asked(self, query: str) -> Asked:
         """The words of a query, to say why a document was found, and to mark them in its text."""
@@ -359,10 +438,49 @@ class Engine:
         """The id of a document, given the id in the indexes: its own, or that of a passage."""
         return stored.partition(PASSAGE)[0] if self._passages else stored
 
-    def document(self, id: str) -> Stored | None:
-        """A stored document; None if no index stores it."""
+    def document(self, id: Id) -> Stored | None:
+        """A stored document, of an id or a hit; None if no index stores it."""
+        id = id.stored if isinstance(id, Hit) else _id(id)
         stored = (store.document(id) for store in self._stores)
         return next((document for document in stored if document), None)
+
+    def add(self, documents: Any) -> None:
+        """Add documents, as `cai.index` takes them, to an index that it made of a program's documents, as
+        `cai-pyserini update` does: what has not changed is not encoded again. Meanwhile, no other thread may search.
+
+        Raises CaiError for an id that is there, and for an index of files, which change where they are.
+        """
+        self._changed("add", documents)
+
+    def update(self, documents: Any) -> None:
+        """Replace the documents with the same ids, and add those with new ones; see `add`."""
+        self._changed("update", documents)
+
+    def delete(self, ids: Id | Iterable[Id]) -> None:
+        """Delete documents by id, or those of hits; see `add`. Raises CaiError for an id that is not there."""
+        self._changed("delete", [ids] if isinstance(ids, str | int | Hit) else [*ids])
+
+    def _changed(self, action: Action, documents: Any) -> None:
+        if self._change is None:
+            raise CaiError(f"{self.name} is not opened as a run, so its documents cannot change")
+        self._change(action, documents)
+
+    def keep_hits(self) -> None:
+        """Read the documents of hits that are in use, the latest KEPT, before this or an engine that shares an index
+        closes."""
+        left = KEPT
+        for found in reversed([*self._found.values()]):
+            left -= found.keep(max(left, 0))
+        self._found.clear()
+
+    def become(self, engine: Self) -> None:
+        """Take the place of another engine, which is not used any more, and close what was open before."""
+        self.close()
+        vars(self).update(vars(engine))
+
+    def __len__(self) -> int:
+        """As `documents`."""
+        return self.documents
 
     def __repr__(self) -> str:
         return f"<{self.name}: {self.documents:,} documents, {self.description}>"
@@ -374,6 +492,7 @@ class Engine:
         self.close()
 
     def close(self) -> None:
+        self.keep_hits()
         self._threads.shutdown()
         for store in self._stores:
             store.close()
@@ -389,18 +508,17 @@ class Engine:
     def _part_depth(self, hits: int, sort: str | None = None) -> int:
         """How many hits of each retriever are needed for `hits` of the system."""
         if sort is not None:
-            require_field(sort.removeprefix("-"), self.metadata, "sort")
+            require_field(str(sort).removeprefix("-"), self.metadata, "sort")
             hits = max(hits, SORT_DEPTH)
         if self._fusion is None:
             return hits
         return self._hits if FUSIONS[self._fusion].missing == "last" else self._depth
 
     def _parse(self, filter: Filters) -> Filter | None:
-        if filter is None:
+        if not (texts := filter_text(filter)):
             return None
         if self._filter_index is None:
             raise BadFilter(f"{self.name} cannot be filtered: none of its indexes has metadata or words")
-        texts = [filter] if isinstance(filter, str) else filter
         first, *others = (parse_filter(text, self.metadata) for text in texts)
         return Combined("AND", (first, *others)) if others else first
 
@@ -411,6 +529,7 @@ class Engine:
         threads: int = 1,
         filter: Filters = None,
         effort: Effort | None = None,
+        found: Documents | None = None,
     ) -> list[dict[str, list[Hit]]]:
         """For each text, the hits by retriever, without retrievers that are late."""
         texts = [*map(normalized, texts)]
@@ -418,9 +537,9 @@ class Engine:
             raise CaiError("the query is empty")
         for text in texts:
             require_utf8(text, "the query")
-        parsed = self._parse(filter)
+        parsed, found = self._parse(filter), found or Documents(self.document)
         calls = {
-            name: partial(self._search_part, retriever, texts, hits, threads, parsed, effort)
+            name: partial(self._search_part, retriever, texts, hits, threads, parsed, effort, found)
             for name, retriever in self._retrievers.items()
         }
         if self._fusion and effort and effort.deadline < math.inf:
@@ -455,6 +574,7 @@ class Engine:
         threads: int,
         filter: Filter | None,
         effort: Effort | None,
+        found: Documents,
     ) -> list[list[Hit]]:
         """The hits of a retriever for each text; of passages, only the best of each document."""
         rankings = []
@@ -463,8 +583,8 @@ class Engine:
             best: dict[str, tuple[float, str]] = {}
             for stored, score in ranking:
                 best.setdefault(self.document_of(stored), (score, stored))
-            found_hits = enumerate(islice(best.items(), hits), 1)
-            rankings.append([Hit(rank, id, *value, self.document) for rank, (id, value) in found_hits])
+            numbered = enumerate(islice(best.items(), hits), 1)
+            rankings.append([Hit(rank, id, *value, found) for rank, (id, value) in numbered])
         return rankings
 
     def _ranking(self, parts: Mapping[str, list[Hit]], hits: int, sort: str | None) -> list[Hit]:
@@ -479,20 +599,20 @@ class Engine:
                 keys[hit.id] = value if isinstance(value, list) or kind == "string" else bounds(value, kind)[0]
         ordered = sorted((hit for hit in ranking if hit.id in keys), key=lambda hit: keys[hit.id], reverse=sort != name)
         ordered += [hit for hit in ranking if hit.id not in keys]
-        return [replace(hit, rank=rank) for rank, hit in enumerate(ordered[:hits], 1)]
+        return [hit.at(rank) for rank, hit in enumerate(ordered[:hits], 1)]
 
     def _by_score(self, parts: Mapping[str, list[Hit]], hits: int) -> list[Hit]:
         """The ranking for one query: the hits of a single retriever, or the fusion of several."""
         if self._fusion is None or len(parts) == 1:
             (ranking,) = parts.values()
             return ranking[:hits]
-        stored = {hit.id: hit.stored for part in parts.values() for hit in part}
+        hits_by_id = {hit.id: hit for part in parts.values() for hit in part}
         weights = self._weights and [
             weight for weight, name in zip(self._weights, self._retrievers, strict=True) if name in parts
         ]
         run = fuse_runs([_run(part) for part in parts.values()], self._fusion, self._depth, hits, weights)
         scores = scores_by_query(run).get(QUERY, {})
-        return [Hit(rank, id, score, stored[id], self.document) for rank, (id, score) in enumerate(scores.items(), 1)]
+        return [hits_by_id[id].at(rank, score) for rank, (id, score) in enumerate(scores.items(), 1)]
 
     def _explain(self, text: str, documents: Sequence[str], parts: Mapping[str, list[Hit]]) -> dict[str, Explanation]:
         """Explain the scores of documents, given the hits of each retriever."""
@@ -553,21 +673,21 @@ def _without_title(document: Stored) -> str:
     return document.contents.removeprefix(document.title).lstrip(" ")
 
 
-def topics_of(queries: Queries) -> dict[str, str]:
-    """Queries by id. Raises CaiError for a DataFrame without ids and texts, and for an id that occurs twice."""
-    if isinstance(queries, pd.DataFrame):
-        for columns in QUERY_COLUMNS:
-            if {*columns} <= {*queries.columns}:
-                ids, texts = (queries[column].astype(str) for column in columns)
-                if ids.duplicated().any():
-                    raise CaiError(f"query {ids[ids.duplicated()].iloc[0]!r} occurs twice")
-                return dict(zip(ids, texts, strict=True))
-        known = " or ".join(" and ".join(columns) for columns in QUERY_COLUMNS)
-        raise CaiError(f"queries have the columns {', '.join(map(str, queries.columns))}: expected {known}")
-    if isinstance(queries, Mapping):
-        return {str(id): text for id, text in queries.items()}
-    texts_of = [queries] if isinstance(queries, str) else queries
-    return {str(number): text for number, text in enumerate(texts_of)}
+def _id(document: Any) -> str:
+    return document.id if isinstance(document, Hit) else checked_id(document, "the document")
+
+
+def _texts(query: str | Iterable[str]) -> list[str]:
+    if isinstance(query, str):
+        return [query]
+    if isinstance(query, Mapping | pd.DataFrame) or not isinstance(query, Iterable):
+        kind = type(query).__name__
+        raise CaiError(f"a query is a text, or several are a list of texts; this is a {kind}, which `rank` may take")
+    texts = [*query]
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise CaiError(f"query {number}, counted from 0, is a {type(text).__name__}: give a text")
+    return texts
 
 
 def _run(hits: Sequence[Hit]) -> pd.DataFrame:

@@ -1,12 +1,13 @@
 """Open indexes and systems of run folders for search."""
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
+from weakref import WeakSet
 
 import pandas as pd
 
@@ -14,8 +15,10 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.cache import index_here
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.engine.retriever import Retriever
+from cai_pyserini.engine.search import Action as Action
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.experiments import report
+from cai_pyserini.experiments.report_page import values_by_query
 from cai_pyserini.experiments.run_folder import BEIR, RunFolder, current
 from cai_pyserini.experiments.systems import BM25, System, parse_system
 from cai_pyserini.lucene.index_shards import Index, by_index, folders
@@ -24,6 +27,7 @@ from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.runs.rerank import Reranker as Reranker
 from cai_pyserini.vectors.queries import Representation
 
+type Change = Callable[[Path, Action, Any], None]  # of the documents of a run folder
 logger = logging.getLogger(__name__)
 
 
@@ -93,8 +97,9 @@ class Run:
     'd10'
     """
 
-    def __init__(self, folder: str | Path, device: str = "auto"):
-        self._run, self._device = RunFolder(Path(folder), started=True), device
+    def __init__(self, folder: str | Path, device: str = "auto", change: Change | None = None):
+        self._run, self._device, self._change = RunFolder(Path(folder), started=True), device, change
+        self._opened = WeakSet[Engine]()
         results = self._run.results
         self._engines: dict[str, Engine] = {}
         self._scores = dict.fromkeys([*results.systems, *results.searches.values()], 0.0)  # the latter without queries
@@ -172,7 +177,7 @@ class Run:
         table = f"<pre>{escape(repr(self))}</pre>"
         if not self._run.results.scored:
             return table
-        from cai_pyserini.experiments.report_page import scores_chart, values_by_query  # matplotlib takes 0.3 seconds
+        from cai_pyserini.experiments.report_charts import scores_chart  # matplotlib takes 0.3 seconds
 
         chart = scores_chart(self._run.results, values_by_query(self._run))
         return f'{table}\n<figure style="background: white">{chart.image}</figure>'
@@ -185,6 +190,8 @@ class Run:
 
     def close(self) -> None:
         """Close the systems that were opened by name."""
+        for engine in self._opened:
+            engine.keep_hits()
         for engine in self._engines.values():
             engine.close()
         self._engines.clear()
@@ -207,7 +214,7 @@ class Run:
         if texts is None and all(part.kind == "dense" for part in parts):
             texts = self._texts
         is_hybrid, collection = system.kind == "hybrid", experiment.collection
-        return Engine(
+        engine = Engine(
             system.name,
             retrievers,
             fusion=system.fusion if is_hybrid else None,
@@ -217,7 +224,23 @@ class Run:
             passages=bool(collection.passages),
             texts=texts,
             language=collection.language,
+            change=self._changed,
         )
+        self._opened.add(engine)
+        return engine
+
+    def _changed(self, action: Action, documents: Any) -> None:
+        """Change the documents, and reopen the systems that are open."""
+        if self._change is None:
+            raise CaiError(f"{self.folder} can be changed if cai.open opens it, or by `cai-pyserini update`")
+        self._change(self.folder, action, documents)
+        opened, engines = [*self._opened], self._engines
+        for engine in opened:
+            engine.keep_hits()
+        self.__init__(self.folder, self._device, self._change)  # type: ignore[misc]
+        for engine in opened:
+            engine.become(self.open(engine.name))
+        self._opened, self._engines = WeakSet(opened), engines
 
     def _missing(self, system: System) -> str | None:
         """What a system lacks to be searched: the index of a part, or its weights."""

@@ -16,8 +16,11 @@ from cai_pyserini.impacts.quantization import loss_text
 from cai_pyserini.runs.measures import MEASURES
 from cai_pyserini.runs.significance import NO_P_MEANS, p_text
 
+MEASURE = MEASURES[0]  # by which systems are compared
 SIGNIFICANT = 0.05
 ADAPTATION_MARK = "changed by adaptation"
+
+Values = Mapping[str, Mapping[str, float]]  # system -> query -> MEASURE
 
 
 def write(results: Results, run: RunFolder) -> None:
@@ -91,7 +94,7 @@ def markdown(results: Results) -> str:
 
 
 def result_rows(results: Results, best: str, other: str) -> list[list[str]]:
-    rows = [["system", *MEASURES, "ms/query", f"{MEASURES[0]} − {BASELINE}", "p"]]
+    rows = [["system", *MEASURES, "ms/query", f"{MEASURE} − {BASELINE}", "p"]]
     columns = [marked([row[measure] for row in results.systems.values()], best, other) for measure in MEASURES]
     for (name, row), *cells in zip(results.systems.items(), *columns, strict=True):
         difference = p = ""
@@ -126,10 +129,10 @@ def unscored(results: Results) -> str:
 
 
 def _gain_rows(results: Results) -> list[list[str]]:
-    rows = [["system", MEASURES[0], "adapted", "gain", "p"]]
+    rows = [["system", MEASURE, "adapted", "gain", "p"]]
     for name, gain in results.gains.items():
         plain = name.removeprefix(ADAPTED)
-        scores = [f"{results.systems[system][MEASURES[0]]:.4f}" for system in (plain, name)]
+        scores = [f"{results.systems[system][MEASURE]:.4f}" for system in (plain, name)]
         rows.append([plain, *scores, *_difference_and_p(gain)])
     return rows
 
@@ -138,7 +141,7 @@ def _significance_lines(mark: str, comparisons: Mapping[str, Mapping[str, Any]])
     """The legend of † and of differences without a p-value."""
     count, lines = sum(comparison["p"] is not None for comparison in comparisons.values()), []
     if count:
-        test = f"paired t-test on {MEASURES[0]}, p < {SIGNIFICANT}, Holm-corrected over {count} systems"
+        test = f"paired t-test on {MEASURE}, p < {SIGNIFICANT}, Holm-corrected over {count} systems"
         lines.append(f"†: {mark} ({test})")
     if count < len(comparisons):
         lines.append(NO_P_MEANS)
@@ -174,7 +177,7 @@ def omissions(counts: dict[str, float]) -> str:
 
 
 def _best_lines(results: Results) -> list[str]:
-    return [f"{need}: {name} {results.systems[name][MEASURES[0]]:.4f}" for need, name in results.best.items()]
+    return [f"{need}: {name} {results.systems[name][MEASURE]:.4f}" for need, name in results.best.items()]
 
 
 def legend(results: Results, mark: str) -> list[str]:

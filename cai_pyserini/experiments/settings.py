@@ -1,6 +1,6 @@
 """The settings of a run and of GPL, where nothing slow is imported."""
 
-from typing import Literal
+from typing import Literal, TypedDict
 
 from cai_pyserini.core import flags
 from cai_pyserini.core.settings import AnyPath, Settings, flag
@@ -87,6 +87,30 @@ class RunSettings(Settings):
     dry_run: bool = flag(False, "only print each step and whether it is up to date, or why it must run")
     quiet: bool = flag(False, "no progress, notes and warnings: only errors and the table")
     verify: bool = flag(False, "fail if nDCG@10 differs from what the YAML file in index_configs/ expects")
+
+
+class RunOptions(TypedDict, total=False):
+    """The settings of a run that `cai.run` and `cai.index` take as keywords besides their parameters."""
+
+    split: str | None
+    strict: bool | None
+    passages: int | None
+    search: flags.Search
+    depth: int
+    alpha: float | None
+    weights: list[float]
+    dense_index: flags.DenseMethod
+    cross_encoder: str | None
+    rerank_minutes: float | None
+    generated: str | None
+    adapt: bool
+    seed: int
+    remove_query: Literal["auto", "always", "never"] | None
+    device: str
+    precision: Literal["auto", "float32", "bfloat16", "int8"]
+    batch_size: int | None
+    threads: int
+    no_raw: bool
 
 
 class GplSettings(Settings):

@@ -3,8 +3,10 @@
 import re
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.files import partial_suffix
 from cai_pyserini.lucene import jvm
 
 
@@ -12,7 +14,14 @@ def run_indexer(indexer: str, count: int, heap: str, options: Mapping[str, objec
     """Index `count` documents with a class of io.anserini.index, and return how many were not empty and so were
     indexed. Raises CaiError with Anserini's messages if any other document is missing."""
     java = jvm.set_environment()
-    command = [java.command, *jvm.options(java, heap), "-cp", str(jvm.anserini_jar()), f"io.anserini.index.{indexer}"]
+    command = [java.command, *jvm.options(java, heap), "-cp", str(jvm.anserini_jar())]
+    classes = jvm.class_cache(java)
+    partial = classes and classes.with_name(f"{classes.name}{partial_suffix()}")
+    if classes and partial and not classes.exists():
+        with suppress(OSError):  # without it, Java only starts more slowly
+            classes.parent.mkdir(parents=True, exist_ok=True)
+            command.append(f"-XX:AOTCacheOutput={partial}")
+    command.append(f"io.anserini.index.{indexer}")
     command += [f"-{switch}" for switch in ("optimize", *switches)]
     command += [word for name, value in options.items() for word in (f"-{name}", str(value))]
     done = subprocess.run(
@@ -24,4 +33,6 @@ def run_indexer(indexer: str, count: int, heap: str, options: Mapping[str, objec
     if done.returncode or errors or counts.get("indexed", 0) + counts.get("empty", 0) != count:
         tail = "\n  ".join(errors[:3] + lines[-5:])
         raise CaiError(f"Anserini indexed {counts.get('indexed', 0):,} of {count:,} documents:\n  {jvm.clarify(tail)}")
+    if classes and partial and partial.exists():
+        partial.replace(classes)
     return counts["indexed"]

@@ -5,18 +5,23 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import repeat
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import faiss
 import numpy as np
 
 from cai_pyserini.core import artifact, files
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import DenseMethod
+from cai_pyserini.core.packages import lazy
 from cai_pyserini.lucene.hnsw import graph, index_hnsw
 from cai_pyserini.vectors.first_passage import with_first_passage
 from cai_pyserini.vectors.neighbours import EXACT, Positions, build_index, header, recall, write_index
 from cai_pyserini.vectors.shards import Matrix, Shard, Vectors, shard_progress, without_zero_vectors
+
+if TYPE_CHECKING:
+    import faiss
+else:
+    faiss = lazy("faiss")
 
 CUTOFFS = (10, 100)  # of the measured recall
 

@@ -5,17 +5,22 @@ from copy import copy
 from functools import partial
 from itertools import batched
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import faiss
 import numpy as np
 
 from cai_pyserini.core import artifact
+from cai_pyserini.core.packages import lazy
 from cai_pyserini.lucene.dense_index import faiss_threads
 from cai_pyserini.lucene.filters import Filter
 from cai_pyserini.lucene.reader import LuceneIndex
 from cai_pyserini.runs.trec import Hits
 from cai_pyserini.vectors.queries import Query
+
+if TYPE_CHECKING:
+    import faiss
+else:
+    faiss = lazy("faiss")
 
 BATCH = 512  # queries at a time
 

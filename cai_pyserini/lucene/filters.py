@@ -15,12 +15,14 @@ with the accents that the value has.
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import date
 from typing import Any, Literal, NamedTuple
 
 from cai_pyserini.core.errors import CaiError, require_utf8
-from cai_pyserini.core.metadata import STRINGS, Kind, bounds
+from cai_pyserini.core.metadata import NAME, STRINGS, Kind, bounds
 from cai_pyserini.core.text import normalized
+from cai_pyserini.core.values import plain
 from cai_pyserini.lucene import jvm
 from cai_pyserini.lucene.fields import PREFIX
 
@@ -59,6 +61,7 @@ class Combined(NamedTuple):
     filters: tuple["Filter", ...]
 
 
+type Filters = str | Mapping[str, Any] | Iterable["Filters"] | None  # several must all match
 type Filter = Range | AnyOf | Combined
 
 
@@ -72,6 +75,39 @@ def parse_filter(text: str, kinds: Mapping[str, Kind]) -> Filter:
     """Parse a filter for metadata of these types. Raises BadFilter with the position of the error."""
     require_utf8(text, "the filter")
     return _Parser(text, kinds).parse()
+
+
+def filter_text(filter: "Filters") -> tuple[str, ...]:
+    """Filters, which must all match, as texts. Raises BadFilter for what is none, and for an unknown comparison."""
+    if filter is None or isinstance(filter, str):
+        return () if filter is None else (filter,)
+    if isinstance(filter, Mapping):
+        return tuple(_compared(str(name), value) for name, value in filter.items())
+    if not isinstance(filter, Iterable):
+        raise BadFilter(f"filter: a {type(filter).__name__}: give a text, a list of texts or a dict")
+    return tuple(text for each in filter for text in filter_text(each))
+
+
+def _compared(name: str, value: Any) -> str:
+    """A filter for a field with a value, one of several values, or all of {comparison: value}."""
+    if not NAME.fullmatch(name) and name != CONTENTS:
+        raise BadFilter(f"filter: {name!r} is no name of a field")
+    if isinstance(value, Mapping):
+        if wrong := next((sign for sign in value if sign not in (*ORDERS, "=")), None):
+            raise BadFilter(f"filter: {name} has {wrong!r}; comparisons are {' '.join(ORDERS)} =")
+        return " AND ".join(f"{name}{sign}{_quoted(name, each)}" for sign, each in value.items())
+    value = plain(value)
+    if isinstance(value, list | tuple | set | frozenset):
+        return f"{name}=({', '.join(_quoted(name, each) for each in value)})"
+    return f"{name}={_quoted(name, value)}"
+
+
+def _quoted(name: str, value: Any) -> str:
+    value = plain(value)
+    if value is None or isinstance(value, list | dict):
+        raise BadFilter(f"filter: {name} is compared with {value!r}: give a text, a number or a date")
+    text = str(int(value)) if isinstance(value, bool) else value.isoformat() if isinstance(value, date) else str(value)
+    return '"' + re.sub(r'(["\\])', r"\\\1", text) + '"'
 
 
 def without_operators(query: str, filter: str | None = None) -> tuple[str, tuple[str, ...] | None]:

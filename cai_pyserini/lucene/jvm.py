@@ -26,11 +26,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cai_pyserini.core.artifact import digest
+from cai_pyserini.core.cache import cache_home
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import install_command
 from cai_pyserini.core.processes import enter
 
 OLDEST = 21  # release that Pyserini needs
+CLASS_CACHES = 25  # release from which Java makes a cache of classes in one command
 HEAP = "256m"
 VARIABLES = ("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS")  # only the command `java` reads the last one
 EXPLICIT_FLAG = re.compile(r"^ *\S+ +(\w+) += .*\{(?!default|ergonomic)[^{}]*\}$", re.MULTILINE)
@@ -133,7 +136,21 @@ def options(java: Java, heap: str = HEAP, user_options: Sequence[str] = ()) -> l
             chosen.append("-XX:+UseParallelGC")
     if (vector := "jdk.incubator.vector") in java.modules:
         chosen.append(f"--add-modules={vector}")
+    if (classes := class_cache(java)) and classes.exists():
+        chosen += [
+            f"-XX:AOTCache={classes}",
+            "-Xlog:aot*=off,cds*=off",
+        ]  # Java would warn on stdout of what does not fit
     return chosen
+
+
+def class_cache(java: Java) -> Path | None:
+    """The file of Anserini's classes, loaded and linked, which saves a second of every start (JEP 514); None for a Java
+    that cannot make one. `anserini.run_indexer` makes it, once for this Java and this jar."""
+    if java.version < CLASS_CACHES:
+        return None
+    files = [(str(path), path.stat().st_mtime_ns) for path in (java.home / "release", anserini_jar())]
+    return cache_home() / "java" / f"{digest(files)}.aot"
 
 
 def _explicit_flags(java: Java, user_options: Sequence[str]) -> set[str]:

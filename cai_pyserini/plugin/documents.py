@@ -21,8 +21,7 @@ class RetrievedDocument(NamedTuple):
 def documents(engine: Engine, text: str, hits: int, filter: str | None = None) -> Iterator[RetrievedDocument]:
     """Yield the best documents for a query, as of Engine.search. Raises CaiError if no index stores documents."""
     title_name, score_name = _unused_name("title", engine), _unused_name("score", engine)
-    (ranking,) = engine.search([text], hits, filter=filter) if hits else [[]]
-    for hit in ranking:
+    for hit in engine.search(text, hits, filter=filter) if hits else ():
         document = stored(engine, hit)
         metadata = dict(document.metadata)
         if document.title:

@@ -27,7 +27,7 @@ from cai_pyserini.impacts.texts import TextImpacts  # noqa: E402
 from cai_pyserini.lucene.retrieve import require_same_encoder, word_queries  # noqa: E402
 from cai_pyserini.models.device import Precision  # noqa: E402
 from cai_pyserini.models.encoder import Encoder  # noqa: E402
-from cai_pyserini.vectors.queries import Query, Representation, encode_queries, for_index  # noqa: E402
+from cai_pyserini.vectors.queries import Representation, encode_queries, for_index  # noqa: E402
 
 
 class CaiQueryEncoder(QueryEncoder):
@@ -46,8 +46,8 @@ class CaiQueryEncoder(QueryEncoder):
         if self.query == "splade" or self.config.kind == "dense":
             self._encoder.load("queries")
 
-    def encode(self, query: str, max_length: int | None = None, **kwargs: Any) -> Query:
-        """The impacts, or the vector (dimensions,), of the first `max_length` tokens of a query."""
+    def encode(self, query: str, max_length: int | None = None, **kwargs: Any) -> Any:
+        """The impacts by token, or the vector (dimensions,), of the first `max_length` tokens of a query."""
         vectors = encode_queries(self._encoder, [query], self.query, max_length)
         return for_index(vectors, [query], self._encoder, self.config.query_scale, self.query, self._words)[0]
 

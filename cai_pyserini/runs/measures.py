@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -97,15 +97,23 @@ def measure_run(qrels: Qrels, run: Path, measures: Sequence[str] = MEASURES) -> 
     Warns if the run has hits for fewer than half of the judged queries; raises CaiError if it has none for them.
     """
     values: PerQuery = {name: dict.fromkeys(qrels, 0.0) for name in parse_measures(measures)}
-    if queries := trec.queries_in(run):
-        trec.require_common("queries", len(qrels), {str(run): queries, "the qrels": qrels.keys()})
-    else:
-        logger.warning("%s has no hits: it has 0 in every measure", run)
+    require_judged(trec.queries_in(run), qrels, str(run))
     for (part,) in trec.read_parts([run]):
         judged = {query: qrels[query] for query in part["query_id"].cat.categories if query in qrels}
         for name, per_query in measure(judged, part, measures).items():
             values[name] |= per_query
     return values
+
+
+def require_judged(queries: Set[str], qrels: Qrels, run: str) -> None:
+    """Warn if a run has hits for fewer than half of the judged queries. Raises CaiError if it has none for them, or if
+    there are no judgments."""
+    if not qrels:
+        raise CaiError("the qrels have no judgments")
+    if queries:
+        trec.require_common("queries", len(qrels), {run: queries, "the qrels": qrels.keys()})
+    else:
+        logger.warning("%s has no hits: it has 0 in every measure", run)
 
 
 def measure_runs(

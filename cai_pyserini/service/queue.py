@@ -323,7 +323,7 @@ class Service:
         self.batches(len(texts))
         effort = Effort(min(job.arrived for job in jobs) + self._deadline)
         all_rankings = iter(engine.search(texts, first.hits, self._threads, first.filter, first.sort, effort))
-        rankings = [list(islice(all_rankings, len(job.texts))) for job in jobs]
+        rankings: list[list[list[Hit]]] = [[*islice(all_rankings, len(job.texts))] for job in jobs]
         stages = {"encode": effort.encode, "search": effort.search}
         reranked = None
         if first.rerank:  # it is alone in its batch

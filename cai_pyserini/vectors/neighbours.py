@@ -8,13 +8,18 @@ import math
 import struct
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import faiss
 import numpy as np
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.core import files
+from cai_pyserini.core.packages import lazy
+
+if TYPE_CHECKING:
+    import faiss
+else:
+    faiss = lazy("faiss")
 
 NEIGHBOURS = 40  # per document, by default
 EXACT = 50_000
@@ -44,7 +49,7 @@ def limited_clusters(size: int) -> dict[str, int]:
     return {"clusters": MOST_CLUSTERS} if clusters(size) > MOST_CLUSTERS else {}
 
 
-def build_index(positions: Positions, width: int, size: int) -> faiss.Index:
+def build_index(positions: Positions, width: int, size: int) -> "faiss.Index":
     index = trained_index(positions, width, size, clusters(size))
     for matrix in positions("index"):
         index.add(matrix)
@@ -91,14 +96,14 @@ def mapped_index(folder: Path, positions: Positions, width: int, size: int) -> A
     return mapped
 
 
-def write_index(index: faiss.Index, path: Path) -> None:
+def write_index(index: "faiss.Index", path: Path) -> None:
     """Write an index in Faiss's format. Raises OSError, with a number, which Faiss's own errors lack."""
     library: Any = faiss  # its type stubs do not know this writer
     with path.open("wb") as file:
         library.write_index(index, library.PyCallbackIOWriter(file.write))
 
 
-def header(empty: faiss.Index, size: int, count: int) -> bytes:
+def header(empty: "faiss.Index", size: int, count: int) -> bytes:
     """The beginning of a file in Faiss's format that goes on with the `count` numbers or bytes of `size` vectors."""
     empty.ntotal = size
     return faiss.serialize_index(empty).tobytes()[: -COUNT.size] + COUNT.pack(count)
@@ -117,7 +122,7 @@ class Neighbours(NamedTuple):
         return csr_matrix(entries, shape=(len(self.numbers), size))
 
 
-def nearest(index: faiss.Index, positions: np.ndarray, numbers: np.ndarray, count: int) -> Neighbours:
+def nearest(index: "faiss.Index", positions: np.ndarray, numbers: np.ndarray, count: int) -> Neighbours:
     """The `count` nearest other documents of the documents with these numbers and positions."""
     products, found = index.search(positions, count + 1)
     # Drop the document itself, or the last hit if it was not found.
@@ -125,7 +130,7 @@ def nearest(index: faiss.Index, positions: np.ndarray, numbers: np.ndarray, coun
     return Neighbours(*(np.take_along_axis(values, others_first, axis=1) for values in (found, products)))
 
 
-def recall(index: faiss.Index, positions: Positions, count: int) -> float:
+def recall(index: "faiss.Index", positions: Positions, count: int) -> float:
     """The fraction of the `count` nearest documents, by exact inner products, that the index finds, averaged over a
     sample of documents with non-zero vectors."""
     numbers = _draw(index.ntotal, SAMPLE)

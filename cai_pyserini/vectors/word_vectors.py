@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_matrix, diags_array, vstack
-from scipy.sparse.linalg import LinearOperator, cg
 
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.terminal import progress
@@ -110,6 +109,8 @@ def _learn(contexts: csr_matrix, targets: np.ndarray, alone: np.ndarray) -> np.n
     def normal_equations(flat: np.ndarray) -> np.ndarray:
         change = flat.reshape(alone.shape)
         return (contexts.T @ (contexts @ change) + RIDGE * change).ravel()
+
+    from scipy.sparse.linalg import LinearOperator, cg  # which few runs need
 
     operator = LinearOperator((alone.size, alone.size), matvec=normal_equations, dtype=np.float32)
     right_side = contexts.T @ (targets - contexts @ alone)

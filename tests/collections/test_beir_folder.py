@@ -84,7 +84,7 @@ def test_topics_are_the_judged_queries_of_the_split(tiny: Path) -> None:
         ('{"_id": "x", "title": ["y"], "text": "z"}', "title and text must be strings"),
         ('{"_id": "x y", "text": "z"}', "id 'x y' is empty or has white space"),
         ('{"_id": "", "text": "z"}', "id '' is empty"),
-        ('{"_id": null, "text": "z"}', "id None is empty"),
+        ('{"_id": null, "text": "z"}', "the id is missing"),
         ('{"_id": "x\\u00a0y", "text": "z"}', "white space"),
         ('{"_id": "x\\u0000", "text": "z"}', r"id 'x\\x00' has a NUL character, which vectors on disk cannot hold"),
     ],

@@ -19,7 +19,8 @@ from cai_pyserini.experiments.execute import gather
 from cai_pyserini.experiments.experiment import Experiment
 from cai_pyserini.experiments.open import Run
 from cai_pyserini.experiments.report import markdown, searches, table, verify
-from cai_pyserini.experiments.report_page import page, scores_chart, values_by_query
+from cai_pyserini.experiments.report_charts import scores_chart
+from cai_pyserini.experiments.report_page import page, values_by_query
 from cai_pyserini.experiments.run_folder import Results, RunFolder
 from cai_pyserini.experiments.systems import parse_system
 from tests.conftest import stored_vectors

@@ -11,6 +11,7 @@ from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.collections.readers import load_collection
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.lucene import jvm
 from cai_pyserini.lucene import text_index as stage
 from cai_pyserini.lucene.searcher import LuceneSearcher
 from cai_pyserini.lucene.text_index import index_bm25
@@ -18,6 +19,27 @@ from tests.conftest import DATA, Command
 from tests.lucene.stock import bm25, reader, run_module
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
+
+
+def test_classes_are_cached_once(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The faults: an index that differs with the cache; a damaged cache, or no folder for one, ends it."""
+    java, collection = jvm.find_java(), load_collection(str(tiny))
+    monkeypatch.setenv("PYSERINI_CACHE", str(tmp_path / "cache"))
+    classes = jvm.class_cache(java)
+    assert (classes is not None) == (java.version >= 25)
+    if classes is None:
+        return
+    found = []
+    for number in range(3):
+        index = index_bm25(collection, tmp_path / str(number), threads=1)
+        found.append(bm25(index, ["high blood pressure"]))
+        assert [*classes.parent.iterdir()] == [classes] and any(str(classes) in option for option in jvm.options(java))
+        if number == 1:
+            classes.write_bytes(b"damaged")
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PYSERINI_CACHE", str(tmp_path / "file"))
+    found.append(bm25(index_bm25(collection, tmp_path / "last", threads=1), ["high blood pressure"]))
+    assert found == [found[0]] * 4
 
 
 @pytest.mark.parametrize("name, document", [("tiny", "d9"), ("de", "grippe"), ("ja", "grippe")])
