@@ -122,7 +122,7 @@ def test_pages_and_mails_are_decoded_as_in_chromium(browser: "Browser") -> None:
         label = type.partition("charset=")[2] or None
         read = html_text(data, label)[1]
         assert normal(read) == normal(expected[name]), name
-        head = f"Subject: x\nContent-Type: {type}\nContent-Transfer-Encoding: base64\n\n"
+        head = f"Subject: A page\nContent-Type: {type}\nContent-Transfer-Encoding: base64\n\n"
         read = read_mail(head.encode() + base64.encodebytes(data)).text
         assert normal(read) == normal(expected[name]), name
 

@@ -183,10 +183,10 @@ def test_a_failure_that_passes_is_not_kept(
 def test_a_file_that_can_be_read_at_the_end_of_a_run_does_not_end_it(trouble, folder: Path) -> None:
     """The fault: the run compares the collection with what it began with, when a reader is no longer killed."""
     trouble("kill 6")  # three tries of two readings, the first of which decides on passages
-    first = cai.index(folder, system="bm25", output=folder.parent / "run")
+    first = cai.index(folder, system="bm25", folder=folder.parent / "run")
     assert [hit.id for hit in first.search("good bad")] == ["good.txt"]
     first.close()
-    with cai.index(folder, system="bm25", output=folder.parent / "run") as second:
+    with cai.index(folder, system="bm25", folder=folder.parent / "run") as second:
         assert {hit.id for hit in second.search("good bad")} == {"good.txt", "bad.txt"}
 
 

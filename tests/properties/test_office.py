@@ -502,8 +502,8 @@ RTF = places(
 def test_rtf(folder: Path, places: Places) -> None:
     all_marks = zip(places, marks(places), strict=True)
     body = "".join(f"before {placed(place, File('x'), mark)} after\\par\n" for (_, place), mark in all_marks)
-    data = rf"{{\rtf1\ansi{{\fonttbl{{\f0 Arial;}}}}{{\info{{\title T}}}}{body}}}"
-    assert check(folder, "rtf", data.encode(), places).title == "T"
+    data = rf"{{\rtf1\ansi{{\fonttbl{{\f0 Arial;}}}}{{\info{{\title Taxes}}}}{body}}}"
+    assert check(folder, "rtf", data.encode(), places).title == "Taxes"
 
 
 def test_a_note_and_a_text_box_do_not_interrupt_a_sentence(folder: Path) -> None:
