@@ -258,7 +258,7 @@ def test_hits_outlive_their_index(java: None, tmp_path: Path) -> None:
 def test_hits_of_systems_that_share_an_index_outlive_it(run_folder: Path) -> None:
     """The fault: the first system that closes takes the texts of the others with it."""
     with cai.open(run_folder) as run:
-        hits = [run[name].search("high blood pressure", k=1)[0] for name in ("bm25", "hybrid-splade-idf", "dense")]
+        hits = [run[name].search("high blood pressure", k=1)[0] for name in ("bm25", "hybrid-splade-idf", "joint")]
     assert all(hit.text for hit in hits)
 
 

@@ -674,6 +674,8 @@ def _without_title(document: Stored) -> str:
 
 
 def _id(document: Any) -> str:
+    if isinstance(document, str):
+        return document
     return document.id if isinstance(document, Hit) else checked_id(document, "the document")
 
 

@@ -93,7 +93,8 @@ class CaiEncoder(pt.Transformer):
 class CaiIndexer(pt.Indexer):
     """Documents, with `docno` and `text` -> a run folder with an index of a system, and a retriever for it.
 
-    The documents are stored in FOLDER.jsonl, beside the run folder. Raises CaiError if another file has that name.
+    The documents are stored in FOLDER.documents.jsonl, beside the run folder. Raises CaiError if another file has that
+    name.
     """
 
     def __init__(self, folder: str, system: str = "joint", encoder: str = "splade-tiny", device: str = "auto"):

@@ -211,10 +211,10 @@ def test_the_indexer_of_pyterrier_makes_the_index_of_a_run(run_folder: Path, tin
 def test_the_indexer_of_pyterrier_replaces_no_file_of_others(tmp_path: Path) -> None:
     from cai_pyserini.plugin.pyterrier import CaiIndexer
 
-    (tmp_path / "mine.jsonl").write_text("of somebody\n")
-    with pytest.raises(CaiError, match=r"mine\.jsonl is not what an index in .*mine was made of: choose another"):
+    (tmp_path / "mine.documents.jsonl").write_text("of somebody\n")
+    with pytest.raises(CaiError, match=r"mine\.documents\.jsonl is not what an index in .*mine was made of"):
         CaiIndexer(str(tmp_path / "mine"), "bm25").index([{"docno": "d1", "text": "a text"}])
-    assert (tmp_path / "mine.jsonl").read_text() == "of somebody\n"
+    assert (tmp_path / "mine.documents.jsonl").read_text() == "of somebody\n"
     for names, missing in (("id text", "docno"), ("docno body", "text")):
         with pytest.raises(CaiError, match=f"a document has no {missing}, but only {', '.join(names.split())}"):
             CaiIndexer(str(tmp_path / "other"), "bm25").index([dict.fromkeys(names.split(), "d1")])
