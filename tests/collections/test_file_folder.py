@@ -254,6 +254,27 @@ def test_every_format_becomes_a_document(write) -> None:
     assert (last["path"], last["modified"]) == ("sub/50% of #1 file.md", "2001-09-09")
 
 
+@pytest.mark.parametrize(
+    "title", ["NAME", "Contents", "Table of contents", "them.", "The", "Microsoft Word - x.doc", "a b.tex"]
+)
+def test_a_title_that_says_nothing_gives_way_to_the_name_of_the_file(write, title: str) -> None:
+    """The fault: all manual pages are called NAME."""
+    files = {
+        "ls.1.html": f"<h1>{title}</h1><p>ls lists",
+        "copy.md": f"# {title}\ncp copies",
+        "a.pdf": pdf("x", title=title),
+    }
+    assert {record.title for record in records(write(files)).values()} == {"ls.1", "copy", "a"}
+
+
+@pytest.mark.parametrize(
+    "title", ["Names of things", "Introduction", "Node.js", "Debian Reference 2.100", "1984", "猫"]
+)
+def test_a_title_that_says_something_stays(write, title: str) -> None:
+    (record,) = records(write({"a.html": f"<title>{title}</title><p>x"})).values()
+    assert record.title == title
+
+
 def test_tables_of_contents_have_no_leaders(write) -> None:
     """The fault: the dots fill a passage, so that encoders do not read its words."""
     text = records(write({"a.pdf": pdf("Purpose .......... 7", "Scope . . . . . . 8", "Well ...")}))["a.pdf"].text
