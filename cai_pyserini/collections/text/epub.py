@@ -6,7 +6,7 @@ from urllib.parse import unquote
 
 from lxml import etree
 
-from cai_pyserini.collections.formats import Text, Unreadable
+from cai_pyserini.collections.formats import Text, Unreadable, counted
 from cai_pyserini.collections.text.archive import DUBLIN_CORE, iso_day, open_archive, xml
 from cai_pyserini.collections.text.web import html_text
 
@@ -51,7 +51,7 @@ def read_epub(data: bytes) -> Text:
         title,
         "\n\n".join(texts),
         modified=next((iso_day(date.text) for date in book.iter(f"{DUBLIN_CORE}date")), None),
-        left_out=tuple(f"{number} {kind} chapter{'s' * (number > 1)}" for kind, number in left_out.items()),
+        left_out=tuple(counted(number, f"{kind} chapter") for kind, number in left_out.items()),
     )
 
 

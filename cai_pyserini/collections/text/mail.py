@@ -11,7 +11,7 @@ from email.header import Header, decode_header
 from email.message import Message
 from email.utils import parsedate_to_datetime
 
-from cai_pyserini.collections.formats import NO_TITLE, TITLE_LENGTH, Text, Unreadable
+from cai_pyserini.collections.formats import NO_TITLE, TITLE_LENGTH, Text, Unreadable, counted
 from cai_pyserini.collections.text.archive import day_text
 from cai_pyserini.collections.text.charset import decoded
 from cai_pyserini.collections.text.rtf import read_rtf
@@ -58,7 +58,7 @@ def read_mail(data: bytes) -> Text:
         subject,
         "\n".join([*headers, *attached, "", text]),
         modified=modified,
-        left_out=tuple(f"{number} {part}{'s' * (number > 1)}" for part, number in left_out.items() if number),
+        left_out=tuple(counted(number, part) for part, number in left_out.items() if number),
     )
 
 

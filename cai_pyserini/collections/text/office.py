@@ -7,11 +7,11 @@ from lxml import etree
 from openpyxl.styles.numbers import BUILTIN_FORMATS, is_date_format, is_timedelta_format
 from openpyxl.utils.datetime import MAC_EPOCH, WINDOWS_EPOCH, from_excel, from_ISO8601
 
-from cai_pyserini.collections.formats import MAX_CHARACTERS, PAGE, TOO_LONG, Text, Unreadable
+from cai_pyserini.collections.formats import MAX_CHARACTERS, PAGE, TOO_LONG, Text, Unreadable, counted
 from cai_pyserini.collections.text.archive import local_name, xml
 from cai_pyserini.collections.text.charset import decoded
 from cai_pyserini.collections.text.mail import read_mail
-from cai_pyserini.collections.text.openxml import HEADING, Package, attribute, counted, list_of, value_of
+from cai_pyserini.collections.text.openxml import HEADING, Package, attribute, list_of, value_of
 from cai_pyserini.collections.text.rtf import read_rtf
 from cai_pyserini.collections.text.web import html_text
 

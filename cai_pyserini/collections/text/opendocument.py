@@ -6,9 +6,9 @@ from posixpath import join, normpath
 
 from lxml import etree
 
-from cai_pyserini.collections.formats import NO_TITLE, PAGE, Text, Unreadable
+from cai_pyserini.collections.formats import NO_TITLE, PAGE, Text, Unreadable, counted
 from cai_pyserini.collections.text.archive import DUBLIN_CORE, iso_day, local_name, open_archive, xml
-from cai_pyserini.collections.text.openxml import attribute, counted, ended_line
+from cai_pyserini.collections.text.openxml import attribute, ended_line
 
 OUT = {  # deleted text, comments, also of formulas, contents of files, programs, messages for who fills in a cell
     *("tracked-changes", "annotation", "annotation-xml", "binary-data", "script", "event-listeners"),

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from lxml import etree, html
 
-from cai_pyserini.collections.formats import NO_TITLE, Text, Unreadable
+from cai_pyserini.collections.formats import NO_TITLE, Text, Unreadable, counted
 from cai_pyserini.collections.text.archive import CORE_DATE, DUBLIN_CORE, XML, iso_day, local_name, open_archive, xml
 
 OUT = {  # deleted and moved text; positions of tabs; the workbook of a chart; readings that Excel does not show
@@ -323,10 +323,6 @@ class Package:
             if all(data.get("objecttype") != "Note" for data in shape.iter("x:clientdata")):
                 lines += [" ".join(box.text_content().split()) for box in shape.iter("v:textbox")]
         return "".join(map(ended_line, lines))
-
-
-def counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def shown_by_field(instruction: str) -> str:

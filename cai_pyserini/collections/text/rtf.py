@@ -4,8 +4,8 @@ import re
 from codecs import lookup
 from dataclasses import dataclass, replace
 
-from cai_pyserini.collections.formats import Text, Unreadable
-from cai_pyserini.collections.text.openxml import counted, ended_line, shown_by_field, symbol, without_empty_cells
+from cai_pyserini.collections.formats import Text, Unreadable, counted
+from cai_pyserini.collections.text.openxml import ended_line, shown_by_field, symbol, without_empty_cells
 
 TOKEN = re.compile(
     r"\\([a-zA-Z]{1,32})(-?\d{1,10})? ?|\\'([0-9a-fA-F]{2})|\\([^a-zA-Z])|([{}])|[\r\n]+|([^\\{}\r\n]+)", re.DOTALL
