@@ -85,13 +85,8 @@ def packages(args: argparse.Namespace) -> None:
     download(args.folder)
     paths = [path for path in sorted(args.folder.rglob("*")) if path.is_file() and not path.is_symlink()]
     calls = {(os.fsencode(path), format): path for path in paths if (format := SUFFIXES.get(path.suffix.lower()))}
-    files, read, seconds, reasons, languages = (
-        Counter(),
-        Counter(),
-        Counter(),
-        dict[tuple[str, str], Counter](),
-        Counter(),
-    )
+    files, read, in_part, seconds, languages = Counter(), Counter(), Counter(), Counter(), Counter()
+    reasons = dict[tuple[str, str], Counter]()
     start = time.perf_counter()
     for call, result in isolated("cai_pyserini.collections.file_text", calls, 1):
         path = calls[call]
@@ -104,18 +99,22 @@ def packages(args: argparse.Namespace) -> None:
             reasons.setdefault(key, Counter())[re.sub(r"\(.*|:.*", "", text.reason).strip()] += 1
             continue
         read[key] += 1
+        in_part[key] += bool(text.left_out)
         if named := re.search(r"\.(de|en|fr|ja|ru)\.(?:html|pdf|txt)$", path.name):
             languages[named[1], text.language] += 1
-    header = ["package", "format", "files", "read", "not read, and why", "seconds"]
+    header = ["package", "format", "files", "read", "in part", "not read, and why", "seconds"]
     keys = sorted(files)
-    rows = [(*key, files[key], read[key], _why(reasons.get(key, Counter())), f"{seconds[key]:.1f}") for key in keys]
+    rows = [
+        (*key, files[key], read[key], in_part[key], _why(reasons.get(key, Counter())), f"{seconds[key]:.1f}")
+        for key in keys
+    ]
     harness.show("Documents of packages", header, rows)
     by_format = Counter[str]()
     totals = {format: Counter[str]() for _, format in keys}
     for key in keys:
-        totals[key[1]].update(files=files[key], read=read[key], seconds=seconds[key])
+        totals[key[1]].update(files=files[key], read=read[key], part=in_part[key], seconds=seconds[key])
         by_format.update({key[1]: sum(reasons.get(key, Counter()).values())})
-    header = ["format", "files", "read", "not read", "ms/file"]
+    header = ["format", "files", "read", "in part", "not read", "ms/file"]
     harness.show(
         "By format",
         header,
@@ -124,6 +123,7 @@ def packages(args: argparse.Namespace) -> None:
                 format,
                 total["files"],
                 total["read"],
+                total["part"],
                 by_format[format],
                 f"{1000 * total['seconds'] / total['files']:.0f}",
             )

@@ -64,6 +64,8 @@ def read_pdf(data: bytes) -> Text:
         page.close()
         if (size := size + len(text)) > MAX_CHARACTERS:
             break
+    if not any(map(str.strip, pages)):
+        del said["without text (scanned?)"]  # which is said of the whole file
     _add_bookmarks(document, pages)
     left_out = [f"{counted(count, 'page')} {why}" for why, count in said.items()]
     if files:
