@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from typing import Any, NamedTuple
 
@@ -190,7 +190,7 @@ class Service:
             raise HTTPException(404, f"document {id!r} has no text")
         searched = await self.search_all(index, [text], hits + 1, 0, filter, sort, length)
         others = [(hit, stored) for hit, stored in searched.rankings[0] if id not in (hit.id, hit.stored)]
-        ranking = [(replace(hit, rank=rank), stored) for rank, (hit, stored) in enumerate(others[:hits], 1)]
+        ranking = [(hit.at(rank), stored) for rank, (hit, stored) in enumerate(others[:hits], 1)]
         note(hits=hits, returned=len(ranking))
         return text, searched._replace(rankings=[ranking])
 
@@ -347,10 +347,10 @@ class Service:
         assert self._rerank  # search_all checks it
         texts = [document.contents for document in stored if document]
         scores = self._rerank(normalized(job.texts[0]), texts, job.arrived + min(self._deadline, self._timeout / 2))
-        scored = [replace(hit, score=score) for hit, score in zip(ranking, scores, strict=False)]
+        scored = [hit.at(hit.rank, score) for hit, score in zip(ranking, scores, strict=False)]
         scored.sort(key=lambda hit: -hit.score)
         both = enumerate([*scored, *ranking[len(scored) :]], 1)
-        return [replace(hit, rank=rank) for rank, hit in both], len(scored)
+        return [hit.at(rank) for rank, hit in both], len(scored)
 
     async def _answer(self, job: Job) -> Any:
         self._engine(job.index)

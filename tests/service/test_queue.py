@@ -12,7 +12,7 @@ import pytest
 from starlette.exceptions import HTTPException
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.engine.search import Engine, Hit, Stored
+from cai_pyserini.engine.search import Documents, Engine, Hit, Stored
 from cai_pyserini.service import queue as service_module
 from cai_pyserini.service.queue import BATCH, MAX_HITS, MAX_QUERY_LENGTH, Service
 from tests.service.conftest import SYSTEMS, engines
@@ -154,7 +154,8 @@ def test_snippets_come_from_the_beginning_of_documents_until_the_request_times_o
         return Stored(id, "", f"bladder {words} zinc")
 
     monkeypatch.setattr(engine, "document", document)
-    found = [[(Hit(rank, f"d{rank % 12 + 1}", 1.0, f"d{rank % 12 + 1}", engine.document), None) for rank in range(100)]]
+    documents, ids = Documents(engine.document), [f"d{rank % 12 + 1}" for rank in range(100)]
+    found = [[(Hit(rank, id, 1.0, id, documents), None) for rank, id in enumerate(ids)]]
 
     async def give_up() -> None:
         with pytest.raises(TimeoutError):
