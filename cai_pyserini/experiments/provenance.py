@@ -113,7 +113,7 @@ def _commit() -> dict[str, Any]:
         return {}
 
     def call(*arguments: str) -> str:
-        done = subprocess.run([git, "-C", str(clone), *arguments], capture_output=True, text=True, check=False)
+        done = subprocess.run([git, "-C", str(clone), *arguments], capture_output=True, encoding="utf-8", check=False)
         return done.stdout.strip()
 
     return {"commit": call("rev-parse", "HEAD"), "clean": not call("status", "--porcelain")}

@@ -8,6 +8,7 @@ import pytest
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.text import normalized
 from cai_pyserini.impacts.document_frequencies import Idf
 from cai_pyserini.lucene import jvm
 from cai_pyserini.models.encoder import Encoder
@@ -27,7 +28,9 @@ def texts(tiny: Path) -> list[str]:
     """Queries, and documents as queries."""
     folder = BeirFolder(tiny, "tiny")
     more = ["COVID-19: what's an 'Anti-Body' (IgG)?", "fever", "naïve café — 5 µg/ml", "発熱"]
-    return [*folder.topics("test").values(), *more] + [document.contents for document in folder.documents()]
+    return [*folder.topics("test").values(), *map(normalized, more)] + [
+        document.contents for document in folder.documents()
+    ]
 
 
 @pytest.fixture
