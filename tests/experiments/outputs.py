@@ -19,6 +19,7 @@ from scipy.sparse import csr_matrix
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.source_code import recorded
+from cai_pyserini.models import device
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.vectors import encode
 from cai_pyserini.vectors.cache import VARIABLE
@@ -59,6 +60,7 @@ def make(folder: Path, call: Call, stages: Iterable[str]) -> dict[str, list[Any]
     """Make the outputs of stages in a folder that has the collection, and return what is recorded of each."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, "")
+        patch.setattr(device, "_cpu_has", lambda *features: False)  # float32 everywhere
         found = {name: _content(call(name, folder)) for name in ENCODERS}
         for name in ENCODERS:
             if not (FOLDER / f"{name}.npz").exists():
