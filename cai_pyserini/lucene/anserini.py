@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.files import partial_suffix
+from cai_pyserini.core.files import partial_suffix, remove_leftovers
 from cai_pyserini.lucene import jvm
 
 
@@ -20,6 +20,7 @@ def run_indexer(indexer: str, count: int, heap: str, options: Mapping[str, objec
     if classes and partial and not classes.exists():
         with suppress(OSError):  # without it, Java only starts more slowly
             classes.parent.mkdir(parents=True, exist_ok=True)
+            remove_leftovers(classes.parent, r".*\.aot")
             command.append(f"-XX:AOTCacheOutput={partial}")
     command.append(f"io.anserini.index.{indexer}")
     command += [f"-{switch}" for switch in ("optimize", *switches)]
