@@ -23,12 +23,11 @@ from pptx.enum.chart import XL_CHART_TYPE
 from cai_pyserini.collections import file_folder as module
 from cai_pyserini.collections import text_cache
 from cai_pyserini.collections.beir_folder import BeirFolder
-from cai_pyserini.collections.contract import Record
-from cai_pyserini.collections.file_folder import FileFolder
 from cai_pyserini.collections.readers import load_collection, open_collection
 from cai_pyserini.core import isolated
 from cai_pyserini.core.config import IndexConfig
 from cai_pyserini.core.errors import CaiError
+from tests.collections.opened import opened, records
 
 W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument"
@@ -205,16 +204,6 @@ def write(tmp_path: Path) -> Callable[..., Path]:
         return folder
 
     return write
-
-
-def opened(folder: Path, **settings: object) -> FileFolder:
-    collection = open_collection(IndexConfig(name="made", source=str(folder), **settings))
-    assert isinstance(collection, FileFolder)
-    return collection
-
-
-def records(folder: Path, **settings: object) -> dict[str, Record]:
-    return {record.id: record for record in opened(folder, **settings).records()}
 
 
 def test_every_format_becomes_a_document(write) -> None:

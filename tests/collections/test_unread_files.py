@@ -13,12 +13,12 @@ import pytest
 import cai_pyserini as cai
 from cai_pyserini.collections import file_folder as module
 from cai_pyserini.collections import text_cache
-from cai_pyserini.collections.contract import Record
 from cai_pyserini.collections.file_folder import FileFolder
 from cai_pyserini.collections.formats import Text, reader_of
 from cai_pyserini.collections.readers import open_collection
 from cai_pyserini.core.config import IndexConfig
 from cai_pyserini.core.database import connect
+from tests.collections.opened import opened, records
 
 
 @pytest.fixture(autouse=True)
@@ -34,16 +34,6 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "good.txt").write_text("good")
     return tmp_path / "files"
-
-
-def opened(folder: Path, **settings: object) -> FileFolder:
-    collection = open_collection(IndexConfig(name="made", source=str(folder), **settings))
-    assert isinstance(collection, FileFolder)
-    return collection
-
-
-def records(folder: Path, **settings: object) -> dict[str, Record]:
-    return {record.id: record for record in opened(folder, **settings).records()}
 
 
 def listed(cache: Path) -> dict[str, str]:
