@@ -5,5 +5,4 @@ source "$(dirname "${BASH_SOURCE[0]}")/../run_beir.sh"
 set_up test
 cd "$root"
 export OMP_NUM_THREADS=1 # the processes leave no processor to other threads
-export ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 # with AMX, rounding in bfloat16 depends on the batch
 exec .venv/bin/python -m pytest --numprocesses $(($(getconf _NPROCESSORS_ONLN) + 1)) --maxprocesses 4 --dist loadfile --no-loadscope-reorder "$@"
