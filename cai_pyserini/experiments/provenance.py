@@ -40,7 +40,7 @@ def provenance(run: RunFolder, earlier: RunFolder | None, planned: Sequence[Step
         **_commit(),
         "changed_code": sorted(with_code),  # stages whose code is not that of the version
         "vectors_from_cache": {run.name_of(path): count for path, count in found.items()},  # or from an earlier version
-        "device": device_name(resolve_device(run.experiment.device)),
+        **({"device": device_name(resolve_device(run.experiment.device))} if "torch" in sys.modules else {}),  # if used
         "processor": _processor(),
         "processors": os.cpu_count(),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
