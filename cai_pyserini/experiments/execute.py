@@ -15,7 +15,7 @@ from cai_pyserini.core.lock import locked
 from cai_pyserini.core.notes import progress_line
 from cai_pyserini.experiments.estimate import describe, estimate
 from cai_pyserini.experiments.plan import plan, require
-from cai_pyserini.experiments.provenance import encoding_precision, provenance, versions
+from cai_pyserini.experiments.provenance import encoding_precision, manifests_of, provenance, versions
 from cai_pyserini.experiments.report import write
 from cai_pyserini.experiments.report_page import write_page
 from cai_pyserini.experiments.run_folder import BASELINE, COUNTS, Results, RunFolder, begun, current
@@ -68,8 +68,9 @@ def execute(
         if any(system.adapted for system in needed):
             outputs.append(run.adapted)
         results.made = _digests(run, [*outputs, *(step.output for step in planned)])
-        results.provenance = provenance(run, earlier, planned)
-        results.settings["precision"] = encoding_precision(planned) or experiment.precision  # `auto`, resolved
+        manifests = manifests_of(planned)
+        results.provenance = provenance(run, earlier, manifests)
+        results.settings["precision"] = encoding_precision(manifests) or experiment.precision  # `auto`, resolved
         if previous:
             _add_others(results, previous, reopened, systems, evaluate)
         write(results, run)

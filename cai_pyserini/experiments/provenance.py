@@ -7,7 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +28,12 @@ OF_A_COMMAND = {"dry_run", "output", "quiet", "verify"}  # settings that are not
 logger = logging.getLogger(__name__)
 
 
-def provenance(run: RunFolder, earlier: RunFolder | None, planned: Sequence[Step]) -> dict[str, Any]:
-    """How a run of these steps was made. After an update, the settings are those of the `earlier` run."""
+type Manifests = Mapping[Path, artifact.Manifest]  # of the outputs of steps
+
+
+def provenance(run: RunFolder, earlier: RunFolder | None, manifests: Manifests) -> dict[str, Any]:
+    """How a run was made. After an update, the settings are those of the `earlier` run."""
     settings = earlier.results.provenance.get("settings", {}) if earlier else run.settings
-    manifests = _manifests(planned)
     with_code = {manifest.recipe["stage"] for manifest in manifests.values() if "code" in manifest.recipe}
     found = {path: manifest.stats["found"] for path, manifest in manifests.items() if manifest.stats.get("found")}
     return {
@@ -47,14 +49,14 @@ def provenance(run: RunFolder, earlier: RunFolder | None, planned: Sequence[Step
     }
 
 
-def encoding_precision(planned: Sequence[Step]) -> str | None:
+def encoding_precision(manifests: Manifests) -> str | None:
     """The precision the documents were encoded in; None if no step encodes documents."""
-    recipes = (manifest.recipe for manifest in _manifests(planned).values() if manifest.recipe["stage"] == "encode")
+    recipes = (manifest.recipe for manifest in manifests.values() if manifest.recipe["stage"] == "encode")
     encoded = (recipe for recipe in recipes if recipe["settings"]["role"] == "documents")
     return next((recipe["inputs"]["encoder"]["precision"] for recipe in encoded), None)
 
 
-def _manifests(planned: Sequence[Step]) -> dict[Path, artifact.Manifest]:
+def manifests_of(planned: Sequence[Step]) -> Manifests:
     found = {step.output: artifact.read_manifest(step.output) for step in planned}
     return {path: manifest for path, manifest in found.items() if manifest}
 
