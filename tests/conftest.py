@@ -25,6 +25,7 @@ from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.hub import download
 from cai_pyserini.core.store import StorePath
+from cai_pyserini.experiments import report_charts
 from cai_pyserini.lucene import jvm
 from cai_pyserini.models.checkpoint import checkpoint_folder
 from cai_pyserini.plugin import hook
@@ -58,6 +59,14 @@ def without_fsync() -> Iterator[None]:
     """Do not wait for the disk, which would take longer than many tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def without_charts() -> Iterator[None]:
+    """Draw none at the end of each of hundreds of runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(report_charts, "charts", lambda results, values: [])
         yield
 
 

@@ -162,7 +162,6 @@ def test_another_setting_runs_only_what_depends_on_it_again(copied: Path, tiny: 
 
 # The line of the step before the one that is killed, and what that one makes.
 KILLS = [
-    ("check", "indexes/bm25"),
     ("index bm25", "vectors/documents"),
     ("encode queries-test", "runs/bm25.trec"),
 ]

@@ -15,15 +15,21 @@ from scipy.sparse import csr_matrix
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import IndexConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.experiments import report_charts
 from cai_pyserini.experiments.execute import gather
 from cai_pyserini.experiments.experiment import Experiment
 from cai_pyserini.experiments.open import Run
 from cai_pyserini.experiments.report import markdown, searches, table, verify
-from cai_pyserini.experiments.report_charts import scores_chart
-from cai_pyserini.experiments.report_page import page, values_by_query
+from cai_pyserini.experiments.report_charts import charts, scores_chart
+from cai_pyserini.experiments.report_page import page, values_by_query, write_page
 from cai_pyserini.experiments.run_folder import Results, RunFolder
 from cai_pyserini.experiments.systems import parse_system
 from tests.conftest import stored_vectors
+
+
+@pytest.fixture(autouse=True)
+def with_charts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report_charts, "charts", charts)
 
 
 def row(ndcg: float, recall: float, rr: float, ms: float) -> dict[str, float]:
@@ -158,6 +164,7 @@ def test_the_page_of_a_run_is_accessible(run_folder: Path, browser: Browser, sch
     opened = browser.new_context(color_scheme=scheme).new_page()
     problems: list[str] = []
     opened.on("console", lambda message: problems.append(message.text))
+    write_page(RunFolder(run_folder))
     opened.goto((run_folder / "report.html").as_uri())
     problems += [violation["id"] for violation in Axe().run(opened).response["violations"]]
     assert not problems

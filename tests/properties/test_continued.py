@@ -3,7 +3,7 @@ say, or refuses.
 
     python -m pytest tests/properties/test_continued.py --hypothesis-profile=long
 
-tries thousands of changes; the suite tries the same two dozen every time.
+tries thousands of changes; the suite tries the same half dozen every time.
 """
 
 import json
@@ -284,7 +284,7 @@ steps = st.tuples(changes, st.sampled_from(COMMANDS), st.integers(0, 12))
 
 @pytest.mark.slow
 @hypothesis.settings(
-    max_examples=6 if hypothesis.settings.get_current_profile_name() == "short" else 5_000,
+    max_examples=2 if hypothesis.settings.get_current_profile_name() == "short" else 5_000,
     phases=[hypothesis.Phase.explicit, hypothesis.Phase.reuse, hypothesis.Phase.generate],  # a case takes seconds
 )
 @hypothesis.example(cases=[("queries in another order", "beir", 0)])

@@ -75,7 +75,7 @@ def test_a_generated_client_searches(address: str, tmp_path: Path, monkeypatch: 
 
 def test_responses_conform_to_the_openapi_document(address: str, tmp_path: Path) -> None:
     (tmp_path / "schemathesis.toml").write_text(CONFIG)
-    limit = "--max-examples", "10", "--generation-deterministic"
+    limit = "--max-examples", "5", "--generation-deterministic"
     if seconds := os.environ.get("SCHEMATHESIS_SECONDS"):
         limit = "--max-time", seconds
     done = subprocess.run(
