@@ -351,7 +351,9 @@ def test_an_edited_clone_takes_no_vectors_of_other_code_from_the_cache(
     def encoded(name: str) -> np.ndarray:
         arguments = ("--collection", tiny, "--encoder", "splade-tiny", "--precision", "float32")
         encode([*map(str, arguments), "--output", str(tmp_path / name)])
-        return Vectors(tmp_path / name).shard(0).vectors.toarray()
+        vectors = Vectors(tmp_path / name).shard(0).vectors
+        assert not isinstance(vectors, np.ndarray)
+        return vectors.toarray()
 
     before = encoded("before")
     names = edited("models/head.py", "torch.log1p(torch", "torch.sqrt(torch")
