@@ -17,11 +17,11 @@ find_python() {
   return 1
 }
 
-# check ARGUMENT …: whether `cai-pyserini run` takes the arguments, with any Python, before the set-up.
-check() {
+# any_python ARGUMENT …: a Python that may lack the packages, for what is done before the set-up.
+any_python() {
   local python
   python=$(PYTHON="$root/.venv/bin/python" find_python 2>/dev/null || find_python) || return
-  PYTHONPATH="$root" "$python" -P -m cai_pyserini.experiments.check_run "$@"
+  PYTHONPATH="$root" "$python" "$@"
 }
 
 # set_up EXTRAS: install this clone and its extras into .venv, unless that was done with the same setup.cfg. Of several
@@ -77,15 +77,20 @@ except OSError:
 # Table 3 of the paper with pairs of general language, which are downloaded first. Interrupted, it continues.
 paper() {
   local python="$root/.venv/bin/python" tools="$root/tests/benchmarks" data="$root/data"
+  local table=("$tools/paper.py" hpo --data "$data/general.jsonl" --output "$data/paper" --loss margin-mse
+    --pairs 30000 --repeats 1 "$@")
+  local status=0
+  any_python "${table[@]}" --check || status=$?
+  [ $status = 5 ] || return $status # with its error, or after --help
+  set_up demo,trainer || return 1
   [ -f "$data/general.jsonl" ] ||
     "$python" "$tools/general_pairs.py" --output "$data/general.jsonl" --folder "$data/pairs" --check hpo || return 1
-  "$python" "$tools/paper.py" hpo --data "$data/general.jsonl" --loss margin-mse --pairs 30000 --repeats 1 \
-    --output "$data/paper" "$@"
+  "$python" "${table[@]}"
 }
 
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then
   if [ "${1:-}" = --paper ]; then
-    set_up demo,trainer && paper "${@:2}"
+    paper "${@:2}"
     exit
   fi
   extras=demo
@@ -94,7 +99,7 @@ if [ "${BASH_SOURCE[0]}" = "$0" ]; then
       extras=demo,trainer
     fi
   done
-  check "$@" || case $? in
+  any_python -P -m cai_pyserini.experiments.check_run "$@" || case $? in
     3) exit 0 ;; # after --help
     4) set -- hpo "$@" ;;
     *) exit ;; # with its error

@@ -31,12 +31,14 @@ WORDS: dict[Language, list[str]] = {  # English is also the analyzer of language
     "en": [
         *("thermostat", "résumé", "Müller", "O'Brien", "affluent", "naïve", "señor", "façade", "smørrebrød", "µm"),
         *("Đặng", "tiếng", "שָׁלוֹם", "הגשר", "צה״ל", "ёлка", "Ελλάδα", "ışık", "3.5", "COVID-19", "10\xa0000", "Łódź"),
+        *("οδός", "H₂O"),
     ],
     "de": ["Größe", "Häuser", "Flussschifffahrt", "Müller"],
     "es": ["mañana", "canción", "pingüino"],
     "fa": ["کتاب", "مُحَمَّد", "می\u200cخواهم"],
     "fr": ["été", "l'œuvre", "garçon", "événement"],
     "ja": ["花粉", "ガス", "カフェ", "café"],
+    "pl": ["Łódź", "książka"],
     "tr": ["ışık", "kış", "güneş", "İstanbul", "Türkiye'de"],
 }
 

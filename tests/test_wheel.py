@@ -109,7 +109,7 @@ case "$*" in
   "-m cai_pyserini"*) echo "runs $*" ;;
   *"print(sys.executable)"*) echo "$0" ;;
   -c*) exec {executable} "$@" ;;
-  -P*) exec {executable} -S "$@" ;;
+  -P* | *"/paper.py "*) exec {executable} -S "$@" ;;
 esac
 """
 
@@ -169,13 +169,15 @@ def test_of_two_first_starts_one_waits(clone: Path) -> None:
         ("", "runs -m cai_pyserini run hpo\n", 0),
         ("--systems bm25 --output x", "runs -m cai_pyserini run hpo --systems bm25 --output x\n", 0),
         ("--systems bm25 --strict=x", "error: argument --strict", 2),
+        ("--paper --help", "--repeats REPEATS", 0),
+        ("--paper --repeets 3", "error: unrecognized arguments: --repeets 3", 2),
         ("pyserini:x setup.cfg", "runs -m cai_pyserini run pyserini:x setup.cfg\n", 0),
     ],
 )
 def test_arguments_are_checked_before_the_set_up(clone: Path, arguments: str, said: str, code: int) -> None:
     """The faults: a wrong flag is refused after minutes, --help has to wait for a set-up, or parsing needs a package;
     flags without a collection are refused."""
-    for name in ("cai_pyserini", "encoders", "index_configs"):
+    for name in ("cai_pyserini", "encoders", "index_configs", "tests"):
         (clone / name).symlink_to(ROOT / name)
     environment = {"PATH": os.environ["PATH"], "PYTHON": str(clone / "bin" / "python")}
     command = [clone / "run_beir.sh", *arguments.split()]

@@ -212,7 +212,8 @@ class FileFolder(BeirFolder):
                         unread.append((file.id, sha256.reason))
                     else:
                         states[file] = State(-1 if is_fresh else file.size, file.mtime_ns, sha256)
-            readable = {file: (state.sha256, reader_of(file.format)) for file, state in states.items() if state}
+            readers = {format: reader_of(format) for format in {file.format for file in found.files}}
+            readable = {file: (state.sha256, readers[file.format]) for file, state in states.items() if state}
             known = self.failed | texts.known(dict.fromkeys(readable.values()))
             to_read = {key: file for file, key in readable.items() if key not in known}
             calls = {(os.fsencode(self.path / file.path), file.format): key for key, file in to_read.items()}

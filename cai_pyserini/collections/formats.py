@@ -1,7 +1,6 @@
 """The formats of files that `files` reads as documents."""
 
 import re
-from functools import cache
 from importlib.metadata import version
 from typing import NamedTuple
 
@@ -84,7 +83,6 @@ def counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'s' * (count != 1)}"
 
 
-@cache
 def reader_of(format: str) -> str:
     """What a text depends on besides the file: the format, our code, and versions of packages. Raises CaiError without
     the extra `files`."""

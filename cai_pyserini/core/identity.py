@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from cai_pyserini import __version__
 from cai_pyserini.core import source_code
+from cai_pyserini.core.errors import CaiError
 
 logger = logging.getLogger(__name__)
 DIGEST = re.compile("[0-9a-f]{16,}")
@@ -126,28 +127,36 @@ def recipe(stage: str, inputs: Mapping[str, Any], variant: str | None = None, /,
 
 
 def code(stage: str, variant: str = "") -> dict[str, Any]:
-    """The identity of a stage's code: its version, and its digest if that is not the recorded one of this version."""
-    return {"version": source_code.recorded()[0][_name(stage, variant)].version, **changed_code(stage, variant)}
+    """The identity of a stage's code: its version, and its digest if that is not the recorded one of this version.
+    Raises CaiError if the code has been edited since this process began, which may run it, or that from before."""
+    name = _name(stage, variant)
+    if edited := _running().edited(_variants(stage)[variant]):
+        raise CaiError(
+            f"the code of {stage} has been edited since this process began ({', '.join(edited)}): start again, in a "
+            "notebook its kernel"
+        )
+    if digest := changed_stages().get(name):
+        _note_change(stage)
+    return {"version": _recorded(name).version, **({"code": digest} if digest else {})}
 
 
-def changed_code(stage: str, variant: str = "") -> dict[str, str]:
-    """The digest of a stage's code as `code`; empty if it is the recorded one."""
-    if (digest := changed_stages().get(_name(stage, variant))) is None:
-        return {}
-    _note_change(stage)
-    return {"code": digest}
+@cache
+def _running() -> source_code.SourceCode:
+    return source_code.SourceCode(recorded=source_code.recorded()[1])
 
 
 @cache
 def changed_stages() -> dict[str, str]:
     """The digests of all code that is not the recorded one; none if the package is installed without sources."""
-    stages, files = source_code.recorded()
-    running = source_code.SourceCode(recorded=files)
-    try:
-        found = {name: running.digest(modules) for name, modules in code_of_stages().items()}
-    except OSError:
+    if not _running().has_sources:
         return {}
-    return {name: digest for name, digest in found.items() if digest != stages[name].code}
+    found = {name: _running().digest(code) for name, code in code_of_stages().items()}
+    return {name: digest for name, digest in found.items() if digest != _recorded(name).code}
+
+
+def _recorded(name: str) -> source_code.Record:
+    """A stage as it is recorded; one that is not has no code that its own could be equal to."""
+    return source_code.recorded()[0].get(name, source_code.Record(1, ""))
 
 
 @cache  # once per process

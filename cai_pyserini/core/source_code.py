@@ -1,8 +1,8 @@
 """The source code that shapes a stage's results, and its digest.
 
 The code of a stage is its modules and the files of this package that they need, directly or through others: imported
-modules, also inside functions; modules run as programs, which are named in strings; data files beside a module that
-names them. Comments, docstrings and line breaks do not count.
+modules, also inside functions, with the packages they are in; modules run as programs, which are named in strings; data
+files beside or below a module that names them. Comments, docstrings and line breaks do not count.
 
 `stages.json` records each stage's version with the digest that its code had. Its list of files saves time: of a file
 whose bytes are the recorded ones, the rest of the record is used instead of parsing the file.
@@ -33,7 +33,7 @@ MACHINERY = {
 }
 # Choose a reader, whose code is in the digest of the collection or the text that it returns.
 CHOOSING = {"collections.readers", "collections.file_text"}
-BESIDE = re.compile(r"[\w-]+(\.\w+)+")  # a name of a file
+BESIDE = re.compile(r"[\w/-]+(\.\w+)+")  # a path of a file
 
 
 class Source(NamedTuple):
@@ -51,10 +51,14 @@ class SourceCode:
     def __init__(self, root: Path = PACKAGE, recorded: Mapping[str, Source] | None = None):
         self.root, self._recorded = root, recorded or {}
         self.files: dict[str, Source] = {}  # those read so far
+        self._modified: dict[str, tuple[Path, int]] = {}  # and when they were
+
+    @property
+    def has_sources(self) -> bool:
+        return self._path(__name__.partition(".")[2]).is_file()
 
     def digest(self, code: str) -> str:
-        """The digest of a stage's code: modules, and modules to leave out with what only they need, after a minus.
-        Raises OSError if the files are not there."""
+        """The digest of a stage's code: modules, and modules to leave out with what only they need, after a minus."""
         return _digest("".join(f"{name} {self.read(name).code}\n" for name in self.closure(code)).encode())
 
     def closure(self, code: str) -> list[str]:
@@ -66,13 +70,21 @@ class SourceCode:
             if (name := todo.pop()) not in found | left_out:
                 found.add(name)
                 todo += [] if name in CHOOSING else self.read(name).needs
+                todo += [package] if (package := name.rpartition(".")[0]) and "/" not in name else []
         return sorted(found)
 
+    def edited(self, code: str) -> list[str]:
+        """The files of a stage's code that have become other code since they were read."""
+        read, now = self._modified, SourceCode(self.root)
+        later = [name for name in self.closure(code) if name in read and _modified(read[name][0]) != read[name][1]]
+        return [name for name in later if now.read(name).code != self.files[name].code]
+
     def read(self, name: str) -> Source:
-        """A file, read or recorded."""
+        """A file, read or recorded; an empty one if it has been deleted."""
         if name not in self.files:
             path = self.root / name if "/" in name else self._path(name)
-            data, known = path.read_bytes(), self._recorded.get(name)
+            self._modified[name] = path, _modified(path)
+            data, known = path.read_bytes() if path.is_file() else b"", self._recorded.get(name)
             self.files[name] = known if known and known.bytes == _digest(data) else self._parsed(path, data)
         return self.files[name]
 
@@ -85,17 +97,21 @@ class SourceCode:
         return Source(digest, digest, [])
 
     def _path(self, module: str) -> Path:
-        return self.root.joinpath(*module.split(".")).with_suffix(".py")
+        path = self.root.joinpath(*module.split("."))
+        return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
     def _needed(self, path: Path, data: bytes) -> Iterator[str]:
+        packages = [NAME, *path.relative_to(self.root).parent.parts]
         for node in _nodes(ast.parse(data)):
             names: list[str] = []
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            elif isinstance(node, ast.ImportFrom):
+                relative = packages[: len(packages) + 1 - node.level] if node.level else []
+                module = ".".join([*relative, *([node.module] if node.module else [])])
+                names = [module, *(f"{module}.{alias.name}" for alias in node.names)]
             elif isinstance(node, ast.Constant) and isinstance(node.value, str) and BESIDE.fullmatch(node.value):
-                names, beside = [node.value], path.with_name(node.value)
+                names, beside = [node.value], path.parent / node.value
                 if beside.is_file():
                     yield beside.relative_to(self.root).as_posix()
             for name in names:
@@ -104,12 +120,17 @@ class SourceCode:
                     yield module
 
 
+def _modified(path: Path) -> int:
+    return path.stat().st_mtime_ns if path.exists() else 0
+
+
 def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
     """All nodes but imports for type checkers."""
-    yield tree
-    is_typing = isinstance(tree, ast.If) and ast.unparse(tree.test) == "TYPE_CHECKING"
-    for node in [] if is_typing else ast.iter_child_nodes(tree):
-        yield from _nodes(node)
+    todo = [tree]
+    while todo:
+        yield (node := todo.pop())
+        if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
+            todo += ast.iter_child_nodes(node)
 
 
 def _code(data: bytes) -> bytes:

@@ -1,9 +1,9 @@
 """One Unicode form for documents, queries and metadata.
 
 `normalized` changes how characters are written, never which: it composes letters and accents, resolves ligatures,
-full-width letters and other typographic forms of the same letters, and removes invisible characters. Superscripts,
-fractions, and circled and letter-like symbols stay, because x² is not x2. So does the full-width punctuation of Chinese
-and Japanese, except inside words and numbers of ASCII.
+full-width letters and other typographic forms of the same letters, and removes invisible characters. Subscript digits
+become digits, as CO₂ is typed CO2. Superscripts, fractions, and circled and letter-like symbols stay, because x² is not
+x2. So does the full-width punctuation of Chinese and Japanese, except inside words and numbers of ASCII.
 """
 
 import re
@@ -12,13 +12,13 @@ from itertools import chain
 
 import regex
 
-APOSTROPHES = "\u2018\u2019\u201b\u02bb\u02bc\uff07"  # ‘ ’ ‛ ʻ ʼ ＇; neither primes nor the Hebrew geresh
+APOSTROPHES = "\xb4\u2018\u2019\u201b\u02bb\u02bc\uff07"  # ´ ‘ ’ ‛ ʻ ʼ ＇; neither primes nor the Hebrew geresh
 HYPHENS, NO_BREAK_SPACES = "\u2010\u2011", "\xa0\u2007\u202f"
 # Not Thai's SARA AM, whose two forms its dictionaries know, and not the parenthesized and dotted numbers.
 COMPATIBLE = (
     (0xB5, 0xB5), (0x132, 0x133), (0x13F, 0x140), (0x149, 0x149), (0x17F, 0x17F), (0x1C4, 0x1CC),  # µ ĳ ŀ ŉ ſ ǆ
     (0x1F1, 0x1F3), (0x3D0, 0x3D6), (0x3F0, 0x3F5), (0x587, 0x587),  # ǳ, variants of Greek letters, և
-    (0x2160, 0x217F), (0x2E9F, 0x2E9F), (0x2EF3, 0x2FD5), (0x32FF, 0x33FF),  # Roman numerals, radicals, ㌔ ㎏ ㍻
+    (0x2080, 0x2089), (0x2160, 0x217F), (0x2E9F, 0x2E9F), (0x2EF3, 0x2FD5), (0x32FF, 0x33FF),  # ₂ Ⅳ, radicals, ㌔ ㎏ ㍻
     (0xFB00, 0xFDFF), (0xFE70, 0xFEFC),  # ligatures, presentation forms of Hebrew and Arabic letters
     (0xFF10, 0xFF19), (0xFF21, 0xFF3A), (0xFF41, 0xFF5A), (0xFF61, 0xFFDC), (0xFFE0, 0xFFEE),  # full and half width
     (0x1D400, 0x1D7FF),  # bold, italic and other letters of mathematics

@@ -119,6 +119,11 @@ class MilvusSearcher:
     def document_frequency(self, term: str) -> int:
         return self._frequencies[self._keys[term]] if term in self._keys else 0
 
+    @property
+    def word_prefix(self) -> str | None:
+        """What distinguishes the documents' words from other terms; None if there are none."""
+        return WORD if self.manifest.stats["settings"].get("joint") else None
+
     @cached_property
     def _variants(self) -> Variants:
         joint = self.manifest.stats["settings"].get("joint") or {}

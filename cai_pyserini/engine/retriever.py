@@ -156,13 +156,11 @@ class Retriever:
     @property
     def word_prefix(self) -> str | None:
         """What distinguishes the index's words of the documents from other terms; None if it has no words."""
-        if isinstance(self._searcher, FaissSearcher) or (self._queries.encoder and not self._queries.words):
-            return None
-        return WORD if self._queries.words else ""
+        return self.index.word_prefix if self.index else None
 
     def variants_of(self, word: str) -> Sequence[str]:
         """The index's words that differ from an analyzed word by accents alone, with which it is searched for."""
-        return () if self.word_prefix is None or self.index is None else self.index.variants_of(word)
+        return self.index.variants_of(word) if self.index else ()
 
     def any_word_query(self, text: str) -> Any:
         """A Lucene query for documents with any word of a text; None for an index without words."""

@@ -3,6 +3,7 @@
 import logging
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -85,8 +86,9 @@ def _located(value: str | None, names: Sequence[str] = ()) -> str | None:
 
 
 def repeated(settings: RunSettings) -> tuple[RunSettings, dict[str, Any]]:
-    """The settings of a run, and changes of its collection's config, if `settings` name its results.json instead of a
-    collection; flags that were given override them. Raises CaiError for results that do not have them."""
+    """The settings of a run, with the precision that `auto` was, and changes of its collection's config, if `settings`
+    name its results.json instead of a collection; flags that were given override them. Raises CaiError for results
+    that do not have them."""
     first, *others = settings.collections
     if Path(first).name != RESULTS:
         return settings, {}
@@ -100,7 +102,7 @@ def repeated(settings: RunSettings) -> tuple[RunSettings, dict[str, Any]]:
     if different := changes(before, {name: now[name] for name in before}):
         logger.warning("%s is of other versions: %s", first, different)
     given = settings.model_dump(include=settings.model_fields_set - {"collections"})
-    again = build(RunSettings, own | given, first)
+    again = build(RunSettings, own | {"precision": results.settings["precision"]} | given, first)
     for place in (*again.collections, again.encoder, again.dense, again.cross_encoder, again.generated):
         if place and Path(place).is_absolute() and not Path(place).exists():
             raise CaiError(f"{first} was made from {place}, which is not there any more: put it back")
@@ -109,16 +111,16 @@ def repeated(settings: RunSettings) -> tuple[RunSettings, dict[str, Any]]:
 
 
 def _commit() -> dict[str, Any]:
-    """The commit of the clone that runs, and whether its files are those of the commit; nothing outside a clone."""
+    """The commit of the clone that runs, and whether its files are those of the commit; nothing outside a clone, and
+    where git refuses to say, for example because the clone is another user's."""
     git, clone = shutil.which("git"), PACKAGE.parent
     if not git or not (clone / ".git").exists():
         return {}
-
-    def call(*arguments: str) -> str:
-        done = subprocess.run([git, "-C", str(clone), *arguments], capture_output=True, encoding="utf-8", check=False)
-        return done.stdout.strip()
-
-    return {"commit": call("rev-parse", "HEAD"), "clean": not call("status", "--porcelain")}
+    command = [git, "-C", str(clone), "status", "--porcelain=v2", "--branch"]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False)
+    commit = re.search("^# branch.oid ([0-9a-f]+)$", done.stdout, re.MULTILINE)
+    is_clean = not re.search("^[^#]", done.stdout, re.MULTILINE)
+    return {"commit": commit[1], "clean": is_clean} if commit and not done.returncode else {}
 
 
 def _processor() -> str:

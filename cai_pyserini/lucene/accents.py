@@ -6,7 +6,8 @@ weight is halved, and reduced further if it is rarer. If no document has the wor
 
 In languages where an accent makes another letter, as in Spanish (año, ano), Swedish, Turkish or Vietnamese, people
 often type the plain letter, so the rule is the same: a letter matches itself and its plain form. It never matches the
-letter with another accent (má does not find mà).
+letter with another accent (má does not find mà), but for Romanian's comma, which older texts write as a cedilla (ș, ş).
+Capitals have no final sigma, so it counts as a form of sigma.
 """
 
 import math
@@ -28,20 +29,23 @@ ACCENTS = regex.compile(
 )
 LETTERS = str.maketrans({
     "ß": "ss", "æ": "ae", "œ": "oe", "ø": "o", "đ": "d", "ð": "d", "ħ": "h", "ı": "i", "ł": "l", "þ": "th", "ŧ": "t",
+    "\u02be": "", "\u02bf": "", "ς": "σ",  # Arabic letters in transliterations (Qurʾān, ʿAbd)
     "\u05f3": "'", "\u05f4": '"',  # the Hebrew geresh and gershayim
 })  # fmt: skip
+CEDILLAS = str.maketrans("șț", "şţ")
 DIGRAPHS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "å": "aa"})
 WITH_DIGRAPHS = ("da", "de", "en", "nl", "no", "sv")  # in other languages, ü is not ue
 # A character class of Lucene's regular expressions for what words with accents have; a few others have it too.
 ACCENTED = (
-    "[\u00df-\u02af\u0300-\u036f\u0386-\u0390\u03aa-\u03b0\u03ca-\u03ce\u0450\u0451\u045d\u0591-\u05c7\u05f3\u05f4"
-    "\u0622-\u0626\u064b-\u065f\u0670\u1e00-\u1fff]"
+    "[\u00df-\u02af\u02be\u02bf\u0300-\u036f\u0386-\u0390\u03aa-\u03b0\u03c2\u03ca-\u03ce\u0450\u0451\u045d"
+    "\u0591-\u05c7\u05f3\u05f4\u0622-\u0626\u064b-\u065f\u0670\u1e00-\u1fff]"
 )
 
 
 def plain_spellings(word: str, language: Language = ENGLISH) -> list[str]:
     """The spellings of a word without accents, of which there are two if letters can also become digraphs (Müller:
-    Muller, Mueller); the word itself if it has no accents."""
+    muller, mueller); in lower case, as the Polish analyzer keeps capitals of names."""
+    word = word.lower()
     words = [word, word.translate(DIGRAPHS)] if language in WITH_DIGRAPHS else [word]
     bare = (ACCENTS.sub("", unicodedata.normalize("NFD", word)).translate(LETTERS) for word in words)
     return [*dict.fromkeys(unicodedata.normalize("NFC", word) for word in bare)]
@@ -49,6 +53,7 @@ def plain_spellings(word: str, language: Language = ENGLISH) -> list[str]:
 
 def _may_be_same(first: str, second: str) -> bool:
     """Whether two words with a plain spelling in common differ by letters that one of them has without an accent."""
+    first, second = (word.lower().translate(CEDILLAS) for word in (first, second))
     if len(first) != len(second) or any(plain_spellings(word) == [word] for word in (first, second)):
         return True
     letters = zip(first, second, strict=True)

@@ -2,12 +2,15 @@
 
 import re
 import subprocess
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import partial_suffix, remove_leftovers
 from cai_pyserini.lucene import jvm
+
+KEPT_SECONDS = 30 * 24 * 3600  # since it was last used, of a cache of classes for another Java or jar
 
 
 def run_indexer(indexer: str, count: int, heap: str, options: Mapping[str, object], *switches: str) -> int:
@@ -36,4 +39,7 @@ def run_indexer(indexer: str, count: int, heap: str, options: Mapping[str, objec
         raise CaiError(f"Anserini indexed {counts.get('indexed', 0):,} of {count:,} documents:\n  {jvm.clarify(tail)}")
     if classes and partial and partial.exists():
         partial.replace(classes)
+        for other in classes.parent.glob("*.aot"):
+            if other.stat().st_mtime < time.time() - KEPT_SECONDS:
+                other.unlink(missing_ok=True)
     return counts["indexed"]

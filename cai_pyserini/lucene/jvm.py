@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -137,10 +137,10 @@ def options(java: Java, heap: str = HEAP, user_options: Sequence[str] = ()) -> l
     if (vector := "jdk.incubator.vector") in java.modules:
         chosen.append(f"--add-modules={vector}")
     if (classes := class_cache(java)) and classes.exists():
-        chosen += [
-            f"-XX:AOTCache={classes}",
-            "-Xlog:aot*=off,cds*=off",
-        ]  # Java would warn on stdout of what does not fit
+        with suppress(OSError):
+            classes.touch()  # still used
+        # Java would warn on stdout of what does not fit.
+        chosen += [f"-XX:AOTCache={classes}", "-Xlog:aot*=off,cds*=off"]
     return chosen
 
 

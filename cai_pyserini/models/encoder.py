@@ -13,7 +13,7 @@ import numpy as np
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.identity import changed_code, changes
+from cai_pyserini.core.identity import changes, code
 from cai_pyserini.core.processes import enter
 from cai_pyserini.models.checkpoint import (
     checkpoint_files,
@@ -162,8 +162,9 @@ class Encoder:
     def identity(self, role: Role) -> dict[str, Any]:
         """The digests and settings that the vector of a document or query depends on, besides its text."""
         weights = self.config.query_weights if role == "queries" else None
+        made_by = code("encode", self.variant(role))
         return {
-            **changed_code("encode", self.variant(role)),
+            **{key: value for key, value in made_by.items() if value != 1},  # a version counts from the second on
             "checkpoint": self._digest(role),
             "kind": self.config.kind,
             "precision": self.precision(role),

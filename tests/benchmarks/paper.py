@@ -27,6 +27,7 @@ in --output; interrupted, the same command continues.
 import argparse
 import json
 import shutil
+import sys
 from collections.abc import Sequence
 from itertools import batched, chain, islice, product
 from pathlib import Path
@@ -171,7 +172,9 @@ def main() -> None:
     parser.add_argument("--learning-rate", type=float, default=5e-4, help="of that pretraining")
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=ROWS)
     parser.add_argument("--output", type=Path, required=True, help="folder of models and runs, which are kept")
-    args = parser.parse_args()
+    parser.add_argument("--check", action="store_true", help="only check the arguments")
+    if (args := parser.parse_args()).check:
+        sys.exit(5)  # unlike after --help
     with (args.train or args.data).open(encoding="utf-8") as file:
         available = sum(1 for _ in file)
     args.pairs = [min(pairs, available) for pairs in args.pairs]

@@ -444,11 +444,8 @@ def test_only_what_changes_is_read_again(write, monkeypatch: pytest.MonkeyPatch)
     (folder / "b.md").unlink()
     assert len(records(folder)) == 2
     monkeypatch.setattr("cai_pyserini.core.identity.changed_stages", lambda: {"text md": "0" * 16})
-    module.reader_of.cache_clear()
     read.clear()
-    newer = digests()
-    module.reader_of.cache_clear()
-    assert newer[0] != first[0] and sorted(read) == ["a.md", "c.md"]
+    assert digests()[0] != first[0] and sorted(read) == ["a.md", "c.md"]
 
 
 def test_a_file_that_changes_during_a_run_makes_no_mixture(write) -> None:

@@ -18,15 +18,16 @@ SAME = {
     "mani\u200bfold\ufeff": "manifold",
     "\u200fהגשר\u200f \u2066a\u2069": "הגשר a",
     "Auf\u200clage": "Auflage",
-    "O’Brien OʼBrien O＇Brien Hawaiʻi": "O'Brien O'Brien O'Brien Hawai'i",
+    "O’Brien OʼBrien O＇Brien O´Brien Hawaiʻi": "O'Brien O'Brien O'Brien O'Brien Hawai'i",
     "COVID\u201119, 10\u202f000": "COVID-19, 10 000",
+    "H₂O, CO₂, B₁₂": "H2O, CO2, B12",
     "5 µm": "5 μm",  # the micro sign becomes a Greek letter
     "㎏ ㎡ ⽂字 Ⅳ ﻻ": "kg m² 文字 IV لا",
     "葛\U000e0100": "葛",
     "𝐱": "x",
 }
 DIFFERENT = (  # these stay
-    *("x²", "H₂O", "½", "①", "ℝ", "™", "№", "5′ 3″", "ג׳", "…", "“quoted”", "a\fb", "你好，世界！", "が", "ำ"),
+    *("x²", "m³", "½", "①", "ℝ", "™", "№", "5′ 3″", "ג׳", "…", "“quoted”", "a\fb", "你好，世界！", "が", "ำ"),
     *("می\u200cخواهم", "क्\u200dष", "👩\u200d🔬", "ភាសា\u200bខ្មែរ", "❤\ufe0f", "CD\u200cها"),
 )
 

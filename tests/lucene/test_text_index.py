@@ -1,6 +1,7 @@
 """BM25 indexes, opened with stock Pyserini, and docT5query's appended queries."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -22,13 +23,17 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
 
 
 def test_classes_are_cached_once(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The faults: an index that differs with the cache; a damaged cache, or no folder for one, ends it."""
+    """The faults: an index that differs with the cache; a damaged cache, or no folder for one, ends it;
+    those of other versions of Java stay for ever."""
     java, collection = jvm.find_java(), load_collection(str(tiny))
     monkeypatch.setenv("PYSERINI_CACHE", str(tmp_path / "cache"))
     classes = jvm.class_cache(java)
     assert (classes is not None) == (java.version >= 25)
     if classes is None:
         return
+    (old := classes.with_name("another.aot")).parent.mkdir(parents=True)
+    old.touch()
+    os.utime(old, (0, 0))
     found = []
     for number in range(3):
         index = index_bm25(collection, tmp_path / str(number), threads=1)
