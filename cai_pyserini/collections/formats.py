@@ -1,6 +1,7 @@
 """The formats of files that `files` reads as documents."""
 
 import re
+from collections import Counter
 from functools import cache
 from importlib.metadata import version
 from typing import NamedTuple
@@ -33,6 +34,13 @@ class Text(NamedTuple):
     modified: str | None = None  # a day, as the document itself says
     language: str | None = None
     left_out: tuple[str, ...] = ()  # what of the file is not in the text, such as "2 cells without a saved value"
+
+
+class LeftOut(Counter[str]):
+    """How often a file has what is not in its text, such as `cell* without a saved value`, with * for the plural."""
+
+    def said(self) -> tuple[str, ...]:
+        return tuple(f"{count:,} {what.replace('*', 's' * (count > 1))}" for what, count in self.items() if count)
 
 
 class Unreadable(Exception):
@@ -78,10 +86,6 @@ PACKAGES: dict[str, tuple[str, ...]] = {  # whose versions determine the text
     "xlsx": ("lxml", "openpyxl"),
 }
 MODULES = ("charset_normalizer", "lxml", "openpyxl", "py3langid", "pypdfium2", "webencodings")
-
-
-def counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 @cache
