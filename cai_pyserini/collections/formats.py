@@ -15,7 +15,10 @@ SAMPLE = 20_000  # characters for guessing a language
 TITLE_LENGTH = 200
 PAGE = "\n\f"  # between pages; with white space, as some tokenizers drop the form feed
 NO_TITLE = re.compile(  # of applications and templates, names of files, headings of sections, ends of sentences
-    r"(?i:\s*(?:microsoft \w+ - .*|untitled.*|(?:document|presentation|title|unknown)\s*\d*|(?:slide|page) \d+"
+    r"(?i:\s*(?:microsoft \w+ - .*|untitled.*|(?:do[ck]umento?|pr[eäéæ]sentation|presentación|title|unknown)\s*\d*"
+    r"|(?:slide|page|folie|dia|diapositiv[ae]|слайд|幻灯片|スライド) ?\d+"
+    r"|power ?point\W*(?:pr[eäæ][sz]ent\w*|bemutató|esitys|sunusu|演示文稿|簡報|プレゼンテーション|프레젠테이션)"
+    r"|a?(?:pr[eé][sz]ent|презент)\w*(?: \w+){0,2} power ?point"
     r"|[a-z]?\W*|.*\.(?:docx?|dotx?|dvi|eps|fm|html?|indd|md|od[pst]|p65|pages|pdf|png|pptx?|ps|pub|qxd|rtf|tex|txt|vsd|xlsx?)"
     r"|name|(?:table of )?contents|inhalt(?:sverzeichnis)?|inhoud(?:sopgave)?|sommaire|table des matières|índice|indice"
     r"|sumário|содержание|оглавление|目次|目录|목차|an?|and|are|as|at|by|for|from|in|is|it|of|on|or|that|the|this|to|with)"

@@ -8,11 +8,11 @@ from lxml import etree
 
 from cai_pyserini.collections.formats import NO_TITLE, PAGE, LeftOut, Text, Unreadable
 from cai_pyserini.collections.text.archive import DUBLIN_CORE, iso_day, local_name, open_archive, xml
-from cai_pyserini.collections.text.openxml import LABEL, attribute, ended_line
+from cai_pyserini.collections.text.openxml import LABEL, PRIVATE_USE, attribute, ended_line
 
-OUT = {  # deleted text, comments, also of formulas, contents of files, programs, messages for who fills in a cell
+OUT = {  # deleted text, comments, also of formulas, contents of files, programs, prompts of cells, page numbers
     *("tracked-changes", "annotation", "annotation-xml", "binary-data", "script", "event-listeners"),
-    *("content-validations",),
+    *("content-validations", "page-number"),
 }
 SPACES = {"s": " ", "tab": "\t", "line-break": "\n"}
 BLOCKS = {"p", "h", "math", "header-decl", "footer-decl", "date-time-decl"}
@@ -20,7 +20,7 @@ ASIDE = {"note", "text-box", "object", "object-ole"}  # what interrupts a senten
 CELLS = {"table-cell", "covered-table-cell"}
 VALUES = ("value", "string-value", "date-value", "time-value", "boolean-value")  # of a cell whose text is not saved
 ENTRIES = {"text", "textarea", "formatted-text", "number", "date", "time", "combobox"}  # fields of forms
-GENERATED = {"page-number", "page-count", "sheet-name", "file-name", "date", "time"}  # in headers and footers
+GENERATED = {"page-count", "sheet-name", "file-name", "date", "time"}  # in headers and footers
 TITLE = "//*[local-name()='h'] | //*[local-name()='frame'][@*[local-name()='class']='title']"
 
 
@@ -194,5 +194,5 @@ def _shown_by_control(control: etree._Element) -> list[str]:
 
 def _spaced(text: str | None, in_text: bool) -> str:
     """Text as it is shown: outside of paragraphs, white space is indentation, and single letters are of formulas."""
-    shown = re.sub(r"\s+", " ", text or "")
+    shown = re.sub(r"\s+", " ", text or "").translate(PRIVATE_USE)
     return shown if in_text else f" {shown.strip()} " if len(shown.strip()) > 1 else shown.strip()

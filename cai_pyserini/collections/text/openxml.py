@@ -192,11 +192,11 @@ class Package:
         """The text of an element without its children."""
         text = element.text or ""
         match name:
-            case "t" if (
-                self._fields and RESULT in self._fields[-1] and any(RESULT not in each for each in self._fields)
-            ):
-                return ""  # of a field in the instruction of another
             case "t":
+                if self._fields and RESULT not in self._fields[-1]:
+                    self._fields.pop()  # it has no end
+                if any(RESULT not in each for each in self._fields):  # the result of a field in another's instruction
+                    return ""
                 return (text if "wordprocessingml" in element.tag else unescaped(text)).translate(PRIVATE_USE)
             case "v" | "pt":  # values in charts
                 return text.strip() and f"{text.strip()}\t"
@@ -342,8 +342,8 @@ def printed(text: str) -> str:
 
 
 def unescaped(text: str) -> str:
-    """Text of Excel and PowerPoint, which write `_x000D_` for what XML cannot have."""
-    return ESCAPED.sub(lambda code: chr(int(code[1], 16)), text) if "_x" in text else text
+    """Text of Excel and PowerPoint, which write `_x000D_` for what XML cannot have, with a space for a control."""
+    return ESCAPED.sub(lambda code: chr(max(32, int(code[1], 16))), text) if "_x" in text else text
 
 
 def attribute(element: etree._Element, name: str) -> str:
@@ -372,5 +372,5 @@ def ended_line(text: str) -> str:
 
 
 def _visible(character: str) -> str:
-    """Nothing for characters of private use, which are pictures of a font."""
-    return "" if unicodedata.category(character) in ("Co", "Cs", "Cn") else character
+    """A space for characters of private use, which are pictures of a font."""
+    return " " if unicodedata.category(character) in ("Co", "Cs", "Cn") else character
