@@ -89,7 +89,7 @@ class Package:
             (part for part in ("docProps/core.xml", *self.related("", "core-properties")) if self.has(part)), ""
         )
         properties = xml(self.read(core)) if core else etree.Element("none")
-        self.title = properties.findtext(f"{DUBLIN_CORE}title") or ""
+        self.title = unescaped(properties.findtext(f"{DUBLIN_CORE}title") or "")
         self.modified = iso_day(properties.findtext(CORE_DATE))
         self.heading = ""
         self.headings = set[str]()  # styles
