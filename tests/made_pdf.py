@@ -252,7 +252,7 @@ def scan(page: MadePage, word: str) -> None:
 SAID: dict[Where, str] = {
     attached_file: r"\d+ attached files?",
     attached_note: r"\d+ attached files?",
-    xfa: "an XFA form",
+    xfa: "1 XFA form",
     scan: r"\d+ pages? without text \(scanned\?\)",
 }
 

@@ -1,6 +1,7 @@
 """The formats of files that `files` reads as documents."""
 
 import re
+from collections import Counter
 from importlib.metadata import version
 from typing import NamedTuple
 
@@ -13,7 +14,10 @@ SAMPLE = 20_000  # characters for guessing a language
 TITLE_LENGTH = 200
 PAGE = "\n\f"  # between pages; with white space, as some tokenizers drop the form feed
 NO_TITLE = re.compile(  # of applications and templates, names of files, headings of sections, ends of sentences
-    r"(?i:\s*(?:microsoft \w+ - .*|untitled.*|(?:document|presentation|title|unknown)\s*\d*|(?:slide|page) \d+"
+    r"(?i:\s*(?:microsoft \w+ - .*|untitled.*|(?:do[ck]umento?|pr[eäéæ]sentation|presentación|title|unknown)\s*\d*"
+    r"|(?:slide|page|folie|dia|diapositiv[ae]|слайд|幻灯片|スライド) ?\d+"
+    r"|power ?point\W*(?:pr[eäæ][sz]ent\w*|bemutató|esitys|sunusu|演示文稿|簡報|プレゼンテーション|프레젠테이션)"
+    r"|a?(?:pr[eé][sz]ent|презент)\w*(?: \w+){0,2} power ?point"
     r"|[a-z]?\W*|.*\.(?:docx?|dotx?|dvi|eps|fm|html?|indd|md|od[pst]|p65|pages|pdf|png|pptx?|ps|pub|qxd|rtf|tex|txt|vsd|xlsx?)"
     r"|name|(?:table of )?contents|inhalt(?:sverzeichnis)?|inhoud(?:sopgave)?|sommaire|table des matières|índice|indice"
     r"|sumário|содержание|оглавление|目次|目录|목차|an?|and|are|as|at|by|for|from|in|is|it|of|on|or|that|the|this|to|with)"
@@ -32,6 +36,13 @@ class Text(NamedTuple):
     modified: str | None = None  # a day, as the document itself says
     language: str | None = None
     left_out: tuple[str, ...] = ()  # what of the file is not in the text, such as "2 cells without a saved value"
+
+
+class LeftOut(Counter[str]):
+    """How often a file has what is not in its text, such as `cell* without a saved value`, with * for the plural."""
+
+    def said(self) -> tuple[str, ...]:
+        return tuple(f"{count:,} {what.replace('*', 's' * (count > 1))}" for what, count in self.items() if count)
 
 
 class Unreadable(Exception):
@@ -77,10 +88,6 @@ PACKAGES: dict[str, tuple[str, ...]] = {  # whose versions determine the text
     "xlsx": ("lxml", "openpyxl"),
 }
 MODULES = ("charset_normalizer", "lxml", "openpyxl", "py3langid", "pypdfium2", "webencodings")
-
-
-def counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def reader_of(format: str) -> str:

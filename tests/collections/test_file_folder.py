@@ -244,7 +244,8 @@ def test_every_format_becomes_a_document(write) -> None:
 
 
 @pytest.mark.parametrize(
-    "title", ["NAME", "Contents", "Table of contents", "them.", "The", "Microsoft Word - x.doc", "a b.tex"]
+    "title",
+    ["NAME", "Contents", "Table of contents", "them.", "PowerPoint Presentation", "Microsoft Word - x.doc", "a b.tex"],
 )
 def test_a_title_that_says_nothing_gives_way_to_the_name_of_the_file(write, title: str) -> None:
     """The fault: all manual pages are called NAME."""
@@ -257,7 +258,7 @@ def test_a_title_that_says_nothing_gives_way_to_the_name_of_the_file(write, titl
 
 
 @pytest.mark.parametrize(
-    "title", ["Names of things", "Introduction", "Node.js", "Debian Reference 2.100", "1984", "猫"]
+    "title", ["Names of things", "Introduction to PowerPoint", "Node.js", "Debian Reference 2.100", "1984", "猫"]
 )
 def test_a_title_that_says_something_stays(write, title: str) -> None:
     (record,) = records(write({"a.html": f"<title>{title}</title><p>x"})).values()

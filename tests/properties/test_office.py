@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
+import openpyxl
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -262,6 +263,7 @@ WORD = places(
         *(part("aFChunk", r"{\rtf1 MARK}", CHUNK, "rtf"), label),
     ], OUT: [
         *(nest("w:del>w:r>w:delText", "MARK"), nest("w:del", EQUATION), nest("w:moveFrom", RUN), field('XE "MARK"')),
+        field("IF </w:instrText></w:r>" + field("REF x", RUN) + "<w:r><w:instrText>", nest("w:r>w:t", "x")),
         *(slot("comment", nest("w:comment", P)), part("glossaryDocument", root("w:glossaryDocument", P))),
     ]},
     **{"included document*": [part("aFChunk", "PK\3\4 MARK", CHUNK, "docx")]},
@@ -328,6 +330,14 @@ def cell(content: str, attributes: str = "") -> Place:
     return slot("row", nest(f"s:row>s:c {attributes}", content))
 
 
+def formatted(file: File, mark: str) -> str:
+    """A number whose format has the mark."""
+    number = file.slots["style"].count("<s:xf ") + 1
+    file.slots["format"] += f'<s:numFmt numFmtId="{200 + number}" formatCode="0&quot; {mark}&quot;"/>'
+    file.slots["style"] += f'<s:xf numFmtId="{200 + number}"/>'
+    return placed(cell(nest("s:v", "3"), f's="{number}"'), file, mark)
+
+
 def shared(content: str) -> Place:
     def add(file: File, mark: str) -> str:
         number = file.slots["string"].count("<s:si>")
@@ -358,7 +368,7 @@ SHEET = places(
         *map(in_drawing, GRAPHICS),
         in_drawing(nest("xdr:grpSp>xdr:sp>xdr:txBody", DRAWN)),
         in_drawing(nest("xdr:pic>xdr:nvPicPr", '<xdr:cNvPr id="1" name="n" descr="MARK"/>')),
-        *(shared(nest("s:t", "MARK")), shared(nest("s:r>s:t", "MARK") + nest("s:r>s:t", " rich"))),
+        *(formatted, shared(nest("s:t", "MARK_x000D_")), shared(nest("s:r>s:t", "MARK") + nest("s:r>s:t", " rich"))),
         *(cell(nest("s:is>s:t", "MARK"), 't="inlineStr"'), cell(nest("s:is>s:r>s:t", "MARK"), 't="inlineStr"')),
         *(cell('<s:f>"x"</s:f>' + nest("s:v", "MARK"), 't="str"'), caption("Button")),
         *(slot("oddHeader", '&amp;L&amp;"Arial,Bold"&amp;12MARK &amp;P'), slot("oddFooter", "&amp;RMARK&amp;Cx")),
@@ -387,6 +397,8 @@ def test_excel(folder: Path, places: Places, is_strict: bool, is_hidden: bool) -
     state = "hidden" if is_hidden else "visible"
     sheet = f'<s:sheet name="Sizes" state="{state}" r:id="{file.id}"/>'
     file.parts["xl/workbook.xml"] = root("s:workbook", nest("s:sheets", sheet) + file.slots["book"])
+    styles = nest("s:numFmts", file.slots["format"]) + nest("s:cellXfs", "<s:xf/>" + file.slots["style"])
+    file.add("styles", "xl/styles.xml", root("s:styleSheet", styles), of="xl/workbook.xml")
     file.add("sharedStrings", "xl/strings.xml", root("s:sst", file.slots["string"]), of="xl/workbook.xml")
     read = check(folder, "xlsx", file.saved(is_strict), places)
     assert read.text.startswith("Sizes\n\n")
@@ -412,6 +424,12 @@ def embedded(content: str) -> Place:
     return add
 
 
+def labelled(file: File, mark: str) -> str:
+    level = f'<text:list-level-style-number text:level="1" style:num-prefix="{mark} "/>'
+    file.slots["automatic"] += nest(f'text:list-style style:name="{mark}"', level)
+    return between(nest(f'text:list text:style-name="{mark}">text:list-item>text:p', "x"))
+
+
 TEXT = nest("text:p", "MARK")
 BOX = nest("draw:text-box", TEXT)
 ROW = "table:table>table:table-row>table:table-cell"
@@ -427,7 +445,7 @@ def between(xml: str) -> str:
 
 OPEN = places(
     **{IN: [
-        *("MARK", nest("text:span", "MARK"), nest("text:user-field-get", "MARK"), nest("text:a", "MARK")),
+        *(labelled, "MARK", nest("text:span", "MARK"), nest("text:user-field-get", "MARK"), nest("text:a", "MARK")),
         nest("text:ruby", nest("text:ruby-base", "ji") + nest("text:ruby-text", "MARK")),
         nest("text:note", nest("text:note-citation", "1") + nest("text:note-body", TEXT)),
         nest("text:note", nest("text:note-citation", "MARK") + nest("text:note-body>text:p", "x")),
@@ -465,8 +483,8 @@ def test_open_document(folder: Path, places: Places, format: str) -> None:
     file, text = File("x"), ""
     for (_, place), mark in zip(places, marks(places), strict=True):
         text += nest("text:p", f"before {placed(place, file, mark)} after")
-    style = nest('office:automatic-styles>style:style style:master-page-name="M"')
-    content = style + nest(f"office:body>{BODIES[format]}", text)
+    style = nest('style:style style:master-page-name="M"') + file.slots["automatic"]
+    content = nest("office:automatic-styles", style) + nest(f"office:body>{BODIES[format]}", text)
     master = nest('office:master-styles>style:master-page style:name="M"', file.slots["master"])
     parts = {
         "content.xml": root("office:document-content", content, ODF),
@@ -486,6 +504,7 @@ RTF = places(
         r"\par\trowd\cellx100 MARK\cell x\cell\row\pard ",
         r"\par\trowd\itap2 MARK\nestcell{\*\nesttableprops\nestrow}{\nonesttables\par}\cell\row\pard ",
         r"{\mmath{\*\moMath{\mf{\mfPr{\mctrlPr x}}{\mnum{\mr 2}}{\mden{\mr MARK}}}}}",
+        r"{\*\shppict{\pict{\*\picprop{\sp{\sn wzDescription}{\sv MARK}}}}}",
         r"{\upr{ASCII}{\*\ud MARK}}",
         r"{\field{\*\fldinst FORMDROPDOWN{\*\formfield\ffres25\ffdefres1{\*\ffname x}{\*\ffl y}{\*\ffl MARK}}}}",
     ], OUT: [
@@ -544,6 +563,7 @@ CHARACTERS = {  # RTF, and its text
     r"\f2\'83A\'95\\": "ア表",
     r"TNF-{\f3 a\u8364?\u-3998?}": "TNF-α€β",
     r"\u8364\'80uro": "€uro",
+    r'{\field{\*\fldinst SYMBOL 97 \\f "Symbol"}{\fldrslt\f3 }}-x': "α-x",
     r"\uc0\u22823\u-10179\u-8704": "大😀",
     r"{\uc2\u26085\'93\'fa}x": "日x",
     r"a\_b\~c\{\}\\": "a-b c{}\\",
@@ -559,3 +579,22 @@ def test_characters_of_rtf(folder: Path, parts: list[str]) -> None:
     path.write_text(rf"{{\rtf1\ansi\ansicpg1252\deff0{FONTS}{body}}}")
     _, read = read_file((os.fsencode(path), "rtf"))
     assert isinstance(read, Text) and read.text.split("\n") == [CHARACTERS[part] for part in parts]
+
+
+NUMBERS = [  # of cells, their formats, and what is read
+    *((3.5, '0.0" kg"', "3.5 kg"), (0.07, "0.0%", "7%"), (1234, "00000", "01234"), (42, '"INV-"00000', "INV-00042")),
+    *((5551234567, "[<=9999999]###-####;(###) ###-####", "(555) 123-4567"), (5551234, "000-0000", "555-1234")),
+    *((-7, "#,##0_);[Red](#,##0)", "(7)"), (0, '0;-0;"none"', "none"), (12, "[$€-407] #,##0.00", "€ 12")),
+    *((2500000, '0.0,,"M"', "2.5M"), (0.1 + 0.2, "General", "0.3"), (-3, ";;;", "-3"), (1.5, "# ?/?", "1.5")),
+    *((44197, "[$-409]d mmm yyyy", "2021-01-01"), (1.25, "[h]:mm", "30:00:00"), (0.5, "h:mm AM/PM", "12:00:00")),
+]
+
+
+def test_numbers_of_excel(folder: Path) -> None:
+    """The fault: a unit, a percent sign and zeros are in the format of a number."""
+    book = openpyxl.Workbook()
+    for row, (value, code, _) in enumerate(NUMBERS, 1):
+        book.active.cell(row, 1, value).number_format = code
+    book.save(folder / "numbers.xlsx")
+    _, read = read_file((os.fsencode(folder / "numbers.xlsx"), "xlsx"))
+    assert isinstance(read, Text) and read.text.split("\n")[2:] == [shown for *_, shown in NUMBERS]

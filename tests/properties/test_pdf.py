@@ -71,7 +71,7 @@ def test_a_page_that_is_not_there_is_said() -> None:
     pdf.save(buffer := io.BytesIO())
     read = read_pdf(buffer.getvalue())
     assert read.text.split() == [word(0), word(2)] and read.pages == 3
-    assert read.left_out == ("1 page that is broken",)
+    assert read.left_out == ("1 broken page",)
 
 
 def lines(*texts: str) -> list[tuple[Where, str]]:

@@ -1,12 +1,11 @@
 """The text of EPUB."""
 
-from collections import Counter
 from posixpath import dirname, join, normpath
 from urllib.parse import unquote
 
 from lxml import etree
 
-from cai_pyserini.collections.formats import Text, Unreadable, counted
+from cai_pyserini.collections.formats import LeftOut, Text, Unreadable
 from cai_pyserini.collections.text.archive import DUBLIN_CORE, iso_day, open_archive, xml
 from cai_pyserini.collections.text.web import html_text
 
@@ -28,18 +27,18 @@ def read_epub(data: bytes) -> Text:
         package = next(str(path) for path in container.xpath("//*[local-name()='rootfile']/@full-path"))
         book = xml(archive.read(_found(names, package) or package))
         chapters: dict[str, tuple[str, str]] = {}  # titles and texts
-        left_out: Counter[str] = Counter()
+        left_out = LeftOut()
         for item in _in_order(book):
             path = "" if item is None else _found(names, join(dirname(package), item.get("href", "")))
             if item is None or not path:
-                left_out["missing"] += 1
+                left_out["missing chapter*"] += 1
             elif path in encrypted:
-                left_out["encrypted"] += 1
+                left_out["encrypted chapter*"] += 1
             elif _type(item) not in CHAPTERS:
-                left_out[_type(item)] += 1
+                left_out[f"{_type(item)} chapter*"] += 1
             elif path not in chapters:
                 chapters[path] = html_text(archive.read(path))
-    if left_out["encrypted"] and not any(text for _, text in chapters.values()):
+    if left_out["encrypted chapter*"] and not any(text for _, text in chapters.values()):
         raise Unreadable("is encrypted")
     title, *more = [element.text or "" for element in book.iter(f"{DUBLIN_CORE}title")] or [""]
     about = more + [element.text or "" for name in ABOUT for element in book.iter(f"{DUBLIN_CORE}{name}")]
@@ -51,7 +50,7 @@ def read_epub(data: bytes) -> Text:
         title,
         "\n\n".join(texts),
         modified=next((iso_day(date.text) for date in book.iter(f"{DUBLIN_CORE}date")), None),
-        left_out=tuple(counted(number, f"{kind} chapter") for kind, number in left_out.items()),
+        left_out=left_out.said(),
     )
 
 

@@ -3,7 +3,6 @@
 import base64
 import email
 import re
-from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from email.errors import HeaderParseError
@@ -11,7 +10,7 @@ from email.header import Header, decode_header
 from email.message import Message
 from email.utils import parsedate_to_datetime
 
-from cai_pyserini.collections.formats import NO_TITLE, TITLE_LENGTH, Text, Unreadable, counted
+from cai_pyserini.collections.formats import NO_TITLE, TITLE_LENGTH, LeftOut, Text, Unreadable
 from cai_pyserini.collections.text.archive import day_text
 from cai_pyserini.collections.text.charset import decoded
 from cai_pyserini.collections.text.rtf import read_rtf
@@ -49,17 +48,12 @@ def read_mail(data: bytes) -> Text:
         headers += _headers(message, ["Subject"])
     names = [_header(name) for part in message.walk() if (name := part.get_filename())]
     attached = [f"Attachments: {', '.join(names)}"] if names else []
-    left_out: Counter[str] = Counter()
+    left_out = LeftOut()
     text = _text(message, left_out)
     modified = None
     with suppress(OverflowError, ValueError):
         modified = day_text(parsedate_to_datetime(_header(message["Date"])))
-    return Text(
-        subject,
-        "\n".join([*headers, *attached, "", text]),
-        modified=modified,
-        left_out=tuple(counted(number, part) for part, number in left_out.items() if number),
-    )
+    return Text(subject, "\n".join([*headers, *attached, "", text]), modified=modified, left_out=left_out.said())
 
 
 def _repair(part: Message) -> None:
@@ -94,14 +88,14 @@ def _words(encoded: re.Match[str]) -> str:
         return encoded[0]
 
 
-def _text(part: Message, left_out: Counter[str]) -> str:
+def _text(part: Message, left_out: LeftOut) -> str:
     """The text of a part and the parts in it; counts in `left_out` what else might have text."""
     kind = part.get_content_type()
     if kind == "multipart/encrypted" or kind in SEALED:
         signed = "signed" in str(part.get_param("smime-type"))
-        left_out["signed part" if signed else "encrypted part"] += 1
+        left_out["signed part*" if signed else "encrypted part*"] += 1
     elif kind in OF_OUTLOOK:
-        left_out["winmail.dat part"] += 1
+        left_out["winmail.dat part*"] += 1
     elif part.is_multipart():
         parts = [each for each in part.get_payload() if isinstance(each, Message)]
         texts = [_text(each, left_out) for each in parts]
@@ -115,9 +109,9 @@ def _text(part: Message, left_out: Counter[str]) -> str:
         try:
             return _decoded(part, kind, left_out)
         except Unreadable:
-            left_out["broken part"] += 1
+            left_out["broken part*"] += 1
     elif kind not in SIGNATURES and part.get_content_maintype() not in WITHOUT_TEXT:
-        left_out["attachment"] += 1
+        left_out["attachment*"] += 1
     return ""
 
 
@@ -126,7 +120,7 @@ def _names(kind: str, message: Message) -> Iterable[str]:
     return ("Subject", *HEADERS) if kind in MAILS else dict.fromkeys(message.keys())
 
 
-def _decoded(part: Message, kind: str, left_out: Counter[str]) -> str:
+def _decoded(part: Message, kind: str, left_out: LeftOut) -> str:
     """The text of a part without parts."""
     content, label = part.get_payload(decode=True), part.get_content_charset()
     if not isinstance(content, bytes):
@@ -138,14 +132,14 @@ def _decoded(part: Message, kind: str, left_out: Counter[str]) -> str:
         return read_rtf(content).text
     text = decoded(content, label).replace("\f", "\n")
     if "\0" in text:
-        left_out["attachment"] += 1
+        left_out["attachment*"] += 1
         return ""
     if kind in CALENDAR:
         return "\n".join(map(_event, EVENT.finditer(FOLD.sub("", text))))
     if str(part.get_param("delsp")).lower() == "yes":  # lines that end in a space go on, without it
         text = re.sub(r"(?<!^--) \r?\n", "", text, flags=re.MULTILINE)
     text, encrypted = PGP.subn("", text)
-    left_out["encrypted part"] += encrypted
+    left_out["encrypted part*"] += encrypted
     return text
 
 

@@ -1,22 +1,36 @@
 """The text of Word, PowerPoint and Excel."""
 
+import operator
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
 
 from lxml import etree
 from openpyxl.styles.numbers import BUILTIN_FORMATS, is_date_format, is_timedelta_format
 from openpyxl.utils.datetime import MAC_EPOCH, WINDOWS_EPOCH, from_excel, from_ISO8601
 
-from cai_pyserini.collections.formats import MAX_CHARACTERS, PAGE, TOO_LONG, Text, Unreadable, counted
+from cai_pyserini.collections.formats import MAX_CHARACTERS, PAGE, TOO_LONG, Text, Unreadable
 from cai_pyserini.collections.text.archive import local_name, xml
 from cai_pyserini.collections.text.charset import decoded
 from cai_pyserini.collections.text.mail import read_mail
-from cai_pyserini.collections.text.openxml import HEADING, Package, attribute, list_of, value_of
+from cai_pyserini.collections.text.openxml import HEADING, LABEL, Package, attribute, list_of, unescaped, value_of
 from cai_pyserini.collections.text.rtf import read_rtf
 from cai_pyserini.collections.text.web import html_text
 
 ZIP = b"PK\3\4"
-LABEL = re.compile(r"\w{2,}")  # in the format of a list's numbers
+EAST_ASIAN_DATES = {*range(27, 37), *range(50, 59)}  # formats that files do not define
+FORMAT = re.compile(  # parts of the format of a number: literals, a currency, a condition, what is not shown, digits
+    r'"([^"]*)"|\\(.)|\[\$([^\]-]*)[^\]]*\]|\[(<[=>]?|>=?|=)(-?\d+\.?\d*)\]|\[[^\]]*\]|[_*].'
+    r"|((?i:General)|@|[0#?][0#?.,/]*(?:E[+-]0+)?)|(.)"
+)
+CONDITIONS = {
+    "<": operator.lt,
+    "<=": operator.le,
+    "=": operator.eq,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<>": operator.ne,
+}
 
 
 def read_docx(data: bytes) -> Text:
@@ -48,7 +62,7 @@ def _read_docx(data: bytes, include: Callable[[bytes], Text]) -> Text:
     text = package.text(main)
     furniture = dict.fromkeys(package.text(part).strip() for part in package.furniture)
     return Text(
-        package.best_title(), "\n".join((text, *furniture)), modified=package.modified, left_out=package.left_out()
+        package.best_title(), "\n".join((text, *furniture)), modified=package.modified, left_out=package.left_out.said()
     )
 
 
@@ -79,7 +93,7 @@ def read_pptx(data: bytes) -> Text:
         parts += _template_texts(package, slide, "slideLayout", "slideMaster")
         slides.append("\n".join(part.strip("\n") for part in parts if part.strip()))
     text = PAGE.join(slides)
-    return Text(package.best_title(), text, len(slides), package.modified, left_out=package.left_out())
+    return Text(package.best_title(), text, len(slides), package.modified, left_out=package.left_out.said())
 
 
 def _template_texts(package: Package, part: str, *kinds: str) -> Iterator[str]:
@@ -100,7 +114,7 @@ def read_xlsx(data: bytes) -> Text:
     for sheet in book.iterfind("{*}sheets/{*}sheet"):
         part = package.target(sheet, links)
         if not package.has(part):
-            package.leave_out("missing sheet", part)
+            package.left_out["missing sheet*"] += 1
             continue
         start = len(lines)
         for row in package.stream(part, "row"):
@@ -114,13 +128,11 @@ def read_xlsx(data: bytes) -> Text:
                     raise Unreadable(TOO_LONG)
         has_text |= len(lines) > start
         lines.insert(start, f"{sheet.get('name')}\n")
-    if values.unsaved:
-        package.also_left_out.append(f"{counted(values.unsaved, 'cell')} without a saved value")
     return Text(
         package.best_title(),
         "\n".join(lines) if has_text else "",
         modified=package.modified,
-        left_out=package.left_out(),
+        left_out=package.left_out.said(),
     )
 
 
@@ -132,8 +144,8 @@ class _Values:
         is_1904 = any(each.get("date1904") in ("1", "true") for each in root.iter("{*}workbookPr"))
         self._epoch = MAC_EPOCH if is_1904 else WINDOWS_EPOCH
         self._strings = list[str]()
-        self._dates = list[str]()  # formats by style; empty for numbers
-        self.unsaved = 0  # cells whose formula has no saved value
+        self._formats = list[str]()  # by style
+        self._left_out = package.left_out
         for part in package.related(book, "sharedStrings"):
             self._strings += [_rich_text(item) for item in package.stream(part, "si") if item.getparent() is not None]
         for part in package.related(book, "styles"):
@@ -143,8 +155,8 @@ class _Values:
             }
             for style in styles.iterfind("{*}cellXfs/{*}xf"):
                 id = style.get("numFmtId", "0")
-                code = codes[id] if id in codes else BUILTIN_FORMATS.get(int(id), "")
-                self._dates.append(code if is_date_format(code) else "")
+                default = "yyyy-mm-dd" if int(id) in EAST_ASIAN_DATES else BUILTIN_FORMATS.get(int(id), "")
+                self._formats.append(codes.get(id, default))
 
     def text(self, cell: etree._Element) -> str:
         inner = {local_name(child): child for child in cell}
@@ -152,7 +164,7 @@ class _Values:
         if kind == "inlineStr":
             return _rich_text(inner["is"]) if "is" in inner else ""
         if not text:
-            self.unsaved += kind != "str" and "f" in inner
+            self._left_out["cell* without a saved value"] += kind != "str" and "f" in inner
             return ""
         try:
             match kind:
@@ -163,18 +175,71 @@ class _Values:
                 case "d":
                     return str(from_ISO8601(text))
                 case "n":
-                    return str(self._number(text, int(cell.get("s", 0))))
+                    return self._number(text, int(cell.get("s", 0)))
         except (ValueError, OverflowError, IndexError):  # such as a date in the year 10000
             pass
         return text
 
-    def _number(self, text: str, style: int) -> object:
+    def _number(self, text: str, style: int) -> str:
         value = float(text) if set(text) & set(".eE") else int(text)
-        if code := self._dates[style] if style < len(self._dates) else "":
-            return from_excel(value, self._epoch, timedelta=is_timedelta_format(code))
-        return value
+        code = self._formats[style] if style < len(self._formats) else ""
+        if _is_duration(code):
+            seconds = round(value * 86400)
+            return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+        if _is_date(code):
+            return str(from_excel(value, self._epoch)).removesuffix(" 00:00:00")
+        return _shown(value, code)
+
+
+_is_date, _is_duration = cache(is_date_format), cache(is_timedelta_format)
+
+
+def _shown(value: float, code: str) -> str:
+    """A number in its format: the whole value without separators, with the format's words, signs and leading zeros."""
+    section, is_negative = _section(value, code)
+    value = -value if is_negative and section else value
+    runs = [part[6] for part in section if part[6]]
+    value *= 100 ** sum(part[0] == "%" for part in section)
+    if scale := sum(len(run) - len(run.rstrip(",")) for run in runs):
+        value /= 1000**scale
+    number = f"{value:.15g}" if isinstance(value, float) else str(value)
+    if not runs and not any(part[1] or part[2] for part in section):
+        return number
+    zeros = "".join(runs).partition(".")[0].count("0")
+    whole, point, rest = number.partition(".")
+    filled = [whole.zfill(zeros + (value < 0)) + point + rest]
+    if len(runs) > 1 and not re.search("[./E]", "".join(runs)):  # such as (000) 000-0000
+        filled = [f"{value:.0f}".zfill(zeros)]
+        for run in runs[:0:-1]:
+            filled[:1] = [filled[0][: -len(run)], filled[0][-len(run) :]]
+    digits = iter(filled)
+    pieces = (next(digits, "") if part[6] else part[1] or part[2] or part[3] or part[7] or "" for part in section)
+    return "".join(pieces).strip()
+
+
+def _section(value: float, code: str) -> tuple[list[re.Match[str]], bool]:
+    """The section of a format for a value, and whether it is for negative numbers, whose sign is one of its words."""
+    sections = _sections(code)
+    tests = [next(((CONDITIONS[part[4]], float(part[5])) for part in each if part[4]), None) for each in sections]
+    if any(tests):
+        for section, test in zip(sections, tests, strict=True):
+            if test is None or test[0](value, test[1]):
+                return section, False
+    place = 1 if value < 0 else 2 if value == 0 else 0
+    return (sections[place], place == 1) if place < len(sections) else (sections[0], False)
+
+
+@cache
+def _sections(code: str) -> list[list[re.Match[str]]]:
+    sections: list[list[re.Match[str]]] = [[]]
+    for part in FORMAT.finditer(code):
+        if part[0] == ";":
+            sections.append([])
+        else:
+            sections[-1].append(part)
+    return sections
 
 
 def _rich_text(item: etree._Element) -> str:
     """The text of a string without readings."""
-    return "".join(part.text or "" for part in (*item.iterfind("{*}t"), *item.iterfind("{*}r/{*}t")))
+    return unescaped("".join(part.text or "" for part in (*item.iterfind("{*}t"), *item.iterfind("{*}r/{*}t"))))

@@ -6,13 +6,13 @@ from posixpath import join, normpath
 
 from lxml import etree
 
-from cai_pyserini.collections.formats import NO_TITLE, PAGE, Text, Unreadable, counted
+from cai_pyserini.collections.formats import NO_TITLE, PAGE, LeftOut, Text, Unreadable
 from cai_pyserini.collections.text.archive import DUBLIN_CORE, iso_day, local_name, open_archive, xml
-from cai_pyserini.collections.text.openxml import attribute, ended_line
+from cai_pyserini.collections.text.openxml import LABEL, PRIVATE_USE, attribute, ended_line
 
-OUT = {  # deleted text, comments, also of formulas, contents of files, programs, messages for who fills in a cell
+OUT = {  # deleted text, comments, also of formulas, contents of files, programs, prompts of cells, page numbers
     *("tracked-changes", "annotation", "annotation-xml", "binary-data", "script", "event-listeners"),
-    *("content-validations",),
+    *("content-validations", "page-number"),
 }
 SPACES = {"s": " ", "tab": "\t", "line-break": "\n"}
 BLOCKS = {"p", "h", "math", "header-decl", "footer-decl", "date-time-decl"}
@@ -20,7 +20,7 @@ ASIDE = {"note", "text-box", "object", "object-ole"}  # what interrupts a senten
 CELLS = {"table-cell", "covered-table-cell"}
 VALUES = ("value", "string-value", "date-value", "time-value", "boolean-value")  # of a cell whose text is not saved
 ENTRIES = {"text", "textarea", "formatted-text", "number", "date", "time", "combobox"}  # fields of forms
-GENERATED = {"page-number", "page-count", "sheet-name", "file-name", "date", "time"}  # in headers and footers
+GENERATED = {"page-count", "sheet-name", "file-name", "date", "time"}  # in headers and footers
 TITLE = "//*[local-name()='h'] | //*[local-name()='frame'][@*[local-name()='class']='title']"
 
 
@@ -53,9 +53,10 @@ def read_opendocument(data: bytes) -> Text:
         text = "\n".join((document.text([body]), *masters.values()))
     title = meta.findtext(f".//{DUBLIN_CORE}title") or ""
     if not title or NO_TITLE.match(title):
+        document.labels.clear()  # a title has none
         title = next((document.text([found]) for found in body.xpath(TITLE)), title)
     modified = iso_day(meta.findtext(f".//{DUBLIN_CORE}date"))
-    return Text(title, text, len(slides) or None, modified, left_out=document.left_out())
+    return Text(title, text, len(slides) or None, modified, left_out=document.left_out.said())
 
 
 class _Document:
@@ -68,15 +69,18 @@ class _Document:
             raise Unreadable("is encrypted")
         self._seen = set[str]()
         self._controls = list[str]()  # what forms show, which are at the beginning of a text or a page
-        self._unsaved = self._objects = 0
+        self.left_out = LeftOut()
         self._is_template = False  # while master pages are read
+        self._lists = list[str]()  # styles of open lists
+        self.labels = dict[tuple[str, str], str]()  # words around the numbers of a list, by style and level
+        for part in ("styles.xml", "content.xml"):
+            for level in self.part(part).iter("{*}list-level-style-number", "{*}outline-level-style"):
+                words = LABEL.findall(f"{attribute(level, 'num-prefix')} {attribute(level, 'num-suffix')}")
+                place = attribute(level.getparent(), "name"), attribute(level, "level")
+                self.labels[place] = " ".join([*words, ""])
 
     def part(self, name: str) -> etree._Element:
         return xml(self._archive.read(name)) if name in self._names else etree.Element("none")
-
-    def left_out(self) -> tuple[str, ...]:
-        cells = f"{counted(self._unsaved, 'cell')} without a saved value"
-        return (cells,) * bool(self._unsaved) + (counted(self._objects, "embedded object"),) * bool(self._objects)
 
     def text(self, elements: Iterable[etree._Element]) -> str:
         out = list[str]()
@@ -115,8 +119,13 @@ class _Document:
         elif name in CELLS:
             if text := "".join(self._children(element, [], later, False)).strip() or self._value(element):
                 out.append(f"{text}\t")
+        elif name == "list":
+            self._lists.append(attribute(element, "style-name") or "".join(self._lists[-1:]))
+            self._children(element, out, later, in_text)
+            self._lists.pop()
         elif name in BLOCKS:
             aside = list[str]()
+            out.append(self.labels.get(("Outline", attribute(element, "outline-level")), ""))
             self._children(element, out, aside, name in ("p", "h"))
             out += ["\n", *aside]
         elif name in ASIDE or is_description:
@@ -131,6 +140,8 @@ class _Document:
         elif name == "ruby-text":  # the pronunciation above characters
             later.append("".join(self._children(element, [], [], True)) + "\n")
         else:
+            if name == "list-item":
+                out.append(self.labels.get(("".join(self._lists[-1:]), str(len(self._lists))), ""))
             out += [SPACES.get(name, ""), attribute(element, "string-value") if name == "hidden-text" else ""]
             self._children(element, out, later, in_text, "/" if name == "mfrac" else "")
             if name in ("number", "note-citation"):
@@ -156,7 +167,8 @@ class _Document:
 
     def _value(self, cell: etree._Element) -> str:
         values = [attribute(cell, name) for name in VALUES]
-        self._unsaved += bool(attribute(cell, "formula")) and not attribute(cell, "value-type")
+        is_unsaved = attribute(cell, "formula") and not attribute(cell, "value-type")
+        self.left_out["cell* without a saved value"] += bool(is_unsaved)
         return next(filter(None, values), "")
 
     def _object(self, element: etree._Element, name: str, out: list[str]) -> None:
@@ -167,7 +179,7 @@ class _Document:
             return
         self._seen.add(part)
         if name == "object-ole" or part not in self._names:
-            self._objects += 1
+            self.left_out["embedded object*"] += 1
         else:
             self._walk(self.part(part), out, out, False)
 
@@ -182,5 +194,5 @@ def _shown_by_control(control: etree._Element) -> list[str]:
 
 def _spaced(text: str | None, in_text: bool) -> str:
     """Text as it is shown: outside of paragraphs, white space is indentation, and single letters are of formulas."""
-    shown = re.sub(r"\s+", " ", text or "")
+    shown = re.sub(r"\s+", " ", text or "").translate(PRIVATE_USE)
     return shown if in_text else f" {shown.strip()} " if len(shown.strip()) > 1 else shown.strip()

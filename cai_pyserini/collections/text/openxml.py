@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from lxml import etree, html
 
-from cai_pyserini.collections.formats import NO_TITLE, Text, Unreadable, counted
+from cai_pyserini.collections.formats import NO_TITLE, LeftOut, Text, Unreadable
 from cai_pyserini.collections.text.archive import CORE_DATE, DUBLIN_CORE, XML, iso_day, local_name, open_archive, xml
 
 OUT = {  # deleted and moved text; positions of tabs; the workbook of a chart; readings that Excel does not show
@@ -23,7 +23,11 @@ BREAKS = {"tab": "\t", "ptab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-
 PRINTED = {"oddHeader", "evenHeader", "firstHeader", "oddFooter", "evenFooter", "firstFooter"}  # of sheets and charts
 PRINT_CODE = re.compile(r'&(?:"[^"]*"|K[\dA-F]{6}|\d+|([LCR])|(&)|[A-Z])')
 SHOWN_FIELD = re.compile(r"\s*(EQ|MACROBUTTON\s+\w+)\b")  # fields whose instruction has the text that is shown
+SYMBOL_FIELD = re.compile(r"\s*SYMBOL\s+(\d{1,5})\b[^\0]*\\f\s*\W?Symbol\b[^\0]*$")
+RESULT = "\0"
 SWITCH = re.compile(r"\\\w+|[(),;]")
+ESCAPED = re.compile(r"_x([\dA-Fa-f]{4})_")
+LABEL = re.compile(r"\w{2,}")  # in the format of a list's numbers
 FILE_NAME = re.compile(r"\S*\.\w{2,5}\s*$|\w:\\")  # in place of a description
 HEADING = re.compile(r"(?i)(title|heading [12])$")
 SILENT = {  # relations to what has no text of its own, or is read at another place or not at all
@@ -36,6 +40,8 @@ SYMBOLS = {  # of the font Symbol
     **dict(enumerate("αβχδεφγηιϕκλμνοπθρστυϖωξψζ", ord("a"))),
     **dict(zip(b"\xa3\xa5\xae\xb0\xb1\xb3\xb4\xb5\xb7\xb9\xbb\xd6\xe5\xf2", "≤∞→°±≥×∝•≠≈√∑∫", strict=True)),
 }
+
+PRIVATE_USE = {0xF000 + code: character for code, character in SYMBOLS.items()}  # as Word and PowerPoint write them
 
 
 def symbol(code: int) -> str:
@@ -78,12 +84,12 @@ class Package:
         self._include = include
         self._out = OUT.union(out)
         self._seen = set[str]()
-        self._fields = list[list[str]]()  # the instructions of open fields
+        self._fields = list[list[str]]()  # the instructions of open fields, with RESULT while their result is read
         core = next(
             (part for part in ("docProps/core.xml", *self.related("", "core-properties")) if self.has(part)), ""
         )
         properties = xml(self.read(core)) if core else etree.Element("none")
-        self.title = properties.findtext(f"{DUBLIN_CORE}title") or ""
+        self.title = unescaped(properties.findtext(f"{DUBLIN_CORE}title") or "")
         self.modified = iso_day(properties.findtext(CORE_DATE))
         self.heading = ""
         self.headings = set[str]()  # styles
@@ -92,18 +98,10 @@ class Package:
         self.notes = dict[tuple[str, str], tuple[etree._Element, Relations]]()
         self.furniture = dict[str, None]()  # parts with headers and footers
         self.is_template = False  # while masters and layouts are read, whose placeholders are not shown
-        self._left_out = dict[str, set[str]]()
-        self.also_left_out = list[str]()
+        self.left_out = LeftOut()
 
     def best_title(self) -> str:
         return self.heading if not self.title or NO_TITLE.match(self.title) else self.title
-
-    def leave_out(self, what: str, which: str) -> None:
-        self._left_out.setdefault(what, set()).add(which)
-
-    def left_out(self) -> tuple[str, ...]:
-        """What is not in the text, for people."""
-        return (*(counted(len(which), what) for what, which in self._left_out.items()), *self.also_left_out)
 
     def has(self, part: str) -> bool:
         return part.lower() in self._names
@@ -158,7 +156,7 @@ class Package:
             return ""
         self._seen.add(part)
         if not self.has(part):
-            self.leave_out("missing part", part)
+            self.left_out["missing part*"] += 1
             return ""
         if part.lower().endswith(".vml"):
             return self._controls(part)
@@ -195,7 +193,11 @@ class Package:
         text = element.text or ""
         match name:
             case "t":
-                return text
+                if self._fields and RESULT not in self._fields[-1]:
+                    self._fields.pop()  # it has no end
+                if any(RESULT not in each for each in self._fields):  # the result of a field in another's instruction
+                    return ""
+                return (text if "wordprocessingml" in element.tag else unescaped(text)).translate(PRIVATE_USE)
             case "v" | "pt":  # values in charts
                 return text.strip() and f"{text.strip()}\t"
             case "fldChar" | "instrText" | "ddList":
@@ -220,6 +222,8 @@ class Package:
         match attribute(element, "fldCharType"):
             case "begin":
                 self._fields.append([])
+            case "separate" if self._fields:
+                self._fields[-1].append(RESULT)
             case "end" if self._fields:
                 return shown_by_field("".join(self._fields.pop()))
         if name == "instrText" and self._fields:
@@ -293,27 +297,26 @@ class Package:
     def _follow(self, relation: Relation, flow: Flow) -> None:
         """Read what an element refers to, or note that it is left out."""
         kind, part, is_external = relation
-        if kind in SILENT:
+        if kind in SILENT or part in self._seen:
             return
-        if is_external:
-            self.leave_out("linked document", part)
-        elif kind == "control":
-            self.leave_out("form control", part)
-        elif kind in ("header", "footer"):
+        if kind in ("header", "footer"):
             self.furniture[part] = None
-        elif kind != "aFChunk" and self.has(part) and not part.lower().endswith((".xml", ".vml")):
-            self.leave_out("embedded object", part)
-        elif kind != "aFChunk" or not self.has(part):
-            flow.later.append(ended_line(self.text(part)))
-        elif part not in self._seen:
+        elif kind == "aFChunk" and self.has(part):
             self._seen.add(part)
             try:
                 included = self._include(self.read(part))
             except Exception:  # of any of the readers
-                self.leave_out("included document", part)
+                self.left_out["included document*"] += 1
             else:
                 flow.later.append(ended_line(included.text))
-                self.also_left_out += included.left_out
+                what = f"included document* without {', '.join(included.left_out)}"
+                self.left_out[what] += bool(included.left_out)
+        elif is_external or kind == "control" or (self.has(part) and not part.lower().endswith((".xml", ".vml"))):
+            self._seen.add(part)
+            what = "linked document*" if is_external else "form control*" if kind == "control" else "embedded object*"
+            self.left_out[what] += 1
+        else:
+            flow.later.append(ended_line(self.text(part)))
 
     def _controls(self, part: str) -> str:
         """The captions of form controls on a sheet, in its old drawings; comments are in them too."""
@@ -327,6 +330,8 @@ class Package:
 
 def shown_by_field(instruction: str) -> str:
     """The text in the instruction of a field that has no result."""
+    if found := SYMBOL_FIELD.match(instruction):
+        return symbol(int(found[1]))
     shown = SHOWN_FIELD.match(instruction)
     return " ".join(SWITCH.sub(" ", instruction[shown.end() :]).split()) if shown else ""
 
@@ -334,6 +339,11 @@ def shown_by_field(instruction: str) -> str:
 def printed(text: str) -> str:
     """A header or footer of a sheet without its codes."""
     return PRINT_CODE.sub(lambda code: "\t" if code[1] else code[2] or "", text).strip()
+
+
+def unescaped(text: str) -> str:
+    """Text of Excel and PowerPoint, which write `_x000D_` for what XML cannot have, with a space for a control."""
+    return ESCAPED.sub(lambda code: chr(max(32, int(code[1], 16))), text) if "_x" in text else text
 
 
 def attribute(element: etree._Element, name: str) -> str:
@@ -362,5 +372,5 @@ def ended_line(text: str) -> str:
 
 
 def _visible(character: str) -> str:
-    """Nothing for characters of private use, which are pictures of a font."""
-    return "" if unicodedata.category(character) in ("Co", "Cs", "Cn") else character
+    """A space for characters of private use, which are pictures of a font."""
+    return " " if unicodedata.category(character) in ("Co", "Cs", "Cn") else character

@@ -2,13 +2,12 @@
 
 import ctypes
 import re
-from collections import Counter
 from collections.abc import Iterator
 
 import pypdfium2
 from pypdfium2 import raw as pdfium
 
-from cai_pyserini.collections.formats import MAX_CHARACTERS, NO_TITLE, PAGE, TITLE_LENGTH, Text, Unreadable, counted
+from cai_pyserini.collections.formats import MAX_CHARACTERS, NO_TITLE, PAGE, TITLE_LENGTH, LeftOut, Text, Unreadable
 from cai_pyserini.collections.text.archive import day_of
 from cai_pyserini.collections.text.pages import BREAK, joined, without_contents
 
@@ -37,18 +36,20 @@ def read_pdf(data: bytes) -> Text:
     document.init_forms()  # draws the values of fields
     title = document.get_metadata_dict(skip_empty=True).get("Title", "")
     changed = re.match(r"D:(\d{4})(\d\d)?(\d\d)?", document.get_metadata_dict().get("ModDate", ""))
-    pages, size, said, files = list[str](), 0, Counter[str](), document.count_attachments()
+    pages, size, left_out = list[str](), 0, LeftOut()
+    left_out["attached file*"] = document.count_attachments()
+    left_out["XFA form*"] = document.get_formtype() in XFA
     for number in range(len(document)):
         try:
             page = document[number]
         except pypdfium2.PdfiumError:
-            said["that is broken"] += 1
+            left_out["broken page*"] += 1
             pages.append("")
             continue
         if not number and (not title or NO_TITLE.match(title)):
             title = _largest_line(page.get_textpage())
         on_page, is_empty = list(_annotations(page)), not pdfium.FPDFPage_CountObjects(page)
-        files += sum(kind == pdfium.FPDF_ANNOT_FILEATTACHMENT for kind, _ in on_page)
+        left_out["attached file*"] += sum(kind == pdfium.FPDF_ANNOT_FILEATTACHMENT for kind, _ in on_page)
         if not all(kind in NO_TEXT for kind, _ in on_page):
             pdfium.FPDFPage_Flatten(page, pdfium.FLAT_NORMALDISPLAY)
             page.close()
@@ -56,28 +57,23 @@ def read_pdf(data: bytes) -> Text:
         text_page = page.get_textpage()
         text = "\n".join([text_page.get_text_range().replace("\r\n", "\n"), *(text for _, text in on_page if text)])
         if not (is_empty or text.strip()):
-            said["without text (scanned?)"] += 1
+            left_out["page* without text (scanned?)"] += 1
         if (unknown := UNKNOWN.findall(text)) and len(unknown) > MOST_UNKNOWN * len(text):
-            said["in fonts that do not name their characters"] += 1
+            left_out["page* in fonts that do not name their characters"] += 1
         pages.append(CONTROLS.sub(" ", text) if unknown else text)
         text_page.close()
         page.close()
         if (size := size + len(text)) > MAX_CHARACTERS:
             break
     if not any(map(str.strip, pages)):
-        del said["without text (scanned?)"]  # which is said of the whole file
+        del left_out["page* without text (scanned?)"]  # which is said of the whole file
     _add_bookmarks(document, pages)
-    left_out = [f"{counted(count, 'page')} {why}" for why, count in said.items()]
-    if files:
-        left_out.append(counted(files, "attached file"))
-    if document.get_formtype() in XFA:
-        left_out.append("an XFA form")
     return Text(
         title.replace(BREAK, ""),
         PAGE.join(page.strip() for page in without_contents(joined(pages))),
         len(document),
         changed and day_of(*(changed[i] or "1" for i in (1, 2, 3))),
-        left_out=tuple(left_out),
+        left_out=left_out.said(),
     )
 
 

@@ -4,8 +4,8 @@ import re
 from codecs import lookup
 from dataclasses import dataclass, replace
 
-from cai_pyserini.collections.formats import Text, Unreadable, counted
-from cai_pyserini.collections.text.openxml import ended_line, shown_by_field, symbol, without_empty_cells
+from cai_pyserini.collections.formats import LeftOut, Text, Unreadable
+from cai_pyserini.collections.text.openxml import FILE_NAME, ended_line, shown_by_field, symbol, without_empty_cells
 
 TOKEN = re.compile(
     r"\\([a-zA-Z]{1,32})(-?\d{1,10})? ?|\\'([0-9a-fA-F]{2})|\\([^a-zA-Z])|([{}])|[\r\n]+|([^\\{}\r\n]+)", re.DOTALL
@@ -18,7 +18,7 @@ OUT = {
 }
 ASIDE = {"footnote", "shptxt", "dptxbxtext"}  # after the paragraph, whose sentences they would interrupt
 FURNITURE = {"header", "headerl", "headerr", "headerf", "footer", "footerl", "footerr", "footerf"}
-OWN = {*ASIDE, *FURNITURE, "title", "fldinst", "ffl", "sn", "sv"}  # groups whose text is put elsewhere
+OWN = {*ASIDE, *FURNITURE, "title", "picprop", "fldinst", "ffl", "sn", "sv"}  # groups whose text is put elsewhere
 READ = {*OWN, "shpinst", "do", "moMath", "moMathPara", "background", "sp", "ud", "formfield"}  # in spite of \*
 SHOWN_PROPERTIES = {"gtextUNICODE", "wzDescription"}  # of shapes: WordArt, and what a picture shows
 LINES = {"par", "row", "nestrow", "sect", "page"}
@@ -48,8 +48,7 @@ def read_rtf(data: bytes) -> Text:
     reader = _Reader()
     reader.read(source)
     text = without_empty_cells("\n".join((reader.body.text(), *reader.furniture)))
-    left_out = (counted(reader.objects, "embedded object"),) if reader.objects else ()
-    return Text(_characters(reader.title), _characters(text), left_out=left_out)
+    return Text(_characters(reader.title), _characters(text), left_out=reader.left_out.said())
 
 
 def _characters(text: str) -> str:
@@ -93,7 +92,7 @@ class _Reader:
         self.body = _Stream()
         self.title = ""
         self.furniture = dict[str, None]()
-        self.objects = 0
+        self.left_out = LeftOut()
         self._encoding = "cp1252"
         self._fonts = dict[int, str]()
         self._font = -1  # which the font table describes
@@ -148,10 +147,10 @@ class _Reader:
         group = self._group
         if word in OUT or (group.is_starred and word not in READ) or (word.startswith("m") and word.endswith("Pr")):
             group.is_hidden = True
-            self.objects += word == "objdata"
+            self.left_out["embedded object*"] += word == "objdata"
             group.is_font_table |= word == "fonttbl"
         elif word in OWN:
-            group.is_hidden &= word != "title"
+            group.is_hidden &= word not in ("title", "picprop")
             group.destination, group.stream = word, _Stream()
         elif word in CHARACTERS:
             while word in CELLS and group.stream.out[-1:] == ["\n"]:  # the end of the last paragraph in a cell
@@ -212,13 +211,15 @@ class _Reader:
             case "title":
                 self.title = text
             case "fldinst":
-                self._write(shown_by_field(text) or "".join(self._choices[self._choice :][:1]))
+                shown = shown_by_field(text)
+                self._write(shown or "".join(self._choices[self._choice :][:1]))
                 self._choices.clear()
+                self._group.skips_group = bool(shown)  # or it would be there twice
             case "ffl":
                 self._choices.append(text)
             case "sn":
                 self._property = text
-            case "sv" if self._property not in SHOWN_PROPERTIES:
+            case "sv" if self._property not in SHOWN_PROPERTIES or FILE_NAME.match(text):
                 pass
             case name if name in FURNITURE:
                 self.furniture[text] = None
