@@ -105,11 +105,25 @@ def hyphenated(page: MadePage, text: str) -> None:
         ("http://example.org/a-|bc.html", "http://example.org/a-bc.html"),
         ("state-of-|the-|art, it is the-art", "state-ofthe-art, state-of-the-art, it is the-art"),
         ("multi-|plex-|ing, multiplex, multiplexing", "multiplexing, multiplex, multiplexing"),
+        (r"di\013erent, \014eld, e\036cient \015ow, \015|c", "different, field, efficient flow, c"),  # codes of TeX
     ],
 )
 def test_hyphens_at_ends_of_lines_are_joined_or_stay(text: str, expected: str) -> None:
     """The faults: `COVID-19` and `Smith-Jones` are indexed as one word; `infor-mation` is not found."""
     assert " ".join(read_pdf(made_pdf([[(hyphenated, text)]])).text.split()) == expected
+
+
+def test_words_from_right_to_left_are_in_reading_order() -> None:
+    """The fault: words of Arabic are reversed if, as Chromium writes them, each letter is drawn and named apart."""
+
+    def drawn_apart(page: MadePage, text: str) -> None:
+        letters = (f"/Span <</ActualText <FEFF{ord(letter):04X}>>> BDC (n) Tj EMC" for letter in reversed(text))
+        page.content.append(f"BT /F1 10 Tf 50 {700 - 99 * page.lines} Td {' '.join(letters)} ET")
+        page.lines += 1
+
+    texts = "\u0627\u0644\u0644\u063a\u0629 \u0641\u064a", "\u05e9\u05dc\u05d5\u05dd"
+    read = read_pdf(made_pdf([[(drawn_apart, text) for text in texts]]))
+    assert read.text.split() == " ".join(texts).split()
 
 
 CHAPTERS = ["Pumps and valves", "Gaskets", "The turbine hall", "Safety of boilers", "Spare parts"]

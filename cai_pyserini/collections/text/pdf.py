@@ -15,6 +15,10 @@ from cai_pyserini.collections.text.pages import BREAK, joined, without_contents
 CONTROLS = re.compile(r"[\0-\x09\x0b-\x1f\x7f-\x9f]")  # bullets and brackets of fonts that do not name them
 UNKNOWN = re.compile(r"[\0-\x09\x0b-\x1f\x7f-\x9f\ue000-\uf8ff\ufffd]")
 MOST_UNKNOWN = 0.2  # of the characters of a page
+# What TeX's encodings have instead of these ligatures, where a font does not name them.
+LIGATURES = dict(zip("\x0b\x0c\r\x0e\x0f\x1b\x1c\x1d\x1e\x1f", ("ff", "fi", "fl", "ffi", "ffl") * 2, strict=True))
+LIGATURE = re.compile(r"(?<=[a-z])[\x0b-\x0f\x1b-\x1f](?!\s*[A-Z\d])|[\x0b-\x0f\x1b-\x1f](?=[a-z]{2})")
+RIGHT_TO_LEFT = re.compile("[\u0590-\u065f\u066e-\u06ef\u06fa-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]{2,}")  # without digits
 NO_TEXT = {  # annotations: links, comments, and marks that comments belong to
     pdfium.FPDF_ANNOT_LINK,
     pdfium.FPDF_ANNOT_TEXT,
@@ -54,7 +58,7 @@ def read_pdf(data: bytes) -> Text:
             page.close()
             page = document[number]
         text_page = page.get_textpage()
-        text = "\n".join([text_page.get_text_range().replace("\r\n", "\n"), *(text for _, text in on_page if text)])
+        text = "\n".join([_text(text_page), *(text for _, text in on_page if text)])
         if not (is_empty or text.strip()):
             said["without text (scanned?)"] += 1
         if (unknown := UNKNOWN.findall(text)) and len(unknown) > MOST_UNKNOWN * len(text):
@@ -79,6 +83,28 @@ def read_pdf(data: bytes) -> Text:
         changed and day_of(*(changed[i] or "1" for i in (1, 2, 3))),
         left_out=tuple(left_out),
     )
+
+
+def _text(page: pypdfium2.PdfTextPage, start: int = 0, count: int = -1) -> str:
+    """Text of a page. PDFium leaves words of Arabic as they are drawn, from left to right, if each letter is drawn
+    apart, as Chromium does."""
+
+    def turned(word: re.Match[str]) -> str:
+        letters = [place for place, letter in enumerate(word[0], word.start()) if letter.isalpha()]
+        if len(letters) < 2:
+            return word[0]
+        (left, bottom), (last_left, last_bottom) = (_position(page, first + letters[i]) for i in (0, -1))
+        return word[0][::-1] if last_left - left > abs(last_bottom - bottom) else word[0]
+
+    text, first = page.get_text_range(start, count), max(0, pdfium.FPDFText_GetTextIndexFromCharIndex(page, start))
+    text = RIGHT_TO_LEFT.sub(turned, text).replace("\r\n", "\n")
+    return LIGATURE.sub(lambda found: LIGATURES[found[0]], text)
+
+
+def _position(page: pypdfium2.PdfTextPage, place: int) -> tuple[float, float]:
+    """Where a character of the text is on the page."""
+    left, bottom, *_ = page.get_charbox(max(0, pdfium.FPDFText_GetCharIndexFromTextIndex(page, place)), loose=True)
+    return left, bottom
 
 
 def _annotations(page: pypdfium2.PdfPage) -> Iterator[tuple[int, str]]:
@@ -129,5 +155,5 @@ def _largest_line(page: pypdfium2.PdfTextPage) -> str:
         return ""
     start = sizes.index(max(sizes))
     end = next((number for number in range(start, count) if 1 < sizes[number] < max(sizes)), count)
-    line = page.get_text_range(start, end - start) if end - start <= TITLE_LENGTH else ""
+    line = _text(page, start, end - start) if end - start <= TITLE_LENGTH else ""
     return line if sum(map(str.isalpha, line)) > len(line) / 2 and not line.startswith("arXiv:") else ""
