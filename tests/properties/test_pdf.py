@@ -113,17 +113,23 @@ def test_hyphens_at_ends_of_lines_are_joined_or_stay(text: str, expected: str) -
     assert " ".join(read_pdf(made_pdf([[(hyphenated, text)]])).text.split()) == expected
 
 
-def test_words_from_right_to_left_are_in_reading_order() -> None:
-    """The fault: words of Arabic are reversed if, as Chromium writes them, each letter is drawn and named apart."""
+def test_letters_that_are_drawn_apart_are_in_reading_order() -> None:
+    """The faults: words of Arabic are reversed if, as Chromium writes them, each letter is drawn and named apart; each
+    character of vertical writing is a line."""
 
-    def drawn_apart(page: MadePage, text: str) -> None:
-        letters = (f"/Span <</ActualText <FEFF{ord(letter):04X}>>> BDC (n) Tj EMC" for letter in reversed(text))
+    def drawn_apart(page: MadePage, text: str, move: str = "") -> None:
+        letters = (f"/Span <</ActualText <FEFF{ord(letter):04X}>>> BDC {move} (n) Tj EMC" for letter in reversed(text))
         page.content.append(f"BT /F1 10 Tf 50 {700 - 99 * page.lines} Td {' '.join(letters)} ET")
         page.lines += 1
+
+    def vertical(page: MadePage, text: str) -> None:
+        drawn_apart(page, text[::-1], "0 -12 Td")
 
     texts = "\u0627\u0644\u0644\u063a\u0629 \u0641\u064a", "\u05e9\u05dc\u05d5\u05dd"
     read = read_pdf(made_pdf([[(drawn_apart, text) for text in texts]]))
     assert read.text.split() == " ".join(texts).split()
+    read = read_pdf(made_pdf([[(vertical, "\u7e26\u66f8\u304d\u3002"), *lines("A line of words", "and another")]]))
+    assert [*map(str.strip, read.text.split("\n"))] == ["\u7e26\u66f8\u304d\u3002", "A line of words", "and another"]
 
 
 CHAPTERS = ["Pumps and valves", "Gaskets", "The turbine hall", "Safety of boilers", "Spare parts"]

@@ -19,6 +19,10 @@ MOST_UNKNOWN = 0.2  # of the characters of a page
 LIGATURES = dict(zip("\x0b\x0c\r\x0e\x0f\x1b\x1c\x1d\x1e\x1f", ("ff", "fi", "fl", "ffi", "ffl") * 2, strict=True))
 LIGATURE = re.compile(r"(?<=[a-z])[\x0b-\x0f\x1b-\x1f](?!\s*[A-Z\d])|[\x0b-\x0f\x1b-\x1f](?=[a-z]{2})")
 RIGHT_TO_LEFT = re.compile("[\u0590-\u065f\u066e-\u06ef\u06fa-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]{2,}")  # without digits
+# Between characters of vertical writing, which PDFium takes for lines.
+VERTICAL = re.compile(
+    "(?m)(?<=^[\u3001-\u30ff\u3400-\u9fff\uff01-\uff60])\n(?=[\u3001-\u30ff\u3400-\u9fff\uff01-\uff60]$)"
+)
 NO_TEXT = {  # annotations: links, comments, and marks that comments belong to
     pdfium.FPDF_ANNOT_LINK,
     pdfium.FPDF_ANNOT_TEXT,
@@ -97,7 +101,7 @@ def _text(page: pypdfium2.PdfTextPage, start: int = 0, count: int = -1) -> str:
         return word[0][::-1] if last_left - left > abs(last_bottom - bottom) else word[0]
 
     text, first = page.get_text_range(start, count), max(0, pdfium.FPDFText_GetTextIndexFromCharIndex(page, start))
-    text = RIGHT_TO_LEFT.sub(turned, text).replace("\r\n", "\n")
+    text = VERTICAL.sub("", RIGHT_TO_LEFT.sub(turned, text).replace("\r\n", "\n"))
     return LIGATURE.sub(lambda found: LIGATURES[found[0]], text)
 
 
