@@ -132,6 +132,18 @@ def test_letters_that_are_drawn_apart_are_in_reading_order() -> None:
     assert [*map(str.strip, read.text.split("\n"))] == ["\u7e26\u66f8\u304d\u3002", "A line of words", "and another"]
 
 
+def test_words_by_groff_have_spaces() -> None:
+    """The fault: Ghostscript writes a space as spacing of characters, and two words are read as one."""
+
+    def spaced(page: MadePage, _: str) -> None:
+        page.content.append("BT /F1 10 Tf 50 700 Td (prunes) Tj 31.12 0 Td 4 Tc (ss) Tj 14 0 Td 0 Tc (ubgraphs) Tj ET")
+
+    pdf = pikepdf.open(io.BytesIO(made_pdf([[(spaced, "")]])))
+    pdf.docinfo["/Creator"] = "groff version 1.22.4"
+    pdf.save(buffer := io.BytesIO())
+    assert read_pdf(buffer.getvalue()).text == "pruness subgraphs"
+
+
 CHAPTERS = ["Pumps and valves", "Gaskets", "The turbine hall", "Safety of boilers", "Spare parts"]
 TABLE = ["Sweden 4", "Norway 5", "Denmark 6", "Finland 3"]
 

@@ -4,6 +4,7 @@ import ctypes
 import re
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pypdfium2
 from pypdfium2 import raw as pdfium
@@ -23,6 +24,7 @@ RIGHT_TO_LEFT = re.compile("[\u0590-\u065f\u066e-\u06ef\u06fa-\u08ff\ufb1d-\ufdf
 VERTICAL = re.compile(
     "(?m)(?<=^[\u3001-\u30ff\u3400-\u9fff\uff01-\uff60])\n(?=[\u3001-\u30ff\u3400-\u9fff\uff01-\uff60]$)"
 )
+LEAST_SPACE = 0.12  # between words, of the height of a line
 NO_TEXT = {  # annotations: links, comments, and marks that comments belong to
     pdfium.FPDF_ANNOT_LINK,
     pdfium.FPDF_ANNOT_TEXT,
@@ -43,8 +45,9 @@ def read_pdf(data: bytes) -> Text:
     except pypdfium2.PdfiumError as error:
         raise Unreadable("is encrypted" if "password" in str(error) else f"is broken ({error})") from None
     document.init_forms()  # draws the values of fields
-    title = document.get_metadata_dict(skip_empty=True).get("Title", "")
-    changed = re.match(r"D:(\d{4})(\d\d)?(\d\d)?", document.get_metadata_dict().get("ModDate", ""))
+    metadata = document.get_metadata_dict()
+    title, has_spaces = metadata["Title"], not metadata["Creator"].startswith("groff")
+    changed = re.match(r"D:(\d{4})(\d\d)?(\d\d)?", metadata["ModDate"])
     pages, size, said, files = list[str](), 0, Counter[str](), document.count_attachments()
     for number in range(len(document)):
         try:
@@ -62,7 +65,7 @@ def read_pdf(data: bytes) -> Text:
             page.close()
             page = document[number]
         text_page = page.get_textpage()
-        text = "\n".join([_text(text_page), *(text for _, text in on_page if text)])
+        text = "\n".join([_text(text_page, has_spaces=has_spaces), *(text for _, text in on_page if text)])
         if not (is_empty or text.strip()):
             said["without text (scanned?)"] += 1
         if (unknown := UNKNOWN.findall(text)) and len(unknown) > MOST_UNKNOWN * len(text):
@@ -89,7 +92,7 @@ def read_pdf(data: bytes) -> Text:
     )
 
 
-def _text(page: pypdfium2.PdfTextPage, start: int = 0, count: int = -1) -> str:
+def _text(page: pypdfium2.PdfTextPage, start: int = 0, count: int = -1, has_spaces: bool = True) -> str:
     """Text of a page. PDFium leaves words of Arabic as they are drawn, from left to right, if each letter is drawn
     apart, as Chromium does."""
 
@@ -97,18 +100,32 @@ def _text(page: pypdfium2.PdfTextPage, start: int = 0, count: int = -1) -> str:
         letters = [place for place, letter in enumerate(word[0], word.start()) if letter.isalpha()]
         if len(letters) < 2:
             return word[0]
-        (left, bottom), (last_left, last_bottom) = (_position(page, first + letters[i]) for i in (0, -1))
+        (left, bottom, *_), (last_left, last_bottom, *_) = (_box(page, first + letters[i]) for i in (0, -1))
         return word[0][::-1] if last_left - left > abs(last_bottom - bottom) else word[0]
 
     text, first = page.get_text_range(start, count), max(0, pdfium.FPDFText_GetTextIndexFromCharIndex(page, start))
+    if not has_spaces:
+        text = _spaced(page, text)
     text = VERTICAL.sub("", RIGHT_TO_LEFT.sub(turned, text).replace("\r\n", "\n"))
     return LIGATURE.sub(lambda found: LIGATURES[found[0]], text)
 
 
-def _position(page: pypdfium2.PdfTextPage, place: int) -> tuple[float, float]:
-    """Where a character of the text is on the page."""
-    left, bottom, *_ = page.get_charbox(max(0, pdfium.FPDFText_GetCharIndexFromTextIndex(page, place)), loose=True)
-    return left, bottom
+def _box(page: pypdfium2.PdfTextPage, place: int) -> tuple[float, float, float, float]:
+    """Left, bottom, right and top of a character of the text."""
+    return page.get_charbox(max(0, pdfium.FPDFText_GetCharIndexFromTextIndex(page, place)), loose=True)
+
+
+def _spaced(page: pypdfium2.PdfTextPage, text: str) -> str:
+    """A text with all spaces. Ghostscript makes spacing of characters of groff's distances, which PDFium ignores."""
+    boxes = ((character, _box(page, place)) for place, character in enumerate(text))
+    gaps = [0.0]
+    for (one, (_, bottom, right, top)), (other, (left, *_)) in pairwise(boxes):
+        gaps.append(0.0 if one.isspace() or other.isspace() else (left - right) / (top - bottom or 1.0))
+    around = zip(text, gaps, [0.0, *gaps], [*gaps[1:], 0.0], strict=False)
+    return "".join(
+        f" {character}" if gap > max(LEAST_SPACE, 2 * before, 2 * after) else character
+        for character, gap, before, after in around
+    )
 
 
 def _annotations(page: pypdfium2.PdfPage) -> Iterator[tuple[int, str]]:
