@@ -104,10 +104,9 @@ def _text(page: pypdfium2.PdfTextPage, start: int = 0, count: int = -1, has_spac
         return word[0][::-1] if last_left - left > abs(last_bottom - bottom) else word[0]
 
     text, first = page.get_text_range(start, count), max(0, pdfium.FPDFText_GetTextIndexFromCharIndex(page, start))
-    if not has_spaces:
-        text = _spaced(page, text)
-    text = VERTICAL.sub("", RIGHT_TO_LEFT.sub(turned, text).replace("\r\n", "\n"))
-    return LIGATURE.sub(lambda found: LIGATURES[found[0]], text)
+    read = RIGHT_TO_LEFT.sub(turned, text)
+    read = VERTICAL.sub("", (read if has_spaces else _spaced(page, read)).replace("\r\n", "\n"))
+    return LIGATURE.sub(lambda found: LIGATURES[found[0]], read)
 
 
 def _box(page: pypdfium2.PdfTextPage, place: int) -> tuple[float, float, float, float]:
