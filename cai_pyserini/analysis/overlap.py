@@ -9,6 +9,7 @@ regular expression \\w+) in the lower-cased contents, stop words included. The p
 does not define "word", so its values may differ.
 """
 
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -84,7 +85,7 @@ def _count_all(collections: Sequence[str]) -> dict[str, Counter[str]]:
     """The word counts of each collection, by its short name."""
     counts: dict[str, Counter[str]] = {}
     for spec in collections:
-        path = Path(spec).resolve()
+        path = Path(os.path.realpath(spec))
         name = path.name if path.is_dir() else path.name.partition(".")[0]
         if name in counts:
             raise CaiError(f"{spec}: another collection is named {name}, too; rename one of them")

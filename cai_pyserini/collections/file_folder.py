@@ -220,7 +220,9 @@ class FileFolder(BeirFolder):
             results = isolated(READER, calls, processes_for(len(calls), 4))
             for call, result in progress(results, len(calls), "read files", "file"):
                 key = calls[call]
-                if isinstance(result, Failed):  # not what the reader says of the contents: it may pass
+                if isinstance(result, Failed) and result.lasts and _sha256(Path(os.fsdecode(call[0]))) == key[0]:
+                    known[key] = texts.put(key, result)
+                elif isinstance(result, Failed):  # not what the reader says of the contents: it may pass
                     known[key] = self.failed[key] = result
                 elif result[0] == key[0]:  # else it has changed since it was hashed
                     known[key] = texts.put(key, result[1])

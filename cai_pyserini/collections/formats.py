@@ -20,8 +20,8 @@ NO_TITLE = re.compile(  # of applications and templates, names of files, heading
     r"|a?(?:pr[eé][sz]ent|презент)\w*(?: \w+){0,2} power ?point"
     r"|[a-z]?\W*|.*\.(?:docx?|dotx?|dvi|eps|fm|html?|indd|md|od[pst]|p65|pages|pdf|png|pptx?|ps|pub|qxd|rtf|tex|txt|vsd|xlsx?)"
     r"|name|(?:table of )?contents|inhalt(?:sverzeichnis)?|inhoud(?:sopgave)?|sommaire|table des matières|índice|indice"
-    r"|sumário|содержание|оглавление|目次|目录|목차|an?|and|are|as|at|by|for|from|in|is|it|of|on|or|that|the|this|to|with)"
-    r"\W*$)|[a-zß-öø-ÿа-я].*\w\.$"
+    r"|sumário|содержание|оглавление|目次|目录|목차|an?|and|are|as|at|by|for|from|in|is|it|of|on|or|that|the|this|to|with"
+    r"|\(anonymous\))\W*$)|[a-zß-öø-ÿа-я].*\w\.$"
 )
 CHARACTERS = ("charset-normalizer", "webencodings")
 HTML = ("lxml", *CHARACTERS)

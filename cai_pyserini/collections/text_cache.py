@@ -66,7 +66,8 @@ def text_cache() -> Iterator["TextCache"]:
     try:
         database = connect(path, SCHEMA)
     except (sqlite3.Error, OSError) as error:
-        raise CaiError(f"{path}: {error}; {remedy}") from None
+        delete = "delete it, or " if path.is_file() else ""
+        raise CaiError(f"{path}: {error}; {delete}{remedy}") from None
     with closing(database):
         with suppress(OSError):  # for example, another process deletes them
             _delete_others(path)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, cast
 
 from cai_pyserini.core.errors import CaiError
 
-SECONDS = 60.0  # for one call
+SECONDS, CPU_SECONDS = 120.0, 60.0  # for one call, in all and of processor time
 MEMORY = 3 << 29  # bytes for one call, 1.5 GiB, besides what the libraries of a process take
 CALLS = 500  # per process, because libraries leak
 TRIES, PAUSE = 3, 0.1  # of a call whose process dies; seconds between them
@@ -30,6 +30,7 @@ class Failed(NamedTuple):
     """Why a call has no result, for people."""
 
     reason: str
+    lasts: bool = False  # whether the same call would fail again
 
 
 class _Worker:
@@ -52,15 +53,16 @@ class _Worker:
         self.is_ready = False
         self.calls = 0
         self.call: Any = None
-        self.tries = 0  # of this call
+        self.tries, self.cpu_seconds = 0, 0.0  # of this call
         self.is_dead = False
         self.deadline = 0.0
 
-    def send(self, call: Any, tries: int, seconds: float) -> None:
+    def send(self, call: Any, tries: int, seconds: float, cpu_seconds: float) -> None:
         self.calls += 1
         self.call, self.tries, self.deadline = call, tries + 1, time.monotonic() + seconds
+        self.cpu_seconds = cpu_seconds
         with suppress(OSError):  # it has died, which `result` finds
-            self.pipe.send(call)
+            self.pipe.send((call, cpu_seconds))
 
     def start(self, seconds: float) -> bool:
         """Note whether the process has imported its module, or has died instead."""
@@ -76,6 +78,8 @@ class _Worker:
         except (EOFError, OSError):
             self.is_dead = True
             code = self._process.wait() if self._process else 0
+            if code == -signal.SIGPROF:
+                return Failed(f"takes more than {self.cpu_seconds:g} seconds of processor time", lasts=True)
             return Failed(f"crashed its reader ({signal.Signals(-code).name if code < 0 else f'exit code {code}'})")
 
     def kill(self) -> None:
@@ -85,7 +89,9 @@ class _Worker:
         self.pipe.close()
 
 
-def isolated[T](module: str, calls: Iterable[T], processes: int, seconds: float = SECONDS) -> Iterator[tuple[T, Any]]:
+def isolated[T](
+    module: str, calls: Iterable[T], processes: int, seconds: float = SECONDS, cpu_seconds: float = CPU_SECONDS
+) -> Iterator[tuple[T, Any]]:
     """Yield each call with what the function of `module` returns, or with Failed, in the order in which they end.
 
     A call whose process dies is tried again. Raises CaiError if no process starts, for example because the module
@@ -98,7 +104,7 @@ def isolated[T](module: str, calls: Iterable[T], processes: int, seconds: float 
             while len(busy) < processes and (item := repeated.pop() if repeated else next(remaining, None)):
                 worker = idle.pop() if idle else _Worker(module)
                 busy[worker.pipe] = worker
-                worker.send(*item, seconds)
+                worker.send(*item, seconds, cpu_seconds)
             if not busy:
                 return
             timeout = min(worker.deadline for worker in busy.values()) - time.monotonic()
@@ -115,7 +121,7 @@ def isolated[T](module: str, calls: Iterable[T], processes: int, seconds: float 
                     worker.kill()
                 else:
                     idle.append(worker)
-                if worker.is_dead and worker.tries < TRIES:
+                if worker.is_dead and worker.tries < TRIES and not result.lasts:
                     repeated.append((worker.call, worker.tries))
                     time.sleep(PAUSE)
                 elif worker.is_dead and not has_started:
@@ -141,7 +147,9 @@ def serve(function: Callable[[Any], Any]) -> None:
     with suppress(EOFError, BrokenPipeError):  # the caller is gone
         pipe.send(True)
         while True:
-            pipe.send(_result(function, pipe.recv()))
+            call, cpu_seconds = pipe.recv()
+            signal.setitimer(signal.ITIMER_PROF, cpu_seconds)  # then SIGPROF ends this process
+            pipe.send(_result(function, call))
 
 
 def _result(function: Callable[[Any], Any], call: Any) -> Any:

@@ -5,6 +5,7 @@ A settings class declares each value once, with its type, default, limits and he
 """
 
 import argparse
+import errno
 import inspect
 import re
 import sys
@@ -15,12 +16,12 @@ from textwrap import fill, wrap
 from typing import Annotated, Any, ClassVar, Literal, NoReturn, Self, Union, get_args, get_origin, overload
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from cai_pyserini.core.errors import CaiError, did_you_mean, require_utf8
-from cai_pyserini.core.store import URL, as_path
+from cai_pyserini.core.store import URL, StorePath, as_path
 
 
 def _on_this_machine(value: object) -> object:
@@ -29,12 +30,22 @@ def _on_this_machine(value: object) -> object:
     return value
 
 
+def _without_loop(path: Path) -> Path:
+    try:
+        _ = isinstance(path, StorePath) or path.stat()
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise ValueError("is a link to itself: give another path") from None
+    return path
+
+
 SCIENTIFIC = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+\Z")
 UNKNOWN = re.compile("unrecognized arguments: (.*)", re.DOTALL)
 CHOICE = re.compile(r"(.*invalid choice: '(.*?)') \(choose from (.*)\)", re.DOTALL)
-AnyPath = Annotated[Path, BeforeValidator(_on_this_machine), Field(strict=False)]  # a string in YAML
+LOOP = AfterValidator(_without_loop)
+AnyPath = Annotated[Path, BeforeValidator(_on_this_machine), Field(strict=False), LOOP]  # a string in YAML
 Argv = Sequence[str] | None  # the arguments of a command; None: those of this process
-PathOrUrl = Annotated[Path, BeforeValidator(as_path)]  # a URL in an object store is a StorePath
+PathOrUrl = Annotated[Path, BeforeValidator(as_path), LOOP]  # a URL in an object store is a StorePath
 
 
 class Settings(BaseModel):

@@ -44,8 +44,8 @@ def open_index(
     ['d10', 'd5']
     """
     index = Path(index) if isinstance(index, str) else index
-    name = folders(index)[0].resolve().name
     retriever = Retriever(index, encoder, query, device)
+    name = folders(index)[0].resolve().name
     passages = retriever.index is not None and retriever.index.manifest.stats.get("passages", False)
     return Engine(name, {name: retriever}, passages=passages, language=retriever.language)
 

@@ -466,7 +466,8 @@ def test_a_reader_that_hangs_crashes_or_grows_is_replaced(tmp_path: Path, monkey
         "import os, time\n"
         "from cai_pyserini.core import isolated\n"
         "def act(call):\n"
-        "    if call == 'hang': time.sleep(600)\n"
+        "    if call == 'wait': time.sleep(600)\n"
+        "    while call == 'hang': pass\n"
         "    if call == 'crash': os.abort()\n"
         "    if call == 'grow': return len(bytearray(1 << 33))\n"
         "    if call == 'deep': return act('deep')\n"
@@ -474,9 +475,10 @@ def test_a_reader_that_hangs_crashes_or_grows_is_replaced(tmp_path: Path, monkey
         "isolated.serve(act)\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    calls = ["hang", "crash", "grow", "deep", "fine", "well"]
-    results = dict(isolated.isolated("hostile", calls, 2, seconds=5))
-    assert results["hang"].reason == "took more than 5 seconds"
+    calls = ["wait", "hang", "crash", "grow", "deep", "fine", "well"]
+    results = dict(isolated.isolated("hostile", calls, 2, seconds=5, cpu_seconds=0.5))
+    assert results["wait"] == isolated.Failed("took more than 5 seconds")
+    assert results["hang"] == isolated.Failed("takes more than 0.5 seconds of processor time", lasts=True)
     assert results["crash"].reason == "crashed its reader (SIGABRT)"
     assert results["grow"].reason == "needs more than 1.5 GiB of memory"
     assert results["deep"].reason == "is nested too deeply"

@@ -99,6 +99,7 @@ plan = Path(__file__).with_suffix(".txt")
 
 def trouble(what, path):
     if what == "kill": os.kill(os.getpid(), signal.SIGKILL)
+    if what == "hang": os.kill(os.getpid(), signal.SIGPROF)
     if what == "memory": raise MemoryError
     if what == "vanish": path.unlink()
     if what == "pipe": path.unlink(), os.mkfifo(path)
@@ -139,6 +140,7 @@ def trouble(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Ca
     ("what", "reason", "after"),
     [
         ("kill 3", "crashed its reader (SIGKILL)", "bad"),
+        ("hang 1", "takes more than 60 seconds of processor time", None),
         ("memory 1", "needs more than 1.5 GiB of memory", "bad"),
         ("vanish 1", "cannot be read (No such file or directory)", None),
         ("pipe 1", "changed while it was read", None),
@@ -151,10 +153,12 @@ def test_a_failure_that_passes_is_not_kept(
     what: str, reason: str | None, after: str | None, trouble, folder: Path, cache: Path, tmp_path: Path
 ) -> None:
     """The faults: a reader that was killed once leaves the contents out for ever, in every folder; a process that dies
-    as it starts ends the run; a file that was replaced, with its time and size, is taken for the one before."""
+    as it starts ends the run; a file that was replaced, with its time and size, is taken for the one before; a file
+    that no reader can finish costs a minute in every command."""
     (folder / "empty.html").write_text("<p>")
     (copy := tmp_path / "copy").mkdir()
     (copy / "copy.txt").write_text("bad")
+    (copy / "good.txt").write_text("good")
     trouble(what)
     found = opened(folder)
     assert ("bad.txt" in {record.id for record in found.records()}) == (reason is None)
@@ -166,7 +170,7 @@ def test_a_failure_that_passes_is_not_kept(
         assert again.fingerprint("documents") == found.fingerprint("documents")
     texts = {record.id: record.text for record in opened(folder).records()}
     assert texts == {"good.txt": "good"} | ({"bad.txt": after} if after else {})
-    assert [record.text for record in records(copy).values()] == ["bad"]
+    assert [record.text for record in records(copy).values()] == ["bad"] * (what != "hang 1") + ["good"]
 
 
 @pytest.mark.slow

@@ -105,11 +105,43 @@ def hyphenated(page: MadePage, text: str) -> None:
         ("http://example.org/a-|bc.html", "http://example.org/a-bc.html"),
         ("state-of-|the-|art, it is the-art", "state-ofthe-art, state-of-the-art, it is the-art"),
         ("multi-|plex-|ing, multiplex, multiplexing", "multiplexing, multiplex, multiplexing"),
+        (r"di\013erent, \014eld, e\036cient \015ow, \015|c", "different, field, efficient flow, c"),  # codes of TeX
     ],
 )
 def test_hyphens_at_ends_of_lines_are_joined_or_stay(text: str, expected: str) -> None:
     """The faults: `COVID-19` and `Smith-Jones` are indexed as one word; `infor-mation` is not found."""
     assert " ".join(read_pdf(made_pdf([[(hyphenated, text)]])).text.split()) == expected
+
+
+def test_letters_that_are_drawn_apart_are_in_reading_order() -> None:
+    """The faults: words of Arabic are reversed if, as Chromium writes them, each letter is drawn and named apart; each
+    character of vertical writing is a line."""
+
+    def drawn_apart(page: MadePage, text: str, move: str = "") -> None:
+        letters = (f"/Span <</ActualText <FEFF{ord(letter):04X}>>> BDC {move} (n) Tj EMC" for letter in reversed(text))
+        page.content.append(f"BT /F1 10 Tf 50 {700 - 99 * page.lines} Td {' '.join(letters)} ET")
+        page.lines += 1
+
+    def vertical(page: MadePage, text: str) -> None:
+        drawn_apart(page, text[::-1], "0 -12 Td")
+
+    texts = "\u0627\u0644\u0644\u063a\u0629 \u0641\u064a", "\u05e9\u05dc\u05d5\u05dd"
+    read = read_pdf(made_pdf([[(drawn_apart, text) for text in texts]]))
+    assert read.text.split() == " ".join(texts).split()
+    read = read_pdf(made_pdf([[(vertical, "\u7e26\u66f8\u304d\u3002"), *lines("A line of words", "and another")]]))
+    assert [*map(str.strip, read.text.split("\n"))] == ["\u7e26\u66f8\u304d\u3002", "A line of words", "and another"]
+
+
+def test_words_by_groff_have_spaces() -> None:
+    """The fault: Ghostscript writes a space as spacing of characters, and two words are read as one."""
+
+    def spaced(page: MadePage, _: str) -> None:
+        page.content.append("BT /F1 10 Tf 50 700 Td (prunes) Tj 31.12 0 Td 4 Tc (ss) Tj 14 0 Td 0 Tc (ubgraphs) Tj ET")
+
+    pdf = pikepdf.open(io.BytesIO(made_pdf([[(spaced, "")]])))
+    pdf.docinfo["/Creator"] = "groff version 1.22.4"
+    pdf.save(buffer := io.BytesIO())
+    assert read_pdf(buffer.getvalue()).text == "pruness subgraphs"
 
 
 CHAPTERS = ["Pumps and valves", "Gaskets", "The turbine hall", "Safety of boilers", "Spare parts"]

@@ -3,6 +3,7 @@
 import ctypes
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pypdfium2
 from pypdfium2 import raw as pdfium
@@ -14,6 +15,15 @@ from cai_pyserini.collections.text.pages import BREAK, joined, without_contents
 CONTROLS = re.compile(r"[\0-\x09\x0b-\x1f\x7f-\x9f]")  # bullets and brackets of fonts that do not name them
 UNKNOWN = re.compile(r"[\0-\x09\x0b-\x1f\x7f-\x9f\ue000-\uf8ff\ufffd]")
 MOST_UNKNOWN = 0.2  # of the characters of a page
+# What TeX's encodings have instead of these ligatures, where a font does not name them.
+LIGATURES = dict(zip("\x0b\x0c\r\x0e\x0f\x1b\x1c\x1d\x1e\x1f", ("ff", "fi", "fl", "ffi", "ffl") * 2, strict=True))
+LIGATURE = re.compile(r"(?<=[a-z])[\x0b-\x0f\x1b-\x1f](?!\s*[A-Z\d])|[\x0b-\x0f\x1b-\x1f](?=[a-z]{2})")
+RIGHT_TO_LEFT = re.compile("[\u0590-\u065f\u066e-\u06ef\u06fa-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]{2,}")  # without digits
+# Between characters of vertical writing, which PDFium takes for lines.
+VERTICAL = re.compile(
+    "(?m)(?<=^[\u3001-\u30ff\u3400-\u9fff\uff01-\uff60])\n(?=[\u3001-\u30ff\u3400-\u9fff\uff01-\uff60]$)"
+)
+LEAST_SPACE = 0.12  # between words, of the height of a line
 NO_TEXT = {  # annotations: links, comments, and marks that comments belong to
     pdfium.FPDF_ANNOT_LINK,
     pdfium.FPDF_ANNOT_TEXT,
@@ -34,8 +44,9 @@ def read_pdf(data: bytes) -> Text:
     except pypdfium2.PdfiumError as error:
         raise Unreadable("is encrypted" if "password" in str(error) else f"is broken ({error})") from None
     document.init_forms()  # draws the values of fields
-    title = document.get_metadata_dict(skip_empty=True).get("Title", "")
-    changed = re.match(r"D:(\d{4})(\d\d)?(\d\d)?", document.get_metadata_dict().get("ModDate", ""))
+    metadata = document.get_metadata_dict()
+    title, has_spaces = metadata["Title"], not metadata["Creator"].startswith("groff")
+    changed = re.match(r"D:(\d{4})(\d\d)?(\d\d)?", metadata["ModDate"])
     pages, size, left_out = list[str](), 0, LeftOut()
     left_out["attached file*"] = document.count_attachments()
     left_out["XFA form*"] = document.get_formtype() in XFA
@@ -55,7 +66,7 @@ def read_pdf(data: bytes) -> Text:
             page.close()
             page = document[number]
         text_page = page.get_textpage()
-        text = "\n".join([text_page.get_text_range().replace("\r\n", "\n"), *(text for _, text in on_page if text)])
+        text = "\n".join([_text(text_page, has_spaces=has_spaces), *(text for _, text in on_page if text)])
         if not (is_empty or text.strip()):
             left_out["page* without text (scanned?)"] += 1
         if (unknown := UNKNOWN.findall(text)) and len(unknown) > MOST_UNKNOWN * len(text):
@@ -74,6 +85,41 @@ def read_pdf(data: bytes) -> Text:
         len(document),
         changed and day_of(*(changed[i] or "1" for i in (1, 2, 3))),
         left_out=left_out.said(),
+    )
+
+
+def _text(page: pypdfium2.PdfTextPage, start: int = 0, count: int = -1, has_spaces: bool = True) -> str:
+    """Text of a page. PDFium leaves words of Arabic as they are drawn, from left to right, if each letter is drawn
+    apart, as Chromium does."""
+
+    def turned(word: re.Match[str]) -> str:
+        letters = [place for place, letter in enumerate(word[0], word.start()) if letter.isalpha()]
+        if len(letters) < 2:
+            return word[0]
+        (left, bottom, *_), (last_left, last_bottom, *_) = (_box(page, first + letters[i]) for i in (0, -1))
+        return word[0][::-1] if last_left - left > abs(last_bottom - bottom) else word[0]
+
+    text, first = page.get_text_range(start, count), max(0, pdfium.FPDFText_GetTextIndexFromCharIndex(page, start))
+    read = RIGHT_TO_LEFT.sub(turned, text)
+    read = VERTICAL.sub("", (read if has_spaces else _spaced(page, read)).replace("\r\n", "\n"))
+    return LIGATURE.sub(lambda found: LIGATURES[found[0]], read)
+
+
+def _box(page: pypdfium2.PdfTextPage, place: int) -> tuple[float, float, float, float]:
+    """Left, bottom, right and top of a character of the text."""
+    return page.get_charbox(max(0, pdfium.FPDFText_GetCharIndexFromTextIndex(page, place)), loose=True)
+
+
+def _spaced(page: pypdfium2.PdfTextPage, text: str) -> str:
+    """A text with all spaces. Ghostscript makes spacing of characters of groff's distances, which PDFium ignores."""
+    boxes = ((character, _box(page, place)) for place, character in enumerate(text))
+    gaps = [0.0]
+    for (one, (_, bottom, right, top)), (other, (left, *_)) in pairwise(boxes):
+        gaps.append(0.0 if one.isspace() or other.isspace() else (left - right) / (top - bottom or 1.0))
+    around = zip(text, gaps, [0.0, *gaps], [*gaps[1:], 0.0], strict=False)
+    return "".join(
+        f" {character}" if gap > max(LEAST_SPACE, 2 * before, 2 * after) else character
+        for character, gap, before, after in around
     )
 
 
@@ -125,5 +171,5 @@ def _largest_line(page: pypdfium2.PdfTextPage) -> str:
         return ""
     start = sizes.index(max(sizes))
     end = next((number for number in range(start, count) if 1 < sizes[number] < max(sizes)), count)
-    line = page.get_text_range(start, end - start) if end - start <= TITLE_LENGTH else ""
+    line = _text(page, start, end - start) if end - start <= TITLE_LENGTH else ""
     return line if sum(map(str.isalpha, line)) > len(line) / 2 and not line.startswith("arXiv:") else ""
