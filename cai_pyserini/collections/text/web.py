@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable
-from itertools import chain, takewhile
+from itertools import chain, islice, takewhile
 from typing import NamedTuple
 
 from lxml import etree
@@ -29,7 +29,7 @@ LINES |= {"div", "dt", "fieldset", "figcaption", "footer", "form", "frameset", "
 LINES |= {"li", "listing", "main", "menu", "noframes", "noscript", "optgroup", "option", "plaintext", "search"}
 LINES |= {"section", "select", "summary", "tbody", "text", "textarea", "tfoot", "thead", "title", "xmp"}
 SPACED = {"annotation", "area", "audio", "button", "canvas", "img", "input", "mtd", "mtr", "object", "tspan", "video"}
-SPACED |= {"meter", "progress"}
+SPACED |= {"meter", "progress", "script"}
 NOTHING, SPACE, LINE, PARAGRAPH, CELL = range(5)  # between pieces of text; the stronger replaces the weaker
 GAPS = ("", " ", "\n", "\n\n", " ")
 VERBATIM = {"listing", "plaintext", "pre", "textarea", "xmp"}
@@ -115,7 +115,7 @@ class _Page:
         self._later: list[tuple[str, int]] = []  # what is not a part of the line, with its link
         self._told: set[str] = set()
         self._inside: Counter[str] = Counter()
-        self._verbatim = 0
+        self._verbatim = self._headings = 0
         self._numbers: list[int | None] = []
         self._navigation: list[tuple[int, int, int]] = []  # pieces from, to, and their characters
         tree = _parsed(source.replace("\f", " ").replace("\r\n", "\n"))
@@ -158,6 +158,7 @@ class _Page:
     def _enter(self, element: etree._Element, name: str) -> None:
         self._inside[name] += 1
         self._verbatim += name in VERBATIM
+        self._headings += name in HEADINGS
         if name == "a":
             self._links += 1
             address = element.get("href")
@@ -210,6 +211,7 @@ class _Page:
                 self._navigation.append((start.pieces, len(self._pieces), size))
         self._inside[name] -= 1
         self._verbatim -= name in VERBATIM
+        self._headings -= name in HEADINGS
         if name in ("ol", "ul"):
             self._numbers.pop()
         elif name == "li":
@@ -235,11 +237,12 @@ class _Page:
 
     def _is_apart(self, element: etree._Element, name: str) -> bool:
         """Whether an element within a line is no part of the words beside it."""
-        if name in SPACED or "-" in name or not APART.isdisjoint((element.get("class") or "").lower().split()):
+        classes = element.get("class")
+        if name in SPACED or "-" in name or (classes and not APART.isdisjoint(classes.lower().split())):
             return True
         if name not in ("a", "sup") or self._gap or not self._pieces or not END_OF_WORD.search(self._pieces[-1].text):
             return False
-        text = "".join(element.itertext())
+        text = "".join(islice(element.itertext(), 9))
         return any(map(str.isdigit, text)) and not any(map(str.isalpha, text))
 
     def _read(self, text: str | None) -> None:
@@ -273,15 +276,15 @@ class _Page:
             last = self._pieces[-1] if self._pieces else None
             if last and not self._gap and link and last.link not in (0, link) and last.text[-1] < "\u2e80":
                 self._gap = SPACE  # between two links, but in scripts without spaces
-            heading = any(self._inside[name] for name in HEADINGS)
-            self._pieces.append(_Piece(GAPS[self._gap] if last else "", self._bullet + text, link, heading))
+            self._pieces.append(
+                _Piece(GAPS[self._gap] if last else "", self._bullet + text, link, bool(self._headings))
+            )
             self._gap, self._bullet, self._row = NOTHING, "", True
             self._size += len(text)
             self._linked += len(text) if link else 0
 
     def _current_link(self) -> int:
-        linked = self._inside["a"] or self._inside["button"]
-        return self._link if linked and not any(self._inside[name] for name in HEADINGS) else 0
+        return self._link if not self._headings and (self._inside["a"] or self._inside["button"]) else 0
 
     def _forget(self, start: _Opened) -> None:
         """Remove what has been written since the start of an element."""
