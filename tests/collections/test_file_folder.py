@@ -178,7 +178,7 @@ FILES: dict[str, str | bytes] = {
     "e.html": PAGE,
     "f.md": "---\r\ntitle: 'Front'\r\n---\r\n# First\r\nText.",
     "g.rst": "#######\nHeading\n#######\n\nText.",
-    "h.txt": "Größe".encode("utf-16"),
+    "h.txt": "G\bG\x1b[1mröße\x1b[0m".encode("utf-16"),
     "i.eml": mail(),
     "j.epub": book(),
     "k.rtf": r"{\rtf1\ansi{\info{\title Rich}}Some {\b bold} text.}",

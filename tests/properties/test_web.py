@@ -181,7 +181,7 @@ def test_bars_of_links_at_both_ends_are_not_read(read: Read) -> None:
     [
         *("Smith<sup>1</sup>", "Smith<sup><a href=x>1</a></sup>", "Smith<a href=x><sup>1,2</sup></a>"),
         *("<a href=x>Smith</a><a href=y>Wesson</a>", "<b>Smith</b><i class='label label-info'>new</i>"),
-        *("<b>Smith</b><i class=classifier>str</i>", "<i class=linenos>1</i>Smith", "<i class=mlabel>a</i>Smith"),
+        *("<b>Smith</b><i class=classifier>str</i>", "<i class=linenos>1</i>Smith", "Smith<time>2020</time>"),
     ],
 )
 def test_what_stands_beside_a_word_is_no_part_of_it(read: Read, word: str) -> None:

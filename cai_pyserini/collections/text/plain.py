@@ -13,13 +13,14 @@ HEADING = re.compile(
 FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(?:(?!\1|\.\.\.).*\n)*?(?:\1|\.\.\.)[ \t]*\n")  # of Markdown
 TITLE = re.compile(r"(?mi)^title[ \t]*[:=][ \t]*[\"']?(.+?)[\"']?[ \t]*$")
 TAG = re.compile(r"<[^>]*>")
+TERMINAL = re.compile(r".\x08|\x1b\[[0-9;?]*[A-Za-z]")  # overstruck characters, colours
 
 
 def read_plain(data: bytes) -> Text:
     text = decoded(data)
     if "\0" in text:
         raise Unreadable("is not text")
-    return Text("", text.replace("\r\n", "\n").replace("\f", "\n"))
+    return Text("", TERMINAL.sub("", text).replace("\r\n", "\n").replace("\f", "\n"))
 
 
 def read_marked_up(data: bytes) -> Text:
