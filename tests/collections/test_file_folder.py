@@ -176,9 +176,9 @@ FILES: dict[str, str | bytes] = {
     "c.pptx": slides(),
     "d.xlsx": sheets("finger", 7.5, None, "cm"),
     "e.html": PAGE,
-    "f.md": "---\ntitle: 'Front'\n---\n# First\nText.",
-    "g.rst": "Heading\n=======\n\nText.",
-    "h.txt": "Größe".encode("utf-16"),
+    "f.md": "---\r\ntitle: 'Front'\r\n---\r\n# First\r\nText.",
+    "g.rst": "#######\nHeading\n#######\n\nText.",
+    "h.txt": "G\bG\x1b[1mröße\x1b[0m".encode("utf-16"),
     "i.eml": mail(),
     "j.epub": book(),
     "k.rtf": r"{\rtf1\ansi{\info{\title Rich}}Some {\b bold} text.}",
@@ -261,8 +261,12 @@ def test_a_title_that_says_nothing_gives_way_to_the_name_of_the_file(write, titl
     "title", ["Names of things", "Introduction to PowerPoint", "Node.js", "Debian Reference 2.100", "1984", "猫"]
 )
 def test_a_title_that_says_something_stays(write, title: str) -> None:
-    (record,) = records(write({"a.html": f"<title>{title}</title><p>x"})).values()
-    assert record.title == title
+    files = {
+        "a.html": f"<title>{title}</title><p>x",
+        "b.md": f'+++\ntitle = "{title}"\n+++\n# x',
+        "c.md": f"```\n# comment\n```\n<h1><img></h1><h1 align=center><b>{title}</b></h1>\n\n## x",
+    }
+    assert {record.title for record in records(write(files)).values()} == {title}
 
 
 def test_tables_of_contents_have_no_leaders(write) -> None:

@@ -53,6 +53,8 @@ IN_BODY = (
     "<h1>{}</h1><h3>{}</h3><header><h2>{}</h2></header><footer>{}</footer><aside>{}</aside><main>{}</main>",
     "<div class=menu><p>{} with words</p><a href=x>y</a></div><p>{}<ul><li><a href=x>{}</a><li><a href=y>{}</a></ul>",
     "&#{}; {} &unknown; {} <? x ?>{}</p></i></div>{}",
+    "<aside role=doc-endnotes><p>1. <a href=x>{}</a></aside><p>{}<script type='math/tex'>{}</script>",
+    "<div class='page-header'><h1>{}</h1><a href=x>{}</a></div>",
 )
 AROUND = (
     *("<div>{}</div>", "<table><tr><td>{}</td></tr></table>", "<ul><li>{}", "<p><font color=red>{}", "{}<!-- -->"),
@@ -77,6 +79,8 @@ NOT_TEXT = (
     *("<div role=navigation>{}</div>", "<div class='main nav'>{}</div>", "<input type=hidden value={}>"),
     *("<footer class=page><a href=x>{}</a></footer>", "<h4>x<a class=headerlink title={} href=x>¶</a></h4>"),
     "<ul class='side-menu'><li><a href=x>{}</a></ul>",
+    "<ul class=docnav><li><a href=x>{}</a></ul>",
+    "<div class=menu-bar><button title='{}'>x</button></div>",
 )
 BODY = "<p>" + "A page has more text than navigation, or else its navigation is its text. " * 9
 
@@ -155,11 +159,14 @@ def test_bars_of_links_at_both_ends_are_not_read(read: Read) -> None:
     """The faults: bars of links are found instead of the pages they lead to; or lists of references vanish."""
     bar = "<p><a href=a.html>{}</a> | <a href=b.html>{}</a> | <a href=c.html>{}</a></p>"
     lists = "<p>{}</p><ul><li><a href=a.html>{}</a><li><a href=b.html>{}</a></ul>"
+    table = "<table><tr><th>{}<tr><td><a href=a.html>{}</a><td><a href=b.html>{}</a></table>"
     sources = "<p><a href=https://example.org/a>{}</a> <a href=https://example.org/b>{}</a></p>"
     for start, end, read_marks in (
         (bar, bar, 0),
         ("<h1><a href=a>{}</a></h1>", "", 1),
         ("", lists, 3),
+        ("", table, 3),
+        ("", f"<h2>See also</h2>{bar}", 3),
         ("", sources, 2),
     ):
         marks = Marks()
@@ -167,6 +174,21 @@ def test_bars_of_links_at_both_ends_are_not_read(read: Read) -> None:
         assert len(marked(read("html", page.encode()))) == read_marks, page
     marks = Marks()
     assert marked(read("html", marks.fill(f"<p>{{}}</p>{bar * 9}").encode())) == marks.made  # most of the page
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        *("Smith<sup>1</sup>", "Smith<sup><a href=x>1</a></sup>", "Smith<a href=x><sup>1,2</sup></a>"),
+        *("<a href=x>Smith</a><a href=y>Wesson</a>", "<b>Smith</b><i class='label label-info'>new</i>"),
+        *("<b>Smith</b><i class=classifier>str</i>", "<i class=linenos>1</i>Smith", "Smith<time>2020</time>"),
+    ],
+)
+def test_what_stands_beside_a_word_is_no_part_of_it(read: Read, word: str) -> None:
+    """The faults: authors with a note, typed parameters and the first words of numbered lines are not found."""
+    page = f"<p>{word}, H<sub>2</sub>O, km<sup>2</sup>, XIX<sup>e</sup>, 1<sup>st</sup>, foot<a href=x>ball</a>"
+    found = {*re.findall(r"\w+", read("html", page.encode()).text)}
+    assert {"Smith", "H2O", "km2", "XIXe", "1st", "football"} <= found
 
 
 def test_frames_have_no_body(read: Read) -> None:
@@ -254,7 +276,7 @@ def test_every_marked_word_of_a_mail_is_read_or_said_to_be_left_out(read: Read, 
         return encoded(marks.fill(headers), marks.fill(content), transfer)
 
     head = marks.fill(
-        "From: =?iso-8859-1?q?{}?= <{}@example.org>\nTo: {} Grüße Насос =?utf-8?q?{}?=\n"
+        "From: =?iso-8859-1?q?{}?= <{}@example.org>\nTo: {} Grüße Насос =?utf-8?q?{}?=\nCc: \x1b$B66\x1b(B\n"
         f"Keywords: {{}}\nSubject: {subject}\n"
     )
     data = head.encode() + written(mail)
@@ -263,7 +285,7 @@ def test_every_marked_word_of_a_mail_is_read_or_said_to_be_left_out(read: Read, 
     assert bool(said) == bool(text.left_out), (said, text.left_out)
     for words in ("Grüße", "Насос", "朱镕基"):
         assert (words in text.text) >= (words.encode() in head.encode())
-    assert "\ufffd" not in text.text, data
+    assert "橋" in text.text and "\ufffd" not in text.text, data
 
 
 CHAPTER = "<?xml version='1.0'?><html xmlns='http://www.w3.org/1999/xhtml'><head><title/></head><body>{}</body></html>"
@@ -276,7 +298,12 @@ ITEMS = (  # of a manifest and the spine, the names of their files, and what the
     ("<item id='{id}' href='{id}.xhtml'/>", "<itemref idref='{id}'/>", "{id}.xhtml", CHAPTER),
     ("<item id='{id}' href='{id}.html'/>", "<itemref idref='{id}'/>", "{id}.html", "<title>{}</title><p>{}"),
     ("<item id='{id}' href='{id}.XHTML'/>", "<itemref idref='{id}' linear='no'/>", "{id}.xhtml", CHAPTER),
-    ("<item id='{id}' href='Text/{id}%20b.html#x'/>", "<itemref idref='{id}'/>", "text/{id} b.html", CHAPTER),
+    (
+        "<item id='{id}' href='Text\\{id}%20%C3%BC.html#x'/>",
+        "<itemref idref='{id}'/>",
+        "text/{id} u\u0308.html",
+        CHAPTER,
+    ),
     ("<item id='{id}' href='{id}%2Fb.html'/>", "<itemref idref='{id}'/>", "{id}%2Fb.html", CHAPTER),
     ("<item id='{id}' href='{id}' media-type='application/xhtml+xml'/>", "", "{id}", CHAPTER),
     (

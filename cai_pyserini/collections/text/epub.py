@@ -1,6 +1,7 @@
 """The text of EPUB."""
 
 from posixpath import dirname, join, normpath
+from unicodedata import normalize
 from urllib.parse import unquote
 
 from lxml import etree
@@ -20,7 +21,7 @@ Items = dict[str, etree._Element]  # of the manifest, by id
 def read_epub(data: bytes) -> Text:
     """An e-book: what it says about itself, its chapters in their order, and those that are in no order."""
     with open_archive(data) as archive:
-        names = {name.casefold(): name for name in archive.namelist()} | {name: name for name in archive.namelist()}
+        names = {_folded(name): name for name in archive.namelist()} | {name: name for name in archive.namelist()}
         encryption = _found(names, "META-INF/encryption.xml")
         encrypted = _encrypted(xml(archive.read(encryption)), names) if encryption else set()
         container = xml(archive.read(_found(names, "META-INF/container.xml") or "META-INF/container.xml"))
@@ -56,8 +57,13 @@ def read_epub(data: bytes) -> Text:
 
 def _found(names: dict[str, str], path: str) -> str:
     """The name in an archive of a path that may be percent-encoded or in other case; empty if it is not there."""
-    path = normpath(path.partition("#")[0])
-    return next((names[each] for each in (path, unquote(path), unquote(path).casefold()) if each in names), "")
+    path = normpath(path.partition("#")[0].replace("\\", "/")).lstrip("/")
+    return next((names[each] for each in (path, unquote(path), _folded(unquote(path))) if each in names), "")
+
+
+def _folded(name: str) -> str:
+    """A name as file systems compare it that ignore case and compose characters."""
+    return normalize("NFC", name).casefold()
 
 
 def _encrypted(encryption: etree._Element, names: dict[str, str]) -> set[str]:
@@ -92,4 +98,4 @@ def _readable(item: etree._Element | None, items: Items) -> etree._Element | Non
 
 
 def _type(item: etree._Element) -> str:
-    return str(item.get("media-type", "text/html"))
+    return str(item.get("media-type", "text/html")).partition(";")[0].strip().lower()

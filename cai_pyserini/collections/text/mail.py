@@ -75,9 +75,12 @@ def _headers(message: Message, names: Iterable[str]) -> list[str]:
 
 
 def _header(value: str | Header | None) -> str:
-    """A header without encoded words; if it has bytes that are not ASCII, as the characters that they are."""
+    """A header without encoded words; if it has bytes that are not ASCII, or escapes of
+    ISO-2022-JP, as the characters that they are."""
     if isinstance(value, Header):
         value = decoded(b"".join(chunk for chunk, _ in decode_header(value)))
+    elif value and "\x1b$" in value:
+        value = decoded(value.encode())
     return FOLD.sub(" ", ENCODED_WORDS.sub(_words, value or "")).strip()
 
 

@@ -5,21 +5,29 @@ import re
 from cai_pyserini.collections.formats import SAMPLE, Text, Unreadable
 from cai_pyserini.collections.text.charset import decoded
 
-HEADING = re.compile(r"(?m)^#{1,3}\s+(\S.*?)\s*#*$|^(\S.*)\n(?:={3,}|-{3,}|~{3,}|\*{3,})\s*$")
-FRONT_MATTER = re.compile(r"---\n(?:(?!---\n).*\n)*---\n")  # of Markdown
-TITLE = re.compile(r"(?mi)^title:[ \t]*[\"']?(.+?)[\"']?[ \t]*$")
+CODE = re.compile(r"(?ms)^```.*?^```")
+HEADING = re.compile(
+    r"(?m)^#{1,3}\s+(\S.*?)\s*#*$|^(\S.*)\n(?:={3,}|-{3,}|~{3,}|\*{3,}|#{3,}|\+{3,}|\^{3,})\s*$"
+    r"|<h1\b[^>]*>((?s:.*?))</h1"
+)
+FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(?:(?!\1|\.\.\.).*\n)*?(?:\1|\.\.\.)[ \t]*\n")  # of Markdown
+TITLE = re.compile(r"(?mi)^title[ \t]*[:=][ \t]*[\"']?(.+?)[\"']?[ \t]*$")
+TAG = re.compile(r"<[^>]*>")
+TERMINAL = re.compile(r".\x08|\x1b\[[0-9;?]*[A-Za-z]")  # overstruck characters, colours
 
 
 def read_plain(data: bytes) -> Text:
     text = decoded(data)
     if "\0" in text:
         raise Unreadable("is not text")
-    return Text("", text.replace("\f", "\n"))
+    return Text("", TERMINAL.sub("", text).replace("\r\n", "\n").replace("\f", "\n"))
 
 
 def read_marked_up(data: bytes) -> Text:
     read = read_plain(data)
-    front = FRONT_MATTER.match(read.text[:SAMPLE])
+    start = read.text[:SAMPLE]
+    front = FRONT_MATTER.match(start)
     named = front and TITLE.search(front[0])
-    found = named or HEADING.search(read.text[front.end() if front else 0 : SAMPLE])
-    return read._replace(title=next(filter(None, found.groups()), "") if found else "")
+    found = HEADING.finditer(CODE.sub("", start[front.end() if front else 0 :]))
+    headings = (each[1] or each[2] or TAG.sub("", each[3]).strip() for each in found)
+    return read._replace(title=named[1] if named else next(filter(None, headings), ""))

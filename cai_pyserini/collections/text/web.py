@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable
-from itertools import chain, takewhile
+from itertools import chain, islice, takewhile
 from typing import NamedTuple
 
 from lxml import etree
@@ -29,19 +29,22 @@ LINES |= {"div", "dt", "fieldset", "figcaption", "footer", "form", "frameset", "
 LINES |= {"li", "listing", "main", "menu", "noframes", "noscript", "optgroup", "option", "plaintext", "search"}
 LINES |= {"section", "select", "summary", "tbody", "text", "textarea", "tfoot", "thead", "title", "xmp"}
 SPACED = {"annotation", "area", "audio", "button", "canvas", "img", "input", "mtd", "mtr", "object", "tspan", "video"}
-SPACED |= {"meter", "progress"}
+SPACED |= {"kbd", "label", "meter", "progress", "script", "time"}
 NOTHING, SPACE, LINE, PARAGRAPH, CELL = range(5)  # between pieces of text; the stronger replaces the weaker
 GAPS = ("", " ", "\n", "\n\n", " ")
 VERBATIM = {"listing", "plaintext", "pre", "textarea", "xmp"}
 MARKUP = {"iframe", "noembed", "noframes"}  # elements whose text is markup
-NOT_READ = {"nav", "rp", "script", "style"}
+NOT_READ = {"nav", "rp", "style"}
+APART = {"badge", "classifier", "label", "line-number", "lineno", "linenos", "mlabel", "sourcelineno"}  # by style
 TOOLTIPS = ("title", "aria-label", "aria-description", "placeholder", "label", "summary", "alttext")
 WITHOUT_VALUE = {"checkbox", "color", "file", "hidden", "image", "password", "radio", "range"}  # that people read
 DESCRIPTIONS = {"author", "description", "keywords", "og:description"}
 NAVIGATION = {"breadcrumb", "breadcrumbs", "headerlink", "nav", "navbar", "navfooter", "navheader", "navigation"}
 OFTEN_NAVIGATION = NAVIGATION | {"aside", "banner", "complementary", "contentinfo", "footer", "header", "menu"}
 OFTEN_NAVIGATION |= {"menubar", "pager", "pagination", "sidebar", "toolbar", "topbar"}
+NAMED_NAVIGATION = re.compile(r"(?i)(?<![a-z])nav|nav(?![a-z])")
 NEVER_NAVIGATION = {"article", "body", "html", "main"}
+END_OF_WORD = re.compile(r"[^\W\d_]{3}$")  # after which a raised number is a note, and no power
 WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 ELSEWHERE = re.compile(r"\s*(?:[a-zA-Z][\w+.-]*:|//)")  # an address with a server
 WHITE_SPACE = re.compile(r"[ \t\n\r]+")
@@ -51,6 +54,7 @@ class _Piece(NamedTuple):
     gap: str
     text: str
     link: int  # the number of the link that it is in; 0 outside of links; negative if the link leaves the site
+    heading: bool
 
 
 class _Opened(NamedTuple):
@@ -107,11 +111,11 @@ class _Page:
         self._bullet = ""
         self._row = False  # whether the row of a table has text before this cell
         self._size = self._linked = 0  # characters
-        self._links = self._link = 0
+        self._links = self._link = self._headed = 0
         self._later: list[tuple[str, int]] = []  # what is not a part of the line, with its link
         self._told: set[str] = set()
         self._inside: Counter[str] = Counter()
-        self._verbatim = 0
+        self._verbatim = self._headings = 0
         self._numbers: list[int | None] = []
         self._navigation: list[tuple[int, int, int]] = []  # pieces from, to, and their characters
         tree = _parsed(source.replace("\f", " ").replace("\r\n", "\n"))
@@ -136,11 +140,11 @@ class _Page:
         for event, element in events:
             if event == "start":
                 name = element.tag.rpartition(":")[2].lower()
-                if name in NOT_READ or element.get("role") == "navigation" or _is_prototype(element, name):
+                if _is_unread(element, name):
                     opened.append(None)
                     events.skip_subtree()
                 else:
-                    self._break(name)
+                    self._break(element, name)
                     opened.append(_Opened(len(self._pieces), self._gap, self._size, self._linked, len(self._later)))
                     self._enter(element, name)
             elif event == "end":
@@ -154,10 +158,14 @@ class _Page:
     def _enter(self, element: etree._Element, name: str) -> None:
         self._inside[name] += 1
         self._verbatim += name in VERBATIM
+        self._headings += name in HEADINGS
         if name == "a":
             self._links += 1
             address = element.get("href")
             self._link = 0 if address is None else -self._links if ELSEWHERE.match(address) else self._links
+        elif name == "button":
+            self._links += 1
+            self._link = self._links
         elif name in ("ol", "ul"):
             start = element.get("start", "1")
             self._numbers.append((int(start) if start.isdecimal() else 1) if name == "ol" else None)
@@ -191,24 +199,27 @@ class _Page:
         if element.keys() and name != "link":
             for attribute in TOOLTIPS:
                 self._tell(element.get(attribute))
+        if name == "h1" and element.find(".//a") is None:  # no name of the site
+            self._headed = len(self._pieces)
         kind = _navigation_kind(element, name)
         if kind:
             tooltips = self._later[start.later :]
             del self._later[start.later :]
             self._write_lines(tooltips)
             size, linked = self._size - start.size, self._linked - start.linked
-            if size and (kind > 1 or 2 * linked > size):
+            if size and (kind > 1 or (2 * linked > size and self._headed <= start.pieces)):
                 self._navigation.append((start.pieces, len(self._pieces), size))
         self._inside[name] -= 1
         self._verbatim -= name in VERBATIM
+        self._headings -= name in HEADINGS
         if name in ("ol", "ul"):
             self._numbers.pop()
         elif name == "li":
             self._bullet = ""
         if name != "br":
-            self._break(name)
+            self._break(element, name)
 
-    def _break(self, name: str) -> None:
+    def _break(self, element: etree._Element, name: str) -> None:
         """End the line or paragraph at the start or end of an element."""
         if name == "tr":
             gap = LINE
@@ -218,11 +229,21 @@ class _Page:
         elif name in PARAGRAPHS:
             gap = PARAGRAPH
         else:
-            gap = LINE if name in LINES else SPACE if name in SPACED or "-" in name else NOTHING
+            gap = LINE if name in LINES else SPACE if self._is_apart(element, name) else NOTHING
         if gap >= LINE and self._later and not self._inside["tr"]:
             later, self._later = self._later, []
             self._write_lines(later)
         self._gap = max(self._gap, gap)
+
+    def _is_apart(self, element: etree._Element, name: str) -> bool:
+        """Whether an element within a line is no part of the words beside it."""
+        classes = element.get("class")
+        if name in SPACED or "-" in name or (classes and not APART.isdisjoint(classes.lower().split())):
+            return True
+        if name not in ("a", "sup") or self._gap or not self._pieces or not END_OF_WORD.search(self._pieces[-1].text):
+            return False
+        text = "".join(islice(element.itertext(), 9))
+        return any(map(str.isdigit, text)) and not any(map(str.isalpha, text))
 
     def _read(self, text: str | None) -> None:
         """Write a text of the page, with white space as people see it."""
@@ -252,14 +273,18 @@ class _Page:
     def _write(self, text: str, link: int | None = None) -> None:
         if text:
             link = self._current_link() if link is None else link
-            gap = GAPS[self._gap] if self._pieces else ""
-            self._pieces.append(_Piece(gap, self._bullet + text, link))
+            last = self._pieces[-1] if self._pieces else None
+            if last and not self._gap and link and last.link not in (0, link) and last.text[-1] < "\u2e80":
+                self._gap = SPACE  # between two links, but in scripts without spaces
+            self._pieces.append(
+                _Piece(GAPS[self._gap] if last else "", self._bullet + text, link, bool(self._headings))
+            )
             self._gap, self._bullet, self._row = NOTHING, "", True
             self._size += len(text)
             self._linked += len(text) if link else 0
 
     def _current_link(self) -> int:
-        return self._link if self._inside["a"] and not any(self._inside[name] for name in HEADINGS) else 0
+        return self._link if not self._headings and (self._inside["a"] or self._inside["button"]) else 0
 
     def _forget(self, start: _Opened) -> None:
         """Remove what has been written since the start of an element."""
@@ -271,21 +296,26 @@ def _joined(pieces: Iterable[_Piece]) -> str:
     return "".join(f"{piece.gap}{piece.text}" for piece in pieces)
 
 
-def _is_prototype(element: etree._Element, name: str) -> bool:
-    """Whether only scripts make text of an element."""
-    return name == "template" and not (element.get("shadowrootmode") or element.get("shadowroot"))
+def _is_unread(element: etree._Element, name: str) -> bool:
+    """Whether an element has no text of the page; only scripts make text of a template."""
+    if name == "script":
+        return not element.get("type", "").startswith("math/")
+    if name == "template":
+        return not (element.get("shadowrootmode") or element.get("shadowroot"))
+    return name in NOT_READ or element.get("role") == "navigation"
 
 
 def _navigation_kind(element: etree._Element, name: str) -> int:
     """2 if an element says that it is navigation, 1 if it is where it has mostly links, or else 0."""
-    if name in NEVER_NAVIGATION:
+    if name in NEVER_NAVIGATION or element.get("epub:type") or element.get("role", "").startswith("doc-"):
         return 0
     if not element.keys():
         return 1 if name in OFTEN_NAVIGATION else 0
     names = " ".join(filter(None, (element.get("class"), element.get("id"), element.get("role"))))
     if not NAVIGATION.isdisjoint(names.lower().split()):
         return 2
-    return 0 if OFTEN_NAVIGATION.isdisjoint([name, *(word.lower() for word in WORD.findall(names))]) else 1
+    words = [name, *(word.lower() for word in WORD.findall(names))]
+    return 1 if NAMED_NAVIGATION.search(names) or not OFTEN_NAVIGATION.isdisjoint(words) else 0
 
 
 def _without_bars(pieces: list[_Piece]) -> list[_Piece]:
@@ -298,11 +328,15 @@ def _without_bars(pieces: list[_Piece]) -> list[_Piece]:
     leading = [*takewhile(_links, lines)]
     if sum(map(_links, leading)) < 3:
         leading = []
-    trailing = [*takewhile(lambda line: _links(line) > 1, reversed(lines[len(leading) :]))]
+    rest = lines[len(leading) :]
+    trailing = [*takewhile(lambda line: _links(line) > 1, reversed(rest))]
+    above = rest[-len(trailing) - 1 : -len(trailing)]
+    if len(trailing) > 3 or any("\n\n" not in trailing[-1][0].gap or line[-1].heading for line in above):
+        trailing = []  # it belongs to the table or heading above it
     bars = sum(len(piece.text) for piece in chain(*leading, *trailing))
     if 2 * bars >= sum(len(piece.text) for piece in pieces):
         return pieces
-    return [*chain(*lines[len(leading) : len(lines) - len(trailing)])]
+    return [*chain(*rest[: len(rest) - len(trailing)])]
 
 
 def _links(line: list[_Piece]) -> int:
