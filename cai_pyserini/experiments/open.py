@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 def open_index(
-    index: Index | str, encoder: str | None = None, query: Representation | None = None, device: str = "auto"
+    index: Index | Sequence[str], encoder: str | None = None, query: Representation | None = None, device: str = "auto"
 ) -> Engine:
     """Open an index, all its shards, or an export to Milvus, as an engine named after the first folder.
 
