@@ -1,5 +1,6 @@
 """The functions and classes of `import cai_pyserini as cai`."""
 
+import logging
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
@@ -21,7 +22,7 @@ from cai_pyserini.core.errors import CaiError as CaiError
 from cai_pyserini.core.packages import require_trainer
 from cai_pyserini.core.settings import build
 from cai_pyserini.core.text import normalized
-from cai_pyserini.core.values import checked_count
+from cai_pyserini.core.values import checked_count, checked_path
 from cai_pyserini.engine.search import Engine as Engine
 from cai_pyserini.engine.search import Hit as Hit
 from cai_pyserini.experiments.make import index as index
@@ -39,6 +40,8 @@ from cai_pyserini.runs.significance import Comparison as Comparison
 from cai_pyserini.runs.trec import ranks, read_run, sorted_run
 from cai_pyserini.trainer.adapt_settings import AdaptSettings
 from cai_pyserini.vectors.queries import Representation, encode_queries
+
+logger = logging.getLogger(__name__)
 
 type Ranking = str | Path | pd.DataFrame | Mapping[Any, Mapping[Any, float] | Iterable[Any]] | Iterable[Any]
 type Judgments = str | Path | pd.DataFrame | Mapping[Any, Mapping[Any, int]] | Iterable[Any]
@@ -117,7 +120,7 @@ def adapt(collection: str | Path, output: str | Path, base: str | Path = "splade
     require_trainer()
     from cai_pyserini.trainer.adapt import steps as adaptation
 
-    values = {"collection": str(collection), "output": Path(output), "base": str(base)} | settings
+    values = {"collection": str(collection), "output": checked_path(output, "output"), "base": str(base)} | settings
     of_settings = build(AdaptSettings, values, "")
     with redirect_stdout(sys.stderr):  # the seconds of each step
         steps.run(adaptation(of_settings))
@@ -137,6 +140,7 @@ class Encoder:
     """
 
     def __init__(self, name: str | Path, device: str = "auto", precision: Precision = "auto"):
+        checked_path(name, "the encoder")
         self._encoder = ModelEncoder(load_encoder(str(name)), device, precision)
 
     def encode_document(self, texts: str | Iterable[str]) -> csr_matrix | np.ndarray:
@@ -172,8 +176,12 @@ def _several(texts: str | Iterable[str]) -> list[str]:
 
 
 def _measured(ranking: Ranking, qrels: Qrels, measures: Sequence[str], which: str = "a ranking") -> PerQuery:
-    run = _run(ranking)
-    require_judged({*run["query_id"].cat.categories}, qrels, str(ranking) if isinstance(ranking, str | Path) else which)
+    run, which = _run(ranking), str(ranking) if isinstance(ranking, str | Path) else which
+    require_judged({*run["query_id"].cat.categories}, qrels, which)
+    judged = {document for grades in qrels.values() for document in grades}
+    if judged and len(run) and judged.isdisjoint(found := run["doc_id"].cat.categories):
+        ids = f"such as {found[0]!r}, and those of the qrels such as {min(judged)!r}"
+        logger.warning("%s: none of its documents is judged for any query; its ids are %s", which, ids)
     return measure(qrels, run, measures)
 
 

@@ -10,6 +10,7 @@ import pickle
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -114,7 +115,9 @@ def test_rankings_are_those_of_the_run(run: cai.Run, run_folder: Path, tiny: Pat
         run["bm25"].rank(pd.DataFrame({"qid": ["q", "q"], "query": ["a", "b"]}))
 
 
-def test_measures_are_those_of_the_table(run: cai.Run, run_folder: Path, tiny: Path) -> None:
+def test_measures_are_those_of_the_table(
+    run: cai.Run, run_folder: Path, tiny: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     files = {name: run_folder / "runs" / f"{name}.trec" for name in ("bm25", "splade-idf")}
     qrels = load_collection(str(tiny)).qrels("test")
     rows = [(query, document, grade) for query, grades in qrels.items() for document, grade in grades.items()]
@@ -146,6 +149,8 @@ def test_measures_are_those_of_the_table(run: cai.Run, run_folder: Path, tiny: P
     ]:
         with pytest.raises(cai.CaiError, match=message):
             cai.evaluate(ranking, judged)
+    assert cai.evaluate({"q1": {"x": 1.0}}, {"q1": {"d1": 1}}, "RR") == {"RR": 0}
+    assert "none of its documents is judged for any query; its ids are such as 'x', and those" in caplog.text
     with pytest.raises(cai.CaiError, match="fuse takes a list of rankings; this is a dict"):
         cai.fuse({"q": {"d1": 1.0}})
     with pytest.raises(cai.CaiError, match="k is 0"):
@@ -197,6 +202,9 @@ def test_a_corrected_call_works(java: None, tmp_path: Path, caplog: pytest.LogCa
             cai.index(documents, folder, **options)
     with pytest.raises(cai.CaiError, match="run has no keyword 'depht'; did you mean depth"):
         cai.run(tmp_path, depht=3)  # type: ignore[call-arg]
+    for wrong in (lambda: cai.index(""), lambda: cai.open(3), lambda: cai.open_index([3]), lambda: cai.Encoder(None)):  # type: ignore[arg-type]
+        with pytest.raises(cai.CaiError, match=r"is ('|3|None).*: give a path"):
+            wrong()
     with cai.index([*TEXTS, " "], folder, system="bm25") as index:
         assert [hit.id for hit in index.search("skull")] == ["1"]
     assert "(the first: document 2, counted from 0)" in caplog.text and ".jsonl" not in caplog.text
@@ -221,7 +229,7 @@ def test_hits_outlive_their_index(java: None, tmp_path: Path) -> None:
             {"on": date(2020, 1, 2)},
             ["y>=2", {"y": np.int64(2)}],
         ]
-        filters += [{"contents": ["2"]}, {"y": {2, 7}, "on": {">=": "2020-01"}}]
+        filters += [{"contents": ["2"]}, {"y": pd.Series([2, 7]), "on": {">=": "2020-01"}}]
         for filter in filters:
             assert [hit.id for hit in index.search("skull", filter=filter)] == ["2"], filter
         for empty in ([], (), {}, None):
@@ -230,6 +238,7 @@ def test_hits_outlive_their_index(java: None, tmp_path: Path) -> None:
             ({"z": 1}, "no field 'z'"),
             ({"y": {"~": 1}}, "y has '~'"),
             ({"y": None}, "y is compared"),
+            ({"y": b"2"}, "y is compared"),
         ]:
             with pytest.raises(cai.CaiError, match=message):
                 index.search("skull", filter=wrong)
@@ -247,6 +256,7 @@ def test_hits_outlive_their_index(java: None, tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(frame, hits.to_dataframe())
     assert frame.to_dict("records")[0] == row and frame["text"].tolist() == ["skull 1", "skull 2"]
     assert several[2].text == "skull 3"
+    assert pytest.importorskip("polars").DataFrame(hits)["id"].to_list() == ["1", "2"]
     index = cai.index([*rows, *({"id": n, "text": "skull"} for n in range(4, 1200))], system="bm25")
     many = index.search("skull", k=1200)
     index.close()
@@ -266,7 +276,7 @@ def test_documents_can_be_added_replaced_and_deleted(java: None, tmp_path: Path)
     """The index after changes is that of a new one with the same documents; a refused change changes nothing."""
     folder = tmp_path / "runs" / "a"
     cai.index(
-        [{"id": "a", "text": "old skull", "y": 1}, {"id": "b", "text": "hand", "y": 2}], folder, system="bm25"
+        [{"id": "a", "text": "old skull", "y": 1}, {"id": "b", "text": "hand", "z": 2}], folder, system="bm25"
     ).close()
     with cai.open(folder) as run:
         index, other = run["bm25"], run.open("bm25")
@@ -278,7 +288,7 @@ def test_documents_can_be_added_replaced_and_deleted(java: None, tmp_path: Path)
             ("document 'c' is there already: `update` replaces it", lambda: index.add({"c": "skull"})),
             ("there is no document 'x' to delete", lambda: index.delete(["a", "x"])),
             ("document 0, counted from 0: the id is missing", lambda: index.update(["skull"])),
-            ("has no documents", lambda: index.delete(["a", "c", "d"])),
+            ("these are all documents", lambda: index.delete(["a", "c", "d"])),
         ]:
             with pytest.raises(cai.CaiError, match=message):
                 change()
@@ -290,9 +300,12 @@ def test_documents_can_be_added_replaced_and_deleted(java: None, tmp_path: Path)
             assert [hit.to_dict() for hit in found] == [hit.to_dict() for hit in expected]
             assert [hit.id for hit in engine.search("skull", filter={"y": 4})] == ["a"] and len(engine) == 3
         assert [hits[0].text for hits in kept] == ["old skull"] * 2
-        index.add({7: "skull"})
-        index.add(["fifth skull"])
-        assert [(hit.id, hit.text) for hit in index.search("fifth", k=1)] == [("8", "fifth skull")]
+        previous = folder.with_name("a.documents.previous")
+        previous.write_text("")  # as a change leaves it that is killed
+        with ThreadPoolExecutor(2) as threads:
+            [*threads.map(index.add, ({7: "skull"}, ["fifth skull"]))]
+        (fifth,) = index.search("fifth", k=1)
+        assert fifth.id in ("0", "8") and fifth.text == "fifth skull" and len(index) == 5 and not previous.exists()
 
 
 def test_a_run_is_a_container_of_systems(run: cai.Run) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
 
-from cai_pyserini.collections.contract import Collection, Judgment, Record
+from cai_pyserini.collections.contract import OF_PYTHON, Collection, Judgment, Record
 from cai_pyserini.collections.ids import checked_id
 from cai_pyserini.collections.records import QRELS_NAMES, SUFFIXES, TREC, Columns, count_records, kind, read_records
 from cai_pyserini.core import jsonl
@@ -21,7 +21,6 @@ TABLES = tuple(suffix for suffix in SUFFIXES if suffix not in LINES)  # qrels wi
 QRELS, QUERIES = (*LINES, *TABLES), (*SUFFIXES, *TREC)
 SHARDS = (".jsonl", ".jsonl.gz", ".parquet")  # document files in a folder without corpus.*
 NOT_DOCUMENTS = re.compile(r"quer|topic|qrel", re.IGNORECASE)  # file names that do not suggest documents
-OF_PYTHON = ".documents.jsonl"  # ending of a file of documents that a Python program gave, whose errors name these
 REMEDY = (
     "a folder in BEIR's layout has corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv; docs/how-to/collections.md has "
     "other forms"

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from pandas.api.types import is_numeric_dtype
+from pandas.api.types import is_integer_dtype, is_numeric_dtype
 
 from cai_pyserini.collections.contract import Qrels
 from cai_pyserini.collections.ids import SeenIds, checked_id
@@ -50,22 +50,42 @@ class Fields(NamedTuple):
 
 
 def rows(data: Any, what: str) -> Iterator[Any]:
-    """The rows of a table as dicts, with an index that has a name or is of strings, then as `id`; or the items of
-    anything else, named tuples as dicts. Raises CaiError for what has neither."""
+    """The rows of a table as dicts, a series with labels as (label, value) pairs, or the items of anything else, named
+    tuples as dicts. Raises CaiError for what has neither, and for a dict with the name of a text, which is one record
+    and not several by id."""
+    if isinstance(data, pd.Series) and _has_labels(data.index):
+        return iter(data.items())
+    if isinstance(data, Mapping):
+        texts = (TOPIC_NAMES if what == "queries" else NAMES)["text"]
+        if name := next((name for name in texts if isinstance(data.get(name), str)), None):
+            raise CaiError(f"{what}: a dict with {name!r} is one record: give it in a list, or (id, text) pairs")
+        return iter(data.items())
     if isinstance(data, pd.DataFrame):
-        if data.index.name is None and not is_numeric_dtype(data.index) and not {*NAMES["id"]} & {*data.columns}:
-            data = data.rename_axis("id")
-        if data.index.name is not None and data.index.name not in data.columns:
-            data = data.reset_index()
-        if not data.columns.is_unique:
-            raise CaiError(f"two of the columns {', '.join(map(str, data.columns))} have the same name: rename one")
+        data = _with_index(data)
         names = [*map(str, data.columns)]
         return (dict(zip(names, row, strict=True)) for row in zip(*(data[name].array for name in data), strict=True))
     if is_arrow(data):
         return (row for batch in pa.table(data).to_batches() for row in batch.to_pylist())
     if not isinstance(data, Iterable) or isinstance(data, str | bytes):
         raise CaiError(f"{what}: a {type(data).__name__}, but neither texts nor dicts nor a table")
-    return (item._asdict() if hasattr(item, "_asdict") else item for item in data)
+    return (item._asdict() if hasattr(item, "_asdict") else plain(item) for item in data)
+
+
+def _has_labels(index: pd.Index) -> bool:
+    """Whether an index names its rows: by strings, or by integers that are not their numbers."""
+    by_integers = is_integer_dtype(index) and index.is_unique and not index.equals(pd.RangeIndex(len(index)))
+    return by_integers or not is_numeric_dtype(index)
+
+
+def _with_index(table: pd.DataFrame) -> pd.DataFrame:
+    """A table with its index as columns, labels without a name as `id`. Raises CaiError for columns named alike."""
+    if table.index.names == [None] and _has_labels(table.index) and not {*NAMES["id"]} & {*table.columns}:
+        table = table.rename_axis("id")
+    if table.index.names != [None] and table.index.name not in table.columns:
+        table = table.reset_index(allow_duplicates=True)
+    if not table.columns.is_unique:
+        raise CaiError(f"two of the columns {', '.join(map(str, table.columns))} have the same name: rename one")
+    return table
 
 
 def is_arrow(data: Any) -> bool:
@@ -77,14 +97,9 @@ def documents(data: Any, first: int | None = 0) -> Iterator[Fields]:
     """The documents of texts, dicts, (id, text) pairs, {id: text or dict}, or rows of a table; those without an id get
     numbers from `first`. Raises CaiError for what is no document, for one without text or, if `first` is None, without
     an id, and for ids that are missing, differ or occur twice."""
-    if isinstance(data, pd.Series):
-        data = dict(data.items()) if data.index.is_unique else [*data]
-    if isinstance(data, Mapping):
-        items: Iterator[tuple[str, Any]] = ((f"document {pair[0]!r}", pair) for pair in data.items())
-    else:
-        items = ((f"document {number}, counted from 0", item) for number, item in enumerate(rows(data, "documents")))
     seen, number = SeenIds(), -1
-    for number, (where, item) in enumerate(items):
+    for number, item in enumerate(rows(data, "documents")):
+        where = f"document {item[0]!r}" if isinstance(data, Mapping) else f"document {number}, counted from 0"
         document = _document(item, where, None if first is None else str(first + number))
         if seen.add(document.id):
             raise CaiError(f"{document.where}: the id {document.id!r} occurs twice")
@@ -115,7 +130,8 @@ def _document(item: Any, where: str, default: str | None) -> Fields:
         if not isinstance(value, str):
             raise CaiError(f"{where}: the {label} is {value!r}: give a string, '' for an empty one")
     if (nested := parse_object(plain(fields.get(METADATA)))) is not None:
-        fields = {name: value for name, value in fields.items() if name != METADATA} | nested
+        fields.pop(METADATA, None)
+        fields |= {str(name): value for name, value in nested.items()}
     return Fields(where, id, title, text, fields)
 
 
@@ -175,7 +191,7 @@ class MetadataTypes:
         self.warn()
         if self._declared is not None:
             if lacking := next((name for name in self._declared if not self._seen.get(name)), None):
-                hint = did_you_mean(lacking, self._seen)
+                hint = "; declare another type" if lacking in self._seen else did_you_mean(lacking, self._seen)
                 raise CaiError(f"no document has metadata {lacking!r}{hint or '; correct its name'}")
             return dict(self._declared)
         of_values = {name: _kind_of(kinds) for name, kinds in self._seen.items() if kinds}
@@ -246,13 +262,8 @@ def lines(items: Iterable[Fields], types: MetadataTypes) -> Iterator[tuple[str, 
 def topics(queries: Any) -> dict[str, str]:
     """Queries by id, of {id: text}, texts, whose ids are their numbers from 0, (id, text) pairs, or rows of a table.
     Raises CaiError for what is no query, and for an id that is missing or occurs twice."""
-    if isinstance(queries, pd.Series):
-        queries = dict(queries.items())
-    if isinstance(queries, str):
-        queries = [queries]
-    items = queries.items() if isinstance(queries, Mapping) else rows(queries, "queries")
     found: dict[str, str] = {}
-    for number, item in enumerate(items):
+    for number, item in enumerate(rows([queries] if isinstance(queries, str) else queries, "queries")):
         where = f"query {number}, counted from 0"
         if isinstance(item, Mapping):
             columns = Columns(key="", names=TOPIC_NAMES).find([*map(str, item)], where)
@@ -313,7 +324,7 @@ def _frame(data: Any, what: str, names: Mapping[str, tuple[str, ...]]) -> pd.Dat
     """Query, document and value of each row, with checked ids."""
     columns = Columns(key="", names=names)
     if isinstance(data, pd.DataFrame) or is_arrow(data):
-        table = pa.table(data).to_pandas() if is_arrow(data) else data
+        table = pa.table(data).to_pandas() if is_arrow(data) else _with_index(data)
         found = columns.find([*map(str, table.columns)], what)
         frame = table[[found["query"], found["document"], found["grade"]]].reset_index(drop=True)
     else:

@@ -241,7 +241,7 @@ def load_index_config(spec: str) -> IndexConfig:
         return config.replace(source=_relative_to(path, config.source))
     if spec.startswith(PYSERINI):
         return IndexConfig(name=spec.removeprefix(PYSERINI).removesuffix(".flat"), source=spec)
-    if Path(spec).exists():
+    if spec and Path(spec).exists():
         path = Path(spec).resolve()
         name = path.name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
         if path.is_file() and name == "corpus":  # as BEIR calls the documents of every collection

@@ -3,18 +3,21 @@
 import operator
 import re
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 from cai_pyserini.core.errors import CaiError
 
 INTEGER = re.compile(r"([+-]?\d{1,18})(\.0*)?", re.ASCII)
+MOST = 1 << 31  # more documents than an index has
 MISSING = ("NAType", "NaTType")  # of pandas
 
 
 def plain(value: Any) -> Any:
-    """A value of NumPy, pandas or Arrow as one of Python's own types; None if it is missing (None, NaN, NaT, NA)."""
-    if hasattr(value, "as_py"):  # of Arrow
-        value = value.as_py()
+    """A value of NumPy, pandas, … as one of Python's own types; None if it is missing (None, NaN, NaT, NA)."""
+    for method in ("as_py", "to_pylist", "to_list"):  # of Arrow's values and arrays, and of series
+        if hasattr(value, method):
+            value = getattr(value, method)()
     if type(value).__name__ in MISSING:
         return None
     if hasattr(value, "dtype"):
@@ -42,4 +45,12 @@ def checked_count(value: Any, name: str) -> int:
         count = 0
     if count < 1:
         raise CaiError(f"{name} is {value!r}: give an integer, 1 or more")
-    return count
+    return min(count, MOST)
+
+
+def checked_path(value: Any, name: str) -> Path:
+    """A path, which can be a string. Raises CaiError for anything else, and for an empty one, which would be the
+    working directory."""
+    if not isinstance(value, str | Path) or value == "":
+        raise CaiError(f"{name} is {value!r}: give a path")
+    return Path(value)

@@ -71,6 +71,7 @@ def _closed(id: str) -> NoReturn:
 class StoredHit:
     """What a hit reads from the index when it is asked for."""
 
+    rank: int  # first, as polars takes the order of columns from here
     id: str
     stored: str  # id in the indexes: of the document or its best passage
     _documents: Documents
@@ -102,7 +103,8 @@ class StoredHit:
 @dataclass(frozen=True, init=False)
 class Hit(StoredHit):
     """A document in a ranking. Title, text, page and metadata are read from the index when they are asked for, or when
-    it closes; they are empty if no index stores the documents. `pandas.DataFrame(hits)` has a row per hit."""
+    it closes; they are empty if no index stores the documents. A DataFrame of hits, of pandas or polars, has a row per
+    hit."""
 
     rank: int  # from 1
     id: str
@@ -258,7 +260,7 @@ class Engine:
         orders the best SORT_DEPTH documents, or `k` if that is more; with `-` before it, largest values first.
         Documents without a value come last. Raises BadFilter if either is invalid.
         """
-        texts, k = _texts(query), checked_count(k, "k")
+        texts, k, threads = _texts(query), checked_count(k, "k"), checked_count(threads, "threads")
         found = Documents(self.document)
         results = self._search_parts(texts, self._part_depth(k, sort), threads, filter, effort, found)
         rankings = [Hits(self._ranking(parts, k, sort)) for parts in results]
@@ -306,7 +308,7 @@ class Engine:
 
     def matches(self, text: str = "", filter: Filters = None) -> Matches | None:
         """The documents that `facets` counts; None if no Lucene index of the system has metadata or words."""
-        parsed, index, text = self._parse(filter), self._lucene_filter_index, normalized(text)
+        parsed, index, text = self._parse(filter), self._lucene_filter_index, _text(text)
         for retriever in self._retrievers.values() if text.strip() else ():
             own, query = retriever.index, retriever.any_word_query(text)
             if isinstance(own, LuceneIndex) and query is not None and own.metadata == self.metadata:
@@ -325,7 +327,7 @@ class Engine:
                 return {}
             index, prefix = self._filter_index, ""
         documents_with = index.documents_with if isinstance(index, LuceneIndex) else index.document_frequency
-        stems = {word: self._stems(word) for word in words_of(normalized(text))}
+        stems = {word: self._stems(word) for word in words_of(_text(text))}
         return {
             word: max(documents_with(prefix + stem) for stem in of_word) for word, of_word in stems.items() if of_word
         }
@@ -335,7 +337,8 @@ class Engine:
     ) -> Iterator[Described]:
         """Yield the best documents for a text, see `search`, from the one after `start`, with explanations and the
         matching words of title and snippet highlighted."""
-        (parts,) = self._search_parts([text := normalized(text)], self._part_depth(k, sort), filter=filter)
+        text, k = _text(text), checked_count(k, "k")
+        (parts,) = self._search_parts([text], self._part_depth(k, sort), filter=filter)
         ranking = self._ranking(parts, k, sort)[start:]
         explained = self._explain(text, [hit.id for hit in ranking], parts)
         for hit in ranking:
@@ -344,7 +347,7 @@ class Engine:
 
     def snippets(self, text: str, hits: Sequence[Hit]) -> Iterator[Snippet]:
         """Yield the snippet of each hit, as `describe` does."""
-        ids, text = [hit.stored for hit in hits], normalized(text)
+        ids, text = [hit.stored for hit in hits], _text(text)
         scored = {name: retriever.explain(text, ids) for name, retriever in self._retrievers.items()}
         for id in ids:
             explanations = [
@@ -368,7 +371,7 @@ class Engine:
         """
         several = isinstance(document, Iterable) and not isinstance(document, str)
         ids = [*map(_id, document)] if isinstance(document, Iterable) and several else [_id(document)]
-        (parts,) = self._search_parts([query := normalized(query)], self._hits)
+        (parts,) = self._search_parts([query := _text(query)], self._hits)
         explained = self._explain(query, ids, parts)
         if several:
             return explained
@@ -391,7 +394,7 @@ class Engine:
             prefix = self._retrievers[name].word_prefix or ""
             return [*self.terms_of(name, word), *(prefix + variant for variant in variants(name, word))]
 
-        query = normalized(query)
+        query = _text(query)
         words = {
             word: [*self._stems(word), *(variant for name in self._retrievers for variant in variants(name, word))]
             for word in words_of(query)
@@ -402,7 +405,7 @@ class Engine:
         """A stored document or passage, why a query finds it, if it does, and its snippet; None if it is not stored."""
         if (document := self.document(id)) is None:
             return None
-        if not (query := normalized(query)).strip():
+        if not (query := _text(query)).strip():
             return document, None, []
         explanation = self.explain(query, [of := self.document_of(id)]).get(of)
         if explanation is None:
@@ -411,7 +414,7 @@ class Engine:
 
     def suggestion(self, text: str) -> str | None:
         """A text with similar words for those that no document has; None if there is none."""
-        suggested = (retriever.suggestion(normalized(text)) for retriever in self._retrievers.values())
+        suggested = (retriever.suggestion(_text(text)) for retriever in self._retrievers.values())
         return next(filter(None, suggested), None)
 
     def terms_of(self, name: str, word: str) -> Sequence[str]:
@@ -446,7 +449,8 @@ class Engine:
 
     def add(self, documents: Any) -> None:
         """Add documents, as `cai.index` takes them, to an index that it made of a program's documents, as
-        `cai-pyserini update` does: what has not changed is not encoded again. Meanwhile, no other thread may search.
+        `cai-pyserini update` does: what has not changed is not encoded again. Meanwhile, no other thread may search;
+        other threads and processes that change the same documents wait.
 
         Raises CaiError for an id that is there, and for an index of files, which change where they are.
         """
@@ -458,7 +462,7 @@ class Engine:
 
     def delete(self, ids: Id | Iterable[Id]) -> None:
         """Delete documents by id, or those of hits; see `add`. Raises CaiError for an id that is not there."""
-        self._changed("delete", [ids] if isinstance(ids, str | int | Hit) else [*ids])
+        self._changed("delete", [*ids] if isinstance(ids, Iterable) and not isinstance(ids, str) else [ids])
 
     def _changed(self, action: Action, documents: Any) -> None:
         if self._change is None:
@@ -677,6 +681,12 @@ def _id(document: Any) -> str:
     if isinstance(document, str):
         return document
     return document.id if isinstance(document, Hit) else checked_id(document, "the document")
+
+
+def _text(text: str) -> str:
+    if not isinstance(text, str):
+        raise CaiError(f"a text is expected, not a {type(text).__name__}")
+    return normalized(text)
 
 
 def _texts(query: str | Iterable[str]) -> list[str]:

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from cai_pyserini.collections import in_python
-from cai_pyserini.collections.beir_folder import OF_PYTHON
+from cai_pyserini.collections.contract import OF_PYTHON
 from cai_pyserini.collections.in_python import Documents
 from cai_pyserini.core.errors import CaiError, did_you_mean
 from cai_pyserini.core.files import atomic_write
+from cai_pyserini.core.lock import require_free
 from cai_pyserini.core.settings import build
+from cai_pyserini.core.values import checked_path
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.experiments.open import Action, Run
 from cai_pyserini.experiments.prepare import Preparation
@@ -40,10 +42,11 @@ def index(
     `documents` are a folder in BEIR's layout, a folder of files (PDF, Word, HTML, …), a file of documents, the name of
     a collection, texts, {id: text}, (id, text) pairs, or dicts or rows of a table (pandas, polars, Arrow) with `text`
     and, as they have them, `id` (or `_id`, `docid`, `docno`, `doc_id`), `title` and metadata; ids are by default their
-    numbers, from 0. Everything is kept in `folder`, by default `runs/COLLECTION/ENCODER`, or a temporary one for what
-    is not in files. The default `system` is joint, SPLADE and BM25 in one index; with a dense encoder, joint-near.
-    `metadata` has the types of metadata by name: number, string, date or list. Without it, they are inferred, except in
-    files; booleans become 0 and 1. `settings` are those of `cai-pyserini run`. Raises CaiError for what cannot be read.
+    labels in pandas, or their numbers, from 0. Everything is kept in `folder`, by default `runs/COLLECTION/ENCODER`, or
+    a temporary one for what is not in files. The default `system` is joint, SPLADE and BM25 in one index; with a dense
+    encoder, joint-near. `metadata` has the types of metadata by name: number, string, date or list. Without it, they
+    are inferred, except in files; booleans become 0 and 1. `settings` are those of `cai-pyserini run`. Raises CaiError
+    for what cannot be read.
 
     >>> index = cai.index(["Brachydactyly: short digits of the hand", "Macrocephaly: an enlarged skull"])
     >>> [hit.id for hit in index.search("large skull", k=1)]
@@ -52,7 +55,7 @@ def index(
     options = _options(index, settings)
     system = parse_system(system or ("joint-near" if dense else "joint")).name
     temporary = None
-    if isinstance(documents, str | Path) and RunFolder(Path(documents)).is_finished:
+    if isinstance(documents, str | Path) and RunFolder(checked_path(documents, "documents")).is_finished:
         raise CaiError(f"{documents} is a finished run: open it with cai.open({str(documents)!r})")
     collection, types = documents, metadata
     try:
@@ -61,7 +64,8 @@ def index(
             if folder is None:
                 temporary = tempfile.TemporaryDirectory(prefix="cai-pyserini-")
                 folder = Path(temporary.name) / "run"
-            collection, types = _written(collection, Path(folder), metadata, bool(settings.get("strict")))
+            folder = checked_path(folder, "folder")
+            collection, types = _written(collection, folder, metadata, bool(settings.get("strict")))
         made = run(
             collection,
             [system],
@@ -103,10 +107,11 @@ def run(
     >>> run.systems
     ['joint', 'bm25']
     """
+    checked_path(collection, "the collection")
     given = {
         "collections": [str(collection)],
         "systems": [systems] if isinstance(systems, str) else [*systems],
-        "output": folder and Path(folder),
+        "output": None if folder is None else checked_path(folder, "folder"),
         "encoder": str(encoder),
         "dense": dense and str(dense),
     }
@@ -143,6 +148,8 @@ def _written(
     of_run = Path(run.experiment.collection.source).resolve() if run.is_finished else None
     if path.exists() and not (of_run == path.resolve() if of_run else run.lock.exists()):
         raise CaiError(f"{path} is not what an index in {folder} was made of: choose another folder")
+    if run.lock.exists():
+        require_free(run.lock, folder)  # another process would index these documents
     types = in_python.MetadataTypes(metadata, strict)
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as partial, partial.open("w", encoding="utf-8", newline="\n") as file:

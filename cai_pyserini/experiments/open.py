@@ -14,6 +14,8 @@ import pandas as pd
 from cai_pyserini.core import artifact
 from cai_pyserini.core.cache import index_here
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.lock import alone_in
+from cai_pyserini.core.values import checked_path
 from cai_pyserini.engine.retriever import Retriever
 from cai_pyserini.engine.search import Action as Action
 from cai_pyserini.engine.search import Engine
@@ -32,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 def open_index(
-    index: Index | str, encoder: str | None = None, query: Representation | None = None, device: str = "auto"
+    index: Index | Sequence[str], encoder: str | None = None, query: Representation | None = None, device: str = "auto"
 ) -> Engine:
     """Open an index, all its shards, or an export to Milvus, as an engine named after the first folder.
 
@@ -43,7 +45,10 @@ def open_index(
     ...     [hit.id for hit in engine.search("high blood pressure", k=2)]
     ['d10', 'd5']
     """
-    index = Path(index) if isinstance(index, str) else index
+    if isinstance(index, Sequence) and not isinstance(index, str):
+        index = [checked_path(each, "the index") for each in index]
+    else:
+        index = checked_path(index, "the index")
     retriever = Retriever(index, encoder, query, device)
     name = folders(index)[0].resolve().name
     passages = retriever.index is not None and retriever.index.manifest.stats.get("passages", False)
@@ -98,7 +103,8 @@ class Run:
     """
 
     def __init__(self, folder: str | Path, device: str = "auto", change: Change | None = None):
-        self._run, self._device, self._change = RunFolder(Path(folder), started=True), device, change
+        self._run = RunFolder(checked_path(folder, "the folder"), started=True)
+        self._device, self._change = device, change
         self._opened = WeakSet[Engine]()
         results = self._run.results
         self._engines: dict[str, Engine] = {}
@@ -233,14 +239,15 @@ class Run:
         """Change the documents, and reopen the systems that are open."""
         if self._change is None:
             raise CaiError(f"{self.folder} can be changed if cai.open opens it, or by `cai-pyserini update`")
-        self._change(self.folder, action, documents)
-        opened, engines = [*self._opened], self._engines
-        for engine in opened:
-            engine.keep_hits()
-        self.__init__(self.folder, self._device, self._change)  # type: ignore[misc]
-        for engine in opened:
-            engine.become(self.open(engine.name))
-        self._opened, self._engines = WeakSet(opened), engines
+        with alone_in(self.folder):  # other threads and processes wait
+            self._change(self.folder, action, documents)
+            opened, engines = [*self._opened], self._engines
+            for engine in opened:
+                engine.keep_hits()
+            self.__init__(self.folder, self._device, self._change)  # type: ignore[misc]
+            for engine in opened:
+                engine.become(self.open(engine.name))
+            self._opened, self._engines = WeakSet(opened), engines
 
     def _missing(self, system: System) -> str | None:
         """What a system lacks to be searched: the index of a part, or its weights."""

@@ -5,12 +5,14 @@ import subprocess
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.files import partial_suffix, remove_leftovers
+from cai_pyserini.core.files import folder_bytes, partial_suffix, remove_leftovers
 from cai_pyserini.lucene import jvm
 
 KEPT_SECONDS = 30 * 24 * 3600  # since it was last used, of a cache of classes for another Java or jar
+SMALL = 1 << 20  # bytes of documents, for which Java's optimizing compiler takes more time than it gains
 
 
 def run_indexer(indexer: str, count: int, heap: str, options: Mapping[str, object], *switches: str) -> int:
@@ -25,6 +27,8 @@ def run_indexer(indexer: str, count: int, heap: str, options: Mapping[str, objec
             classes.parent.mkdir(parents=True, exist_ok=True)
             remove_leftovers(classes.parent, r".*\.aot")
             command.append(f"-XX:AOTCacheOutput={partial}")
+    elif folder_bytes(Path(str(options["input"]))) < SMALL:
+        command.append("-XX:TieredStopAtLevel=1")
     command.append(f"io.anserini.index.{indexer}")
     command += [f"-{switch}" for switch in ("optimize", *switches)]
     command += [word for name, value in options.items() for word in (f"-{name}", str(value))]

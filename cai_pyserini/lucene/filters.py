@@ -97,14 +97,14 @@ def _compared(name: str, value: Any) -> str:
             raise BadFilter(f"filter: {name} has {wrong!r}; comparisons are {' '.join(ORDERS)} =")
         return " AND ".join(f"{name}{sign}{_quoted(name, each)}" for sign, each in value.items())
     value = plain(value)
-    if isinstance(value, list | tuple | set | frozenset):
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
         return f"{name}=({', '.join(_quoted(name, each) for each in value)})"
     return f"{name}={_quoted(name, value)}"
 
 
 def _quoted(name: str, value: Any) -> str:
     value = plain(value)
-    if value is None or isinstance(value, list | dict):
+    if value is None or (isinstance(value, Iterable) and not isinstance(value, str)):
         raise BadFilter(f"filter: {name} is compared with {value!r}: give a text, a number or a date")
     text = str(int(value)) if isinstance(value, bool) else value.isoformat() if isinstance(value, date) else str(value)
     return '"' + re.sub(r'(["\\])', r"\\\1", text) + '"'

@@ -45,6 +45,10 @@ def read(data: Any) -> list[tuple[str, str, str]]:
         pd.DataFrame(ROWS).set_index("id", drop=False),
         pd.DataFrame(ROWS, index=["x", "y"]),
         pd.DataFrame({"title": ["A", None], "text": ["a cat", "a dog"]}, index=["1", "2"]),
+        pd.DataFrame({"title": ["", "A", None], "text": ["", "a cat", "a dog"]})[1:],
+        pd.DataFrame(ROWS).set_index(["id", "title"]),
+        pd.Series(ROWS, index=[1, 2]),
+        pa.array(ROWS),
         pd.DataFrame(ROWS).astype({"id": float}),
         pa.table(pd.DataFrame(ROWS)),
     ],
@@ -76,6 +80,8 @@ def test_tables_of_other_libraries() -> None:
         (["a", 3], "document 1, counted from 0 is a int: give a text or a dict"),
         ([("a", "b", "c")], "document 0, counted from 0 is a tuple"),
         ({"a": None}, "document 'a' is a NoneType"),
+        ({"id": "a", "text": "a"}, "documents: a dict with 'text' is one record: give it in a list"),
+        (pd.Series(["a", "b"], index=["x", "x"]), "the id 'x' occurs twice"),
         ([{"id": "a"}], r"document 0, counted from 0 \(id 'a'\): no `text`, but only id"),
         ([{"id": "a", "text": NAN}], r"\(id 'a'\): the text is None: give a string"),
         ([{"text": "a", "title": 0}], "the title is 0: give a string"),
@@ -158,7 +164,7 @@ def frames(value: str) -> list[Callable[[list[tuple[Any, Any, Any]]], Any]]:
     return [
         nested,
         lambda triples: {q: [*by.items()] for q, by in nested(triples).items()},
-        lambda triples: pd.DataFrame(triples, columns=columns),
+        lambda triples: pd.DataFrame(triples, columns=columns).set_index(columns[:2]),
         lambda triples: pd.DataFrame(triples, columns=["qid", "docno", value], index=[7] * len(triples)),
         lambda triples: pa.Table.from_pylist([dict(zip(columns, triple, strict=True)) for triple in triples]),
         iter,
@@ -227,6 +233,7 @@ def test_other_judgments_and_rankings() -> None:
         (pd.DataFrame({"qid": [1], "query": ["a"]}), {"1": "a"}),
         (pa.table({"query_id": [1], "text": ["a"]}), {"1": "a"}),
         (pd.Series({"x": "a"}), {"x": "a"}),
+        (pd.Series(["a", "b"], index=[0, 0]), {"0": "a", "1": "b"}),
     ],
 )
 def test_queries_have_ids(queries: Any, expected: dict[str, str]) -> None:
@@ -238,6 +245,7 @@ def test_queries_have_ids(queries: Any, expected: dict[str, str]) -> None:
     [
         ({"x": NAN}, r"query 0, counted from 0 \(id 'x'\) is a float: give a text"),
         ([("x", "a"), ("x", "b")], "query 'x' occurs twice"),
+        ({"qid": "x", "query": "a"}, "queries: a dict with 'query' is one record"),
         (pd.DataFrame({"qid": [1, NAN], "query": ["a", "b"]}), "query 1, counted from 0: the id is missing"),
         (pd.DataFrame({"text": ["a"]}), "no 'query-id' or .* among 'text'"),
     ],
