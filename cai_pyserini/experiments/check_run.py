@@ -1,12 +1,14 @@
 """Check the arguments of ./run_beir.sh before anything is installed: with Python's standard library alone.
 
-The settings of a run are declared with pydantic, and their modules import PyYAML and NumPy, none of which parsing a
-command line needs: stand-ins take their places, and the command itself checks values and files later. Exits with 3
+The settings of a run are declared with pydantic, and their modules import others, none of which parsing a command line
+needs: stand-ins take the places of all packages, and the command itself checks values and files later. Exits with 3
 after showing the help, and with 4 if no collection is given.
 """
 
 import sys
 from functools import partial
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, get_type_hints
@@ -45,6 +47,8 @@ class _BaseModel:
 class _Module(ModuleType):
     """A module whose names are classes that accept anything, and decorators that change nothing."""
 
+    __path__: ClassVar[list[str]] = []  # it may have others
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
@@ -52,11 +56,25 @@ class _Module(ModuleType):
         return type(name, (), methods | {"add_implicit_resolver": lambda *given: None})
 
 
+class _StandIns(MetaPathFinder, Loader):
+    """Imports a stand-in for every module that is neither ours nor Python's."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        package = name.partition(".")[0]
+        is_other = package not in sys.stdlib_module_names and package != __spec__.name.partition(".")[0]
+        return ModuleSpec(name, self) if is_other else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return _Module(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        if module.__name__ == "pydantic":
+            given = {"BaseModel": _BaseModel, "Field": _FieldInfo, "ConfigDict": dict, "ValidationError": ValueError}
+            vars(module).update(given)
+
+
 def main(argv: list[str]) -> int:
-    for name in ("numpy", "pydantic", "pydantic.fields", "pydantic_core", "yaml"):
-        sys.modules[name] = _Module(name)
-    given = {"BaseModel": _BaseModel, "Field": _FieldInfo, "ConfigDict": dict, "ValidationError": ValueError}
-    vars(sys.modules["pydantic"]).update(given)
+    sys.meta_path.insert(0, _StandIns())
 
     from cai_pyserini.core.config import load_index_config, names
     from cai_pyserini.core.settings import flag, parse
