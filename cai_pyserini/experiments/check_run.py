@@ -47,8 +47,6 @@ class _BaseModel:
 class _Module(ModuleType):
     """A module whose names are classes that accept anything, and decorators that change nothing."""
 
-    __path__: ClassVar[list[str]] = []  # it may have others
-
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
@@ -62,7 +60,7 @@ class _StandIns(MetaPathFinder, Loader):
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         package = name.partition(".")[0]
         is_other = package not in sys.stdlib_module_names and package != __spec__.name.partition(".")[0]
-        return ModuleSpec(name, self) if is_other else None
+        return ModuleSpec(name, self, is_package=True) if is_other else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         return _Module(spec.name)
