@@ -4,6 +4,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,12 @@ def engines(metadata_run: Path) -> Iterator[dict[str, Engine]]:
         engine.close()
 
 
+@pytest.fixture(scope="module")
+def whole(engines: dict[str, Engine]) -> Callable[[str], list[list[Hit]]]:
+    """What each system finds without a filter."""
+    return cache(lambda system: engines[system].search(QUERIES, len(metadata())))
+
+
 def pick(hits: list[Hit], text: str) -> list[tuple[str, float]]:
     if text in FILTERS:
         return [(hit.id, hit.score) for hit in hits if FILTERS[text](metadata()[hit.id])]
@@ -52,10 +59,12 @@ def pick(hits: list[Hit], text: str) -> list[tuple[str, float]]:
 
 @pytest.mark.parametrize("text", [*FILTERS, *WORD_FILTERS])
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_what_is_found_is_what_would_be_picked_by_hand(engines: dict[str, Engine], system: str, text: str) -> None:
-    whole = [engines[part].search(QUERIES, len(metadata())) for part in PARTS.get(system, (system,))]
+def test_what_is_found_is_what_would_be_picked_by_hand(
+    engines: dict[str, Engine], whole: Callable[[str], list[list[Hit]]], system: str, text: str
+) -> None:
+    parts = [whole(part) for part in PARTS.get(system, (system,))]
     for number, found in enumerate(engines[system].search(QUERIES, 20, threads=2, filter=text)):
-        expected, *others = (pick(hits[number], text) for hits in whole)
+        expected, *others = (pick(hits[number], text) for hits in parts)
         if others:
             runs = [run_of({"query": hits[:100]}) for hits in (expected, *others)]
             expected = list(scores_by_query(fuse_runs(runs, "minmax", 100, 20)).get("query", {}).items())
