@@ -142,7 +142,7 @@ def test_a_heap_and_a_collector_from_the_environment_are_respected(
 
 
 @pytest.mark.parametrize(
-    "variable, options", zip(jvm.VARIABLES, ["-Xbogus", "-XX:Bogus=1", "-XX:+UseG1GC -XX:+UseSerialGC"], strict=True)
+    "variable, options", [*zip(jvm.VARIABLES, ["-Xbogus", "-XX:Bogus=1", "-XX:+UseG1GC -XX:+UseSerialGC"], strict=True)]
 )
 def test_invalid_java_options_are_named(bare: pytest.MonkeyPatch, variable: str, options: str) -> None:
     bare.setenv(variable, options)

@@ -26,8 +26,8 @@ from cai_pyserini.service.queue import Service
 SYSTEMS = ["hybrid-splade-idf-minmax", "joint", "bm25"]  # best first
 
 
-def engines(folder: Path) -> dict[str, Engine]:
-    return open_systems([folder], SYSTEMS[::-1])
+def engines(folder: Path, *systems: str) -> dict[str, Engine]:
+    return open_systems([folder], systems or SYSTEMS[::-1])
 
 
 @pytest.fixture(scope="package")

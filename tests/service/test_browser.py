@@ -165,12 +165,7 @@ def test_without_scripts_facets_narrow_the_hits_and_documents_are_read(browser: 
     expect(page.get_by_text("31 documents have a word of your query")).to_be_visible()
     assert page.url == f"{library}?q=zebra+stripes&a=library"  # to share, without empty parameters
     facets = page.get_by_role("navigation", name="Filters")
-    assert facets.locator("summary").all_inner_texts() == [
-        "journal",
-        "authors",
-        "year",
-        "published",
-    ]
+    assert facets.locator("summary").all_inner_texts() == ["journal", "authors", "year", "published"]
     facets.get_by_role("link", name="1990–1994").first.click()
     expect(page.get_by_text("5 documents have a word of your query and pass the filter")).to_be_visible()
     facets.get_by_role("link", name="BMJ").click()
