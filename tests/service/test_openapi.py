@@ -1,6 +1,7 @@
 """The OpenAPI document holds for requests that schemathesis generates, invalid ones too, and clients can be
 generated from it."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -40,7 +41,9 @@ def address(run_folder: Path) -> Iterator[str]:
     """The address of a server with a key."""
     with served(Service(lambda: engines(run_folder, *INDEXES), timeout=300), key="sesame") as address:
         urlopen(f"{address}ready").close()  # loads the model first: schemathesis would time out
+        gc.freeze()  # what all tests have imported, which each reload would search for garbage
         yield address
+        gc.unfreeze()
 
 
 def test_a_generated_client_searches(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
