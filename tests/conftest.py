@@ -300,8 +300,10 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 @pytest.fixture(scope="module")
 def browser() -> "Iterator[Browser]":
-    """A real browser."""
-    from playwright.sync_api import sync_playwright
+    """A real browser, which has as much time as a busy machine takes."""
+    from playwright.sync_api import expect, sync_playwright
+
+    expect.set_options(timeout=120_000)
 
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if chromium is None:

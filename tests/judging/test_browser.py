@@ -18,18 +18,19 @@ from tests.service.conftest import started
 pytestmark = pytest.mark.slow
 
 RUBRIC = ["not relevant", "related", "relevant", "perfect"]
-expect.set_options(timeout=60_000)
 
 
-@pytest.fixture
-def database(tmp_path: Path) -> Path:
-    return tmp_path / "judgments.sqlite"
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the judges of all tests have their judgments, each test's under other names."""
+    return tmp_path_factory.mktemp("judgments") / "judgments.sqlite"
 
 
-@pytest.fixture
-def address(judged_run: Path, topics: Path, database: Path, tmp_path: Path) -> Iterator[str]:
-    (tmp_path / "rubric.yaml").write_text(f"rubric: {RUBRIC}\ndepth: 3\nshared: 8\n")
-    arguments = ["--config", str(tmp_path / "rubric.yaml"), "--topics", str(topics), "--database", str(database)]
+@pytest.fixture(scope="module")
+def address(judged_run: Path, topics: Path, database: Path) -> Iterator[str]:
+    rubric = database.with_name("rubric.yaml")
+    rubric.write_text(f"rubric: {RUBRIC}\ndepth: 3\nshared: 8\n")
+    arguments = ["--config", str(rubric), "--topics", str(topics), "--database", str(database)]
     with started("judge", "serve", str(judged_run), *arguments, "--systems", *SYSTEMS) as (_, address):
         yield address
 
@@ -41,6 +42,7 @@ def opened(browser: Browser, address: str) -> Iterator[Callable[..., Page]]:
 
     def open_page(name: str, scripts: bool = True) -> Page:
         page = browser.new_context(java_script_enabled=scripts).new_page()
+        page.set_default_timeout(120_000)
         page.on("console", lambda message: errors.append(message.text))
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("request", lambda request: None if request.url.startswith(address) else errors.append(request.url))
@@ -116,7 +118,7 @@ def test_two_judges_make_qrels_and_a_verdict(
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_is_accessible(opened: Callable[..., Page], address: str, scheme: str) -> None:
-    page = opened("ana")
+    page = opened(f"cleo, {scheme}")
     page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
     page.keyboard.press("2")
     page.get_by_text("Judged for this query").click()
@@ -131,7 +133,7 @@ def test_the_page_is_accessible(opened: Callable[..., Page], address: str, schem
 def test_keys_count_only_in_the_main_part_and_a_phone_is_wide_enough(
     opened: Callable[..., Page], database: Path
 ) -> None:
-    page = opened("ana")
+    page = opened("dora")
     page.get_by_role("link", name="progress").focus()
     page.keyboard.press("2")
     expect(page.locator(".place")).to_have_text(re.compile("^0 of "))
@@ -144,6 +146,6 @@ def test_keys_count_only_in_the_main_part_and_a_phone_is_wide_enough(
             break
     page.keyboard.press("Enter")
     expect(page.locator(".place")).to_have_text(re.compile("^2 of "))
-    assert [row.grade for row in Judgments(database).all()] == [2]
+    assert [row.grade for row in Judgments(database).all() if row.judge == "dora"] == [2]
     page.set_viewport_size({"width": 360, "height": 740})
     assert page.evaluate("document.documentElement.scrollWidth") <= 360

@@ -139,16 +139,22 @@ def test_a_zero_vector_is_not_found_and_finds_nothing(
     assert artifact.require(tmp_path / "index", "index").stats["documents"] == 1333
 
 
+@pytest.fixture(scope="module")
+def lucene(tmp_path_factory: pytest.TempPathFactory) -> LuceneIndex:
+    """The metadata of the documents of `many`, in another order."""
+    folder = tmp_path_factory.mktemp("metadata")
+    records = [{"_id": f"d{number}", "text": "text", "rest": number % 40} for number in reversed(range(2000))]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    collection = BeirFolder(folder / "corpus.jsonl", "numbers", metadata={"rest": "number"})
+    return LuceneIndex(index_bm25(collection, folder / "bm25", 1, raw=False))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("method, error", [("flat", 1e-4), ("flat16", 0.01), ("hnsw", 1e-4), ("ivfpq", 0.3)])
 def test_a_filter_finds_every_document_that_it_lets_through(
-    many: Vectors, tmp_path: Path, method: DenseMethod, error: float
+    many: Vectors, lucene: LuceneIndex, tmp_path: Path, method: DenseMethod, error: float
 ) -> None:
     """Also with a graph or clusters, where the nearest documents may all be others."""
-    records = [{"_id": f"d{number}", "text": "text", "rest": number % 40} for number in reversed(range(2000))]
-    (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    collection = BeirFolder(tmp_path / "corpus.jsonl", "numbers", metadata={"rest": "number"})
-    lucene = LuceneIndex(index_bm25(collection, tmp_path / "bm25", 1, raw=False))
     query, whole = many.shard(0).vectors[3], FaissSearcher(index_dense(many, tmp_path / "index", method, threads=2))
     searcher = whole.filtered(parse_filter("rest:7", lucene.metadata), lucene)
     products, allowed = exact(many, query[None], 2000)[0], [f"d{number}" for number in range(7, 2000, 40)]

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from cai_pyserini.cli.index import main
-from cai_pyserini.cli.run import main as beir
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import artifact, terminal
 from cai_pyserini.core.config import load_encoder
@@ -288,9 +287,6 @@ def test_stock_pyserini_shows_documents(run_folder: Path, name: str) -> None:
 
 
 def test_what_is_stored_is_what_was_asked_for(run_folder: Path, tiny: Path, tmp_path: Path) -> None:
-    beir([str(tiny), "--output", str(tmp_path / "run"), "--no-raw", "--systems", "bm25", "splade-doc"])
-    assert stored(tmp_path / "run" / "indexes" / "bm25", "d6") is None
-    assert stored(tmp_path / "run" / "indexes" / "splade", "d6") is None
     impacts, index = run_folder / "impacts" / "splade-idf", tmp_path / "index"
     main(["impact", "--input", str(impacts), "--output", str(index)])
     assert stored(index, "d6") is None

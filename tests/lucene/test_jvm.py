@@ -124,15 +124,14 @@ def test_the_jar_folder_can_be_configured(bare: pytest.MonkeyPatch, tmp_path: Pa
 HEAP, COLLECTOR = "-Xmx256m", "-XX:+UseParallelGC"
 
 
-@pytest.mark.parametrize("variable", jvm.VARIABLES)
 @pytest.mark.parametrize(
-    "chosen, ours",
+    "variable, chosen, ours",
     [
-        ("-Dname=value -XX:ReservedCodeCacheSize=64m", [HEAP, COLLECTOR]),
-        ("-XX:+UseG1GC", [HEAP]),
-        ("-XX:MaxRAMPercentage=50", []),
-        ("-XX:MaxHeapSize=1g", []),
-        ("-Xms1g", []),
+        ("JAVA_TOOL_OPTIONS", "-Dname=value -XX:ReservedCodeCacheSize=64m", [HEAP, COLLECTOR]),
+        ("_JAVA_OPTIONS", "-XX:+UseG1GC", [HEAP]),
+        ("JDK_JAVA_OPTIONS", "-XX:MaxRAMPercentage=50", []),
+        ("JAVA_TOOL_OPTIONS", "-XX:MaxHeapSize=1g", []),
+        ("_JAVA_OPTIONS", "-Xms1g", []),
     ],
 )
 def test_a_heap_and_a_collector_from_the_environment_are_respected(
@@ -142,8 +141,9 @@ def test_a_heap_and_a_collector_from_the_environment_are_respected(
     assert [option for option in jvm.options(jvm.find_java()) if option in (HEAP, COLLECTOR)] == ours
 
 
-@pytest.mark.parametrize("variable", jvm.VARIABLES)
-@pytest.mark.parametrize("options", ["-Xbogus", "-XX:Bogus=1", "-XX:+UseG1GC -XX:+UseSerialGC"])
+@pytest.mark.parametrize(
+    "variable, options", [*zip(jvm.VARIABLES, ["-Xbogus", "-XX:Bogus=1", "-XX:+UseG1GC -XX:+UseSerialGC"], strict=True)]
+)
 def test_invalid_java_options_are_named(bare: pytest.MonkeyPatch, variable: str, options: str) -> None:
     bare.setenv(variable, options)
     with pytest.raises(CaiError, match=rf"Java does not start with the options of {variable} \(\w+ .*\): correct them"):

@@ -35,16 +35,15 @@ def test_classes_are_cached_once(tiny: Path, tmp_path: Path, monkeypatch: pytest
     old.touch()
     os.utime(old, (0, 0))
     found = []
-    for number in range(3):
+    for number in range(2):
         index = index_bm25(collection, tmp_path / str(number), threads=1)
         found.append(bm25(index, ["high blood pressure"]))
         assert [*classes.parent.iterdir()] == [classes] and any(str(classes) in option for option in jvm.options(java))
-        if number == 1:
-            classes.write_bytes(b"damaged")
+        classes.write_bytes(b"damaged")
     (tmp_path / "file").touch()
     monkeypatch.setenv("PYSERINI_CACHE", str(tmp_path / "file"))
     found.append(bm25(index_bm25(collection, tmp_path / "last", threads=1), ["high blood pressure"]))
-    assert found == [found[0]] * 4
+    assert found == [found[0]] * 3
 
 
 @pytest.mark.parametrize("name, document", [("tiny", "d9"), ("de", "grippe"), ("ja", "grippe")])
@@ -88,7 +87,7 @@ def test_bm25_keeps_the_other_documents_of_an_empty_one(
 
 
 def test_paths_and_collectors_are_those_of_the_user_whatever_the_locale(
-    tiny: Path, tmp_path: Path, command: Command
+    tiny: Path, run_folder: Path, tmp_path: Path, command: Command
 ) -> None:
     folder = tmp_path / "döner"
     shutil.copytree(tiny, folder / "tiny")
@@ -97,9 +96,7 @@ def test_paths_and_collectors_are_those_of_the_user_whatever_the_locale(
     paths = ["--collection", folder / "tiny.yaml", "--output", folder / "indéx"]
     done = command("cai_pyserini", "stage", "index", "bm25", *paths, **environment)
     assert done.returncode == 0, done.stderr
-    assert bm25(folder / "indéx", ["insulin"]) == bm25(
-        index_bm25(BeirFolder(tiny, "tiny"), tmp_path / "i"), ["insulin"]
-    )
+    assert bm25(folder / "indéx", ["insulin"]) == bm25(run_folder / "indexes" / "bm25", ["insulin"]) != [[]]
 
 
 @pytest.fixture

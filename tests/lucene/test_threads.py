@@ -19,7 +19,7 @@ from tests.lucene.test_searcher import bm25_of, impacts_of
 pytestmark = pytest.mark.slow
 
 THREADS = 8
-CALLS = 3000
+CALLS = 1500
 WORDS = [f"{first}{second}" for first in ("fever", "cold", "zinc", "cough", "rash") for second in "abcdefgh"]
 
 Call = Callable[[], Any]
@@ -83,7 +83,7 @@ def java_threads() -> int:
 def test_searches_leave_no_threads_in_the_jvm(indexes: dict[str, Path]) -> None:
     searchers = [LuceneSearcher(path) for path in (indexes["impacts"], indexes["text"])]
     queries = {str(n): {word: 1} for n, word in enumerate(WORDS)}, {str(n): word for n, word in enumerate(WORDS)}
-    for number in range(200):
+    for number in range(70):
         if number == 20:
             before = java_threads()
         for searcher, some in zip(searchers, queries, strict=True):

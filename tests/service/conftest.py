@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from cai_pyserini.cli.run import main as beir
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.experiments.open import open_systems
 from cai_pyserini.service.app import create_app
@@ -25,8 +26,8 @@ from cai_pyserini.service.queue import Service
 SYSTEMS = ["hybrid-splade-idf-minmax", "joint", "bm25"]  # best first
 
 
-def engines(folder: Path) -> dict[str, Engine]:
-    return open_systems([folder], SYSTEMS[::-1])
+def engines(folder: Path, *systems: str) -> dict[str, Engine]:
+    return open_systems([folder], systems or SYSTEMS[::-1])
 
 
 @pytest.fixture(scope="package")
@@ -39,6 +40,14 @@ def opened(run_folder: Path) -> dict[str, Engine]:
 def client(run_folder: Path) -> Iterator[TestClient]:
     with TestClient(create_app(Service(lambda: engines(run_folder))), raise_server_exceptions=False) as client:
         yield client
+
+
+@pytest.fixture(scope="package")
+def passages_run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run on passages."""
+    folder = tmp_path_factory.mktemp("passages")
+    beir([str(tiny), "--output", str(folder), "--passages", "5", "--systems", "bm25"])
+    return folder
 
 
 def wait_until(condition: Callable[[], object]) -> None:

@@ -33,7 +33,7 @@ def logged(log: AccessLog, count: int = 1) -> None:
 def test_a_line_per_request(run_folder: Path, tmp_path: Path, form: QueryForm) -> None:
     path = tmp_path / "access.log"
     log = AccessLog(path, form)
-    with TestClient(create_app(Service(lambda: engines(run_folder)), log=log)) as client:
+    with TestClient(create_app(Service(lambda: engines(run_folder, "bm25")), log=log)) as client:
         first = client.get("/v1/bm25/search?query=bladder%20-zinc&hits=3&syntax=true")
         client.post("/v1/bm25/search", json=POST)
         client.get("/?q=bladder&a=bm25")

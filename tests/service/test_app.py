@@ -233,7 +233,7 @@ def test_answers_have_security_headers(client: TestClient) -> None:
 
 
 def test_an_api_key(run_folder: Path) -> None:
-    with TestClient(create_app(Service(lambda: engines(run_folder)), Access("sesame"))) as client:
+    with TestClient(create_app(Service(lambda: engines(run_folder, "bm25")), Access("sesame"))) as client:
         basic = b64encode(b"me:sesame").decode()
         for headers in (
             {"X-API-Key": "sesame"},
@@ -262,7 +262,7 @@ def test_an_api_key(run_folder: Path) -> None:
 
 
 def test_other_hosts_and_other_sites(run_folder: Path) -> None:
-    app = create_app(Service(lambda: engines(run_folder)), Access(local=True))
+    app = create_app(Service(lambda: engines(run_folder, "bm25")), Access(local=True))
     with TestClient(app, base_url="http://127.0.0.1:8000") as client:
         for host in ("127.0.0.1", "[::1]:8000", "[::1]", "LOCALHOST", "localhost:8000"):
             assert client.get("/health", headers={"Host": host}).status_code == 200
@@ -275,7 +275,7 @@ def test_other_hosts_and_other_sites(run_folder: Path) -> None:
 
 def test_a_public_address_and_other_origins(run_folder: Path) -> None:
     public, app, other = "https://search.example.org/hpo/", "https://app.example.org", "https://example.org"
-    service = Service(lambda: engines(run_folder))
+    service = Service(lambda: engines(run_folder, "bm25"))
     guarded = create_app(service, Access("sesame", True, public, [app]))
     key = {"X-API-Key": "sesame"}
     with TestClient(guarded, "http://127.0.0.1:8000") as client:
@@ -404,7 +404,7 @@ def test_reload_opens_the_current_indexes(run_folder: Path) -> None:
 
 def test_a_failed_reload_leaves_the_old_indexes(run_folder: Path) -> None:
     folders = [run_folder / "nothing", run_folder]
-    with TestClient(create_app(Service(lambda: engines(folders.pop())))) as client:
+    with TestClient(create_app(Service(lambda: engines(folders.pop(), "bm25")))) as client:
         answer = client.post("/reload")
         assert answer.status_code == 503 and "could not be opened" in answer.json()["error"]
         assert ids(client, "bm25", "bladder") == ["d4"]

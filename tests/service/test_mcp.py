@@ -16,7 +16,6 @@ from fastapi.testclient import TestClient
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
-from cai_pyserini.cli.run import main as beir
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.experiments.open import open_systems
 from cai_pyserini.service.guard import MAX_BODY_BYTES
@@ -173,7 +172,7 @@ def test_over_http_with_the_key_of_the_service(run_folder: Path) -> None:
             assert httpx2.post(f"{address}mcp", json={}, headers=headers).status_code == status
 
 
-def test_the_best_passage_of_a_document_can_be_read(tiny: Path, tmp_path: Path) -> None:
+def test_the_best_passage_of_a_document_can_be_read(passages_run: Path) -> None:
     async def scenario(client: Client) -> None:
         (hit,) = (await call(client, "search", query="bladder"))["hits"]
         assert (hit["docid"], hit["passage"].partition("#")[0]) == ("d4", "d4")
@@ -182,8 +181,7 @@ def test_the_best_passage_of_a_document_can_be_read(tiny: Path, tmp_path: Path) 
         explained = await call(client, "explain", query="bladder", docid="d4")
         assert explained["explanation"]["rank"] == hit["rank"]
 
-    beir([str(tiny), "--output", str(tmp_path), "--passages", "5", "--systems", "bm25"])
-    session(open_systems([tmp_path]), scenario)
+    session(open_systems([passages_run]), scenario)
 
 
 def test_requests_are_counted_and_limited_and_leave_no_stream_open(client: TestClient) -> None:

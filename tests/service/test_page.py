@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from cai_pyserini.cli.run import main as beir
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.experiments.open import open_index, open_systems
 from cai_pyserini.lucene.text_index import index_bm25
@@ -58,10 +57,9 @@ def test_hits_are_shown_with_marks_and_reasons(client: TestClient) -> None:
     assert "your words <b>" in hybrid and '<th scope="row">bm25</th>' in hybrid
 
 
-def test_passages_are_not_called_documents(tiny: Path, tmp_path: Path) -> None:
+def test_passages_are_not_called_documents(passages_run: Path) -> None:
     """The fault: their numbers are shown as numbers of documents."""
-    beir([str(tiny), "--output", str(tmp_path), "--passages", "5", "--systems", "bm25"])
-    with TestClient(create_app(Service(lambda: open_systems([tmp_path])))) as client:
+    with TestClient(create_app(Service(lambda: open_systems([passages_run])))) as client:
         page = client.get("/", params={"q": "cancer"}).text
         assert re.search(r'placeholder="Search \d+ passages"', page) and "passages have a word of your query" in page
 

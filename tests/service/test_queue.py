@@ -215,7 +215,7 @@ def test_reloads_take_turns_and_lose_no_request(run_folder: Path, monkeypatch: p
 
     def open_engines() -> dict[str, Engine]:
         assert opening.acquire(blocking=False)  # otherwise two reloads run at once
-        opened.append(engines(run_folder))
+        opened.append(engines(run_folder, "bm25"))
         opening.release()
         return opened[-1]
 

@@ -19,8 +19,8 @@ from cai_pyserini.models.checkpoint import checkpoint_digest
 from cai_pyserini.share import registry
 from cai_pyserini.share.index import ship_index
 from cai_pyserini.share.registry import Entry
-from tests.conftest import Command, stored_vectors
-from tests.lucene.stock import reader
+from tests.conftest import stored_vectors
+from tests.lucene.stock import reader, run_module
 from tests.plugin.conftest import ranking, search_arguments
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java", "cache")]
@@ -86,7 +86,7 @@ def test_a_round_trip(
 
 
 def test_an_adapted_checkpoint_travels_in_the_archive(
-    adapted_run: Path, topics: Path, tmp_path: Path, command: Command
+    adapted_run: Path, topics: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To a place where nothing of the run folder exists."""
     run = Path(shutil.copytree(adapted_run, tmp_path / "here" / "run"))
@@ -96,8 +96,8 @@ def test_an_adapted_checkpoint_travels_in_the_archive(
     shutil.rmtree(tmp_path / "here")
     output = tmp_path / "run.trec"
     arguments = search_arguments(Path(entry.name), topics, entry.name, output)
-    done = command("cai_pyserini", "-m", "pyserini.search.lucene", *arguments, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    monkeypatch.chdir(tmp_path)
+    run_module("pyserini.search.lucene", *arguments)
     assert ranking(output) == ranking(adapted_run / "runs" / "adapted-joint-splade-idf.trec")
     folder = registry.fetch(entry)
     assert search_index(folder) == expected
@@ -132,7 +132,10 @@ def test_a_dense_index(adapted_run: Path, tmp_path: Path) -> None:
     "method, prefix, command",
     [("hnsw", "faiss-hnsw", "pyserini.search.faiss"), ("lucene", "lucene-hnsw", "cai-pyserini search")],
 )
-def test_an_approximate_dense_index(tmp_path: Path, method: DenseMethod, prefix: str, command: str) -> None:
+def test_an_approximate_dense_index(
+    tmp_path: Path, method: DenseMethod, prefix: str, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYSERINI_CACHE")  # without the classes of Java, which take 15 seconds
     vectors = stored_vectors(tmp_path / "vectors", np.eye(5, dtype=np.float32), kind="dense")
     entry = ship_index(index_dense(vectors, tmp_path / "index", method), tmp_path / "shipped")
     assert entry.filename.startswith(f"{prefix}.index.") and entry.unique_terms is None
