@@ -17,6 +17,7 @@ def on_collection(run: Path, collection: Path, copy: Path, systems: Collection[s
     results["settings"]["collection"]["source"] = str(collection)
     if systems:
         results["systems"] = {name: results["systems"][name] for name in systems}
+        results["searches"] = {index: name for index, name in results["searches"].items() if name in systems}
     (copy / "results.json").write_text(json.dumps(results))
     return copy
 
