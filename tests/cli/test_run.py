@@ -208,10 +208,8 @@ def test_all_systems_are_those_that_there_are_models_for(
     assert "without doct5query: it needs the setting generated" in caplog.messages
     found = results(copied)
     names = list(found["systems"])
-    assert names == [
-        *all_systems(EncoderConfig(name="", checkpoint="", query="bow"), {"dense", "dense-idf", "cross-encoder"}),
-        *three,
-    ]
+    bow = EncoderConfig(name="", checkpoint="", query="bow")
+    assert names == [*all_systems(bow, {"dense", "dense-idf", "cross-encoder"}), *three]
     assert {"cross-encoder", "dense-idf", "hybrid-dense-product", "hybrid-splade-doc-idf-minmax"} < set(names)
     sparse = {
         f"{joint}splade{idf}{smooth}" for joint in ("", "joint-") for idf in ("", "-idf") for smooth in ("", "-smooth")
