@@ -98,7 +98,8 @@ def _run_steps(
     kept = {run.weights, run.adapted} - reasons.keys()
     started.made = _digests(run, [*kept, *(output for output, reason in reasons.items() if reason is None)])
     if previous:
-        _add_others(started, previous, run, systems, evaluate)
+        adapts = reasons.get(run.adapted) is not None
+        _add_others(started, previous, run, systems, evaluate, adapts)
 
     def record(*made: steps.Step) -> None:
         started.made |= _digests(run, [step.output for step in made])
@@ -122,9 +123,13 @@ def _digests(run: RunFolder, outputs: Iterable[Path]) -> dict[str, str]:
     return {run.name_of(path): manifest.digest for path, manifest in manifests.items() if manifest}
 
 
-def _add_others(results: Results, previous: Results, run: RunFolder, systems: Sequence[System], evaluate: bool) -> None:
-    """Add the up-to-date outputs of other systems that previous runs in the folder made."""
+def _add_others(
+    results: Results, previous: Results, run: RunFolder, systems: Sequence[System], evaluate: bool, adapts: bool = False
+) -> None:
+    """Add the up-to-date outputs of other systems that previous runs in the folder made. With `adapts`, the encoders of
+    adapted systems are about to change, so that no output of theirs is up to date, and none may be opened yet."""
     others = {*previous.systems, *previous.searches.values()} - {system.name for system in systems}
+    others = {name for name in others if not (adapts and name.startswith(ADAPTED))}
     for name in sorted(others):
         with suppress(CaiError):  # the experiment lacks a setting that the system needs
             system = [parse_system(name)]

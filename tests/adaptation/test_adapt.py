@@ -48,8 +48,12 @@ class Adapted:
 
 
 @pytest.fixture(scope="module")
-def adapted(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Adapted:
+def adapted(tiny: Path, adapted_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Adapted:
+    """An adaptation with the vectors and trainings of another one."""
     adapted = Adapted(tiny, tmp_path_factory.mktemp("adapt"))
+    shutil.copytree(adapted_run / "adapted.steps", steps := adapted.folder / "model.steps")
+    for name in ("documents", "dense-documents"):
+        shutil.copytree(adapted_run / "vectors" / name, steps / "vectors" / name)
     adapted.run()
     return adapted
 

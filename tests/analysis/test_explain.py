@@ -27,7 +27,7 @@ JOINT = ["joint-doc", "joint-near"]
 ZSCORE = "hybrid-splade-idf-dense-zscore"
 HYBRIDS = [f"hybrid-splade-idf{fusion}" for fusion in ("", "-minmax", "-rrf", "-product")]
 ALL = [*SINGLE, *JOINT, *HYBRIDS, ZSCORE, "fused-joint-dense-minmax"]
-QUERIES = ["q1", "q2", "q3", "q4", "d8"]
+QUERIES = ["q1", "q4", "d8"]
 
 TERM = Term("cancer", 1.5, 2, 3.25, 300, 9.75)
 

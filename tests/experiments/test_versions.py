@@ -110,7 +110,6 @@ def test_killed_at_any_moment_one_run_is_whole_and_the_next_update_ends_it(
 ) -> None:
     """The faults: a moment without a run, or with files of two; a file of somebody is gone; what is left to do is
     not done."""
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # takes most of the time
     shutil.rmtree(index := RunFolder(only_bm25).index(BM25))  # has too many files to be killed after each
     artifact.make(index, artifact.recipe("index", {}, kind="impact"), lambda folder: put(folder, "part"))
     if begun:
@@ -208,9 +207,7 @@ def test_an_update_continues_unless_the_run_has_changed(run: Path) -> None:
 
 def test_a_run_that_is_a_mount_point_is_updated(mounting: list[str], only_bm25: Path) -> None:
     script = 'mount --bind "$1" "$1" && exec "$2" -c "$3" "$1"'
-    code = (
-        "import sys, pathlib; from tests.experiments.test_versions import updated; updated(pathlib.Path(sys.argv[1]))"
-    )
+    code = "import sys, pathlib; from tests.experiments.test_versions import *; updated(pathlib.Path(sys.argv[1]))"
     command = [*mounting, script, "sh", str(only_bm25), sys.executable, code]
     subprocess.run(command, check=True, cwd=Path(__file__).parents[2])
     assert state(only_bm25) == NEW

@@ -1,17 +1,13 @@
 """GPL on the tiny collection, with local models with random weights."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cai_pyserini.cli.train import main
-from cai_pyserini.core.artifact import manifest_path, read_manifest
+from cai_pyserini.core.artifact import manifest_path
 from cai_pyserini.core.config import EncoderConfig, encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.experiments import gpl
@@ -31,29 +27,28 @@ def flags(tiny: Path, generator: Path, cross_encoder: Path, tmp_path: Path) -> l
 
 
 @pytest.mark.slow
-def test_killed_between_its_steps_it_continues(
+def test_interrupted_between_its_steps_it_continues(
     flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed before the second retriever, and interrupted before the training."""
+    """Before the second retriever, and before the training."""
     steps = tmp_path / "gpl.steps"
     run = steps / "runs" / "splade-tiny" / "runs" / "splade.trec"
     done = [steps / "generated", run, steps / "negatives.jsonl", steps / "train.jsonl"]
-    call, pipe = [sys.executable, "-m", "cai_pyserini", "train", "gpl", *flags], subprocess.PIPE
-    process = subprocess.Popen(call, stdout=pipe, stderr=subprocess.STDOUT, start_new_session=True)
-    while read_manifest(done[1]) is None:
-        assert process.poll() is None, process.communicate()[0].decode()
-        time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
-    before = [manifest_path(step).stat().st_mtime_ns for step in done[:2]]
+    search = gpl._search
 
-    def interrupt(settings: object) -> None:
+    def first(generated: Path, encoder: EncoderConfig, *where: Any) -> Path:
+        return search(generated, encoder, *where) if encoder.kind == "splade" else interrupt()
+
+    def interrupt(*_: object) -> Path:
         raise InterruptedError
 
-    with monkeypatch.context() as patch, pytest.raises(InterruptedError):
-        patch.setattr(gpl, "train", interrupt)
-        main(["gpl", *flags])
-    assert [manifest_path(step).stat().st_mtime_ns for step in done[:2]] == before
+    before: list[int] = []
+    for function, replacement in (("_search", first), ("train", interrupt)):
+        with monkeypatch.context() as patch, pytest.raises(InterruptedError):
+            patch.setattr(gpl, function, replacement)
+            main(["gpl", *flags])
+        before += [manifest_path(step).stat().st_mtime_ns for step in done[:2]]
+    assert before[:2] == before[2:]
     for encoder in ("splade-tiny", "minilm"):  # whose searches are runs as beir's are, locked and with results
         assert RunFolder(steps / "runs" / encoder).results.collection == "generated"
     times = [manifest_path(step).stat().st_mtime_ns for step in done]
