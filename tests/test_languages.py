@@ -31,7 +31,7 @@ from tests.lucene.stock import bm25, reader
 from tests.share.conftest import cache as cache
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
-SYSTEMS = ["bm25", "splade-doc-idf", "joint-doc"]
+SYSTEMS = ["bm25", "joint-doc"]
 
 
 class Example(NamedTuple):

@@ -79,7 +79,7 @@ def test_a_query_in_any_form_finds_documents_in_any_form(language: Language, tmp
     collection.language = language
     with open_index(index_bm25(collection, tmp_path / "index", 1)) as engine:
         require_found(engine, documents)
-        for query in documents.values():
+        for query in [*documents.values()][::3]:
             escaped = query.replace('"', r"\"")
             found = {hit.id for hit in engine.search(query, 999, filter=f'contents:"{escaped}"')}
             assert found >= {id for id, text in documents.items() if normalized(text) == normalized(query)}, query
@@ -104,7 +104,7 @@ def both_are_plain(*words: str) -> bool:
 
 FORMS = {
     f"{number}-{n}": text
-    for number, word in enumerate(["café", "façade", "O'Brien", "first", "thermostat"])
+    for number, word in enumerate(["café", "O'Brien", "first", "thermostat"])
     for n, text in enumerate(spellings(word, "en"))
 }
 

@@ -36,7 +36,7 @@ from cai_pyserini.models.tokenizer import Tokenizer
 TINY = Path(__file__).parents[1] / "data" / "tiny"
 LENGTH = 24  # maximum length of the folders, in tokens; the longest text has more
 WIDTH = 128  # of splade-tiny's token vectors
-VOCABULARY = 10_000
+VOCABULARY = 4_000
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
 FOLDER = tempfile.TemporaryDirectory()  # for the checkpoint that all folders are made from
 
@@ -60,7 +60,7 @@ ALL = [*TEXTS, *DOCUMENTS.values(), *QUERIES.values()]
 PROMPTS = {"query": "Represent this question: ", "document": "passage: "}
 
 
-Vectors = tuple[np.ndarray, np.ndarray]  # of documents and of queries
+Pair = tuple[np.ndarray, np.ndarray]  # of documents and of queries
 Build = Callable[[Path], None]
 
 
@@ -77,7 +77,7 @@ class Kind(NamedTuple):
 
 @cache
 def tiny() -> str:
-    """splade-tiny with the first third of its vocabulary, for speed."""
+    """splade-tiny with the beginning of its vocabulary, for speed."""
     folder = Path(FOLDER.name, "tiny")
     shutil.copytree(load_checkpoint("splade-tiny"), folder)
     tensors = load_file(folder / "model.safetensors")
@@ -127,7 +127,7 @@ def japanese(folder: Path, subwords: str = "character", **settings: Any) -> Path
 
 def in_japanese(folder: Path) -> None:
     made = masked_lm(japanese(folder.with_name("japanese"), "wordpiece"))
-    SparseEncoder(modules=[made, SpladePooling("max")]).save_pretrained(str(folder))
+    SparseEncoder(modules=[made, SpladePooling("max")]).save_pretrained(str(folder), create_model_card=False)
 
 
 def static(length: int = LENGTH) -> SparseStaticEmbedding:
@@ -142,7 +142,9 @@ def seeded() -> torch.Generator:
 
 def sparse(*pooling: Any, **settings: Any) -> Build:
     def build(folder: Path) -> None:
-        SparseEncoder(modules=[masked_lm(), SpladePooling(*pooling)], **settings).save_pretrained(str(folder))
+        SparseEncoder(modules=[masked_lm(), SpladePooling(*pooling)], **settings).save_pretrained(
+            str(folder), create_model_card=False
+        )
 
     return build
 
@@ -151,7 +153,7 @@ def routed(queries: Callable[[Path], list[Module]], **settings: Any) -> Build:
     def build(folder: Path) -> None:
         documents = [masked_lm(), SpladePooling("max", "log1p_relu")]
         router = Router.for_query_document(queries(folder), documents)
-        SparseEncoder(modules=[router], **settings).save_pretrained(str(folder))
+        SparseEncoder(modules=[router], **settings).save_pretrained(str(folder), create_model_card=False)
 
     return build
 
@@ -224,7 +226,7 @@ def dense(*modules: Callable[[], Module], **settings: Any) -> Build:
     def build(folder: Path) -> None:
         torch.manual_seed(0)
         made = [Transformer(tiny(), max_seq_length=LENGTH), *(module() for module in modules)]
-        SentenceTransformer(modules=made, **settings).save_pretrained(str(folder))
+        SentenceTransformer(modules=made, **settings).save_pretrained(str(folder), create_model_card=False)
 
     return build
 
@@ -242,7 +244,7 @@ def small(config: PretrainedConfig, mode: str, side: str = "right", **settings: 
         AutoModel.from_config(config).save_pretrained(checkpoint)
         AutoTokenizer.from_pretrained(tiny(), padding_side=side, truncation_side=side).save_pretrained(checkpoint)
         modules = [Transformer(str(checkpoint), max_seq_length=LENGTH), Pooling(32, pooling_mode=mode), Normalize()]
-        SentenceTransformer(modules=modules, **settings).save_pretrained(str(folder))
+        SentenceTransformer(modules=modules, **settings).save_pretrained(str(folder), create_model_card=False)
 
     return build
 
@@ -256,7 +258,7 @@ def token_vectors(folder: Path, *more: Module) -> None:
     tokenizer = AutoTokenizer.from_pretrained(tiny()).backend_tokenizer
     tokenizer.no_truncation()
     modules = [StaticEmbedding(tokenizer, embedding_dim=48), *more]
-    SentenceTransformer(modules=modules).save_pretrained(str(folder))
+    SentenceTransformer(modules=modules).save_pretrained(str(folder), create_model_card=False)
 
 
 def model2vec(folder: Path) -> None:
@@ -292,7 +294,7 @@ def two_peers(folder: Path) -> SparseEncoder:
 
 def weighted_peer(folder: Path) -> SparseEncoder:
     place = folder.with_name("weights.json")
-    place.write_text(json.dumps({"patients": 3.5, "infection": 1.25, "heart": 0.5, "[UNK]": 0.125}))
+    place.write_text(json.dumps({"three": 3.5, "blood": 1.25, "heart": 0.5, "[UNK]": 0.125}))
     queries = SparseStaticEmbedding.from_json(str(place), AutoTokenizer.from_pretrained(tiny()))
     router = Router.for_query_document([queries], [masked_lm(folder, 256), SpladePooling()])
     return SparseEncoder(modules=[router], device="cpu")
@@ -312,7 +314,7 @@ def dense_router(folder: Path) -> None:
     torch.manual_seed(0)
     shared = [Transformer(tiny(), max_seq_length=LENGTH), Pooling(WIDTH)]
     router = Router.for_query_document([*shared, Dense(WIDTH, 32)], [*shared, Dense(WIDTH, 32)])
-    SentenceTransformer(modules=[router]).save_pretrained(str(folder))
+    SentenceTransformer(modules=[router]).save_pretrained(str(folder), create_model_card=False)
 
 
 MLM = {"Transformer": "sentence_transformers.sparse_encoder.models.MLMTransformer"}
@@ -372,7 +374,7 @@ DENSE = {
 KINDS = SPARSE | DENSE
 
 
-def encoded(name: str, folder: Path) -> Vectors:
+def encoded(name: str, folder: Path) -> Pair:
     """Encode ALL texts with a kind's own library; the vectors of blank texts are zero."""
     kind, texts = KINDS[name], ALL
     own = SparseEncoder if name in SPARSE else SentenceTransformer
@@ -391,7 +393,7 @@ class BuiltKind(NamedTuple):
 
     folder: Path
     yaml: Path
-    expected: Vectors
+    expected: Pair
 
 
 def make(name: str, root: Path) -> BuiltKind:

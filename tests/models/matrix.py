@@ -16,13 +16,17 @@ import pytest
 from scipy.sparse import csr_matrix
 from sentence_transformers import SparseEncoder
 
-from cai_pyserini.cli.run import main as beir
+from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.impacts.weighting import write_impacts
+from cai_pyserini.lucene.dense_index import index_dense
+from cai_pyserini.lucene.impact_index import index_impacts
 from cai_pyserini.models.encoder import Encoder
-from cai_pyserini.models.folder import with_folder_settings
+from cai_pyserini.vectors.encode import encode
 from cai_pyserini.vectors.queries import encode_queries
-from tests.models.kinds import ALL, DOCUMENTS, KINDS, QUERIES, SPARSE, TEXTS, TINY, BuiltKind, Vectors, make
+from cai_pyserini.vectors.shards import Vectors
+from tests.models.kinds import ALL, DOCUMENTS, KINDS, QUERIES, SPARSE, TEXTS, TINY, BuiltKind, Pair, make
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "models.md"
 YES = "✓"
@@ -42,21 +46,19 @@ class BuiltKinds:
         return self._built[name]
 
     def index(self, name: str) -> Path:
-        """The run folder of a kind's only system."""
-        made = self[name]
-        run = made.folder.with_name("run")
-        if not (run / "report.md").exists():
-            settings = ["--output", run, "--systems", system(made), "--device", "cpu", "--precision", "float32"]
-            beir([str(TINY), "--encoder" if name in SPARSE else "--dense", str(made.yaml), *map(str, settings)])
-        return run
+        """An index of the tiny collection."""
+        made, folder = self[name], self[name].folder.with_name("stages")
+        if not (output := folder / "index").exists():
+            encoder = Encoder(load_encoder(str(made.yaml)), "cpu", "float32")
+            encoded = Vectors(encode(BeirFolder(TINY, "tiny"), encoder, folder / "vectors"))
+            if name in SPARSE:
+                index_impacts(write_impacts(encoded, encoder.config, folder / "impacts"), output)
+            else:
+                index_dense(encoded, output)
+        return output
 
 
-def system(made: BuiltKind) -> str:
-    config = with_folder_settings(load_encoder(str(made.yaml)))
-    return "dense" if config.kind == "dense" else "splade-doc" if config.query == "bow" else "splade"
-
-
-def vectors_of(spec: Path, texts: Sequence[str], batch_size: int | None = None) -> Vectors:
+def vectors_of(spec: Path, texts: Sequence[str], batch_size: int | None = None) -> Pair:
     """Our vectors of texts as documents and as queries."""
     made = Encoder(load_encoder(str(spec)), "cpu", "float32")
     documents = made.load("documents").encode(texts, made.config.max_document_length, batch_size)
@@ -65,7 +67,7 @@ def vectors_of(spec: Path, texts: Sequence[str], batch_size: int | None = None) 
     return documents, queries
 
 
-def difference(found: Vectors, expected: Vectors) -> float:
+def difference(found: Pair, expected: Pair) -> float:
     return max(float(abs(one - other[: len(one)]).max()) for one, other in zip(found, expected, strict=True))
 
 
@@ -109,9 +111,9 @@ def assert_impacts(found: Any, weights: np.ndarray, encoder: Encoder) -> None:
 
 def service(kinds: BuiltKinds, name: str) -> str:
     """The scores of hits are dot products of the library's vectors, up to quantization."""
-    from cai_pyserini.experiments.open import open_systems
+    from cai_pyserini.experiments.open import open_index
 
-    (engine,) = open_systems([kinds.index(name)], device="cpu").values()
+    engine = open_index(kinds.index(name), None if name in SPARSE else str(kinds[name].yaml), device="cpu")
     documents, queries = (matrix[len(TEXTS) :] for matrix in kinds[name].expected)
     products = queries[len(DOCUMENTS) :] @ documents[: len(DOCUMENTS)].T
     for text, scores in zip(QUERIES.values(), products, strict=True):
@@ -130,12 +132,12 @@ def ship(kinds: BuiltKinds, name: str) -> str:
     from cai_pyserini.share.encoder import ship_encoder
     from cai_pyserini.share.index import ship_index
 
-    run = kinds.index(name)
+    index_folder = kinds.index(name)
     here = kinds[name].folder.parent
     shipped = here.with_name(f"{here.name}-shipped")
     ship_encoder(str(kinds[name].yaml), shipped / "encoder", "mit")
     if name in SPARSE:  # dense indexes name no encoder
-        ship_index(run / "indexes" / "splade", shipped / "index", with_encoder=True)
+        ship_index(index_folder, shipped / "index", with_encoder=True)
     query = CaiQueryEncoder(str(kinds[name].yaml), device="cpu").encode(QUERY)
     here.rename(away := here.with_name("away"))
     try:

@@ -113,30 +113,40 @@ ENDLESS = ("DebertaV3", "ModernBert")  # with relative or rotary positions
 FAST = ("Bert", "Roberta")  # the others in the slow tests
 
 
-@pytest.fixture(params=[pytest.param(name, marks=[] if name in FAST else pytest.mark.slow) for name in ARCHITECTURES])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=[] if name in FAST else pytest.mark.slow) for name in ARCHITECTURES],
+)
 def architecture(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-def test_every_architecture_gives_the_definition(tmp_path: Path, architecture: str) -> None:
-    checkpoint = make_model(tmp_path, architecture)
+@pytest.fixture(scope="module")
+def made(architecture: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Splade]:
+    """A checkpoint of the architecture, opened once."""
+    checkpoint = make_model(tmp_path_factory.mktemp(architecture), architecture)
+    return checkpoint, Splade(checkpoint, "cpu", "float32")
+
+
+def test_every_architecture_gives_the_definition(made: tuple[Path, Splade]) -> None:
+    checkpoint, splade = made
     texts = [*SENTENCES[:3], "", *SENTENCES[4:]]
     expected = plain(checkpoint, texts, 24)
     expected[3] = 0
     assert expected.max() > 0.5
-    splade = Splade(checkpoint, "cpu", "float32")
     for batch_size in (1, 16):
         np.testing.assert_allclose(splade.encode(texts, 24, batch_size).toarray(), expected, atol=1e-4)
 
 
-def test_more_tokens_than_positions_are_refused_in_every_architecture(tmp_path: Path, architecture: str) -> None:
+def test_more_tokens_than_positions_are_refused_in_every_architecture(
+    made: tuple[Path, Splade], architecture: str
+) -> None:
     """Also before the weights are loaded; only relative and rotary positions are unlimited."""
-    checkpoint = make_model(tmp_path, architecture)
+    checkpoint, splade = made
     long = " ".join(SENTENCES)
     # RoBERTa and others count positions from the padding id + 1 on, which is 2 with these tokenizers.
     room = POSITIONS - 2 * (architecture in ROBERTAS)
     read = 2 * POSITIONS if architecture in ENDLESS else room
-    splade = Splade(checkpoint, "cpu", "float32")
     weights = splade.encode([long], read)
     np.testing.assert_allclose(weights.toarray(), plain(checkpoint, [long], read), atol=1e-4)
     require_positions(checkpoint, {"--length": read})

@@ -38,7 +38,7 @@ PAIRS = [
     ("a", "Salt"),
     ("what lowers high blood pressure?", "Salt restriction lowers blood pressure. " * 120),
     ("fever", ""),
-    *((f"what causes fever {'and cough ' * (n % 4)}?", "Infections cause fever. " * n) for n in range(1, 40)),
+    *((f"what causes fever {'and cough ' * (n % 4)}?", "Infections cause fever. " * n) for n in range(1, 16)),
 ]
 CHAT = (
     "{% for m in messages %}{{ m['role'] }} : {{ m['content'] }} [SEP] {% endfor %}"

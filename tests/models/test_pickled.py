@@ -4,7 +4,8 @@ import json
 import os
 import pickle
 import shutil
-from collections.abc import Callable
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.checkpoint import load_checkpoint, require_safetensors
 from cai_pyserini.models.splade import Splade
-from tests.conftest import Command
 from tests.hub import Hub
 
 TEXTS = ["short fingers", "a fever that returns every other day, and a rash", "colon"]
@@ -44,36 +44,36 @@ def pickled(checkpoint: Path, tmp_path: Path) -> Path:
 
 
 def split(folder: Path) -> None:
-    """Split the weights into two files and an index."""
-    tensors = list(torch.load(folder / "pytorch_model.bin", weights_only=True).items())
+    """Split the weights into files of the older and the newer format, and an index."""
+    tensors, weights = torch.load(folder / "pytorch_model.bin", weights_only=True), dict[str, str]()
     (folder / "pytorch_model.bin").unlink()
-    parts = {f"pytorch_model-0000{i}-of-00002.bin": dict(tensors[i - 1 :: 2]) for i in (1, 2)}
-    for name, part in parts.items():
-        torch.save(part, folder / name)
-    weights = {key: name for name, part in parts.items() for key in part}
+    for newer in (False, True):
+        part = {name: tensor for name, tensor in tensors.items() if (".encoder." in name) == newer}
+        weights |= dict.fromkeys(part, name := f"pytorch_model-0000{newer + 1}-of-00002.bin")
+        torch.save(part, folder / name, _use_new_zipfile_serialization=newer)
     (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weights}))
 
 
+def assert_same_weights(one: Path, other: Path) -> None:
+    before, after = masked_lm(one), masked_lm(other)
+    assert before.keys() == after.keys() and all(before[name].equal(after[name]) for name in before)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["zip", "legacy", "split"])
 def test_the_same_model_comes_out(
-    form: str, pickled: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pickled: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if form == "legacy":
-        torch.save(masked_lm(checkpoint), pickled / "pytorch_model.bin", _use_new_zipfile_serialization=False)
-    if form == "split":
-        split(pickled)
+    split(pickled)
     output = tmp_path / "safe"
     main(["checkpoint", str(pickled), "--output", str(output)])
     printed = capsys.readouterr().out
     assert printed.startswith("converted from pickles to safetensors:\nmodel") and printed.endswith(f"\n\n{output}\n")
-    assert not list(output.glob("*.bin*")) and len(list(output.glob("*.safetensors"))) == 1 + (form == "split")
+    assert not list(output.glob("*.bin*")) and len(list(output.glob("*.safetensors"))) == 2
     inputs = artifact.require(output, "convert checkpoint").recipe["inputs"]
     weights = [path for path in pickled.iterdir() if path.suffix == ".bin"]
     assert {path.name: inputs[path.name] for path in weights} == {p.name: artifact.file_digest(p) for p in weights}
 
-    before, after = masked_lm(pickled), masked_lm(output)
-    assert before.keys() == after.keys() and all(before[name].equal(after[name]) for name in before)
+    assert_same_weights(pickled, output)
     vectors = [Splade(folder, "cpu", "float32").encode(TEXTS, 64) for folder in (checkpoint, output)]
     assert vectors[0].nnz > 30 and (vectors[0] != vectors[1]).nnz == 0
     written = (output / "manifest.json").stat().st_mtime_ns
@@ -107,46 +107,55 @@ class Payload:
         return os.system, (f"touch {self.marker}",)
 
 
+# Converts each file as `python -m cai_pyserini.models.unpickle` does, in a process of its own, after one import.
+EACH = """
+import os, sys, torch
+from cai_pyserini.core import terminal
+from cai_pyserini.models import unpickle
+
+for source in sys.argv[1:]:
+    if not os.fork():
+        sys.argv[1:] = source, f"{source}.safetensors"
+        try:
+            terminal.run(unpickle.main)
+        finally:
+            os._exit(0)
+    os.wait()
+"""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["zip", "legacy", "bare"])
-def test_code_in_a_pickle_is_refused_and_does_not_run(
-    form: str, pickled: Path, tmp_path: Path, command: Command
-) -> None:
-    file, marker, output = pickled / "pytorch_model.bin", tmp_path / "ran", tmp_path / "safe"
+def test_files_of_something_else_are_refused_and_code_in_them_does_not_run(pickled: Path, tmp_path: Path) -> None:
+    marker, output = tmp_path / "ran", tmp_path / "safe"
+    code = "refused, because it refers to posix.system, which is code; nothing in it was run. Use a safetensors file"
+    tensors = "expected tensors by name and nothing else, as transformers saves them"
     holding = {"weight": torch.ones(2), "payload": Payload(marker)}
-    if form == "bare":
-        file.write_bytes(pickle.dumps(Payload(marker), protocol=2))
-    else:
-        torch.save(holding, file, _use_new_zipfile_serialization=form == "zip")
-    with file.open("rb") as opened:
-        pickle.load(opened) if form == "bare" else torch.load(opened, weights_only=False)
-    assert marker.exists()  # an unprotected reader would run it
-    marker.unlink()
-    done = command("cai_pyserini", "convert", "checkpoint", pickled, "--output", output)
-    assert (done.returncode, done.stdout) == (1, "")
-    reason = "it refers to posix.system, which is code; nothing in it was run. Use a safetensors file"
-    assert done.stderr == f"error: {file}: refused, because {reason}\n"
-    assert not marker.exists() and not output.exists()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "saved, message",
-    [
-        (lambda: {"w": torch.zeros(1).expand(10**12)}, r"its tensors need more than 2\.1 GB, many times its size"),
-        (lambda: {"state_dict": {"w": torch.ones(1)}}, "expected tensors by name and nothing else"),
-        (lambda: {"w": torch.ones(2).to_sparse()}, "expected tensors by name and nothing else"),
-        (lambda: b"damaged", "refused, because it is damaged, or has more than tensors"),
-    ],
-)
-def test_files_of_something_else_are_refused(
-    saved: Callable[[], Any], message: str, pickled: Path, tmp_path: Path
-) -> None:
-    file, data = pickled / "pytorch_model.bin", saved()
-    file.write_bytes(data) if isinstance(data, bytes) else torch.save(data, file)
-    with pytest.raises(CaiError, match=message) as error:
-        main(["checkpoint", str(pickled), "--output", str(tmp_path / "safe")])
-    assert str(error.value).startswith(str(file)) and not (tmp_path / "safe").exists()
+    saved: dict[str, tuple[Any, str]] = {
+        **dict.fromkeys(("pytorch_model.bin", "legacy"), (holding, code)),
+        "bare": (pickle.dumps(Payload(marker), protocol=2), code),
+        "large": ({"w": torch.zeros(1).expand(10**12)}, "its tensors need more than 2.1 GB, many times its size"),
+        "nested": ({"state_dict": {"w": torch.ones(1)}}, tensors),
+        "sparse": ({"w": torch.ones(2).to_sparse()}, tensors),
+        "damaged": (b"damaged", "refused, because it is damaged, or has more than tensors"),
+    }
+    files = [pickled / name for name in saved]
+    for file, (data, reason) in zip(files, saved.values(), strict=True):
+        if isinstance(data, bytes):
+            file.write_bytes(data)
+        else:
+            torch.save(data, file, _use_new_zipfile_serialization=file.name != "legacy")
+        if reason == code:
+            with file.open("rb") as opened:
+                pickle.load(opened) if file.name == "bare" else torch.load(opened, weights_only=False)
+            marker.unlink()  # an unprotected reader runs it
+    done = subprocess.run([sys.executable, "-c", EACH, *files], capture_output=True, text=True, check=False)
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    for error, file, (_, reason) in zip(errors, files, saved.values(), strict=True):
+        assert error.startswith(f"error: {file}") and reason in error
+    with pytest.raises(CaiError) as refused:
+        main(["checkpoint", str(pickled), "--output", str(output)])
+    assert str(refused.value) == f"{files[0]}: {code}"
+    assert not marker.exists() and not output.exists() and not [*pickled.glob("*.safetensors")]
 
 
 @pytest.mark.parametrize(
@@ -181,3 +190,4 @@ def test_pickles_of_a_hub_are_downloaded_by_this_command_only(hub: Hub, pickled:
     main(["checkpoint", "org/model", "--output", str(tmp_path / "safe")])
     assert [path.name for path in tmp_path.rglob("hub/**/*.bin")] == ["pytorch_model.bin"]
     require_safetensors(tmp_path / "safe")
+    assert_same_weights(pickled, tmp_path / "safe")

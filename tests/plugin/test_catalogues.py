@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import socket
 import sys
 import threading
 import urllib.request
@@ -17,19 +16,17 @@ from urllib.error import HTTPError
 
 import pytest
 
-from cai_pyserini.cli.run import main as beir
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.collections.readers import load_collection
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.lucene.text_index import index_bm25
 from cai_pyserini.plugin import catalogues
 from cai_pyserini.plugin.prebuilt import import_collection
-from tests.conftest import Command
 from tests.lucene.stock import bm25, reader, run_module
 
 pytestmark = pytest.mark.slow
 in_network = pytest.mark.skipif(version("pyserini").startswith("2.3."), reason="2.3 has its lists in the package")
 QUERIES = ["bladder infection", "cancer of the colon"]
-IMPORT = "from cai_pyserini.plugin import hook; hook.register(); import pyserini.search.lucene, pyserini.search.faiss"
 NAME = "beir-v1.0.0-tiny"
 SITE = """
 import urllib.request
@@ -79,18 +76,6 @@ def serve_index(index: Path, folder: Path, server: str) -> dict[str, object]:
 
 
 @in_network
-def test_an_import_needs_no_network(command: Command) -> None:
-    """If a firewall drops packets, each attempt takes minutes."""
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        proxy = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        done = command("timeit", "-n1", "-r1", IMPORT, https_proxy=proxy, http_proxy=proxy)
-        silent.setblocking(False)
-        with pytest.raises(BlockingIOError):
-            silent.accept()
-    assert done.returncode == 0, done.stderr
-
-
-@in_network
 @pytest.mark.parametrize(
     "index, topics, expected",
     [
@@ -133,21 +118,28 @@ def test_a_prebuilt_index_by_name_and_alias(lists: Path, server: str, run_folder
     assert found.num_docs == 12 and bm25(folder, QUERIES) == bm25(index, QUERIES)
 
 
-@pytest.fixture
-def by_name(
-    lists: Path, server: str, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> tuple[Path, BeirFolder]:
-    """The tiny collection like Pyserini's BEIR collections: an index built like their .flat indexes, topics and
-    qrels. This process and its children read the server's files in place of every https URL."""
-    from pyserini.search import _base
-
-    (tmp_path / "corpus").mkdir()
-    shutil.copy(tiny / "corpus.jsonl", tmp_path / "corpus")
-    given = ["--collection", "BeirFlatCollection", "--input", tmp_path / "corpus"]
+@pytest.fixture(scope="module")
+def built(java: None, tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny collection's index like Pyserini's .flat indexes, and one that does not store documents."""
+    folder = tmp_path_factory.mktemp("built")
+    (folder / "corpus").mkdir()
+    shutil.copy(tiny / "corpus.jsonl", folder / "corpus")
+    given = ["--collection", "BeirFlatCollection", "--input", folder / "corpus"]
     given += ["--generator", "DefaultLuceneDocumentGenerator"]
     for index, stored in {"flat": ["--storeRaw"], "bare": []}.items():
-        run_module("pyserini.index.lucene", *given, "--index", tmp_path / index, *stored)
-    entries = {index: serve_index(tmp_path / index, tmp_path, server) for index in ("flat", "bare")}
+        run_module("pyserini.index.lucene", *given, "--index", folder / index, *stored)
+    return folder
+
+
+@pytest.fixture
+def by_name(
+    lists: Path, built: Path, server: str, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> BeirFolder:
+    """The tiny collection like Pyserini's BEIR collections: indexes, topics and qrels. This process and its children
+    read the server's files in place of every https URL."""
+    from pyserini.search import _base
+
+    entries = {index: serve_index(built / index, tmp_path, server) for index in ("flat", "bare")}
     lists.write_text(json.dumps([{"name": f"{NAME}.{index}", **entry} for index, entry in entries.items()]))
     collection = BeirFolder(tiny, "tiny")
     queries, qrels = collection.topics("test"), collection.qrels("test")
@@ -165,45 +157,42 @@ def by_name(
     monkeypatch.setattr(urllib.request, "_opener", None)
     exec(site.read_text(), {})
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
-    return tmp_path / "flat", collection
+    return collection
 
 
 @in_network
-def test_a_collection_by_name(by_name: tuple[Path, BeirFolder], tmp_path: Path) -> None:
+def test_a_collection_by_name(by_name: BeirFolder, built: Path, tmp_path: Path) -> None:
     """Its texts, and the BM25 scores of its unused index; once imported, no catalogue is read."""
-    (flat, expected), output = by_name, tmp_path / "run"
-    beir([f"pyserini:{NAME}.flat", "--systems", "bm25", "--output", str(output)])
+    load_collection(f"pyserini:{NAME}.flat")
     for list_of_names in tmp_path.glob("*.json"):
         list_of_names.unlink()
     ours = load_collection(f"pyserini:{NAME}.flat")
     assert ours.name == NAME
-    assert {*ours.documents()} == {*expected.documents()}
-    assert (ours.topics("test"), ours.qrels("test")) == (expected.topics("test"), expected.qrels("test"))
+    assert {*ours.documents()} == {*by_name.documents()}
+    assert (ours.topics("test"), ours.qrels("test")) == (by_name.topics("test"), by_name.qrels("test"))
     queries = ours.topics("test").values()
-    assert bm25(output / "indexes" / "bm25", queries) == bm25(flat, queries)
+    assert bm25(index_bm25(ours, tmp_path / "index", 1), queries) == bm25(built / "flat", queries)
 
 
 @in_network
-def test_topics_of_another_name(by_name: tuple[Path, BeirFolder], tmp_path: Path) -> None:
+def test_topics_of_another_name(by_name: BeirFolder, tmp_path: Path) -> None:
     yaml = tmp_path / "tiny.yaml"
     yaml.write_text(f"source: pyserini:{NAME}.flat\ntopics: mine\n")
     (tmp_path / "topics.json").write_text((tmp_path / "topics.json").read_text().replace(f"{NAME}-test", "mine"))
     (tmp_path / "qrels.json").write_text((tmp_path / "qrels.json").read_text().replace(f"{NAME}-test", "mine"))
     import_collection(f"{NAME}.flat", "mine", tmp_path / "cache" / "collections" / f"{NAME}.flat+mine")
-    assert load_collection(str(yaml)).topics("test") == by_name[1].topics("test")
+    assert load_collection(str(yaml)).topics("test") == by_name.topics("test")
     without = BeirFolder(import_collection(f"{NAME}.flat", None, tmp_path / "without"), "without")
-    assert not without.has_queries("test") and {*without.documents()} == {*by_name[1].documents()}
+    assert not without.has_queries("test") and {*without.documents()} == {*by_name.documents()}
 
 
 @in_network
-def test_what_cannot_be_imported(
-    by_name: tuple[Path, BeirFolder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_imported(by_name: BeirFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a collection, it would have no documents, or no qrels for its queries."""
     with monkeypatch.context() as patch, pytest.raises(CaiError, match=r"looks names up at https.* cannot be reached"):
-        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+        patch.setattr(urllib.request, "_opener", None)
         patch.setenv("https_proxy", "http://127.0.0.1:1")
-        load_collection(f"pyserini:{NAME}.flat")
+        import_collection(f"{NAME}.flat", f"{NAME}-test", tmp_path / "output")
     (tmp_path / "qrels.txt").write_text((tmp_path / "qrels.txt").read_text().replace("q1", "007"))
     for index, topics, message in [
         (NAME, None, rf"name {NAME}.*; did you mean {NAME}\.flat or {NAME}\.bare\?$"),

@@ -1,5 +1,6 @@
 """The plugin, enabled in a separate environment: plain `python -m pyserini.…` knows our encoders."""
 
+import socket
 import subprocess
 import sys
 import venv
@@ -43,6 +44,7 @@ def test_commands(elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.slow
 def test_enabled_plugin(environment: Path, run_folder: Path, topics: Path, tmp_path: Path) -> None:
+    """Also, Pyserini needs no network; if a firewall drops packets, each attempt takes minutes."""
     clean = {"PATH": "/usr/bin:/bin", "HOME": str(Path.home()), "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
 
     def python(*arguments: object) -> str:
@@ -54,7 +56,12 @@ def test_enabled_plugin(environment: Path, run_folder: Path, topics: Path, tmp_p
     assert str(environment.parent.parent) in python("-m", "cai_pyserini", "plugin", "enable")
     run = tmp_path / "run.trec"
     arguments = search_arguments(run_folder / "indexes" / "splade-idf", topics, "splade-tiny", run)
-    python("-m", "pyserini.search.lucene", *arguments)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        clean |= dict.fromkeys(("http_proxy", "https_proxy"), f"http://127.0.0.1:{silent.getsockname()[1]}")
+        python("-m", "pyserini.search.lucene", *arguments)
+        silent.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            silent.accept()
     assert ranking(run) == ranking(run_folder / "runs" / "splade-idf.trec")
     slow = ("cai", "jnius", "torch", "typing", "yaml")
     imported = f"import sys; print(sorted(m for m in sys.modules if m.startswith({slow})))"

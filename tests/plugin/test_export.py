@@ -1,10 +1,7 @@
 """Exports for Pyserini without this package."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,14 +9,12 @@ import pytest
 from cai_pyserini.cli.plugin import main
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.plugin import hook
 from cai_pyserini.plugin.export import export_encoder, export_topics
 from cai_pyserini.share.encoder import ship_encoder
 from tests.conftest import damaged, json_lines
+from tests.lucene.stock import run_module
 from tests.plugin.conftest import ranking, scores, search_arguments, search_topics
-
-STOCK = "import sys, runpy; from cai_pyserini.plugin import hook; hook.REGISTRATIONS.clear(); hook.register(); "
-STOCK += "sys.argv = sys.argv[1:]; "
-STOCK += "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
 
 
 def test_topics_are_written_as_text_and_encoded(topics: Path, tiny: Path) -> None:
@@ -95,15 +90,13 @@ def test_commands(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.slow
-def test_stock_pyserini_with_exported_topics(run_folder: Path, topics: Path, tmp_path: Path) -> None:
-    """Nothing is registered here: Pyserini only gets the JVM, which a machine with a JDK has anyway."""
+def test_stock_pyserini_with_exported_topics(
+    java: None, run_folder: Path, topics: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hook, "_create_encoder", None)  # the plugin provides none
     index = run_folder / "indexes" / "splade-idf"
     arguments = search_arguments(index, topics, topics / "splade.jsonl", tmp_path / "splade-idf.trec")
-    command = [sys.executable, "-c", STOCK, "pyserini.search.lucene", *map(str, arguments), "--min-idf", "-1"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=os.environ | {"HF_HUB_OFFLINE": "1"}, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    run_module("pyserini.search.lucene", *arguments, "--min-idf", "-1")
     assert ranking(tmp_path / "splade-idf.trec") == ranking(run_folder / "runs" / "splade-idf.trec")
 
 

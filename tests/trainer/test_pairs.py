@@ -43,7 +43,7 @@ def flags(settings: SpladeSettings) -> list[str]:
 @pytest.fixture(scope="module")
 def trained(splade_settings: MakeSettings, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A training without interruption."""
-    return train(splade_settings(tmp_path_factory.mktemp("trained") / "model"))
+    return train(splade_settings(tmp_path_factory.mktemp("trained") / "model", save_seconds=1e9))
 
 
 @pytest.mark.slow
@@ -105,7 +105,7 @@ def test_killed_and_resumed_it_ends_in_the_same_weights(
     for name in training.CHECKPOINT_FILES:
         (work / "checkpoint-999" / name).touch()
     (work / "checkpoint-999" / "trainer_state.json").write_text('{"global_step":')
-    train(settings)
+    train(settings.replace(save_seconds=1e9))
     done = capsys.readouterr().err.partition("splade: 24 examples, 12 steps, ")[2]
     assert 1 <= int(done.partition(" of them done\n")[0]) < 12
     manifest, expected = artifact.require(output, "trainer splade"), artifact.require(trained, "trainer splade")
@@ -131,13 +131,14 @@ for call in json.loads(sys.argv[1]):
     main(call)
 if child:
     sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+os._exit(0)  # at once, which frees no memory
 """
 
 
 @pytest.mark.slow
 def test_two_processes_train_as_one_with_the_whole_batch(splade_settings: MakeSettings, tmp_path: Path) -> None:
     """Neither is a loss multiplied by the processes, nor by the accumulated batches."""
-    changes = {"loss": "in-batch", "max_steps": 3, "warmup": 0.0, "log_steps": 1}
+    changes = {"loss": "in-batch", "max_steps": 2, "warmup": 0.0, "log_steps": 1, "save_seconds": 1e9}
     changes |= {"learning_rate": 2e-5, "lambda_q": None, "lambda_d": None}
     one = splade_settings(tmp_path / "one", **changes)
     two = one.replace(output=tmp_path / "two", batch_size=2)
@@ -146,7 +147,7 @@ def test_two_processes_train_as_one_with_the_whole_batch(splade_settings: MakeSe
     )
     (tmp_path / "corpus.txt").write_text("\n".join(lines))
     pretraining = (
-        f"pretrain --corpus {tmp_path}/corpus.txt --base splade-tiny --max-steps 3 --max-length 16 --log-steps 1"
+        f"pretrain --corpus {tmp_path}/corpus.txt --base splade-tiny --max-steps 2 --max-length 16 --log-steps 1"
     )
     pretraining += " --device cpu --dropout 0 --precision float32 --learning-rate 0.0001"
 
@@ -160,14 +161,14 @@ def test_two_processes_train_as_one_with_the_whole_batch(splade_settings: MakeSe
     calls = json.dumps([["splade", *flags(two)], pretrain("halves", 4)])
     done = subprocess.run([sys.executable, "-c", TWO, calls], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("3 steps on 24 examples") == 1
+    assert done.stdout.count("2 steps on 24 examples") == 1
     with pytest.raises(CaiError, match="two was trained by 2 processes, not 1, in batches of another size"):
         train(two)
     logs = [json.loads((tmp_path / name / "log.json").read_text()) for name in ("one", "two")]
     for alone, together in zip(*logs, strict=True):
         for name in alone.keys() & {"loss", "ranking_loss", "flops_q_loss", "flops_d_loss", "grad_norm"}:
             assert together[name] == pytest.approx(alone[name], rel=1e-3), name
-    assert sum("grad_norm" in entry for entry in logs[1]) == 3
+    assert sum("grad_norm" in entry for entry in logs[1]) == 2
     single, double, start = weights(one.output), weights(two.output), training.load_model(Path(one.base)).state_dict()
     moved = max(float((single[name] - start[name]).abs().max()) for name in single)
     assert max(float((single[name] - double[name]).abs().max()) for name in single) <= 0.02 * moved
@@ -175,7 +176,7 @@ def test_two_processes_train_as_one_with_the_whole_batch(splade_settings: MakeSe
         [entry["loss"] for entry in json.loads((tmp_path / name / "log.json").read_text()) if "loss" in entry]
         for name in ("whole", "batches", "halves")
     )
-    assert len(whole) == 3
+    assert len(whole) == 2
     assert batches == pytest.approx(whole, rel=0.02)  # batches of 4 have unequal numbers of masks
     assert halves == pytest.approx(whole, rel=0.02)
 
@@ -241,7 +242,10 @@ def test_collapse_stops_training(splade_settings: MakeSettings, tmp_path: Path) 
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"learning_rate": 1e-2, "lambda_d": 1e6}, r"the documents have 0\.0 active dimensions: collapse"),
+        (
+            {"learning_rate": 1e-2, "lambda_d": 1e6},
+            r"the documents have 0\.0 active dimensions: collapse",
+        ),
         (
             {"learning_rate": 3e-1, "loss": "in-batch", "max_steps": 4},
             "different queries of the training file have the same vector",

@@ -137,13 +137,11 @@ def test_machines_that_share_no_folder_write_to_a_store(
     """A finished shard is not encoded again, so it keeps its encoding time."""
     output = bucket / "vectors"
     monkeypatch.setattr("cai_pyserini.vectors.encode.SHARD", SHARD)
-    machine = cluster.add_node(**MACHINE)
     artifact.write_text(output / artifact.UNFINISHED, "")
     (output / "00003.npz").upload(plain / "00003.npz")
     main([*arguments(collection, output), "--ray", cluster.address])
     assert_same(output, plain)
     assert (output / "00003.npz").read_bytes() == (plain / "00003.npz").read_bytes()
-    cluster.remove_node(machine)
 
 
 @pytest.mark.slow
