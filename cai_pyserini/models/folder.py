@@ -8,7 +8,7 @@ modules.json is a bare checkpoint: all settings are the encoder's.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
@@ -329,11 +329,14 @@ def _is_mean(pooling: Mapping[str, Any]) -> bool:
     return pooling.get("include_prompt", True) and pooling.get("pooling_mode", modes) in means
 
 
+_adapter = cache(TypeAdapter[Any])  # each takes milliseconds to make
+
+
 def read_json(path: Path, shape: Any = ModelFile) -> Any:
     """Read a JSON file; {} if it is missing. Raises CaiError for content of another shape."""
     try:
         text = path.read_text(encoding="utf-8") if path.is_file() else None
-        return {} if text is None else TypeAdapter(shape).validate_python(json.loads(text))
+        return {} if text is None else _adapter(shape).validate_python(json.loads(text))
     except ValidationError as error:
         (detail, *_), where = error.errors(), "".join(f"{part}: " for part in error.errors()[0]["loc"])
         raise CaiError(f"{path}: {where}{detail['msg']}; save or download the model again") from None
