@@ -236,6 +236,7 @@ SAID = (
     ("Content-Type: application/pkcs7-mime; smime-type=enveloped-data; name=smime.p7m", "x"),
     ("Content-Type: multipart/encrypted; boundary=secret", "--secret\n\nx\n--secret--"),
     ("Content-Type: text/plain", ARMOURED),
+    ("Content-Type: text/rtf", "{\\rtf1 {}{\\object{\\*\\objdata 00}}}"),
 )
 TRANSFER = ("", "8bit", "base64", "quoted-printable", "x-uuencode")
 

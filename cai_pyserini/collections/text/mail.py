@@ -75,8 +75,8 @@ def _headers(message: Message, names: Iterable[str]) -> list[str]:
 
 
 def _header(value: str | Header | None) -> str:
-    """A header without encoded words; if it has bytes that are not ASCII, or escapes of
-    ISO-2022-JP, as the characters that they are."""
+    """A header without encoded words; if it has bytes that are not ASCII, or escapes of ISO-2022-JP, as the characters
+    that they are."""
     if isinstance(value, Header):
         value = decoded(b"".join(chunk for chunk, _ in decode_header(value)))
     elif value and "\x1b$" in value:
@@ -132,7 +132,9 @@ def _decoded(part: Message, kind: str, left_out: LeftOut) -> str:
         title, text = html_text(content, label)
         return text if title.strip() in text else f"{title}\n\n{text}"
     if kind in RTF:
-        return read_rtf(content).text
+        read = read_rtf(content)
+        left_out[f"part* without {', '.join(read.left_out)}"] += bool(read.left_out)
+        return read.text
     text = decoded(content, label).replace("\f", "\n")
     if "\0" in text:
         left_out["attachment*"] += 1
