@@ -27,13 +27,13 @@ TITLE = "//*[local-name()='h'] | //*[local-name()='frame'][@*[local-name()='clas
 def read_opendocument(data: bytes) -> Text:
     """An OpenDocument: text, a spreadsheet or a presentation."""
     document = _Document(data)
-    content, meta = document.part("content.xml"), document.part("meta.xml")
+    content, meta = document.content, document.part("meta.xml")
     body = content.find("{*}body")
     if body is None:
         raise Unreadable("is broken (it has no body)")
     slides = body.findall("{*}presentation/{*}page")
     sheets = body.findall("{*}spreadsheet/{*}table")
-    masters = document.masters(content, is_all=not slides and not sheets)
+    masters = document.masters(is_all=not slides and not sheets)
     if slides or sheets:
         parent = (slides or sheets)[0].getparent()
         rest = [document.text([each for each in parent if each not in {*slides, *sheets}])]
@@ -73,8 +73,9 @@ class _Document:
         self._is_template = False  # while master pages are read
         self._lists = list[str]()  # styles of open lists
         self.labels = dict[tuple[str, str], str]()  # words around the numbers of a list, by style and level
-        for part in ("styles.xml", "content.xml"):
-            for level in self.part(part).iter("{*}list-level-style-number", "{*}outline-level-style"):
+        self.styles, self.content = self.part("styles.xml"), self.part("content.xml")
+        for part in (self.styles, self.content):
+            for level in part.iter("{*}list-level-style-number", "{*}outline-level-style"):
                 words = LABEL.findall(f"{attribute(level, 'num-prefix')} {attribute(level, 'num-suffix')}")
                 place = attribute(level.getparent(), "name"), attribute(level, "level")
                 self.labels[place] = " ".join([*words, ""])
@@ -90,12 +91,12 @@ class _Document:
         self._controls.clear()
         return "".join(out)
 
-    def masters(self, content: etree._Element, is_all: bool) -> dict[str, str]:
+    def masters(self, is_all: bool) -> dict[str, str]:
         """The headers, footers and shapes of master pages in use, by name."""
-        used = set(content.xpath("//@*[local-name()='master-page-name']"))
+        used = set(self.content.xpath("//@*[local-name()='master-page-name']"))
         texts = {}
         self._is_template = True
-        for page in self.part("styles.xml").iterfind("{*}master-styles/{*}master-page"):
+        for page in self.styles.iterfind("{*}master-styles/{*}master-page"):
             if is_all or attribute(page, "name") in used:
                 lines = dict.fromkeys(map(str.strip, self.text([page]).splitlines()))
                 texts[attribute(page, "name")] = "\n".join(line for line in lines if any(map(str.isalnum, line)))
