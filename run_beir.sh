@@ -78,7 +78,7 @@ except OSError:
 
 # Table 3 of the paper with pairs of general language, which are downloaded first. Interrupted, it continues.
 paper() {
-  local python="$root/.venv/bin/python" tools="$root/tests/benchmarks" data="$root/data"
+  local python="$root/.venv/bin/python" tools="$root/benchmarks" data="$root/data"
   local table=("$tools/paper.py" hpo --data "$data/general.jsonl" --output "$data/paper" --loss margin-mse
     --pairs 30000 --repeats 1 "$@")
   local status=0

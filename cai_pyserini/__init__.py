@@ -9,6 +9,9 @@
 The names in `__all__` are imported when they are first used, so that `--help` and the Pyserini plugin start at once.
 """
 
+from cai_pyserini.core.version import VERSION
+
+__version__ = VERSION
 TYPE_CHECKING = False  # as in typing, which takes time to import
 if TYPE_CHECKING:
     from cai_pyserini.api import (
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
         run,
     )
 
-__version__ = "0.3.0"
 __all__ = [
     "CaiError",
     "Encoder",

@@ -9,9 +9,9 @@ from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 
-from cai_pyserini import __version__
 from cai_pyserini.core import terminal
 from cai_pyserini.core.errors import CaiError, did_you_mean
+from cai_pyserini.core.version import VERSION
 
 # Described here, not in the modules of cli/, so that the list is there before anything is imported.
 COMMANDS = {
@@ -88,7 +88,7 @@ def main(argv: list[str]) -> int | None:
         case [] | ["-h" | "--help"] | ["stage"] | ["stage", "-h" | "--help"]:
             print(USAGE)
         case ["--version"]:
-            print(f"cai-pyserini {__version__}")
+            print(f"cai-pyserini {VERSION}")
         case ["-m", name, *arguments]:
             _run_pyserini(name, arguments)
         case _:

@@ -23,11 +23,11 @@ from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.hub import download
 from cai_pyserini.core.store import StorePath
 from cai_pyserini.experiments import report_charts
-from cai_pyserini.lucene import jvm
+from cai_pyserini.indexes import jvm
 from cai_pyserini.models.checkpoint import checkpoint_folder
+from cai_pyserini.models.hub import download
 from cai_pyserini.plugin import hook
 from cai_pyserini.trainer.adapt_settings import AdaptSettings
 from cai_pyserini.vectors.cache import VARIABLE
@@ -377,7 +377,7 @@ def stored_vectors(
 @pytest.fixture
 def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Vectors:
     """2,000 dense vectors about 50 topics, of different lengths, d0, d1, …: enough for approximate indexes."""
-    from cai_pyserini.lucene import dense_index as dense
+    from cai_pyserini.indexes import dense_index as dense
     from cai_pyserini.vectors import neighbours
 
     for module in (dense, neighbours):

@@ -14,7 +14,7 @@ from cai_pyserini.cli.run import main as beir
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.config import WORD
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.experiments.open import Run
+from cai_pyserini.engine.open import Run
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.runs.trec import read_run
 from cai_pyserini.share.source import Source

@@ -130,7 +130,7 @@ def benchmarks() -> list[list[str]]:
     """The command lines of benchmarks on all pages, each as `python SCRIPT ARGUMENT …`."""
     commands = [words for page in PAGES for code in blocks(page, "bash") for words in shell_words(code)]
     commands = [[word for word in words if "=" not in word] for words in commands]
-    return [words for words in commands if len(words) > 1 and words[1].startswith("tests/benchmarks/")]
+    return [words for words in commands if len(words) > 1 and words[1].startswith("benchmarks/")]
 
 
 def test_there_are_pages_of_every_kind() -> None:

@@ -13,21 +13,21 @@ from cai_pyserini.cli.analyse import main as analysis
 from cai_pyserini.cli.run import main as beir
 from cai_pyserini.core.config import WORD, Language
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.experiments.open import open_systems
-from cai_pyserini.impacts.bm25 import Bm25
-from cai_pyserini.lucene import jvm
-from cai_pyserini.lucene.analyzer import Analyzer, lucene_analyzer
-from cai_pyserini.lucene.impact_index import index_impacts
-from cai_pyserini.lucene.retrieve import require_same_encoder
-from cai_pyserini.lucene.searcher import LuceneSearcher
-from cai_pyserini.lucene.text_index import index_bm25
-from cai_pyserini.lucene.words import count_words
+from cai_pyserini.engine.open import open_systems
+from cai_pyserini.indexes import jvm
+from cai_pyserini.indexes.analyzer import Analyzer, lucene_analyzer
+from cai_pyserini.indexes.impact_index import index_impacts
+from cai_pyserini.indexes.retrieve import require_same_encoder
+from cai_pyserini.indexes.searcher import LuceneSearcher
+from cai_pyserini.indexes.text_index import index_bm25
+from cai_pyserini.indexes.words import count_words
 from cai_pyserini.service.app import create_app
 from cai_pyserini.service.queue import Service
 from cai_pyserini.share import registry
 from cai_pyserini.share.index import ship_index
+from cai_pyserini.vectors.bm25 import Bm25
 from tests.conftest import DATA, corpus_of, json_lines
-from tests.lucene.stock import bm25, reader
+from tests.indexes.stock import bm25, reader
 from tests.share.conftest import cache as cache
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]

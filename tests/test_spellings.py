@@ -13,16 +13,16 @@ import pytest
 from cai_pyserini.cli.run import main as beir
 from cai_pyserini.core.config import Language
 from cai_pyserini.core.text import normalized
+from cai_pyserini.engine.open import Run, open_index
 from cai_pyserini.engine.search import Engine
-from cai_pyserini.experiments.open import Run, open_index
-from cai_pyserini.lucene import jvm
-from cai_pyserini.lucene.accents import plain_spellings
-from cai_pyserini.lucene.analyzer import lucene_analyzer
-from cai_pyserini.lucene.searcher import LuceneSearcher
-from cai_pyserini.lucene.text_index import index_bm25
+from cai_pyserini.indexes import jvm
+from cai_pyserini.indexes.accents import plain_spellings
+from cai_pyserini.indexes.analyzer import lucene_analyzer
+from cai_pyserini.indexes.searcher import LuceneSearcher
+from cai_pyserini.indexes.text_index import index_bm25
 from cai_pyserini.runs.trec import read_run
 from tests.conftest import corpus_of
-from tests.lucene.stock import bm25
+from tests.indexes.stock import bm25
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
 SYSTEMS = {"bm25": "bm25", "joint": "joint-splade-idf", "joint-doc": "joint-splade-doc-idf"}  # and their runs

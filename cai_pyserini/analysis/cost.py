@@ -24,8 +24,8 @@ from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import SINGLE, adapted
-from cai_pyserini.lucene.analyzer import Analyzer
-from cai_pyserini.lucene.reader import LuceneIndex
+from cai_pyserini.indexes.analyzer import Analyzer
+from cai_pyserini.indexes.reader import LuceneIndex
 
 SPLADE = [system for system in SINGLE.values() if system.kind == "splade"]
 SYSTEMS = [*(system for system in SINGLE.values() if system.searches_text), *SPLADE, *map(adapted, SPLADE)]

@@ -25,14 +25,14 @@ from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import System, parse_system
-from cai_pyserini.impacts.weighting import bm25_of_index, write_impacts
-from cai_pyserini.lucene.impact_index import index_impacts
-from cai_pyserini.lucene.retrieve import search
-from cai_pyserini.lucene.searcher import LuceneSearcher
+from cai_pyserini.indexes.impact_index import index_impacts
+from cai_pyserini.indexes.retrieve import search
+from cai_pyserini.indexes.searcher import LuceneSearcher
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.plugin import hook
 from cai_pyserini.runs.measures import mean, measure_run
 from cai_pyserini.runs.trec import removes_query
+from cai_pyserini.vectors.weighting import bm25_of_index, write_impacts
 
 CUTOFF = 10
 MEASURE = f"nDCG@{CUTOFF}"

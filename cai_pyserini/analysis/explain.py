@@ -19,7 +19,7 @@ from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.template import template
 from cai_pyserini.engine.explanation import Case, Explanation, Part
 from cai_pyserini.engine.highlight import TermsOf, marked, word_strengths
-from cai_pyserini.experiments.open import Run
+from cai_pyserini.engine.open import Run
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import System, parse_system, with_parts
 from cai_pyserini.runs.fuse import Shares, shares

@@ -34,7 +34,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.figures import figure
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.lucene.analyzer import Analyzer
+from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.runs.trec import documents_digest, read_run, scores_by_query, top
 
 GROUPS = ["LowRSJ LowIDF", "LowRSJ HighIDF", "HighRSJ LowIDF", "HighRSJ HighIDF"]

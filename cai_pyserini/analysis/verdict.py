@@ -13,7 +13,7 @@ from sklearn.metrics import cohen_kappa_score
 from cai_pyserini.analysis.compare import difference, summary
 from cai_pyserini.collections.contract import Qrels
 from cai_pyserini.core.tables import aligned
-from cai_pyserini.experiments.judgments import MODEL, Judgment, qrels_of
+from cai_pyserini.judging.judgments import MODEL, Judgment, qrels_of
 from cai_pyserini.runs.measures import mean, measure
 from cai_pyserini.runs.significance import MIN_QUERIES
 from cai_pyserini.runs.trec import top

@@ -17,7 +17,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import DEVICE, DOCUMENT_PRECISION, ENCODER_TEXT
 from cai_pyserini.core.packages import install_command
 from cai_pyserini.core.settings import Argv, Settings, flag, parse
-from cai_pyserini.lucene import jvm
+from cai_pyserini.indexes import jvm
 from cai_pyserini.plugin.hook import pth_path
 
 Finding = tuple[bool | None, str]  # whether it works, None if it could be better; and what was found

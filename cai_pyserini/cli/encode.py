@@ -2,9 +2,9 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from cai_pyserini.core.cluster import LOCAL
 from cai_pyserini.core.flags import BATCH_SIZE, COLLECTION, DEVICE, DOCUMENT_PRECISION, ENCODER, OUTPUT_OR_URL, Sharded
 from cai_pyserini.core.settings import Argv, PathOrUrl, flag, parse
+from cai_pyserini.vectors.cluster import LOCAL
 
 
 class EncodeSettings(Sharded):

@@ -25,8 +25,8 @@ def main(argv: Argv = None) -> None:
 
     from cai_pyserini.core import artifact
     from cai_pyserini.core.config import load_encoder
-    from cai_pyserini.impacts.expansion import expand
     from cai_pyserini.models.encoder import Encoder
+    from cai_pyserini.vectors.expansion import expand
     from cai_pyserini.vectors.shards import Vectors
 
     encoder = Encoder(load_encoder(settings.encoder).replace(kind="dense"), settings.device)

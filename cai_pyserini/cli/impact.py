@@ -61,11 +61,11 @@ def main(argv: Argv = None) -> None:
 
     from cai_pyserini.core import artifact
     from cai_pyserini.core.config import EncoderConfig, load_encoder
-    from cai_pyserini.impacts.bm25 import Bm25
-    from cai_pyserini.impacts.quantization import loss_text
-    from cai_pyserini.impacts.weighting import write_impacts
     from cai_pyserini.models.folder import with_folder_settings
+    from cai_pyserini.vectors.bm25 import Bm25
+    from cai_pyserini.vectors.quantization import loss_text
     from cai_pyserini.vectors.shards import Vectors
+    from cai_pyserini.vectors.weighting import write_impacts
 
     for name, other in REQUIRES.items():
         if getattr(settings, name) and not getattr(settings, other):

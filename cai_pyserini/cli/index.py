@@ -61,17 +61,17 @@ def main(argv: Argv = None) -> None:
 
     shared = settings.model_dump(include={"threads", "shard_id", "shard_num"})
     if isinstance(settings, ImpactIndex):
-        from cai_pyserini.lucene.impact_index import index_impacts
+        from cai_pyserini.indexes.impact_index import index_impacts
 
         collection = load_collection(settings.collection) if settings.collection else None
         index_impacts(settings.input, settings.output, collection, forward_index=settings.forward_index, **shared)
     elif isinstance(settings, DenseIndex):
-        from cai_pyserini.lucene.dense_index import index_dense
+        from cai_pyserini.indexes.dense_index import index_dense
         from cai_pyserini.vectors.shards import Vectors
 
         index_dense(Vectors(settings.vectors), settings.output, settings.method, settings.threads)
     else:
-        from cai_pyserini.lucene.text_index import index_bm25
+        from cai_pyserini.indexes.text_index import index_bm25
 
         generated = load_collection(settings.generated) if settings.generated else None
         raw, collection = not settings.no_raw, load_collection(settings.collection)

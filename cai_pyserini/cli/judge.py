@@ -155,7 +155,7 @@ def main(argv: Argv = None) -> None:
     if isinstance(settings, LlmSettings):
         _llm(settings)
         return
-    from cai_pyserini.experiments.judgments import Judgments
+    from cai_pyserini.judging.judgments import Judgments
 
     judgments = Judgments(settings.database)
     if isinstance(settings, AgreeSettings):
@@ -164,9 +164,9 @@ def main(argv: Argv = None) -> None:
         print(agreement(judgments.all()))
         return
 
-    from cai_pyserini.experiments.judgments import qrels_of, write_qrels
-    from cai_pyserini.experiments.pool import runs_of_systems, stored_texts, topics_of
     from cai_pyserini.experiments.run_folder import RunFolder
+    from cai_pyserini.judging.judgments import qrels_of, write_qrels
+    from cai_pyserini.judging.pool import runs_of_systems, stored_texts, topics_of
 
     run = RunFolder(settings.run)
     topics = topics_of(run, settings.topics)
@@ -184,8 +184,8 @@ def main(argv: Argv = None) -> None:
         runs = runs_of_systems(run, (settings.a, settings.b), topics)
         print(verdict(runs, qrels, settings.smallest, judgments.skipped()))
     else:
-        from cai_pyserini.experiments.judged_examples import label_queries, write_examples
-        from cai_pyserini.experiments.pool import pooled_documents
+        from cai_pyserini.judging.judged_examples import label_queries, write_examples
+        from cai_pyserini.judging.pool import pooled_documents
 
         skipped = judgments.skipped()
         pool = pooled_documents(run, settings.systems, settings.depth, topics)
@@ -199,9 +199,9 @@ def main(argv: Argv = None) -> None:
 
 
 def _serve(settings: ServeSettings) -> None:
-    from cai_pyserini.experiments.judgments import Judgments
-    from cai_pyserini.experiments.pool import open_pool
-    from cai_pyserini.service.judging import create_app
+    from cai_pyserini.judging.app import create_app
+    from cai_pyserini.judging.judgments import Judgments
+    from cai_pyserini.judging.pool import open_pool
     from cai_pyserini.service.listen import access, listen
 
     allowed = access(settings)
@@ -225,11 +225,11 @@ def _llm(settings: LlmSettings) -> None:
     import os
 
     from cai_pyserini.analysis.verdict import agreement, order
-    from cai_pyserini.experiments import model_judge
-    from cai_pyserini.experiments.chat import Chat
-    from cai_pyserini.experiments.judgments import MODEL, Judgments
-    from cai_pyserini.experiments.pool import open_pool, runs_of_systems
     from cai_pyserini.experiments.run_folder import RunFolder
+    from cai_pyserini.judging import model_judge
+    from cai_pyserini.judging.chat import Chat
+    from cai_pyserini.judging.judgments import MODEL, Judgments
+    from cai_pyserini.judging.pool import open_pool, runs_of_systems
 
     prompt = model_judge.read_prompt(settings.prompt or model_judge.PROMPT)
     pool = open_pool(settings.run, settings.systems, settings.depth, settings.topics)

@@ -35,7 +35,7 @@ def main(argv: Argv = None) -> None:
     from cai_pyserini.core.artifact import require
     from cai_pyserini.core.cache import index_here
     from cai_pyserini.core.config import load_index_config
-    from cai_pyserini.lucene.retrieve import queries_for, search
+    from cai_pyserini.indexes.retrieve import queries_for, search
     from cai_pyserini.runs.trec import removes_query
 
     index = [index_here(folder) for folder in settings.index]

@@ -74,7 +74,7 @@ def main(argv: Argv = None) -> None:
     import asyncio
     from contextlib import ExitStack, closing
 
-    from cai_pyserini.experiments.open import Reranker, open_systems
+    from cai_pyserini.engine.open import Reranker, open_systems
     from cai_pyserini.service.access_log import AccessLog
     from cai_pyserini.service.app import create_app
     from cai_pyserini.service.listen import access, listen

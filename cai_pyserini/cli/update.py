@@ -45,9 +45,10 @@ class UpdateSettings(Settings):
 def main(argv: Argv = None) -> None:
     settings = parse(UpdateSettings, argv, "cai-pyserini update")
 
-    from cai_pyserini.experiments.judgments import Judgments
-    from cai_pyserini.experiments.update import evaluate, proposal, reload, update
-    from cai_pyserini.experiments.versions import clean
+    from cai_pyserini.judging.judgments import Judgments
+    from cai_pyserini.judging.pool import proposal
+    from cai_pyserini.updates.next_version import clean
+    from cai_pyserini.updates.update import evaluate, reload, update
 
     if settings.clean:
         for folder in clean(settings.run):

@@ -15,7 +15,7 @@ def main(argv: Argv = None) -> None:
 
     from cai_pyserini.collections.readers import load_collection
     from cai_pyserini.core import artifact
-    from cai_pyserini.lucene.words import count_words
+    from cai_pyserini.indexes.words import count_words
 
     stats = artifact.require(count_words(load_collection(settings.collection), settings.output), "words").stats
     print(f"{settings.output}: {stats['words']:,} words in {stats['vectors']:,} documents")

@@ -18,12 +18,12 @@ from cai_pyserini.collections.beir_folder import QUERIES, SHARDS, SUFFIXES, Beir
 from cai_pyserini.collections.contract import PAGE, PAGES, Record
 from cai_pyserini.collections.formats import SUFFIXES as FORMATS
 from cai_pyserini.collections.formats import reader_of
+from cai_pyserini.collections.isolated import Failed, isolated
 from cai_pyserini.collections.text_cache import Key, State, cache_folder, text_cache
 from cai_pyserini.core import files
 from cai_pyserini.core.config import ColumnNames
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.identity import digest
-from cai_pyserini.core.isolated import Failed, isolated
 from cai_pyserini.core.metadata import Kind
 from cai_pyserini.core.processes import processes_for
 from cai_pyserini.core.terminal import progress

@@ -1,4 +1,4 @@
-"""Read the text of documents in files, in a process that core.isolated limits: PDF, Office, HTML, EPUB, mail, text.
+"""Read the text of documents in files, in a process that `isolated` limits: PDF, Office, HTML, EPUB, mail, text.
 
 Nothing is fetched from a network: scripts, images and style sheets are not loaded, entities not resolved.
 """
@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import py3langid
 
+from cai_pyserini.collections import isolated
 from cai_pyserini.collections.formats import MAX_CHARACTERS, NO_TITLE, SAMPLE, TITLE_LENGTH, TOO_LONG, Text, Unreadable
 from cai_pyserini.collections.text.epub import read_epub
 from cai_pyserini.collections.text.mail import read_mail
@@ -19,7 +20,6 @@ from cai_pyserini.collections.text.pdf import read_pdf
 from cai_pyserini.collections.text.plain import read_marked_up, read_plain
 from cai_pyserini.collections.text.rtf import read_rtf
 from cai_pyserini.collections.text.web import read_html
-from cai_pyserini.core import isolated
 
 MIN_LETTERS = 200  # for guessing a language
 SPACES = re.compile(r"(?<=\S)[^\S\n\f]{2,}")  # in tables; code keeps its indentation

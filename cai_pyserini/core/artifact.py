@@ -23,7 +23,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from cai_pyserini import __version__
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import (
     MANIFEST,
@@ -46,6 +45,7 @@ from cai_pyserini.core.identity import recipe as recipe
 from cai_pyserini.core.lock import locked, read_note, require_free
 from cai_pyserini.core.store import StorePath
 from cai_pyserini.core.terminal import progress
+from cai_pyserini.core.version import VERSION
 
 FORMAT = 4  # of manifests
 UNFINISHED = ".unfinished"  # marks a folder that is being written in place; also its lock file
@@ -255,7 +255,7 @@ def _manifest(recipe: Recipe, stats: Stats, files: dict[str, int], start: float)
 @cache
 def versions() -> dict[str, str]:
     """The versions of the packages that compute."""
-    found = {"cai_pyserini": __version__}
+    found = {"cai_pyserini": VERSION}
     for name in PACKAGES:
         with suppress(PackageNotFoundError):  # such as another build of Faiss
             found[name] = version(name)

@@ -18,9 +18,9 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
-from cai_pyserini import __version__
 from cai_pyserini.core import source_code
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.version import VERSION
 
 logger = logging.getLogger(__name__)
 DIGEST = re.compile("[0-9a-f]{16,}")
@@ -60,30 +60,30 @@ STAGES = {
             }.items()
         },
     ),
-    "expand": Stage("stage expand", "impacts.expansion -models.splade"),
+    "expand": Stage("stage expand", "vectors.expansion -models.splade"),
     "export": Stage(
         "export",
         "share.ciff share.idf share.milvus share.onnx share.search_server share.seismic share.sentence_transformers",
     ),
     "fusion fuse": Stage("fuse", "runs.fuse"),
     "fusion rerank": Stage("rerank", "runs.rerank"),
-    "idf": Stage("stage idf", "impacts.document_frequencies"),
-    "impact": Stage("stage impact", "impacts.weighting -models.dense -models.splade"),
+    "idf": Stage("stage idf", "vectors.document_frequencies"),
+    "impact": Stage("stage impact", "vectors.weighting -models.dense -models.splade"),
     "index": Stage(
         "stage index",
-        {"bm25": "lucene.text_index", "dense": "lucene.dense_index", "impact": "lucene.impact_index"},
+        {"bm25": "indexes.text_index", "dense": "indexes.dense_index", "impact": "indexes.impact_index"},
         pyserini=True,
     ),
-    "judge examples": Stage("judge examples", "experiments.judged_examples"),
-    "judge export": Stage("judge export", "experiments.judgments"),
+    "judge examples": Stage("judge examples", "judging.judged_examples"),
+    "judge export": Stage("judge export", "judging.judgments"),
     "near": Stage("stage near", "vectors.near"),
     "plugin": Stage("plugin", {"export": "plugin.export", "prebuilt": "plugin.prebuilt -plugin.hook"}),
     "search": Stage(
         "stage search",
         {
-            "bm25": "lucene.retrieve -lucene.dense_index -lucene.faiss -models.encoder -vectors.queries",
-            "dense": "lucene.retrieve -models.splade",
-            "impact": "lucene.retrieve -lucene.dense_index -lucene.faiss -models.dense -models.idf",
+            "bm25": "indexes.retrieve -indexes.dense_index -indexes.faiss -models.encoder -vectors.queries",
+            "dense": "indexes.retrieve -models.splade",
+            "impact": "indexes.retrieve -indexes.dense_index -indexes.faiss -models.dense -models.idf",
         },
     ),
     "ship": Stage("ship", "share.encoder share.index"),
@@ -113,7 +113,7 @@ STAGES = {
     "trainer score": Stage("train score", "trainer.files"),
     "trainer splade": Stage("train splade", "trainer.pairs"),
     "trainer vocabulary": Stage("train vocabulary", "trainer.vocabulary"),
-    "words": Stage("stage words", "lucene.words", pyserini=True),
+    "words": Stage("stage words", "indexes.words", pyserini=True),
 }
 
 
@@ -161,7 +161,7 @@ def _recorded(name: str) -> source_code.Record:
 
 @cache  # once per process
 def _note_change(stage: str) -> None:
-    logger.warning("the code of %s differs from %s: made again", stage, __version__)
+    logger.warning("the code of %s differs from %s: made again", stage, VERSION)
 
 
 def is_of_this_code(recipe: Recipe, variant: str = "") -> bool:

@@ -10,7 +10,6 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Literal
 
-from cai_pyserini.core.json_vectors import LONGEST_TERM
 from cai_pyserini.core.text import normalized
 
 Kind = Literal["string", "number", "date", "list"]  # list: a list of strings
@@ -18,6 +17,7 @@ STRINGS = ("string", "list")
 Value = str | int | float | list[str]
 Metadata = dict[str, Value]
 
+LONGEST_TERM = 32766  # bytes of UTF-8, Lucene's IndexWriter.MAX_TERM_LENGTH
 LARGEST_INTEGER = 1 << 53  # a double represents every integer up to this one
 MONTH = re.compile(r"(\d{4})(?:-(\d\d))?", re.ASCII)
 # Names of fields that filters can use; `contents` is the field of the text.

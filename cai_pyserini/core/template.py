@@ -5,10 +5,11 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, select_autoescape
 
 
-def template(path: Path) -> Template:
-    """The Jinja template in a file; an HTML template (NAME.html.jinja) escapes the values filled in."""
+def template(path: Path, *others: Path) -> Template:
+    """The Jinja template in a file, which may import others beside it and in `others`, folders. An HTML template
+    (NAME.html.jinja) escapes the values filled in."""
     environment = Environment(
-        loader=FileSystemLoader(path.parent),
+        loader=FileSystemLoader([path.parent, *others]),
         autoescape=select_autoescape(["html.jinja"]),
         undefined=StrictUndefined,
         trim_blocks=True,

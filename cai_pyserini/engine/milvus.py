@@ -27,10 +27,10 @@ from cai_pyserini.core.config import ENGLISH, WORD
 from cai_pyserini.core.errors import CaiError, Unavailable
 from cai_pyserini.core.flags import without_password
 from cai_pyserini.core.metadata import Kind
-from cai_pyserini.lucene.accents import ACCENTED, Variants
-from cai_pyserini.lucene.filters import CONTENTS, BadFilter, Combined, Filter, Range, require_field
-from cai_pyserini.lucene.reader import Stored
-from cai_pyserini.lucene.searcher import HITS
+from cai_pyserini.indexes.accents import ACCENTED, Variants
+from cai_pyserini.indexes.filters import CONTENTS, BadFilter, Combined, Filter, Range, require_field
+from cai_pyserini.indexes.reader import Stored
+from cai_pyserini.indexes.searcher import HITS
 from cai_pyserini.runs.trec import Hits
 from cai_pyserini.vectors.queries import Representation
 
@@ -135,7 +135,7 @@ class MilvusSearcher:
         return [*self._variants.of(word)]
 
     def with_variants(self, queries: Sequence[Any]) -> list[Any]:
-        """The queries, {term: weight}, with the variants of their words, see lucene.accents."""
+        """The queries, {term: weight}, with the variants of their words, see indexes.accents."""
         return [{**query, **self._variants.added(query)} for query in queries]
 
     def filtered(self, filter: Filter) -> Self:

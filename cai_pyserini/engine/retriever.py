@@ -16,13 +16,13 @@ from cai_pyserini.core.config import ENGLISH, WORD, EncoderConfig, Joint, Langua
 from cai_pyserini.core.packages import require_modules
 from cai_pyserini.engine.explanation import Scored, Term
 from cai_pyserini.engine.highlight import WORDS
-from cai_pyserini.lucene.analyzer import Analyzer
-from cai_pyserini.lucene.faiss import FaissSearcher
-from cai_pyserini.lucene.filters import Filter
-from cai_pyserini.lucene.index_shards import Index, folders
-from cai_pyserini.lucene.reader import LuceneIndex, Stored
-from cai_pyserini.lucene.retrieve import Searcher, open_searcher, queries_for, require_same_encoder
-from cai_pyserini.lucene.searcher import LuceneSearcher
+from cai_pyserini.indexes.analyzer import Analyzer
+from cai_pyserini.indexes.faiss import FaissSearcher
+from cai_pyserini.indexes.filters import Filter
+from cai_pyserini.indexes.index_shards import Index, folders
+from cai_pyserini.indexes.reader import LuceneIndex, Stored
+from cai_pyserini.indexes.retrieve import Searcher, open_searcher, queries_for, require_same_encoder
+from cai_pyserini.indexes.searcher import LuceneSearcher
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.runs.trec import Hits
 from cai_pyserini.vectors.queries import Query, Representation, encode_queries, for_index

@@ -26,15 +26,15 @@ from cai_pyserini.engine.highlight import Marked, marked, word_strengths
 from cai_pyserini.engine.passages import beginnings, best_snippet
 from cai_pyserini.engine.reasons import Asked, words_of
 from cai_pyserini.engine.retriever import Effort, Retriever
-from cai_pyserini.lucene.analyzer import CachedAnalyzer
-from cai_pyserini.lucene.facets import Matches
-from cai_pyserini.lucene.filters import BadFilter as BadFilter
-from cai_pyserini.lucene.filters import Combined, Filter, filter_text, parse_filter, require_field
-from cai_pyserini.lucene.filters import Filters as Filters
-from cai_pyserini.lucene.filters import without_operators as without_operators
-from cai_pyserini.lucene.reader import LuceneIndex
-from cai_pyserini.lucene.reader import Stored as Stored
-from cai_pyserini.lucene.retrieve import PASSAGE_HITS
+from cai_pyserini.indexes.analyzer import CachedAnalyzer
+from cai_pyserini.indexes.facets import Matches
+from cai_pyserini.indexes.filters import BadFilter as BadFilter
+from cai_pyserini.indexes.filters import Combined, Filter, filter_text, parse_filter, require_field
+from cai_pyserini.indexes.filters import Filters as Filters
+from cai_pyserini.indexes.filters import without_operators as without_operators
+from cai_pyserini.indexes.reader import LuceneIndex
+from cai_pyserini.indexes.reader import Stored as Stored
+from cai_pyserini.indexes.retrieve import PASSAGE_HITS
 from cai_pyserini.runs.fuse import Shares, fuse_runs, shares
 from cai_pyserini.runs.fusions import DEPTH, FUSIONS
 from cai_pyserini.runs.trec import ranks, run_of, scores_by_query
@@ -255,7 +255,7 @@ class Engine:
 
         Respects the deadline of `effort` and adds the time taken to it.
 
-        `filter` limits documents by metadata and words: a text such as "year>=2000", see lucene.filters, a dict such as
+        `filter` limits documents by metadata and words: a text such as "year>=2000", see filters, a dict such as
         {"year": {">=": 2000}, "type": ["a", "b"]}, or several, which must all match. `sort` names a metadata field that
         orders the best SORT_DEPTH documents, or `k` if that is more; with `-` before it, largest values first.
         Documents without a value come last. Raises BadFilter if either is invalid.

@@ -20,7 +20,7 @@ from cai_pyserini.experiments.experiment import Experiment
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.sample import sampled
 from cai_pyserini.experiments.systems import System
-from cai_pyserini.lucene.words import LEXICON
+from cai_pyserini.indexes.words import LEXICON
 from cai_pyserini.models.device import has_int8, resolve_device
 from cai_pyserini.models.encoder import Encoder, Role
 from cai_pyserini.vectors.encode import uncached

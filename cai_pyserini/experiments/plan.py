@@ -17,15 +17,11 @@ from cai_pyserini.experiments.experiment import REQUIRES, Experiment
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.settings import RunSettings
 from cai_pyserini.experiments.systems import ADAPTED, BM25, SINGLE, System, adapted, with_parts
-from cai_pyserini.impacts.bm25 import Bm25
-from cai_pyserini.impacts.document_frequencies import compute
-from cai_pyserini.impacts.expansion import expand
-from cai_pyserini.impacts.weighting import write_impacts
-from cai_pyserini.lucene.dense_index import index_dense
-from cai_pyserini.lucene.impact_index import index_impacts
-from cai_pyserini.lucene.retrieve import search
-from cai_pyserini.lucene.text_index import GENERATED, index_bm25
-from cai_pyserini.lucene.words import count_words
+from cai_pyserini.indexes.dense_index import index_dense
+from cai_pyserini.indexes.impact_index import index_impacts
+from cai_pyserini.indexes.retrieve import search
+from cai_pyserini.indexes.text_index import GENERATED, index_bm25
+from cai_pyserini.indexes.words import count_words
 from cai_pyserini.models.checkpoint import load_checkpoint
 from cai_pyserini.models.device import resolve_device
 from cai_pyserini.models.encoder import Role
@@ -35,10 +31,14 @@ from cai_pyserini.runs.measures import evaluate
 from cai_pyserini.runs.rerank import rerank
 from cai_pyserini.runs.trec import removes_query
 from cai_pyserini.trainer.adapt_settings import AdaptSettings
+from cai_pyserini.vectors.bm25 import Bm25
+from cai_pyserini.vectors.document_frequencies import compute
 from cai_pyserini.vectors.encode import encode, project_vectors
+from cai_pyserini.vectors.expansion import expand
 from cai_pyserini.vectors.near import find_neighbours
 from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.vectors.smooth import smooth
+from cai_pyserini.vectors.weighting import write_impacts
 
 SEED = 42  # for sampling the pseudo queries that weights are chosen on
 DENSE = SINGLE["dense"]

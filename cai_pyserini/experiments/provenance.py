@@ -21,7 +21,7 @@ from cai_pyserini.core.source_code import PACKAGE
 from cai_pyserini.core.steps import Step
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.settings import RunSettings
-from cai_pyserini.lucene import jvm
+from cai_pyserini.indexes import jvm
 from cai_pyserini.models.device import device_name, resolve_device
 
 RESULTS = "results.json"

@@ -12,9 +12,9 @@ from cai_pyserini.core.config import IndexConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.experiments.run_folder import BASELINE, COUNTS, Results, RunFolder
 from cai_pyserini.experiments.systems import ADAPTED, canonical_name, parse_system
-from cai_pyserini.impacts.quantization import loss_text
 from cai_pyserini.runs.measures import MEASURES
 from cai_pyserini.runs.significance import NO_P_MEANS, p_text
+from cai_pyserini.vectors.quantization import loss_text
 
 MEASURE = MEASURES[0]  # by which systems are compared
 SIGNIFICANT = 0.05

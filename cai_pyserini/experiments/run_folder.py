@@ -22,14 +22,14 @@ from cai_pyserini.core.lock import holder, holder_name
 from cai_pyserini.experiments.experiment import Experiment
 from cai_pyserini.experiments.sample import Sample
 from cai_pyserini.experiments.systems import ADAPTED, System, canonical_name, parse_system, with_parts
-from cai_pyserini.impacts.weighting import Impacts, impacts_of_index
-from cai_pyserini.lucene.retrieve import word_queries
+from cai_pyserini.indexes.retrieve import word_queries
 from cai_pyserini.models.checkpoint import checkpoint_digest
 from cai_pyserini.models.encoder import Encoder, Role
 from cai_pyserini.models.folder import model_folder, tokenizer_of
 from cai_pyserini.runs.measures import MEASURES
 from cai_pyserini.vectors.queries import Queries
 from cai_pyserini.vectors.shards import Vectors
+from cai_pyserini.vectors.weighting import Impacts, impacts_of_index
 
 BASELINE = "bm25"
 COUNTS = ("documents", "passages", "queries", "judgments")

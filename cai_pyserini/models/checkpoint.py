@@ -33,7 +33,7 @@ def checkpoint_folder(config: EncoderConfig, pickles: bool = False) -> Path:
         raise CaiError(f"no checkpoint folder {folder}")
     if "/" not in config.checkpoint and (hint := did_you_mean(config.checkpoint, names("encoders"))):
         raise CaiError(f"no encoder {config.checkpoint!r}{hint}")
-    from cai_pyserini.core import hub
+    from cai_pyserini.models import hub
 
     patterns = ("encoder.yaml", *(f"*{suffix}" for suffix in suffixes(config)), *["*pytorch_model*.bin"] * pickles)
     try:

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.rows import first_not_finite
 from cai_pyserini.models.device import Precision
 from cai_pyserini.models.rerankers import load_reranker
+from cai_pyserini.models.rows import first_not_finite
 from cai_pyserini.models.tokenizer import NAME_LENGTH, Done, text_batches
 from cai_pyserini.models.transformer import Transformer, batches
 

@@ -24,10 +24,10 @@ import torch
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.rows import largest, stacked
 from cai_pyserini.models.device import Precision
 from cai_pyserini.models.head import activated, max_logits, sum_weights
 from cai_pyserini.models.int8 import Int8Head
+from cai_pyserini.models.rows import largest, stacked
 from cai_pyserini.models.tokenizer import Done, Tokenizer, Windows
 from cai_pyserini.models.transformer import TextEncoder, Transformer, load_pretrained
 

@@ -21,10 +21,10 @@ from transformers.utils import logging
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.processes import enter
-from cai_pyserini.core.rows import first_not_finite
 from cai_pyserini.models.checkpoint import max_positions, require_own_code, require_safetensors, untrusted_code_error
 from cai_pyserini.models.device import Precision, resolve_device, resolve_precision
 from cai_pyserini.models.int8 import replace_linears
+from cai_pyserini.models.rows import first_not_finite
 from cai_pyserini.models.tokenizer import NAME_LENGTH, PAD_MULTIPLE, Done, Tokenizer, Windows
 
 GPU_BATCH = 256  # texts of full length

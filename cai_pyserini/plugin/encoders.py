@@ -23,11 +23,11 @@ from pyserini.encode import DocumentEncoder, QueryEncoder  # noqa: E402
 from cai_pyserini.core import artifact  # noqa: E402
 from cai_pyserini.core.config import EncoderConfig, load_encoder  # noqa: E402
 from cai_pyserini.core.errors import CaiError  # noqa: E402
-from cai_pyserini.impacts.texts import TextImpacts  # noqa: E402
-from cai_pyserini.lucene.retrieve import require_same_encoder, word_queries  # noqa: E402
+from cai_pyserini.indexes.retrieve import require_same_encoder, word_queries  # noqa: E402
 from cai_pyserini.models.device import Precision  # noqa: E402
 from cai_pyserini.models.encoder import Encoder  # noqa: E402
 from cai_pyserini.vectors.queries import Representation, encode_queries, for_index  # noqa: E402
+from cai_pyserini.vectors.texts import TextImpacts  # noqa: E402
 
 
 class CaiQueryEncoder(QueryEncoder):

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.lucene.retrieve import word_queries
+from cai_pyserini.indexes.retrieve import word_queries
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_files, require_safetensors
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.folder import model_folder, require_standard

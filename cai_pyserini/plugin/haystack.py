@@ -9,8 +9,8 @@ from typing import Any
 from haystack import Document, component
 
 from cai_pyserini.core.metadata import NAME
+from cai_pyserini.engine.open import Run, open_index
 from cai_pyserini.engine.search import BadFilter, Engine
-from cai_pyserini.experiments.open import Run, open_index
 from cai_pyserini.plugin.documents import documents
 
 CONNECTIVES = {"AND": " AND ", "OR": " OR ", "NOT": " AND "}
@@ -61,7 +61,7 @@ class CaiRetriever:
 
 
 def as_text(filters: Mapping[str, Any]) -> str:
-    """Translate a filter of Haystack to lucene.filters' syntax. Raises BadFilter if that cannot express it."""
+    """Translate a filter of Haystack to indexes.filters' syntax. Raises BadFilter if that cannot express it."""
     operator = filters.get("operator")
     if operator in CONNECTIVES and (conditions := filters.get("conditions")):
         joined = CONNECTIVES[operator].join(f"({as_text(each)})" for each in conditions)

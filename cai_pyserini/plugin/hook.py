@@ -41,7 +41,7 @@ class PyseriniFinder:
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """The spec of a module to patch after its import; None for any other, which other finders find."""
         if name in ("pyserini", "pyserini.pyclass"):
-            from cai_pyserini.lucene import jvm
+            from cai_pyserini.indexes import jvm
 
             jvm.set_environment() if name == "pyserini" else jvm.start()
         if name != CATALOGUES and name not in REGISTRATIONS:

@@ -9,7 +9,7 @@ from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.errors import CaiError, did_you_mean
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.lucene import jvm
+from cai_pyserini.indexes import jvm
 from cai_pyserini.plugin import hook
 
 FAILURES = (ValueError, OSError, AssertionError)  # raised by Pyserini; AssertionError for a wrong checksum

@@ -16,14 +16,14 @@ import pyterrier as pt
 from cai_pyserini.collections.readers import open_collection
 from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.engine.make import index
 from cai_pyserini.engine.search import Engine
-from cai_pyserini.experiments.make import index
-from cai_pyserini.impacts.texts import TextImpacts
-from cai_pyserini.lucene.retrieve import word_queries
+from cai_pyserini.indexes.retrieve import word_queries
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.plugin.documents import stored
 from cai_pyserini.runs.trec import strictly_descending
 from cai_pyserini.vectors.queries import encode_queries, for_index
+from cai_pyserini.vectors.texts import TextImpacts
 
 
 class CaiRetriever(pt.Transformer):

@@ -15,9 +15,9 @@ from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starlette.exceptions import HTTPException
 
-from cai_pyserini import __version__
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.metadata import Value
+from cai_pyserini.core.version import VERSION
 from cai_pyserini.engine.explanation import Explanation
 from cai_pyserini.engine.search import BadFilter, Filters, Snippet, Stored, without_operators
 from cai_pyserini.service.access_log import AccessLog, note
@@ -251,7 +251,7 @@ class SuggestAnswer(Answer):
 class Health(BaseModel):
     model_config = example(
         status="ok",
-        version=__version__,
+        version=VERSION,
         default="joint",
         indexes=["joint", "bm25"],
         unanswered=0,
@@ -298,7 +298,7 @@ def create_app(service: Service, access: Access = EVERYBODY, log: AccessLog | No
 
     app = FastAPI(
         title="cai-pyserini",
-        version=__version__,
+        version=VERSION,
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
@@ -429,7 +429,7 @@ def create_app(service: Service, access: Access = EVERYBODY, log: AccessLog | No
         response.status_code = 503 if service.stuck else 200
         status: Literal["ok", "stuck"] = "stuck" if service.stuck else "ok"
         indexes = {"default": service.default, "indexes": list(service.engines)}
-        return Health(status=status, version=__version__, **indexes, unanswered=service.unanswered)
+        return Health(status=status, version=VERSION, **indexes, unanswered=service.unanswered)
 
     @app.get("/ready", responses={503: {"model": Readiness}})
     async def ready(response: Response) -> Readiness:

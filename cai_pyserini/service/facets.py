@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 from cai_pyserini.core.metadata import EPOCH, STRINGS, Kind
 from cai_pyserini.engine.search import Engine
-from cai_pyserini.lucene.facets import Matches
-from cai_pyserini.lucene.filters import field_of, operands, parse_filter, span_of
+from cai_pyserini.indexes.facets import Matches
+from cai_pyserini.indexes.filters import field_of, operands, parse_filter, span_of
 
 MOST_FIELDS = 6
 MOST_VALUES = 6  # strings of a field

@@ -22,8 +22,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from cai_pyserini import __version__
 from cai_pyserini.core.metadata import Metadata
+from cai_pyserini.core.version import VERSION
 from cai_pyserini.engine.explanation import Explanation
 from cai_pyserini.engine.search import BadFilter, Engine
 from cai_pyserini.service.access_log import note
@@ -141,7 +141,7 @@ def create_server(service: Service) -> MCPServer[Any]:
     server = _Server(
         "cai-pyserini",
         title="Search",
-        version=__version__,
+        version=VERSION,
         instructions=INSTRUCTIONS.format(default=service.default),
         log_level="WARNING",
         subscriptions=False,  # their streams would never end

@@ -14,8 +14,8 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import PIP
 from cai_pyserini.core.template import template
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.lucene import jvm
-from cai_pyserini.lucene.retrieve import method_of, require_same_encoder
+from cai_pyserini.indexes import jvm
+from cai_pyserini.indexes.retrieve import method_of, require_same_encoder
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.share import scores
 from cai_pyserini.share.encoder import bundle, require_outside

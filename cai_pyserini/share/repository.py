@@ -9,8 +9,8 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete, DatasetCa
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.hub import LOGIN, NotOnHubError, download, remedies
 from cai_pyserini.models.checkpoint import SUFFIXES
+from cai_pyserini.models.hub import LOGIN, NotOnHubError, download, remedies
 from cai_pyserini.share import registry
 
 CARD = "README.md"  # the page of a repository

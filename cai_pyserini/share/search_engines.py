@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.lucene.analyzer import UNANALYZED
+from cai_pyserini.indexes.analyzer import UNANALYZED
 from cai_pyserini.runs.fusions import DEPTH, RRF_K
 from cai_pyserini.share.source import Keys, Source
 

@@ -12,13 +12,13 @@ from cai_pyserini.collections.contract import Collection
 from cai_pyserini.core import artifact, files, jsonl
 from cai_pyserini.core.config import EncoderConfig, encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.json_vectors import WRITERS, parse_vector
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.impacts.quantization import loss_text
-from cai_pyserini.lucene.retrieve import word_queries
+from cai_pyserini.indexes.retrieve import word_queries
 from cai_pyserini.models.checkpoint import checkpoint_digest
 from cai_pyserini.models.encoder import Encoder, Role
 from cai_pyserini.models.idf import idf_digest
+from cai_pyserini.vectors.json_vectors import WRITERS, parse_vector
+from cai_pyserini.vectors.quantization import loss_text
 from cai_pyserini.vectors.queries import Queries, Representation
 
 TIES = "the order of documents with equal scores"

@@ -20,7 +20,6 @@ from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.steps import Step
 from cai_pyserini.core.terminal import progress, say
-from cai_pyserini.impacts.document_frequencies import compute
 from cai_pyserini.models.checkpoint import checkpoint_digest, require_positions
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.folder import model_folder
@@ -44,6 +43,7 @@ from cai_pyserini.trainer.settings import (
 )
 from cai_pyserini.trainer.simulated import SimulatedRetrieval
 from cai_pyserini.trainer.vocabulary import expand_checkpoint
+from cai_pyserini.vectors.document_frequencies import compute
 
 STAGE = "adapt"
 SHORT_TRAINING = {"batch_size": 24, "max_document_length": 96, "dropout": 0.0, "sampled_terms": 1000}

@@ -22,16 +22,16 @@ from cai_pyserini.collections.spans import Reservoir
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.config import ENGLISH, EncoderConfig, IndexConfig, unless_english
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.rows import stacked
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.impacts.document_frequencies import Idf
-from cai_pyserini.impacts.quantization import weighted
 from cai_pyserini.models.device import Precision
 from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.rows import stacked
 from cai_pyserini.runs.fusions import DEPTH
 from cai_pyserini.trainer.mixture import LANGUAGES, MIN_DEVIATION, WEIGHTS, Bm25, Mixture, VectorSystem
 from cai_pyserini.trainer.pseudo_queries import KINDS, PseudoQuery, passage, pseudo_queries, questions, remainder
+from cai_pyserini.vectors.document_frequencies import Idf
 from cai_pyserini.vectors.encode import encode, recipe
+from cai_pyserini.vectors.quantization import weighted
 from cai_pyserini.vectors.queries import encode_queries
 from cai_pyserini.vectors.shards import Matrix, Vectors
 

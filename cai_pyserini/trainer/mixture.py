@@ -18,7 +18,7 @@ from scipy.sparse import csr_matrix
 
 from cai_pyserini.core.config import IndexConfig
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.impacts.bm25 import WordWeighting
+from cai_pyserini.vectors.bm25 import WordWeighting
 from cai_pyserini.vectors.shards import Matrix
 
 WEIGHTS = {"bm25": 2.0, "splade": 1.0, "dense": 2.0}  # as in hybrid-…-zscore

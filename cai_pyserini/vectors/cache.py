@@ -22,7 +22,7 @@ from scipy.sparse import csr_matrix
 
 from cai_pyserini.core.cache import cache_home
 from cai_pyserini.core.database import connect
-from cai_pyserini.core.rows import Matrix
+from cai_pyserini.models.rows import Matrix
 
 VARIABLE = "CAI_PYSERINI_VECTORS"
 RENEW_SECONDS = 7 * 86400  # precision of times of last use: recording every use would write as much as is read

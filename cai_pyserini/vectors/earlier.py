@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from cai_pyserini.core.rows import stacked
+from cai_pyserini.models.rows import stacked
 from cai_pyserini.vectors.cache import Found
 from cai_pyserini.vectors.shards import Vectors, document_keys
 

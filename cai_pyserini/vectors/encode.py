@@ -22,10 +22,10 @@ from cai_pyserini.collections.contract import Collection, Document
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.processes import trim_memory
-from cai_pyserini.core.rows import stacked
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.models.device import resolve_device
 from cai_pyserini.models.encoder import Encoder, Role
+from cai_pyserini.models.rows import stacked
 from cai_pyserini.models.tokenizer import Done
 from cai_pyserini.vectors.cache import VectorCache, cache_folder
 from cai_pyserini.vectors.earlier import EarlierVectors

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from cai_pyserini.core.config import PASSAGE
-from cai_pyserini.core.rows import stacked
+from cai_pyserini.models.rows import stacked
 from cai_pyserini.vectors.shards import Shard
 
 FIRST = f"{PASSAGE}0"  # the end of its id

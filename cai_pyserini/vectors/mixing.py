@@ -15,7 +15,7 @@ import numpy as np
 from scipy.sparse import csr_matrix, diags_array, vstack
 
 from cai_pyserini.core import files
-from cai_pyserini.core.rows import largest
+from cai_pyserini.models.rows import largest
 from cai_pyserini.vectors.neighbours import TINY
 
 POWER = 4  # of the inner products

@@ -9,12 +9,13 @@ from functools import partial
 from pathlib import Path
 
 from cai_pyserini.collections.contract import Collection, Document
-from cai_pyserini.core import artifact, cluster
+from cai_pyserini.core import artifact
 from cai_pyserini.core.config import LOCATED, EncoderConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.store import StorePath
 from cai_pyserini.models.device import Precision, resolve_device, resolve_precision
 from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.vectors import cluster
 from cai_pyserini.vectors.encode import Shards, encode, encode_shard
 from cai_pyserini.vectors.shards import shard_path, shard_stats
 

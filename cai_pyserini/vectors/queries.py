@@ -20,9 +20,9 @@ from scipy.sparse import csr_matrix
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import WORD, EncoderConfig
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.rows import largest, stacked
 from cai_pyserini.core.text import normalized
 from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.rows import largest, stacked
 from cai_pyserini.vectors.shards import Matrix, Vectors
 
 MAX_WEIGHT = 2**31 - 1  # of a query term: Java's largest int

@@ -27,8 +27,8 @@ from cai_pyserini.core.artifact import Stats, foreign_files, require, require_co
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import atomic_write
 from cai_pyserini.core.identity import command_of, same_documents
-from cai_pyserini.core.rows import Matrix as Matrix
 from cai_pyserini.core.terminal import progress
+from cai_pyserini.models.rows import Matrix as Matrix
 
 SHARD = 4096  # vectors per shard; texts of similar length within a shard make a batch
 THREADS = 16  # concurrent requests to an object store

@@ -10,22 +10,22 @@ from scipy.sparse import diags_array, vstack
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
-from cai_pyserini.impacts.bm25 import ASSOCIATED_FACTOR
-from cai_pyserini.impacts.document_frequencies import compute
-from cai_pyserini.impacts.expansion import expand
-from cai_pyserini.impacts.weighting import open_impacts, write_impacts
-from cai_pyserini.lucene.words import count_words
+from cai_pyserini.indexes.words import count_words
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.runs.fuse import fuse_runs
 from cai_pyserini.runs.trec import run_of
 from cai_pyserini.trainer.adapt_material import AdaptationData
 from cai_pyserini.trainer.simulated import SimulatedRetrieval
+from cai_pyserini.vectors.bm25 import ASSOCIATED_FACTOR
+from cai_pyserini.vectors.document_frequencies import compute
 from cai_pyserini.vectors.encode import encode
+from cai_pyserini.vectors.expansion import expand
 from cai_pyserini.vectors.mixing import mix
 from cai_pyserini.vectors.near import find_neighbours
 from cai_pyserini.vectors.queries import Queries
 from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.vectors.smooth import smooth
+from cai_pyserini.vectors.weighting import open_impacts, write_impacts
 from tests.adaptation.conftest import adaptation_data, changed, in_passages
 
 pytestmark = pytest.mark.slow

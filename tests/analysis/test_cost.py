@@ -11,7 +11,7 @@ from cai_pyserini.cli.analyse import main
 from cai_pyserini.core import jsonl
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import parse_system
-from cai_pyserini.lucene.analyzer import Analyzer
+from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.models.tokenizer import Tokenizer
 
 SPLADE = ["bm25", "splade", "splade-doc", "splade-idf", "splade-doc-idf"]

@@ -14,7 +14,7 @@ from cai_pyserini.cli import doctor
 from cai_pyserini.cli.doctor import CHECKS, main
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import install_command
-from cai_pyserini.lucene import jvm
+from cai_pyserini.indexes import jvm
 
 
 def test_packages(monkeypatch: pytest.MonkeyPatch) -> None:

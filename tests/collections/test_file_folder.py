@@ -21,10 +21,9 @@ from pptx.chart.data import CategoryChartData
 from pptx.enum.chart import XL_CHART_TYPE
 
 from cai_pyserini.collections import file_folder as module
-from cai_pyserini.collections import text_cache
+from cai_pyserini.collections import isolated, text_cache
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.collections.readers import load_collection, open_collection
-from cai_pyserini.core import isolated
 from cai_pyserini.core.config import IndexConfig
 from cai_pyserini.core.errors import CaiError
 from tests.collections.opened import opened, records

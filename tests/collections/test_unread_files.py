@@ -93,7 +93,7 @@ TROUBLED = """
 import os, signal
 from pathlib import Path
 from cai_pyserini.collections.file_text import read_file
-from cai_pyserini.core import isolated
+from cai_pyserini.collections import isolated
 
 plan = Path(__file__).with_suffix(".txt")
 

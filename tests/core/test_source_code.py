@@ -41,21 +41,21 @@ MAIN_WAY = {  # its files, in order, and the stages that each of them shapes
     "experiments.execute": set(),
     "collections.contract": READING | ENCODE | SEARCH | {"expand", "fusion rerank", "index bm25", "index impact"},
     "collections.beir_folder": FOLDERS,
-    "impacts.document_frequencies": {"idf"},
+    "vectors.document_frequencies": {"idf"},
     "models.idf": {*("expand", "idf", "impact", "search dense"), *(name for name in ENCODE if name.endswith("idf"))},
     "vectors.encode": ENCODE | {"expand"},
     "vectors.shards": ENCODE | SEARCH | {"expand", "impact", "index dense", "near", "smooth", "words"},
     "models.encoder": ENCODE | MODELS | {"expand", "impact"},
     "models.splade": SPLADE | {"search impact"},
     "models.head": SPLADE | {"search impact"},
-    "lucene.words": {"words"},
-    "impacts.bm25": {"impact"},
-    "impacts.quantization": {"impact"},
-    "impacts.weighting": {"impact"},
-    "lucene.impact_index": {"index impact"},
+    "indexes.words": {"words"},
+    "vectors.bm25": {"impact"},
+    "vectors.quantization": {"impact"},
+    "vectors.weighting": {"impact"},
+    "indexes.impact_index": {"index impact"},
     "vectors.queries": QUERIES | MODELS | {"expand", "impact"},
-    "lucene.searcher": SEARCH,
-    "lucene.retrieve": SEARCH,
+    "indexes.searcher": SEARCH,
+    "indexes.retrieve": SEARCH,
     "runs.trec": SEARCH | {"beir evaluation", "fusion fuse", "fusion rerank"},
     "runs.measures": {"beir evaluation"},
     "experiments.report": set(),
@@ -189,9 +189,9 @@ def test_a_data_file_counts_where_a_module_names_it(copy: Path, before: tuple[di
         "from ..runs.fusions import FUSIONS": "runs/fusions.py",
         "from ..runs import fusions": "runs/fusions.py",
         "from . import nearer": "impacts/nearer.py",
-        "import cai_pyserini.impacts.own.formula": "impacts/own/formula.py",
-        "from cai_pyserini.impacts.own import formula": "impacts/own/__init__.py",
-        "from cai_pyserini.impacts import own": "impacts/own/__init__.py",
+        "import cai_pyserini.vectors.own.formula": "impacts/own/formula.py",
+        "from cai_pyserini.vectors.own import formula": "impacts/own/__init__.py",
+        "from cai_pyserini.vectors import own": "impacts/own/__init__.py",
         "import_module('cai_pyserini.runs.fusions')": "runs/fusions.py",
         "(Path(__file__).parent / 'own/table.json').read_text()": "impacts/own/table.json",
         "": "impacts/__init__.py",
@@ -229,7 +229,7 @@ def test_code_that_is_edited_while_it_runs_is_refused(
     path.write_text(inert(text), encoding="utf-8")
     identity.code("impact")
     path.write_text(text + "\nX = 1\n", encoding="utf-8")
-    with pytest.raises(CaiError, match=r"the code of impact has been edited since .* \(impacts.bm25\)"):
+    with pytest.raises(CaiError, match=r"the code of impact has been edited since .* \(vectors.bm25\)"):
         identity.code("impact")
     identity.code("idf")
     path.write_text(text, encoding="utf-8")

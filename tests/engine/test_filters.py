@@ -13,13 +13,13 @@ from cai_pyserini.cli.search import main
 from cai_pyserini.cli.search_stage import main as write_run
 from cai_pyserini.collections.readers import load_collection
 from cai_pyserini.core import artifact
+from cai_pyserini.engine.open import Run, open_index
 from cai_pyserini.engine.search import Engine, Hit
-from cai_pyserini.experiments.open import Run, open_index
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.lucene.filters import BadFilter, parse_filter
-from cai_pyserini.lucene.impact_index import index_impacts
-from cai_pyserini.lucene.searcher import LuceneSearcher
-from cai_pyserini.lucene.text_index import index_bm25
+from cai_pyserini.indexes.filters import BadFilter, parse_filter
+from cai_pyserini.indexes.impact_index import index_impacts
+from cai_pyserini.indexes.searcher import LuceneSearcher
+from cai_pyserini.indexes.text_index import index_bm25
 from cai_pyserini.runs.fuse import fuse_runs
 from cai_pyserini.runs.trec import read_run, run_of, scores_by_query
 from cai_pyserini.vectors.queries import TwoStep
@@ -150,7 +150,7 @@ def test_what_cannot_be_understood_is_refused(
     joint = open_index(metadata_run / "indexes" / "joint-splade-idf")
     with pytest.raises(BadFilter, match="joint-splade-idf has no words; they are in an index of BM25, of the same run"):
         joint.search(["cancer"], filter="year>=2010 AND NOT contents:mouse")
-    monkeypatch.setattr("cai_pyserini.lucene.reader.MOST_LISTED", 10)
+    monkeypatch.setattr("cai_pyserini.indexes.reader.MOST_LISTED", 10)
     with pytest.raises(BadFilter, match="only bm25 can filter by words in more than 10 documents in total"):
         engines["splade-idf"].search(["sleep"], filter="NOT contents:cancer")
     assert engines["bm25"].search(["sleep"], filter="NOT contents:cancer")[0]

@@ -19,10 +19,10 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.store import StorePath
-from cai_pyserini.impacts.weighting import write_impacts
-from cai_pyserini.lucene.impact_index import index_impacts
+from cai_pyserini.indexes.impact_index import index_impacts
 from cai_pyserini.models.checkpoint import checkpoint_digest
 from cai_pyserini.vectors.shards import Vectors
+from cai_pyserini.vectors.weighting import write_impacts
 from tests.conftest import stored_vectors
 
 pytestmark = pytest.mark.slow
@@ -91,8 +91,8 @@ def test_all_stages_in_a_store(
 def test_several_processes_read_a_store(
     checkpoint: Path, bucket: StorePath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, java: None
 ) -> None:
-    monkeypatch.setattr("cai_pyserini.impacts.weighting.MIN_SHARDS", 1)
-    monkeypatch.setattr("cai_pyserini.lucene.impact_index.MIN_BYTES", 1)
+    monkeypatch.setattr("cai_pyserini.vectors.weighting.MIN_SHARDS", 1)
+    monkeypatch.setattr("cai_pyserini.indexes.impact_index.MIN_BYTES", 1)
     shards = [csr_matrix((np.full(2, i), ([0, 1], [2000, 2000 + i])), shape=(2, 30522)) for i in (1, 2)]
     for root, threads in ((tmp_path, 1), (bucket, 2)):
         vectors = stored_vectors(root / "vectors", *shards, checkpoint=checkpoint_digest(checkpoint))

@@ -8,8 +8,8 @@ import pytest
 from cai_pyserini.cli.run import main as run
 from cai_pyserini.cli.search import main as search
 from cai_pyserini.cli.update import main as update
+from cai_pyserini.engine.open import Run
 from cai_pyserini.engine.search import Engine
-from cai_pyserini.experiments.open import Run
 from tests.collections.test_file_folder import pdf
 
 FILLER = "zinc " * 8

@@ -24,7 +24,7 @@ from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.vectors import encode
 from cai_pyserini.vectors.cache import VARIABLE
 from cai_pyserini.vectors.shards import Vectors
-from tests.lucene.stock import everything
+from tests.indexes.stock import everything
 
 FOLDER = Path(__file__).with_name("outputs")
 RECORD = "RECORD_OUTPUTS"  # the variable with which the test records

@@ -10,9 +10,9 @@ from cai_pyserini.analysis.explain import explain_query
 from cai_pyserini.cli.run import main
 from cai_pyserini.core import steps
 from cai_pyserini.core.config import load_encoder
+from cai_pyserini.engine.open import Run
 from cai_pyserini.experiments import prepare as preparing
 from cai_pyserini.experiments.execute import execute
-from cai_pyserini.experiments.open import Run
 from cai_pyserini.experiments.plan import plan
 from cai_pyserini.experiments.report import markdown
 from cai_pyserini.experiments.run_folder import RunFolder

@@ -16,10 +16,10 @@ from cai_pyserini.core.config import IndexConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.lock import locked
 from cai_pyserini.core.steps import Step
+from cai_pyserini.engine.open import Run, open_systems
 from cai_pyserini.experiments import plan as planning
 from cai_pyserini.experiments.execute import execute
 from cai_pyserini.experiments.experiment import Experiment
-from cai_pyserini.experiments.open import Run, open_systems
 from cai_pyserini.experiments.plan import plan, require
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import parse_system

@@ -15,10 +15,10 @@ from scipy.sparse import csr_matrix
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import IndexConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.engine.open import Run
 from cai_pyserini.experiments import report_charts
 from cai_pyserini.experiments.execute import gather
 from cai_pyserini.experiments.experiment import Experiment
-from cai_pyserini.experiments.open import Run
 from cai_pyserini.experiments.report import markdown, searches, table, verify
 from cai_pyserini.experiments.report_charts import charts, scores_chart
 from cai_pyserini.experiments.report_page import page, values_by_query, write_page

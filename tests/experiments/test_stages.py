@@ -25,7 +25,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import remove
 from cai_pyserini.runs.measures import evaluate
 from tests.experiments import outputs
-from tests.lucene.stock import everything
+from tests.indexes.stock import everything
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
 

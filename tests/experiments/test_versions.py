@@ -17,12 +17,13 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import write_text
 from cai_pyserini.core.lock import locked
+from cai_pyserini.engine.open import open_systems
 from cai_pyserini.experiments import versions
-from cai_pyserini.experiments.open import open_systems
 from cai_pyserini.experiments.plan import plan
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import BM25
-from cai_pyserini.experiments.update import update
+from cai_pyserini.updates import next_version
+from cai_pyserini.updates.update import update
 from tests.experiments.conftest import on_collection
 
 pytestmark = pytest.mark.slow
@@ -54,15 +55,15 @@ def only_bm25(run_folder: Path, broken: Path, tmp_path: Path) -> Path:
 
 def updated(run: Path, keep: int = 1, meanwhile: Callable[[], object] = lambda: None) -> None:
     """What an update does, without the steps."""
-    with versions.updating(run) as opened:
-        folder = versions.begin(opened)
+    with next_version.updating(run) as opened:
+        folder = next_version.begin(opened)
         results = opened.results_file.read_text()
         meanwhile()
         write_text(folder / "report.md", NEW)
         write_text(folder / "report.html", NEW)
         write_text(folder / "results.json", results)
-        versions.swap(run)
-        versions.prune(run, keep)
+        next_version.swap(run)
+        next_version.prune(run, keep)
 
 
 def put(run: Path, *names: str) -> None:
@@ -187,22 +188,22 @@ def test_earlier_runs_are_kept_or_removed_but_not_the_files_of_others(only_bm25:
         updated(run, 2)
     assert [path.name for path in versions.earlier(run)] == ["2", "3"]
     put(run, "versions/2/notes.txt")
-    with versions.updating(run) as opened:
-        unfinished = versions.begin(opened)
-    assert [path.name for path in versions.clean(run)] == ["2", "3", "5"] and not unfinished.exists()
+    with next_version.updating(run) as opened:
+        unfinished = next_version.begin(opened)
+    assert [path.name for path in next_version.clean(run)] == ["2", "3", "5"] and not unfinished.exists()
     assert contents(run / "versions" / "2") == {Path("notes.txt"): b"versions/2/notes.txt"}
     assert not versions.earlier(run) and state(run) == NEW
 
 
 def test_an_update_continues_unless_the_run_has_changed(run: Path) -> None:
     """The faults: what a killed update has made is lost, or is used although the run is another one now."""
-    with versions.updating(run) as opened:
-        put(versions.begin(opened), "made")
-    with versions.updating(run) as opened:
-        assert (versions.begin(opened) / "made").exists()
+    with next_version.updating(run) as opened:
+        put(next_version.begin(opened), "made")
+    with next_version.updating(run) as opened:
+        assert (next_version.begin(opened) / "made").exists()
     (run / "results.json").write_text((run / "results.json").read_text() + "\n")
-    with versions.updating(run) as opened:
-        assert not (versions.begin(opened) / "made").exists() and state(run) == OLD
+    with next_version.updating(run) as opened:
+        assert not (next_version.begin(opened) / "made").exists() and state(run) == OLD
 
 
 def test_a_run_that_is_a_mount_point_is_updated(mounting: list[str], only_bm25: Path) -> None:
@@ -236,7 +237,7 @@ def test_systems_that_are_opened_while_their_version_is_deleted(
         return RunFolder(folder, started=started)
 
     updated(only_bm25)
-    monkeypatch.setattr("cai_pyserini.experiments.open.RunFolder", deleted)
+    monkeypatch.setattr("cai_pyserini.engine.open.RunFolder", deleted)
     (engine,) = open_systems([only_bm25]).values()
     engine.close()
 
@@ -247,14 +248,17 @@ def test_what_cannot_be_updated_is_refused_before_the_work(
     def refused(*arguments: object, **options: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 
-    with monkeypatch.context() as patch, versions.updating(only_bm25) as opened:
+    with monkeypatch.context() as patch, next_version.updating(only_bm25) as opened:
         patch.setattr(os, "symlink", refused)
         with pytest.raises(CaiError, match="its file system has no symbolic links"):
-            versions.begin(opened)
+            next_version.begin(opened)
     updated(only_bm25)
     copy = Path(shutil.copytree(only_bm25, tmp_path / "followed"))
-    with versions.updating(copy) as opened, pytest.raises(CaiError, match="a copy that followed links: move it away"):
-        versions.begin(opened)
+    with (
+        next_version.updating(copy) as opened,
+        pytest.raises(CaiError, match="a copy that followed links: move it away"),
+    ):
+        next_version.begin(opened)
     assert state(copy) == NEW
 
 
@@ -268,7 +272,7 @@ def test_settings_beside_clean_are_refused(capsys: pytest.CaptureFixture[str]) -
 def test_one_at_a_time(run: Path, broken: Path) -> None:
     """The faults: two updates make one version; a run changes while `beir` writes it, or is updated."""
     busy = "tiny is being written by process"
-    with versions.updating(run):
+    with next_version.updating(run):
         with pytest.raises(CaiError, match=busy):
             list(update(run))
         with pytest.raises(CaiError, match=busy):

@@ -10,7 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.experiments.open import open_systems
+from cai_pyserini.engine.open import open_systems
 from cai_pyserini.service.app import create_app
 from cai_pyserini.service.queue import Service
 from cai_pyserini.share.ciff import write_ciff

@@ -18,15 +18,15 @@ from cai_pyserini.cli.export import main
 from cai_pyserini.collections.readers import load_collection
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.impacts.weighting import write_impacts
-from cai_pyserini.lucene import jvm
-from cai_pyserini.lucene.impact_index import index_impacts
-from cai_pyserini.lucene.retrieve import open_searcher
+from cai_pyserini.indexes import jvm
+from cai_pyserini.indexes.impact_index import index_impacts
+from cai_pyserini.indexes.retrieve import open_searcher
 from cai_pyserini.share import search_server
 from cai_pyserini.share.search_engines import SEISMIC, representable
 from cai_pyserini.share.search_server import export_elasticsearch, export_opensearch
 from cai_pyserini.share.source import Source, Texts
 from cai_pyserini.vectors.shards import Vectors
+from cai_pyserini.vectors.weighting import write_impacts
 from tests.conftest import json_lines
 from tests.exports.conftest import BY_HAND, Rankings, assert_same, search_lucene, stored_impacts
 from tests.exports.server import Json, Server, running

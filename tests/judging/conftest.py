@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cai_pyserini.experiments.open import open_systems
+from cai_pyserini.engine.open import open_systems
 from cai_pyserini.runs.trec import run_of, write_run
 
 SYSTEMS = ["bm25", "joint"]

@@ -9,9 +9,9 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from cai_pyserini.cli.judge import main
-from cai_pyserini.experiments.judgments import Judgments
-from cai_pyserini.experiments.open import index_with_texts
+from cai_pyserini.engine.open import index_with_texts
 from cai_pyserini.experiments.run_folder import RunFolder
+from cai_pyserini.judging.judgments import Judgments
 from tests.judging.conftest import RELEVANT, SYSTEMS
 from tests.service.conftest import started
 

@@ -6,10 +6,10 @@ import pytest
 
 from cai_pyserini.cli.judge import RUBRIC, main
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.experiments.judged_examples import LabelledQuery, label_queries, write_examples
-from cai_pyserini.experiments.judgments import Judgments
-from cai_pyserini.experiments.pool import open_pool
-from cai_pyserini.lucene.reader import Stored
+from cai_pyserini.indexes.reader import Stored
+from cai_pyserini.judging.judged_examples import LabelledQuery, label_queries, write_examples
+from cai_pyserini.judging.judgments import Judgments
+from cai_pyserini.judging.pool import open_pool
 from cai_pyserini.trainer.examples import count
 from tests.conftest import json_lines
 from tests.judging.conftest import RELEVANT, SYSTEMS

@@ -18,11 +18,11 @@ from cai_pyserini.core.config import ENGLISH
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import MODEL_KEY
 from cai_pyserini.engine.reasons import words_of
-from cai_pyserini.experiments.chat import Chat
-from cai_pyserini.experiments.judgments import MODEL, Judgment, Judgments, qrels_of
-from cai_pyserini.experiments.model_judge import judge, questions, read_prompt, shortened
-from cai_pyserini.experiments.pool import Pool, open_pool
-from cai_pyserini.lucene.reader import Stored
+from cai_pyserini.indexes.reader import Stored
+from cai_pyserini.judging.chat import Chat
+from cai_pyserini.judging.judgments import MODEL, Judgment, Judgments, qrels_of
+from cai_pyserini.judging.model_judge import judge, questions, read_prompt, shortened
+from cai_pyserini.judging.pool import Pool, open_pool
 from cai_pyserini.runs.trec import run_of
 from tests.judging.conftest import SYSTEMS
 

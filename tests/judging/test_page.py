@@ -11,13 +11,13 @@ from fastapi.testclient import TestClient
 from cai_pyserini.cli.judge import RUBRIC, main
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import API_KEY
-from cai_pyserini.experiments.judgments import Judgments
-from cai_pyserini.experiments.pool import Pool, next_query, open_pool, run_of_system, shuffled
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.lucene.reader import Stored
+from cai_pyserini.indexes.reader import Stored
+from cai_pyserini.judging.app import create_app
+from cai_pyserini.judging.judgments import Judgments
+from cai_pyserini.judging.pool import Pool, next_query, open_pool, run_of_system, shuffled
 from cai_pyserini.runs.trec import run_of, scores_by_query, top, write_run
 from cai_pyserini.service.guard import Access
-from cai_pyserini.service.judging import create_app
 from tests.judging.conftest import RELEVANT, SYSTEMS
 
 pytestmark = pytest.mark.slow

@@ -19,13 +19,13 @@ from sentence_transformers import SparseEncoder
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.impacts.weighting import write_impacts
-from cai_pyserini.lucene.dense_index import index_dense
-from cai_pyserini.lucene.impact_index import index_impacts
+from cai_pyserini.indexes.dense_index import index_dense
+from cai_pyserini.indexes.impact_index import index_impacts
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.vectors.encode import encode
 from cai_pyserini.vectors.queries import encode_queries
 from cai_pyserini.vectors.shards import Vectors
+from cai_pyserini.vectors.weighting import write_impacts
 from tests.models.kinds import ALL, DOCUMENTS, KINDS, QUERIES, SPARSE, TEXTS, TINY, BuiltKind, Pair, make
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "models.md"
@@ -81,8 +81,8 @@ def vectors(kinds: BuiltKinds, name: str) -> str:
 
 def plugin(kinds: BuiltKinds, name: str) -> str:
     """CaiQueryEncoder and CaiDocumentEncoder return the same vectors, or impacts."""
-    from cai_pyserini.impacts.texts import TYPICAL_RANGE
     from cai_pyserini.plugin.encoders import CaiDocumentEncoder, CaiQueryEncoder
+    from cai_pyserini.vectors.texts import TYPICAL_RANGE
 
     made = kinds[name]
     documents, queries = made.expected
@@ -111,7 +111,7 @@ def assert_impacts(found: Any, weights: np.ndarray, encoder: Encoder) -> None:
 
 def service(kinds: BuiltKinds, name: str) -> str:
     """The scores of hits are dot products of the library's vectors, up to quantization."""
-    from cai_pyserini.experiments.open import open_index
+    from cai_pyserini.engine.open import open_index
 
     engine = open_index(kinds.index(name), None if name in SPARSE else str(kinds[name].yaml), device="cpu")
     documents, queries = (matrix[len(TEXTS) :] for matrix in kinds[name].expected)

@@ -16,13 +16,13 @@ from torch.utils._pytree import tree_leaves
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.lucene.impact_index import index_impacts
+from cai_pyserini.indexes.impact_index import index_impacts
 from cai_pyserini.models.checkpoint import checkpoint_digest, require_positions
 from cai_pyserini.models.dense import Dense
 from cai_pyserini.models.splade import Splade
 from cai_pyserini.models.tokenizer import Tokenizer
 from tests.core.test_json_vectors import vector_line
-from tests.lucene.stock import everything, search
+from tests.indexes.stock import everything, search
 from tests.models.test_splade import TEXTS, plain
 
 SENTENCES = [text.lower() for text in TEXTS] + ["Repeated bladder infections", "marathon runners with heart attacks"]

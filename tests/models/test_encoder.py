@@ -17,7 +17,6 @@ from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import build
-from cai_pyserini.impacts.document_frequencies import compute
 from cai_pyserini.models.checkpoint import load_checkpoint
 from cai_pyserini.models.cross_encoder import CrossEncoder
 from cai_pyserini.models.dense import Dense
@@ -26,6 +25,7 @@ from cai_pyserini.models.splade import Splade
 from cai_pyserini.trainer.generate import Generator
 from cai_pyserini.trainer.pairs import base_encoder
 from cai_pyserini.trainer.settings import GenerateSettings, SpladeSettings
+from cai_pyserini.vectors.document_frequencies import compute
 
 
 @pytest.fixture
@@ -165,8 +165,8 @@ def test_a_device_that_does_not_exist_is_refused(checkpoint: Path) -> None:
 @pytest.mark.slow
 def test_a_search_without_a_model_does_not_wait_for_torch() -> None:
     """Importing torch and transformers takes four seconds, longer than a BM25 search."""
-    modules = ["experiments.open", "service.queue", "runs.rerank"]
-    modules += ["share.index", "impacts.weighting", "lucene.dense_index"]
+    modules = ["engine.open", "service.queue", "runs.rerank"]
+    modules += ["share.index", "vectors.weighting", "indexes.dense_index"]
     imports = "\n".join(f"import cai_pyserini.{module}" for module in modules)
     program = f"import sys\n{imports}\nsys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -19,10 +19,10 @@ import pytest
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.collections.readers import load_collection
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.lucene.text_index import index_bm25
+from cai_pyserini.indexes.text_index import index_bm25
 from cai_pyserini.plugin import catalogues
 from cai_pyserini.plugin.prebuilt import import_collection
-from tests.lucene.stock import bm25, reader, run_module
+from tests.indexes.stock import bm25, reader, run_module
 
 pytestmark = pytest.mark.slow
 in_network = pytest.mark.skipif(version("pyserini").startswith("2.3."), reason="2.3 has its lists in the package")

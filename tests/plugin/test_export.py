@@ -13,7 +13,7 @@ from cai_pyserini.plugin import hook
 from cai_pyserini.plugin.export import export_encoder, export_topics
 from cai_pyserini.share.encoder import ship_encoder
 from tests.conftest import damaged, json_lines
-from tests.lucene.stock import run_module
+from tests.indexes.stock import run_module
 from tests.plugin.conftest import ranking, scores, search_arguments, search_topics
 
 

@@ -9,7 +9,7 @@ from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.vectors.queries import Representation
 from tests.conftest import json_lines
-from tests.lucene.stock import run_module
+from tests.indexes.stock import run_module
 from tests.plugin.conftest import ranking, scores, search_arguments, search_topics
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]

@@ -17,12 +17,12 @@ from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.artifact import require
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.metadata import Kind
+from cai_pyserini.engine.open import Run, open_index
 from cai_pyserini.engine.search import Engine
-from cai_pyserini.experiments.open import Run, open_index
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import parse_system
-from cai_pyserini.lucene.filters import BadFilter
-from cai_pyserini.lucene.text_index import index_bm25
+from cai_pyserini.indexes.filters import BadFilter
+from cai_pyserini.indexes.text_index import index_bm25
 from cai_pyserini.runs.measures import MEASURES, mean
 from tests.conftest import json_lines
 from tests.metadata import FILTERS, QUERIES, metadata

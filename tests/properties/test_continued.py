@@ -23,14 +23,14 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.config import IndexConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import remove
+from cai_pyserini.engine.open import Run
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.experiments.execute import execute
 from cai_pyserini.experiments.experiment import Experiment
-from cai_pyserini.experiments.open import Run
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import parse_system
-from cai_pyserini.experiments.update import evaluate, update
 from cai_pyserini.runs.trec import read_run, scores_by_query
+from cai_pyserini.updates.update import evaluate, update
 from tests.conftest import damaged, json_lines
 from tests.properties import conftest as conftest  # has the profiles
 

@@ -24,11 +24,11 @@ from cai_pyserini.collections.records import Columns, read_records
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.config import EncoderConfig, IndexConfig, encoder_yaml, load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.json_vectors import parse_checked, read_vectors
 from cai_pyserini.core.settings import read_yaml
 from cai_pyserini.core.text import normalized
-from cai_pyserini.impacts.weighting import json_vectors
 from cai_pyserini.runs import trec
+from cai_pyserini.vectors.json_vectors import parse_checked, read_vectors
+from cai_pyserini.vectors.weighting import json_vectors
 
 numbers = count()
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from cai_pyserini.collections import file_text
 from cai_pyserini.collections.formats import Text
-from cai_pyserini.core.isolated import Failed
+from cai_pyserini.collections.isolated import Failed
 from tests.collections.test_file_folder import zipped
 
 Read = Callable[[str, bytes], Text]

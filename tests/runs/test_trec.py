@@ -12,10 +12,10 @@ import pytest
 
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.lucene.text_index import index_bm25
+from cai_pyserini.indexes.text_index import index_bm25
 from cai_pyserini.runs import trec
 from cai_pyserini.runs.measures import measure, measure_run
-from tests.lucene.stock import run_module
+from tests.indexes.stock import run_module
 
 
 def rows(run: pd.DataFrame) -> list[tuple[str, str, float]]:

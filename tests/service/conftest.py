@@ -16,8 +16,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from cai_pyserini.cli.run import main as beir
+from cai_pyserini.engine.open import open_systems
 from cai_pyserini.engine.search import Engine
-from cai_pyserini.experiments.open import open_systems
 from cai_pyserini.service.app import create_app
 from cai_pyserini.service.guard import Access, Guard
 from cai_pyserini.service.listen import Server

@@ -11,8 +11,8 @@ import yaml
 from fastapi.testclient import TestClient
 from jsonschema import Draft202012Validator
 
+from cai_pyserini.engine.open import Reranker
 from cai_pyserini.engine.search import Engine
-from cai_pyserini.experiments.open import Reranker
 from cai_pyserini.models.cross_encoder import CrossEncoder
 from cai_pyserini.service.app import create_app
 from cai_pyserini.service.guard import MAX_BODY_BYTES, Access

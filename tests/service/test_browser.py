@@ -9,8 +9,8 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from cai_pyserini.collections.readers import load_collection
-from cai_pyserini.experiments.open import open_index
-from cai_pyserini.lucene.text_index import index_bm25
+from cai_pyserini.engine.open import open_index
+from cai_pyserini.indexes.text_index import index_bm25
 from cai_pyserini.service.queue import Service
 from tests.service.conftest import served
 

@@ -14,7 +14,7 @@ from urllib.request import urlopen
 import pytest
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.experiments.open import open_systems
+from cai_pyserini.engine.open import open_systems
 from cai_pyserini.service import guard, listen
 from cai_pyserini.service import queue as service_module
 from cai_pyserini.service.app import create_app

@@ -16,8 +16,8 @@ from fastapi.testclient import TestClient
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
+from cai_pyserini.engine.open import open_systems
 from cai_pyserini.engine.search import Engine
-from cai_pyserini.experiments.open import open_systems
 from cai_pyserini.service.guard import MAX_BODY_BYTES
 from cai_pyserini.service.mcp import MAX_TEXT_LENGTH, TERMS, create_server
 from cai_pyserini.service.queue import MAX_HITS, MAX_QUERY_LENGTH, Service

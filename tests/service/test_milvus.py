@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 from mcp import Client
 
 from cai_pyserini.cli.export import main as export
-from cai_pyserini.experiments.open import open_systems
+from cai_pyserini.engine.open import open_systems
 from cai_pyserini.service.app import create_app
 from cai_pyserini.service.queue import Service
 from tests.metadata import FILTERS, KINDS, metadata

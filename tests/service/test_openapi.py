@@ -13,7 +13,7 @@ from urllib.request import urlopen
 import httpx2
 import pytest
 
-from cai_pyserini.lucene.jvm import find_java
+from cai_pyserini.indexes.jvm import find_java
 from cai_pyserini.service.queue import Service
 from tests.service.conftest import engines, served
 

@@ -10,8 +10,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from cai_pyserini.collections.beir_folder import BeirFolder
-from cai_pyserini.experiments.open import open_index, open_systems
-from cai_pyserini.lucene.text_index import index_bm25
+from cai_pyserini.engine.open import open_index, open_systems
+from cai_pyserini.indexes.text_index import index_bm25
 from cai_pyserini.service.app import create_app
 from cai_pyserini.service.page import url_of
 from cai_pyserini.service.queue import Service

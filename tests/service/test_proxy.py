@@ -14,11 +14,11 @@ import httpx2
 import pytest
 
 from cai_pyserini.cli.judge import RUBRIC
-from cai_pyserini.experiments.judgments import Judgments
-from cai_pyserini.experiments.pool import Pool
-from cai_pyserini.lucene.reader import Stored
+from cai_pyserini.indexes.reader import Stored
+from cai_pyserini.judging.app import create_app
+from cai_pyserini.judging.judgments import Judgments
+from cai_pyserini.judging.pool import Pool
 from cai_pyserini.service.guard import Access
-from cai_pyserini.service.judging import create_app
 from tests.service.conftest import listening, served, wait_until
 
 NGINX = shutil.which("nginx") or shutil.which("/usr/sbin/nginx")

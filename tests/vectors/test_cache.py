@@ -13,7 +13,7 @@ from scipy.sparse import csr_matrix
 
 from cai_pyserini.cli.cache import main
 from cai_pyserini.core import database as database_module
-from cai_pyserini.core.rows import Matrix
+from cai_pyserini.models.rows import Matrix
 from cai_pyserini.vectors import cache as module
 from cai_pyserini.vectors.cache import VARIABLE, VectorCache
 

@@ -1,0 +1,287 @@
+"""Open indexes and systems of run folders for search."""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, Self
+from weakref import WeakSet
+
+import pandas as pd
+
+from cai_pyserini.core import artifact
+from cai_pyserini.core.cache import index_here
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.lock import alone_in
+from cai_pyserini.core.values import checked_path
+from cai_pyserini.engine.retriever import Retriever
+from cai_pyserini.engine.search import Action as Action
+from cai_pyserini.engine.search import Engine
+from cai_pyserini.experiments import report
+from cai_pyserini.experiments.report_page import values_by_query
+from cai_pyserini.experiments.run_folder import BEIR, RunFolder, current
+from cai_pyserini.experiments.systems import BM25, System, parse_system
+from cai_pyserini.indexes.index_shards import Index, by_index, folders
+from cai_pyserini.indexes.reader import LuceneIndex
+from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.runs.rerank import Reranker as Reranker
+from cai_pyserini.vectors.queries import Representation
+
+type Change = Callable[[Path, Action, Any], None]  # of the documents of a run folder
+logger = logging.getLogger(__name__)
+
+
+def open_index(
+    index: Index | Sequence[str], encoder: str | None = None, query: Representation | None = None, device: str = "auto"
+) -> Engine:
+    """Open an index, all its shards, or an export to Milvus, as an engine named after the first folder.
+
+    `encoder` encodes queries; it defaults to the index's own and is required for a dense index. Raises CaiError for a
+    folder that is none of these, and if Milvus cannot be reached.
+
+    >>> with cai.open_index("runs/tiny/indexes/bm25") as engine:
+    ...     [hit.id for hit in engine.search("high blood pressure", k=2)]
+    ['d10', 'd5']
+    """
+    if isinstance(index, Sequence) and not isinstance(index, str):
+        index = [checked_path(each, "the index") for each in index]
+    else:
+        index = checked_path(index, "the index")
+    retriever = Retriever(index, encoder, query, device)
+    name = folders(index)[0].resolve().name
+    passages = retriever.index is not None and retriever.index.manifest.stats.get("passages", False)
+    return Engine(name, {name: retriever}, passages=passages, language=retriever.language)
+
+
+def open_systems(folders: Sequence[Path], systems: Sequence[str] = (), device: str = "auto") -> dict[str, Engine]:
+    """Open indexes and systems of run folders (by default all that have indexes) by name; the best of a run first.
+
+    Starts over if an update deletes a run's current version meanwhile. Raises CaiError for indexes and systems that
+    cannot be opened, and for duplicate names.
+    """
+    engines: dict[str, Engine] = {}
+    resolved = _resolve(folders)
+    with ExitStack() as on_error:
+        try:
+            for index in by_index(resolved):
+                first, *_ = index
+                opened: Iterable[Engine]
+                if artifact.require_if_ours(first):
+                    opened = [open_index(index, device=device)]
+                else:
+                    run = Run(first, device)
+                    best = [run.best_name, *run.systems[1:]]
+                    opened = map(run.open, sorted(systems or best, key=lambda name: (*best, name).index(name)))
+                for engine in opened:
+                    on_error.callback(engine.close)
+                    if engines.setdefault(engine.name, engine) is not engine:
+                        raise CaiError(f"{first}: there are two {engine.name}; serve them on two ports, or rename one")
+            on_error.pop_all()
+            return engines
+        except Exception:  # missing files raise many kinds
+            if _resolve(folders) == resolved:
+                raise
+    return open_systems(folders, systems, device)
+
+
+def _resolve(folders: Sequence[Path]) -> list[Path]:
+    """The local folders of indexes and of the current versions of runs."""
+    return [current(index_here(folder)) for folder in folders]
+
+
+class Run:
+    """A run, whose systems, by name, open when they are first asked for, and share indexes and models. Of a run that
+    has not finished, those systems can be opened whose indexes are there; a note names the others.
+
+    As a text, it is the table of its results; in notebooks, with a chart. Raises CaiError for a folder without a run.
+
+    >>> run = cai.open("runs/tiny")
+    >>> run["bm25"].search("high blood pressure", k=1)[0].id
+    'd10'
+    """
+
+    def __init__(self, folder: str | Path, device: str = "auto", change: Change | None = None):
+        self._run = RunFolder(checked_path(folder, "the folder"), started=True)
+        self._device, self._change = device, change
+        self._opened = WeakSet[Engine]()
+        results = self._run.results
+        self._engines: dict[str, Engine] = {}
+        self._scores = dict.fromkeys([*results.systems, *results.searches.values()], 0.0)  # the latter without queries
+        self._scores |= {name: row.get("nDCG@10", 0.0) for name, row in results.systems.items()}
+        self._retrievers: dict[str, Retriever] = {}
+        self._encoders: dict[str, Encoder] = {}
+        if self._run.is_started:
+            planned = map(parse_system, self._scores)
+            awaited = [s.name for s in planned if self._missing(s) and not _unsearchable_part(s)]
+            if awaited and self.systems:
+                logger.info("%s: not there yet: %s; %s", folder, ", ".join(awaited), self._run.remedy)
+
+    @property
+    def systems(self) -> list[str]:
+        """The systems that can be opened, best first: by the run's scores, or else by expected quality. An update
+        without evaluation keeps the order."""
+        systems = [parse_system(name) for name in self._scores]
+        results = self._run.results
+        if results.scored:
+            systems.sort(key=lambda system: self._scores[system.name], reverse=True)
+        elif results.searched or "queries" not in results.counts:
+            systems.sort(key=lambda system: system.expected_quality, reverse=True)
+        return [s.name for s in systems if not _unsearchable_part(s) and not self._missing(s)]
+
+    @property
+    def folder(self) -> Path:
+        return self._run.root
+
+    @property
+    def measures(self) -> pd.DataFrame:
+        """The means of the measures, and what a query costs: a row per system, the best first."""
+        return pd.DataFrame.from_dict(self._run.results.systems, orient="index").reindex(
+            [system.name for system in self._run.systems]
+        )
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.systems)
+
+    def __len__(self) -> int:
+        return len(self.systems)
+
+    def __getitem__(self, name: str) -> Engine:
+        """A system, which stays open until the run is closed. Raises CaiError as `open` does."""
+        if name not in self._engines:
+            self._engines[name] = self.open(name)
+        return self._engines[name]
+
+    @property
+    def best_name(self) -> str:
+        """The best of the systems that can be opened. Raises CaiError if there is none."""
+        if not self.systems:
+            remedy = f" yet: {self._run.remedy}" if self._run.is_started else f": run {BEIR} again with other systems"
+            raise CaiError(f"{self._run.root} has no system that can be searched{remedy}")
+        return self.systems[0]
+
+    @property
+    def best(self) -> Engine:
+        """The best of the systems that can be opened."""
+        return self[self.best_name]
+
+    if not TYPE_CHECKING:  # a type checker would take any name for an attribute
+
+        def __getattr__(self, name: str) -> NoReturn:
+            message = f"a run has no attribute {name!r}"
+            if hasattr(Engine, name):
+                message += f", but its systems have: run.best.{name}, or run[NAME].{name} with one of run.systems"
+            raise AttributeError(message, name=name, obj=self)
+
+    def __repr__(self) -> str:
+        if self._run.is_started:
+            return f"{self.folder} has not finished: {self._run.remedy}"
+        return report.table(self._run.results)
+
+    def _repr_html_(self) -> str:
+        table = f"<pre>{escape(repr(self))}</pre>"
+        if not self._run.results.scored:
+            return table
+        from cai_pyserini.experiments.report_charts import scores_chart  # matplotlib takes 0.3 seconds
+
+        chart = scores_chart(self._run.results, values_by_query(self._run))
+        return f'{table}\n<figure style="background: white">{chart.image}</figure>'
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the systems that were opened by name."""
+        for engine in self._opened:
+            engine.keep_hits()
+        for engine in self._engines.values():
+            engine.close()
+        self._engines.clear()
+
+    def open(self, name: str) -> Engine:
+        """Open a system, which the caller closes. Raises CaiError for a missing index, and for cross-encoder."""
+        system, experiment = parse_system(name), self._run.experiment
+        if unsearchable := _unsearchable_part(system):
+            raise CaiError(f"{unsearchable} cannot be searched, only run: take one of {', '.join(self.systems)}")
+        if missing := self._missing(system):
+            remedy = f"run {BEIR} again with the system {name}"
+            if self._run.is_started and name in self._scores:
+                remedy = self._run.remedy
+            others = f", or take one of {', '.join(self.systems)}" if self.systems else ""
+            raise CaiError(f"{self._run.root} has no up-to-date {missing}: {remedy}{others}")
+        parts = _searched_parts(system)
+        retrievers = {part.name: self._retriever(part) for part in parts}
+        has_words = BM25.name in self._run.results.searches and not self._missing(BM25)
+        texts = self._retriever(BM25).index if has_words else None
+        if texts is None and all(part.kind == "dense" for part in parts):
+            texts = self._texts
+        is_hybrid, collection = system.kind == "hybrid", experiment.collection
+        engine = Engine(
+            system.name,
+            retrievers,
+            fusion=system.fusion if is_hybrid else None,
+            depth=experiment.depth,
+            hits=collection.hits,
+            weights=self._run.weights_of(system) if is_hybrid else None,
+            passages=bool(collection.passages),
+            texts=texts,
+            language=collection.language,
+            change=self._changed,
+        )
+        self._opened.add(engine)
+        return engine
+
+    def _changed(self, action: Action, documents: Any) -> None:
+        """Change the documents, and reopen the systems that are open."""
+        if self._change is None:
+            raise CaiError(f"{self.folder} can be changed if cai.open opens it, or by `cai-pyserini update`")
+        with alone_in(self.folder):  # other threads and processes wait
+            self._change(self.folder, action, documents)
+            opened, engines = [*self._opened], self._engines
+            for engine in opened:
+                engine.keep_hits()
+            self.__init__(self.folder, self._device, self._change)  # type: ignore[misc]
+            for engine in opened:
+                engine.become(self.open(engine.name))
+            self._opened, self._engines = WeakSet(opened), engines
+
+    def _missing(self, system: System) -> str | None:
+        """What a system lacks to be searched: the index of a part, or its weights."""
+        run = self._run
+        missing = (f"index of {part.name}" for part in _searched_parts(system) if not run.has(run.index(part)))
+        weights = f"weights of {system.name}" if run.experiment.balances(system) and not run.has(run.weights) else None
+        return next(missing, weights)
+
+    def _retriever(self, system: System) -> Retriever:
+        if system.name not in self._retrievers:
+            encoder = self._run.encoder(system).config if system.kind == "dense" else None
+            query: Representation | None = "bow" if system.bow else "splade" if system.kind == "splade" else None
+            index, config = self._run.index(system), self._run.experiment.collection
+            self._retrievers[system.name] = Retriever(
+                index, encoder, query, self._device, k1=config.k1, b=config.b, encoders=self._encoders
+            )
+        return self._retrievers[system.name]
+
+    @cached_property
+    def _texts(self) -> LuceneIndex | None:
+        return index_with_texts(self._run)
+
+
+def index_with_texts(run: RunFolder) -> LuceneIndex | None:
+    """An index of a run that stores the documents, as dense ones cannot; None if there is none."""
+    is_complete = run.has if run.is_finished else artifact.read_manifest
+    indexes = filter(is_complete, (path.parent for path in sorted(run.folder.glob("indexes/*/segments_*"))))
+    return next((LuceneIndex(index) for index in indexes if artifact.require(index, "index").stats["raw"]), None)
+
+
+def _searched_parts(system: System) -> Sequence[System]:
+    return system.parts if system.kind == "hybrid" else (system,)
+
+
+def _unsearchable_part(system: System) -> str | None:
+    """The part of a system whose scores need more than indexes."""
+    return next((s.name for s in system.walk() if s.kind == "cross-encoder"), None)

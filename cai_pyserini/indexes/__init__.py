@@ -1,0 +1,1 @@
+"""Indexes, written and searched; all of Java is here."""

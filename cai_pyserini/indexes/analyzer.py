@@ -1,0 +1,67 @@
+"""Anserini's text analysis: tokenization, stopword removal and stemming for each language."""
+
+import json
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
+from typing import Any
+
+from cai_pyserini.core.config import ENGLISH, Language
+from cai_pyserini.indexes import batch, jvm
+from cai_pyserini.vectors.json_vectors import DELIMITER
+
+UTILS = "io.anserini.analysis.AnalyzerUtils"
+LONGEST_KEPT = 64  # characters of texts whose analysis CachedAnalyzer keeps
+UNANALYZED = ("ha", "so", "sw", "yo")  # languages whose texts are only split at white space
+
+
+def lucene_analyzer(language: Language) -> Any:
+    """The analyzer that Anserini's IndexCollection uses for -language; for English, its default analyzer."""
+    java = jvm.java_class
+    if language == ENGLISH:
+        return java("io.anserini.analysis.DefaultEnglishAnalyzer").newDefaultInstance()
+    if language in UNANALYZED:
+        return java("org.apache.lucene.analysis.core.WhitespaceAnalyzer")()
+    return java("io.anserini.analysis.AnalyzerMap").getLanguageSpecificAnalyzer(language)
+
+
+class Analyzer:
+    """Text -> words, as in a BM25 index, except that DELIMITER, which an impact index cannot hold, is white space.
+
+    Starts the JVM. Thread-safe.
+    """
+
+    @jvm.using_java("analyzing")
+    def __init__(self, language: Language = ENGLISH) -> None:
+        self._analyzer = lucene_analyzer(language)
+        self._analyze = jvm.java_class(UTILS).analyze
+        self._json = jvm.java_class("com.fasterxml.jackson.databind.ObjectMapper")()
+
+    def __call__(self, text: str) -> list[str]:
+        with jvm.using_java("analyzing"):
+            # One string from Java is faster than a call per word.
+            words = self._analyze(self._analyzer, text.replace(DELIMITER, " "))
+            return json.loads(self._json.writeValueAsString(words))
+
+    @jvm.using_java("analyzing")
+    def many(self, texts: Sequence[str], threads: int = 1) -> list[list[str]]:
+        """The words of each text. One call into Java takes a fraction of the time of many, but longer than one."""
+        if len(texts) == 1:
+            return [self(texts[0])]
+        parts = batch.parts([(text.replace(DELIMITER, " "),) for text in texts])
+        return [json.loads(words) for part in parts for words in self._batch(part, threads)]
+
+    @cached_property
+    def _batch(self) -> batch.Batch:
+        analyze = batch.static(UTILS, "analyze", batch.LIST, "org.apache.lucene.analysis.Analyzer", batch.STRING)
+        return batch.Batch(batch.bind(analyze, 0, self._analyzer), self._json)
+
+
+class CachedAnalyzer:
+    """An Analyzer that remembers the words of short texts, as for marking each word of a long one."""
+
+    def __init__(self, language: Language = ENGLISH) -> None:
+        self._analyze = Analyzer(language)
+        self._words_of_short = lru_cache(maxsize=1 << 16)(self._analyze)
+
+    def __call__(self, text: str) -> list[str]:
+        return self._words_of_short(text) if len(text) <= LONGEST_KEPT else self._analyze(text)

@@ -1,0 +1,1 @@
+"""Judgments of documents by people and language models, and examples to train on."""

@@ -1,1 +1,0 @@
-"""All of Java: the JVM, analyzers, indexes and searches; and Faiss, the other kind of index."""

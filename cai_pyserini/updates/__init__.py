@@ -1,0 +1,1 @@
+"""Runs of collections that have changed: their next version, and what shifted."""

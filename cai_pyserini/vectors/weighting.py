@@ -1,0 +1,297 @@
+"""Impacts as JSON vectors, which Anserini's JsonVectorCollection and the index stage read.
+
+There is one line per document, {"id": …, "contents": "", "vector": {term: impact, …}}, and an encoder.yaml with the
+settings used, so that the Pyserini plugin encodes queries and further documents in the same way.
+
+Joint impacts also contain the BM25 weights of words, under names that begin with `bm25:`, quantized with their own
+range. Query weights balance both parts (see vectors.queries), so that one search scores alpha * BM25 + SPLADE. Words
+are not pruned: they are few, and the relation of their impacts to SPLADE's depends on the query. By default, alpha is
+estimated without labels, so that both parts have the same spread of scores:
+
+    alpha = mean over queries of deviation(SPLADE's top scores) / mean over queries of deviation(BM25's top scores)
+
+Queries are spans of documents, with the top 100 scores each; BM25 is without expansion. (The mean of the ratios is not
+usable: a query that matches a handful of documents makes it explode.)
+"""
+
+import json
+import logging
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_matrix
+
+from cai_pyserini.core import artifact, files
+from cai_pyserini.core.config import WORD, EncoderConfig, Joint, encoder_yaml, load_encoder
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.processes import processes_for, spread
+from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.idf import idf_digest, idf_weights
+from cai_pyserini.vectors.bm25 import Bm25
+from cai_pyserini.vectors.first_passage import with_first_passage
+from cai_pyserini.vectors.quantization import Weighting, loss_stats, weighted
+from cai_pyserini.vectors.queries import Queries, Representation, encode_queries
+from cai_pyserini.vectors.shards import Shard, Vectors, different_documents, require_same_documents, shard_progress
+
+MIN_SHARDS = 4  # per process, which takes longer to start than to write one shard
+logger = logging.getLogger(__name__)
+
+ALPHA = 1.0  # where it cannot be estimated
+BEST = 100  # top scores per query from which alpha is estimated
+
+
+class WrittenShard(NamedTuple):
+    """Counts of a written shard."""
+
+    number: int
+    documents: int
+    nonzeros: int
+    loss: np.ndarray  # Quantizer.loss
+
+
+class Terms(Sequence[str]):
+    """The names of the columns of impacts: the tokens of a vocabulary, then words, possibly millions."""
+
+    def __init__(self, tokens: Sequence[str], words: Sequence[str]):
+        self._tokens, self._words = tokens, words
+
+    def __len__(self) -> int:
+        return len(self._tokens) + len(self._words)
+
+    def __getitem__(self, column: Any) -> Any:
+        word = range(len(self))[column] - len(self._tokens)
+        return self._tokens[column] if word < 0 else WORD + self._words[word]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._tokens
+        yield from (WORD + word for word in self._words)
+
+
+@dataclass(frozen=True)
+class Impacts:
+    """The impacts of a collection; joint ones with `bm25`.
+
+    Iterating yields int32 impacts (documents, columns), shard by shard. The columns are `terms`: the tokens of the
+    vocabulary, then the words.
+    """
+
+    vectors: Vectors
+    weighting: Weighting
+    terms: Terms
+    bm25: Bm25 | None = None
+
+    def __iter__(self) -> Iterator[Shard]:
+        return (self.shard(number)[0] for number in range(self.vectors.shards))
+
+    def shard(self, number: int) -> tuple[Shard, np.ndarray]:
+        """A shard of impacts, and Quantizer.loss of its SPLADE weights."""
+        config, words = self.weighting.config, None
+        shard = self._passages(self.vectors.shard, number)
+        if self.bm25 and config.joint:
+            words = self._passages(self.bm25.shard, number)
+            if words.ids != shard.ids:
+                raise different_documents(self.vectors, self.bm25.counts)
+        impacts, loss = self.weighting.impacts(shard.vectors, words and words.vectors, shard.ids)
+        return Shard(shard.ids, impacts), loss
+
+    def _passages(self, read: Callable[[int], Shard], number: int) -> Shard:
+        before = map(read, range(number - 1, -1, -1))
+        return with_first_passage(read(number), before, self.weighting.config.first_passage)
+
+    def queries(self, queries: Queries) -> csr_matrix:
+        """Query weights (queries, columns), in the order of the topics."""
+        encoded: dict[str, Any] = queries.for_search(self.weighting.config.query_scale)[0]
+        return term_matrix(encoded.values(), self.terms)
+
+    def write(self, folder: Path, numbers: Sequence[int]) -> Generator[WrittenShard]:
+        for number in numbers:
+            shard, loss = self.shard(number)
+            with (folder / f"{number:05d}.jsonl").open("w", encoding="utf-8") as file:
+                file.writelines(json_vectors(shard.ids, shard.vectors, self.terms))
+            yield WrittenShard(number, len(shard.ids), int(np.count_nonzero(shard.vectors.data)), loss)
+
+
+def term_matrix(texts: Collection[Mapping[str, int]], terms: Sequence[str]) -> csr_matrix:
+    """The weights of texts as a float32 matrix (texts, terms); terms that are not in `terms` are left out."""
+    used = {term for text in texts for term in text}
+    columns = {term: column for column, term in enumerate(terms) if term in used}
+    entries = [(row, columns[t], n) for row, text in enumerate(texts) for t, n in text.items() if t in columns]
+    rows, indices, weights = np.array(entries, np.int64).reshape(-1, 3).T
+    return csr_matrix((weights.astype(np.float32), (rows, indices)), shape=(len(texts), len(terms)))
+
+
+def json_vectors(ids: Sequence[str], impacts: csr_matrix, terms: Sequence[str]) -> list[str]:
+    """One JSON line per row, with a newline; terms are in vocabulary order."""
+    names = {column: json.dumps(terms[column], ensure_ascii=False) for column in np.unique(impacts.indices).tolist()}
+    lines = []
+    for row, id in enumerate(ids):
+        entries = slice(impacts.indptr[row], impacts.indptr[row + 1])
+        pairs = zip(impacts.indices[entries].tolist(), impacts.data[entries].tolist(), strict=True)
+        vector = ", ".join([f"{names[column]}: {value}" for column, value in pairs])
+        lines.append(f'{{"id": {json.dumps(id)}, "contents": "", "vector": {{{vector}}}}}\n')
+    return lines
+
+
+def open_impacts(vectors: Vectors, config: EncoderConfig, bm25: Bm25 | None = None) -> Impacts:
+    """The impacts of vectors and words with the settings of an encoder.yaml written by this stage."""
+    tokenizer = Encoder(config).tokenizer
+    terms = Terms(tokenizer.terms, bm25.words if bm25 else ())
+    return Impacts(vectors, Weighting(config, idf_weights(config, tokenizer.vocabulary)), terms, bm25)
+
+
+def impacts_of_index(index: Path, vectors: Path, words: Path, expansion: Path) -> Impacts:
+    """The impacts of an index, recomputed from its vectors and, if it is joint, its words and expansion. Raises
+    CaiError if the index was made from other inputs."""
+    raw, config = Vectors(vectors), load_encoder(str(index))
+    bm25 = bm25_of_index(config, words, expansion)
+    recorded, current = artifact.require(index, "index").stats["made_from"], _inputs(raw, config, bm25)
+    if changed := [name for name, digest in current.items() if digest != recorded.get(name)]:
+        raise CaiError(f"{index} was made from other {changed[0]} than the current ones: make impacts and index again")
+    return open_impacts(raw, config, bm25)
+
+
+def _inputs(vectors: Vectors, config: EncoderConfig, bm25: Bm25 | None) -> dict[str, Any]:
+    """The digests of the inputs of impacts."""
+    return {
+        "vectors": vectors.manifest.digest,
+        "idf": idf_digest(config.idf_folder),
+        "words": bm25 and bm25.counts.manifest.digest,
+        "expansion": bm25 and bm25.expansion_vectors and bm25.expansion_vectors.manifest.digest,
+    }
+
+
+def bm25_of_index(config: EncoderConfig, words: Path, expansion: Path) -> Bm25 | None:
+    """The words and BM25 parameters of the joint index with the encoder `config`; None if it is not joint."""
+    joint = config.joint
+    if joint is None:
+        return None
+    used = expansion if joint.expanded else None
+    return Bm25(words, joint.k1, joint.b, expansion=used, documents_only=joint.documents_only)
+
+
+def write_impacts(
+    vectors: Vectors,
+    config: EncoderConfig,
+    output: Path,
+    bm25: Bm25 | None = None,
+    encoder: Encoder | None = None,
+    threads: int = 0,
+) -> Path:
+    """Write the impacts of a collection as JSON vectors, one file per shard; joint ones with `bm25`.
+
+    `encoder`, the encoder of the vectors, encodes the spans from which alpha is estimated; pass one whose model is
+    already loaded, if there is one. At most `threads` processes write; 0 means one per processor. Raises CaiError for
+    dense vectors, for vectors of another encoder, and for words of other documents.
+    """
+    if vectors.kind == "dense":
+        raise CaiError(f"{vectors.folder} has dense vectors: index them with `index dense`")
+    Encoder(config).require_identity(vectors.encoder, vectors.folder)
+    if bm25:
+        require_same_documents(vectors, bm25.counts)
+    if config.keep_terms == 0 and bm25 is None:
+        raise CaiError(
+            "keep_terms: 0 leaves nothing of SPLADE: give words too, as for a joint index, which then has BM25 alone"
+        )
+    inputs = _inputs(vectors, config, bm25)
+    words: dict[str, Any] = {}
+    if bm25:
+        words = {"k1": bm25.k1, "b": bm25.b, "alpha": bm25.alpha, "documents_only": bm25.documents_only}
+    if bm25 and bm25.alpha is None:
+        words["queries"] = (encoder or Encoder(config)).query_only_identity  # the estimate of alpha depends on it
+    recipe = artifact.recipe("impact", inputs, **config.replace(joint=None).shaping("impacts"), **words)
+
+    def write(folder: Path) -> artifact.Stats:
+        impacts = open_impacts(vectors, config, bm25)
+        idf = impacts.weighting.idf
+        document_weights = (weighted(shard.vectors, idf) for shard in vectors)
+        used = config.replace(range=config.range or largest_weight(document_weights, vectors.folder), joint=None)
+        if bm25:
+            alpha = estimate_alpha(vectors, idf, bm25, encoder or Encoder(config))
+            largest = largest_weight((shard.vectors for shard in bm25.shards()), bm25.folder)
+            joint = Joint(alpha=alpha, range=largest, k1=bm25.k1, b=bm25.b, language=bm25.language)
+            expansion = {"expanded": bm25.expansion is not None, "documents_only": bm25.documents_only}
+            used = used.replace(joint=joint.replace(**expansion))
+        impacts = replace(impacts, weighting=Weighting(used, idf))
+        count = processes_for(vectors.shards, MIN_SHARDS, threads)
+        numbers = [range(vectors.shards * i // count, vectors.shards * (i + 1) // count) for i in range(count)]
+        with spread(partial(Impacts.write, impacts, folder), numbers) as shards:
+            written = sorted(shard_progress(shards, len(vectors), f"impacts {output.name}"))
+        artifact.require_count(vectors.folder, sum(shard.documents for shard in written), len(vectors))
+        files.write_text(folder / "encoder.yaml", encoder_yaml(used, output))
+        return {
+            "vectors": len(vectors),
+            "shards": vectors.shards,
+            "nonzeros": sum(shard.nonzeros for shard in written),
+            "document_scale": impacts.weighting.quantizer.scale,
+            "loss": loss_stats(sum((shard.loss for shard in written), np.zeros(5))),
+            "alpha": used.joint and used.joint.alpha,
+            "encoder": vectors.encoder,
+            "documents_digest": vectors.documents_digest,
+            "made_from": inputs,
+            "settings": used.shaping("vectors", "impacts", defaults=True),
+        }
+
+    stats = artifact.require(artifact.make(output, recipe, write), "impact").stats
+    joint = stats["alpha"] and Joint(alpha=stats["alpha"], **stats["settings"]["joint"])
+    used = config.replace(range=stats["settings"]["range"], joint=joint)
+    artifact.renew(output / "encoder.yaml", encoder_yaml(used, output))  # query settings may have changed
+    return output
+
+
+def largest_weight(vectors: Iterable[csr_matrix], source: object) -> float:
+    """The largest weight of a collection. Raises CaiError if there is none."""
+    largest = max(float(matrix.data.max(initial=0)) for matrix in vectors)
+    if not largest > 0:
+        raise CaiError(f"{source}: no document has any weight; is this a SPLADE checkpoint?")
+    return largest
+
+
+def estimate_alpha(
+    vectors: Vectors, weights: np.ndarray | None, bm25: Bm25, encoder: Encoder
+) -> dict[Representation, float]:
+    """Estimate alpha for each query representation, from raw vectors and their IDF `weights` (vocabulary,). ALPHA, with
+    a warning, if there are too few documents, or none is long enough for spans."""
+    spans = [(text, words) for text, words in bm25.spans if words]
+    kinds: list[Representation] = ["splade", "bow"] if encoder.has_query_model else ["bow"]
+    if bm25.alpha is not None:
+        return dict.fromkeys(kinds, bm25.alpha)
+    if not spans:
+        return _default_alpha(kinds, "short")
+    queries = {kind: encode_queries(encoder, [text for text, _ in spans], kind) for kind in kinds}
+    words = term_matrix([counts for _, counts in spans], bm25.words)
+    shards = zip(shard_progress(vectors, len(vectors), "alpha"), replace(bm25, expansion=None).shards(), strict=True)
+    documents = ((weighted(shard.vectors, weights), word_shard.vectors) for shard, word_shard in shards)
+    return balanced_alpha(queries, words, documents)
+
+
+def balanced_alpha(
+    queries: Mapping[Representation, csr_matrix],
+    words: csr_matrix,
+    documents: Iterable[tuple[csr_matrix, csr_matrix]],
+) -> dict[Representation, float]:
+    """Alpha for each query representation (queries, vocabulary), from the queries' word counts `words` (queries, words)
+    and documents in parts: SPLADE weights (documents, vocabulary) and BM25 weights (documents, words)."""
+    best: dict[str, np.ndarray] = {kind: np.zeros((words.shape[0], 0)) for kind in (*queries, "bm25")}
+    for splade_weights, bm25_weights in documents:
+        for kind, matrix in queries.items():
+            best[kind] = _merge(best[kind], matrix @ splade_weights.T)
+        best["bm25"] = _merge(best["bm25"], words @ bm25_weights.T)
+    deviations = {kind: float(scores.std(1).mean()) for kind, scores in best.items()}
+    if not all(deviations.values()):
+        return _default_alpha(queries, "few")
+    return {kind: round(deviations[kind] / deviations["bm25"], 4) for kind in queries}
+
+
+def _default_alpha(kinds: Iterable[Representation], reason: str) -> dict[Representation, float]:
+    logger.warning("the documents are too %s to estimate the weight of BM25, alpha: it is %g", reason, ALPHA)
+    return dict.fromkeys(kinds, ALPHA)
+
+
+def _merge(best: np.ndarray, scores: csr_matrix) -> np.ndarray:
+    """Merge the best scores of each query so far (queries, at most BEST) with those of a shard (queries, documents)."""
+    merged = np.hstack([best, scores.toarray()])
+    return merged if merged.shape[1] <= BEST else np.partition(merged, -BEST, axis=1)[:, -BEST:]

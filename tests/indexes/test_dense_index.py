@@ -1,0 +1,81 @@
+"""Dense indexes: files that Pyserini opens, what they find, and what is refused."""
+
+import json
+from pathlib import Path
+
+import faiss
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+
+from cai_pyserini.cli.index import main
+from cai_pyserini.core import artifact
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.flags import DenseMethod
+from cai_pyserini.indexes import hnsw
+from cai_pyserini.indexes.dense_index import index_dense
+from cai_pyserini.vectors.shards import Matrix, Vectors
+from tests.conftest import stored_vectors
+
+ROWS = np.array([[1, 0], [0, 2], [3, 4]], np.float32)
+
+
+@pytest.mark.parametrize("method", ["flat", "flat16"])
+def test_the_file_is_the_one_that_faiss_writes(tmp_path: Path, method: DenseMethod) -> None:
+    rows = np.random.default_rng(0).standard_normal((24, 12), np.float32)
+    vectors = stored_vectors(tmp_path / "vectors", rows[:20], rows[20:], kind="dense", checkpoint="of the encoder")
+    half = faiss.IndexScalarQuantizer(12, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT)
+    half.train(rows)
+    expected = faiss.IndexFlatIP(12) if method == "flat" else half
+    expected.add(rows)
+    faiss.write_index(expected, str(tmp_path / "by faiss"))
+    index = index_dense(vectors, tmp_path / "index", method)
+    assert (index / "index").read_bytes() == (tmp_path / "by faiss").read_bytes()
+    assert (index / "docid").read_text().split() == [chr(ord("a") + number) for number in range(24)]
+    stats = artifact.require(index, "index").stats
+    assert (stats["documents"], stats["encoder"]["checkpoint"]) == (24, "of the encoder")
+    assert stats["bytes"] > (4 if method == "flat" else 2) * 24 * 12
+
+
+@pytest.mark.parametrize("method", ["hnsw", "ivfpq"])
+def test_one_thread_gives_the_same_index_again(many: Vectors, tmp_path: Path, method: DenseMethod) -> None:
+    first, second = (index_dense(many, tmp_path / name, method, threads=1) for name in ("first", "second"))
+    assert (first / "index").read_bytes() == (second / "index").read_bytes()
+
+
+WIDE = np.ones((1, 4097), np.float32)
+
+
+@pytest.mark.parametrize(
+    "matrix, method, message",
+    [
+        (csr_matrix(ROWS), "flat", "has sparse vectors: make impacts of them"),
+        (ROWS, "ivfpq", "has 3 vectors, too few to train ivfpq, which takes more than 50,000: choose hnsw or flat"),
+        (ROWS * 1e5, "flat16", "has values that float16 cannot hold: choose flat"),
+        (ROWS, "lucene", "vectors of length 5.00, but Lucene compares vectors of length 1: choose hnsw"),
+        (ROWS * 0, "hnsw", "all vectors are zero, so that no document can be found"),
+        (WIDE, "lucene", "has 4,097 dimensions, Lucene at most 4,096: choose hnsw"),
+    ],
+)
+def test_refused(tmp_path: Path, matrix: Matrix, method: DenseMethod, message: str) -> None:
+    kind = "dense" if isinstance(matrix, np.ndarray) else "splade"
+    vectors = stored_vectors(tmp_path / "vectors", matrix, kind=kind)
+    with pytest.raises(CaiError, match=message):
+        index_dense(vectors, tmp_path / "index", method)
+    assert artifact.read_manifest(tmp_path / "index") is None
+
+
+def test_parameters_grow_with_the_graph() -> None:
+    small, large, huge = hnsw.graph(0), hnsw.graph(100_001), hnsw.graph(10**9)
+    assert small[2] < large[2] < huge[2] and small[0] < huge[0]
+
+
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stored_vectors(tmp_path / "vectors", ROWS, kind="dense")
+    flags = ["dense", "--vectors", str(tmp_path / "vectors"), "--output", str(tmp_path / "index")]
+    main(flags)
+    said = capsys.readouterr().out
+    assert said.startswith(f"{tmp_path / 'index'}: 3 documents, ") and "recall" not in said
+    main([*flags, "--method", "hnsw"])
+    assert capsys.readouterr().out.endswith(" s, recall@10 1.000, recall@100 1.000\n")
+    assert json.loads((tmp_path / "index" / "manifest.json").read_text())["stats"]["recall@10"] == 1

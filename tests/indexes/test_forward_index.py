@@ -1,0 +1,115 @@
+"""Forward indexes against sums by hand."""
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.indexes.forward_index import (
+    ENTRIES,
+    IDS,
+    STARTS,
+    ForwardIndex,
+    ForwardWriter,
+    best_documents,
+    merge_forward,
+)
+from cai_pyserini.vectors.json_vectors import DELIMITER
+
+Documents = dict[str, dict[str, int]]
+ODD = {"\u00a0x": 3, "β": 2, "a|3": 1, "z": 1023}
+DOCUMENTS: Documents = {
+    "none": {},
+    "odd": ODD,
+    "b": {"x": 5, "z": 1},
+    "also none": {},
+    "a": {"x": 5, "y": 7},
+    "last": {},
+}
+
+
+def forward_index(folder: Path, *parts: Documents, batch: int = 2) -> Path:
+    """The folder of the forward index of some parts, each written in batches of documents."""
+    folder.mkdir()
+    for number, documents in enumerate(parts):
+        with ForwardWriter(folder / str(number)) as writer:
+            contents = [" ".join(f"{t}{DELIMITER}{i}" for t, i in vector.items()) for vector in documents.values()]
+            for start in range(0, len(documents), batch):
+                writer.add([*documents][start : start + batch], contents[start : start + batch])
+    merge_forward([folder / str(number) for number in range(len(parts))], folder)
+    return folder
+
+
+def of_ids(documents: Documents, ids: Sequence[str]) -> Documents:
+    return {id: documents[id] for id in ids}
+
+
+def test_scores_are_dot_products(tmp_path: Path) -> None:
+    index = ForwardIndex(forward_index(tmp_path / "index", DOCUMENTS))
+    query = {"x": 10, "\u00a0x": 7, "absent": 5, "z": 2, "zz": 1}
+    assert len(index) == 6 and index.ids(np.array([2, 0])) == ["b", "none"]
+    expected = [0, 7 * 3 + 2 * 1023, 52, 0, 50, 0]
+    for numbers in ([*range(6)], [4, 1, 4, 0], [3], [0, 3, 5], []):
+        found = index.scores(query, np.array(numbers, np.int64))
+        assert found.tolist() == [expected[number] for number in numbers] and found.dtype == np.float32
+    assert not index.scores({"absent": 1}, np.arange(6)).any()  # nothing is left of the query before
+
+
+def test_parts_write_the_bytes_that_one_writes(tmp_path: Path) -> None:
+    """Also parts whose terms come in another order, and a part without terms."""
+    draw = random.Random(0)
+    many: Documents = {
+        f"d{n}": {f"t{t}": draw.randrange(1, 300) for t in draw.sample(range(50), n % 9)} for n in range(90)
+    }
+    one = forward_index(tmp_path / "one", many, batch=90)
+    ids = [*many]
+    parts = [of_ids(many, ids[:1]), of_ids(many, ids[1:40]), of_ids(many, ids[40:])]
+    several = forward_index(tmp_path / "several", *parts, batch=7)
+    files = {path.name: path.read_bytes() for path in one.iterdir()}
+    assert {path.name: path.read_bytes() for path in several.iterdir()} == files and len(files) == 4
+
+
+@pytest.mark.parametrize("impact, size", [(1023, 4), (2**30 - 1, 4), (2**30, 8), (2**31 - 1, 8)])
+def test_entries_are_as_wide_as_terms_and_impacts_need(impact: int, size: int, tmp_path: Path) -> None:
+    folder = forward_index(tmp_path / "index", {"a": {"x": impact, "y": 1}, "b": {"z": impact}})  # 3 terms: 2 bits
+    assert np.load(folder / ENTRIES).itemsize == size
+    found = ForwardIndex(folder).scores({"x": 1, "z": 2}, np.arange(2))
+    assert (found == np.float32([impact, 2 * impact])).all()
+
+
+def test_the_best_of_some_documents_of_several_shards(tmp_path: Path) -> None:
+    ids = [*DOCUMENTS]
+    shards = [
+        ForwardIndex(forward_index(tmp_path / str(number), of_ids(DOCUMENTS, part)))
+        for number, part in enumerate((ids[:1], ids[1:4], ids[4:]))
+    ]
+    query, every = {"x": 2, "z": 1}, np.array([4, 2, 1, 0])
+    whole = (["odd", "b", "a", "none"], [1023, 11, 10, 0])
+    for hits in range(1, 6):
+        assert best_documents(shards, query, every, hits) == (whole[0][:hits], whole[1][:hits])
+    assert best_documents(shards, {"x": 2}, every, 3) == (["a", "b", "none"], [10, 10, 0])
+    assert best_documents(shards, {"x": 2}, every, 1) == (["a"], [10])  # of two with the same score
+    assert best_documents(shards, query, every[:0], 3) == ([], [])
+
+
+@pytest.mark.parametrize("name", [ENTRIES, STARTS, IDS])
+@pytest.mark.parametrize("keep", [None, 0, 150])
+def test_a_damaged_index_is_refused(name: str, keep: int | None, tmp_path: Path) -> None:
+    """Files that are missing, empty or cut off, as after a copy that was interrupted."""
+    many = {f"d{n}": {f"t{n}": 1} for n in range(99)}
+    folder = forward_index(tmp_path / "index", many)
+    file = folder / name
+    if keep is None:
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes()[:keep])
+    with pytest.raises(CaiError, match=r"index: .* forward index .* delete the index$"):
+        ForwardIndex(folder)
+
+
+def test_an_index_without_any_term(tmp_path: Path) -> None:
+    index = ForwardIndex(forward_index(tmp_path / "index", {"a": {}}))
+    assert index.scores({"x": 3}, np.arange(1)).tolist() == [0]
