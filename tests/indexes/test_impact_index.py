@@ -17,8 +17,8 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.indexes import jvm
 from cai_pyserini.indexes.impact_index import index_impacts
 from cai_pyserini.indexes.retrieve import queries_for
-from tests.core.test_json_vectors import BROKEN, vector_line
 from tests.indexes.stock import everything, postings, reader, run_module, search
+from tests.vectors.test_json_vectors import BROKEN, vector_line
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
 

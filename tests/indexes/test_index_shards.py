@@ -26,7 +26,7 @@ from cai_pyserini.indexes.searcher import LuceneSearcher
 from cai_pyserini.runs.fuse import fuse
 from cai_pyserini.vectors import encode
 from cai_pyserini.vectors.queries import TwoStep
-from tests.core.test_json_vectors import vector_line
+from tests.vectors.test_json_vectors import vector_line
 
 pytestmark = pytest.mark.slow
 

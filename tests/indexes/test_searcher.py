@@ -29,8 +29,8 @@ from cai_pyserini.runs.trec import read_run, scores_by_query
 from cai_pyserini.vectors.json_vectors import DELIMITER
 from cai_pyserini.vectors.queries import TwoStep
 from tests.conftest import corpus_of
-from tests.core.test_json_vectors import vector_line
 from tests.indexes.stock import bm25
+from tests.vectors.test_json_vectors import vector_line
 
 pytestmark = pytest.mark.slow
 

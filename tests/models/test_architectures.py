@@ -21,9 +21,9 @@ from cai_pyserini.models.checkpoint import checkpoint_digest, require_positions
 from cai_pyserini.models.dense import Dense
 from cai_pyserini.models.splade import Splade
 from cai_pyserini.models.tokenizer import Tokenizer
-from tests.core.test_json_vectors import vector_line
 from tests.indexes.stock import everything, search
 from tests.models.test_splade import TEXTS, plain
+from tests.vectors.test_json_vectors import vector_line
 
 SENTENCES = [text.lower() for text in TEXTS] + ["Repeated bladder infections", "marathon runners with heart attacks"]
 BERT_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
