@@ -22,8 +22,8 @@ from cai_pyserini.engine.highlight import TermsOf, marked, word_strengths
 from cai_pyserini.engine.open import Run
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import System, parse_system, with_parts
-from cai_pyserini.runs.fuse import Shares, shares
-from cai_pyserini.runs.trec import read_run
+from cai_pyserini.runs.fuse import fuse_rankings
+from cai_pyserini.runs.trec import Ranking, read_run
 
 TEMPLATE = Path(__file__).with_name("explain.html.jinja")
 LINE_WIDTH, TITLE_WIDTH = 100, 80  # characters
@@ -101,10 +101,13 @@ def _explain_hybrid(
     """The explanations of a hybrid, from the fused runs and the explanations of its parts."""
     stats = artifact.require(run.run(hybrid), "fusion fuse").stats
     paths = [run.require(run.run(part)) for part in hybrid.parts]
-    fused = shares([_hits(path, query) for path in paths], hybrid.fusion, stats["depth"], stats["weights"])
+    rankings = [
+        Ranking(hits["doc_id"].to_numpy(), hits["score"].to_numpy()) for hits in (_hits(path, query) for path in paths)
+    ]
+    shares = fuse_rankings(rankings, hybrid.fusion, stats["depth"], stats["weights"]).shares
     explanations = {}
     for id in explained[hybrid.parts[0]]:
-        score, part_shares = fused.get(id, Shares(0.0, [0.0] * len(paths)))
+        score, part_shares = shares.get(id, (0.0, [0.0] * len(paths)))
         parts = [Part(share, explained[part][id]) for share, part in zip(part_shares, hybrid.parts, strict=True)]
         explanations[id] = Explanation(hybrid.name, id, None, score, None, [], parts)
     return explanations

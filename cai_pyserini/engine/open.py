@@ -16,6 +16,7 @@ from cai_pyserini.core.cache import index_here
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.lock import alone_in
 from cai_pyserini.core.values import checked_path
+from cai_pyserini.engine.found import Fusing
 from cai_pyserini.engine.retriever import Retriever
 from cai_pyserini.engine.search import Action as Action
 from cai_pyserini.engine.search import Engine
@@ -23,8 +24,9 @@ from cai_pyserini.experiments import report
 from cai_pyserini.experiments.report_page import values_by_query
 from cai_pyserini.experiments.run_folder import BEIR, RunFolder, current
 from cai_pyserini.experiments.systems import BM25, System, parse_system
+from cai_pyserini.indexes.engines import SearchOptions, open_searcher
 from cai_pyserini.indexes.index_shards import Index, by_index, folders
-from cai_pyserini.indexes.reader import LuceneIndex
+from cai_pyserini.indexes.searcher import Searcher
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.runs.rerank import Reranker as Reranker
 from cai_pyserini.vectors.queries import Representation
@@ -51,8 +53,9 @@ def open_index(
         index = checked_path(index, "the index")
     retriever = Retriever(index, encoder, query, device)
     name = folders(index)[0].resolve().name
-    passages = retriever.index is not None and retriever.index.manifest.stats.get("passages", False)
-    return Engine(name, {name: retriever}, passages=passages, language=retriever.language)
+    searcher = retriever.searcher
+    passages = searcher.manifest.stats.get("passages", False)
+    return Engine(name, {name: retriever}, passages=passages, language=searcher.language)
 
 
 def open_systems(folders: Sequence[Path], systems: Sequence[str] = (), device: str = "auto") -> dict[str, Engine]:
@@ -216,17 +219,17 @@ class Run:
         parts = _searched_parts(system)
         retrievers = {part.name: self._retriever(part) for part in parts}
         has_words = BM25.name in self._run.results.searches and not self._missing(BM25)
-        texts = self._retriever(BM25).index if has_words else None
+        texts = self._retriever(BM25).searcher if has_words else None
         if texts is None and all(part.kind == "dense" for part in parts):
             texts = self._texts
-        is_hybrid, collection = system.kind == "hybrid", experiment.collection
+        collection, fusing = experiment.collection, None
+        if system.kind == "hybrid":
+            fusing = Fusing(system.fusion, experiment.depth, self._run.weights_of(system))
         engine = Engine(
             system.name,
             retrievers,
-            fusion=system.fusion if is_hybrid else None,
-            depth=experiment.depth,
-            hits=collection.hits,
-            weights=self._run.weights_of(system) if is_hybrid else None,
+            fusing,
+            most_hits=collection.hits,
             passages=bool(collection.passages),
             texts=texts,
             language=collection.language,
@@ -262,20 +265,20 @@ class Run:
             query: Representation | None = "bow" if system.bow else "splade" if system.kind == "splade" else None
             index, config = self._run.index(system), self._run.experiment.collection
             self._retrievers[system.name] = Retriever(
-                index, encoder, query, self._device, k1=config.k1, b=config.b, encoders=self._encoders
+                index, encoder, query, self._device, options=SearchOptions(config.k1, config.b), encoders=self._encoders
             )
         return self._retrievers[system.name]
 
     @cached_property
-    def _texts(self) -> LuceneIndex | None:
+    def _texts(self) -> Searcher | None:
         return index_with_texts(self._run)
 
 
-def index_with_texts(run: RunFolder) -> LuceneIndex | None:
+def index_with_texts(run: RunFolder) -> Searcher | None:
     """An index of a run that stores the documents, as dense ones cannot; None if there is none."""
     is_complete = run.has if run.is_finished else artifact.read_manifest
     indexes = filter(is_complete, (path.parent for path in sorted(run.folder.glob("indexes/*/segments_*"))))
-    return next((LuceneIndex(index) for index in indexes if artifact.require(index, "index").stats["raw"]), None)
+    return next((open_searcher(index) for index in indexes if artifact.require(index, "index").stats["raw"]), None)
 
 
 def _searched_parts(system: System) -> Sequence[System]:

@@ -10,7 +10,8 @@ from haystack import Document, component
 
 from cai_pyserini.core.metadata import NAME
 from cai_pyserini.engine.open import Run, open_index
-from cai_pyserini.engine.search import BadFilter, Engine
+from cai_pyserini.engine.search import Engine
+from cai_pyserini.indexes.filters import BadFilter
 from cai_pyserini.plugin.documents import documents
 
 CONNECTIVES = {"AND": " AND ", "OR": " OR ", "NOT": " AND "}

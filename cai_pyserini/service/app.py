@@ -19,7 +19,9 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.metadata import Value
 from cai_pyserini.core.version import VERSION
 from cai_pyserini.engine.explanation import Explanation
-from cai_pyserini.engine.search import BadFilter, Filters, Snippet, Stored, without_operators
+from cai_pyserini.engine.search import Snippet
+from cai_pyserini.indexes.filters import BadFilter, Filters, without_operators
+from cai_pyserini.indexes.searcher import Stored
 from cai_pyserini.service.access_log import AccessLog, note
 from cai_pyserini.service.document_page import MAX_PARTS, render_document
 from cai_pyserini.service.guard import CHECK_PARAMETERS, EVERYBODY, KEY_SCHEMES, Access, Guard, Metrics, error_response

@@ -25,7 +25,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from cai_pyserini.core.metadata import Metadata
 from cai_pyserini.core.version import VERSION
 from cai_pyserini.engine.explanation import Explanation
-from cai_pyserini.engine.search import BadFilter, Engine
+from cai_pyserini.engine.search import Engine
+from cai_pyserini.indexes.filters import BadFilter
 from cai_pyserini.service.access_log import note
 from cai_pyserini.service.guard import MAX_BODY_BYTES, unknown_parameter
 from cai_pyserini.service.page import MAX_SHOWN_HITS

@@ -10,9 +10,11 @@ from urllib.parse import urlencode, urlsplit
 from cai_pyserini.core.metadata import Value
 from cai_pyserini.core.template import template
 from cai_pyserini.engine.explanation import Explanation
+from cai_pyserini.engine.found import Described
 from cai_pyserini.engine.highlight import Marked
 from cai_pyserini.engine.reasons import Asked, Origin, Reasons, main_origin
-from cai_pyserini.engine.search import BadFilter, Described, Engine, Filters, without_operators
+from cai_pyserini.engine.search import Engine
+from cai_pyserini.indexes.filters import BadFilter, Filters, without_operators
 from cai_pyserini.service.access_log import note
 from cai_pyserini.service.facets import Facet, Option, chosen_of, facets_of
 from cai_pyserini.service.queue import MAX_HITS, MAX_QUERY_LENGTH, Service
@@ -195,8 +197,8 @@ def _hit(
     fields: Sequence[str],
 ) -> dict[str, Any]:
     """What the page shows of a hit; metadata of `fields` come first, and `common` words are no reasons."""
-    hit, explanation, title, snippet, metadata, page = described
-    stored, labels = engine.document(hit.stored), LIKE_LABELS if search.like else LABELS
+    hit, explanation, title, snippet, stored, page = described
+    labels = LIKE_LABELS if search.like else LABELS
     reasons = asked.reasons(explanation.scored, stored.contents if stored else "")
     telling: Reasons = {
         origin: {word: value for word, value in words.items() if word not in common}
@@ -215,8 +217,8 @@ def _hit(
         "title": mark_words(_text(title)[:MAX_TITLE]),
         "snippet": mark_words(_text(snippet)),
         "page": page,
-        "url": url_of(metadata),
-        "chips": _chips(metadata, fields),
+        "url": url_of(described.metadata),
+        "chips": _chips(described.metadata, fields),
         "why": reasons_of,
         "origin": "related" if _is_dense(explanation) else main_origin(reasons),
         "tables": _numbers(explanation, reasons, labels),

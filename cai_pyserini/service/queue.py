@@ -25,8 +25,11 @@ from starlette.exceptions import HTTPException
 from cai_pyserini.core.errors import CaiError, Unavailable
 from cai_pyserini.core.processes import trim_memory
 from cai_pyserini.core.text import normalized
+from cai_pyserini.engine.hits import Hit
 from cai_pyserini.engine.retriever import Effort
-from cai_pyserini.engine.search import Engine, Filters, Hit, Snippet, Stored
+from cai_pyserini.engine.search import Engine, Snippet
+from cai_pyserini.indexes.filters import Filters
+from cai_pyserini.indexes.searcher import Stored
 from cai_pyserini.service.access_log import note
 
 MAX_QUERY_LENGTH = 10_000  # characters of a query, and of all queries of a request or batch

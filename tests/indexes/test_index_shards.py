@@ -19,10 +19,11 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.engine.open import open_index, open_systems
 from cai_pyserini.engine.retriever import Retriever
 from cai_pyserini.indexes import index_shards, words
+from cai_pyserini.indexes.engines import open_searcher
 from cai_pyserini.indexes.impact_index import index_impacts
 from cai_pyserini.indexes.index_shards import require_index
+from cai_pyserini.indexes.lucene_impacts import LuceneImpacts
 from cai_pyserini.indexes.retrieve import queries_for
-from cai_pyserini.indexes.searcher import LuceneSearcher
 from cai_pyserini.runs.fuse import fuse
 from cai_pyserini.vectors import encode
 from cai_pyserini.vectors.queries import TwoStep
@@ -120,8 +121,8 @@ def test_two_steps_over_shards_find_what_they_find_in_the_whole_index(folder: Pa
     ]
     topics, config = dict(zip("abc", QUERIES, strict=True)), load_encoder(str(whole))
     queries, _ = queries_for(whole, topics, config, device="cpu").for_search(config.query_scale)
-    one, several = (LuceneSearcher(index, two_step=TwoStep(0.5, 30)) for index in (whole, parts))
-    exact = LuceneSearcher(whole)
+    one, several = (LuceneImpacts(index, two_step=TwoStep(0.5, 30)) for index in (whole, parts))
+    exact = open_searcher(whole)
     for query in queries.values():
         found = one.search(query, 10)
         assert found == several.search(query, 10) and len(found) == 10

@@ -20,9 +20,11 @@ from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.indexes import batch, jvm
 from cai_pyserini.indexes import searcher as lucene
+from cai_pyserini.indexes.engines import open_searcher
 from cai_pyserini.indexes.impact_index import index_impacts
+from cai_pyserini.indexes.lucene_impacts import LuceneImpacts
+from cai_pyserini.indexes.lucene_text import LuceneText
 from cai_pyserini.indexes.retrieve import queries_for
-from cai_pyserini.indexes.searcher import LuceneSearcher
 from cai_pyserini.indexes.text_index import index_bm25
 from cai_pyserini.indexes.writer import document_adder, writing
 from cai_pyserini.runs.trec import read_run, scores_by_query
@@ -62,7 +64,7 @@ def index(java: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_scores_are_dot_products(index: Path) -> None:
-    searcher = LuceneSearcher(index)
+    searcher = open_searcher(index)
     assert searcher.search({"fever": 2, "cold": 10}, 10) == [("d3", 220), ("d1", 56), ("d4", 4), ("d2", 2)]
     assert searcher.search({"fever": 2, "cold": 10}, 1) == [("d3", 220)]
     assert searcher.search({"|": 5}, 10) == [("d4", 15)]
@@ -82,7 +84,7 @@ def test_two_steps_find_documents_by_some_terms_and_score_them_by_all(
 ) -> None:
     index = request.getfixturevalue(fixture)
     query = {"fever": 9, "cold": 10, "zinc": 1}
-    searcher = LuceneSearcher(index, two_step=TwoStep(0.5, 2))  # "cold" finds d1 before d3
+    searcher = LuceneImpacts(index, two_step=TwoStep(0.5, 2))  # "cold" finds d1 before d3
     assert searcher.search(query, 1) == [("d3", 920)]  # of two that are scored
     assert searcher.search(query, 2) == [("d3", 920), ("d1", 77)]
     whole = [("d3", 920), ("d1", 77), ("d4", 19), ("d2", 9)]  # "cold" alone finds no third
@@ -90,7 +92,7 @@ def test_two_steps_find_documents_by_some_terms_and_score_them_by_all(
     assert searcher.search({"fever": 2}, 10) == [("d3", 200), ("d1", 6), ("d4", 4), ("d2", 2)]  # nothing to leave out
     assert searcher.search({"absent": 5, "zinc": 2}, 10) == [("d4", 2)] and searcher.search({}, 10) == []
     equal = {"fever": 100, "cold": 3, "zinc": 115}  # without "cold", d4 is before d1
-    assert LuceneSearcher(index, two_step=TwoStep(0.9, 4)).search(equal, 4)[1:3] == [("d1", 315), ("d4", 315)]
+    assert LuceneImpacts(index, two_step=TwoStep(0.9, 4)).search(equal, 4)[1:3] == [("d1", 315), ("d4", 315)]
     queries = {str(n): {"fever": 9 + n % 7, "cold": 10 + n % 5, "zinc": 1 + n % 3} for n in range(400)}
     (found,) = searcher.search_many(queries, 2, 4)
     assert found == {id: searcher.search(query, 2) for id, query in queries.items()}
@@ -102,11 +104,11 @@ def test_documents_that_the_first_step_ranks_too_low_are_missed(java: None, forw
     index = impacts_of(tmp_path, vectors | {"e": {"y": 700}}, forward)
     query = {"x": 2, "y": 1}  # "x" alone finds a, b, c, d
     for rescored, best in ((1, ("a", 19)), (2, ("a", 19)), (3, ("c", 914))):
-        assert LuceneSearcher(index, two_step=TwoStep(0.5, rescored)).search(query, 1) == [best]
+        assert LuceneImpacts(index, two_step=TwoStep(0.5, rescored)).search(query, 1) == [best]
     # twice as many as are requested are scored, if that is more
-    assert LuceneSearcher(index, two_step=TwoStep(0.5, 1)).search(query, 2) == [("c", 914), ("d", 812)]
+    assert LuceneImpacts(index, two_step=TwoStep(0.5, 1)).search(query, 2) == [("c", 914), ("d", 812)]
     # if it finds fewer, all terms are searched for
-    assert LuceneSearcher(index, two_step=TwoStep(0.5, 5)).search(query, 3) == [("c", 914), ("d", 812), ("e", 700)]
+    assert LuceneImpacts(index, two_step=TwoStep(0.5, 5)).search(query, 3) == [("c", 914), ("d", 812), ("e", 700)]
 
 
 def test_two_steps_over_a_whole_collection_lose_nothing(run_folder: Path, tiny: Path) -> None:
@@ -116,7 +118,7 @@ def test_two_steps_over_a_whole_collection_lose_nothing(run_folder: Path, tiny: 
     of_two = queries_for(folder, topics, config.replace(keep_query_mass=0.3, rescore=12), device="cpu")
     encoded, _ = whole.for_search(100)
     assert of_two.for_search(100)[0] == encoded and of_two.identity != whole.identity
-    expected, found = LuceneSearcher(folder), LuceneSearcher(folder, two_step=of_two.two_step)
+    expected, found = open_searcher(folder), LuceneImpacts(folder, two_step=of_two.two_step)
     for query in encoded.values():
         for hits in (1, 3, 12):
             assert found.search(query, hits) == expected.search(query, hits)
@@ -129,7 +131,7 @@ def test_many_queries_at_a_time(
 ) -> None:
     monkeypatch.setattr(lucene, "HITS", hits_per_crossing)
     monkeypatch.setattr(batch, "CHARACTERS", characters)
-    searcher = LuceneSearcher(index)
+    searcher = open_searcher(index)
     queries = {"b": {"fever": 1}, "a": {"zinc": 7}, "none": {"absent": 1}, "empty": {}}
     batches = list(searcher.search_many(queries, 3, 2))
     assert len(batches) == {1: 4, 6: 2, 1 << 16: 1}[hits_per_crossing]
@@ -140,7 +142,7 @@ def test_many_queries_at_a_time(
 
 def test_one_query_at_a_time_or_many_give_the_run(run_folder: Path, tiny: Path) -> None:
     topics = BeirFolder(tiny, "tiny").topics("test")
-    searcher = LuceneSearcher(run_folder / "indexes" / "bm25")
+    searcher = open_searcher(run_folder / "indexes" / "bm25")
     run = scores_by_query(read_run(run_folder / "runs" / "bm25.trec"))
     many = {id: hits for batch in searcher.search_many(topics, 1000, 1) for id, hits in batch.items()}
     assert sum(map(len, many.values())) > 8
@@ -156,12 +158,8 @@ def test_bm25_scores_are_pyserinis_own_with_ties_and_near_ties(java: None, tmp_p
     (own,) = bm25(index, ["fever cold"])
     scores = [score for _, score in own]
     assert sum(0 < before - after <= 1e-4 for before, after in pairwise(scores)) > 30
-    searcher = LuceneSearcher(index)
+    searcher = open_searcher(index)
     assert [(id, np.float32(score)) for id, score in searcher.search("fever cold", 100)] == own
-    # chosen documents are no ranking whose ties would have to be told apart
-    ((best, score),) = searcher.search("fever", 1)
-    same = [f"d{n}" for n, text in enumerate(texts) if text == texts[int(best[1:])]]
-    assert searcher.scores("fever", same) == dict.fromkeys(same, score) and len(same) > 1
 
 
 def test_bm25_scores_are_anserinis_where_hits_end_among_equal_scores(java: None, tmp_path: Path) -> None:
@@ -170,7 +168,7 @@ def test_bm25_scores_are_anserinis_where_hits_end_among_equal_scores(java: None,
     texts = [" ".join(draw.choices(words, k=draw.choice([3, 4, 8]))) for _ in range(150)]
     index = bm25_of(tmp_path, {f"d{number}": draw.choice(texts) for number in range(600)})
     queries = {str(number): " ".join(draw.choices(words, k=draw.choice([1, 2, 3]))) for number in range(1_000)}
-    ours, ties = LuceneSearcher(index), 0
+    ours, ties = open_searcher(index), 0
     for hits in (3, 20):
         found = {id: of_query for batch in ours.search_many(queries, hits, 2) for id, of_query in batch.items()}
         for id, own in zip(queries, bm25(index, queries.values(), hits=hits), strict=True):
@@ -185,12 +183,11 @@ from pathlib import Path
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.indexes import jvm
 from cai_pyserini.indexes.analyzer import Analyzer
-from cai_pyserini.indexes.retrieve import open_searcher
-from cai_pyserini.indexes.searcher import LuceneSearcher
+from cai_pyserini.indexes.engines import open_searcher
 words = ["fever", *(f"word{number}" for number in range(3_000))]
-searcher = LuceneSearcher(Path(sys.argv[1]))
+searcher = open_searcher(Path(sys.argv[1]))
 assert searcher.search(" ".join(words), 1) == searcher.search("fever", 1) != []
-assert searcher.scores(" ".join(words), ["d10"]) == searcher.scores("fever", ["d10"])
+assert searcher.explain(" ".join(words), ["d10"]) == searcher.explain("fever", ["d10"])
 assert searcher.impacts(["d10"], Analyzer()(" ".join(words))) == {"d10": {"fever": 1}}
 jvm.java_class("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(2_000)
 try:
@@ -235,7 +232,7 @@ def test_hits_that_cannot_be_read_are_an_error(java: None, tmp_path: Path) -> No
             writer.addDocument(document)
         return {"documents": 2, "kind": "impact", "raw": False}
 
-    searcher = LuceneSearcher(artifact.make(tmp_path / "index", artifact.recipe("index", {}, kind="impact"), write))
+    searcher = open_searcher(artifact.make(tmp_path / "index", artifact.recipe("index", {}, kind="impact"), write))
     with pytest.raises(
         CaiError, match="index: Lucene found 2 documents, but of the best 2, 1 could be read; every doc"
     ):
@@ -243,7 +240,7 @@ def test_hits_that_cannot_be_read_are_an_error(java: None, tmp_path: Path) -> No
 
 
 def test_bm25_parameters(run_folder: Path) -> None:
-    default, other = (LuceneSearcher(run_folder / "indexes" / "bm25", **s) for s in ({}, {"k1": 2.0, "b": 0.9}))
+    default, other = (LuceneText(run_folder / "indexes" / "bm25", **s) for s in ({}, {"k1": 2.0, "b": 0.9}))
     first, second = (dict(searcher.search("blood pressure", 10)) for searcher in (default, other))
     assert first.keys() == second.keys() and first != second
     assert dict(default.search("blood pressure", 10)) == first  # a searcher keeps its own
@@ -254,7 +251,7 @@ def test_an_index_that_cannot_be_opened_is_named(run_folder: Path, tmp_path: Pat
     segments = next(broken.glob("segments_*"))
     segments.write_bytes(bytes(segments.stat().st_size))
     with pytest.raises(CaiError, match=f"opening {broken}: "):
-        LuceneSearcher(broken)
+        open_searcher(broken)
 
 
 def test_an_index_of_a_later_pyserini(run_folder: Path, tmp_path: Path) -> None:
@@ -264,4 +261,4 @@ def test_an_index_of_a_later_pyserini(run_folder: Path, tmp_path: Path) -> None:
         data = re.sub(rb"(?<=DocValuesMetadata)....", b"\0\0\0\t", path.read_bytes()[:-8], flags=re.DOTALL)
         path.write_bytes(data + crc32(data).to_bytes(8))
     with pytest.raises(CaiError, match=f"opening {later}: made with another Pyserini, probably a later one; upgrade "):
-        LuceneSearcher(later)
+        open_searcher(later)

@@ -12,7 +12,9 @@ import pytest
 from starlette.exceptions import HTTPException
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.engine.search import Documents, Engine, Hit, Stored
+from cai_pyserini.engine.hits import Hit
+from cai_pyserini.engine.search import Documents, Engine
+from cai_pyserini.indexes.searcher import Stored
 from cai_pyserini.service import queue as service_module
 from cai_pyserini.service.queue import BATCH, MAX_HITS, MAX_QUERY_LENGTH, Service
 from tests.service.conftest import SYSTEMS, engines
