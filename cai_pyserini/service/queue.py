@@ -154,7 +154,7 @@ class Service:
 
     async def search(self, index: str, text: str, hits: int, filter: Filters = None, sort: str | None = None) -> Hits:
         """The best hits for a query, as of Engine.search, with their stored documents."""
-        (ranking,) = (await self.search_all(index, [text], hits, 0, filter, sort)).rankings
+        (ranking,) = (await self.search_all(index, [text], hits, filter=filter, sort=sort)).rankings
         return ranking
 
     async def search_all(
@@ -162,6 +162,7 @@ class Service:
         index: str,
         texts: Sequence[str],
         hits: int,
+        *,
         rerank: int = 0,
         filter: Filters = None,
         sort: str | None = None,
@@ -182,13 +183,20 @@ class Service:
         return searched
 
     async def similar(
-        self, index: str, id: str, hits: int, filter: Filters = None, sort: str | None = None, length: int | None = None
+        self,
+        index: str,
+        id: str,
+        hits: int,
+        *,
+        filter: Filters = None,
+        sort: str | None = None,
+        length: int | None = None,
     ) -> tuple[str, SearchResults]:
         """The text of a document, and the best other documents with this text as the query."""
         text = (await self.document(index, id, MAX_QUERY_LENGTH)).contents
         if not text.strip():
             raise HTTPException(404, f"document {id!r} has no text")
-        searched = await self.search_all(index, [text], hits + 1, 0, filter, sort, length)
+        searched = await self.search_all(index, [text], hits + 1, filter=filter, sort=sort, length=length)
         others = [(hit, stored) for hit, stored in searched.rankings[0] if id not in (hit.id, hit.stored)]
         ranking = [(hit.at(rank), stored) for rank, (hit, stored) in enumerate(others[:hits], 1)]
         note(hits=hits, returned=len(ranking))
