@@ -16,9 +16,9 @@ from cai_pyserini.engine.search import BadFilter
 from cai_pyserini.service.access_log import AccessLog
 from cai_pyserini.service.guard import EVERYBODY, KEY_SCHEMES, Access, Guard, Metrics, error_response
 from cai_pyserini.service.mcp import over_http
-from cai_pyserini.service.models import EXPLAINED, Wrong
 from cai_pyserini.service.queue import Service
 from cai_pyserini.service.routes import probes, routes
+from cai_pyserini.service.schema import EXPLAINED, Wrong
 
 PUBLIC_ROUTES = {"/health", "/ready", "/openapi.json"}  # need no key
 

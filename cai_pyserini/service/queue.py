@@ -152,11 +152,6 @@ class Service:
         self.batches: Callable[[float], None] = lambda queries: None  # called with the queries of each batch
         self.stages: Callable[[str, dict[str, float]], None] = lambda index, seconds: None  # and with its timings
 
-    async def search(self, index: str, text: str, hits: int, filter: Filters = None, sort: str | None = None) -> Hits:
-        """The best hits for a query, as of Engine.search, with their stored documents."""
-        (ranking,) = (await self.search_all(index, [text], hits, filter=filter, sort=sort)).rankings
-        return ranking
-
     async def search_all(
         self,
         index: str,
@@ -168,7 +163,7 @@ class Service:
         sort: str | None = None,
         length: int | None = None,
     ) -> SearchResults:
-        """The best hits for each of several queries, as one request.
+        """The best hits for each of several queries, with their stored documents, as one request.
 
         A single query can have its best `rerank` hits reranked. Contents are truncated to `length` characters.
         """
@@ -251,7 +246,7 @@ class Service:
     async def _probe(self) -> dict[str, str]:
         """Search every system: name -> "ok" or the type of error."""
         states = dict.fromkeys(self.engines, "ok")
-        searches = [self.search(index, PROBE_QUERY, 1) for index in states]
+        searches = [self.search_all(index, [PROBE_QUERY], 1) for index in states]
         for index, result in zip(list(states), await asyncio.gather(*searches, return_exceptions=True), strict=True):
             if isinstance(result, Exception):
                 logger.warning("%s is not ready: %r", index, result)

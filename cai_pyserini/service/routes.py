@@ -10,31 +10,14 @@ from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.version import VERSION
 from cai_pyserini.engine.search import Filters, without_operators
+from cai_pyserini.service import schema
 from cai_pyserini.service.access_log import note
 from cai_pyserini.service.document_page import MAX_PARTS, render_document
 from cai_pyserini.service.guard import CHECK_PARAMETERS
 from cai_pyserini.service.mcp import ForwardedResponse
-from cai_pyserini.service.models import (
-    Candidate,
-    Counts,
-    DocumentAnswer,
-    DocumentForm,
-    ExplainAnswer,
-    Health,
-    Name,
-    Query,
-    Readiness,
-    Reloaded,
-    SearchAnswer,
-    SearchAnswers,
-    SearchParameters,
-    SearchRequest,
-    SuggestAnswer,
-    Text,
-    TopicAnswer,
-)
 from cai_pyserini.service.page import SCRIPT, STYLE, Search, render
 from cai_pyserini.service.queue import Hits, Service
+from cai_pyserini.service.schema import DocumentForm, Name, Text
 
 MAX_REDIRECT = 2000  # characters of an address; nginx refuses 4 KiB of headers in an answer
 probes = APIRouter()  # need no key
@@ -61,8 +44,8 @@ class JavaScript(Response):
 
 @routes.get("/v1/{index}/search")
 async def search(
-    service: ServiceOfApp, index: Name, asked: Annotated[SearchParameters, Parameter()], form: Form
-) -> SearchAnswer:
+    service: ServiceOfApp, index: Name, asked: Annotated[schema.SearchParameters, Parameter()], form: Form
+) -> schema.SearchAnswer:
     """The best documents for a query, or the documents most similar to one. Facets count all documents that contain
     a word of the query and pass the filter."""
     asked.check()
@@ -83,9 +66,9 @@ async def search(
     facets = asked.facets.split(",") if asked.facets else []
     counts = await _facets(service, index, [text], facets, filters)
     (candidates,) = await _candidates(service, index, [text], answer.rankings, form, asked.snippets)
-    return SearchAnswer(
+    return schema.SearchAnswer(
         index=index,
-        query=Query(text=text if asked.query is None else asked.query),
+        query=schema.Query(text=text if asked.query is None else asked.query),
         candidates=candidates,
         facets=counts[0],
         degraded=answer.degraded,
@@ -94,7 +77,9 @@ async def search(
 
 
 @routes.post("/v1/{index}/search")
-async def search_all(service: ServiceOfApp, index: Name, body: SearchRequest, form: Form) -> SearchAnswers:
+async def search_all(
+    service: ServiceOfApp, index: Name, body: schema.SearchRequest, form: Form
+) -> schema.SearchAnswers:
     """The best documents for each of several queries."""
     body.check_limits()
     texts, filter = [topic.text for topic in body.queries], body.filter or None
@@ -104,19 +89,19 @@ async def search_all(service: ServiceOfApp, index: Name, body: SearchRequest, fo
     counts = await _facets(service, index, texts, body.facets, filter)
     candidates = await _candidates(service, index, texts, answer.rankings, form, body.snippets)
     results = [
-        TopicAnswer(qid=topic.qid, candidates=of_topic, facets=facets)
+        schema.TopicAnswer(qid=topic.qid, candidates=of_topic, facets=facets)
         for topic, of_topic, facets in zip(body.queries, candidates, counts, strict=True)
     ]
-    return SearchAnswers(index=index, results=results, degraded=answer.degraded)
+    return schema.SearchAnswers(index=index, results=results, degraded=answer.degraded)
 
 
 async def _facets(
     service: Service, index: str, texts: Sequence[str], fields: Sequence[str], filter: Filters
-) -> list[Counts]:
+) -> list[schema.Counts]:
     """The facets of each query, empty without `fields`."""
     if not fields:
         return [{} for _ in texts]
-    counts: list[Counts] = await service.call(
+    counts: list[schema.Counts] = await service.call(
         index, lambda engine: (engine.facets(fields, text, filter) for text in texts)
     )
     return counts
@@ -124,42 +109,42 @@ async def _facets(
 
 async def _candidates(
     service: Service, index: str, texts: Sequence[str], rankings: Sequence[Hits], form: DocumentForm, snippets: bool
-) -> list[list[Candidate]]:
+) -> list[list[schema.Candidate]]:
     """The candidates of each query, with snippets if requested."""
     shown = await service.snippets(index, texts, rankings) if snippets else [[] for _ in texts]
     return [form.candidates(hits, of_hits) for hits, of_hits in zip(rankings, shown, strict=True)]
 
 
 @routes.get("/v1/{index}/doc/{docid:path}")
-async def document(service: ServiceOfApp, index: Name, docid: Name, form: Form) -> DocumentAnswer:
+async def document(service: ServiceOfApp, index: Name, docid: Name, form: Form) -> schema.DocumentAnswer:
     """A document."""
     stored = await service.document(index, docid, form.max_doc_length)
-    return DocumentAnswer(index=index, docid=docid, doc=form.of(stored))
+    return schema.DocumentAnswer(index=index, docid=docid, doc=form.of(stored))
 
 
 @routes.get("/v1/{index}/explain")
-async def explain(service: ServiceOfApp, index: Name, query: Text, docid: Name) -> ExplainAnswer:
+async def explain(service: ServiceOfApp, index: Name, query: Text, docid: Name) -> schema.ExplainAnswer:
     """Why a document has its score: the terms that it shares with the query, or the parts of a hybrid."""
     note(texts=[query])
     explanations = await service.call(index, lambda engine: engine.explain(query, [docid]))
     if docid not in explanations:
         raise HTTPException(404, f"document {docid!r} has no score in {index}")
-    return ExplainAnswer(index=index, query=Query(text=query), explanation=explanations[docid])
+    return schema.ExplainAnswer(index=index, query=schema.Query(text=query), explanation=explanations[docid])
 
 
 @routes.get("/v1/{index}/suggest")
-async def suggest(service: ServiceOfApp, index: Name, query: Text) -> SuggestAnswer:
+async def suggest(service: ServiceOfApp, index: Name, query: Text) -> schema.SuggestAnswer:
     """A correction of a query with words that are in no document."""
     note(texts=[query])
     suggestion = await service.call(index, lambda engine: engine.suggestion(query))
-    return SuggestAnswer(index=index, query=Query(text=query), suggestion=suggestion)
+    return schema.SuggestAnswer(index=index, query=schema.Query(text=query), suggestion=suggestion)
 
 
-@probes.get("/health", responses={503: {"model": Health}})
-async def health(service: ServiceOfApp, response: Response) -> Health:
+@probes.get("/health", responses={503: {"model": schema.Health}})
+async def health(service: ServiceOfApp, response: Response) -> schema.Health:
     """Liveness: 503 if a search does not end, so that the server should be restarted."""
     response.status_code = 503 if service.stuck else 200
-    return Health(
+    return schema.Health(
         status="stuck" if service.stuck else "ok",
         version=VERSION,
         default=service.default,
@@ -168,13 +153,13 @@ async def health(service: ServiceOfApp, response: Response) -> Health:
     )
 
 
-@probes.get("/ready", responses={503: {"model": Readiness}})
-async def ready(service: ServiceOfApp, response: Response) -> Readiness:
+@probes.get("/ready", responses={503: {"model": schema.Readiness}})
+async def ready(service: ServiceOfApp, response: Response) -> schema.Readiness:
     """Readiness: a search of every index; 503 if one fails."""
     indexes = await service.probe()
     ok = set(indexes.values()) == {"ok"}
     response.status_code = 200 if ok else 503
-    return Readiness(status="ok" if ok else "not ready", indexes=indexes)
+    return schema.Readiness(status="ok" if ok else "not ready", indexes=indexes)
 
 
 @routes.get("/metrics", response_class=PlainTextResponse)
@@ -185,13 +170,13 @@ async def prometheus(request: Request) -> Response:
 
 
 @routes.post("/reload")
-async def reload(service: ServiceOfApp) -> Reloaded:
+async def reload(service: ServiceOfApp) -> schema.Reloaded:
     """Reopen the indexes on disk; the old ones serve until the new ones are open."""
     try:
         await service.reload()
     except CaiError as error:
         raise HTTPException(503, f"the indexes could not be opened, the old ones stay: {error}") from None
-    return Reloaded(indexes=list(service.engines))
+    return schema.Reloaded(indexes=list(service.engines))
 
 
 @routes.post("/mcp", include_in_schema=False)
