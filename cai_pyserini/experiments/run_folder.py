@@ -200,4 +200,4 @@ class RunFolder:
         if config.overlap is not None:
             return None
         tokenizer = checkpoint_digest(model_folder(config), tokenizer_only=True)
-        return Reading(tokenizer_of(config).lengths, config.max_document_length, tokenizer)
+        return Reading(lambda texts: tokenizer_of(config).lengths(texts), config.max_document_length, tokenizer)
