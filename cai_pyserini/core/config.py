@@ -87,7 +87,6 @@ class EncoderConfig(Settings):
     document_prompt: str = shapes("vectors", "")  # text put before documents
     query_prompt: str = shapes("query vectors", "")  # text put before queries
     max_document_length: int = shapes("vectors", 256, ge=3)  # tokens, including [CLS] and [SEP]
-    overlap: int | None = shapes("vectors", None, ge=0)  # tokens; long documents are encoded in overlapping windows
     max_query_length: int = shapes("query vectors", 256, ge=3)
     query: Literal["splade", "bow"] = shapes("queries", "splade")  # bow: tokens without a model (SPLADE-Doc)
     binary_queries: bool = shapes("query vectors", False)  # every query term has weight 1
@@ -107,11 +106,18 @@ class EncoderConfig(Settings):
     joint: Joint | None = shapes("impacts", None)  # the index has BM25 words too; written by the impact stage
     source: str | None = None  # origin of the checkpoint; informative only
 
+    @model_validator(mode="before")
+    @classmethod
+    def _no_windows(cls, values: Any) -> Any:
+        if isinstance(values, dict) and "overlap" in values:
+            raise ValueError(
+                "overlap: an encoder no longer reads documents in windows; remove it, and search long documents as "
+                "passages (`passages` in the collection's YAML file, or --passages of a run)"
+            )
+        return values
+
     @model_validator(mode="after")
     def _check(self) -> Self:
-        window = self.max_document_length - 2  # without [CLS] and [SEP]
-        if self.overlap is not None and self.overlap >= window:
-            raise ValueError(f"overlap: {self.overlap} should be less than {window} (max_document_length - 2)")
         if bool(self.rescore) != bool(self.keep_query_mass):
             raise ValueError("rescore, keep_query_mass: two steps need both")
         if self.projection and self.kind != "dense":

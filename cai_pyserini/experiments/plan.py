@@ -103,8 +103,7 @@ class Plan:
             raw, near = self.documents(replace(system, smooth=False)), self.near(system)
             name = f"smooth{' adapted' * system.adapted}"
             return self._add(name, output, lambda: smooth(Vectors(raw), Vectors(near, "near"), output), raw, near)
-        dense = self.experiment.dense
-        if system.long_name == f"{ADAPTED}dense" and dense and dense.overlap is None:
+        if system.long_name == f"{ADAPTED}dense":
             plain = self.documents(DENSE)
             return self._add(
                 f"project {output.name}",

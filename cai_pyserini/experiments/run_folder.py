@@ -325,11 +325,9 @@ class RunFolder:
         return config.replace(idf=idf, first_passage=self.experiment.collection.weight_of_first_passage)
 
     @cached_property
-    def reading(self) -> Reading | None:
-        """How SPLADE truncates documents; None if it reads them whole, in windows."""
+    def reading(self) -> Reading:
+        """How SPLADE truncates documents."""
         config = self.experiment.encoder
-        if config.overlap is not None:
-            return None
         tokenizer = checkpoint_digest(model_folder(config), tokenizer_only=True)
         return Reading(tokenizer_of(config).lengths, config.max_document_length, tokenizer)
 

@@ -266,8 +266,7 @@ class AdaptationData:
     def encode(self, encoder: Encoder, texts: Sequence[str]) -> Matrix:
         """Encode texts as documents: (texts, dimensions)."""
         with progress(iter(texts), len(texts), "encode", "texts") as bar:
-            length, overlap = encoder.config.max_document_length, encoder.config.overlap
-            return encoder.load("documents").encode(texts, length, done=bar.update, overlap=overlap)
+            return encoder.load("documents").encode(texts, encoder.max_length("documents"), done=bar.update)
 
     def too_small(self) -> CaiError:
         name = self.collection.name

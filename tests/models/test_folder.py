@@ -213,18 +213,6 @@ def test_bfloat16_is_close(name: str, original: Callable[[str], Path]) -> None:
     assert 0 < abs(exact - fast).max() < 0.03 * abs(exact).max()
 
 
-def test_each_window_has_the_prompt(original: Callable[[str], Path]) -> None:
-    model = encoder(original("dense"), document_prompt="a passage: ").load("documents")
-    tokens = model.tokenizer.encode(["a passage: ", TEXTS[1]], None, special=False)
-    windows = model.windows([TEXTS[1]], LENGTH, overlap=0).tokens
-    prompt = [101, *tokens[0]]
-    assert len(windows) == 5 and all(
-        window[: len(prompt)] == prompt and window[-1] == 102 for window in map(list, windows)
-    )
-    read = [id for window in windows[:-1] for id in list(window)[len(prompt) : -1]]
-    assert read == tokens[1][: len(read)] and list(windows[-1])[-4:-1] == tokens[1][-3:]
-
-
 def test_lengths_are_those_of_each_side(original: Callable[[str], Path], copied: Callable[[str], Path]) -> None:
     assert encoder(original("routed")).config.max_query_length == LENGTH + 2  # room for special tokens
     folder = copied("dense")
