@@ -322,9 +322,9 @@ def ndcg(collection: str, encoder: str, folder: str, precisions: list[str], othe
     from cai_pyserini.collections.readers import open_collection
     from cai_pyserini.core.config import load_encoder, load_index_config
     from cai_pyserini.models.encoder import Encoder
+    from cai_pyserini.models.idf import Idf
     from cai_pyserini.runs.measures import mean, measure
     from cai_pyserini.runs.trec import removes_query, run_of, without_query
-    from cai_pyserini.vectors.document_frequencies import Idf
     from cai_pyserini.vectors.encode import encode
     from cai_pyserini.vectors.quantization import weighted
     from cai_pyserini.vectors.queries import encode_queries

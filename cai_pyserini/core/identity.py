@@ -67,7 +67,7 @@ STAGES = {
     ),
     "fusion fuse": Stage("fuse", "runs.fuse"),
     "fusion rerank": Stage("rerank", "runs.rerank"),
-    "idf": Stage("stage idf", "vectors.document_frequencies"),
+    "idf": Stage("stage idf", "models.idf"),
     "impact": Stage("stage impact", "vectors.weighting -models.dense -models.splade"),
     "index": Stage(
         "stage index",

@@ -10,8 +10,8 @@ from safetensors.torch import save_file
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.dense import Dense, load_transformer, pooled
+from cai_pyserini.models.idf import Idf
 from cai_pyserini.models.tokenizer import Tokenizer
-from cai_pyserini.vectors.document_frequencies import Idf
 
 TEXTS = ["Dietary phytate", "a much longer text about blood pressure, salt and hypertension in many patients", ""]
 

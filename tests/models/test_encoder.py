@@ -21,11 +21,11 @@ from cai_pyserini.models.checkpoint import load_checkpoint
 from cai_pyserini.models.cross_encoder import CrossEncoder
 from cai_pyserini.models.dense import Dense
 from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.idf import compute
 from cai_pyserini.models.splade import Splade
 from cai_pyserini.trainer.generate import Generator
 from cai_pyserini.trainer.pairs import base_encoder
 from cai_pyserini.trainer.settings import GenerateSettings, SpladeSettings
-from cai_pyserini.vectors.document_frequencies import compute
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.folder import token_weights
+from cai_pyserini.models.idf import compute
 from cai_pyserini.models.tokenizer import Tokenizer
-from cai_pyserini.vectors.document_frequencies import compute
 from tests.conftest import with_other_terms
 from tests.models.kinds import LENGTH, PROMPTS, TEXTS, WIDTH, change, dense, pooling, routed, sparse, static
 from tests.models.kinds import tiny as small
