@@ -47,7 +47,6 @@ STAGES = {
         "run", {name: f"collections.{name}" for name in ("beir_folder", "file_folder", "hpo", "ir_dataset")}
     ),
     "convert": Stage("convert", "collections.convert"),
-    "convert checkpoint": Stage("convert checkpoint", "models.pickled"),
     "encode": Stage(
         "stage encode",
         {
