@@ -91,9 +91,9 @@ class Preparation:
         return Prepared(run, self.systems)
 
     def _in_passages(self, config: IndexConfig) -> IndexConfig:
-        """The collection in passages, if neither it nor the encoder says how long documents are read, and the encoder
-        would not read most of the text. (An adaptation reads the collection as its YAML file says.)"""
-        if config.passages is not None or self.encoder.overlap is not None or self.settings.adapt:
+        """The collection in passages, if it does not say how long documents are, and the encoder would not read most of
+        the text. (An adaptation reads the collection as its YAML file says.)"""
+        if config.passages is not None or self.settings.adapt:
             return config
         length = round(self.encoder.max_document_length * WORDS_PER_TOKEN)
         lost = 0.0

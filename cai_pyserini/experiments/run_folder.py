@@ -194,10 +194,8 @@ class RunFolder:
         return self.collection.qrels(self.split) if self.has_qrels else None
 
     @cached_property
-    def reading(self) -> Reading | None:
-        """How SPLADE truncates documents; None if it reads them whole, in windows."""
+    def reading(self) -> Reading:
+        """How SPLADE truncates documents."""
         config = self.experiment.encoder
-        if config.overlap is not None:
-            return None
         tokenizer = checkpoint_digest(model_folder(config), tokenizer_only=True)
         return Reading(lambda texts: tokenizer_of(config).lengths(texts), config.max_document_length, tokenizer)

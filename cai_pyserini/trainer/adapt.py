@@ -23,7 +23,7 @@ from cai_pyserini.core.terminal import progress, say
 from cai_pyserini.models.checkpoint import checkpoint_digest, require_positions
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.folder import model_folder
-from cai_pyserini.models.idf import idf_digest
+from cai_pyserini.models.idf import compute, idf_digest
 from cai_pyserini.trainer import projection, training
 from cai_pyserini.trainer.adapt_material import NEGATIVES, AdaptationData, write_examples
 from cai_pyserini.trainer.adapt_settings import AdaptSettings
@@ -43,7 +43,6 @@ from cai_pyserini.trainer.settings import (
 )
 from cai_pyserini.trainer.simulated import SimulatedRetrieval
 from cai_pyserini.trainer.vocabulary import expand_checkpoint
-from cai_pyserini.vectors.document_frequencies import compute
 
 STAGE = "adapt"
 SHORT_TRAINING = {"batch_size": 24, "max_document_length": 96, "dropout": 0.0, "sampled_terms": 1000}
