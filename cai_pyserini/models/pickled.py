@@ -10,6 +10,7 @@ from pathlib import Path
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.files import MANIFEST
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.models import unpickle
 from cai_pyserini.models.checkpoint import checkpoint_folder, suffixes
@@ -38,7 +39,7 @@ def convert_checkpoint(spec: str, output: Path) -> Path:
         path
         for folder in folders
         for path in sorted(folder.iterdir())
-        if path.suffix in suffixes(config) and path.name not in (artifact.MANIFEST, INDEX)
+        if path.suffix in suffixes(config) and path.name not in (MANIFEST, INDEX)
     ]
     names = [path.relative_to(source).as_posix() for path in (*pickles, *others)]
     recipe = artifact.recipe(

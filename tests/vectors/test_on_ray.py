@@ -15,7 +15,7 @@ import pytest
 
 from cai_pyserini.cli.encode import main
 from cai_pyserini.collections.hpo import Hpo
-from cai_pyserini.core import artifact, packages
+from cai_pyserini.core import artifact, files, packages
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.store import StorePath
 from cai_pyserini.vectors import encode as stage
@@ -137,7 +137,7 @@ def test_machines_that_share_no_folder_write_to_a_store(
     """A finished shard is not encoded again, so it keeps its encoding time."""
     output = bucket / "vectors"
     monkeypatch.setattr("cai_pyserini.vectors.encode.SHARD", SHARD)
-    artifact.write_text(output / artifact.UNFINISHED, "")
+    files.write_text(output / artifact.UNFINISHED, "")
     (output / "00003.npz").upload(plain / "00003.npz")
     main([*arguments(collection, output), "--ray", cluster.address])
     assert_same(output, plain)
