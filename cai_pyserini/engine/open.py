@@ -11,11 +11,11 @@ from weakref import WeakSet
 
 import pandas as pd
 
+from cai_pyserini.collections.values import checked_path
 from cai_pyserini.core import artifact
 from cai_pyserini.core.cache import index_here
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.lock import alone_in
-from cai_pyserini.core.values import checked_path
 from cai_pyserini.engine.retriever import Retriever
 from cai_pyserini.engine.search import Action as Action
 from cai_pyserini.engine.search import Engine
