@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import MANIFEST, PARTIAL, json_text, require_file, resolved
@@ -44,14 +44,14 @@ class Manifest:
     created: str  # UTC
     format: int = FORMAT
 
+    @classmethod
+    def new(cls, recipe: Recipe, stats: Stats | None, files: Sizes, start: float) -> Self:
+        """The manifest of an artifact whose making began at `start`, a time of the performance counter."""
+        seconds = {"seconds": round(time.perf_counter() - start, 3)}
+        return cls(recipe, digest(recipe), seconds | (stats or {}), files, versions(), now())
+
     def text(self) -> str:
         return json_text(asdict(self))
-
-
-def new_manifest(recipe: Recipe, stats: Stats | None, files: Sizes, start: float) -> str:
-    """The text of the manifest of an artifact whose making began at `start`, a time of the performance counter."""
-    seconds = {"seconds": round(time.perf_counter() - start, 3)}
-    return Manifest(recipe, digest(recipe), seconds | (stats or {}), files, versions(), now()).text()
 
 
 @cache

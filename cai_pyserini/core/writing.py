@@ -21,22 +21,22 @@ from cai_pyserini.core.files import (
     MANIFEST,
     PARTIAL,
     atomic_write,
-    partial_suffix,
     remove,
     remove_leftovers,
     sync,
+    temporary,
     write_text,
 )
 from cai_pyserini.core.identity import Recipe, digest
 from cai_pyserini.core.lock import Lock, Note, locked, read_note
 from cai_pyserini.core.manifest import (
     UNFINISHED,
+    Manifest,
     Sizes,
     Stats,
-    is_up_to_date,
     manifest_data,
     manifest_path,
-    new_manifest,
+    outdated,
     sizes_in,
 )
 from cai_pyserini.core.ownership import foreign_files, lock_path, require_writable
@@ -60,10 +60,10 @@ class Attempt(ABC):
 
     def is_up_to_date(self) -> bool:
         """Whether the artifact is complete, as another process may just have made it."""
-        return is_up_to_date(self.path, self.recipe)
+        return outdated(self.path, self.recipe) is None
 
     def manifest(self, stats: Stats | None, files: Sizes) -> str:
-        return new_manifest(self.recipe, stats, files, self.start)
+        return Manifest.new(self.recipe, stats, files, self.start).text()
 
 
 class Replaced(Attempt):
@@ -72,7 +72,7 @@ class Replaced(Attempt):
     def make(self) -> None:
         folder, name = self.path.parent, self.path.name
         folder.mkdir(parents=True, exist_ok=True)
-        self.partial, self.old = self.temporary(), self.temporary()
+        self.partial, self.old = self.hidden(), self.hidden()
         with locked(lock_path(self.path), self.path, {}) as lock:
             try:
                 if not (self.is_up_to_date() or self.recovered()):
@@ -85,8 +85,9 @@ class Replaced(Attempt):
                 remove(self.old)
                 lock.place.unlink(missing_ok=True)
 
-    def temporary(self) -> Path:
-        return self.path.with_name(f".{self.path.name}{partial_suffix()}")
+    def hidden(self) -> Path:
+        """A temporary path beside the artifact."""
+        return temporary(self.path.with_name(f".{self.path.name}"))
 
     def recovered(self) -> bool:
         """Whether the result of a killed process was found and put in place."""
@@ -115,7 +116,7 @@ class ReplacedFolder(Replaced):
     def recovered(self) -> bool:
         if not self.path.exists():
             for leftover in self.path.parent.glob(f".{escape(self.path.name)}.*.partial"):
-                if is_up_to_date(leftover, self.recipe):  # its process was killed between the two renames
+                if outdated(leftover, self.recipe) is None:  # its process was killed between the two renames
                     leftover.rename(self.path)
                     return True
         return False
@@ -145,7 +146,7 @@ class ReplacedFile(Replaced):
         sync(self.partial)
         require_writable(self.path, folder=False)
         place = manifest_path(self.path)
-        with _restored(self.path, self.old), _restored(place, self.temporary()), atomic_write(place) as written:
+        with _restored(self.path, self.old), _restored(place, self.hidden()), atomic_write(place) as written:
             written.write_text(manifest, encoding="utf-8")  # first, in case the disk is full
             write_text(place, self.manifest(stats, {}))  # without files: means unfinished
             try:

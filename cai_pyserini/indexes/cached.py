@@ -1,4 +1,4 @@
-"""Indexes downloaded once, to `indexes` in Pyserini's cache, $PYSERINI_CACHE or ~/.cache/pyserini."""
+"""Indexes downloaded once, to `indexes` in Pyserini's cache."""
 
 import os
 import tempfile
@@ -7,13 +7,9 @@ from pathlib import Path
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.files import remove, sync
+from cai_pyserini.core.files import cache_home, remove, sync
 from cai_pyserini.core.store import StorePath
 from cai_pyserini.core.terminal import progress
-
-
-def cache_home() -> Path:
-    return Path(os.environ.get("PYSERINI_CACHE") or Path.home() / ".cache" / "pyserini")
 
 
 def cached_index(name: str, get: Callable[[Path], Path]) -> Path:
