@@ -26,7 +26,7 @@ from cai_pyserini.vectors.queries import Queries
 from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.vectors.smooth import smooth
 from cai_pyserini.vectors.weighting import open_impacts, write_impacts
-from tests.adaptation.conftest import adaptation_data, changed, in_passages
+from tests.trainer.conftest import adaptation_data, changed, in_passages
 
 pytestmark = pytest.mark.slow
 

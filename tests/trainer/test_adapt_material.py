@@ -12,8 +12,8 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.trainer.adapt import steps
 from cai_pyserini.trainer.adapt_material import AdaptationData, write_examples
 from cai_pyserini.trainer.adapt_settings import AdaptSettings
-from tests.adaptation.conftest import adaptation_data, in_passages
 from tests.conftest import DATA, json_lines
+from tests.trainer.conftest import adaptation_data, in_passages
 
 pytestmark = pytest.mark.slow
 
