@@ -249,7 +249,7 @@ class Plan:
 
         def call() -> Path:
             depth, hits, weights = experiment.depth, experiment.collection.hits, self.run.weights_of(system)
-            return fuse(runs, output, system.fusion, depth, hits, system.name, weights)
+            return fuse(runs, output, system.fusion, depth=depth, hits=hits, tag=system.name, weights=weights)
 
         return self._add(f"fuse {system.name}", output, call, *runs, chosen)
 
