@@ -36,11 +36,11 @@ COMMANDS = {
     "generate": Command(
         schemas.GenerateSettings, "trainer.generate", "generate", "{queries:,} queries for {documents:,} documents"
     ),
-    "mine": Command(schemas.MineSettings, "trainer.files", "mine", "{lines:,} pairs of {queries:,} queries"),
+    "mine": Command(schemas.MineSettings, "trainer.training_files", "mine", "{lines:,} pairs of {queries:,} queries"),
     "msmarco": Command(
-        schemas.MsmarcoSettings, "trainer.files", "msmarco", "{lines:,} queries, {negatives:,} negatives"
+        schemas.MsmarcoSettings, "trainer.training_files", "msmarco", "{lines:,} queries, {negatives:,} negatives"
     ),
-    "score": Command(schemas.ScoreSettings, "trainer.files", "score", "{lines:,} lines"),
+    "score": Command(schemas.ScoreSettings, "trainer.training_files", "score", "{lines:,} lines"),
     "gpl": Command(GplSettings, "experiments.gpl", "gpl"),
 }
 

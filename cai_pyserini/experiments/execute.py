@@ -24,7 +24,7 @@ from cai_pyserini.experiments.systems import ADAPTED, System, parse_system, with
 from cai_pyserini.experiments.versions import publish
 from cai_pyserini.runs.measures import MEASURES, PerQuery, mean
 from cai_pyserini.runs.significance import compare, compare_pairs
-from cai_pyserini.trainer.adapt_settings import AdaptSettings
+from cai_pyserini.trainer.settings import AdaptSettings
 from cai_pyserini.vectors.shards import Vectors
 
 MODELS_AT_QUERY_TIME: dict[str, set[str]] = {  # rows of "best": label -> the models a system may use

@@ -24,7 +24,6 @@ from cai_pyserini.models.checkpoint import load_checkpoint
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.rerankers import require_reranker
 from cai_pyserini.trainer.examples import count
-from cai_pyserini.trainer.files import mine, score
 from cai_pyserini.trainer.generate import STAGE, generate
 from cai_pyserini.trainer.pairs import base_encoder, train
 from cai_pyserini.trainer.settings import (
@@ -36,6 +35,7 @@ from cai_pyserini.trainer.settings import (
     load_step,
 )
 from cai_pyserini.trainer.training import require_one_gpu, total_steps
+from cai_pyserini.trainer.training_files import mine, score
 
 TRAINING = {"batch_size": 24, "max_steps": 140_000, "warmup": 0.00714, "max_document_length": 350}  # Appendix D
 

@@ -30,7 +30,7 @@ from cai_pyserini.runs.fusions import FUSIONS
 from cai_pyserini.runs.measures import evaluate
 from cai_pyserini.runs.rerank import rerank
 from cai_pyserini.runs.trec import removes_query
-from cai_pyserini.trainer.adapt_settings import AdaptSettings
+from cai_pyserini.trainer.settings import AdaptSettings
 from cai_pyserini.vectors.bm25 import Bm25
 from cai_pyserini.vectors.document_frequencies import compute
 from cai_pyserini.vectors.encode import encode, project_vectors
@@ -260,12 +260,12 @@ class Plan:
             return output
 
         def call() -> Path:
-            from cai_pyserini.trainer.adapt_material import AdaptationData
-            from cai_pyserini.trainer.choice import FEW_JUDGES, balance  # imports torch, which takes seconds
+            from cai_pyserini.trainer.adaptation_data import AdaptationData
+            from cai_pyserini.trainer.choice import FEW_HELD_OUT, balance  # imports torch, which takes seconds
 
             splade, dense = (run.encoder(system).config for system in (SINGLE["splade"], DENSE))
             options = experiment.model_dump(include={"device", "precision", "depth"})
-            options |= FEW_JUDGES | {"queries": 0, "seed": SEED}
+            options |= FEW_HELD_OUT | {"queries": 0, "seed": SEED}
             data = AdaptationData(experiment.collection, splade, dense, run.vectors, **options)
             return balance(data, output)
 

@@ -16,7 +16,7 @@ from transformers import AutoTokenizer, T5Config, T5ForConditionalGeneration
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.config import load_encoder, load_index_config
-from cai_pyserini.trainer.adapt_material import AdaptationData
+from cai_pyserini.trainer.adaptation_data import AdaptationData
 from cai_pyserini.trainer.settings import SpladeSettings
 
 

@@ -9,7 +9,7 @@ from safetensors.numpy import save_file
 
 from cai_pyserini.core import artifact
 from cai_pyserini.models.encoder import Encoder
-from cai_pyserini.trainer.adapt_material import AdaptationData
+from cai_pyserini.trainer.adaptation_data import AdaptationData
 from cai_pyserini.trainer.choice import Candidate, Decision, balance, decide, measure_gains
 from tests.trainer.conftest import adaptation_data
 

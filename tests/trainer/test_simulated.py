@@ -14,7 +14,7 @@ from cai_pyserini.indexes.words import count_words
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.runs.fuse import fuse_runs
 from cai_pyserini.runs.trec import run_of
-from cai_pyserini.trainer.adapt_material import AdaptationData
+from cai_pyserini.trainer.adaptation_data import AdaptationData
 from cai_pyserini.trainer.simulated import SimulatedRetrieval
 from cai_pyserini.vectors.bm25 import ASSOCIATED_FACTOR
 from cai_pyserini.vectors.document_frequencies import compute
@@ -78,7 +78,7 @@ def test_settings_of_the_collection_and_the_run_reach_the_judges(tiny: Path, tmp
     assert set(retrieval.alpha(sparse, sparse.rows).values()) == {1.5}
     one, two = (retrieval.impact_scores(sparse, "bow", sparse.rows, retrieval.words, alpha) for alpha in (1.0, 1.5))
     assert (one != two).any()
-    recipes = [each.judged_identity for each in (plain, bm25, changed(plain, encoder={"keep_terms": 3}))]
+    recipes = [each.simulation_identity for each in (plain, bm25, changed(plain, encoder={"keep_terms": 3}))]
     assert len({artifact.digest(each) for each in recipes}) == 3
 
 

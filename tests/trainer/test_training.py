@@ -1,7 +1,6 @@
 """Shared by all trainings: number of steps, progress, checkpoints, and errors."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -49,44 +48,31 @@ def test_steps_of_several_processes_and_of_accumulated_batches() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("terminal", [False, True])
 def test_a_training_of_one_step_trains_and_shows_its_loss_on_stderr(
-    terminal: bool,
-    splade_settings: MakeSettings,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    splade_settings: MakeSettings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
     train(splade_settings(tmp_path / "model", max_steps=0, epochs=0.1, log_steps=1))
     out, err = capsys.readouterr()
     (log,) = json.loads((tmp_path / "model" / "log.json").read_text())
     assert log["learning_rate"] == 1e-4  # a warm-up would begin at 0
-    lines = err.replace("\r", "\n").splitlines()
-    assert "splade: 24 examples, 1 steps" in lines and not out
-    assert (f"step 1/1, loss {log['loss']:.4g}" in lines) is not terminal
-    assert any("1/1 [" in line and f"loss={log['loss']:.3g}" in line for line in lines) is terminal
+    lines = err.splitlines()
+    assert {"splade: 24 examples, 1 steps", f"step 1/1, loss {log['loss']:.4g}"} <= {*lines} and not out
 
 
-@pytest.mark.parametrize("cost, saved", [(1, [5, 10, 15, 20]), (10, [5, 25])])
-def test_checkpoints_are_spaced_by_what_they_cost(
-    cost: float, saved: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Every two minutes, unless that takes more than 2% of the time: a save of 10 seconds, every 500."""
+def test_checkpoints_are_saved_every_two_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
     now, found = 100.0, []
     monkeypatch.setattr(training.time, "monotonic", lambda: now)
     callback = training.TimedCheckpoints(120)
     arguments: Any = SimpleNamespace(device="cpu"), None
     callback.on_train_begin(*arguments, None)
-    for number in range(1, 26 if cost > 1 else 21):
+    for number in range(1, 16):
         now += 25
         control = SimpleNamespace(should_save=False)
         callback.on_step_end(*arguments, control)
         if control.should_save:
             found.append(number)
-            now += cost
             callback.on_save(*arguments, control)
-    assert found == saved
+    assert found == [5, 10, 15]
 
 
 @pytest.mark.slow
