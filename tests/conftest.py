@@ -43,7 +43,7 @@ DATA = Path(__file__).parent / "data"
 
 LONG = (
     *("test_continued.py", "test_stages.py", "test_on_ray.py", "test_docs.py", "test_pairs.py", "test_update.py"),
-    *("test_cluster.py", "test_gpl.py"),
+    "test_cluster.py",
 )
 
 Command = Callable[..., subprocess.CompletedProcess[str]]

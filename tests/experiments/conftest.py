@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import json_lines
-from tests.trainer.conftest import generator as generator
 
 SYSTEMS = ["bm25", "splade-idf", "joint", "hybrid-splade-idf-minmax"]
 
