@@ -38,7 +38,7 @@ from cai_pyserini.runs.fusions import DEFAULT, DEPTH
 from cai_pyserini.runs.measures import MEASURES, PerQuery, mean, measure, require_judged
 from cai_pyserini.runs.significance import Comparison as Comparison
 from cai_pyserini.runs.trec import ranks, read_run, sorted_run
-from cai_pyserini.trainer.adapt_settings import AdaptSettings
+from cai_pyserini.trainer.settings import AdaptSettings
 from cai_pyserini.vectors.queries import Representation, encode_queries
 
 logger = logging.getLogger(__name__)

@@ -607,12 +607,12 @@ class Weights(Artifact):
         self.is_kept = run.earlier is not None and artifact.read_manifest(self.output) is not None
 
     def make(self) -> Path:
-        from cai_pyserini.trainer.adapt_material import AdaptationData
-        from cai_pyserini.trainer.choice import FEW_JUDGES, balance  # imports torch, which takes seconds
+        from cai_pyserini.trainer.adaptation_data import AdaptationData
+        from cai_pyserini.trainer.choice import FEW_HELD_OUT, balance  # imports torch, which takes seconds
 
         experiment = self.run.experiment
         options = experiment.model_dump(include={"device", "precision", "depth"})
-        options |= FEW_JUDGES | {"queries": 0, "seed": SEED}
+        options |= FEW_HELD_OUT | {"queries": 0, "seed": SEED}
         splade, dense = self.splade.config(), self.dense.config()
         return balance(AdaptationData(experiment.collection, splade, dense, self.run.vectors, **options), self.output)
 
@@ -727,7 +727,9 @@ class Fusion(Ranking):
     def make(self) -> Path:
         experiment, runs = self.run.experiment, [ranking.output for ranking in self.rankings]
         depth, hits = experiment.depth, experiment.collection.hits
-        return fuse(runs, self.output, self.system.fusion, depth, hits, self.system.name, self.weights())
+        return fuse(
+            runs, self.output, self.system.fusion, depth=depth, hits=hits, tag=self.system.name, weights=self.weights()
+        )
 
 
 class Evaluation(Artifact):

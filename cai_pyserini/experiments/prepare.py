@@ -20,7 +20,7 @@ from cai_pyserini.experiments.settings import PASSAGE_WORDS, RunSettings
 from cai_pyserini.experiments.systems import REQUIRED, System, all_systems, default_systems, parse_system
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.folder import with_folder_settings
-from cai_pyserini.trainer.adapt_settings import AdaptSettings
+from cai_pyserini.trainer.settings import AdaptSettings
 
 BEGINNING = 2000  # documents from whose lengths it is decided whether to search passages
 WORDS_PER_TOKEN = 0.75

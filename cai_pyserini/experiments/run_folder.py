@@ -25,7 +25,7 @@ from cai_pyserini.models.checkpoint import checkpoint_digest
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.folder import model_folder, tokenizer_of
 from cai_pyserini.runs.measures import MEASURES
-from cai_pyserini.trainer.adapt_settings import AdaptSettings
+from cai_pyserini.trainer.settings import AdaptSettings
 
 BEIR = "`cai-pyserini run`"
 CURRENT = Path("versions") / "current"  # a link in run folders that have been updated
