@@ -467,7 +467,7 @@ def test_a_file_that_changes_during_a_run_makes_no_mixture(write) -> None:
 def test_a_reader_that_hangs_crashes_or_grows_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "hostile.py").write_text(
         "import os, time\n"
-        "from cai_pyserini.core import isolated\n"
+        "from cai_pyserini.collections import isolated\n"
         "def act(call):\n"
         "    if call == 'wait': time.sleep(600)\n"
         "    while call == 'hang': pass\n"
