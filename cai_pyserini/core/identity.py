@@ -48,7 +48,6 @@ STAGES = {
         "run", {name: f"collections.{name}" for name in ("beir_folder", "file_folder", "hpo", "ir_dataset")}
     ),
     "convert": Stage("convert", "collections.convert"),
-    "convert checkpoint": Stage("convert checkpoint", "models.pickled"),
     "encode": Stage(
         "stage encode",
         {
@@ -68,7 +67,7 @@ STAGES = {
     ),
     "fusion fuse": Stage("fuse", "runs.fuse"),
     "fusion rerank": Stage("rerank", "runs.rerank"),
-    "idf": Stage("stage idf", "vectors.document_frequencies"),
+    "idf": Stage("stage idf", "models.idf"),
     "impact": Stage("stage impact", "vectors.weighting -models.dense -models.splade"),
     "index": Stage(
         "stage index",
