@@ -238,7 +238,7 @@ ADAPTED += [f"adapted-{name}" for name in ADAPTED[1:]] + ["adapted-joint", "adap
 def adapted_run(tiny: Path, shared: Path) -> Path:
     """The folder of a run of the systems ADAPTED, adapted in a few steps, done once; not to be changed."""
     from cai_pyserini.experiments.execute import execute
-    from cai_pyserini.experiments.systems import parse_system
+    from cai_pyserini.experiments.names import parse_system
 
     folder = shared / "adapted"
     with FileLock(shared / "adapted.lock"):

@@ -20,8 +20,9 @@ from cai_pyserini.core.template import template
 from cai_pyserini.engine.explanation import Case, Explanation, Part
 from cai_pyserini.engine.highlight import TermsOf, marked, word_strengths
 from cai_pyserini.engine.open import Run
+from cai_pyserini.experiments.names import parse_system, with_parts
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import System, parse_system, with_parts
+from cai_pyserini.experiments.systems import System
 from cai_pyserini.runs.fuse import Shares, shares
 from cai_pyserini.runs.trec import read_run
 
@@ -63,7 +64,7 @@ def explain_query(
     requested = [parse_system(name) for name in dict.fromkeys(systems)]
     all_systems = with_parts(requested)
     rankings = {system: system.ranking(run) for system in all_systems}
-    engines = {system: opened.open(system.name) for system in all_systems if not rankings[system].fusion}
+    engines = {system: opened.open(system.name) for system in all_systems if not rankings[system].method}
     for system in all_systems:
         if not run.has(rankings[system].output):
             runs = ", ".join(sorted(path.stem for path in filter(run.has, run.folder.glob("runs/*.trec"))))
@@ -81,7 +82,7 @@ def explain_query(
     contents = run.collection.contents(set(ids), str(run.root))
     explained: dict[System, dict[str, Explanation]] = {}
     for system in all_systems:  # parts come before their hybrids
-        if rankings[system].fusion:
+        if rankings[system].method:
             explanations = _explain_hybrid(run, system, query, explained)
         else:
             explanations = engines[system].explain(run.topics[query], ids)

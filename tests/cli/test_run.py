@@ -20,8 +20,8 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.engine.open import Run
+from cai_pyserini.experiments.names import all_systems, parse_system
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import all_systems, parse_system
 from cai_pyserini.models.cross_encoder import CrossEncoder
 from cai_pyserini.models.idf import Idf
 from cai_pyserini.models.splade import Splade

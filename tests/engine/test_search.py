@@ -18,8 +18,8 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.engine.open import Run, open_index, open_systems
 from cai_pyserini.engine.retriever import Effort
 from cai_pyserini.engine.search import Engine, Hit
+from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import parse_system
 from cai_pyserini.indexes.reader import Stored
 from cai_pyserini.indexes.text_index import index_bm25
 from cai_pyserini.runs.trec import read_run, scores_by_query

@@ -15,7 +15,7 @@ from cai_pyserini.collections.contract import Collection
 from cai_pyserini.collections.spans import SPANS_PER_TEXT
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.experiments.systems import parse_system
+from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.indexes.words import count_words
 from cai_pyserini.models import device
 from cai_pyserini.models.encoder import Encoder
