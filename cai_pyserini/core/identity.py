@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from cai_pyserini.core import source_code
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.file_formats import FORMATS
 from cai_pyserini.core.version import VERSION
 
 logger = logging.getLogger(__name__)
@@ -88,21 +89,7 @@ STAGES = {
     "ship": Stage("ship", "share.encoder share.index"),
     "smooth": Stage("stage smooth", "vectors.smooth"),
     "text": Stage(  # of a file in a format
-        "run",
-        {
-            format: f"collections.file_text collections.text.{module}"
-            for module, formats in {
-                "epub": "epub",
-                "mail": "eml",
-                "office": "docx pptx xlsx",
-                "opendocument": "odp ods odt",
-                "pdf": "pdf",
-                "plain": "csv md rst txt",
-                "rtf": "rtf",
-                "web": "html",
-            }.items()
-            for format in formats.split()
-        },
+        "run", {name: f"collections.file_text {format.module}" for name, format in FORMATS.items()}
     ),
     "trainer dense": Stage("train dense", "trainer.pairs"),
     "trainer generate": Stage("train generate", "trainer.generate"),
