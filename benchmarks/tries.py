@@ -26,12 +26,13 @@ from scipy.sparse import csr_matrix, diags_array, hstack
 
 from cai_pyserini.collections.spans import passages
 from cai_pyserini.core import jsonl
+from cai_pyserini.core.config import BM25
 from cai_pyserini.core.tables import markdown
 from cai_pyserini.experiments.artifacts import DenseEncoder, SpladeEncoder
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.indexes.analyzer import Analyzer
-from cai_pyserini.trainer.adapt_material import AdaptationData
-from cai_pyserini.trainer.choice import _mean_by_source
+from cai_pyserini.trainer.adaptation_data import AdaptationData
+from cai_pyserini.trainer.choice import mean_by_source
 from cai_pyserini.trainer.simulated import SimulatedRetrieval, smoothed
 from cai_pyserini.vectors.bm25 import ASSOCIATED_FACTOR, NEIGHBOUR_FACTOR, stored_lengths, weights_of
 from cai_pyserini.vectors.expansion import NEIGHBOUR_WORDS
@@ -118,7 +119,7 @@ def pairs(run: Tried) -> Variants:
     frequencies = documents.getnnz(axis=0)
     idf = np.log1p((len(run.ids) - frequencies + 0.5) / (frequencies + 0.5))
     lengths = stored_lengths(run.lengths.astype(np.int64)) / run.average
-    scores = (queries.sign() @ weights_of(documents, lengths, idf, 0.9, 0.4).T).toarray()
+    scores = (queries.sign() @ weights_of(documents, lengths, idf, BM25).T).toarray()
     for factor in (0, 0.1, 0.2, 0.4, 0.8):
         yield f"{factor}", run.indexed(words.toarray() + factor * scores)
         yield f"{factor}, SPLADE's queries", run.indexed(words.toarray() + factor * scores, bow=False)
@@ -329,7 +330,7 @@ def recipes(runs: list[Tried]) -> list[list[str]]:
     for run in runs:
         parts, (judged, served) = real(run), judges(run)
         for recipe, row in zip(RECIPES, rows[1:], strict=True):
-            found = _mean_by_source(served.ndcg(recipe.scores(judged, _z)), served.sources).mean()
+            found = mean_by_source(served.ndcg(recipe.scores(judged, _z)), served.sources).mean()
             row.append(f"{np.mean([*run.ndcg(recipe.scores(parts, _z)).values()]):.4f} ({found:.4f})")
     return rows
 

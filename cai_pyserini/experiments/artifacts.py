@@ -15,8 +15,7 @@ from cai_pyserini.collections.contract import Collection
 from cai_pyserini.collections.readers import load_collection
 from cai_pyserini.collections.spans import CONTEXTS, SPANS_PER_TEXT
 from cai_pyserini.core import artifact
-from cai_pyserini.core.config import EncoderConfig, load_encoder
-from cai_pyserini.core.config import Weighting as Formula
+from cai_pyserini.core.config import EncoderConfig, IdfFormula, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.steps import Step
 from cai_pyserini.experiments.sample import Rate, Size, sampled
@@ -29,13 +28,13 @@ from cai_pyserini.indexes.words import LEXICON, count_words
 from cai_pyserini.models.checkpoint import load_checkpoint
 from cai_pyserini.models.device import has_int8, resolve_device
 from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.idf import compute
 from cai_pyserini.runs.fuse import fuse
 from cai_pyserini.runs.measures import evaluate
 from cai_pyserini.runs.rerank import rerank
 from cai_pyserini.runs.trec import removes_query
 from cai_pyserini.vectors import weighting
 from cai_pyserini.vectors.bm25 import Bm25
-from cai_pyserini.vectors.document_frequencies import compute
 from cai_pyserini.vectors.encode import encode, project_vectors, uncached
 from cai_pyserini.vectors.expansion import expand
 from cai_pyserini.vectors.near import find_neighbours
@@ -202,7 +201,7 @@ class SpladeEncoder(RunEncoder):
 
 @dataclass(frozen=True)
 class DenseEncoder(RunEncoder):
-    formula: Formula | None = None  # of an IDF that weights tokens
+    formula: IdfFormula | None = None  # of an IDF that weights tokens
 
     vectors_size = Size(per_document=1_600)
     idf_suffix = "-dense"
@@ -246,7 +245,7 @@ class Idf(Artifact):
 
     rate = Rate(0.5, 0.05, 0.2)
 
-    def __init__(self, encoder: RunEncoder, formula: Formula):
+    def __init__(self, encoder: RunEncoder, formula: IdfFormula):
         name = f"{ADAPTED * encoder.adapted}{formula}{encoder.idf_suffix}"
         super().__init__(encoder.run, name, name, *RunEncoder(encoder.run, encoder.adapted).made_from)
         self.encoder, self.formula = encoder, formula
@@ -424,7 +423,9 @@ class Impacts(Artifact):
     rate = Rate(1.0, 0.1, 0.05)
     remedy = FEWER_SYSTEMS
 
-    def __init__(self, title: str, encoder: SpladeEncoder, *, formula: Formula | None = None, joint: bool, near: bool):
+    def __init__(
+        self, title: str, encoder: SpladeEncoder, *, formula: IdfFormula | None = None, joint: bool, near: bool
+    ):
         run = encoder.run
         self.title, self.encoder, self.joint = title, encoder, joint
         self.vectors = self._vectors(near)
@@ -447,7 +448,7 @@ class Impacts(Artifact):
 
     def _bm25(self, alpha: float | None) -> Bm25 | None:
         collection, near_words = self.run.experiment.collection, self.near_words.output if self.near_words else None
-        return Bm25(self.words.output, collection.k1, collection.b, alpha, near_words) if self.words else None
+        return Bm25(self.words.output, collection.bm25, alpha, near_words) if self.words else None
 
     def _write(self, config: EncoderConfig, bm25: Bm25 | None) -> Path:
         vectors, threads = Vectors(self.vectors.output), self.run.experiment.threads
@@ -606,12 +607,12 @@ class Weights(Artifact):
         self.is_kept = run.earlier is not None and artifact.read_manifest(self.output) is not None
 
     def make(self) -> Path:
-        from cai_pyserini.trainer.adapt_material import AdaptationData
-        from cai_pyserini.trainer.choice import FEW_JUDGES, balance  # imports torch, which takes seconds
+        from cai_pyserini.trainer.adaptation_data import AdaptationData
+        from cai_pyserini.trainer.choice import FEW_HELD_OUT, balance  # imports torch, which takes seconds
 
         experiment = self.run.experiment
         options = experiment.model_dump(include={"device", "precision", "depth"})
-        options |= FEW_JUDGES | {"queries": 0, "seed": SEED}
+        options |= FEW_HELD_OUT | {"queries": 0, "seed": SEED}
         splade, dense = self.splade.config(), self.dense.config()
         return balance(AdaptationData(experiment.collection, splade, dense, self.run.vectors, **options), self.output)
 
@@ -726,7 +727,9 @@ class Fusion(Ranking):
     def make(self) -> Path:
         experiment, runs = self.run.experiment, [ranking.output for ranking in self.rankings]
         depth, hits = experiment.depth, experiment.collection.hits
-        return fuse(runs, self.output, self.system.fusion, depth, hits, self.system.name, self.weights())
+        return fuse(
+            runs, self.output, self.system.fusion, depth=depth, hits=hits, tag=self.system.name, weights=self.weights()
+        )
 
 
 class Evaluation(Artifact):
@@ -752,10 +755,10 @@ class Artifacts:
     def text_index(self, title: str, *, generated: bool) -> Index:
         return TextIndex(self._run, title, generated)
 
-    def dense_index(self, adapted: bool, formula: Formula | None) -> Index:
+    def dense_index(self, adapted: bool, formula: IdfFormula | None) -> Index:
         return DenseIndex(DenseEncoder(self._run, adapted, formula))
 
-    def impact_index(self, title: str, *, adapted: bool, formula: Formula | None, joint: bool, near: bool) -> Index:
+    def impact_index(self, title: str, *, adapted: bool, formula: IdfFormula | None, joint: bool, near: bool) -> Index:
         encoder = SpladeEncoder(self._run, adapted)
         return ImpactIndex(Impacts(title, encoder, formula=formula, joint=joint, near=near))
 

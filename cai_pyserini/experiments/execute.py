@@ -61,7 +61,8 @@ def execute(run: RunFolder, systems: Sequence[System], evaluate: bool = True) ->
         if previous:
             _add_others(results, previous, reopened, systems, evaluate)
         write(results, run)
-        write_page(run)
+        if not previous or results.shown != previous.shown or not run.page.exists():
+            write_page(run)  # whose charts take seconds
         run.started_file.unlink(missing_ok=True)
         remove_leftovers(run.folder, re.escape(run.started_file.name))
         publish(run.root)

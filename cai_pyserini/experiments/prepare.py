@@ -20,7 +20,7 @@ from cai_pyserini.experiments.settings import PASSAGE_WORDS, RunSettings
 from cai_pyserini.experiments.systems import REQUIRED, System, all_systems, default_systems, parse_system
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.folder import with_folder_settings
-from cai_pyserini.trainer.adapt_settings import AdaptSettings
+from cai_pyserini.trainer.settings import AdaptSettings
 
 BEGINNING = 2000  # documents from whose lengths it is decided whether to search passages
 WORDS_PER_TOKEN = 0.75
@@ -91,9 +91,9 @@ class Preparation:
         return Prepared(run, self.systems)
 
     def _in_passages(self, config: IndexConfig) -> IndexConfig:
-        """The collection in passages, if neither it nor the encoder says how long documents are read, and the encoder
-        would not read most of the text. (An adaptation reads the collection as its YAML file says.)"""
-        if config.passages is not None or self.encoder.overlap is not None or self.settings.adapt:
+        """The collection in passages, if it does not say how long documents are, and the encoder would not read most of
+        the text. (An adaptation reads the collection as its YAML file says.)"""
+        if config.passages is not None or self.settings.adapt:
             return config
         length = round(self.encoder.max_document_length * WORDS_PER_TOKEN)
         lost = 0.0

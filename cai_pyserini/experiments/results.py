@@ -52,6 +52,12 @@ class Results:
         return replace(self, **changes)
 
     @property
+    def shown(self) -> "Results":
+        """What the page of the run shows of them: no times of steps, and nothing of how they were made."""
+        evaluations = {name: digest for name, digest in self.made.items() if name.startswith("evaluations/")}
+        return replace(self, made=evaluations, timings_s={}, index_bytes={}, versions={}, provenance={})
+
+    @property
     def searched(self) -> bool:
         return any(self.systems.values())
 

@@ -25,7 +25,7 @@ from cai_pyserini.models.checkpoint import checkpoint_digest
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.folder import model_folder, tokenizer_of
 from cai_pyserini.runs.measures import MEASURES
-from cai_pyserini.trainer.adapt_settings import AdaptSettings
+from cai_pyserini.trainer.settings import AdaptSettings
 
 BEIR = "`cai-pyserini run`"
 CURRENT = Path("versions") / "current"  # a link in run folders that have been updated
@@ -194,10 +194,8 @@ class RunFolder:
         return self.collection.qrels(self.split) if self.has_qrels else None
 
     @cached_property
-    def reading(self) -> Reading | None:
-        """How SPLADE truncates documents; None if it reads them whole, in windows."""
+    def reading(self) -> Reading:
+        """How SPLADE truncates documents."""
         config = self.experiment.encoder
-        if config.overlap is not None:
-            return None
         tokenizer = checkpoint_digest(model_folder(config), tokenizer_only=True)
-        return Reading(tokenizer_of(config).lengths, config.max_document_length, tokenizer)
+        return Reading(lambda texts: tokenizer_of(config).lengths(texts), config.max_document_length, tokenizer)

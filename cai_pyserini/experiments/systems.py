@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import product
 from typing import TYPE_CHECKING, Literal, get_args
 
-from cai_pyserini.core.config import EncoderConfig, Weighting
+from cai_pyserini.core.config import EncoderConfig, IdfFormula
 from cai_pyserini.core.errors import CaiError, did_you_mean
 from cai_pyserini.runs.fusions import DEFAULT, FUSIONS
 
@@ -128,7 +128,7 @@ class SpladeSystem(System):
 
     role, work, adaptable = "splade", 1, True
 
-    def __init__(self, doc: bool, formula: Weighting | None, joint: bool, near: bool, adapted: bool = False):
+    def __init__(self, doc: bool, formula: IdfFormula | None, joint: bool, near: bool, adapted: bool = False):
         def named(queries: str | Literal[False] = False) -> str:
             name = _joined(joint and "joint", "splade", queries, formula, near and "smooth")
             return f"{ADAPTED * adapted}{name}"
@@ -181,7 +181,7 @@ class DenseSystem(System):
 
     role, work, adaptable, settings = "dense", 2, True, ("dense",)
 
-    def __init__(self, formula: Weighting | None, adapted: bool = False):
+    def __init__(self, formula: IdfFormula | None, adapted: bool = False):
         super().__init__(f"{ADAPTED * adapted}{_joined('dense', formula)}")
         self.index_name, self.formula, self.weighted = self.long_name, formula, formula is not None
         self.models = self.evidence = {self.role}
@@ -233,7 +233,7 @@ def _joined(*parts: str | Literal[False] | None) -> str:
     return "-".join(part for part in parts if part)
 
 
-WEIGHTINGS = (None, *get_args(Weighting))
+WEIGHTINGS = (None, *get_args(IdfFormula))
 BM25 = TextSystem("bm25")
 SINGLE: dict[str, System] = {  # by their long names
     system.long_name: system
@@ -255,7 +255,7 @@ THREE_WAY = ("hybrid-{}-{}-zscore", "fused-bm25-smooth-{}-smooth-{}-zscore")  # 
 RECOMMENDED = ("bm25", "splade-idf", *SHORT.values())
 NAMES = (
     f"{', '.join(RECOMMENDED)} (those with -near, and trio, need --dense); for ablations bm25-smooth, doct5query, "
-    f"[joint-]splade[-doc][-{'|-'.join(get_args(Weighting))}][-smooth], dense[-idf], cross-encoder, "
+    f"[joint-]splade[-doc][-{'|-'.join(get_args(IdfFormula))}][-smooth], dense[-idf], cross-encoder, "
     f"hybrid-<one or more of the others>[-{'|-'.join(name for name in FUSIONS if name != DEFAULT)}], "
     "fused-<two or more>[…], which leaves bm25 out; with --adapt, adapted-<any of these with splade or dense>"
 )

@@ -23,10 +23,10 @@ from cai_pyserini.engine.open import Run
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import all_systems, parse_system
 from cai_pyserini.models.cross_encoder import CrossEncoder
+from cai_pyserini.models.idf import Idf
 from cai_pyserini.models.splade import Splade
 from cai_pyserini.runs.fuse import fuse_runs
 from cai_pyserini.runs.trec import read_run, scores_by_query, top
-from cai_pyserini.vectors.document_frequencies import Idf
 from cai_pyserini.vectors.quantization import weighted
 from tests.conftest import DATA, Command, json_lines
 from tests.core import test_disks

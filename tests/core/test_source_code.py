@@ -18,9 +18,9 @@ import pytest
 from cai_pyserini import __version__
 from cai_pyserini.cli.encode import main as encode
 from cai_pyserini.cli.run import main as run
-from cai_pyserini.collections.formats import SUFFIXES
 from cai_pyserini.core import identity
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.file_formats import FORMATS
 from cai_pyserini.core.identity import STAGES, Stage, changed_stages, code_of_stages
 from cai_pyserini.core.source_code import MACHINERY, NAME, PACKAGE, SourceCode, recorded
 from cai_pyserini.models import idf, splade
@@ -161,7 +161,7 @@ def test_an_edit_changes_the_code_of_the_stages_behind_it(
         "core/settings.py": set(),
         "core/store.py": set(),
         "core/terminal.py": set(),
-        "collections/file_text.py": {"collection file_folder", *(f"text {name}" for name in {*SUFFIXES.values()})},
+        "collections/file_text.py": {"collection file_folder", *(f"text {name}" for name in FORMATS)},
         "collections/text/mail.py": {"text eml", "text docx", "text pptx", "text xlsx"},
         "models/dense.py": {*(name for name in ENCODE if "dense" in name), "expand", "search dense"},
         "service/routes.py": set(),
@@ -274,10 +274,6 @@ def test_machinery_is_what_makes_artifacts(parsed: SourceCode) -> None:
     others = {f"core.{name}" for name in ("database", "flags", "processes", "settings", "steps")}
     machinery = {name for name in MACHINERY if name.startswith("core.")}
     assert {name for name in found if "." in name and "/" not in name} == machinery - others
-
-
-def test_formats_are_read_by_declared_code() -> None:
-    assert isinstance(code := STAGES["text"].code, dict) and code.keys() == {*SUFFIXES.values()}
 
 
 def test_the_recorded_code_is_the_running_code(parsed: SourceCode) -> None:

@@ -19,7 +19,7 @@ from cai_pyserini.experiments.report import markdown
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import System, parse_system
 from cai_pyserini.runs.trec import read_run, scores_by_query
-from cai_pyserini.trainer.adapt_settings import AdaptSettings
+from cai_pyserini.trainer.settings import AdaptSettings
 from tests.conftest import ADAPTED, adapting
 
 

@@ -11,7 +11,7 @@ from cai_pyserini.experiments.experiment import Experiment
 from cai_pyserini.experiments.plan import artifacts
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import SINGLE, adapted, parse_system
-from cai_pyserini.trainer.adapt_settings import AdaptSettings
+from cai_pyserini.trainer.settings import AdaptSettings
 
 
 def kinds(kind: type[Artifact]) -> Iterator[type[Artifact]]:

@@ -24,7 +24,7 @@ from cai_pyserini.experiments.experiment import Experiment
 from cai_pyserini.experiments.plan import plan, require
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import parse_system
-from cai_pyserini.trainer.adapt_settings import AdaptSettings
+from cai_pyserini.trainer.settings import AdaptSettings
 from tests.conftest import DATA
 
 
