@@ -28,7 +28,8 @@ TABLE = resources.files(__package__) / "stages.json"  # also in a package withou
 # settings that shape results are in recipes.
 CORE = """artifact bars database errors file_formats files flags identity lock manifest notes ownership packages
     processes settings source_code steps store terminal version writing"""
-MACHINERY = {f"core.{name}" for name in CORE.split()} | {"indexes.cached", "indexes/logging.properties", "vectors.speed"}
+OTHERS = {"indexes.cached", "indexes/logging.properties", "vectors.speed"}
+MACHINERY = OTHERS | {f"core.{name}" for name in CORE.split()}
 # Choose a reader, whose code is in the digest of the collection or the text that it returns.
 CHOOSING = {"collections.readers", "collections.file_text"}
 BESIDE = re.compile(r"[\w/-]+(\.\w+)+")  # a path of a file
