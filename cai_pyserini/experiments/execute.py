@@ -129,7 +129,11 @@ def _add_others(
             require(run, system, evaluate, keep=True)
             planned = steps.plan(plan(run, system, evaluate))
             results.made |= _digests(run, [step.output for step, reason in planned if reason is None])
-    searches = {index: name for index, name in previous.searches.items() if f"indexes/{index}" in results.made}
+    searches = {
+        index: name
+        for index, name in previous.searches.items()
+        if run.name_of(run.place(f"indexes/{index}")) in results.made
+    }
     results.searches = searches | results.searches
 
 

@@ -36,12 +36,14 @@ MODELS = SEARCH - {"search bm25"}
 FOLDERS = {"collection beir_folder", "collection file_folder"}
 READING = FOLDERS | {"beir check", "beir evaluation", "collection hpo", "collection ir_dataset", "idf", "words"}
 MAIN_WAY = {  # its files, in order, and the stages that each of them shapes
+    "experiments.systems": set(),
+    "experiments.artifacts": set(),
     "experiments.plan": set(),
     "core.steps": set(),
     "experiments.execute": set(),
+    "experiments.results": set(),
     "collections.contract": READING | ENCODE | SEARCH | {"expand", "fusion rerank", "index bm25", "index impact"},
     "collections.beir_folder": FOLDERS,
-    "vectors.document_frequencies": {"idf"},
     "models.idf": {*("expand", "idf", "impact", "search dense"), *(name for name in ENCODE if name.endswith("idf"))},
     "vectors.encode": ENCODE | {"expand"},
     "vectors.shards": ENCODE | SEARCH | {"expand", "impact", "index dense", "near", "smooth", "words"},
