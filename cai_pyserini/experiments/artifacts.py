@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from cai_pyserini.experiments.run_folder import RunFolder
     from cai_pyserini.experiments.systems import System
 
-LINE_BYTES = 60  # of a hit in a run
-FORWARD_BYTES = 1.5  # of a forward index, per character that an encoder reads
+LINE_BYTES = 60  # size of a hit in a run
+FORWARD_BYTES = 1.5  # size of a forward index per character that an encoder reads
 FEWER_SYSTEMS = "fewer systems"
 
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from cai_pyserini.experiments.run_folder import RunFolder
     from cai_pyserini.experiments.systems import System
 
-SEED = 42  # for sampling the pseudo queries that weights are chosen on
+SEED = 42  # samples the pseudo queries that weights are chosen on
 CONTEXT_TOKENS, WORD_TOKENS = 16, 8  # with padding, of what vectors.word_vectors encodes
 WORDS_PER_ROOT = 4.5  # words in two documents or more, per square root of a character
 SOURCES = 600  # documents that weights are chosen on, at most a twentieth of all, see trainer.choice

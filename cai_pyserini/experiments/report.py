@@ -18,7 +18,7 @@ from cai_pyserini.runs.measures import MEASURES
 from cai_pyserini.runs.significance import NO_P_MEANS, p_text
 from cai_pyserini.vectors.quantization import loss_text
 
-MEASURE = MEASURES[0]  # by which systems are compared
+MEASURE = MEASURES[0]  # systems are compared by this one
 SIGNIFICANT = 0.05
 ADAPTATION_MARK = "changed by adaptation"
 

@@ -21,9 +21,9 @@ from cai_pyserini.share.source import Keys, Source
 
 IMPACTS, RARE, CONTENTS = "impacts", "rare", "contents"  # fields
 HITS = 1000
-MAX_WEIGHT = 16.0  # of a query
+MAX_WEIGHT = 16.0  # largest weight in a query
 SEISMIC_KEYS = 32_768
-SIGNIFICANT_BITS = 9  # of a FeatureField
+SIGNIFICANT_BITS = 9  # a FeatureField stores no more
 MAX_ID_BYTES = 512  # in UTF-8
 MAX_CLAUSES = 1024  # terms of a query that a server accepts by default
 ANALYZERS: dict[str, str] = {  # the servers' own that are Anserini's; kuromoji, nori and ukrainian are plugins

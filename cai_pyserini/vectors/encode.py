@@ -53,9 +53,9 @@ if TYPE_CHECKING:
     from cai_pyserini.models.splade import Splade
 
 GPU_SHARDS = 3  # encoded at a time on a GPU: it computes one while others are tokenized, put together, and written
-SAVE_SECONDS = 5.0  # between additions to the cache
+SAVE_SECONDS = 5.0  # seconds between additions to the cache
 ENOUGH = 2_000  # texts encoded at once, whose speed is kept for estimates
-MAX_DIFFERENCE = 0.1  # between vectors of a text, relative to its length; batches in low precision differ by 0.01
+MAX_DIFFERENCE = 0.1  # largest distance of a text's vectors, relative to length; low precision gives 0.01
 
 type NumberedShards = Iterator[tuple[int, Sequence[Document]]]  # shard numbers and their texts
 
