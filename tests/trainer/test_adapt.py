@@ -189,8 +189,8 @@ def test_files_that_are_wrong_are_refused_before_any_work(
 
 
 def test_what_shapes_an_adaptation_is_in_its_recipe(tiny: Path, tmp_path: Path) -> None:
-    """Settings of the encoders that act on queries or impacts, of the collection and of the judges, and an IDF that a
-    step's file names by its path, whose contents can change."""
+    """Settings of the encoders that act on queries or impacts, of the collection and of the simulation, and an IDF that
+    a step's file names by its path, whose contents can change."""
     idf = compute(load_collection(str(tiny)), load_encoder("splade-tiny"), tmp_path / "idf")
     base, dense = ({"checkpoint": load_encoder(name).checkpoint} for name in ("splade-tiny", "minilm"))
     files = {"c": {"source": str(tiny)}, "s": base, "d": dense, "step": {"idf": str(idf)}}
