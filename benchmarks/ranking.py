@@ -24,7 +24,7 @@ import numpy as np
 from scipy.sparse import csr_matrix, diags_array, vstack
 
 from cai_pyserini.core import jsonl
-from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core.config import Bm25Parameters, load_encoder
 from cai_pyserini.core.tables import markdown
 from cai_pyserini.experiments.artifacts import DenseEncoder, NearDocuments, SpladeEncoder
 from cai_pyserini.experiments.run_folder import RunFolder
@@ -165,7 +165,7 @@ class Run:
     def bm25_of(self, counts: csr_matrix, k1: float = 0.9, b: float = 0.4) -> csr_matrix:
         """BM25's weights of counts, in documents of the true lengths."""
         lengths = stored_lengths(self.lengths.astype(np.int64)) / self.average
-        return weights_of(csr_matrix(counts), lengths, self.word_idf, k1, b)
+        return weights_of(csr_matrix(counts), lengths, self.word_idf, Bm25Parameters(k1, b))
 
     def ndcg(self, scores: Scores) -> dict[str, float]:
         """nDCG@10 of every query."""

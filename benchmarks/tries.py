@@ -26,6 +26,7 @@ from scipy.sparse import csr_matrix, diags_array, hstack
 
 from cai_pyserini.collections.spans import passages
 from cai_pyserini.core import jsonl
+from cai_pyserini.core.config import BM25
 from cai_pyserini.core.tables import markdown
 from cai_pyserini.experiments.artifacts import DenseEncoder, SpladeEncoder
 from cai_pyserini.experiments.run_folder import RunFolder
@@ -118,7 +119,7 @@ def pairs(run: Tried) -> Variants:
     frequencies = documents.getnnz(axis=0)
     idf = np.log1p((len(run.ids) - frequencies + 0.5) / (frequencies + 0.5))
     lengths = stored_lengths(run.lengths.astype(np.int64)) / run.average
-    scores = (queries.sign() @ weights_of(documents, lengths, idf, 0.9, 0.4).T).toarray()
+    scores = (queries.sign() @ weights_of(documents, lengths, idf, BM25).T).toarray()
     for factor in (0, 0.1, 0.2, 0.4, 0.8):
         yield f"{factor}", run.indexed(words.toarray() + factor * scores)
         yield f"{factor}, SPLADE's queries", run.indexed(words.toarray() + factor * scores, bow=False)

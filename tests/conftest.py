@@ -41,10 +41,7 @@ if TYPE_CHECKING:  # slow imports
 
 DATA = Path(__file__).parent / "data"
 
-LONG = (
-    *("test_continued.py", "test_stages.py", "test_on_ray.py", "test_docs.py", "test_pairs.py", "test_update.py"),
-    "test_cluster.py",
-)
+LONG = (*("test_continued.py", "test_stages.py", "test_docs.py", "test_pairs.py", "test_update.py"),)
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -367,7 +364,7 @@ def stored_vectors(
 
     def write(path: Path) -> artifact.Stats:
         for number, shard in enumerate(shards):
-            write_shard(shard_path(path, number), shard, artifact.digest(made), 0.5, 1)
+            write_shard(shard_path(path, number), shard, artifact.digest(made), 0.5)
         rows, nonzeros = sum(len(shard.ids) for shard in shards), sum(int((m != 0).sum()) for m in matrices)
         stats = {"vectors": rows, "shards": len(shards), "nonzeros": nonzeros, "seconds": 0.5 * len(shards)}
         return stats | {"vocabulary": vocabulary, "encoder": encoder}

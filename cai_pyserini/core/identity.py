@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from cai_pyserini.core import source_code
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.file_formats import FORMATS
 from cai_pyserini.core.version import VERSION
 
 logger = logging.getLogger(__name__)
@@ -47,7 +48,6 @@ STAGES = {
         "run", {name: f"collections.{name}" for name in ("beir_folder", "file_folder", "hpo", "ir_dataset")}
     ),
     "convert": Stage("convert", "collections.convert"),
-    "convert checkpoint": Stage("convert checkpoint", "models.pickled"),
     "encode": Stage(
         "stage encode",
         {
@@ -67,7 +67,7 @@ STAGES = {
     ),
     "fusion fuse": Stage("fuse", "runs.fuse"),
     "fusion rerank": Stage("rerank", "runs.rerank"),
-    "idf": Stage("stage idf", "vectors.document_frequencies"),
+    "idf": Stage("stage idf", "models.idf"),
     "impact": Stage("stage impact", "vectors.weighting -models.dense -models.splade"),
     "index": Stage(
         "stage index",
@@ -89,21 +89,7 @@ STAGES = {
     "ship": Stage("ship", "share.encoder share.index"),
     "smooth": Stage("stage smooth", "vectors.smooth"),
     "text": Stage(  # of a file in a format
-        "run",
-        {
-            format: f"collections.file_text collections.text.{module}"
-            for module, formats in {
-                "epub": "epub",
-                "mail": "eml",
-                "office": "docx pptx xlsx",
-                "opendocument": "odp ods odt",
-                "pdf": "pdf",
-                "plain": "csv md rst txt",
-                "rtf": "rtf",
-                "web": "html",
-            }.items()
-            for format in formats.split()
-        },
+        "run", {name: f"collections.file_text {format.module}" for name, format in FORMATS.items()}
     ),
     "trainer dense": Stage("train dense", "trainer.pairs"),
     "trainer generate": Stage("train generate", "trainer.generate"),

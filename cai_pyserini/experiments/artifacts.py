@@ -15,8 +15,7 @@ from cai_pyserini.collections.contract import Collection
 from cai_pyserini.collections.readers import load_collection
 from cai_pyserini.collections.spans import CONTEXTS, SPANS_PER_TEXT
 from cai_pyserini.core import artifact
-from cai_pyserini.core.config import EncoderConfig, load_encoder
-from cai_pyserini.core.config import Weighting as Formula
+from cai_pyserini.core.config import EncoderConfig, IdfFormula, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.steps import Step
 from cai_pyserini.experiments.sample import Rate, Size, sampled
@@ -29,13 +28,13 @@ from cai_pyserini.indexes.words import LEXICON, count_words
 from cai_pyserini.models.checkpoint import load_checkpoint
 from cai_pyserini.models.device import has_int8, resolve_device
 from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.idf import compute
 from cai_pyserini.runs.fuse import fuse
 from cai_pyserini.runs.measures import evaluate
 from cai_pyserini.runs.rerank import rerank
 from cai_pyserini.runs.trec import removes_query
 from cai_pyserini.vectors import weighting
 from cai_pyserini.vectors.bm25 import Bm25
-from cai_pyserini.vectors.document_frequencies import compute
 from cai_pyserini.vectors.encode import encode, project_vectors, uncached
 from cai_pyserini.vectors.expansion import expand
 from cai_pyserini.vectors.near import find_neighbours
@@ -71,7 +70,7 @@ class Artifact:
     is_kept = False  # stays what it is: no step makes it
 
     def __init__(self, run: "RunFolder", name: str, place: str, *made_from: "Artifact | None"):
-        self.run, self.name, self.output = run, name, run.folder / place
+        self.run, self.name, self.output = run, name, run.place(place)
         self.made_from = [each for each in made_from if each]
 
     def make(self) -> Path:
@@ -202,7 +201,7 @@ class SpladeEncoder(RunEncoder):
 
 @dataclass(frozen=True)
 class DenseEncoder(RunEncoder):
-    formula: Formula | None = None  # of an IDF that weights tokens
+    formula: IdfFormula | None = None  # of an IDF that weights tokens
 
     vectors_size = Size(per_document=1_600)
     idf_suffix = "-dense"
@@ -246,7 +245,7 @@ class Idf(Artifact):
 
     rate = Rate(0.5, 0.05, 0.2)
 
-    def __init__(self, encoder: RunEncoder, formula: Formula):
+    def __init__(self, encoder: RunEncoder, formula: IdfFormula):
         name = f"{ADAPTED * encoder.adapted}{formula}{encoder.idf_suffix}"
         super().__init__(encoder.run, name, name, *RunEncoder(encoder.run, encoder.adapted).made_from)
         self.encoder, self.formula = encoder, formula
@@ -326,8 +325,7 @@ class NearDocuments(Documents):
 
     def __init__(self, encoder: RunEncoder):
         self.raw, self.near = EncodedDocuments(encoder), Neighbours(encoder.run, encoder.adapted)
-        super().__init__(encoder, "", self.raw, self.near, suffix="-smooth")
-        self.name = f"smooth{' adapted' * encoder.adapted}"
+        super().__init__(encoder, "mix", self.raw, self.near, suffix="-near")
 
     def make(self) -> Path:
         return smooth(Vectors(self.raw.output), Vectors(self.near.output, "near"), self.output)
@@ -366,7 +364,7 @@ class Neighbours(Artifact):
 
     def __init__(self, run: "RunFolder", adapted: bool):
         self.vectors = DenseEncoder(run, adapted).documents()
-        super().__init__(run, f"near{' adapted' * adapted}", f"{ADAPTED * adapted}near", self.vectors)
+        super().__init__(run, name := f"{ADAPTED * adapted}near", name, self.vectors)
 
     def make(self) -> Path:
         return find_neighbours(Vectors(self.vectors.output), self.output)
@@ -398,8 +396,8 @@ class NearWords(Artifact):
     def __init__(self, run: "RunFolder", adapted: bool):
         self.encoder = DenseEncoder(run, adapted)
         self.words, self.vectors, self.near = Words(run), self.encoder.documents(), Neighbours(run, adapted)
-        name, place = f"expand{' adapted' * adapted}", f"{ADAPTED * adapted}expansion"
-        super().__init__(run, name, place, self.words, self.vectors, self.near)
+        name = f"{ADAPTED * adapted}near-words"
+        super().__init__(run, name, name, self.words, self.vectors, self.near)
 
     def make(self) -> Path:
         words, near = Vectors(self.words.output, "words"), Vectors(self.near.output, "near")
@@ -424,7 +422,9 @@ class Impacts(Artifact):
     rate = Rate(1.0, 0.1, 0.05)
     remedy = FEWER_SYSTEMS
 
-    def __init__(self, title: str, encoder: SpladeEncoder, *, formula: Formula | None = None, joint: bool, near: bool):
+    def __init__(
+        self, title: str, encoder: SpladeEncoder, *, formula: IdfFormula | None = None, joint: bool, near: bool
+    ):
         run = encoder.run
         self.title, self.encoder, self.joint = title, encoder, joint
         self.vectors = self._vectors(near)
@@ -447,7 +447,7 @@ class Impacts(Artifact):
 
     def _bm25(self, alpha: float | None) -> Bm25 | None:
         collection, near_words = self.run.experiment.collection, self.near_words.output if self.near_words else None
-        return Bm25(self.words.output, collection.k1, collection.b, alpha, near_words) if self.words else None
+        return Bm25(self.words.output, collection.bm25, alpha, near_words) if self.words else None
 
     def _write(self, config: EncoderConfig, bm25: Bm25 | None) -> Path:
         vectors, threads = Vectors(self.vectors.output), self.run.experiment.threads
@@ -754,10 +754,10 @@ class Artifacts:
     def text_index(self, title: str, *, generated: bool) -> Index:
         return TextIndex(self._run, title, generated)
 
-    def dense_index(self, adapted: bool, formula: Formula | None) -> Index:
+    def dense_index(self, adapted: bool, formula: IdfFormula | None) -> Index:
         return DenseIndex(DenseEncoder(self._run, adapted, formula))
 
-    def impact_index(self, title: str, *, adapted: bool, formula: Formula | None, joint: bool, near: bool) -> Index:
+    def impact_index(self, title: str, *, adapted: bool, formula: IdfFormula | None, joint: bool, near: bool) -> Index:
         encoder = SpladeEncoder(self._run, adapted)
         return ImpactIndex(Impacts(title, encoder, formula=formula, joint=joint, near=near))
 

@@ -37,7 +37,7 @@ class RunSettings(Settings):
     systems: list[str] = flag(
         [],
         f"{NAMES}; all: the usual ones of every kind (default: bm25, the SPLADE systems, those with IDF also joint and "
-        "in hybrids; with --dense, also smooth, dense, and BM25 + SPLADE + dense; with --adapt, also adapted ones)",
+        "in hybrids; with --dense, also -near, dense, and BM25 + SPLADE + dense; with --adapt, also adapted ones)",
     )
     passages: int | None = flag(
         None,
@@ -62,7 +62,7 @@ class RunSettings(Settings):
         "weights of a hybrid's parts, bm25 first; used for hybrids with as many parts (default: equal, but chosen from "
         "the documents for z-scores of BM25, SPLADE and dense)",
     )
-    dense: str | None = flag(None, "for dense and smooth systems: an encoder, such as minilm")
+    dense: str | None = flag(None, "for dense systems, those with -near, and trio: an encoder, such as minilm")
     dense_index: flags.DenseMethod = flags.DENSE_METHOD
     cross_encoder: str | None = flag(
         None, "for the system cross-encoder: a checkpoint folder or a Hugging Face model id"

@@ -22,7 +22,7 @@ from cai_pyserini.core.terminal import progress, say
 from cai_pyserini.models.checkpoint import checkpoint_digest
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.folder import model_folder
-from cai_pyserini.models.idf import idf_digest
+from cai_pyserini.models.idf import compute, idf_digest
 from cai_pyserini.trainer import projection, training
 from cai_pyserini.trainer.adaptation_data import NEGATIVES, AdaptationData, write_examples
 from cai_pyserini.trainer.choice import Candidate, Decision, decide, fusion_weights
@@ -30,7 +30,6 @@ from cai_pyserini.trainer.mixture import LANGUAGES
 from cai_pyserini.trainer.pairs import base_encoder, train
 from cai_pyserini.trainer.settings import AdaptSettings, SpladeSettings, inherited, load_step, recorded, write_encoder
 from cai_pyserini.trainer.simulated import SimulatedRetrieval
-from cai_pyserini.vectors.document_frequencies import compute
 
 STAGE = "adapt"
 SHORT_TRAINING = {"batch_size": 24, "max_document_length": 96, "dropout": 0.0, "sampled_terms": 1000}

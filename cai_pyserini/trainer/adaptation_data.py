@@ -25,11 +25,11 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.models.device import Precision
 from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.idf import Idf
 from cai_pyserini.models.rows import stacked
 from cai_pyserini.runs.fusions import DEPTH
 from cai_pyserini.trainer.mixture import LANGUAGES, MIN_DEVIATION, WEIGHTS, Bm25, Mixture, VectorSystem
 from cai_pyserini.trainer.pseudo_queries import KINDS, PseudoQuery, passage, pseudo_queries, questions, remainder
-from cai_pyserini.vectors.document_frequencies import Idf
 from cai_pyserini.vectors.encode import encode, recipe
 from cai_pyserini.vectors.quantization import weighted
 from cai_pyserini.vectors.queries import encode_queries
@@ -102,7 +102,7 @@ class AdaptationData:
             "documents": self.full_collection.fingerprint("documents"),
             "encoders": [[encoder.identity("documents"), encoder.identity("queries")] for encoder in self.encoders],
             "idf_power": self.splade.idf_power,
-            "bm25": [collection.k1, collection.b],
+            "bm25": [*collection.bm25],
             "language": unless_english(collection.language),
         }
 
@@ -266,8 +266,7 @@ class AdaptationData:
     def encode(self, encoder: Encoder, texts: Sequence[str]) -> Matrix:
         """Encode texts as documents: (texts, dimensions)."""
         with progress(iter(texts), len(texts), "encode", "texts") as bar:
-            length, overlap = encoder.config.max_document_length, encoder.config.overlap
-            return encoder.load("documents").encode(texts, length, done=bar.update, overlap=overlap)
+            return encoder.load("documents").encode(texts, encoder.max_length("documents"), done=bar.update)
 
     def too_small(self) -> CaiError:
         name = self.collection.name

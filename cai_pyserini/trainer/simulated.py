@@ -266,7 +266,7 @@ class SimulatedRetrieval:
         word_queries = None
         if words is not None:
             word_range = largest_weight([words[:count]], self._name)
-            joint = Joint(alpha={representation: alpha}, range=word_range, k1=collection.k1, b=collection.b)
+            joint = Joint(alpha={representation: alpha}, range=word_range, **collection.bm25._asdict())
             config = config.replace(joint=joint)
             word_queries = WordQueries(self._analyzed.__getitem__, config)
         impacts, _ = Weighting(config, self.data.idf).impacts(rows, words)

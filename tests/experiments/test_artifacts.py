@@ -56,4 +56,4 @@ def test_a_kind_of_artifact_knows_all_of_itself(kind: type[Artifact], made: list
         assert each.bytes() >= 0
 
 
-UNKNOWN = ("encode adapted", "expand adapted")  # whose encoder does not exist yet
+UNKNOWN = ("encode adapted", "adapted-near-words")  # whose encoder does not exist yet

@@ -18,11 +18,11 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.idf import Idf, compute
 from cai_pyserini.trainer.adapt import Adaptation
 from cai_pyserini.trainer.choice import Candidate, Decision
 from cai_pyserini.trainer.settings import AdaptSettings
 from cai_pyserini.trainer.training import load_model
-from cai_pyserini.vectors.document_frequencies import Idf, compute
 from tests.conftest import DATA, json_lines
 
 STEPS = "max_steps: 4\nbatch_size: 4\nwarmup: 0.25\n"

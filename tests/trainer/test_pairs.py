@@ -23,12 +23,12 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import build
+from cai_pyserini.models.idf import compute
 from cai_pyserini.models.splade import Splade
 from cai_pyserini.trainer import training
 from cai_pyserini.trainer.examples import Collator, examples
 from cai_pyserini.trainer.pairs import SpladeTrainer, check_sparsity, train
 from cai_pyserini.trainer.settings import DenseSettings, SpladeSettings
-from cai_pyserini.vectors.document_frequencies import compute
 from tests.trainer.conftest import weights
 
 MakeSettings = Callable[..., SpladeSettings]

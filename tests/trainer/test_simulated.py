@@ -12,12 +12,12 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.indexes.words import count_words
 from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.idf import compute
 from cai_pyserini.runs.fuse import fuse_runs
 from cai_pyserini.runs.trec import run_of
 from cai_pyserini.trainer.adaptation_data import AdaptationData
 from cai_pyserini.trainer.simulated import SimulatedRetrieval
 from cai_pyserini.vectors.bm25 import ASSOCIATED_FACTOR
-from cai_pyserini.vectors.document_frequencies import compute
 from cai_pyserini.vectors.encode import encode
 from cai_pyserini.vectors.expansion import expand
 from cai_pyserini.vectors.mixing import mix
