@@ -31,8 +31,8 @@ from cai_pyserini.core.tables import markdown
 from cai_pyserini.experiments.artifacts import DenseEncoder, SpladeEncoder
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.indexes.analyzer import Analyzer
-from cai_pyserini.trainer.adapt_material import AdaptationData
-from cai_pyserini.trainer.choice import _mean_by_source
+from cai_pyserini.trainer.adaptation_data import AdaptationData
+from cai_pyserini.trainer.choice import mean_by_source
 from cai_pyserini.trainer.simulated import SimulatedRetrieval, smoothed
 from cai_pyserini.vectors.bm25 import ASSOCIATED_FACTOR, NEIGHBOUR_FACTOR, stored_lengths, weights_of
 from cai_pyserini.vectors.expansion import NEIGHBOUR_WORDS
@@ -330,7 +330,7 @@ def recipes(runs: list[Tried]) -> list[list[str]]:
     for run in runs:
         parts, (judged, served) = real(run), judges(run)
         for recipe, row in zip(RECIPES, rows[1:], strict=True):
-            found = _mean_by_source(served.ndcg(recipe.scores(judged, _z)), served.sources).mean()
+            found = mean_by_source(served.ndcg(recipe.scores(judged, _z)), served.sources).mean()
             row.append(f"{np.mean([*run.ndcg(recipe.scores(parts, _z)).values()]):.4f} ({found:.4f})")
     return rows
 

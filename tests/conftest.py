@@ -29,7 +29,7 @@ from cai_pyserini.indexes import jvm
 from cai_pyserini.models.checkpoint import checkpoint_folder
 from cai_pyserini.models.hub import download
 from cai_pyserini.plugin import hook
-from cai_pyserini.trainer.adapt_settings import AdaptSettings
+from cai_pyserini.trainer.settings import AdaptSettings
 from cai_pyserini.vectors.cache import VARIABLE
 from cai_pyserini.vectors.shards import Matrix, Shard, Vectors, shard_path, write_shard
 from tests.hub import Hub, serving
@@ -41,10 +41,7 @@ if TYPE_CHECKING:  # slow imports
 
 DATA = Path(__file__).parent / "data"
 
-LONG = (
-    *("test_continued.py", "test_stages.py", "test_docs.py", "test_pairs.py", "test_update.py"),
-    "test_gpl.py",
-)
+LONG = (*("test_continued.py", "test_stages.py", "test_docs.py", "test_pairs.py", "test_update.py"),)
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 

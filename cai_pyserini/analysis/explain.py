@@ -62,15 +62,17 @@ def explain_query(
         raise CaiError(f"{run.root} is a run of passages; explanations are of whole documents")
     requested = [parse_system(name) for name in dict.fromkeys(systems)]
     all_systems = with_parts(requested)
-    engines = {system: opened.open(system.name) for system in all_systems if not system.parts}
-    rankings = {system: system.ranking(run).output for system in all_systems}
+    rankings = {system: system.ranking(run) for system in all_systems}
+    engines = {system: opened.open(system.name) for system in all_systems if not rankings[system].fusion}
     for system in all_systems:
-        if not run.has(rankings[system]):
+        if not run.has(rankings[system].output):
             runs = ", ".join(sorted(path.stem for path in filter(run.has, run.folder.glob("runs/*.trec"))))
             raise CaiError(f"{run.root} has no run of {system.name}; it has {runs}")
     grades = (run.qrels or {}).get(query, {})
     best_graded = sorted((id for id, grade in grades.items() if grade > 0), key=lambda id: -grades[id])[:relevant]
-    ranks = {s: {id: rank for rank, id in enumerate(_hits(rankings[s], query)["doc_id"], 1)} for s in all_systems}
+    ranks = {
+        s: {id: rank for rank, id in enumerate(_hits(rankings[s].output, query)["doc_id"], 1)} for s in all_systems
+    }
     shown: dict[System, list[str]] = {}
     for system in requested:
         by_rank = sorted(best_graded, key=lambda id: ranks[system].get(id, math.inf))
@@ -79,7 +81,7 @@ def explain_query(
     contents = run.collection.contents(set(ids), str(run.root))
     explained: dict[System, dict[str, Explanation]] = {}
     for system in all_systems:  # parts come before their hybrids
-        if system.parts:
+        if rankings[system].fusion:
             explanations = _explain_hybrid(run, system, query, explained)
         else:
             explanations = engines[system].explain(run.topics[query], ids)

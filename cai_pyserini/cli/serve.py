@@ -5,8 +5,9 @@ from typing import Literal, Self
 
 from pydantic import field_validator, model_validator
 
-from cai_pyserini.core.flags import DEVICE, OR_URL, Listening, origin_and_path
+from cai_pyserini.core.flags import DEVICE, OR_URL
 from cai_pyserini.core.settings import AnyPath, Argv, PathOrUrl, flag, parse
+from cai_pyserini.service.settings import Listening, origin_and_path
 
 
 class ServeSettings(Listening):

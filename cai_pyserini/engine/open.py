@@ -11,11 +11,10 @@ from weakref import WeakSet
 
 import pandas as pd
 
+from cai_pyserini.collections.values import checked_path
 from cai_pyserini.core import artifact
-from cai_pyserini.core.cache import index_here
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.lock import alone_in
-from cai_pyserini.core.values import checked_path
 from cai_pyserini.engine.retriever import Retriever
 from cai_pyserini.engine.search import Action as Action
 from cai_pyserini.engine.search import Engine
@@ -23,6 +22,7 @@ from cai_pyserini.experiments import report
 from cai_pyserini.experiments.report_page import values_by_query
 from cai_pyserini.experiments.run_folder import BEIR, RunFolder, current
 from cai_pyserini.experiments.systems import BM25, System, parse_system
+from cai_pyserini.indexes.cached import index_here
 from cai_pyserini.indexes.index_shards import Index, by_index, folders
 from cai_pyserini.indexes.reader import LuceneIndex
 from cai_pyserini.models.encoder import Encoder

@@ -70,7 +70,7 @@ class Artifact:
     is_kept = False  # stays what it is: no step makes it
 
     def __init__(self, run: "RunFolder", name: str, place: str, *made_from: "Artifact | None"):
-        self.run, self.name, self.output = run, name, run.folder / place
+        self.run, self.name, self.output = run, name, run.place(place)
         self.made_from = [each for each in made_from if each]
 
     def make(self) -> Path:
@@ -325,8 +325,7 @@ class NearDocuments(Documents):
 
     def __init__(self, encoder: RunEncoder):
         self.raw, self.near = EncodedDocuments(encoder), Neighbours(encoder.run, encoder.adapted)
-        super().__init__(encoder, "", self.raw, self.near, suffix="-smooth")
-        self.name = f"smooth{' adapted' * encoder.adapted}"
+        super().__init__(encoder, "mix", self.raw, self.near, suffix="-near")
 
     def make(self) -> Path:
         return smooth(Vectors(self.raw.output), Vectors(self.near.output, "near"), self.output)
@@ -365,7 +364,7 @@ class Neighbours(Artifact):
 
     def __init__(self, run: "RunFolder", adapted: bool):
         self.vectors = DenseEncoder(run, adapted).documents()
-        super().__init__(run, f"near{' adapted' * adapted}", f"{ADAPTED * adapted}near", self.vectors)
+        super().__init__(run, name := f"{ADAPTED * adapted}near", name, self.vectors)
 
     def make(self) -> Path:
         return find_neighbours(Vectors(self.vectors.output), self.output)
@@ -397,8 +396,8 @@ class NearWords(Artifact):
     def __init__(self, run: "RunFolder", adapted: bool):
         self.encoder = DenseEncoder(run, adapted)
         self.words, self.vectors, self.near = Words(run), self.encoder.documents(), Neighbours(run, adapted)
-        name, place = f"expand{' adapted' * adapted}", f"{ADAPTED * adapted}expansion"
-        super().__init__(run, name, place, self.words, self.vectors, self.near)
+        name = f"{ADAPTED * adapted}near-words"
+        super().__init__(run, name, name, self.words, self.vectors, self.near)
 
     def make(self) -> Path:
         words, near = Vectors(self.words.output, "words"), Vectors(self.near.output, "near")
@@ -607,12 +606,12 @@ class Weights(Artifact):
         self.is_kept = run.earlier is not None and artifact.read_manifest(self.output) is not None
 
     def make(self) -> Path:
-        from cai_pyserini.trainer.adapt_material import AdaptationData
-        from cai_pyserini.trainer.choice import FEW_JUDGES, balance  # imports torch, which takes seconds
+        from cai_pyserini.trainer.adaptation_data import AdaptationData
+        from cai_pyserini.trainer.choice import FEW_HELD_OUT, balance  # imports torch, which takes seconds
 
         experiment = self.run.experiment
         options = experiment.model_dump(include={"device", "precision", "depth"})
-        options |= FEW_JUDGES | {"queries": 0, "seed": SEED}
+        options |= FEW_HELD_OUT | {"queries": 0, "seed": SEED}
         splade, dense = self.splade.config(), self.dense.config()
         return balance(AdaptationData(experiment.collection, splade, dense, self.run.vectors, **options), self.output)
 
@@ -727,7 +726,9 @@ class Fusion(Ranking):
     def make(self) -> Path:
         experiment, runs = self.run.experiment, [ranking.output for ranking in self.rankings]
         depth, hits = experiment.depth, experiment.collection.hits
-        return fuse(runs, self.output, self.system.fusion, depth, hits, self.system.name, self.weights())
+        return fuse(
+            runs, self.output, self.system.fusion, depth=depth, hits=hits, tag=self.system.name, weights=self.weights()
+        )
 
 
 class Evaluation(Artifact):

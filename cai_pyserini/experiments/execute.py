@@ -61,7 +61,8 @@ def execute(run: RunFolder, systems: Sequence[System], evaluate: bool = True) ->
         if previous:
             _add_others(results, previous, reopened, systems, evaluate)
         write(results, run)
-        write_page(run)
+        if not previous or results.shown != previous.shown or not run.page.exists():
+            write_page(run)  # whose charts take seconds
         run.started_file.unlink(missing_ok=True)
         remove_leftovers(run.folder, re.escape(run.started_file.name))
         publish(run.root)
@@ -128,7 +129,11 @@ def _add_others(
             require(run, system, evaluate, keep=True)
             planned = steps.plan(plan(run, system, evaluate))
             results.made |= _digests(run, [step.output for step, reason in planned if reason is None])
-    searches = {index: name for index, name in previous.searches.items() if f"indexes/{index}" in results.made}
+    searches = {
+        index: name
+        for index, name in previous.searches.items()
+        if run.name_of(run.place(f"indexes/{index}")) in results.made
+    }
     results.searches = searches | results.searches
 
 

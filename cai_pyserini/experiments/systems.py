@@ -30,10 +30,10 @@ ADAPTED = "adapted-"
 SHORT = {  # short names of recommended systems
     "joint-splade-idf": "joint",
     "joint-splade-doc-idf": "joint-doc",
-    "joint-splade-idf-smooth": "joint-near",
-    "joint-splade-doc-idf-smooth": "joint-doc-near",
-    "fused-bm25-smooth-splade-idf-smooth-dense-zscore": "trio",
-    "fused-bm25-smooth-splade-doc-idf-smooth-dense-zscore": "trio-doc",
+    "joint-splade-idf-near": "joint-near",
+    "joint-splade-doc-idf-near": "joint-doc-near",
+    "fused-bm25-near-splade-idf-near-dense-zscore": "trio",
+    "fused-bm25-near-splade-doc-idf-near-dense-zscore": "trio-doc",
 }
 
 
@@ -130,7 +130,7 @@ class SpladeSystem(System):
 
     def __init__(self, doc: bool, formula: IdfFormula | None, joint: bool, near: bool, adapted: bool = False):
         def named(queries: str | Literal[False] = False) -> str:
-            name = _joined(joint and "joint", "splade", queries, formula, near and "smooth")
+            name = _joined(joint and "joint", "splade", queries, formula, near and "near")
             return f"{ADAPTED * adapted}{name}"
 
         super().__init__(named(doc and "doc"))
@@ -239,7 +239,7 @@ SINGLE: dict[str, System] = {  # by their long names
     system.long_name: system
     for system in (
         BM25,
-        NearBm25System("bm25-smooth"),
+        NearBm25System("bm25-near"),
         TextSystem("doct5query", generated=True),
         CrossEncoderSystem("cross-encoder", BM25),
         *(
@@ -251,19 +251,25 @@ SINGLE: dict[str, System] = {  # by their long names
 }
 REQUIRED = {name: SINGLE[name].settings[0] for name in ("dense", "cross-encoder", "doct5query")}  # settings by name
 BY_NAME = SINGLE | {system.name: system for system in SINGLE.values()}
-THREE_WAY = ("hybrid-{}-{}-zscore", "fused-bm25-smooth-{}-smooth-{}-zscore")  # BM25 + SPLADE + dense
+THREE_WAY = ("hybrid-{}-{}-zscore", "fused-bm25-near-{}-near-{}-zscore")  # BM25 + SPLADE + dense
 RECOMMENDED = ("bm25", "splade-idf", *SHORT.values())
 NAMES = (
-    f"{', '.join(RECOMMENDED)} (those with -near, and trio, need --dense); for ablations bm25-smooth, doct5query, "
-    f"[joint-]splade[-doc][-{'|-'.join(get_args(IdfFormula))}][-smooth], dense[-idf], cross-encoder, "
+    f"{', '.join(RECOMMENDED)} (those with -near, and trio, need --dense); for ablations bm25-near, doct5query, "
+    f"[joint-]splade[-doc][-{'|-'.join(get_args(IdfFormula))}][-near], dense[-idf], cross-encoder, "
     f"hybrid-<one or more of the others>[-{'|-'.join(name for name in FUSIONS if name != DEFAULT)}], "
     "fused-<two or more>[…], which leaves bm25 out; with --adapt, adapted-<any of these with splade or dense>"
 )
 LONG = {short: long for long, short in SHORT.items()}
 
 
+def current_name(name: str) -> str:
+    """The present name of a system or an index, which version 0.3 may have named."""
+    return name.replace("-smooth", "-near")
+
+
 def parse_system(name: str) -> System:
     """Parse a name such as hybrid-splade-doc-idf-minmax. Raises CaiError for an unknown name."""
+    name = current_name(name)
     if name.startswith(ADAPTED):
         return adapted(parse_system(name.removeprefix(ADAPTED)))
     if name in BY_NAME:
@@ -326,13 +332,13 @@ def sparse_systems(config: EncoderConfig) -> list[str]:
 
 def default_systems(config: EncoderConfig, kinds: Set[str], adapt: bool = False) -> list[str]:
     """bm25, the SPLADE systems, and for those with IDF, the paper's hybrids and joint indexes. With a dense encoder,
-    also smooth joint indexes, dense, and BM25 + SPLADE + dense with smooth parts. With `adapt`, also adapted ones."""
+    also joint indexes with what is near, dense, and BM25 + SPLADE + dense. With `adapt`, also adapted ones."""
     sparse = sparse_systems(config)
     best = [name for name in sparse if name.endswith("-idf")] or sparse
     systems = ["bm25", *sparse, *(f"hybrid-{name}{fusion}" for name in best for fusion in ("", "-minmax"))]
     systems += [f"joint-{name}" for name in best]
     if "dense" in kinds:
-        systems += [f"joint-{name}-smooth" for name in best]
+        systems += [f"joint-{name}-near" for name in best]
         systems += ["dense", "hybrid-dense-minmax", *(THREE_WAY[1].format(name, "dense") for name in best)]
     return _names(systems, adapt)
 
@@ -342,7 +348,7 @@ def all_systems(config: EncoderConfig, kinds: Set[str], adapt: bool = False) -> 
     also adapted ones. dense-idf counts as a kind, because not every dense encoder supports it.
     """
     sparse = sparse_systems(config)
-    suffixes = ("", "-smooth") if "dense" in kinds else ("",)
+    suffixes = ("", "-near") if "dense" in kinds else ("",)
     variants = [f"{joint}{name}{suffix}" for joint in ("", "joint-") for name in sparse for suffix in suffixes]
     dense = [name for name in ("dense", "dense-idf") if name in kinds]
     others = [kind for kind in ("doct5query", "cross-encoder") if kind in kinds]
@@ -350,7 +356,7 @@ def all_systems(config: EncoderConfig, kinds: Set[str], adapt: bool = False) -> 
     hybrids = [f"hybrid-{name}{fusion}" for name in sparse + dense for fusion in fusions]
     products = [f"hybrid-{name}-product" for name in dense]
     three_way = [pattern.format(name, other) for pattern in THREE_WAY for name in sparse for other in dense]
-    bm25 = ["bm25", "bm25-smooth"] if "dense" in kinds else ["bm25"]
+    bm25 = ["bm25", "bm25-near"] if "dense" in kinds else ["bm25"]
     systems = [*bm25, *others, *variants, *dense, *hybrids, *products, *three_way]
     return _names(systems, adapt)
 

@@ -20,8 +20,9 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.flags import API_KEY, Listening
+from cai_pyserini.core.flags import API_KEY
 from cai_pyserini.service.guard import Access, Guard, is_loopback
+from cai_pyserini.service.settings import Listening
 
 MAX_HEADER_BYTES = 1 << 19  # bytes without a body; three parameters of 10,000 characters, as %F0%9F%A7%AC, have 360,000
 REQUEST_SECONDS = 10.0  # to receive the headers of a request

@@ -33,7 +33,7 @@ from cai_pyserini.models.dense import project
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.runs.fuse import candidates
 from cai_pyserini.runs.fusions import FUSIONS
-from cai_pyserini.trainer.adapt_material import AdaptationData
+from cai_pyserini.trainer.adaptation_data import AdaptationData
 from cai_pyserini.trainer.mixture import Bm25
 from cai_pyserini.vectors.expansion import NEIGHBOUR_WORDS, WordAssociations, rates, side_by_side
 from cai_pyserini.vectors.mixing import mix, neighbour_means

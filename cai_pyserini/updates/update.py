@@ -125,7 +125,7 @@ def drift(before: RunFolder, after: RunFolder, systems: Sequence[System], change
 def _gains(run: RunFolder, systems: Sequence[System], stats: artifact.Stats) -> dict[str, list[float]]:
     """Gains of the adapted encoders on pseudo queries, by recommended system: when they were chosen, now, and the
     standard error now. Empty if no choice is on record, or the run lacks vectors of the unadapted encoders."""
-    from cai_pyserini.trainer.adapt_material import AdaptationData
+    from cai_pyserini.trainer.adaptation_data import AdaptationData
     from cai_pyserini.trainer.choice import measure_gains  # imports torch, which takes seconds
 
     experiment, dense = run.experiment, [DenseEncoder] if run.experiment.dense else []

@@ -212,9 +212,9 @@ def test_all_systems_are_those_that_there_are_models_for(
     assert names == [*all_systems(bow, {"dense", "dense-idf", "cross-encoder"}), *three]
     assert {"cross-encoder", "dense-idf", "hybrid-dense-product", "hybrid-splade-doc-idf-minmax"} < set(names)
     sparse = {
-        f"{joint}splade{idf}{smooth}" for joint in ("", "joint-") for idf in ("", "-idf") for smooth in ("", "-smooth")
+        f"{joint}splade{idf}{smooth}" for joint in ("", "joint-") for idf in ("", "-idf") for smooth in ("", "-near")
     }
-    assert set(found["index_bytes"]) == {"bm25", "bm25-smooth", "dense", "dense-idf"} | sparse
+    assert set(found["index_bytes"]) == {"bm25", "bm25-near", "dense", "dense-idf"} | sparse
     assert set(found["comparisons"]) == set(names) - {"bm25"}
     assert found["settings"]["dense"]["name"] == "minilm"
     assert "Dense encoder: minilm." in (copied / "report.md").read_text()
@@ -250,8 +250,8 @@ def test_joint_smooth_and_bm25_splade_dense(
     found = results(copied)
     (decision,) = found["decision"]
     assert decision.startswith("BM25 + SPLADE + dense have the weights ") and "too few documents" in decision
-    assert set(found["index_bytes"]) == {"bm25", "splade-idf", "joint-splade-idf", "joint-splade-idf-smooth", "dense"}
-    assert found["alpha"].keys() == {"joint-splade-idf", "joint-splade-idf-smooth"}
+    assert set(found["index_bytes"]) == {"bm25", "splade-idf", "joint-splade-idf", "joint-splade-idf-near", "dense"}
+    assert found["alpha"].keys() == {"joint-splade-idf", "joint-splade-idf-near"}
     assert found["best"]["without a model"] == "joint-doc-near"
     assert "best without a model: joint-doc-near " in capsys.readouterr().out
     report = (copied / "report.md").read_text()

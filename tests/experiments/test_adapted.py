@@ -19,7 +19,7 @@ from cai_pyserini.experiments.report import markdown
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import System, parse_system
 from cai_pyserini.runs.trec import read_run, scores_by_query
-from cai_pyserini.trainer.adapt_settings import AdaptSettings
+from cai_pyserini.trainer.settings import AdaptSettings
 from tests.conftest import ADAPTED, adapting
 
 
@@ -33,8 +33,8 @@ def test_systems_before_and_after_are_in_one_table_and_nothing_is_done_twice(ada
     assert list(results.systems) == ADAPTED
     assert list(results.gains) == ADAPTED[5:9]  # the last two have nothing to compare with
     assert results.index_bytes.keys() == {
-        *("bm25", "splade", "splade-idf", "joint-splade-idf-smooth", "dense", "adapted-dense", "adapted-splade"),
-        *("adapted-splade-idf", "adapted-joint-splade-idf", "adapted-joint-splade-idf-smooth"),
+        *("bm25", "splade", "splade-idf", "joint-splade-idf-near", "dense", "adapted-dense", "adapted-splade"),
+        *("adapted-splade-idf", "adapted-joint-splade-idf", "adapted-joint-splade-idf-near"),
     }
     assert results.alpha.keys() == {name for name in results.index_bytes if "joint" in name}
     (decision,) = results.decision

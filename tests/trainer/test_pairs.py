@@ -67,7 +67,7 @@ def test_the_result_is_an_encoder(trained: Path, steady: Path) -> None:
     assert after.nnz
     assert abs(before - after).max() > 0.01
     assert {path.name for path in trained.iterdir()} == {
-        "config.json", "encoder.yaml", "log.json", "loss.png", "active.png", "manifest.json", "model.safetensors",
+        "config.json", "encoder.yaml", "log.json", "manifest.json", "model.safetensors",
         "tokenizer.json", "tokenizer_config.json",
     }  # fmt: skip
 
