@@ -375,15 +375,6 @@ def test_vectors_of_another_encoding_are_not_found(
         assert len(list(cache.glob("*.sqlite"))) == 1 + number
 
 
-def test_vectors_of_other_code_are_not_found(
-    collection: BeirFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path, encoded: list[int]
-) -> None:
-    encode(collection, encoder(), tmp_path / "first")
-    monkeypatch.setattr(identity, "changed_stages", lambda: {"encode documents splade": "0" * 16})
-    encode(collection, encoder(), tmp_path / "second")
-    assert sum(encoded) == 24
-
-
 @KINDS
 def test_an_interrupted_shard_finds_the_batches_it_has_finished(
     kind: str,

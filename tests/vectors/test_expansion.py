@@ -189,7 +189,6 @@ def test_short_documents_have_no_contexts(tmp_path: Path) -> None:
 
 
 @slow
-@slow
 def test_the_encoder_must_be_that_of_the_documents(inputs: Path, tmp_path: Path) -> None:
     """Otherwise the result of another encoder would count as up to date."""
     make(inputs, output := tmp_path / "near")
