@@ -38,6 +38,7 @@ class BeirFolder(Collection):
         path: Path,
         name: str,
         fields: Iterable[str] = ("title", "text"),
+        *,
         columns: ColumnNames | None = None,
         query_columns: ColumnNames | None = None,
         strict: bool = False,

@@ -103,6 +103,7 @@ class FileFolder(BeirFolder):
         path: Path,
         name: str,
         fields: Iterable[str] = ("title", "text"),
+        *,
         query_columns: ColumnNames | None = None,
         strict: bool = False,
         base_url: str | None = None,
