@@ -9,12 +9,12 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
-from cai_pyserini.collections.beir_folder import QUERIES, SHARDS, SUFFIXES, BeirFolder, note_once
+from cai_pyserini.collections.beir_folder import QUERIES, SHARDS, SUFFIXES, BeirFolder, log_once
 from cai_pyserini.collections.contract import PAGE, PAGES, Record
 from cai_pyserini.collections.formats import Text, reader_of
 from cai_pyserini.collections.isolated import Failed, isolated
@@ -46,7 +46,6 @@ KINDS: dict[str, Kind] = {
     PAGE: "number",
     "url": "string",
 }
-logger = logging.getLogger(__name__)
 
 
 Unread = tuple[str, str]  # the id of a file, and why it has no text
@@ -183,7 +182,7 @@ class FileFolder(BeirFolder):
         counts = ((len(unread), "left out"), (len(partial), "read only in part"))
         said = " and ".join(f"{count:,} {'is' if count == 1 else 'are'} {what}" for count, what in counts if count)
         shown = "; ".join(f"{id} {reason}" for id, reason in rows[:SHOWN])
-        _warn_once(f"{self.path}: of {count + len(unread):,} files, {said}: {shown}; {where}")
+        log_once(logging.WARNING, f"{self.path}: of {count + len(unread):,} files, {said}: {shown}; {where}")
 
     def _read(self) -> tuple[list[Entry], list[Unread]]:
         """Read the files that are new or have changed."""
@@ -248,7 +247,7 @@ class FileFolder(BeirFolder):
                 found.append(File(path, format, status.st_size, status.st_mtime_ns))
         found.sort(key=lambda file: file.id)
         note = f"{self.path}: every file is a document: {_counts(Counter(file.format for file in found))}"
-        note_once(note + (f"; not read: {_counts(others)}" if others else ""))
+        log_once(logging.INFO, note + (f"; not read: {_counts(others)}" if others else ""))
         return found, unread
 
 
@@ -332,8 +331,3 @@ def _sha256(path: Path) -> str | Failed:
 
 def _counts(counter: Counter[str]) -> str:
     return ", ".join(f"{count:,} {name}" for name, count in counter.most_common(6)) or "none"
-
-
-@cache  # once per process
-def _warn_once(text: str) -> None:
-    logger.warning("%s", text)
