@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 else:
     faiss = lazy("faiss")
 
-CUTOFFS = (10, 100)  # of the measured recall
+CUTOFFS = (10, 100)  # recall is measured at these
 # Of HNSW graphs (Malkov & Yashunin 2018): largest number of vectors, links per vector and level, candidates for a new
 # vector's links, candidates of a search. Larger graphs need more candidates for the same recall. With these, recall@100
 # of MiniLM's vectors is .97 or more; above a million, more links cost less than even more candidates.

@@ -22,7 +22,7 @@ from cai_pyserini.service.queue import Service
 from cai_pyserini.vectors.queries import Query
 
 pytestmark = pytest.mark.slow
-QUERIES = ["bladder infection", "dietary phytate and cancer", "high blood pressure sléep", "quux"]
+QUERIES = ["bladder infection", "dietary phytate and cancer", "high blood pressure", "quux"]
 
 
 class SparseProduct(Searcher):
