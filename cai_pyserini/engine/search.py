@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import cached_property, partial
 from itertools import chain, count, islice
-from typing import Any, Literal, NamedTuple, Self, overload
+from typing import Any, Literal, Self, overload
 from weakref import WeakValueDictionary
 
 import pandas as pd
@@ -37,13 +37,6 @@ KEPT = 1000  # documents of hits that are read when the index closes, at most; i
 
 type Action = Literal["add", "update", "delete"]  # on documents
 type Id = str | int | Hit  # of a document
-
-
-class Snippet(NamedTuple):
-    """A snippet as text, with its page; None if the document has no pages."""
-
-    text: str
-    page: int | None
 
 
 class Engine:
@@ -237,11 +230,6 @@ class Engine:
         matching words of title and snippet highlighted."""
         (found,) = self.find([text], k, filter=filter, sort=sort)
         yield from found.describe(found.hits[start:])
-
-    def snippets(self, text: str, hits: Sequence[Hit]) -> Iterator[Snippet]:
-        for found in self.find([text], max(hit.rank for hit in hits)) if hits else ():
-            for described in found.describe(hits):
-                yield Snippet("".join(piece for piece, _ in described.snippet), described.page)
 
     @overload
     def explain(self, query: str, document: Id) -> Explanation: ...  # type: ignore[overload-overlap]
