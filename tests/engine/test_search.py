@@ -15,6 +15,7 @@ from cai_pyserini.cli.run import main as beir
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.engine.found import Fusing
 from cai_pyserini.engine.hits import Hit
 from cai_pyserini.engine.open import Run, open_index, open_systems
 from cai_pyserini.engine.retriever import Effort
@@ -99,10 +100,12 @@ def test_late_parts_are_left_out_and_come_back(run: Run) -> None:
     """A model that another thread uses for long stands for one that is slow; it must not be used twice at a time."""
     text, name = QUERIES["q1"], "hybrid-splade-idf-dense-zscore"
     whole, product, bm25 = (run.open(system) for system in (name, "hybrid-dense-product", "bm25"))
-    parts = {name: whole._retrievers[name] for name in ("bm25", "splade-idf")}
-    rest = Engine("rest", parts, "zscore", weights=whole._weights and whole._weights[:2])
-    encoder = whole._retrievers["dense"]._queries.encoder
-    assert encoder and whole._retrievers["splade-idf"].needs_model and not bm25._retrievers["bm25"].needs_model
+    parts = {name: whole.retrievers[name] for name in ("bm25", "splade-idf")}
+    assert whole.fusing
+    weights = whole.fusing.weights and whole.fusing.weights[:2]
+    rest = Engine("rest", parts, Fusing("zscore", weights=weights))
+    encoder = whole.retrievers["dense"]._queries.encoder
+    assert encoder and whole.retrievers["splade-idf"].needs_model and not bm25.retrievers["bm25"].needs_model
     for engine in (whole, product):
         engine.search([text])  # loads the models
 
@@ -297,8 +300,8 @@ def test_passages_are_shown_and_documents_ranked(tiny: Path, tmp_path: Path) -> 
 def test_systems_of_a_run_share_indexes_and_models(folder: Path) -> None:
     run = Run(folder)
     single, hybrid, joint = map(run.open, ("splade-idf", "hybrid-splade-idf", "joint"))
-    assert hybrid._retrievers["splade-idf"] is single._retrievers["splade-idf"]
-    encoders = {retriever._queries.encoder for engine in (single, joint) for retriever in engine._retrievers.values()}
+    assert hybrid.retrievers["splade-idf"] is single.retrievers["splade-idf"]
+    encoders = {retriever._queries.encoder for engine in (single, joint) for retriever in engine.retrievers.values()}
     assert len(encoders) == 1
 
 
@@ -311,7 +314,7 @@ def test_documents_alone_can_be_searched_and_not_shown_where_none_are_stored(tin
     for engine in map(run.open, systems):
         (hits,) = engine.search(["bladder"])
         assert hits[0].id == "d4" and engine.document(hits[0].stored) is None
-        assert next(engine.describe("bladder"))[2:] == ([], [], {}, None)
+        assert next(engine.describe("bladder"))[2:] == ([], [], None, None)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
