@@ -58,11 +58,11 @@ def share_by_ray_data(set_up: Callable[[], Any], parts: Iterable[tuple[int, Any]
 
 
 def stage_by_ray_data(options: dict[str, str]) -> harness.Result:
-    from cai_pyserini.cli.encode import main
+    from cai_pyserini.cli.stage import main
     from cai_pyserini.vectors import cluster
 
     cluster.share = share_by_ray_data
-    main([f"--{name}={value}" for name, value in options.items()])
+    main(["encode", *(f"--{name}={value}" for name, value in options.items())])
     return {}
 
 

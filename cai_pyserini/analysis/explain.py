@@ -1,33 +1,27 @@
 """Why does a document have its score for a query? The terms and parts of its scores in systems of a finished run."""
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import cache
 from itertools import chain
 from pathlib import Path
 from textwrap import indent
-from typing import Any
 
 import pandas as pd
 
-from cai_pyserini.analysis.output import Report, cut, split_text
+from cai_pyserini.analysis.output import Report, cut
 from cai_pyserini.analysis.settings import ExplainSettings
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.tables import aligned
-from cai_pyserini.core.template import template
 from cai_pyserini.engine.explanation import Case, Explanation, Part
-from cai_pyserini.engine.highlight import TermsOf, marked, word_strengths
 from cai_pyserini.engine.open import Run
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import System, parse_system, with_parts
 from cai_pyserini.runs.fuse import Shares, shares
 from cai_pyserini.runs.trec import read_run
 
-TEMPLATE = Path(__file__).with_name("explain.html.jinja")
-LINE_WIDTH, TITLE_WIDTH = 100, 80  # characters
-TEXT_WIDTH = 500  # characters of a document before "the rest of the text"
+WIDTH = 100  # characters of a document that are shown
 
 
 def explain(settings: ExplainSettings) -> Report:
@@ -36,8 +30,7 @@ def explain(settings: ExplainSettings) -> Report:
     opened = Run(run.folder)  # the version that `run` reads
     chosen = settings.model_dump(include={"query", "systems", "depth", "relevant", "documents"})
     case = explain_query(run, opened, **chosen)
-    html = page(run, opened, case, settings.terms)
-    return Report("explain", text(case, settings.terms), asdict(case), {"explain.html": html})
+    return Report("explain", text(case, settings.terms), asdict(case))
 
 
 def explain_query(
@@ -45,6 +38,7 @@ def explain_query(
     opened: Run,
     query: str,
     systems: Sequence[str],
+    *,
     depth: int = 5,
     relevant: int = 3,
     documents: Sequence[str] = (),
@@ -116,53 +110,7 @@ def text(case: Case, count: int) -> str:
     for name, explanations in case.systems.items():
         lines += ["", f"== {name} =="]
         for explanation in explanations:
-            contents = cut(case.documents[explanation.document], LINE_WIDTH)
+            contents = cut(case.documents[explanation.document], WIDTH)
             rows = explanation.table(count)
             lines += ["", explanation.heading, indent(f"{contents}\n{aligned(rows) if rows else 'no terms'}", " " * 4)]
     return "\n".join(lines)
-
-
-def page(run: RunFolder, opened: Run, case: Case, count: int) -> str:
-    """An HTML page that highlights words by their contributions; tables have the first `count` terms."""
-    engine = cache(opened.open)
-
-    def terms_of(system: str, word: str) -> Sequence[str]:
-        return engine(system).terms_of(system, word)
-
-    return template(TEMPLATE).render(
-        title=cut(f"{case.query}: {case.text}", TITLE_WIDTH),
-        case=case,
-        collection=run.collection.name,
-        encoder=run.experiment.encoder.name,
-        systems={
-            name: [_article(e, case.documents[e.document], count, terms_of) for e in explanations]
-            for name, explanations in case.systems.items()
-        },
-    )
-
-
-def _article(explanation: Explanation, contents: str, count: int, terms_of: TermsOf) -> dict[str, Any]:
-    """The values that the template needs for one document."""
-    parts = [part.explanation for part in explanation.parts]
-    strengths = word_strengths(contents, parts or [explanation], terms_of)
-    shown, rest = split_text(contents, TEXT_WIDTH)
-    return {
-        "explanation": explanation,
-        "shown": marked(shown, strengths),
-        "rest": marked(rest, strengths) if rest else [],
-        "tables": [_table(e, strengths.keys(), count, terms_of) for e in (explanation, *parts)],
-    }
-
-
-def _table(explanation: Explanation, words: Set[str], count: int, terms_of: TermsOf) -> dict[str, Any]:
-    """A table with a bar per row, which says whether its term is an expansion."""
-    header, *rows = explanation.table(count) or [[]]
-    terms = explanation.terms[:count]
-    in_text = {term for word in words for term in terms_of(explanation.system, word)} if terms else set()
-    expansions = [term.term not in in_text for term in terms] + [False] * (len(rows) - len(terms))
-    return {
-        "system": explanation.system,
-        "kind": "parts" if explanation.parts else "terms",
-        "header": header,
-        "rows": list(zip(rows, explanation.bars(count), expansions, strict=True)),
-    }

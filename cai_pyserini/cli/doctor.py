@@ -13,13 +13,15 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
+from cai_pyserini.cli.command import Command, command
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import DEVICE, DOCUMENT_PRECISION, ENCODER_TEXT
 from cai_pyserini.core.packages import install_command
-from cai_pyserini.core.settings import Argv, Settings, flag, parse
+from cai_pyserini.core.settings import flag
 from cai_pyserini.indexes import jvm
 from cai_pyserini.plugin.hook import pth_path
 
+Precision = Literal["auto", "float32", "bfloat16", "int8"]
 Finding = tuple[bool | None, str]  # whether it works, None if it could be better; and what was found
 PACKAGES = ("cai-pyserini", "pyserini", "torch", "transformers", "tokenizers", "pyjnius", "faiss-cpu")
 INSTEAD = "Pyserini's modules run with `cai-pyserini -m …`"
@@ -112,7 +114,7 @@ CHECKS: dict[str, Callable[[], Finding]] = {
 }
 
 
-class Doctor(Settings):
+class Doctor(Command):
     """Check this machine: Python, packages, Java, Lucene, processor, GPU, disk. Exits with 1 if a check fails.
 
     With --encoder, check an encoder instead: what its folder says (modules, prompts, lengths, similarity), whether its
@@ -124,7 +126,7 @@ class Doctor(Settings):
     example = "cai-pyserini doctor\n  cai-pyserini doctor --encoder splade-tiny --precision float32"
     encoder: str | None = flag(None, f"check this encoder: {ENCODER_TEXT}")
     device: str = DEVICE
-    precision: Literal["auto", "float32", "bfloat16", "int8"] = DOCUMENT_PRECISION
+    precision: Precision = DOCUMENT_PRECISION
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -132,28 +134,29 @@ class Doctor(Settings):
             raise ValueError("--device and --precision are for --encoder: name one")
         return self
 
+    def execute(self) -> int:
+        if self.encoder:
+            return check_encoder(self.encoder, self.device, self.precision)
+        failed = False
+        for name, check in CHECKS.items():
+            try:
+                works, text = check()
+            except (CaiError, ImportError, OSError) as error:
+                works, text = False, str(error)
+            failed |= works is False
+            print(f"{ {True: 'ok  ', None: 'note', False: 'FAIL'}[works] } {name:<14} {text}")
+        return int(failed)
 
-def check_encoder(settings: Doctor) -> int:
+
+def check_encoder(encoder: str, device: str, precision: Precision) -> int:
     """Print what is found about an encoder; 1 if its vectors are not those of its library."""
     from cai_pyserini.core.config import load_encoder
     from cai_pyserini.core.tables import aligned
     from cai_pyserini.vectors.encoder_check import check, table, verdict
 
-    found = check(load_encoder(settings.encoder or ""), settings.device, settings.precision)
+    found = check(load_encoder(encoder), device, precision)
     print(f"{found['folder']}\n\n{aligned(table(found))}\n\n{verdict(found)}")
     return int(not found["equal"])
 
 
-def main(argv: Argv = None) -> int:
-    settings = parse(Doctor, argv, "cai-pyserini doctor")
-    if settings.encoder:
-        return check_encoder(settings)
-    failed = False
-    for name, check in CHECKS.items():
-        try:
-            works, text = check()
-        except (CaiError, ImportError, OSError) as error:
-            works, text = False, str(error)
-        failed |= works is False
-        print(f"{ {True: 'ok  ', None: 'note', False: 'FAIL'}[works] } {name:<14} {text}")
-    return int(failed)
+main = command(Doctor, "doctor")

@@ -229,8 +229,8 @@ class _KnownVectors:
         if np.sqrt(_square(now - before)) > MAX_DIFFERENCE * np.sqrt(_square(before)):
             raise CaiError(
                 f"{encoder.config.name} no longer makes the vectors that it made before, for instance of "
-                f"{text[:50]!r}, perhaps because of other library versions: delete the cache (`cai-pyserini cache "
-                "--older-than 0`), and encode everything again, into another folder"
+                f"{text[:50]!r}, perhaps because of other library versions: delete the cache, {cache_folder()}, and "
+                "encode everything again, into another folder"
             )
 
     def add(self, vectors: Matrix, seconds: float) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cai_pyserini.cli.idf import main
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
@@ -15,7 +14,9 @@ from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.idf import idf_weights
 from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.vectors.document_frequencies import Idf, compute
-from tests.conftest import DATA, corpus_of, with_other_terms
+from tests.conftest import DATA, corpus_of, stage_command, with_other_terms
+
+main = stage_command("idf")
 
 
 def counted_in(collection: BeirFolder, tokenizer: Tokenizer) -> Idf:

@@ -10,16 +10,17 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from cai_pyserini.cli.near import main
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.vectors import neighbours as searching
 from cai_pyserini.vectors.near import find_neighbours
 from cai_pyserini.vectors.neighbours import build_index, mapped_index, nearest, recall, write_index
 from cai_pyserini.vectors.shards import Vectors
-from tests.conftest import stored_vectors
+from tests.conftest import stage_command, stored_vectors
 from tests.vectors.interruption import interrupted_after
 from tests.vectors.matrices import matrix_of
+
+main = stage_command("near")
 
 
 def expected(similarity: np.ndarray, neighbours: int) -> np.ndarray:

@@ -13,21 +13,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cai_pyserini.cli.encode import main
 from cai_pyserini.collections.hpo import Hpo
 from cai_pyserini.core import artifact, packages
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.store import StorePath
 from cai_pyserini.vectors import encode as stage
 from cai_pyserini.vectors.shards import Vectors
-from tests.conftest import s3_environment
+from tests.conftest import s3_environment, stage_command
+
+main = stage_command("encode")
 
 SHARD, SHARDS = 40, 10
 MACHINE = {"num_cpus": 1, "object_store_memory": 100 << 20, "include_dashboard": False}
 HEALTH = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 1000, "health_check_failure_threshold": 2}
 DRIVER = f"""
-from cai_pyserini.cli.encode import main
 from cai_pyserini.core import terminal
+from cai_pyserini.cli.stage import main
 from cai_pyserini.vectors import encode
 encode.SHARD = {SHARD}
 terminal.run(main)
@@ -108,7 +109,7 @@ def test_a_killed_driver_and_a_killed_machine_cost_no_shard(
 ) -> None:
     output = tmp_path / "vectors"
     on_cluster = [*arguments(collection, output), "--ray", cluster.address]
-    with subprocess.Popen([sys.executable, "-c", DRIVER, *on_cluster]) as driver:
+    with subprocess.Popen([sys.executable, "-c", DRIVER, "encode", *on_cluster]) as driver:
         wait_for(output, 2)
         driver.kill()
     before = finished(output)
