@@ -27,8 +27,8 @@ from scipy.sparse import csr_matrix, diags_array, hstack
 from cai_pyserini.collections.spans import passages
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.tables import markdown
+from cai_pyserini.experiments.artifacts import DenseEncoder, SpladeEncoder
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import SINGLE
 from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.trainer.adapt_material import AdaptationData
 from cai_pyserini.trainer.choice import _mean_by_source
@@ -51,10 +51,10 @@ class Tried(Run):
     def __init__(self, folder: Path, limit: int):
         super().__init__(folder, limit)
         self.run = RunFolder(folder)
-        lines = [line for _, line in jsonl.read(self.run.words / "contexts.jsonl", ["text"])]
+        lines = [line for _, line in jsonl.read(self.run.folder / "words" / "contexts.jsonl", ["text"])]
         self.targets = self.regression.targets[: len(lines)]
         self.context_words = _counts([line["words"] for line in lines], self.columns)
-        splade = self.run.encoder(SINGLE["splade-idf"])
+        splade = SpladeEncoder(self.run).open()
         self.context_bags = encode_queries(splade, [line["text"] for line in lines], "bow")
 
 
@@ -236,13 +236,13 @@ def windows(run: Tried) -> Variants:
     found = [(row, text) for row, id in enumerate(run.ids) for text in passages(contents[id], WINDOW, WINDOW // 2)]
     rows, texts = np.array([row for row, _ in found]), [text for _, text in found]
     starts = np.flatnonzero(np.diff(rows, prepend=-1))
-    encoder = run.run.encoder(SINGLE["splade-idf"])
+    encoder = SpladeEncoder(run.run).open()
     of_windows = run.documents
     vectors = csr_matrix(encoder.load("documents").encode(texts, encoder.config.max_document_length))
     for place in range(np.diff(starts, append=len(rows)).max()):
         chosen = np.minimum(starts + place, np.append(starts[1:], len(rows)) - 1)
         of_windows = of_windows.maximum(vectors[chosen])
-    dense = run.run.encoder(SINGLE["dense"])
+    dense = DenseEncoder(run.run).open()
     products = run.dense_queries @ np.asarray(dense.load("documents").encode(texts, dense.config.max_document_length)).T
     nearest = np.maximum.reduceat(products, starts, axis=1)
     parts = real(run)
@@ -301,7 +301,7 @@ def real(run: Tried) -> dict[str, Scores]:
 
 def judges(run: Tried) -> tuple[dict[str, Scores], SimulatedRetrieval]:
     """The same for pseudo queries, whose sources have lost the queries' words."""
-    splade, dense = (run.run.encoder(SINGLE[name]).config for name in ("splade", "dense"))
+    splade, dense = (kind(run.run).config() for kind in (SpladeEncoder, DenseEncoder))
     data = AdaptationData(run.run.experiment.collection, splade, dense, run.run.vectors, 0, JUDGES_SEED, "auto")
     served = SimulatedRetrieval.for_pseudo_queries(data, data.held_out)
     vectors, of_splade, idf = served.dense(None), served.old_splade, diags_array(data.idf)

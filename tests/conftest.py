@@ -352,6 +352,7 @@ def adapting(collection: Path, folder: Path, dense: str | None = "minilm") -> "t
         weight=0.5,
         device="cpu",
     )
+    run.adaptation = settings
     return run, settings
 
 

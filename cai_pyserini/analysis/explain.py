@@ -56,14 +56,15 @@ def explain_query(
         raise CaiError(f"{run.root} is a run of passages; explanations are of whole documents")
     requested = [parse_system(name) for name in dict.fromkeys(systems)]
     all_systems = with_parts(requested)
-    engines = {system: opened.open(system.name) for system in all_systems if system.kind != "hybrid"}
+    engines = {system: opened.open(system.name) for system in all_systems if not system.parts}
+    rankings = {system: system.ranking(run).output for system in all_systems}
     for system in all_systems:
-        if not run.has(run.run(system)):
+        if not run.has(rankings[system]):
             runs = ", ".join(sorted(path.stem for path in filter(run.has, run.folder.glob("runs/*.trec"))))
             raise CaiError(f"{run.root} has no run of {system.name}; it has {runs}")
     grades = (run.qrels or {}).get(query, {})
     best_graded = sorted((id for id, grade in grades.items() if grade > 0), key=lambda id: -grades[id])[:relevant]
-    ranks = {s: {id: rank for rank, id in enumerate(_hits(run.run(s), query)["doc_id"], 1)} for s in all_systems}
+    ranks = {s: {id: rank for rank, id in enumerate(_hits(rankings[s], query)["doc_id"], 1)} for s in all_systems}
     shown: dict[System, list[str]] = {}
     for system in requested:
         by_rank = sorted(best_graded, key=lambda id: ranks[system].get(id, math.inf))
@@ -72,7 +73,7 @@ def explain_query(
     contents = run.collection.contents(set(ids), str(run.root))
     explained: dict[System, dict[str, Explanation]] = {}
     for system in all_systems:  # parts come before their hybrids
-        if system.kind == "hybrid":
+        if system.parts:
             explanations = _explain_hybrid(run, system, query, explained)
         else:
             explanations = engines[system].explain(run.topics[query], ids)
@@ -93,8 +94,8 @@ def _explain_hybrid(
     run: RunFolder, hybrid: System, query: str, explained: Mapping[System, Mapping[str, Explanation]]
 ) -> dict[str, Explanation]:
     """The explanations of a hybrid, from the fused runs and the explanations of its parts."""
-    stats = artifact.require(run.run(hybrid), "fusion fuse").stats
-    paths = [run.require(run.run(part)) for part in hybrid.parts]
+    stats = artifact.require(hybrid.ranking(run).output, "fusion fuse").stats
+    paths = [run.require(part.ranking(run).output) for part in hybrid.parts]
     fused = shares([_hits(path, query) for path in paths], hybrid.fusion, stats["depth"], stats["weights"])
     explanations = {}
     for id in explained[hybrid.parts[0]]:

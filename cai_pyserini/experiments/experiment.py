@@ -12,7 +12,6 @@ from cai_pyserini.experiments.systems import System
 from cai_pyserini.models.device import Precision
 from cai_pyserini.runs.fusions import DEPTH
 
-REQUIRES = {"dense": "dense", "cross-encoder": "cross_encoder", "doct5query": "generated"}  # kind -> setting
 RUNTIME_SETTINGS = {"device", "batch_size", "threads"}  # not part of an experiment's definition
 
 

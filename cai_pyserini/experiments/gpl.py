@@ -98,4 +98,4 @@ def _search(generated: Path, encoder: EncoderConfig, folder: Path, device: str) 
     experiment = Experiment(collection=collection, encoder=encoder, device=device, dense=encoder)
     run = RunFolder(folder, experiment)
     execute(run, [system])
-    return run.run(system)
+    return system.ranking(run).output

@@ -103,6 +103,7 @@ class Guard:
         self,
         app: ASGIApp,
         access: Access = EVERYBODY,
+        *,
         metrics: Metrics | None = None,
         log: AccessLog | None = None,
         headers: Mapping[str, str] = HEADERS,

@@ -152,22 +152,18 @@ class Service:
         self.batches: Callable[[float], None] = lambda queries: None  # called with the queries of each batch
         self.stages: Callable[[str, dict[str, float]], None] = lambda index, seconds: None  # and with its timings
 
-    async def search(self, index: str, text: str, hits: int, filter: Filters = None, sort: str | None = None) -> Hits:
-        """The best hits for a query, as of Engine.search, with their stored documents."""
-        (ranking,) = (await self.search_all(index, [text], hits, 0, filter, sort)).rankings
-        return ranking
-
     async def search_all(
         self,
         index: str,
         texts: Sequence[str],
         hits: int,
+        *,
         rerank: int = 0,
         filter: Filters = None,
         sort: str | None = None,
         length: int | None = None,
     ) -> SearchResults:
-        """The best hits for each of several queries, as one request.
+        """The best hits for each of several queries, with their stored documents, as one request.
 
         A single query can have its best `rerank` hits reranked. Contents are truncated to `length` characters.
         """
@@ -182,13 +178,20 @@ class Service:
         return searched
 
     async def similar(
-        self, index: str, id: str, hits: int, filter: Filters = None, sort: str | None = None, length: int | None = None
+        self,
+        index: str,
+        id: str,
+        hits: int,
+        *,
+        filter: Filters = None,
+        sort: str | None = None,
+        length: int | None = None,
     ) -> tuple[str, SearchResults]:
         """The text of a document, and the best other documents with this text as the query."""
         text = (await self.document(index, id, MAX_QUERY_LENGTH)).contents
         if not text.strip():
             raise HTTPException(404, f"document {id!r} has no text")
-        searched = await self.search_all(index, [text], hits + 1, 0, filter, sort, length)
+        searched = await self.search_all(index, [text], hits + 1, filter=filter, sort=sort, length=length)
         others = [(hit, stored) for hit, stored in searched.rankings[0] if id not in (hit.id, hit.stored)]
         ranking = [(hit.at(rank), stored) for rank, (hit, stored) in enumerate(others[:hits], 1)]
         note(hits=hits, returned=len(ranking))
@@ -243,7 +246,7 @@ class Service:
     async def _probe(self) -> dict[str, str]:
         """Search every system: name -> "ok" or the type of error."""
         states = dict.fromkeys(self.engines, "ok")
-        searches = [self.search(index, PROBE_QUERY, 1) for index in states]
+        searches = [self.search_all(index, [PROBE_QUERY], 1) for index in states]
         for index, result in zip(list(states), await asyncio.gather(*searches, return_exceptions=True), strict=True):
             if isinstance(result, Exception):
                 logger.warning("%s is not ready: %r", index, result)

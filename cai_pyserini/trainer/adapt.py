@@ -18,7 +18,7 @@ from cai_pyserini.collections.readers import load_collection
 from cai_pyserini.core import artifact, files
 from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.steps import Step
+from cai_pyserini.core.steps import Call, Step
 from cai_pyserini.core.terminal import progress, say
 from cai_pyserini.models.checkpoint import checkpoint_digest, require_positions
 from cai_pyserini.models.encoder import Encoder
@@ -110,20 +110,20 @@ class Adaptation:
         recipe = self.recipe()
         last = partial(artifact.make, output, recipe, self._write)
         if artifact.is_up_to_date(output, recipe):
-            return [Step("adapt", output, last)]
+            return [Call("adapt", output, last)]
         artifact.require_writable(output)
         vectors = tuple(map(self.data.vectors, encoders))
         steps = [
-            Step(f"adapt: {encoder.config.kind} vectors", folder, partial(self._encode, number))
+            Call(f"adapt: {encoder.config.kind} vectors", folder, partial(self._encode, number))
             for number, (encoder, folder) in enumerate(zip(encoders, vectors, strict=True))
         ]
-        steps.append(Step("adapt: pseudo queries", examples, lambda: write_examples(self.data, examples), vectors))
+        steps.append(Call("adapt: pseudo queries", examples, lambda: write_examples(self.data, examples), vectors))
         if self.settings.dense:
             learned, needed = self.projection, (*vectors, examples)
-            steps.append(Step("adapt: projection", learned, lambda: projection.learn(self.data, learned), needed))
+            steps.append(Call("adapt: projection", learned, lambda: projection.learn(self.data, learned), needed))
         for step in self.trainings:
-            steps.append(Step(f"adapt: {step.output.name}", step.output, partial(train, step), (examples,)))
-        return [*steps, Step("adapt", output, last, tuple(step.output for step in steps))]
+            steps.append(Call(f"adapt: {step.output.name}", step.output, partial(train, step), (examples,)))
+        return [*steps, Call("adapt", output, last, tuple(step.output for step in steps))]
 
     def recipe(self) -> artifact.Recipe:
         """The recipe of the adapted checkpoint; the results of the steps need not exist."""
@@ -239,12 +239,12 @@ def paper_steps(settings: AdaptSettings, data: Path, folder: Path) -> list[Step]
 
     last = partial(artifact.make, settings.output, recipe, write)
     if artifact.is_up_to_date(settings.output, recipe):
-        return [Step("adapt", settings.output, last)]
+        return [Call("adapt", settings.output, last)]
     artifact.require_writable(settings.output)
     count(data, splade.loss == "margin-mse", splade.negatives)  # before days of work
     return [
-        Step("adapt: vocabulary", expanded.output, partial(expand_checkpoint, expanded)),
-        Step("adapt: pretraining", pretrained.output, partial(pretrain, pretrained), (expanded.output,)),
-        Step("adapt: splade", splade.output, partial(train, splade), (pretrained.output,)),
-        Step("adapt", settings.output, last, (splade.output,)),
+        Call("adapt: vocabulary", expanded.output, partial(expand_checkpoint, expanded)),
+        Call("adapt: pretraining", pretrained.output, partial(pretrain, pretrained), (expanded.output,)),
+        Call("adapt: splade", splade.output, partial(train, splade), (pretrained.output,)),
+        Call("adapt", settings.output, last, (splade.output,)),
     ]

@@ -72,7 +72,7 @@ def test_leaves_what_it_promises(run_folder: Path) -> None:
     assert found["settings"]["depth"] == 100 and found["settings"]["collection"]["hits"] == 1000
     assert "| hybrid-splade-idf-minmax |" in (run_folder / "report.md").read_text()
     for name in DEFAULTS:
-        columns = RunFolder(run_folder).run(parse_system(name)).read_text().splitlines()[0].split()
+        columns = parse_system(name).ranking(RunFolder(run_folder)).output.read_text().splitlines()[0].split()
         assert len(columns) == 6 and columns[1] == "Q0" and columns[5] == name
     assert {r["id"] for r in json_lines(run_folder / "impacts" / "splade-idf" / "00000.jsonl")} == {
         f"d{i}" for i in range(1, 13)

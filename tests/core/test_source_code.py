@@ -165,7 +165,7 @@ def test_an_edit_changes_the_code_of_the_stages_behind_it(
         "collections/file_text.py": {"collection file_folder", *(f"text {name}" for name in {*SUFFIXES.values()})},
         "collections/text/mail.py": {"text eml", "text docx", "text pptx", "text xlsx"},
         "models/dense.py": {*(name for name in ENCODE if "dense" in name), "expand", "search dense"},
-        "service/app.py": set(),
+        "service/routes.py": set(),
         "trainer/loss.py": set(),
     }.items(),
 )

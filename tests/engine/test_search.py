@@ -58,7 +58,7 @@ def engine(request: pytest.FixtureRequest, run: Run) -> Engine:
 
 
 def test_hits_are_those_of_the_run(engine: Engine, folder: Path) -> None:
-    expected = scores_by_query(read_run(RunFolder(folder).run(parse_system(engine.name))))
+    expected = scores_by_query(read_run(parse_system(engine.name).ranking(RunFolder(folder)).output))
     for (id, _), hits in zip(QUERIES.items(), engine.search(list(QUERIES.values()), k=100), strict=True):
         scores = {document: score for document, score in expected.get(id, {}).items() if document != id}
         assert [hit.id for hit in hits] == list(scores)

@@ -12,6 +12,7 @@ from cai_pyserini.core import steps
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.engine.open import Run
 from cai_pyserini.experiments import prepare as preparing
+from cai_pyserini.experiments.artifacts import SpladeEncoder
 from cai_pyserini.experiments.execute import execute
 from cai_pyserini.experiments.plan import plan
 from cai_pyserini.experiments.report import markdown
@@ -39,11 +40,11 @@ def test_systems_before_and_after_are_in_one_table_and_nothing_is_done_twice(ada
     (decision,) = results.decision
     report = run.report.read_text()
     assert report == markdown(results) and "\n## Adaptation\n" in report and f"\n- {decision}\n" in report
-    assert load_encoder(str(run.index(parse_system("adapted-splade-idf")))).name == "adapted"
-    before, after = (next(iter(run.documents(parse_system(name)))).vectors for name in ("splade", "adapted-splade"))
+    assert load_encoder(str(parse_system("adapted-splade-idf").index(run).output)).name == "adapted"
+    before, after = (next(iter(SpladeEncoder(run, adapted).documents().open())).vectors for adapted in (False, True))
     assert before.shape == after.shape and abs(before - after).max() > 0.01
-    again, settings = adapting(tiny, adapted_run.parent)
-    assert {reason for _, reason in steps.plan(plan(again, systems(ADAPTED), settings))} == {None}
+    again, _ = adapting(tiny, adapted_run.parent)
+    assert {reason for _, reason in steps.plan(plan(again, systems(ADAPTED)))} == {None}
 
 
 @pytest.mark.slow
@@ -55,27 +56,28 @@ def test_without_evidence_the_run_goes_on_with_the_encoders_as_they_were(
     run, settings = adapting(tiny, tmp_path)
     shutil.copytree(adapted_run, run.folder)
     names = ["joint-doc-near", "adapted-joint-doc-near"]
-    results = execute(run, systems(names), settings.replace(weight=None))
+    run.adaptation = settings.replace(weight=None)
+    results = execute(run, systems(names))
     (decision,) = results.decision
     assert decision.startswith(
         "not adapted: the encoders are used as before, since no candidate gains significantly in "
     )
     assert f"\n- {decision}\n" in run.report.read_text()
-    before, after = (scores_by_query(read_run(run.run(parse_system(name)))) for name in names)
+    before, after = (scores_by_query(read_run(parse_system(name).ranking(run).output)) for name in names)
     assert before == after
 
 
 @pytest.mark.slow
 def test_analyses_use_the_encoder_of_each_system(adapted_run: Path) -> None:
     run = RunFolder(adapted_run)
-    assert run.encoder(parse_system("splade")).config.checkpoint == load_encoder("splade-tiny").checkpoint
-    assert run.encoder(parse_system("adapted-splade")).checkpoint.samefile(run.adapted)
+    assert SpladeEncoder(run).config().checkpoint == load_encoder("splade-tiny").checkpoint
+    assert SpladeEncoder(run, adapted=True).open().checkpoint.samefile(run.adapted)
     single = {"bm25", "splade-doc", "splade-idf", "joint-near"}
     of_adapted = {f"adapted-{name}" for name in single - {"bm25"}} | {"adapted-joint"}
     assert {cost.system for cost in costs(run)} == single | of_adapted
     case = explain_query(run, Run(run.folder), "q2", sorted(of_adapted))
     for name, explanations in case.systems.items():
-        scores = scores_by_query(read_run(run.run(parse_system(name))))["q2"]
+        scores = scores_by_query(read_run(parse_system(name).ranking(run).output))["q2"]
         found = {e.document: e.score for e in explanations if e.rank}
         assert found and found == pytest.approx({document: scores[document] for document in found}, rel=1e-5)
 
@@ -84,17 +86,17 @@ def test_analyses_use_the_encoder_of_each_system(adapted_run: Path) -> None:
 def test_documents_alone_can_be_adapted_to(tiny: Path, tmp_path: Path) -> None:
     documents = tmp_path / "documents.jsonl"
     documents.write_bytes((tiny / "corpus.jsonl").read_bytes())
-    run, settings = adapting(documents, tmp_path, dense=None)
-    results = execute(run, systems(["adapted-splade-doc-idf"]), settings)
+    run, _ = adapting(documents, tmp_path, dense=None)
+    results = execute(run, systems(["adapted-splade-doc-idf"]))
     assert results.searches == {"adapted-splade-idf": "adapted-splade-doc-idf"} and not results.searched
-    assert run.index(parse_system("adapted-splade-idf")).is_dir()
+    assert parse_system("adapted-splade-idf").index(run).output.is_dir()
 
 
 def test_what_was_typed_is_what_adaptation_gets(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[AdaptSettings | None] = []
 
-    def record(run: RunFolder, systems: list[System], adaptation: AdaptSettings | None, evaluate: bool) -> None:
-        made.append(adaptation)
+    def record(run: RunFolder, systems: list[System], evaluate: bool) -> None:
+        made.append(run.adaptation)
         raise InterruptedError(*(system.name for system in systems))
 
     monkeypatch.setattr(preparing, "execute", record)

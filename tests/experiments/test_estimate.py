@@ -25,9 +25,10 @@ def said(folder: Path, documents: int, *systems: str) -> list[str]:
     corpus_of(folder, {f"d{number}": f"{number} short fingers and long toes. " * 4 for number in range(documents)})
     config, dense = IndexConfig(name="some", source=str(folder)), load_encoder("minilm")
     experiment = Experiment(collection=config, encoder=load_encoder("splade-tiny"), device="cpu", dense=dense)
-    steps = plan(RunFolder(folder / "run", experiment), [parse_system(name) for name in systems])
+    run = RunFolder(folder / "run", experiment)
+    steps = plan(run, [parse_system(name) for name in systems])
     must_run = [step for step, reason in reasons(steps) if reason]
-    return [*describe(must_run, estimate(must_run), experiment)]
+    return [*describe(run, must_run, estimate(must_run))]
 
 
 @pytest.fixture

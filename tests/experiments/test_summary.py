@@ -11,7 +11,7 @@ import pytest
 from cai_pyserini.cli.run import main
 from cai_pyserini.core.config import IndexConfig
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.experiments.run_folder import Results
+from cai_pyserini.experiments.results import Results
 from cai_pyserini.experiments.summary import markdown, table, verify
 from cai_pyserini.experiments.systems import parse_system
 from tests.conftest import DATA

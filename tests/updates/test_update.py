@@ -55,8 +55,8 @@ def scores(run: Path, system: str) -> dict[str, dict[str, float]]:
 def out_of_date(run: Path) -> list[str]:
     """The steps that are not up to date."""
     opened = RunFolder(run)
-    again = RunFolder(run, opened.experiment)
-    return [step.name for step, reason in steps.plan(plan(again, opened.systems, earlier=opened)) if reason]
+    again = RunFolder(run, opened.experiment, earlier=opened)
+    return [step.name for step, reason in steps.plan(plan(again, opened.systems)) if reason]
 
 
 def test_a_run_that_is_up_to_date_is_left_alone(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
