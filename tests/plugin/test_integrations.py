@@ -22,11 +22,10 @@ from cai_pyserini.engine.search import Engine
 from cai_pyserini.experiments.artifacts import Evaluation
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import parse_system
-from cai_pyserini.indexes.filters import BadFilter
 from cai_pyserini.indexes.text_index import index_bm25
 from cai_pyserini.runs.measures import MEASURES, mean
 from tests.conftest import json_lines
-from tests.metadata import FILTERS, QUERIES, metadata
+from tests.metadata import QUERIES
 from tests.test_docs import ROOT, blocks
 
 pytestmark = pytest.mark.slow
@@ -79,9 +78,8 @@ def test_haystack(engine: Engine, metadata_run: Path) -> None:
 
     from cai_pyserini.plugin.haystack import CaiRetriever
 
-    filters = {"field": "meta.year", "operator": ">=", "value": 2010}
     pipeline = Pipeline()
-    pipeline.add_component("retriever", CaiRetriever(str(metadata_run), SYSTEM, filters, top_k=3))
+    pipeline.add_component("retriever", CaiRetriever(str(metadata_run), SYSTEM, FILTER, top_k=3))
     inputs = {"retriever": {"query": QUERIES[0], "top_k": 7}}
     text = pipeline.dumps()
     allowed = {"allowed_modules": [CaiRetriever.__module__]}
@@ -90,7 +88,7 @@ def test_haystack(engine: Engine, metadata_run: Path) -> None:
     for found in loaded:
         documents = found["retriever"]["documents"]
         assert [(d.id, d.score, d.content, d.meta) for d in documents] == expected(engine, QUERIES[0], 7)
-    index = CaiRetriever(str(metadata_run / "indexes" / parse_system(SYSTEM).index), filters=filters)
+    index = CaiRetriever(str(metadata_run / "indexes" / "joint-splade-idf"), filter=FILTER)
     assert not index.run(QUERIES[0], top_k=0)["documents"]
     assert [d.id for d in index.run(QUERIES[0])["documents"]] == [id for id, *_ in expected(engine, QUERIES[0], 10)]
 
@@ -108,38 +106,6 @@ def test_a_component_of_haystack_is_opened_once(metadata_run: Path, monkeypatch:
         return await asyncio.gather(*(retriever.run_async(query) for query in QUERIES[:2]))
 
     assert all(found["documents"] for found in asyncio.run(both())) and len(opened) == 1
-
-
-def test_filters_of_haystack_are_ours(engine: Engine) -> None:
-    from cai_pyserini.plugin.haystack import as_text
-
-    def field(name: str, operator: str, value: Any) -> dict[str, Any]:
-        return {"field": f"meta.{name}", "operator": operator, "value": value}
-
-    journals, authors = ['The "Lancet"', "Größe\\Maß"], ["Doe", "Roe, R."]
-    both = {"operator": "AND", "conditions": [field("journal", "in", journals), field("authors", "not in", authors)]}
-    either = {"operator": "OR", "conditions": [field("journal", "==", "BMJ"), field("year", "<", 2000)]}
-    for filters, text in {
-        json.dumps(both): 'journal=("The \\"Lancet\\"", "Größe\\\\Maß") AND NOT authors:(Doe, "Roe, R.")',
-        json.dumps({"operator": "NOT", "conditions": [either]}): "NOT (journal:BMJ OR year<2000)",
-        json.dumps(field("year", ">=", 2010)): "year>=2010",
-        json.dumps(field("year", "in", [])): "year:()",
-        json.dumps(field("journal", "not in", [])): "NOT journal:()",
-    }.items():
-        (found,) = engine.search(["trial"], 300, filter=as_text(json.loads(filters)))
-        (whole,) = engine.search(["trial"], 300)
-        assert [hit.id for hit in found] == [hit.id for hit in whole if FILTERS[text](metadata()[hit.id])]
-    for wrong in (
-        field("year", "~", 1),
-        field("year", "==", None),
-        field("year", "in", [2010, None]),
-        field("year", ">", [2010]),
-        field("journal", "in", "BMJ"),
-        field("year:1 OR year", "==", 1),
-        both | {"operator": "XOR"},
-    ):
-        with pytest.raises(BadFilter):
-            as_text(wrong)
 
 
 def test_pyterrier_finds_the_same(engine: Engine) -> None:
