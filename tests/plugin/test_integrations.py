@@ -17,6 +17,7 @@ from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.artifact import require
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.metadata import Kind
+from cai_pyserini.engine.make import index
 from cai_pyserini.engine.open import Run, open_index
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.experiments.artifacts import Evaluation
@@ -88,9 +89,9 @@ def test_haystack(engine: Engine, metadata_run: Path) -> None:
     for found in loaded:
         documents = found["retriever"]["documents"]
         assert [(d.id, d.score, d.content, d.meta) for d in documents] == expected(engine, QUERIES[0], 7)
-    index = CaiRetriever(str(metadata_run / "indexes" / "joint-splade-idf"), filter=FILTER)
-    assert not index.run(QUERIES[0], top_k=0)["documents"]
-    assert [d.id for d in index.run(QUERIES[0])["documents"]] == [id for id, *_ in expected(engine, QUERIES[0], 10)]
+    of_index = CaiRetriever(str(metadata_run / "indexes" / "joint-splade-idf"), filter=FILTER)
+    assert not of_index.run(QUERIES[0], top_k=0)["documents"]
+    assert [d.id for d in of_index.run(QUERIES[0])["documents"]] == [id for id, *_ in expected(engine, QUERIES[0], 10)]
 
 
 def test_a_component_of_haystack_is_opened_once(metadata_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,30 +162,17 @@ def test_the_encoder_of_pyterrier_gives_the_impacts_of_the_index(run_folder: Pat
     assert vectors[0].shape == (384,)
 
 
-def test_the_indexer_of_pyterrier_makes_the_index_of_a_run(run_folder: Path, tiny: Path, tmp_path: Path) -> None:
-    from cai_pyserini.plugin.pyterrier import CaiDataset, CaiIndexer, CaiRetriever
+def test_documents_of_pyterrier_make_an_index(run_folder: Path, tiny: Path, tmp_path: Path) -> None:
+    from cai_pyserini.plugin.pyterrier import CaiDataset, CaiRetriever
 
     dataset = CaiDataset(str(tiny))
-    retriever = CaiIndexer(str(tmp_path / "run"), "bm25").index(dataset.get_corpus_iter())
-    CaiIndexer(str(tmp_path / "run"), "bm25").index(dataset.get_corpus_iter())  # again
+    retriever = CaiRetriever(index(dataset.get_corpus_iter(), tmp_path / "run", system="bm25"))
     of_run = CaiRetriever(Run(run_folder).open("bm25"))
     pd.testing.assert_frame_equal(retriever(dataset.get_topics()), of_run(dataset.get_topics()))
-    equal = [{"docno": id, "text": "zinc and colds"} for id in "abc"]
-    found = CaiIndexer(str(tmp_path / "equal"), "splade-doc").index(equal)(dataset.get_topics()[:1])
+    equal = index([{"docno": id, "text": "zinc and colds"} for id in "abc"], tmp_path / "equal", system="splade-doc")
+    found = CaiRetriever(equal)(dataset.get_topics()[:1])
     assert [*found["docno"]] == ["a", "b", "c"]  # measures order ties differently
     assert (np.diff(found["score"].to_numpy(np.float32)) < 0).all()
-
-
-def test_the_indexer_of_pyterrier_replaces_no_file_of_others(tmp_path: Path) -> None:
-    from cai_pyserini.plugin.pyterrier import CaiIndexer
-
-    (tmp_path / "mine.documents.jsonl").write_text("of somebody\n")
-    with pytest.raises(CaiError, match=r"mine\.documents\.jsonl is not what an index in .*mine was made of"):
-        CaiIndexer(str(tmp_path / "mine"), "bm25").index([{"docno": "d1", "text": "a text"}])
-    assert (tmp_path / "mine.documents.jsonl").read_text() == "of somebody\n"
-    for names, missing in (("id text", "docno"), ("docno body", "text")):
-        with pytest.raises(CaiError, match=f"a document has no {missing}, but only {', '.join(names.split())}"):
-            CaiIndexer(str(tmp_path / "other"), "bm25").index([dict.fromkeys(names.split(), "d1")])
 
 
 def test_metadata_is_kept_whatever_its_names_letters_and_numbers(java: None, tmp_path: Path) -> None:
