@@ -1,7 +1,7 @@
-"""`cai-pyserini stage`: the stages of a run, one at a time. A new stage is a class here, and its line in STAGES."""
+"""`cai-pyserini stage`: the stages of a run, one at a time. A new one is a class here, and its line in STAGES."""
 
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
 
@@ -15,30 +15,49 @@ from cai_pyserini.vectors.cluster import LOCAL
 BM25_NEEDS = {"alpha": "words", "expansion": "words", "documents_only": "expansion"}  # flags of `impact`
 
 
-def _stats(output: Path, stage: str) -> dict[str, Any]:
-    """The stats of a finished output, with `each`, the non-zeros per vector, if it has vectors."""
-    from cai_pyserini.core import artifact
+class Stage(Command):
+    """A stage, whose `summary` is printed with the stats of its output.
 
-    stats = artifact.require(output, stage).stats
-    return stats | {"each": stats["nonzeros"] / stats["vectors"]} if "nonzeros" in stats else stats
+    `each` is the number of non-zeros per vector, if the output has vectors.
+    """
+
+    recipe: ClassVar[str]  # its name in recipes
+    summary: ClassVar[str]
+    if TYPE_CHECKING:
+        output: Path
+
+    def execute(self) -> None:
+        from cai_pyserini.core import artifact
+
+        self.make()
+        stats = artifact.require(self.output, self.recipe).stats
+        each = stats["nonzeros"] / stats["vectors"] if "nonzeros" in stats else 0.0
+        print(f"{self.output}: {self.describe(stats | {'each': each})}")
+
+    def make(self) -> None:
+        """Make the output. Slow modules are imported here."""
+        raise NotImplementedError
+
+    def describe(self, stats: dict[str, Any]) -> str:
+        return self.summary.format(**stats)
 
 
-class Idf(Command):
+class Idf(Stage):
     """Compute the IDF of an encoder's tokens in a collection."""
 
+    recipe = "idf"
+    summary = "{tokens:,} tokens in {documents:,} documents"
     example = "cai-pyserini stage idf --collection hpo --encoder splade-tiny --output idf"
     collection: str = flags.COLLECTION
     encoder: str = flags.ENCODER
     output: PathOrUrl = flags.OUTPUT_OR_URL
 
-    def execute(self) -> None:
+    def make(self) -> None:
         from cai_pyserini.collections.readers import load_collection
         from cai_pyserini.core.config import load_encoder
         from cai_pyserini.vectors.document_frequencies import compute
 
         compute(load_collection(self.collection), load_encoder(self.encoder), self.output)
-        stats = _stats(self.output, "idf")
-        print(f"{self.output}: {stats['tokens']:,} tokens in {stats['documents']:,} documents")
 
 
 class Encode(flags.Sharded, Command):
@@ -104,75 +123,74 @@ class Encode(flags.Sharded, Command):
         )
 
 
-class Words(Command):
+class Words(Stage):
     """Count the words of a collection as BM25 does, for a joint index of SPLADE and BM25."""
 
+    recipe = "words"
+    summary = "{words:,} words in {vectors:,} documents"
     example = "cai-pyserini stage words --collection hpo --output words"
     collection: str = flags.COLLECTION
     output: AnyPath = flags.OUTPUT_FOLDER
 
-    def execute(self) -> None:
+    def make(self) -> None:
         from cai_pyserini.collections.readers import load_collection
         from cai_pyserini.indexes.words import count_words
 
         count_words(load_collection(self.collection), self.output)
-        stats = _stats(self.output, "words")
-        print(f"{self.output}: {stats['words']:,} words in {stats['vectors']:,} documents")
 
 
-class Near(Command):
+class Near(Stage):
     """Find the nearest neighbours of every document, by dense vectors.
 
     The smooth and expand stages mix documents with their neighbours. If interrupted, run the same command again: it
     continues with the first missing shard.
     """
 
+    recipe = "near"
+    summary = "{vectors:,} documents, {each:.1f} neighbours each, {search} search, recall {recall:.2f}"
     example = "cai-pyserini stage near --vectors dense-vectors --output near"
     vectors: PathOrUrl = flag(help=f"folder of dense vectors, written by the encode stage, {OR_URL}")
     output: AnyPath = flags.OUTPUT_FOLDER
     neighbours: int = flag(40, "number of neighbours per document", ge=1)
 
-    def execute(self) -> None:
+    def make(self) -> None:
         from cai_pyserini.vectors.near import find_neighbours
         from cai_pyserini.vectors.shards import Vectors
 
         find_neighbours(Vectors(self.vectors), self.output, self.neighbours)
-        stats = _stats(self.output, "near")
-        print(
-            f"{self.output}: {stats['vectors']:,} documents, {stats['each']:.1f} neighbours each, "
-            f"{stats['search']} search, recall {stats['recall']:.2f}"
-        )
 
 
-class Smooth(Command):
+class Smooth(Stage):
     """Mix the raw SPLADE vector of each document with those of its nearest neighbours.
 
     The output replaces the raw vectors, for example in the impact stage. If interrupted, run the same command again: it
     continues with the first missing shard.
     """
 
+    recipe = "smooth"
+    summary = "{vectors:,} vectors, {each:.1f} non-zeros per vector"
     example = "cai-pyserini stage smooth --vectors vectors --near near --output smoothed"
     vectors: PathOrUrl = flag(help=f"folder of SPLADE vectors, written by the encode stage, {OR_URL}")
     near: AnyPath = flag(help="folder of the neighbours of the same documents, written by the near stage")
     output: AnyPath = flags.OUTPUT_FOLDER
     weight: float = flag(0.4, "weight of the neighbours' mean, from 0 to 1", ge=0, le=1)
 
-    def execute(self) -> None:
+    def make(self) -> None:
         from cai_pyserini.vectors.shards import Vectors
         from cai_pyserini.vectors.smooth import smooth
 
         smooth(Vectors(self.vectors), Vectors(self.near, "near"), self.output, self.weight)
-        stats = _stats(self.output, "smooth")
-        print(f"{self.output}: {stats['vectors']:,} vectors, {stats['each']:.1f} non-zeros per vector")
 
 
-class Expand(Command):
+class Expand(Stage):
     """Expand documents with words that a dense encoder associates with them, such as synonyms, and neighbours' words.
 
     The impact stage adds both to the words of a joint index. If interrupted, run the same command again: it continues
     with the first missing shard.
     """
 
+    recipe = "expand"
+    summary = "{each:.1f} weights and rates per document, with a lexicon of {lexicon:,} words"
     example = "cai-pyserini stage expand --words words --vectors dense --near near --encoder minilm --output expansion"
     words: AnyPath = flag(help="folder written by the words stage")
     vectors: AnyPath = flag(help="folder of dense vectors of the same documents, written by the encode stage")
@@ -181,7 +199,7 @@ class Expand(Command):
     output: AnyPath = flags.OUTPUT_FOLDER
     device: str = flags.DEVICE
 
-    def execute(self) -> None:
+    def make(self) -> None:
         from cai_pyserini.core.config import load_encoder
         from cai_pyserini.models.encoder import Encoder
         from cai_pyserini.vectors.expansion import expand
@@ -190,14 +208,13 @@ class Expand(Command):
         encoder = Encoder(load_encoder(self.encoder).replace(kind="dense"), self.device)
         near = Vectors(self.near, "near")
         expand(Vectors(self.words, "words"), Vectors(self.vectors), near, encoder, self.output)
-        stats = _stats(self.output, "expand")
-        lexicon = f"a lexicon of {stats['lexicon']:,} words"
-        print(f"{self.output}: {stats['each']:.1f} weights and rates per document, with {lexicon}")
 
 
-class Impact(Command):
+class Impact(Stage):
     """Weight raw vectors with IDF and quantize them to integer impacts, as JSON vectors for Lucene."""
 
+    recipe = "impact"
+    summary = "{each:.1f} impacts per document, scale {document_scale:.3f}; quantization: {loss}"
     example = "cai-pyserini stage impact --vectors vectors --idf idf --encoder splade-tiny --output impacts"
     vectors: PathOrUrl = flags.VECTORS
     encoder: str = flag(help="encoder that the vectors were made with")
@@ -245,11 +262,10 @@ class Impact(Command):
     )
     threads: int = flags.THREADS
 
-    def execute(self) -> None:
+    def make(self) -> None:
         from cai_pyserini.core.config import EncoderConfig, load_encoder
         from cai_pyserini.models.folder import with_folder_settings
         from cai_pyserini.vectors.bm25 import Bm25
-        from cai_pyserini.vectors.quantization import loss_text
         from cai_pyserini.vectors.shards import Vectors
         from cai_pyserini.vectors.weighting import write_impacts
 
@@ -265,20 +281,29 @@ class Impact(Command):
         if self.idf and self.idf_power is None and config.idf_power == 0:
             raise CaiError(f"--idf {self.idf} has no effect, because {config.name} has idf_power 0: give --idf-power 1")
         write_impacts(Vectors(self.vectors), config, self.output, bm25, threads=self.threads)
-        stats = _stats(self.output, "impact")
-        print(
-            f"{self.output}: {stats['each']:.1f} impacts per document, scale {stats['document_scale']:.3f}; "
-            f"quantization: {loss_text(stats['loss'])}"
-        )
-        if stats["alpha"]:
-            alphas = ", ".join(f"{alpha:.3g} ({kind} queries)" for kind, alpha in stats["alpha"].items())
-            print(f"alpha, the weight of BM25: {alphas}")
+
+    def describe(self, stats: dict[str, Any]) -> str:
+        from cai_pyserini.vectors.quantization import loss_text
+
+        text = super().describe(stats | {"loss": loss_text(stats["loss"])})
+        alphas = ", ".join(f"{alpha:.3g} ({kind} queries)" for kind, alpha in (stats["alpha"] or {}).items())
+        return f"{text}\nalpha, the weight of BM25: {alphas}" if alphas else text
 
 
-OUTPUT_INDEX = flag(help=f"output folder for the index, {OR_URL}")
+class Index(Stage):
+    """Write an index that Pyserini opens."""
+
+    recipe = "index"
+    output: PathOrUrl = flag(help=f"output folder for the index, {OR_URL}")
+    threads: int = flags.THREADS
+
+    def describe(self, stats: dict[str, Any]) -> str:
+        size = f"{stats['documents']:,} documents, {stats['bytes'] / 1e6:.2f} MB"
+        recalls = "".join(f", {name} {value:.3f}" for name, value in stats.items() if name.startswith("recall"))
+        return f"{size}, in {stats['seconds']:.1f} s{recalls}"
 
 
-class ImpactIndex(flags.Sharded, Command):
+class ImpactIndex(flags.Sharded, Index):
     """Index JSON vectors, from the impact stage or pyserini.encode, in Lucene.
 
     With --shard-num, index one shard of the impact stage's files; search treats all shards as one index.
@@ -286,24 +311,21 @@ class ImpactIndex(flags.Sharded, Command):
 
     example = "cai-pyserini stage index impact --input impacts --collection hpo --output index"
     input: PathOrUrl = flag(help=f"folder of JSON vectors, *.jsonl, {OR_URL}")
-    output: PathOrUrl = OUTPUT_INDEX
     collection: str | None = flag(None, "also store the documents of this collection, so that searches can show them")
     forward_index: bool | None = flag(
         None, "also store impacts by document, for a search in two steps (default: as the encoder's settings say)"
     )
-    threads: int = flags.THREADS
 
-    def execute(self) -> None:
+    def make(self) -> None:
         from cai_pyserini.collections.readers import load_collection
         from cai_pyserini.indexes.impact_index import index_impacts
 
         collection = load_collection(self.collection) if self.collection else None
         work = self.model_dump(include={"threads", "shard_id", "shard_num"})
         index_impacts(self.input, self.output, collection, forward_index=self.forward_index, **work)
-        _print_index(self.output)
 
 
-class Bm25Index(flags.Sharded, Command):
+class Bm25Index(flags.Sharded, Index):
     """Index the text of a collection for BM25, with Anserini.
 
     With --shard-num, index one shard of it; search treats all shards as one index.
@@ -311,12 +333,10 @@ class Bm25Index(flags.Sharded, Command):
 
     example = "cai-pyserini stage index bm25 --collection hpo --output index"
     collection: str = flags.COLLECTION
-    output: PathOrUrl = OUTPUT_INDEX
-    threads: int = flags.THREADS
     generated: str | None = flag(None, "BEIR folder of generated queries to append to their documents (docT5query)")
     no_raw: bool = flags.NO_RAW
 
-    def execute(self) -> None:
+    def make(self) -> None:
         from cai_pyserini.collections.readers import load_collection
         from cai_pyserini.indexes.text_index import index_bm25
 
@@ -324,10 +344,9 @@ class Bm25Index(flags.Sharded, Command):
         raw, collection = not self.no_raw, load_collection(self.collection)
         work = self.model_dump(include={"threads", "shard_id", "shard_num"})
         index_bm25(collection, self.output, generated=generated, raw=raw, **work)
-        _print_index(self.output)
 
 
-class DenseIndex(Command):
+class DenseIndex(Index):
     """Index dense vectors with Faiss or Lucene.
 
     Graphs built by several threads, or by Lucene, differ from build to build. With --threads 1, Faiss always builds the
@@ -336,28 +355,20 @@ class DenseIndex(Command):
 
     example = "cai-pyserini stage index dense --vectors vectors --method hnsw --output index"
     vectors: PathOrUrl = flags.VECTORS
-    output: PathOrUrl = OUTPUT_INDEX
     method: flags.DenseMethod = flags.DENSE_METHOD
-    threads: int = flags.THREADS
 
-    def execute(self) -> None:
+    def make(self) -> None:
         from cai_pyserini.indexes.dense_index import index_dense
         from cai_pyserini.vectors.shards import Vectors
 
         index_dense(Vectors(self.vectors), self.output, self.method, self.threads)
-        _print_index(self.output)
 
 
-def _print_index(output: Path) -> None:
-    stats = _stats(output, "index")
-    size = f"{stats['documents']:,} documents, {stats['bytes'] / 1e6:.2f} MB"
-    recalls = "".join(f", {name} {value:.3f}" for name, value in stats.items() if name.startswith("recall"))
-    print(f"{output}: {size}, in {stats['seconds']:.1f} s{recalls}")
-
-
-class Search(Command):
+class Search(Stage):
     """Search an index with the queries of a collection, and write the TREC run."""
 
+    recipe = "search"
+    summary = "{queries:,} queries, {ms_per_query:.2f} ms per query"
     example = "cai-pyserini stage search --index index --collection hpo --output run.trec"
     index: list[PathOrUrl] = flag(
         help=f"folder written by the index stage, {OR_URL}; repeat it for each shard", repeated=True, min_length=1
@@ -376,7 +387,7 @@ class Search(Command):
     device: str = flags.DEVICE
     threads: int = flags.THREADS
 
-    def execute(self) -> None:
+    def make(self) -> None:
         from cai_pyserini.collections.readers import open_collection
         from cai_pyserini.core.cache import index_here
         from cai_pyserini.core.config import load_index_config
@@ -400,8 +411,6 @@ class Search(Command):
             passages=bool(config.passages),
             filter=self.filter,
         )
-        stats = _stats(self.output, "search")
-        print(f"{self.output}: {stats['queries']:,} queries, {stats['ms_per_query']:.2f} ms per query")
 
 
 STAGES: dict[str, type[Command] | Group] = {
