@@ -21,8 +21,9 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
+from cai_pyserini.experiments.names import adapted
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import SINGLE, adapted
+from cai_pyserini.experiments.systems import SINGLE
 from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.indexes.reader import LuceneIndex
 

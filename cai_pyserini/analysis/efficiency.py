@@ -22,8 +22,9 @@ from cai_pyserini.core.config import FAST, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
+from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import System, parse_system
+from cai_pyserini.experiments.systems import System
 from cai_pyserini.indexes.impact_index import index_impacts
 from cai_pyserini.indexes.retrieve import search
 from cai_pyserini.indexes.searcher import LuceneSearcher

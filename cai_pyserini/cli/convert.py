@@ -1,7 +1,7 @@
 from typing import ClassVar
 
 from cai_pyserini.cli.command import Command, command
-from cai_pyserini.core.flags import ENCODER_TEXT, OUTPUT_FOLDER
+from cai_pyserini.core.flags import OUTPUT_FOLDER
 from cai_pyserini.core.settings import AnyPath, Group, flag
 
 MIN_WORDS = "leave out articles whose abstract has fewer words; 0 keeps every article with a title or an abstract"
@@ -60,35 +60,10 @@ class Bioasq(ConvertArticles):
     min_words: int = flag(0, MIN_WORDS, ge=0)
 
 
-class Checkpoint(Command):
-    """Convert a checkpoint with pickled weights (pytorch_model.bin) to safetensors.
-
-    A pickle can run code when it is read; no other command reads one. This command reads it in a separate process with
-    bounded memory, and refuses a file with anything but tensors. The pickles of a Hugging Face model id are downloaded.
-    The output has all files that the model is loaded from: use it as --encoder, or as `checkpoint` in an encoder's
-    YAML.
-    """
-
-    example = "cai-pyserini convert checkpoint naver/efficient-splade-V-large-doc --output models/splade-v-doc"
-    checkpoint: str = flag(help=ENCODER_TEXT, positional=True)
-    output: AnyPath = OUTPUT_FOLDER
-
-    def execute(self) -> None:
-        from cai_pyserini.core import artifact
-        from cai_pyserini.models.pickled import convert_checkpoint
-
-        convert_checkpoint(self.checkpoint, self.output)
-        print("converted from pickles to safetensors:")
-        for name, counts in artifact.require(self.output, "convert checkpoint").stats["written"].items():
-            print(f"{name}: {counts['tensors']:,} tensors, {counts['bytes'] / 1e6:,.1f} MB")
-        print(f"\n{self.output}")
-
-
 main = command(
     Group(
-        "Convert PubMed's baseline, S2ORC's abstracts, or BioASQ's articles and questions to BEIR's format, or the "
-        "pickles of a checkpoint to safetensors.",
-        {"pubmed": Pubmed, "s2orc": S2orc, "bioasq": Bioasq, "checkpoint": Checkpoint},
+        "Convert PubMed's baseline, S2ORC's abstracts, or BioASQ's articles and questions to BEIR's format.",
+        {"pubmed": Pubmed, "s2orc": S2orc, "bioasq": Bioasq},
     ),
     "convert",
 )

@@ -100,7 +100,7 @@ class DocumentExport(Export):
             collection = open_collection(config)
             split = self.split or config.split
             if self.stores_texts():
-                texts = Texts(collection, config.k1, config.b)
+                texts = Texts(collection, config.bm25)
             if not texts or collection.has_queries(split):
                 topics = collection.topics(split)
         return self.send(Source(self.impacts, topics, self.query, self.device, texts), write)

@@ -24,7 +24,7 @@ class Fuse(Command):
         from cai_pyserini.runs.fuse import fuse, require_fusable
 
         require_fusable(self.trec)
-        fuse(self.trec, self.output, self.method, self.depth, self.hits, weights=self.weights)
+        fuse(self.trec, self.output, self.method, depth=self.depth, hits=self.hits, weights=self.weights)
         print(f"{self.output}: {require(self.output, 'fusion fuse').stats['queries']:,} queries")
 
 

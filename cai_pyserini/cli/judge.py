@@ -9,8 +9,9 @@ from pydantic import Field, field_validator, model_validator
 
 from cai_pyserini.cli.command import Command, command
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.flags import MODEL_KEY, RUN_FOLDER, TOPICS_FILE, Listening, origin_and_path
+from cai_pyserini.core.flags import MODEL_KEY, RUN_FOLDER, TOPICS_FILE
 from cai_pyserini.core.settings import AnyPath, Group, flag
+from cai_pyserini.service.settings import Listening, origin_and_path
 
 if TYPE_CHECKING:
     from cai_pyserini.collections.contract import Qrels

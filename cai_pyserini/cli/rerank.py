@@ -41,8 +41,8 @@ class Rerank(Command):
             collection,
             load_checkpoint(self.cross_encoder),
             self.output,
-            self.depth,
-            self.device,
+            depth=self.depth,
+            device=self.device,
             minutes=self.minutes,
         )
         stats = require(self.output, "fusion rerank").stats

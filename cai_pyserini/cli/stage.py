@@ -1,16 +1,14 @@
 """`cai-pyserini stage`: the stages of a run, one at a time. A new one is a class here, and its line in STAGES."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
-
-from pydantic import model_validator
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from cai_pyserini.cli.command import Command, command
 from cai_pyserini.core import flags
+from cai_pyserini.core.config import BM25, Bm25Parameters
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import OR_URL
 from cai_pyserini.core.settings import AnyPath, Group, PathOrUrl, flag
-from cai_pyserini.vectors.cluster import LOCAL
 
 BM25_NEEDS = {"alpha": "words", "expansion": "words", "documents_only": "expansion"}  # flags of `impact`
 
@@ -55,7 +53,7 @@ class Idf(Stage):
     def make(self) -> None:
         from cai_pyserini.collections.readers import load_collection
         from cai_pyserini.core.config import load_encoder
-        from cai_pyserini.vectors.document_frequencies import compute
+        from cai_pyserini.models.idf import compute
 
         compute(load_collection(self.collection), load_encoder(self.encoder), self.output)
 
@@ -74,20 +72,6 @@ class Encode(flags.Sharded, Command):
     device: str = flags.DEVICE
     precision: Literal["auto", "float32", "bfloat16", "int8"] = flags.DOCUMENT_PRECISION
     batch_size: int | None = flags.BATCH_SIZE
-    ray: str | None = flag(
-        None,
-        "share the work among the machines of the Ray cluster whose head is at this host:port; without an address, "
-        "among the processors or GPUs of this machine",
-        bare=LOCAL,
-    )
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.ray and self.shard_num > 1:
-            raise ValueError("--ray distributes the shards itself: leave out --shard-id and --shard-num")
-        if self.ray and self.split:
-            raise ValueError("--ray is for documents only: leave it out for queries, which are few")
-        return self
 
     def execute(self) -> None:
         from cai_pyserini.collections.readers import load_collection
@@ -95,26 +79,19 @@ class Encode(flags.Sharded, Command):
         from cai_pyserini.core.config import load_encoder
         from cai_pyserini.models.encoder import Encoder, Role
         from cai_pyserini.vectors.encode import encode
-        from cai_pyserini.vectors.on_ray import encode_on_cluster
 
         collection, config = load_collection(self.collection), load_encoder(self.encoder)
-        output, batch_size = self.output, self.batch_size
-        encoder = Encoder(config, "cpu" if self.ray else self.device, self.precision)
+        encoder, output = Encoder(config, self.device, self.precision), self.output
         role: Role = "queries" if self.split else "documents"
         encoder.require_loadable(role)
-        if self.ray:
-            encode_on_cluster(self.ray, collection, config, output, self.device, self.precision, batch_size)
-        else:
-            shard_id, shard_num, split = self.shard_id, self.shard_num, self.split or ""
-            encode(collection, encoder, output, role, split, batch_size, shard_id=shard_id, shard_num=shard_num)
+        options = self.model_dump(include={"batch_size", "shard_id", "shard_num"})
+        encode(collection, encoder, output, role, split=self.split or "", **options)
         manifest = read_manifest(output)
         if manifest is None:
             process = f"process {self.shard_id} of {self.shard_num}"
             print(f"{output}: the shards of {process} are finished, others are missing")
             return
-        # Manifests of earlier versions have only "seconds".
-        stats = {"found": 0, "encoding_seconds": manifest.stats["seconds"]} | manifest.stats
-        vectors, seconds = stats["vectors"], stats["encoding_seconds"]
+        stats, vectors, seconds = manifest.stats, manifest.stats["vectors"], manifest.stats["encoding_seconds"]
         found = f", {stats['found']:,} of them encoded before" if stats["found"] else ""
         print(
             f"{output}: {vectors:,} vectors, {stats['nonzeros'] / vectors:.1f} non-zeros per vector, "
@@ -238,8 +215,8 @@ class Impact(Stage):
         "with --words: folder written by the expand stage; adds associated words and neighbours' words",
     )
     documents_only: bool = flag(False, "with --expansion: add only neighbours' words")
-    k1: float = flag(0.9, "with --words: k1 of BM25", ge=0)
-    b: float = flag(0.4, "with --words: b of BM25", ge=0, le=1)
+    k1: float = flag(BM25.k1, "with --words: k1 of BM25", ge=0)
+    b: float = flag(BM25.b, "with --words: b of BM25", ge=0, le=1)
     keep_terms: int | None = flag(
         None,
         "keep only this many SPLADE impacts per document, the largest; 0: none, with --words for BM25 alone (default: "
@@ -274,7 +251,8 @@ class Impact(Stage):
                 raise CaiError(f"--{name.replace('_', '-')} has no effect without --{other}")
         bm25 = None
         if self.words:
-            bm25 = Bm25(self.words, self.k1, self.b, self.alpha, self.expansion, self.documents_only)
+            parameters = Bm25Parameters(self.k1, self.b)
+            bm25 = Bm25(self.words, parameters, self.alpha, self.expansion, self.documents_only)
         overrides = Impact.model_fields.keys() & EncoderConfig.model_fields.keys()
         changes = self.model_dump(include=overrides, exclude_none=True)
         config = with_folder_settings(load_encoder(self.encoder)).replace(**changes)
@@ -389,8 +367,8 @@ class Search(Stage):
 
     def make(self) -> None:
         from cai_pyserini.collections.readers import open_collection
-        from cai_pyserini.core.cache import index_here
         from cai_pyserini.core.config import load_index_config
+        from cai_pyserini.indexes.cached import index_here
         from cai_pyserini.indexes.retrieve import queries_for, search
         from cai_pyserini.runs.trec import removes_query
 

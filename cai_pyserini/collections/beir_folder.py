@@ -9,12 +9,12 @@ from pathlib import Path
 from cai_pyserini.collections.contract import OF_PYTHON, Collection, Judgment, Record
 from cai_pyserini.collections.ids import checked_id
 from cai_pyserini.collections.records import QRELS_NAMES, SUFFIXES, TREC, Columns, count_records, kind, read_records
+from cai_pyserini.collections.values import whole_number
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.artifact import file_digest, require_if_ours
 from cai_pyserini.core.config import ColumnNames
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.metadata import Kind
-from cai_pyserini.core.values import whole_number
 
 LINES = (".tsv", ".tsv.gz", ".txt", ".txt.gz", ".qrels", ".qrels.gz")  # qrels with columns by position
 TABLES = tuple(suffix for suffix in SUFFIXES if suffix not in LINES)  # qrels with named columns

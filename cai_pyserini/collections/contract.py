@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Container, Iterable, Iterator, Mapping, Set
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
 from copy import copy
 from functools import cached_property
 from itertools import islice
@@ -112,7 +112,9 @@ class Collection(ABC):
             if not self.contents_of(record).strip():
                 empty.append(record.where)
             if self.metadata:
-                record = record._replace(metadata=self._checked_metadata(record, wrong))
+                record = record._replace(
+                    metadata=typed(record.metadata, self.metadata, record.where, wrong, self.strict)
+                )
                 lacking -= record.metadata.keys()
             yield record
         if not count:
@@ -121,24 +123,9 @@ class Collection(ABC):
             message = f"{len(empty)} of {count} documents are empty (the first: {empty[0]}) and cannot be found"
             self._warn_once("empty documents", message)
         if wrong:
-            self._warn_once("metadata", f"{wrong[0]}: {len(wrong):,} values of metadata are left out")
+            self._warn_once("metadata", metadata_left_out(wrong))
         if lacking and not self.place.endswith(OF_PYTHON):  # whose last document with a field can be deleted
             raise CaiError(f"collection {self.name}: no document has metadata {min(lacking)!r}; correct its name")
-
-    def _checked_metadata(self, record: Record, wrong: list[str]) -> Metadata:
-        """The metadata values of a record with the declared types; messages for other values are appended to `wrong`.
-        Raises CaiError for them if the collection is strict, and for a number that would be rounded."""
-        values = {}
-        for name, kind in self.metadata.items():
-            raw = record.metadata.get(name)
-            try:
-                if (value := checked(raw, kind)) is not None:
-                    values[name] = value
-            except ValueError as error:
-                wrong.append(f"{record.where}: metadata {name!r} should be {error}, not {str(raw)[:100]!r}")
-                if self.strict or isinstance(error, Inexact):
-                    raise CaiError(wrong[-1]) from None
-        return values
 
     def _normalized_documents(self) -> Iterator[Record]:
         return map(_normalized, self._documents())
@@ -401,6 +388,26 @@ class Collection(ABC):
 
 def _normalized(record: Record) -> Record:
     return record._replace(title=normalized(record.title), text=normalized(record.text))
+
+
+def typed(raw: Mapping[str, Any], kinds: Mapping[str, Kind], where: str, wrong: list[str], strict: bool) -> Metadata:
+    """The metadata of a document with the declared types; messages for other values are appended to `wrong`. Raises
+    CaiError for them if `strict`, and for a number that would be rounded."""
+    values = {}
+    for name, kind in kinds.items():
+        try:
+            if (value := checked(raw.get(name), kind)) is not None:
+                values[name] = value
+        except ValueError as error:
+            wrong.append(f"{where}: metadata {name!r} should be {error}, not {str(raw[name])[:100]!r}")
+            if strict or isinstance(error, Inexact):
+                raise CaiError(wrong[-1]) from None
+    return values
+
+
+def metadata_left_out(wrong: Sequence[str]) -> str:
+    """A warning for the messages of `typed`."""
+    return f"{wrong[0]}: {len(wrong):,} values of metadata are left out"
 
 
 def checked_grade(grade: int, where: str) -> int:

@@ -16,13 +16,13 @@ from urllib.parse import quote
 
 from cai_pyserini.collections.beir_folder import QUERIES, SHARDS, SUFFIXES, BeirFolder, note_once
 from cai_pyserini.collections.contract import PAGE, PAGES, Record
-from cai_pyserini.collections.formats import SUFFIXES as FORMATS
 from cai_pyserini.collections.formats import reader_of
 from cai_pyserini.collections.isolated import Failed, isolated
 from cai_pyserini.collections.text_cache import Key, State, cache_folder, text_cache
 from cai_pyserini.core import files
 from cai_pyserini.core.config import ColumnNames
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.file_formats import FORMAT_OF, FORMATS
 from cai_pyserini.core.identity import digest
 from cai_pyserini.core.metadata import Kind
 from cai_pyserini.core.processes import processes_for
@@ -99,12 +99,12 @@ def has_files(folder: Path) -> bool:
     shards = (name for name in names if name.endswith(SHARDS) and not _is_queries(name))
     if any(corpus) or any(shards):
         return False
-    formats = {*FORMATS.values()} - (PLAIN if any(name.endswith(TABLES) for name in names) else {"csv"})
+    formats = {*FORMATS} - (PLAIN if any(name.endswith(TABLES) for name in names) else {"csv"})
     return any(_format(path) in formats for path, _ in _walk(folder) if not _is_queries(path))
 
 
 class FileFolder(BeirFolder):
-    """A folder of files in formats.SUFFIXES, at any depth, each a document; queries.* and qrels/SPLIT.* are optional.
+    """A folder of files in core.file_formats, at any depth, each a document; queries.* and qrels/SPLIT.* are optional.
 
     A document's id is the path in the folder, percent-encoded where an id cannot have a character. Its metadata are
     KINDS, without those that no file has: `url` is the path after `base_url`; `page` is where a passage begins.
@@ -331,7 +331,7 @@ def _is_queries(name: str) -> bool:
 
 
 def _format(path: str) -> str | None:
-    return FORMATS.get(Path(path).suffix.lower())
+    return FORMAT_OF.get(Path(path).suffix.lower())
 
 
 def _sha256(path: Path) -> str | Failed:

@@ -16,12 +16,12 @@ import pandas as pd
 import pyarrow as pa
 from pandas.api.types import is_integer_dtype, is_numeric_dtype
 
-from cai_pyserini.collections.contract import Qrels
+from cai_pyserini.collections.contract import Qrels, metadata_left_out, typed
 from cai_pyserini.collections.ids import SeenIds, checked_id
 from cai_pyserini.collections.records import METADATA, NAMES, QRELS_NAMES, Columns, parse_object
+from cai_pyserini.collections.values import plain, whole_number
 from cai_pyserini.core.errors import CaiError, did_you_mean, require_utf8
-from cai_pyserini.core.metadata import LARGEST_INTEGER, NAME, Inexact, Kind, Metadata, Value, checked, days
-from cai_pyserini.core.values import plain, whole_number
+from cai_pyserini.core.metadata import LARGEST_INTEGER, NAME, Kind, Metadata, Value, checked, days
 
 type Text = str | Mapping[str, Any] | tuple[Any, Any]  # of a document: its text, its fields, or its id and one of these
 type Documents = Iterable[Text] | Mapping[Any, Text] | pd.DataFrame
@@ -161,29 +161,15 @@ class MetadataTypes:
 
     def values(self, document: Fields) -> Metadata:
         """The values of a document to store. Raises CaiError for one that is refused."""
-        values: Metadata = {}
-        for name, raw in document.metadata.items():
-            value, kinds = _python(raw), self._seen.setdefault(name, set())
-            if self._declared is None:
-                kind, found = _inferred(name, value)
-            else:
-                kind, found = self._declared.get(name), self._checked(name, value, document.where)
-            if kind and (found is not None or self._declared is None):
-                kinds.add(kind)
-            if found is not None:
-                values[name] = found
-        return values
-
-    def _checked(self, name: str, value: Any, where: str) -> Value | None:
-        if not self._declared or name not in self._declared:
-            return None
-        try:
-            return checked(value, self._declared[name])
-        except ValueError as error:
-            self._wrong.append(f"{where}: metadata {name!r} should be {error}, not {str(value)[:100]!r}")
-            if self._strict or isinstance(error, Inexact):
-                raise CaiError(self._wrong[-1]) from None
-            return None
+        raw = {name: _python(value) for name, value in document.metadata.items()}
+        if self._declared is None:
+            kinds = {name: _inferred(name, value) for name, value in raw.items()}
+        else:
+            values = typed(raw, self._declared, document.where, self._wrong, self._strict)
+            kinds = {name: (self._declared[name] if name in values else None, values.get(name)) for name in raw}
+        for name, (kind, _) in kinds.items():
+            self._seen.setdefault(name, set()).update([kind] if kind else [])
+        return {name: value for name, (_, value) in kinds.items() if value is not None}
 
     def found(self) -> dict[str, Kind]:
         """The types of the fields, after all documents. Warns of values that are left out, and of fields with values of
@@ -209,7 +195,7 @@ class MetadataTypes:
     def warn(self) -> None:
         """Warn of values with another type than the declared one."""
         if self._wrong:
-            logger.warning("%s", f"{self._wrong[0]}: {len(self._wrong):,} values of metadata are left out")
+            logger.warning("%s", metadata_left_out(self._wrong))
 
 
 def _kind_of(kinds: Set[str]) -> Kind | None:

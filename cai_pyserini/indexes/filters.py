@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from typing import Any, Literal, NamedTuple
 
+from cai_pyserini.collections.values import plain
 from cai_pyserini.core.errors import CaiError, require_utf8
 from cai_pyserini.core.metadata import NAME, STRINGS, Kind, bounds
 from cai_pyserini.core.text import normalized
-from cai_pyserini.core.values import plain
 from cai_pyserini.indexes import jvm
 from cai_pyserini.indexes.fields import PREFIX
 

@@ -27,11 +27,12 @@ from requests.exceptions import InvalidSchema
 from urllib3.exceptions import HTTPError
 
 from cai_pyserini.core import files
-from cai_pyserini.core.cache import cache_home, cached_index
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.files import cache_home
 from cai_pyserini.core.lock import alone_in
 from cai_pyserini.core.settings import Settings, read_yaml
 from cai_pyserini.core.terminal import progress
+from cai_pyserini.indexes.cached import cached_index
 
 SUFFIX = ".tar.gz"
 TIMEOUT = 60  # seconds to wait for a response

@@ -196,7 +196,7 @@ def _index_body(engine: Engine, source: Source) -> Json:
     settings: Json = {}
     if texts := source.texts:
         properties[CONTENTS] = {"type": "text", "analyzer": ANALYZERS.get(texts.collection.language, "standard")}
-        bm25 = {"type": "BM25", "k1": texts.k1, "b": texts.b, "discount_overlaps": True}
+        bm25 = {"type": "BM25", **texts.bm25._asdict(), "discount_overlaps": True}
         settings["similarity"] = {"default": bm25}
     mappings = {"dynamic": "strict", "_source": {"excludes": [IMPACTS]}, "properties": properties}
     return {"settings": {"index": settings}, "mappings": mappings}
@@ -228,7 +228,7 @@ def _searches(engine: Engine, source: Source, keys: Keys) -> dict[str, list[Json
         lines.setdefault("queries.jsonl", []).append({"id": id, "scale": scale, "body": body})
         if source.texts:
             score = {"bool": {"should": [query], "boost": scale / source.score_scale}}
-            boost = 1 / (1 + source.texts.k1) if engine.legacy_bm25 else 1.0
+            boost = 1 / (1 + source.texts.bm25.k1) if engine.legacy_bm25 else 1.0
             match = {"match": {CONTENTS: {"query": source.topics[id], "boost": boost}}}
             body = {"size": DEPTH, "_source": False, "query": {"bool": {"should": [match, score]}}}
             lines.setdefault("queries-sum.jsonl", []).append({"id": id, "body": body})

@@ -53,7 +53,7 @@ class Bm25:
         tokens = self.analyze(documents)
         self.words = {word: column for column, word in enumerate(dict.fromkeys(chain.from_iterable(tokens)))}
         self.counts = self._count(tokens)
-        self.weighting = WordWeighting.of([self.counts], len(self.words), collection.k1, collection.b)
+        self.weighting = WordWeighting.of([self.counts], len(self.words), collection.bm25)
         self.documents = self.weighting.weights(self.counts)
 
     def queries(self, texts: Sequence[str]) -> csr_matrix:

@@ -24,7 +24,7 @@ from safetensors.numpy import load_file, save_file
 from cai_pyserini.core import artifact, files
 from cai_pyserini.core.config import EncoderConfig, encoder_yaml
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.trainer.adapt_material import AdaptationData, examples_recipe
+from cai_pyserini.trainer.adaptation_data import AdaptationData, examples_recipe
 from cai_pyserini.trainer.mixture import Mixture
 
 STAGE = "adapt: projection"

@@ -57,7 +57,7 @@ def check(requested: EncoderConfig, device: str = "auto", precision: Precision =
     that cannot be loaded.
     """
     # Leave out what the library does not know: everything that is done to the vectors of the model.
-    plain = requested.replace(idf=None, projection=None, overlap=None, binary_queries=False, expand_queries=True)
+    plain = requested.replace(idf=None, projection=None, binary_queries=False, expand_queries=True)
     measured, exact = Encoder(plain, device, precision), Encoder(plain, "cpu", "float32")
     exact.require_loadable("documents")
     config, documents, is_sparse = exact.config, _documents(exact), exact.config.kind == "splade"

@@ -9,8 +9,8 @@ from scipy.sparse import csr_matrix
 from cai_pyserini.analysis.cost import Cost, activations, costs, distribution
 from cai_pyserini.cli.analyse import main
 from cai_pyserini.core import jsonl
+from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import parse_system
 from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.models.tokenizer import Tokenizer
 

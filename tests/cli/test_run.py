@@ -19,13 +19,13 @@ from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.experiments.names import all_systems, parse_system
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import all_systems, parse_system
 from cai_pyserini.models.cross_encoder import CrossEncoder
+from cai_pyserini.models.idf import Idf
 from cai_pyserini.models.splade import Splade
 from cai_pyserini.runs.fuse import fuse_runs
 from cai_pyserini.runs.trec import read_run, scores_by_query, top
-from cai_pyserini.vectors.document_frequencies import Idf
 from cai_pyserini.vectors.quantization import weighted
 from tests.conftest import DATA, Command, json_lines
 from tests.core import test_disks
@@ -211,9 +211,9 @@ def test_all_systems_are_those_that_there_are_models_for(
     assert names == [*all_systems(bow, {"dense", "dense-idf", "cross-encoder"}), *three]
     assert {"cross-encoder", "dense-idf", "hybrid-dense-product", "hybrid-splade-doc-idf-minmax"} < set(names)
     sparse = {
-        f"{joint}splade{idf}{smooth}" for joint in ("", "joint-") for idf in ("", "-idf") for smooth in ("", "-smooth")
+        f"{joint}splade{idf}{smooth}" for joint in ("", "joint-") for idf in ("", "-idf") for smooth in ("", "-near")
     }
-    assert set(found["index_bytes"]) == {"bm25", "bm25-smooth", "dense", "dense-idf"} | sparse
+    assert set(found["index_bytes"]) == {"bm25", "bm25-near", "dense", "dense-idf"} | sparse
     assert set(found["comparisons"]) == set(names) - {"bm25"}
     assert found["settings"]["dense"]["name"] == "minilm"
     assert "Dense encoder: minilm." in (copied / "report.md").read_text()
@@ -249,8 +249,8 @@ def test_joint_smooth_and_bm25_splade_dense(
     found = results(copied)
     (decision,) = found["decision"]
     assert decision.startswith("BM25 + SPLADE + dense have the weights ") and "too few documents" in decision
-    assert set(found["index_bytes"]) == {"bm25", "splade-idf", "joint-splade-idf", "joint-splade-idf-smooth", "dense"}
-    assert found["alpha"].keys() == {"joint-splade-idf", "joint-splade-idf-smooth"}
+    assert set(found["index_bytes"]) == {"bm25", "splade-idf", "joint-splade-idf", "joint-splade-idf-near", "dense"}
+    assert found["alpha"].keys() == {"joint-splade-idf", "joint-splade-idf-near"}
     assert found["best"]["without a model"] == "joint-doc-near"
     assert "best without a model: joint-doc-near " in capsys.readouterr().out
     report = (copied / "report.md").read_text()

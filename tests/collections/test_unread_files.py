@@ -145,7 +145,6 @@ def trouble(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Ca
         ("vanish 1", "cannot be read (No such file or directory)", None),
         ("pipe 1", "changed while it was read", None),
         ("replace 1", "changed while it was read", "dab"),
-        ("kill 2", None, "bad"),
         ("start 2", None, "bad"),
     ],
 )

@@ -60,7 +60,7 @@ def test_every_index_config_loads(name: str) -> None:
         ("checkpoint: m\nquery: sparse", "query: 'sparse' should be 'splade' or 'bow'"),
         ("checkpoint: m\nbits: 17", "bits: 17 should be less than or equal to 16"),
         ("checkpoint: m\nidf_power: .nan", "idf_power: nan should be a finite number"),
-        ("checkpoint: m\noverlap: 254", "overlap: 254 should be less than 254 (max_document_length - 2)"),
+        ("checkpoint: m\noverlap: 32", "overlap: an encoder no longer reads documents in windows; remove it"),
         ("checkpoint: m\nprojection: p", "projection: only a dense encoder has one, but kind is splade"),
         ("bits: 8", "checkpoint is missing"),
         ("just words", "expected `key: value` lines"),

@@ -148,7 +148,7 @@ def test_runs_of_shards_of_impacts_can_be_merged(folder: Path, tmp_path: Path) -
     for shard in shards(folder, "splade-idf"):
         runs.append(tmp_path / f"{shard.name}.trec")
         runs[-1].write_text(run_text(folder / "hpo", tmp_path / "run.trec", shard, hits=20))
-    fused = fuse(runs, tmp_path / "fused.trec", "sum", 20, 20, "cai_pyserini").read_text()
+    fused = fuse(runs, tmp_path / "fused.trec", depth=20, hits=20).read_text()
     assert fused == run_text(folder / "hpo", tmp_path / "run.trec", whole_index(folder, "splade-idf"), hits=20)
 
 

@@ -28,8 +28,8 @@ from cai_pyserini.engine.search import Engine
 from cai_pyserini.experiments.artifacts import Evaluation
 from cai_pyserini.experiments.execute import execute
 from cai_pyserini.experiments.experiment import Experiment
+from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import parse_system
 from cai_pyserini.runs.trec import read_run, scores_by_query
 from cai_pyserini.updates.update import evaluate, update
 from tests.conftest import damaged, json_lines

@@ -23,12 +23,12 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import build
+from cai_pyserini.models.idf import compute
 from cai_pyserini.models.splade import Splade
 from cai_pyserini.trainer import training
 from cai_pyserini.trainer.examples import Collator, examples
 from cai_pyserini.trainer.pairs import SpladeTrainer, check_sparsity, train
 from cai_pyserini.trainer.settings import DenseSettings, SpladeSettings
-from cai_pyserini.vectors.document_frequencies import compute
 from tests.trainer.conftest import weights
 
 MakeSettings = Callable[..., SpladeSettings]
@@ -67,7 +67,7 @@ def test_the_result_is_an_encoder(trained: Path, steady: Path) -> None:
     assert after.nnz
     assert abs(before - after).max() > 0.01
     assert {path.name for path in trained.iterdir()} == {
-        "config.json", "encoder.yaml", "log.json", "loss.png", "active.png", "manifest.json", "model.safetensors",
+        "config.json", "encoder.yaml", "log.json", "manifest.json", "model.safetensors",
         "tokenizer.json", "tokenizer_config.json",
     }  # fmt: skip
 

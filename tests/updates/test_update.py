@@ -23,9 +23,9 @@ from cai_pyserini.core.flags import API_KEY as KEY
 from cai_pyserini.engine.open import Run
 from cai_pyserini.experiments import plan as planning
 from cai_pyserini.experiments import versions
+from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.plan import plan
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import parse_system
 from cai_pyserini.judging.judgments import Judgments
 from cai_pyserini.judging.pool import stored_texts
 from cai_pyserini.runs.trec import read_run, scores_by_query

@@ -12,7 +12,7 @@ from scipy.sparse import csr_matrix
 
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import artifact
-from cai_pyserini.core.config import EncoderConfig, Joint, encoder_yaml, load_encoder
+from cai_pyserini.core.config import Bm25Parameters, EncoderConfig, Joint, encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.models.checkpoint import checkpoint_digest
@@ -151,7 +151,7 @@ def config(checkpoint: Path) -> EncoderConfig:
 
 def test_a_word_that_first_occurs_in_a_later_shard(vectors: Vectors, config: EncoderConfig, tmp_path: Path) -> None:
     words = counted(tmp_path / "words", ["cancer", "colon"], [[1], [0]], [[2, 1]])
-    impacts = write_impacts(vectors, config, tmp_path / "impacts", Bm25(words, k1=0.0, alpha=1.0))
+    impacts = write_impacts(vectors, config, tmp_path / "impacts", Bm25(words, Bm25Parameters(k1=0.0), 1.0))
     # The weights are IDFs: of 2 documents that have words, both have cancer, and one colon.
     cancer = round(WORD_LARGEST * np.log(1 + 0.5 / 2.5) / np.log(1 + 1.5 / 1.5))
     found = {id: words_of(vector) for id, vector in vectors_of(impacts).items()}

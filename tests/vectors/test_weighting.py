@@ -16,9 +16,9 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.indexes.retrieve import queries_for
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
 from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.idf import Idf, compute
 from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.vectors.bm25 import Bm25
-from cai_pyserini.vectors.document_frequencies import Idf, compute
 from cai_pyserini.vectors.encode import encode
 from cai_pyserini.vectors.quantization import Quantizer, loss_stats, weighted
 from cai_pyserini.vectors.queries import as_terms

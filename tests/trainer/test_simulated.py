@@ -12,12 +12,12 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.indexes.words import count_words
 from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.idf import compute
 from cai_pyserini.runs.fuse import fuse_runs
 from cai_pyserini.runs.trec import run_of
-from cai_pyserini.trainer.adapt_material import AdaptationData
+from cai_pyserini.trainer.adaptation_data import AdaptationData
 from cai_pyserini.trainer.simulated import SimulatedRetrieval
 from cai_pyserini.vectors.bm25 import ASSOCIATED_FACTOR
-from cai_pyserini.vectors.document_frequencies import compute
 from cai_pyserini.vectors.encode import encode
 from cai_pyserini.vectors.expansion import expand
 from cai_pyserini.vectors.mixing import mix
@@ -26,7 +26,7 @@ from cai_pyserini.vectors.queries import Queries
 from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.vectors.smooth import smooth
 from cai_pyserini.vectors.weighting import open_impacts, write_impacts
-from tests.adaptation.conftest import adaptation_data, changed, in_passages
+from tests.trainer.conftest import adaptation_data, changed, in_passages
 
 pytestmark = pytest.mark.slow
 
@@ -78,7 +78,7 @@ def test_settings_of_the_collection_and_the_run_reach_the_judges(tiny: Path, tmp
     assert set(retrieval.alpha(sparse, sparse.rows).values()) == {1.5}
     one, two = (retrieval.impact_scores(sparse, "bow", sparse.rows, retrieval.words, alpha) for alpha in (1.0, 1.5))
     assert (one != two).any()
-    recipes = [each.judged_identity for each in (plain, bm25, changed(plain, encoder={"keep_terms": 3}))]
+    recipes = [each.simulation_identity for each in (plain, bm25, changed(plain, encoder={"keep_terms": 3}))]
     assert len({artifact.digest(each) for each in recipes}) == 3
 
 

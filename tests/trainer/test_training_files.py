@@ -14,8 +14,8 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import build
 from cai_pyserini.models.cross_encoder import CrossEncoder
 from cai_pyserini.trainer.examples import count
-from cai_pyserini.trainer.files import msmarco, score
 from cai_pyserini.trainer.settings import MsmarcoSettings, ScoreSettings
+from cai_pyserini.trainer.training_files import msmarco, score
 from tests.conftest import json_lines
 
 

@@ -9,9 +9,9 @@ from safetensors.numpy import save_file
 
 from cai_pyserini.core import artifact
 from cai_pyserini.models.encoder import Encoder
-from cai_pyserini.trainer.adapt_material import AdaptationData
+from cai_pyserini.trainer.adaptation_data import AdaptationData
 from cai_pyserini.trainer.choice import Candidate, Decision, balance, decide, measure_gains
-from tests.adaptation.conftest import adaptation_data
+from tests.trainer.conftest import adaptation_data
 
 SYSTEMS = ["fusion", "joint"]
 SOURCES = np.repeat(np.arange(100), 3)  # of three queries each
