@@ -14,6 +14,7 @@ from cai_pyserini.cli.run import main as beir
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.config import WORD
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.engine.open import Run
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.runs.trec import read_run
 from cai_pyserini.share.source import Source
@@ -92,8 +93,9 @@ def test_exports_have_the_queries_of_the_query_model(run: Path, tiny: Path, tmp_
 
 
 def test_engines_explanations_and_hybrids_have_the_scores_of_runs(run: Path) -> None:
+    opened, folder = Run(run, "cpu"), RunFolder(run)
     for name in (JOINT, "splade-doc"):
-        case = explain_query(RunFolder(run), "q2", [name], depth=3)
+        case = explain_query(folder, opened, "q2", [name], depth=3)
         found = scores(run / "runs" / f"{name}.trec")
         for explanation in case.systems[name][:3]:
             assert explanation.score == pytest.approx(found["q2", explanation.document], abs=2e-6)

@@ -20,12 +20,14 @@ WIDTH = 100  # characters of a document that are shown
 def explain(settings: ExplainSettings) -> Report:
     """The explanations of a query's documents, as text and JSON."""
     chosen = settings.model_dump(include={"query", "systems", "depth", "relevant", "documents"})
-    case = explain_query(RunFolder(settings.run), **chosen)
+    run = RunFolder(settings.run)
+    case = explain_query(run, Run(run.folder), **chosen)  # the version that `run` reads
     return Report("explain", text(case, settings.terms), asdict(case))
 
 
 def explain_query(
     run: RunFolder,
+    opened: Run,
     query: str,
     systems: Sequence[str],
     *,
@@ -43,7 +45,7 @@ def explain_query(
         raise CaiError(f"no query {query!r} in {run.root}, which has {len(run.topics):,}: {known}")
     if run.experiment.collection.passages:
         raise CaiError(f"{run.root} is a run of passages; explanations are of whole documents")
-    opened, searched = Run(run.folder), run.topics[query]  # the version that `run` reads
+    searched = run.topics[query]
     grades = (run.qrels or {}).get(query, {})
     best_graded = sorted((id for id, grade in grades.items() if grade > 0), key=lambda id: -grades[id])[:relevant]
     explained: dict[str, list[Explanation]] = {}

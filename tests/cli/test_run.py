@@ -19,6 +19,7 @@ from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.engine.open import Run
 from cai_pyserini.experiments.names import all_systems, parse_system
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.models.cross_encoder import CrossEncoder
@@ -331,7 +332,7 @@ def test_queries_without_qrels_leave_runs(broken: Path, tmp_path: Path, capsys: 
     found = results(output)
     assert found["counts"] == {"documents": 12, "queries": 7, "cut": 0, "lost": 0}
     assert list(found["systems"]) == systems and found["systems"]["splade-doc"].keys() == {"queries", "ms_per_query"}
-    case = explain_query(RunFolder(output), "q1", systems)
+    case = explain_query(RunFolder(output), Run(output), "q1", systems)
     assert [explanation.grade for explanation in case.systems["splade-doc"]] == [None] * 5
     with pytest.raises(CaiError, match="nothing to verify"):
         main([str(broken), "--output", str(output), "--systems", *systems, "--verify"])

@@ -10,6 +10,7 @@ from cai_pyserini.analysis.explain import explain_query
 from cai_pyserini.cli.run import main
 from cai_pyserini.core import steps
 from cai_pyserini.core.config import load_encoder
+from cai_pyserini.engine.open import Run
 from cai_pyserini.experiments import prepare as preparing
 from cai_pyserini.experiments.artifacts import SpladeEncoder
 from cai_pyserini.experiments.execute import execute
@@ -75,7 +76,7 @@ def test_analyses_use_the_encoder_of_each_system(adapted_run: Path) -> None:
     single = {"bm25", "splade-doc", "splade-idf", "joint-near"}
     of_adapted = {f"adapted-{name}" for name in single - {"bm25"}} | {"adapted-joint"}
     assert {cost.system for cost in costs(run)} == single | of_adapted
-    case = explain_query(run, "q2", sorted(of_adapted))
+    case = explain_query(run, Run(run.folder), "q2", sorted(of_adapted))
     for name, explanations in case.systems.items():
         scores = scores_by_query(read_run(parse_system(name).ranking(run).output))["q2"]
         found = {e.document: e.score for e in explanations if e.rank}
