@@ -158,13 +158,12 @@ def flag(
     positional: bool = False,
     repeated: bool = False,
     choices: Sequence[str] = (),
-    bare: str | None = None,
     **limits: Any,
 ) -> Any:
     """Declare a field with its help text. `positional` makes it a positional argument; `repeated` gives a list one
-    value per flag; `choices` are values computed at import (fixed ones are declared with Literal); `bare` is the value
-    of the bare flag; `limits` are pydantic's: ge, gt, …"""
-    extra: dict[str, Any] = {"positional": positional, "repeated": repeated, "choices": [*choices], "bare": bare}
+    value per flag; `choices` are values computed at import (fixed ones are declared with Literal); `limits` are
+    pydantic's: ge, gt, …"""
+    extra: dict[str, Any] = {"positional": positional, "repeated": repeated, "choices": [*choices]}
     return Field(default, description=help, json_schema_extra=extra, **limits)
 
 
@@ -269,8 +268,6 @@ def _add(parser: argparse.ArgumentParser, name: str, field: FieldInfo, required:
         options["choices"] = choices
     else:
         options["type"] = kind if kind in (int, float) else str
-    if bare := _extra(field, "bare"):
-        options |= {"nargs": "?", "const": bare}
     if _extra(field, "positional"):
         parser.add_argument(name, **({} if required else {"nargs": "?"}) | options)
     else:
