@@ -185,9 +185,9 @@ def profile(texts: str, checkpoint: str, length: int, device: str) -> harness.Re
     torch.set_num_threads(1)
     splade, read = Splade(Path(checkpoint), device, "int8"), json.loads(Path(texts).read_text())
     splade.encode(read[:WARM_UP], length)
-    windows = splade.windows(read, length)
+    tokens = splade.token_ids(read, length)
     with torch.profiler.profile(activities=[ProfilerActivity.CPU]) as profiled:
-        for _ in splade.encode_batches(windows, None, lambda count: None):  # in this thread, unlike `encode`
+        for _ in splade.encode_batches(tokens, None, lambda count: None):  # in this thread, unlike `encode`
             pass
     events = sorted(profiled.key_averages(), key=lambda event: -event.self_cpu_time_total)
     total = sum(event.self_cpu_time_total for event in events)
@@ -322,9 +322,9 @@ def ndcg(collection: str, encoder: str, folder: str, precisions: list[str], othe
     from cai_pyserini.collections.readers import open_collection
     from cai_pyserini.core.config import load_encoder, load_index_config
     from cai_pyserini.models.encoder import Encoder
+    from cai_pyserini.models.idf import Idf
     from cai_pyserini.runs.measures import mean, measure
     from cai_pyserini.runs.trec import removes_query, run_of, without_query
-    from cai_pyserini.vectors.document_frequencies import Idf
     from cai_pyserini.vectors.encode import encode
     from cai_pyserini.vectors.quantization import weighted
     from cai_pyserini.vectors.queries import encode_queries

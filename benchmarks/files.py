@@ -79,12 +79,12 @@ def main() -> None:
 
 
 def packages(args: argparse.Namespace) -> None:
-    from cai_pyserini.collections.formats import SUFFIXES
     from cai_pyserini.collections.isolated import Failed, isolated
+    from cai_pyserini.core.file_formats import FORMAT_OF
 
     download(args.folder)
     paths = [path for path in sorted(args.folder.rglob("*")) if path.is_file() and not path.is_symlink()]
-    calls = {(os.fsencode(path), format): path for path in paths if (format := SUFFIXES.get(path.suffix.lower()))}
+    calls = {(os.fsencode(path), format): path for path in paths if (format := FORMAT_OF.get(path.suffix.lower()))}
     files, read, in_part, seconds, languages = Counter(), Counter(), Counter(), Counter(), Counter()
     reasons = dict[tuple[str, str], Counter]()
     start = time.perf_counter()
@@ -238,12 +238,13 @@ def _words(text: str) -> Counter[str]:
 
 def _readers() -> Iterator[tuple[str, str, Extract]]:
     """The readers that are installed: format, package, and a function from a file to its text."""
-    from cai_pyserini.collections.file_text import READERS
+    from cai_pyserini.collections.file_text import reader
 
     ours = {"docx": "lxml", "epub": "lxml", "html": "lxml", "pdf": "pypdfium2"}
     ours |= {"pptx": "lxml", "xlsx": "openpyxl"}
     for format, package in ours.items():
-        yield format, package, lambda data, read=READERS[format]: read(data).text
+        read = reader(format)
+        yield format, package, lambda data, read=read: read(data).text
     with suppress(ImportError):
         import html_text
 

@@ -15,7 +15,6 @@ t-test against the first row, without correction.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from unittest.mock import patch
@@ -25,8 +24,10 @@ import numpy as np
 from scipy.sparse import csr_matrix, diags_array, vstack
 
 from cai_pyserini.core import jsonl
-from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core.config import Bm25Parameters, load_encoder
 from cai_pyserini.core.tables import markdown
+from cai_pyserini.experiments.artifacts import SpladeEncoder
+from cai_pyserini.experiments.branches import DenseEncoder, NearDocuments
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import SINGLE
 from cai_pyserini.indexes.analyzer import Analyzer
@@ -63,27 +64,28 @@ class Run:
         qrels = run.qrels or {}
         self.qrels = {query: qrels[query] for query in self.queries}
         self.removes_query = not any(grades.get(query, 0) > 0 for query, grades in qrels.items())
-        splade, dense = SINGLE["splade-idf"], SINGLE["dense"]
-        self.ids = [id for shard in run.documents(splade) for id in shard.ids]
-        self.documents: csr_matrix = vstack([shard.vectors for shard in run.documents(splade)], format="csr")
-        smoothed = Vectors(run.vectors_of(replace(splade, smooth=True)))
+        splade, encoded, words = SINGLE["splade-idf"], SpladeEncoder(run), run.folder / "words"
+        raw, dense = encoded.documents().vectors(), DenseEncoder(run).documents().vectors()
+        self.ids = [id for shard in raw for id in shard.ids]
+        self.documents: csr_matrix = vstack([shard.vectors for shard in raw], format="csr")
+        smoothed = NearDocuments(encoded).vectors()
         self.smoothed: csr_matrix = vstack([shard.vectors for shard in smoothed], format="csr")
-        self.near = np.vstack([shard.vectors for shard in run.documents(dense)])
-        encoder = load_encoder(str(run.index(splade)))
-        self.idf = diags_array(idf_weights(encoder, run.documents(splade).vocabulary))
-        bm25, analyze = Bm25(run.words), Analyzer()
+        self.near = np.vstack([shard.vectors for shard in dense])
+        encoder = load_encoder(str(splade.index(run).output))
+        self.idf = diags_array(idf_weights(encoder, raw.vocabulary))
+        bm25, analyze = Bm25(words), Analyzer()
         self.weights = _stacked(bm25.shards())
-        expansion = run.expansion(SINGLE["joint-splade-idf-smooth"])
-        self.counted = _stacked(Bm25(run.words, expansion=expansion, documents_only=True).shards())
+        expansion = run.folder / "expansion"
+        self.counted = _stacked(Bm25(words, expansion=expansion, documents_only=True).shards())
         columns = {word: column for column, word in enumerate(bm25.words)}
         asked = {"queries": [run.topics[query] for query in self.queries], "spans": [text for text, _ in bm25.spans]}
-        self.splade = {kind: encode_queries(run.encoder(splade), texts) for kind, texts in asked.items()}
-        self.bags = {kind: encode_queries(run.encoder(splade), texts, "bow") for kind, texts in asked.items()}
+        self.splade = {kind: encode_queries(encoded.opened(), texts) for kind, texts in asked.items()}
+        self.bags = {kind: encode_queries(encoded.opened(), texts, "bow") for kind, texts in asked.items()}
         self.words = {kind: _counts([analyze(text) for text in texts], columns) for kind, texts in asked.items()}
         self.bm25 = {kind: (counts @ self.weights.T).toarray() for kind, counts in self.words.items()}
         self.columns = columns
         lexicon = [line for _, line in jsonl.read(run.words / "lexicon.jsonl", ["word", "form"])]
-        self.parts = Vectors(run.words, "words"), run.documents(dense)
+        self.parts = Vectors(words, "words"), dense
         self.lexicon = {line["word"]: line["form"] for line in lexicon}
         self.places = np.array([columns[word] for word in self.lexicon])
         counts = [shard.vectors for shard in bm25.counts]
@@ -164,7 +166,7 @@ class Run:
     def bm25_of(self, counts: csr_matrix, k1: float = 0.9, b: float = 0.4) -> csr_matrix:
         """BM25's weights of counts, in documents of the true lengths."""
         lengths = stored_lengths(self.lengths.astype(np.int64)) / self.average
-        return weights_of(csr_matrix(counts), lengths, self.word_idf, k1, b)
+        return weights_of(csr_matrix(counts), lengths, self.word_idf, Bm25Parameters(k1, b))
 
     def ndcg(self, scores: Scores) -> dict[str, float]:
         """nDCG@10 of every query."""

@@ -26,12 +26,14 @@ from scipy.sparse import csr_matrix, diags_array, hstack
 
 from cai_pyserini.collections.spans import passages
 from cai_pyserini.core import jsonl
+from cai_pyserini.core.config import BM25
 from cai_pyserini.core.tables import markdown
+from cai_pyserini.experiments.artifacts import SpladeEncoder
+from cai_pyserini.experiments.branches import DenseEncoder
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import SINGLE
 from cai_pyserini.indexes.analyzer import Analyzer
-from cai_pyserini.trainer.adapt_material import AdaptationData
-from cai_pyserini.trainer.choice import _mean_by_source
+from cai_pyserini.trainer.adaptation_data import AdaptationData
+from cai_pyserini.trainer.choice import mean_by_source
 from cai_pyserini.trainer.simulated import SimulatedRetrieval, smoothed
 from cai_pyserini.vectors.bm25 import ASSOCIATED_FACTOR, NEIGHBOUR_FACTOR, stored_lengths, weights_of
 from cai_pyserini.vectors.expansion import NEIGHBOUR_WORDS
@@ -51,10 +53,10 @@ class Tried(Run):
     def __init__(self, folder: Path, limit: int):
         super().__init__(folder, limit)
         self.run = RunFolder(folder)
-        lines = [line for _, line in jsonl.read(self.run.words / "contexts.jsonl", ["text"])]
+        lines = [line for _, line in jsonl.read(self.run.folder / "words" / "contexts.jsonl", ["text"])]
         self.targets = self.regression.targets[: len(lines)]
         self.context_words = _counts([line["words"] for line in lines], self.columns)
-        splade = self.run.encoder(SINGLE["splade-idf"])
+        splade = SpladeEncoder(self.run).opened()
         self.context_bags = encode_queries(splade, [line["text"] for line in lines], "bow")
 
 
@@ -118,7 +120,7 @@ def pairs(run: Tried) -> Variants:
     frequencies = documents.getnnz(axis=0)
     idf = np.log1p((len(run.ids) - frequencies + 0.5) / (frequencies + 0.5))
     lengths = stored_lengths(run.lengths.astype(np.int64)) / run.average
-    scores = (queries.sign() @ weights_of(documents, lengths, idf, 0.9, 0.4).T).toarray()
+    scores = (queries.sign() @ weights_of(documents, lengths, idf, BM25).T).toarray()
     for factor in (0, 0.1, 0.2, 0.4, 0.8):
         yield f"{factor}", run.indexed(words.toarray() + factor * scores)
         yield f"{factor}, SPLADE's queries", run.indexed(words.toarray() + factor * scores, bow=False)
@@ -236,13 +238,13 @@ def windows(run: Tried) -> Variants:
     found = [(row, text) for row, id in enumerate(run.ids) for text in passages(contents[id], WINDOW, WINDOW // 2)]
     rows, texts = np.array([row for row, _ in found]), [text for _, text in found]
     starts = np.flatnonzero(np.diff(rows, prepend=-1))
-    encoder = run.run.encoder(SINGLE["splade-idf"])
+    encoder = SpladeEncoder(run.run).opened()
     of_windows = run.documents
     vectors = csr_matrix(encoder.load("documents").encode(texts, encoder.config.max_document_length))
     for place in range(np.diff(starts, append=len(rows)).max()):
         chosen = np.minimum(starts + place, np.append(starts[1:], len(rows)) - 1)
         of_windows = of_windows.maximum(vectors[chosen])
-    dense = run.run.encoder(SINGLE["dense"])
+    dense = DenseEncoder(run.run).opened()
     products = run.dense_queries @ np.asarray(dense.load("documents").encode(texts, dense.config.max_document_length)).T
     nearest = np.maximum.reduceat(products, starts, axis=1)
     parts = real(run)
@@ -301,7 +303,7 @@ def real(run: Tried) -> dict[str, Scores]:
 
 def judges(run: Tried) -> tuple[dict[str, Scores], SimulatedRetrieval]:
     """The same for pseudo queries, whose sources have lost the queries' words."""
-    splade, dense = (run.run.encoder(SINGLE[name]).config for name in ("splade", "dense"))
+    splade, dense = (kind(run.run).config() for kind in (SpladeEncoder, DenseEncoder))
     data = AdaptationData(run.run.experiment.collection, splade, dense, run.run.vectors, 0, JUDGES_SEED, "auto")
     served = SimulatedRetrieval.for_pseudo_queries(data, data.held_out)
     vectors, of_splade, idf = served.dense(None), served.old_splade, diags_array(data.idf)
@@ -329,7 +331,7 @@ def recipes(runs: list[Tried]) -> list[list[str]]:
     for run in runs:
         parts, (judged, served) = real(run), judges(run)
         for recipe, row in zip(RECIPES, rows[1:], strict=True):
-            found = _mean_by_source(served.ndcg(recipe.scores(judged, _z)), served.sources).mean()
+            found = mean_by_source(served.ndcg(recipe.scores(judged, _z)), served.sources).mean()
             row.append(f"{np.mean([*run.ndcg(recipe.scores(parts, _z)).values()]):.4f} ({found:.4f})")
     return rows
 

@@ -28,7 +28,7 @@ COMMANDS = {
     "analyse": "why a system ranks as it does, and what it costs",
     "ship": "package indexes and encoders for others",
     "export": "write impacts and encoders for other engines",
-    "convert": "PubMed, S2ORC and BioASQ to BEIR's format, pickles to safetensors",
+    "convert": "PubMed, S2ORC and BioASQ to BEIR's format",
     "plugin": "our encoders inside Pyserini, and exports for it",
     "cache": "list the cache of vectors, delete old ones",
     "doctor": "check this machine, or an encoder",

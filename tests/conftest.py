@@ -29,7 +29,7 @@ from cai_pyserini.indexes import jvm
 from cai_pyserini.models.checkpoint import checkpoint_folder
 from cai_pyserini.models.hub import download
 from cai_pyserini.plugin import hook
-from cai_pyserini.trainer.adapt_settings import AdaptSettings
+from cai_pyserini.trainer.settings import AdaptSettings
 from cai_pyserini.vectors.cache import VARIABLE
 from cai_pyserini.vectors.shards import Matrix, Shard, Vectors, shard_path, write_shard
 from tests.hub import Hub, serving
@@ -41,10 +41,7 @@ if TYPE_CHECKING:  # slow imports
 
 DATA = Path(__file__).parent / "data"
 
-LONG = (
-    *("test_continued.py", "test_stages.py", "test_on_ray.py", "test_docs.py", "test_pairs.py", "test_update.py"),
-    *("test_cluster.py", "test_gpl.py"),
-)
+LONG = (*("test_continued.py", "test_stages.py", "test_docs.py", "test_pairs.py", "test_update.py"),)
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -241,7 +238,7 @@ ADAPTED += [f"adapted-{name}" for name in ADAPTED[1:]] + ["adapted-joint", "adap
 def adapted_run(tiny: Path, shared: Path) -> Path:
     """The folder of a run of the systems ADAPTED, adapted in a few steps, done once; not to be changed."""
     from cai_pyserini.experiments.execute import execute
-    from cai_pyserini.experiments.systems import parse_system
+    from cai_pyserini.experiments.names import parse_system
 
     folder = shared / "adapted"
     with FileLock(shared / "adapted.lock"):
@@ -346,6 +343,7 @@ def adapting(collection: Path, folder: Path, dense: str | None = "minilm") -> "t
         weight=0.5,
         device="cpu",
     )
+    run.adaptation = settings
     return run, settings
 
 
@@ -366,7 +364,7 @@ def stored_vectors(
 
     def write(path: Path) -> artifact.Stats:
         for number, shard in enumerate(shards):
-            write_shard(shard_path(path, number), shard, artifact.digest(made), 0.5, 1)
+            write_shard(shard_path(path, number), shard, artifact.digest(made), 0.5)
         rows, nonzeros = sum(len(shard.ids) for shard in shards), sum(int((m != 0).sum()) for m in matrices)
         stats = {"vectors": rows, "shards": len(shards), "nonzeros": nonzeros, "seconds": 0.5 * len(shards)}
         return stats | {"vocabulary": vocabulary, "encoder": encoder}

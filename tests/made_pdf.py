@@ -56,42 +56,6 @@ class MadePage:
 Where = Callable[[MadePage, str], None]
 
 
-def body(page: MadePage, word: str) -> None:
-    page.line(word)
-
-
-def turned(page: MadePage, word: str) -> None:
-    page.line(word, "0 1 -1 0", x=350 + 12 * page.lines)
-
-
-def turned_back(page: MadePage, word: str) -> None:
-    page.line(word, "0 -1 1 0", x=350 + 12 * page.lines)
-
-
-def upside_down(page: MadePage, word: str) -> None:
-    page.line(word, "-1 0 0 -1", x=500)
-
-
-def second_column(page: MadePage, word: str) -> None:
-    page.line(word, x=320)
-
-
-def white(page: MadePage, word: str) -> None:
-    page.line(word, before="1 g")
-
-
-def invisible(page: MadePage, word: str) -> None:
-    page.line(word, before="3 Tr")
-
-
-def off_the_page(page: MadePage, word: str) -> None:
-    page.line(word, x=590)
-
-
-def clipped(page: MadePage, word: str) -> None:
-    page.line(word, before="0 0 1 1 re W n")
-
-
 def form_object(page: MadePage, word: str) -> None:
     inner = page.form(f"BT /F1 10 Tf 50 10 Td ({word}) Tj ET")
     outer = page.form("/Inner Do", Resources=Dictionary(XObject=Dictionary(Inner=inner)))
@@ -117,26 +81,6 @@ def hidden_layer(page: MadePage, word: str) -> None:
     page.content.append("EMC")
 
 
-def text_field(page: MadePage, word: str) -> None:
-    page.widget("Tx", word, V=String(word))
-
-
-def undrawn_field(page: MadePage, word: str) -> None:
-    page.widget("Tx", V=String(word))
-
-
-def stale_field(page: MadePage, word: str) -> None:
-    page.widget("Tx", "stale", V=String(word))
-
-
-def multi_line_field(page: MadePage, word: str) -> None:
-    page.widget("Tx", V=String(f"first line\rsecond {word}"), Ff=1 << 12)
-
-
-def rich_field(page: MadePage, word: str) -> None:
-    page.widget("Tx", V=Stream(page.pdf, word.encode()))
-
-
 def combo_box(page: MadePage, word: str) -> None:
     options = Array([Array([String("x1"), String("other")]), Array([String("x2"), String(word)])])
     page.widget("Ch", V=String("x2"), Opt=options, Ff=1 << 17)
@@ -144,14 +88,6 @@ def combo_box(page: MadePage, word: str) -> None:
 
 def list_box(page: MadePage, word: str) -> None:
     page.widget("Ch", V=Array([String("one"), String(word)]), Opt=Array([String("one"), String(word)]), Ff=1 << 21)
-
-
-def editable_box(page: MadePage, word: str) -> None:
-    page.widget("Ch", V=String(word), Opt=Array([String("one")]), Ff=1 << 17 | 1 << 18)
-
-
-def button(page: MadePage, word: str) -> None:
-    page.widget("Btn", word, MK=Dictionary(CA=String(word)), Ff=1 << 16)
 
 
 def child_field(page: MadePage, word: str) -> None:
@@ -163,35 +99,31 @@ def child_field(page: MadePage, word: str) -> None:
     page.fields.append(parent)
 
 
-def free_text(page: MadePage, word: str) -> None:
-    page.annotate("FreeText", word, Contents=String(word), DA=String("/F1 10 Tf"))
-
-
-def undrawn_free_text(page: MadePage, word: str) -> None:
-    page.annotate("FreeText", Contents=String(word), DA=String("/F1 10 Tf"))
-
-
-def stamp(page: MadePage, word: str) -> None:
-    page.annotate("Stamp", word, Name=Name.Draft)
-
-
-def watermark(page: MadePage, word: str) -> None:
-    page.annotate("Watermark", word)
-
-
-def caption(page: MadePage, word: str) -> None:
-    page.annotate("Line", word, Contents=String(word), Cap=True, L=Array([60, 60, 90, 90]))
-
-
-def bookmark(page: MadePage, word: str) -> None:
-    page.bookmarks.append(word)
-
-
-IN: list[Where] = [
-    *(body, turned, turned_back, upside_down, second_column, white, invisible, off_the_page, clipped, form_object),
-    *(actual_text, hidden_layer, text_field, undrawn_field, stale_field, multi_line_field, rich_field, combo_box),
-    *(list_box, editable_box, button, child_field, free_text, undrawn_free_text, stamp, watermark, caption, bookmark),
-]
+IN: dict[str, Where] = {
+    "body": lambda page, word: page.line(word),
+    "turned": lambda page, word: page.line(word, "0 1 -1 0", x=350 + 12 * page.lines),
+    "upside down": lambda page, word: page.line(word, "-1 0 0 -1", x=500),
+    "invisible": lambda page, word: page.line(word, before="3 Tr"),
+    "off the page": lambda page, word: page.line(word, x=590),
+    "form object": form_object,
+    "actual text": actual_text,
+    "hidden layer": hidden_layer,
+    "field": lambda page, word: page.widget("Tx", word, V=String(word)),
+    "undrawn field": lambda page, word: page.widget("Tx", V=String(f"first line\rsecond {word}"), Ff=1 << 12),
+    "stale field": lambda page, word: page.widget("Tx", "stale", V=String(word)),
+    "rich field": lambda page, word: page.widget("Tx", V=Stream(page.pdf, word.encode())),
+    "combo box": combo_box,
+    "list box": list_box,
+    "button": lambda page, word: page.widget("Btn", word, MK=Dictionary(CA=String(word)), Ff=1 << 16),
+    "child field": child_field,
+    "free text": lambda page, word: page.annotate("FreeText", word, Contents=String(word), DA=String("/F1 10 Tf")),
+    "undrawn text": lambda page, word: page.annotate("FreeText", Contents=String(word), DA=String("/F1 10 Tf")),
+    "stamp": lambda page, word: page.annotate("Stamp", word, Name=Name.Draft),
+    "caption": lambda page, word: page.annotate(
+        "Line", word, Contents=String(word), Cap=True, L=Array([60, 60, 90, 90])
+    ),
+    "bookmark": lambda page, word: page.bookmarks.append(word),
+}
 
 
 def note(page: MadePage, word: str) -> None:
@@ -204,17 +136,9 @@ def highlight(page: MadePage, word: str) -> None:
         page.annotate(kind, Contents=String(word), QuadPoints=Array([50, 60, 90, 60, 50, 50, 90, 50]))
 
 
-def hidden_annotation(page: MadePage, word: str) -> None:
-    page.annotate("Stamp", word).F = 2
-
-
 def tooltip(page: MadePage, word: str) -> None:
     page.widget("Tx", TU=String(word))
     page.annotate("Link", Contents=String(word))
-
-
-def password(page: MadePage, word: str) -> None:
-    page.widget("Tx", V=String(word), Ff=1 << 13)
 
 
 def pattern(page: MadePage, word: str) -> None:
@@ -225,11 +149,14 @@ def pattern(page: MadePage, word: str) -> None:
     page.content.append("/Pattern cs /P1 scn 50 50 99 20 re f")
 
 
-OUT: list[Where] = [note, highlight, hidden_annotation, tooltip, password, pattern]
-
-
-def attached_file(page: MadePage, word: str) -> None:
-    page.pdf.attachments[f"{word}.txt"] = word.encode()
+OUT: dict[str, Where] = {
+    "note": note,
+    "highlight": highlight,
+    "hidden annotation": lambda page, word: setattr(page.annotate("Stamp", word), "F", 2),
+    "tooltip": tooltip,
+    "password": lambda page, word: page.widget("Tx", V=String(word), Ff=1 << 13),
+    "pattern": pattern,
+}
 
 
 def attached_note(page: MadePage, word: str) -> None:
@@ -249,23 +176,24 @@ def scan(page: MadePage, word: str) -> None:
     page.content.append("q 600 0 0 800 0 0 cm /Image Do Q")
 
 
-SAID: dict[Where, str] = {
-    attached_file: r"\d+ attached files?",
-    attached_note: r"\d+ attached files?",
-    xfa: "1 XFA form",
-    scan: r"\d+ pages? without text \(scanned\?\)",
+SAID: dict[str, Where] = {
+    "attached file": lambda page, word: page.pdf.attachments.__setitem__(f"{word}.txt", word.encode()),
+    "attached note": attached_note,
+    "XFA form": xfa,
+    "scan": scan,
 }
+PLACES = {**IN, **OUT, **SAID}
 
 
 def made_pdf(
-    pages: Sequence[Sequence[tuple[Where, str]]], rotate: int = 0, redraw: bool = True, **save: object
+    pages: Sequence[Sequence[tuple[str | Where, str]]], rotate: int = 0, redraw: bool = True, **save: object
 ) -> bytes:
-    """A PDF with these words, at these places of its pages."""
+    """A PDF with these words, at these places of its pages, some of PLACES."""
     pdf = pikepdf.new()
     made = [MadePage(pdf) for _ in pages]
     for page, places in zip(made, pages, strict=True):
         for place, word in places:
-            place(page, word)
+            (PLACES[place] if isinstance(place, str) else place)(page, word)
         stream = Stream(pdf, "\n".join(page.content).encode())
         keys = {"MediaBox": Array([0, 0, 600, 800]), "Rotate": rotate, "Annots": Array(page.annotations)}
         pdf.pages.append(

@@ -29,12 +29,11 @@ SYSTEMS = {"bm25": "bm25", "joint": "joint-splade-idf", "joint-doc": "joint-spla
 LIGATURES = {"ffi": "ﬃ", "ff": "ﬀ", "fi": "ﬁ", "fl": "ﬂ"}
 WORDS: dict[Language, list[str]] = {  # English is also the analyzer of languages that Anserini lacks
     "en": [
-        *("thermostat", "résumé", "Müller", "O'Brien", "affluent", "naïve", "señor", "façade", "smørrebrød", "µm"),
+        *("thermostat", "résumé", "Müller", "O'Brien", "affluent", "señor", "smørrebrød", "µm"),
         *("Đặng", "tiếng", "שָׁלוֹם", "הגשר", "צה״ל", "ёлка", "Ελλάδα", "ışık", "3.5", "COVID-19", "10\xa0000", "Łódź"),
         *("οδός", "H₂O"),
     ],
     "de": ["Größe", "Häuser", "Flussschifffahrt", "Müller"],
-    "es": ["mañana", "canción", "pingüino"],
     "fa": ["کتاب", "مُحَمَّد", "می\u200cخواهم"],
     "fr": ["été", "l'œuvre", "garçon", "événement"],
     "ja": ["花粉", "ガス", "カフェ", "café"],

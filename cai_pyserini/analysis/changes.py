@@ -13,8 +13,8 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.engine.explanation import Explanation
 from cai_pyserini.engine.open import Run
 from cai_pyserini.engine.search import Engine
+from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import parse_system
 from cai_pyserini.runs.measures import mean, measure_run
 from cai_pyserini.runs.trec import read_run, scores_by_query, top
 
@@ -28,10 +28,10 @@ def changes(settings: ChangesSettings) -> Report:
     if run.experiment.collection.passages:
         raise CaiError(f"{run.root} is a run of passages; this compares whole documents")
     run_folders = [RunFolder(settings.before), run]
-    for run_folder in run_folders:
-        if not run_folder.has(run_folder.run(system)):
+    paths = [system.ranking(run_folder).output for run_folder in run_folders]
+    for run_folder, path in zip(run_folders, paths, strict=True):
+        if not run_folder.has(path):
             raise CaiError(f"{run_folder.root} has no run of {system.name}: {SEARCH_AGAIN}")
-    paths = [run_folder.run(system) for run_folder in run_folders]
     hits_before, hits_now = (scores_by_query(top(read_run(path), settings.depth)) for path in paths)
     if not hits_before.keys() & hits_now.keys():
         raise CaiError(f"{paths[0]} and {paths[1]} have no query in common")

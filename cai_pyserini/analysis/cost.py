@@ -22,13 +22,14 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
+from cai_pyserini.experiments.names import adapted
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import SINGLE, adapted
+from cai_pyserini.experiments.systems import SINGLE
 from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.indexes.reader import LuceneIndex
 
-SPLADE = [system for system in SINGLE.values() if system.kind == "splade"]
-SYSTEMS = [*(system for system in SINGLE.values() if system.searches_text), *SPLADE, *map(adapted, SPLADE)]
+SPLADE = [system for system in SINGLE.values() if system.role == "splade"]
+SYSTEMS = [SINGLE["bm25"], SINGLE["doct5query"], *SPLADE, *map(adapted, SPLADE)]
 HEADER = ["nnz/doc", "median", "95%", "nnz/query", "median", "95%", "FLOPS", "index MB", "bytes/doc", "ms/query"]
 
 
@@ -62,15 +63,15 @@ def costs(run: RunFolder) -> list[Cost]:
     run.results  # noqa: B018 - raises CaiError for a folder without a run
     results = []
     documents: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-    for system in [system for system in SYSTEMS if run.has(run.run(system))]:
-        folder = run.require(run.index(system))
+    for system in [system for system in SYSTEMS if run.has(system.ranking(run).output)]:
+        opened = system.index(run)
+        folder = run.require(opened.output)
         index = artifact.require(folder, "index").stats
-        if system.kind == "splade":
-            if system.index not in documents:
-                impacts = run.impacts_of(system)
-                documents[system.index] = activations(shard.vectors for shard in impacts)
-            document_nonzeros, document_shares = documents[system.index]
-            query_nonzeros, query_shares = activations([impacts.queries(run.queries(system))])
+        if impacts := opened.open_impacts():
+            if opened.title not in documents:
+                documents[opened.title] = activations(shard.vectors for shard in impacts)
+            document_nonzeros, document_shares = documents[opened.title]
+            query_nonzeros, query_shares = activations([impacts.queries(opened.queries(system.query))])
             flops = float(query_shares @ document_shares)
         else:
             document_nonzeros, query_nonzeros, flops = _bm25_nonzeros(folder, run.topics.values())
@@ -82,7 +83,7 @@ def costs(run: RunFolder) -> list[Cost]:
                 flops=flops,
                 index_bytes=index["bytes"],
                 bytes_per_document=index["bytes"] / index["documents"],
-                ms_per_query=artifact.require(run.run(system), "search").stats["ms_per_query"],
+                ms_per_query=artifact.require(system.ranking(run).output, "search").stats["ms_per_query"],
             )
         )
     if not results:

@@ -23,8 +23,9 @@ from cai_pyserini.core.config import FAST, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
+from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import System, parse_system
+from cai_pyserini.experiments.systems import System
 from cai_pyserini.indexes.impact_index import index_impacts
 from cai_pyserini.indexes.retrieve import search
 from cai_pyserini.indexes.searcher import LuceneSearcher
@@ -32,7 +33,7 @@ from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.plugin import hook
 from cai_pyserini.runs.measures import mean, measure_run
 from cai_pyserini.runs.trec import removes_query
-from cai_pyserini.vectors.weighting import bm25_of_index, write_impacts
+from cai_pyserini.vectors.weighting import write_impacts
 
 CUTOFF = 10
 MEASURE = f"nDCG@{CUTOFF}"
@@ -57,9 +58,9 @@ class Efficiency:
 def efficiency(settings: EfficiencySettings) -> Report:
     """The cost, effectiveness and latency of every pruning, and the latency of stock LuceneImpactSearcher."""
     run, system = RunFolder(settings.run), parse_system(settings.system)
-    if system.kind != "splade":
+    if system.role != "splade":
         raise CaiError(f"{system.name}: only SPLADE systems have impacts and queries to prune")
-    if not run.results.scored or not run.has(run.run(system)):
+    if not run.results.scored or not run.has(system.ranking(run).output):
         raise CaiError(f"{run.root} has no scores of {system.name}: {SEARCH_AGAIN}")
     systems = [PrunedSystem(run, system, pruning, settings.output) for pruning in prunings(settings)]
     timed = list(run.topics)[: settings.queries]
@@ -127,18 +128,20 @@ class PrunedSystem:
 
     def __init__(self, run: RunFolder, system: System, pruning: Pruning, folder: Path):
         self.name = pruning.name
-        config = load_encoder(str(run.require(run.index(system))))
-        bm25 = bm25_of_index(config, run.words, run.expansion(system))
+        index = system.index(run)
+        impacts, config = index.open_impacts(), load_encoder(str(index.output))
+        assert impacts  # a SPLADE system has them
+        bm25 = impacts.bm25
         if bm25 and config.joint:
-            bm25 = replace(bm25, alpha=config.joint.alpha["bow" if system.bow else "splade"])
+            bm25 = replace(bm25, alpha=config.joint.alpha[system.query or "splade"])
         config = config.unpruned().replace(**pruning.documents)
         name = "-".join([system.name, *(f"{key}-{value:g}" for key, value in pruning.documents.items())])
-        impacts = write_impacts(run.documents(system), config, folder / "impacts" / name, bm25)
+        written = write_impacts(impacts.vectors, config, folder / "impacts" / name, bm25)
         name += "-forward" if pruning.search else ""
-        self.index = index_impacts(impacts, folder / "indexes" / name, forward_index=bool(pruning.search))
+        self.index = index_impacts(written, folder / "indexes" / name, forward_index=bool(pruning.search))
         self._stats = artifact.require(self.index, "index").stats
 
-        queries = run.queries(system)
+        queries = index.queries(system.query)
         assert queries.encoder  # a SPLADE system has one
         config = queries.encoder.config.replace(**{"keep_query_mass": None, "rescore": None} | pruning.search)
         queries = replace(queries, encoder=Encoder(config))

@@ -20,8 +20,9 @@ from cai_pyserini.core.template import template
 from cai_pyserini.engine.explanation import Case, Explanation, Part
 from cai_pyserini.engine.highlight import TermsOf, marked, word_strengths
 from cai_pyserini.engine.open import Run
+from cai_pyserini.experiments.names import parse_system, with_parts
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import System, parse_system, with_parts
+from cai_pyserini.experiments.systems import System
 from cai_pyserini.runs.fuse import Shares, shares
 from cai_pyserini.runs.trec import read_run
 
@@ -62,14 +63,17 @@ def explain_query(
         raise CaiError(f"{run.root} is a run of passages; explanations are of whole documents")
     requested = [parse_system(name) for name in dict.fromkeys(systems)]
     all_systems = with_parts(requested)
-    engines = {system: opened.open(system.name) for system in all_systems if system.kind != "hybrid"}
+    rankings = {system: system.ranking(run) for system in all_systems}
+    engines = {system: opened.open(system.name) for system in all_systems if not rankings[system].method}
     for system in all_systems:
-        if not run.has(run.run(system)):
+        if not run.has(rankings[system].output):
             runs = ", ".join(sorted(path.stem for path in filter(run.has, run.folder.glob("runs/*.trec"))))
             raise CaiError(f"{run.root} has no run of {system.name}; it has {runs}")
     grades = (run.qrels or {}).get(query, {})
     best_graded = sorted((id for id, grade in grades.items() if grade > 0), key=lambda id: -grades[id])[:relevant]
-    ranks = {s: {id: rank for rank, id in enumerate(_hits(run.run(s), query)["doc_id"], 1)} for s in all_systems}
+    ranks = {
+        s: {id: rank for rank, id in enumerate(_hits(rankings[s].output, query)["doc_id"], 1)} for s in all_systems
+    }
     shown: dict[System, list[str]] = {}
     for system in requested:
         by_rank = sorted(best_graded, key=lambda id: ranks[system].get(id, math.inf))
@@ -78,7 +82,7 @@ def explain_query(
     contents = run.collection.contents(set(ids), str(run.root))
     explained: dict[System, dict[str, Explanation]] = {}
     for system in all_systems:  # parts come before their hybrids
-        if system.kind == "hybrid":
+        if rankings[system].method:
             explanations = _explain_hybrid(run, system, query, explained)
         else:
             explanations = engines[system].explain(run.topics[query], ids)
@@ -99,8 +103,8 @@ def _explain_hybrid(
     run: RunFolder, hybrid: System, query: str, explained: Mapping[System, Mapping[str, Explanation]]
 ) -> dict[str, Explanation]:
     """The explanations of a hybrid, from the fused runs and the explanations of its parts."""
-    stats = artifact.require(run.run(hybrid), "fusion fuse").stats
-    paths = [run.require(run.run(part)) for part in hybrid.parts]
+    stats = artifact.require(hybrid.ranking(run).output, "fusion fuse").stats
+    paths = [run.require(part.ranking(run).output) for part in hybrid.parts]
     fused = shares([_hits(path, query) for path in paths], hybrid.fusion, stats["depth"], stats["weights"])
     explanations = {}
     for id in explained[hybrid.parts[0]]:

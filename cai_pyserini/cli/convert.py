@@ -1,10 +1,7 @@
-from cai_pyserini.core.flags import ENCODER_TEXT, OUTPUT_FOLDER
+from cai_pyserini.core.flags import OUTPUT_FOLDER
 from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
 
-DESCRIPTION = (
-    "Convert PubMed's baseline, S2ORC's abstracts, or BioASQ's articles and questions to BEIR's format, or the pickles "
-    "of a checkpoint to safetensors."
-)
+DESCRIPTION = "Convert PubMed's baseline, S2ORC's abstracts, or BioASQ's articles and questions to BEIR's format."
 MIN_WORDS = "leave out articles whose abstract has fewer words; 0 keeps every article with a title or an abstract"
 
 
@@ -34,48 +31,15 @@ class BioasqSettings(ConvertSettings):
     min_words: int = flag(0, MIN_WORDS, ge=0)
 
 
-class CheckpointSettings(Settings):
-    """Convert a checkpoint with pickled weights (pytorch_model.bin) to safetensors.
-
-    A pickle can run code when it is read; no other command reads one. This command reads it in a separate process with
-    bounded memory, and refuses a file with anything but tensors. The pickles of a Hugging Face model id are downloaded.
-    The output has all files that the model is loaded from: use it as --encoder, or as `checkpoint` in an encoder's
-    YAML.
-    """
-
-    example = "cai-pyserini convert checkpoint naver/efficient-splade-V-large-doc --output models/splade-v-doc"
-    checkpoint: str = flag(help=ENCODER_TEXT, positional=True)
-    output: AnyPath = OUTPUT_FOLDER
-
-
-COMMANDS: dict[str, type[Settings]] = {
+COMMANDS: dict[str, type[ConvertSettings]] = {
     "pubmed": PubmedSettings,
     "s2orc": S2orcSettings,
     "bioasq": BioasqSettings,
-    "checkpoint": CheckpointSettings,
 }
 
 
 def main(argv: Argv = None) -> None:
     settings = parse(COMMANDS, argv, "cai-pyserini convert", DESCRIPTION)
-    if isinstance(settings, CheckpointSettings):
-        _convert_checkpoint(settings)
-    else:
-        _convert_articles(settings)
-    print(f"\n{settings.output}")
-
-
-def _convert_checkpoint(settings: CheckpointSettings) -> None:
-    from cai_pyserini.core import artifact
-    from cai_pyserini.models.pickled import convert_checkpoint
-
-    convert_checkpoint(settings.checkpoint, settings.output)
-    print("converted from pickles to safetensors:")
-    for name, counts in artifact.require(settings.output, "convert checkpoint").stats["written"].items():
-        print(f"{name}: {counts['tensors']:,} tensors, {counts['bytes'] / 1e6:,.1f} MB")
-
-
-def _convert_articles(settings: ConvertSettings) -> None:
     source = next(name for name, kind in COMMANDS.items() if type(settings) is kind)
     questions = settings.questions if isinstance(settings, BioasqSettings) else []
 
@@ -98,3 +62,4 @@ def _convert_articles(settings: ConvertSettings) -> None:
             f"\n{counts['kept']:,} of {counts['read']:,} questions with {counts['judgments']:,} judgments; left out: "
             f"{counts['judgments_left_out']:,} judgments of articles that are not in the corpus"
         )
+    print(f"\n{settings.output}")

@@ -179,7 +179,7 @@ def _export_documents(settings: DocumentExport, format: str, write: Any) -> dict
         collection = open_collection(config)
         split = settings.split or config.split
         if isinstance(settings, ServerExport) and not settings.no_texts:
-            texts = Texts(collection, config.k1, config.b)
+            texts = Texts(collection, config.bm25)
         if not texts or collection.has_queries(split):
             topics = collection.topics(split)
     source = Source(settings.impacts, topics, settings.query, settings.device, texts)

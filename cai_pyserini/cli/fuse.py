@@ -26,5 +26,12 @@ def main(argv: Argv = None) -> None:
     from cai_pyserini.runs.fuse import fuse, require_fusable
 
     require_fusable(settings.trec)
-    fuse(settings.trec, settings.output, settings.method, settings.depth, settings.hits, weights=settings.weights)
+    fuse(
+        settings.trec,
+        settings.output,
+        settings.method,
+        depth=settings.depth,
+        hits=settings.hits,
+        weights=settings.weights,
+    )
     print(f"{settings.output}: {require(settings.output, 'fusion fuse').stats['queries']:,} queries")

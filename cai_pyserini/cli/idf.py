@@ -17,7 +17,7 @@ def main(argv: Argv = None) -> None:
     from cai_pyserini.collections.readers import load_collection
     from cai_pyserini.core import artifact
     from cai_pyserini.core.config import load_encoder
-    from cai_pyserini.vectors.document_frequencies import compute
+    from cai_pyserini.models.idf import compute
 
     collection, encoder = load_collection(settings.collection), load_encoder(settings.encoder)
     stats = artifact.require(compute(collection, encoder, settings.output), "idf").stats

@@ -1,3 +1,4 @@
+from cai_pyserini.core.config import BM25, Bm25Parameters
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import OR_URL, OUTPUT_OR_URL, THREADS, VECTORS
 from cai_pyserini.core.settings import AnyPath, Argv, PathOrUrl, Settings, flag, parse
@@ -31,8 +32,8 @@ class ImpactSettings(Settings):
         "with --words: folder written by the expand stage; adds associated words and neighbours' words",
     )
     documents_only: bool = flag(False, "with --expansion: add only neighbours' words")
-    k1: float = flag(0.9, "with --words: k1 of BM25", ge=0)
-    b: float = flag(0.4, "with --words: b of BM25", ge=0, le=1)
+    k1: float = flag(BM25.k1, "with --words: k1 of BM25", ge=0)
+    b: float = flag(BM25.b, "with --words: b of BM25", ge=0, le=1)
     keep_terms: int | None = flag(
         None,
         "keep only this many SPLADE impacts per document, the largest; 0: none, with --words for BM25 alone (default: "
@@ -74,8 +75,8 @@ def main(argv: Argv = None) -> None:
     changes = settings.model_dump(include=overrides, exclude_none=True)
     bm25 = None
     if settings.words:
-        parameters = {key: getattr(settings, key) for key in ("k1", "b", "alpha", "expansion", "documents_only")}
-        bm25 = Bm25(settings.words, **parameters)
+        parameters = Bm25Parameters(settings.k1, settings.b)
+        bm25 = Bm25(settings.words, parameters, settings.alpha, settings.expansion, settings.documents_only)
     config = with_folder_settings(load_encoder(settings.encoder)).replace(**changes)
     if settings.idf and settings.idf_power is None and config.idf_power == 0:
         raise CaiError(f"--idf {settings.idf} has no effect, because {config.name} has idf_power 0: give --idf-power 1")

@@ -5,8 +5,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.flags import MODEL_KEY, RUN_FOLDER, TOPICS_FILE, Listening, origin_and_path
+from cai_pyserini.core.flags import MODEL_KEY, RUN_FOLDER, TOPICS_FILE
 from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
+from cai_pyserini.service.settings import Listening, origin_and_path
 
 RUN = "cai-pyserini judge"
 RUBRIC = ["not relevant", "on the topic", "answers in part", "answers fully"]

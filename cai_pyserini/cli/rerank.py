@@ -43,8 +43,8 @@ def main(argv: Argv = None) -> None:
         collection,
         load_checkpoint(settings.cross_encoder),
         settings.output,
-        settings.depth,
-        settings.device,
+        depth=settings.depth,
+        device=settings.device,
         minutes=settings.minutes,
     )
     stats = require(settings.output, "fusion rerank").stats

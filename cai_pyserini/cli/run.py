@@ -24,8 +24,7 @@ def _run(settings: RunSettings) -> None:
     from cai_pyserini.experiments.estimate import describe, estimate
     from cai_pyserini.experiments.plan import plan, require
     from cai_pyserini.experiments.prepare import Preparation
-    from cai_pyserini.experiments.run_folder import Results
-    from cai_pyserini.experiments.space import describe_space
+    from cai_pyserini.experiments.results import Results
 
     preparation = Preparation(settings)
     configs = preparation.configs
@@ -44,7 +43,7 @@ def _run(settings: RunSettings) -> None:
         with _naming(config.name, several):
             if settings.dry_run:
                 must_run = steps.print_plan(plan(*prepared))
-                for line in (*describe(must_run, estimate(must_run), run.experiment), *describe_space(run, must_run)):
+                for line in describe(run, must_run, estimate(must_run)):
                     print(line)
                 continue
             found[run.root / run.report.name] = results = prepared.execute()

@@ -99,8 +99,8 @@ def main(argv: Argv = None) -> None:
 def _opened(settings: SearchSettings) -> "Engine":
     """The system to search with. Raises CaiError for a folder that is neither a run nor an index."""
     from cai_pyserini.core.artifact import require_if_ours
-    from cai_pyserini.core.cache import index_here
     from cai_pyserini.engine.open import Run, open_index
+    from cai_pyserini.indexes.cached import index_here
 
     folders = [index_here(folder) for folder in (*settings.index, settings.run) if folder]
     if settings.index or require_if_ours(folders[0]):

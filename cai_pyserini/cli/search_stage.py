@@ -33,8 +33,8 @@ def main(argv: Argv = None) -> None:
 
     from cai_pyserini.collections.readers import open_collection
     from cai_pyserini.core.artifact import require
-    from cai_pyserini.core.cache import index_here
     from cai_pyserini.core.config import load_index_config
+    from cai_pyserini.indexes.cached import index_here
     from cai_pyserini.indexes.retrieve import queries_for, search
     from cai_pyserini.runs.trec import removes_query
 

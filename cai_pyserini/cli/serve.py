@@ -1,12 +1,13 @@
 import math
 import sys
 from functools import partial
-from typing import Literal, Self
+from typing import Self
 
 from pydantic import field_validator, model_validator
 
-from cai_pyserini.core.flags import DEVICE, OR_URL, Listening, origin_and_path
+from cai_pyserini.core.flags import DEVICE, OR_URL
 from cai_pyserini.core.settings import AnyPath, Argv, PathOrUrl, flag, parse
+from cai_pyserini.service.settings import Listening, origin_and_path
 
 
 class ServeSettings(Listening):
@@ -44,9 +45,7 @@ class ServeSettings(Listening):
     )
     cross_encoder: str | None = flag(None, "reranker for searches with rerank=N: a folder or a Hugging Face model id")
     access_log: AnyPath | None = flag(None, "log requests to this file, a JSON object per line; logrotate may move it")
-    access_log_queries: Literal["none", "hash", "text"] = flag(
-        "none", "queries in the access log; hash: keyed, equal for equal queries until the service is restarted"
-    )
+    access_log_queries: bool = flag(False, "log the queries, too, which are personal data")
     allow_origins: list[str] = flag([], "web sites whose pages may search (CORS), such as https://app.example.org")
     device: str = DEVICE
 

@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Container, Iterable, Iterator, Mapping, Set
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
 from copy import copy
 from functools import cached_property
 from itertools import islice
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Self
 
 from cai_pyserini.collections.ids import SeenIds
 from cai_pyserini.collections.spans import UNSPACED, paged_passages, passages
+from cai_pyserini.collections.values import plain, whole_number
 from cai_pyserini.core.config import ENGLISH, PASSAGE, Language
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.identity import digest, recipe
@@ -112,7 +113,9 @@ class Collection(ABC):
             if not self.contents_of(record).strip():
                 empty.append(record.where)
             if self.metadata:
-                record = record._replace(metadata=self._checked_metadata(record, wrong))
+                record = record._replace(
+                    metadata=typed(record.metadata, self.metadata, record.where, wrong, self.strict)
+                )
                 lacking -= record.metadata.keys()
             yield record
         if not count:
@@ -121,24 +124,9 @@ class Collection(ABC):
             message = f"{len(empty)} of {count} documents are empty (the first: {empty[0]}) and cannot be found"
             self._warn_once("empty documents", message)
         if wrong:
-            self._warn_once("metadata", f"{wrong[0]}: {len(wrong):,} values of metadata are left out")
+            self._warn_once("metadata", metadata_left_out(wrong))
         if lacking and not self.place.endswith(OF_PYTHON):  # whose last document with a field can be deleted
             raise CaiError(f"collection {self.name}: no document has metadata {min(lacking)!r}; correct its name")
-
-    def _checked_metadata(self, record: Record, wrong: list[str]) -> Metadata:
-        """The metadata values of a record with the declared types; messages for other values are appended to `wrong`.
-        Raises CaiError for them if the collection is strict, and for a number that would be rounded."""
-        values = {}
-        for name, kind in self.metadata.items():
-            raw = record.metadata.get(name)
-            try:
-                if (value := checked(raw, kind)) is not None:
-                    values[name] = value
-            except ValueError as error:
-                wrong.append(f"{record.where}: metadata {name!r} should be {error}, not {str(raw)[:100]!r}")
-                if self.strict or isinstance(error, Inexact):
-                    raise CaiError(wrong[-1]) from None
-        return values
 
     def _normalized_documents(self) -> Iterator[Record]:
         return map(_normalized, self._documents())
@@ -329,7 +317,6 @@ class Collection(ABC):
         if not self.has_qrels(split):
             return grades
         for where, query, document, grade in self._qrels(split):
-            grade = checked_grade(grade, where)
             if grades.setdefault(query, {}).setdefault(document, grade) != grade:
                 raise CaiError(f"{where}: document {document!r} was judged differently for query {query!r} above")
         if not grades:
@@ -403,8 +390,31 @@ def _normalized(record: Record) -> Record:
     return record._replace(title=normalized(record.title), text=normalized(record.text))
 
 
-def checked_grade(grade: int, where: str) -> int:
-    """A grade for measures; negative grades, as of spam, become 0, not relevant. Raises CaiError above MAX_GRADE."""
+def typed(raw: Mapping[str, Any], kinds: Mapping[str, Kind], where: str, wrong: list[str], strict: bool) -> Metadata:
+    """The metadata of a document with the declared types; messages for other values are appended to `wrong`. Raises
+    CaiError for them if `strict`, and for a number that would be rounded."""
+    values = {}
+    for name, kind in kinds.items():
+        try:
+            if (value := checked(raw.get(name), kind)) is not None:
+                values[name] = value
+        except ValueError as error:
+            wrong.append(f"{where}: metadata {name!r} should be {error}, not {str(raw[name])[:100]!r}")
+            if strict or isinstance(error, Inexact):
+                raise CaiError(wrong[-1]) from None
+    return values
+
+
+def metadata_left_out(wrong: Sequence[str]) -> str:
+    """A warning for the messages of `typed`."""
+    return f"{wrong[0]}: {len(wrong):,} values of metadata are left out"
+
+
+def checked_grade(value: object, where: str) -> int:
+    """A grade for measures; negative grades, as of spam, become 0, not relevant. Raises CaiError for a value that is
+    not an integer, and above MAX_GRADE."""
+    if (grade := whole_number(value)) is None:
+        raise CaiError(f"{where}: the grade {plain(value)!r} is not an integer")
     if grade > MAX_GRADE:
         raise CaiError(f"{where}: the grade {grade} is too large: grades are at most {MAX_GRADE:,}; scale them down")
     return max(grade, 0)

@@ -7,42 +7,23 @@ import hashlib
 import os
 import re
 from collections.abc import Callable
+from importlib import import_module
 
 import py3langid
 
 from cai_pyserini.collections import isolated
 from cai_pyserini.collections.formats import MAX_CHARACTERS, NO_TITLE, SAMPLE, TITLE_LENGTH, TOO_LONG, Text, Unreadable
-from cai_pyserini.collections.text.epub import read_epub
-from cai_pyserini.collections.text.mail import read_mail
-from cai_pyserini.collections.text.office import read_docx, read_pptx, read_xlsx
-from cai_pyserini.collections.text.opendocument import read_opendocument
-from cai_pyserini.collections.text.pdf import read_pdf
-from cai_pyserini.collections.text.plain import read_marked_up, read_plain
-from cai_pyserini.collections.text.rtf import read_rtf
-from cai_pyserini.collections.text.web import read_html
+from cai_pyserini.core.file_formats import FORMATS
 
-MIN_LETTERS = 200  # for guessing a language
-SPACES = re.compile(r"(?<=\S)[^\S\n\f]{2,}")  # in tables; code keeps its indentation
+MIN_LETTERS = 200  # a language is not guessed from fewer
+SPACES = re.compile(r"(?<=\S)[^\S\n\f]{2,}")  # columns of tables; code keeps its indentation
 BLANK_LINES = re.compile(r"\n([^\S\n\f]*\n){2,}")  # form feeds stay, because they count the pages
 
-Reader = Callable[[bytes], Text]
-READERS: dict[str, Reader] = {
-    "csv": read_plain,
-    "docx": read_docx,
-    "eml": read_mail,
-    "epub": read_epub,
-    "html": read_html,
-    "md": read_marked_up,
-    "odp": read_opendocument,
-    "ods": read_opendocument,
-    "odt": read_opendocument,
-    "pdf": read_pdf,
-    "pptx": read_pptx,
-    "rst": read_marked_up,
-    "rtf": read_rtf,
-    "txt": read_plain,
-    "xlsx": read_xlsx,
-}
+
+def reader(format: str) -> Callable[[bytes], Text]:
+    module, _, function = FORMATS[format].reader.partition(".")
+    found: Callable[[bytes], Text] = getattr(import_module(f"cai_pyserini.collections.text.{module}"), function)
+    return found
 
 
 def read_file(call: tuple[bytes, str]) -> tuple[str, Text | isolated.Failed]:
@@ -53,7 +34,7 @@ def read_file(call: tuple[bytes, str]) -> tuple[str, Text | isolated.Failed]:
         data = file.read()
     sha256 = hashlib.sha256(data).hexdigest()
     try:
-        return sha256, _finished(READERS[format](data))
+        return sha256, _finished(reader(format)(data))
     except Unreadable as error:
         if isinstance(error.__context__, MemoryError):  # nothing that the contents say
             raise error.__context__ from None

@@ -1,18 +1,19 @@
-"""The formats of files that `files` reads as documents."""
+"""What readers of documents in files return, and what their texts depend on."""
 
 import re
 from collections import Counter
 from importlib.metadata import version
 from typing import NamedTuple
 
+from cai_pyserini.core.file_formats import FORMATS
 from cai_pyserini.core.identity import code
 from cai_pyserini.core.packages import require_modules
 
-MAX_CHARACTERS = 20_000_000  # of a text
+MAX_CHARACTERS = 20_000_000  # longest text
 TOO_LONG = f"has more than {MAX_CHARACTERS:,} characters of text"
 SAMPLE = 20_000  # characters for guessing a language
 TITLE_LENGTH = 200
-PAGE = "\n\f"  # between pages; with white space, as some tokenizers drop the form feed
+PAGE = "\n\f"  # separates pages; with white space, as some tokenizers drop the form feed
 NO_TITLE = re.compile(  # of applications and templates, names of files, headings of sections, ends of sentences
     r"(?i:\s*(?:microsoft \w+ - .*|untitled.*|(?:do[ck]umento?|pr[eäéæ]sentation|presentación|title|unknown)\s*\d*"
     r"|(?:slide|page|folie|dia|diapositiv[ae]|слайд|幻灯片|スライド) ?\d+"
@@ -23,8 +24,6 @@ NO_TITLE = re.compile(  # of applications and templates, names of files, heading
     r"|sumário|содержание|оглавление|目次|目录|목차|an?|and|are|as|at|by|for|from|in|is|it|of|on|or|that|the|this|to|with"
     r"|\(anonymous\))\W*$)|[a-zß-öø-ÿа-я].*\w\.$"
 )
-CHARACTERS = ("charset-normalizer", "webencodings")
-HTML = ("lxml", *CHARACTERS)
 
 
 class Text(NamedTuple):
@@ -49,44 +48,6 @@ class Unreadable(Exception):
     """The reason why a file has no text, for people."""
 
 
-SUFFIXES = {
-    ".csv": "csv",
-    ".docx": "docx",
-    ".eml": "eml",
-    ".epub": "epub",
-    ".htm": "html",
-    ".html": "html",
-    ".markdown": "md",
-    ".md": "md",
-    ".odp": "odp",
-    ".ods": "ods",
-    ".odt": "odt",
-    ".pdf": "pdf",
-    ".pptx": "pptx",
-    ".rst": "rst",
-    ".rtf": "rtf",
-    ".tsv": "csv",
-    ".txt": "txt",
-    ".xhtml": "html",
-    ".xlsx": "xlsx",
-}
-PACKAGES: dict[str, tuple[str, ...]] = {  # whose versions determine the text
-    "csv": CHARACTERS,
-    "docx": HTML,
-    "eml": HTML,
-    "epub": HTML,
-    "html": HTML,
-    "md": CHARACTERS,
-    "odp": ("lxml",),
-    "ods": ("lxml",),
-    "odt": ("lxml",),
-    "pdf": ("pypdfium2",),
-    "pptx": ("lxml",),
-    "rst": CHARACTERS,
-    "rtf": CHARACTERS,
-    "txt": CHARACTERS,
-    "xlsx": ("lxml", "openpyxl"),
-}
 MODULES = ("charset_normalizer", "lxml", "openpyxl", "py3langid", "pypdfium2", "webencodings")
 
 
@@ -94,5 +55,5 @@ def reader_of(format: str) -> str:
     """What a text depends on besides the file: the format, our code, and versions of packages. Raises CaiError without
     the extra `files`."""
     require_modules(MODULES, "files")
-    names = (*PACKAGES.get(format, ()), "py3langid")
+    names = (*FORMATS[format].packages, "py3langid")
     return " ".join([format, *map(str, code("text", format).values()), *(f"{name} {version(name)}" for name in names)])

@@ -9,19 +9,19 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Set
 from datetime import date
 from decimal import Decimal
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 from pandas.api.types import is_integer_dtype, is_numeric_dtype
 
-from cai_pyserini.collections.contract import Qrels
+from cai_pyserini.collections.contract import Qrels, Record, checked_grade, metadata_left_out, typed
 from cai_pyserini.collections.ids import SeenIds, checked_id
 from cai_pyserini.collections.records import METADATA, NAMES, QRELS_NAMES, Columns, parse_object
+from cai_pyserini.collections.values import plain
 from cai_pyserini.core.errors import CaiError, did_you_mean, require_utf8
-from cai_pyserini.core.metadata import LARGEST_INTEGER, NAME, Inexact, Kind, Metadata, Value, checked, days
-from cai_pyserini.core.values import plain, whole_number
+from cai_pyserini.core.metadata import LARGEST_INTEGER, NAME, Kind, Metadata, Value, checked, days
 
 type Text = str | Mapping[str, Any] | tuple[Any, Any]  # of a document: its text, its fields, or its id and one of these
 type Documents = Iterable[Text] | Mapping[Any, Text] | pd.DataFrame
@@ -37,16 +37,6 @@ KINDS: Mapping[frozenset[str], Kind] = {  # of the values of a field -> the fiel
     frozenset({"list"}): "list",
 }
 logger = logging.getLogger(__name__)
-
-
-class Fields(NamedTuple):
-    """A document of the caller."""
-
-    where: str  # for messages
-    id: str
-    title: str
-    text: str
-    metadata: Mapping[str, Any]  # unchecked
 
 
 def rows(data: Any, what: str) -> Iterator[Any]:
@@ -93,7 +83,7 @@ def is_arrow(data: Any) -> bool:
     return hasattr(data, "__arrow_c_stream__") and hasattr(data, "columns") and not isinstance(data, pd.DataFrame)
 
 
-def documents(data: Any, first: int | None = 0) -> Iterator[Fields]:
+def documents(data: Any, first: int | None = 0) -> Iterator[Record]:
     """The documents of texts, dicts, (id, text) pairs, {id: text or dict}, or rows of a table; those without an id get
     numbers from `first`. Raises CaiError for what is no document, for one without text or, if `first` is None, without
     an id, and for ids that are missing, differ or occur twice."""
@@ -108,7 +98,7 @@ def documents(data: Any, first: int | None = 0) -> Iterator[Fields]:
         raise CaiError("there are no documents")
 
 
-def _document(item: Any, where: str, default: str | None) -> Fields:
+def _document(item: Any, where: str, default: str | None) -> Record:
     ids: dict[str, Any] = {}
     if isinstance(item, tuple) and len(item) == 2:
         ids["key"], item = item
@@ -132,7 +122,7 @@ def _document(item: Any, where: str, default: str | None) -> Fields:
     if (nested := parse_object(plain(fields.get(METADATA)))) is not None:
         fields.pop(METADATA, None)
         fields |= {str(name): value for name, value in nested.items()}
-    return Fields(where, id, title, text, fields)
+    return Record(where, id, title, text, fields)
 
 
 def _one_id(ids: Mapping[str, Any], where: str) -> str:
@@ -159,31 +149,17 @@ class MetadataTypes:
         self._seen: dict[str, set[str]] = {}  # name -> types of its values
         self._wrong: list[str] = []
 
-    def values(self, document: Fields) -> Metadata:
+    def values(self, document: Record) -> Metadata:
         """The values of a document to store. Raises CaiError for one that is refused."""
-        values: Metadata = {}
-        for name, raw in document.metadata.items():
-            value, kinds = _python(raw), self._seen.setdefault(name, set())
-            if self._declared is None:
-                kind, found = _inferred(name, value)
-            else:
-                kind, found = self._declared.get(name), self._checked(name, value, document.where)
-            if kind and (found is not None or self._declared is None):
-                kinds.add(kind)
-            if found is not None:
-                values[name] = found
-        return values
-
-    def _checked(self, name: str, value: Any, where: str) -> Value | None:
-        if not self._declared or name not in self._declared:
-            return None
-        try:
-            return checked(value, self._declared[name])
-        except ValueError as error:
-            self._wrong.append(f"{where}: metadata {name!r} should be {error}, not {str(value)[:100]!r}")
-            if self._strict or isinstance(error, Inexact):
-                raise CaiError(self._wrong[-1]) from None
-            return None
+        raw = {name: _python(value) for name, value in document.metadata.items()}
+        if self._declared is None:
+            kinds = {name: _inferred(name, value) for name, value in raw.items()}
+        else:
+            values = typed(raw, self._declared, document.where, self._wrong, self._strict)
+            kinds = {name: (self._declared[name] if name in values else None, values.get(name)) for name in raw}
+        for name, (kind, _) in kinds.items():
+            self._seen.setdefault(name, set()).update([kind] if kind else [])
+        return {name: value for name, (_, value) in kinds.items() if value is not None}
 
     def found(self) -> dict[str, Kind]:
         """The types of the fields, after all documents. Warns of values that are left out, and of fields with values of
@@ -209,7 +185,7 @@ class MetadataTypes:
     def warn(self) -> None:
         """Warn of values with another type than the declared one."""
         if self._wrong:
-            logger.warning("%s", f"{self._wrong[0]}: {len(self._wrong):,} values of metadata are left out")
+            logger.warning("%s", metadata_left_out(self._wrong))
 
 
 def _kind_of(kinds: Set[str]) -> Kind | None:
@@ -250,7 +226,7 @@ def _inferred(name: str, value: Any) -> tuple[str | None, Value | None]:
     return kind, found
 
 
-def lines(items: Iterable[Fields], types: MetadataTypes) -> Iterator[tuple[str, str]]:
+def lines(items: Iterable[Record], types: MetadataTypes) -> Iterator[tuple[str, str]]:
     """Documents as JSON, a line each, by id. Raises CaiError for text that UTF-8 cannot encode."""
     for document in items:
         record = {"_id": document.id, "title": document.title, "text": document.text}
@@ -282,18 +258,13 @@ def qrels(data: Judged) -> Qrels:
     """Judgments of {query: {document: grade}}, of a table, or of rows such as ir_measures' qrels. Raises CaiError for
     ids or grades that are missing or none, and for a document that is judged differently for a query."""
     frame = _frame(data, "qrels", {**QRELS_NAMES, "grade": ("relevance", *QRELS_NAMES["grade"])})
-    found: Qrels = {id: {} for id in map(_known_id, data)} if isinstance(data, Mapping) else {}
+    found: Qrels = {checked_id(id, "qrels"): {} for id in data} if isinstance(data, Mapping) else {}
     for query, document, value in frame.itertuples(index=False, name=None):
         where = f"qrels: query {query!r}, document {document!r}"
-        if (grade := whole_number(value)) is None:
-            raise CaiError(f"{where}: the grade {plain(value)!r} is not an integer")
+        grade = checked_grade(value, where)
         if found.setdefault(query, {}).setdefault(document, grade) != grade:
             raise CaiError(f"{where} is judged differently above")
     return found
-
-
-def _known_id(id: Any) -> str:
-    return checked_id(id, "qrels")
 
 
 def ranking(data: Judged) -> pd.DataFrame:

@@ -4,7 +4,7 @@ import logging
 import os
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import yaml
 from pydantic import Field, model_validator
@@ -32,9 +32,9 @@ LOCATED = (*CHECKPOINTS, "query_weights", "idf", "projection")  # keys whose pat
 
 # Chosen with benchmarks/first_step.py and fast.py.
 FAST = {"forward_index": True, "keep_query_mass": 0.55, "rescore": 400}
-Weighting = Literal["idf"]  # see models.idf.FORMULAS
+IdfFormula = Literal["idf"]  # see models.idf.FORMULAS
 Shapes = Literal["vectors", "impacts", "index", "query vectors", "queries"]  # the results that a setting affects
-POOLING = ("mean", "cls", "max", "lasttoken", "weightedmean", "mean_sqrt_len_tokens")  # of dense encoders
+POOLING = ("mean", "cls", "max", "lasttoken", "weightedmean", "mean_sqrt_len_tokens")  # dense encoders have these
 BOTH: tuple[Shapes, ...] = ("vectors", "query vectors")
 # Settings that can be read from the checkpoint folder; an encoder's YAML overrides them.
 DESCRIBED = {
@@ -47,6 +47,16 @@ def shapes(what: Shapes | tuple[Shapes, ...], default: Any = ..., **constraints:
     """Declare a setting that shapes these results, which are made again when it changes."""
     extra: dict[str, Any] = {"shapes": [what] if isinstance(what, str) else [*what]}
     return Field(default, json_schema_extra=extra, **constraints)
+
+
+class Bm25Parameters(NamedTuple):
+    """The parameters of BM25; the defaults are Anserini's."""
+
+    k1: float = 0.9
+    b: float = 0.4
+
+
+BM25 = Bm25Parameters()
 
 
 class Joint(Settings):
@@ -65,6 +75,10 @@ class Joint(Settings):
     def scale(self) -> float:
         """The impact of a weight of 1."""
         return (2**self.bits - 1) / self.range
+
+    @property
+    def bm25(self) -> Bm25Parameters:
+        return Bm25Parameters(self.k1, self.b)
 
 
 class EncoderConfig(Settings):
@@ -87,7 +101,6 @@ class EncoderConfig(Settings):
     document_prompt: str = shapes("vectors", "")  # text put before documents
     query_prompt: str = shapes("query vectors", "")  # text put before queries
     max_document_length: int = shapes("vectors", 256, ge=3)  # tokens, including [CLS] and [SEP]
-    overlap: int | None = shapes("vectors", None, ge=0)  # tokens; long documents are encoded in overlapping windows
     max_query_length: int = shapes("query vectors", 256, ge=3)
     query: Literal["splade", "bow"] = shapes("queries", "splade")  # bow: tokens without a model (SPLADE-Doc)
     binary_queries: bool = shapes("query vectors", False)  # every query term has weight 1
@@ -107,11 +120,18 @@ class EncoderConfig(Settings):
     joint: Joint | None = shapes("impacts", None)  # the index has BM25 words too; written by the impact stage
     source: str | None = None  # origin of the checkpoint; informative only
 
+    @model_validator(mode="before")
+    @classmethod
+    def _no_windows(cls, values: Any) -> Any:
+        if isinstance(values, dict) and "overlap" in values:
+            raise ValueError(
+                "overlap: an encoder no longer reads documents in windows; remove it, and search long documents as "
+                "passages (`passages` in the collection's YAML file, or --passages of a run)"
+            )
+        return values
+
     @model_validator(mode="after")
     def _check(self) -> Self:
-        window = self.max_document_length - 2  # without [CLS] and [SEP]
-        if self.overlap is not None and self.overlap >= window:
-            raise ValueError(f"overlap: {self.overlap} should be less than {window} (max_document_length - 2)")
         if bool(self.rescore) != bool(self.keep_query_mass):
             raise ValueError("rescore, keep_query_mass: two steps need both")
         if self.projection and self.kind != "dense":
@@ -172,8 +192,8 @@ class IndexConfig(Settings):
     passages: int | None = Field(default=None, ge=0)  # words; 0: whole documents; None: a run decides by their length
     passage_overlap: int = Field(default=0, ge=0)  # words
     first_passage: float = Field(default=0.5, ge=0)  # weight in all of a document's passages
-    k1: float = Field(default=0.9, ge=0)  # BM25, Anserini's defaults
-    b: float = Field(default=0.4, ge=0, le=1)
+    k1: float = Field(default=BM25.k1, ge=0)  # BM25
+    b: float = Field(default=BM25.b, ge=0, le=1)
     hits: int = Field(default=1000, ge=1)
     remove_query: Literal["auto", "always", "never"] = "auto"  # remove hits with the query's id; auto: unless relevant
     published: list[PublishedScore] = Field(default_factory=list)
@@ -192,6 +212,10 @@ class IndexConfig(Settings):
         if self.passages and self.passage_overlap >= self.passages:
             raise ValueError(f"passage_overlap: {self.passage_overlap} should be less than passages, {self.passages}")
         return self
+
+    @property
+    def bm25(self) -> Bm25Parameters:
+        return Bm25Parameters(self.k1, self.b)
 
     @property
     def weight_of_first_passage(self) -> float:

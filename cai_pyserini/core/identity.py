@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from cai_pyserini.core import source_code
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.file_formats import FORMATS
 from cai_pyserini.core.version import VERSION
 
 logger = logging.getLogger(__name__)
@@ -40,14 +41,13 @@ STAGES = {
     "adapt": Stage("adapt", "trainer.adapt"),
     "adapt: balance": Stage("adapt", "trainer.choice"),
     "adapt: projection": Stage("adapt", "trainer.projection"),
-    "adapt: pseudo queries": Stage("adapt", "trainer.adapt_material"),
-    "adapt: sample": Stage("adapt", "trainer.adapt_material"),
+    "adapt: pseudo queries": Stage("adapt", "trainer.adaptation_data"),
+    "adapt: sample": Stage("adapt", "trainer.adaptation_data"),
     "beir": Stage("run", {"check": "collections.check", "evaluation": "runs.measures"}),
     "collection": Stage(
         "run", {name: f"collections.{name}" for name in ("beir_folder", "file_folder", "hpo", "ir_dataset")}
     ),
     "convert": Stage("convert", "collections.convert"),
-    "convert checkpoint": Stage("convert checkpoint", "models.pickled"),
     "encode": Stage(
         "stage encode",
         {
@@ -67,7 +67,7 @@ STAGES = {
     ),
     "fusion fuse": Stage("fuse", "runs.fuse"),
     "fusion rerank": Stage("rerank", "runs.rerank"),
-    "idf": Stage("stage idf", "vectors.document_frequencies"),
+    "idf": Stage("stage idf", "models.idf"),
     "impact": Stage("stage impact", "vectors.weighting -models.dense -models.splade"),
     "index": Stage(
         "stage index",
@@ -89,28 +89,14 @@ STAGES = {
     "ship": Stage("ship", "share.encoder share.index"),
     "smooth": Stage("stage smooth", "vectors.smooth"),
     "text": Stage(  # of a file in a format
-        "run",
-        {
-            format: f"collections.file_text collections.text.{module}"
-            for module, formats in {
-                "epub": "epub",
-                "mail": "eml",
-                "office": "docx pptx xlsx",
-                "opendocument": "odp ods odt",
-                "pdf": "pdf",
-                "plain": "csv md rst txt",
-                "rtf": "rtf",
-                "web": "html",
-            }.items()
-            for format in formats.split()
-        },
+        "run", {name: f"collections.file_text {format.module}" for name, format in FORMATS.items()}
     ),
     "trainer dense": Stage("train dense", "trainer.pairs"),
     "trainer generate": Stage("train generate", "trainer.generate"),
-    "trainer mine": Stage("train mine", "trainer.files"),
-    "trainer msmarco": Stage("train msmarco", "trainer.files"),
+    "trainer mine": Stage("train mine", "trainer.training_files"),
+    "trainer msmarco": Stage("train msmarco", "trainer.training_files"),
     "trainer pretrain": Stage("train pretrain", "trainer.pretrain"),
-    "trainer score": Stage("train score", "trainer.files"),
+    "trainer score": Stage("train score", "trainer.training_files"),
     "trainer splade": Stage("train splade", "trainer.pairs"),
     "trainer vocabulary": Stage("train vocabulary", "trainer.vocabulary"),
     "words": Stage("stage words", "indexes.words", pyserini=True),

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
@@ -11,16 +12,57 @@ from cai_pyserini.core.errors import CaiError
 type Estimates = Mapping[Path, float | None]  # output of a step that must run -> its seconds; None if unknown
 
 
-@dataclass(frozen=True)
-class Step:
-    """One call of a stage, which returns at once if its output is up to date. `call` does no long work before
-    artifact.make, because a dry run stops there."""
+class Step(Protocol):
+    """What makes one artifact."""
 
-    name: str  # unique among the steps of a run
+    @property
+    def name(self) -> str:
+        """Unique among the steps of a run; its first word says what is done."""
+
+    @property
+    def output(self) -> Path: ...
+
+    @property
+    def inputs(self) -> tuple[Path, ...]:
+        """Outputs of earlier steps."""
+
+    @property
+    def remedy(self) -> str:
+        """What makes it faster; empty if nothing does."""
+
+    @property
+    def make(self) -> Callable[[], Path]:
+        """A stage, which returns at once if its output is up to date. It does no long work before artifact.make,
+        because a dry run stops there."""
+
+    def require(self) -> None:
+        """Raise CaiError, before any step runs, if this one cannot run."""
+
+    def seconds(self) -> float | None:
+        """An estimate of the time it takes; None if it is not known."""
+
+    def bytes(self) -> float:
+        """An estimate of the disk its output takes; 0 if that is little."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A step that calls a function."""
+
+    name: str
     output: Path
-    call: Callable[[], Path]
-    inputs: tuple[Path, ...] = ()  # outputs of earlier steps
-    estimate: Callable[[], float | None] = lambda: None  # of its seconds; None if it is not known
+    make: Callable[[], Path]
+    inputs: tuple[Path, ...] = ()
+    remedy: str = ""
+
+    def require(self) -> None:
+        """A function checks its settings itself."""
+
+    def seconds(self) -> None:
+        return None
+
+    def bytes(self) -> float:
+        return 0.0
 
 
 def plan(steps: Sequence[Step]) -> Iterator[tuple[Step, str | None]]:
@@ -33,7 +75,7 @@ def plan(steps: Sequence[Step]) -> Iterator[tuple[Step, str | None]]:
         else:
             try:
                 with artifact.dry_run():
-                    step.call()
+                    step.make()
             except artifact.NotUpToDate as found:
                 reason = str(found)
         if reason is not None:
@@ -58,7 +100,7 @@ def run(
             estimate, *later = later
         name = f"[{len(estimates) - len(later):>{len(count)}}/{count}] {step.name}"
         with bars.step_line(name, estimate, total(later)) if must_run else nullcontext():
-            manifest = artifact.read_manifest(step.call())
+            manifest = artifact.read_manifest(step.make())
         if manifest is None:
             raise CaiError(f"{step.name} is unfinished: another process has yet to encode its shards")
         seconds[step.name] = manifest.stats["seconds"]
@@ -78,7 +120,7 @@ def total(estimates: Sequence[float | None]) -> float | None:
 def unchanged(call: Callable[[], Path]) -> Path:
     """Call a stage and return its output. Raises CaiError as `require_unchanged` does."""
     output = call()
-    require_unchanged([Step("", output, call)], output)
+    require_unchanged([Call("", output, call)], output)
     return output
 
 

@@ -11,18 +11,19 @@ from weakref import WeakSet
 
 import pandas as pd
 
+from cai_pyserini.collections.values import checked_path
 from cai_pyserini.core import artifact
-from cai_pyserini.core.cache import index_here
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.lock import alone_in
-from cai_pyserini.core.values import checked_path
 from cai_pyserini.engine.retriever import Retriever
 from cai_pyserini.engine.search import Action as Action
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.experiments import report
+from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.report_page import values_by_query
 from cai_pyserini.experiments.run_folder import BEIR, RunFolder, current
-from cai_pyserini.experiments.systems import BM25, System, parse_system
+from cai_pyserini.experiments.systems import BM25, System
+from cai_pyserini.indexes.cached import index_here
 from cai_pyserini.indexes.index_shards import Index, by_index, folders
 from cai_pyserini.indexes.reader import LuceneIndex
 from cai_pyserini.models.encoder import Encoder
@@ -114,7 +115,7 @@ class Run:
         self._encoders: dict[str, Encoder] = {}
         if self._run.is_started:
             planned = map(parse_system, self._scores)
-            awaited = [s.name for s in planned if self._missing(s) and not _unsearchable_part(s)]
+            awaited = [s.name for s in planned if not _unsearchable_part(s) and self._missing(s)]
             if awaited and self.systems:
                 logger.info("%s: not there yet: %s; %s", folder, ", ".join(awaited), self._run.remedy)
 
@@ -213,20 +214,19 @@ class Run:
                 remedy = self._run.remedy
             others = f", or take one of {', '.join(self.systems)}" if self.systems else ""
             raise CaiError(f"{self._run.root} has no up-to-date {missing}: {remedy}{others}")
-        parts = _searched_parts(system)
-        retrievers = {part.name: self._retriever(part) for part in parts}
+        retrievers = {part.name: self._retriever(part) for part in system.searched}
         has_words = BM25.name in self._run.results.searches and not self._missing(BM25)
         texts = self._retriever(BM25).index if has_words else None
-        if texts is None and all(part.kind == "dense" for part in parts):
+        if texts is None and not any(part.index(self._run).stores_documents for part in system.searched):
             texts = self._texts
-        is_hybrid, collection = system.kind == "hybrid", experiment.collection
+        ranking, collection = system.ranking(self._run), experiment.collection
         engine = Engine(
             system.name,
             retrievers,
-            fusion=system.fusion if is_hybrid else None,
+            fusion=ranking.method,
             depth=experiment.depth,
             hits=collection.hits,
-            weights=self._run.weights_of(system) if is_hybrid else None,
+            weights=ranking.weights(),
             passages=bool(collection.passages),
             texts=texts,
             language=collection.language,
@@ -252,17 +252,22 @@ class Run:
     def _missing(self, system: System) -> str | None:
         """What a system lacks to be searched: the index of a part, or its weights."""
         run = self._run
-        missing = (f"index of {part.name}" for part in _searched_parts(system) if not run.has(run.index(part)))
-        weights = f"weights of {system.name}" if run.experiment.balances(system) and not run.has(run.weights) else None
-        return next(missing, weights)
+        missing = (f"index of {part.name}" for part in system.searched if not run.has(part.index(run).output))
+        chosen = system.ranking(run).chosen
+        lacks_weights = chosen and not run.has(chosen.output)
+        return next(missing, f"weights of {system.name}" if lacks_weights else None)
 
     def _retriever(self, system: System) -> Retriever:
         if system.name not in self._retrievers:
-            encoder = self._run.encoder(system).config if system.kind == "dense" else None
-            query: Representation | None = "bow" if system.bow else "splade" if system.kind == "splade" else None
-            index, config = self._run.index(system), self._run.experiment.collection
+            index, config = system.index(self._run), self._run.experiment.collection
             self._retrievers[system.name] = Retriever(
-                index, encoder, query, self._device, k1=config.k1, b=config.b, encoders=self._encoders
+                index.output,
+                index.query_encoder(),
+                system.query,
+                self._device,
+                k1=config.k1,
+                b=config.b,
+                encoders=self._encoders,
             )
         return self._retrievers[system.name]
 
@@ -278,10 +283,6 @@ def index_with_texts(run: RunFolder) -> LuceneIndex | None:
     return next((LuceneIndex(index) for index in indexes if artifact.require(index, "index").stats["raw"]), None)
 
 
-def _searched_parts(system: System) -> Sequence[System]:
-    return system.parts if system.kind == "hybrid" else (system,)
-
-
 def _unsearchable_part(system: System) -> str | None:
     """The part of a system whose scores need more than indexes."""
-    return next((s.name for s in system.walk() if s.kind == "cross-encoder"), None)
+    return next((part.name for part in system.walk() if not part.searchable), None)

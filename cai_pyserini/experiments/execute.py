@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 from cai_pyserini.core import artifact, steps
@@ -13,19 +13,19 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import json_text, remove_leftovers, write_text
 from cai_pyserini.core.lock import locked
 from cai_pyserini.core.notes import progress_line
+from cai_pyserini.experiments.artifacts import Evaluation
 from cai_pyserini.experiments.estimate import describe, estimate
-from cai_pyserini.experiments.plan import plan, require
+from cai_pyserini.experiments.names import parse_system
+from cai_pyserini.experiments.plan import artifacts, plan, require
 from cai_pyserini.experiments.provenance import encoding_precision, manifests_of, provenance, versions
 from cai_pyserini.experiments.report import write
 from cai_pyserini.experiments.report_page import write_page
-from cai_pyserini.experiments.run_folder import BASELINE, COUNTS, Results, RunFolder, begun, current
-from cai_pyserini.experiments.space import describe_space
-from cai_pyserini.experiments.systems import ADAPTED, System, parse_system, with_parts
+from cai_pyserini.experiments.results import BASELINE, COUNTS, Results, begun
+from cai_pyserini.experiments.run_folder import RunFolder, current
+from cai_pyserini.experiments.systems import ADAPTED, System
 from cai_pyserini.experiments.versions import publish
 from cai_pyserini.runs.measures import MEASURES, PerQuery, mean
 from cai_pyserini.runs.significance import compare, compare_pairs
-from cai_pyserini.trainer.adapt_settings import AdaptSettings
-from cai_pyserini.vectors.shards import Vectors
 
 MODELS_AT_QUERY_TIME: dict[str, set[str]] = {  # rows of "best": label -> the models a system may use
     "without a model": set(),
@@ -35,17 +35,10 @@ MODELS_AT_QUERY_TIME: dict[str, set[str]] = {  # rows of "best": label -> the mo
 OTHER_COUNTS = ("cut", "lost", "empty_queries", "left_out_queries", "left_out_judgments")
 
 
-def execute(
-    run: RunFolder,
-    systems: Sequence[System],
-    adaptation: AdaptSettings | None = None,
-    evaluate: bool = True,
-    earlier: RunFolder | None = None,
-) -> Results:
+def execute(run: RunFolder, systems: Sequence[System], evaluate: bool = True) -> Results:
     """Run the steps of `plan` that are not up to date, write results.json and both reports, and return the results."""
-    experiment, needed = run.experiment, with_parts(systems)
-    require(run, systems, adaptation, keep=earlier is not None)
-    planned = plan(run, systems, adaptation, evaluate, earlier)
+    require(run, systems, evaluate, keep=run.earlier is not None)
+    planned = plan(run, systems, evaluate)
     run.root.mkdir(parents=True, exist_ok=True)
     with locked(run.lock, run.root, {}):
         if current(run.root).resolve() != run.folder.resolve():
@@ -57,24 +50,20 @@ def execute(
             _require_same_collection(run, previous)
         timings = _run_steps(run, systems, planned, previous, evaluate)
         results = gather(run, systems, timings, evaluate)
-        reopened = RunFolder(run.root, experiment, before=run)  # reads the collection again
+        reopened = run.reopened()
         with step_line("whether inputs have changed", None, None):
-            for step, reason in steps.plan(plan(reopened, systems, adaptation, evaluate, earlier)):
+            for step, reason in steps.plan(plan(reopened, systems, evaluate)):
                 if reason is not None:
                     raise CaiError(f"{run.root}: the input of {step.name} changed meanwhile ({reason}): run it again")
-        outputs = []
-        if any(map(experiment.balances, needed)):
-            outputs.append(run.weights)  # kept from `earlier` without a step, see Plan; so is the next
-        if any(system.adapted for system in needed):
-            outputs.append(run.adapted)
-        results.made = _digests(run, [*outputs, *(step.output for step in planned)])
+        results.made = _digests(run, [*_kept(run, systems), *(step.output for step in planned)])
         manifests = manifests_of(planned)
-        results.provenance = provenance(run, earlier, manifests)
-        results.settings["precision"] = encoding_precision(manifests) or experiment.precision  # `auto`, resolved
+        results.provenance = provenance(run, manifests)
+        results.settings["precision"] = encoding_precision(manifests) or run.experiment.precision  # `auto`, resolved
         if previous:
             _add_others(results, previous, reopened, systems, evaluate)
         write(results, run)
-        write_page(run)
+        if not previous or results.shown != previous.shown or not run.page.exists():
+            write_page(run)  # whose charts take seconds
         run.started_file.unlink(missing_ok=True)
         remove_leftovers(run.folder, re.escape(run.started_file.name))
         publish(run.root)
@@ -92,10 +81,10 @@ def _run_steps(
         estimates = estimate(must_run)
     if not must_run:
         return steps.run(planned, {})
-    for line in (*describe(must_run, estimates, run.experiment), *describe_space(run, must_run)):
+    for line in describe(run, must_run, estimates):
         progress_line(line)
     started = begun(run.experiment, systems)
-    kept = {run.weights, run.adapted} - reasons.keys()
+    kept = [output for output in _kept(run, systems) if output not in reasons]
     started.made = _digests(run, [*kept, *(output for output, reason in reasons.items() if reason is None)])
     if previous:
         adapts = reasons.get(run.adapted) is not None
@@ -107,6 +96,11 @@ def _run_steps(
 
     record()
     return steps.run(planned, estimates, record)
+
+
+def _kept(run: RunFolder, systems: Sequence[System]) -> list[Path]:
+    """The outputs that no step makes, as they are those of an earlier run."""
+    return [each.output for each in artifacts(run, systems, evaluate=False) if each.is_kept]
 
 
 def _require_same_collection(run: RunFolder, previous: Results) -> None:
@@ -133,27 +127,33 @@ def _add_others(
     for name in sorted(others):
         with suppress(CaiError):  # the experiment lacks a setting that the system needs
             system = [parse_system(name)]
-            require(run, system, keep=True)
-            planned = steps.plan(plan(run, system, evaluate=evaluate))
+            require(run, system, evaluate, keep=True)
+            planned = steps.plan(plan(run, system, evaluate))
             results.made |= _digests(run, [step.output for step, reason in planned if reason is None])
-    searches = {index: name for index, name in previous.searches.items() if f"indexes/{index}" in results.made}
+    searches = {
+        index: name
+        for index, name in previous.searches.items()
+        if run.name_of(run.place(f"indexes/{index}")) in results.made
+    }
     results.searches = searches | results.searches
 
 
 def gather(run: RunFolder, systems: Sequence[System], timings: dict[str, float], evaluate: bool = True) -> Results:
     """Collect the results of all steps from the run folder; without `evaluate`, systems have no scores."""
-    experiment, qrels = run.experiment, run.qrels if evaluate else None
     check = artifact.require(run.checked, "beir")
-    values: dict[str, PerQuery] = {}
-    if qrels:
-        values = {system.name: json.loads(run.evaluation(system).read_text(encoding="utf-8")) for system in systems}
-    rows: dict[str, dict[str, float]] = {}
-    for system in systems:
-        row = rows[system.name] = {name: mean(per_query) for name, per_query in values.get(system.name, {}).items()}
-        if evaluate and "queries" in check.stats:
-            ranking = artifact.require(run.run(system), "search", "fusion fuse", "fusion rerank")
-            row["queries"], row["ms_per_query"] = check.stats["queries"], ranking.stats["ms_per_query"]
-    main_measure = {name: measured[MEASURES[0]] for name, measured in values.items()}
+    made = {each.output: each for each in artifacts(run, systems, evaluate)}
+    rankings = {system: system.ranking(run) for system in systems}
+    rows: dict[str, dict[str, float]] = {system.name: {} for system in systems}
+    main_measure: dict[str, dict[str, float]] = {}
+    if evaluate and run.qrels:
+        for system in systems:
+            values: PerQuery = json.loads(Evaluation(system, run).output.read_text(encoding="utf-8"))
+            rows[system.name] = {name: mean(per_query) for name, per_query in values.items()}
+            main_measure[system.name] = values[MEASURES[0]]
+    if evaluate and "queries" in check.stats:
+        for system in systems:
+            stats = artifact.require(rankings[system].output, "search", "fusion fuse", "fusion rerank").stats
+            rows[system.name] |= {"queries": check.stats["queries"], "ms_per_query": stats["ms_per_query"]}
     pairs = {
         name: (main_measure[plain], measured)
         for name, measured in main_measure.items()
@@ -161,35 +161,16 @@ def gather(run: RunFolder, systems: Sequence[System], timings: dict[str, float],
     }
     baseline = main_measure.pop(BASELINE, None)
     comparisons = compare(baseline, main_measure) if baseline and main_measure else {}
-
-    needed = with_parts(systems)
-    indexes = {s.index: artifact.require(run.index(s), "index") for s in needed if run.index(s).is_dir()}
-    splade = [system for system in needed if system.kind == "splade"]
-    adaptation = artifact.read_manifest(run.adapted) if any(system.adapted for system in needed) else None
-    weights = artifact.read_manifest(run.weights) if any(map(experiment.balances, needed)) else None
-    reranked = [artifact.read_manifest(run.run(s)) for s in needed if s.kind == "cross-encoder"]
-    with_decisions = [manifest for manifest in (weights, adaptation, *reranked) if manifest]
-    raw = None
-    if splade:
-        first = min(splade, key=lambda system: system.adapted)
-        raw = run.vectors_of(replace(first, smooth=False))
-    vectors = Vectors(raw) if raw else None
-    return replace(
-        begun(run.experiment, systems),
-        systems=rows,
-        comparisons={name: comparison._asdict() for name, comparison in comparisons.items()},
-        timings_s=timings,
-        index_bytes={name: manifest.stats["bytes"] for name, manifest in indexes.items()},
-        best=_best(systems, rows) if qrels else {},
-        alpha={s.index: artifact.require(run.impacts(s), "impact").stats["alpha"] for s in splade if s.joint},
-        gains={name: gain._asdict() for name, gain in compare_pairs(pairs).items()},
-        decision=[line for manifest in with_decisions for line in manifest.stats["decision"]],
-        nonzeros_per_document=vectors.manifest.stats["nonzeros"] / len(vectors) if vectors else None,
-        counts={key: check.stats[key] for key in COUNTS + OTHER_COUNTS if key in check.stats},
-        precision=vectors.encoder["precision"] if vectors else None,
-        quantization_loss={s.index: artifact.require(run.impacts(s), "impact").stats["loss"] for s in splade},
-        versions=versions(),
-    )
+    results = begun(run.experiment, systems)
+    results.systems, results.timings_s, results.versions = rows, timings, versions()
+    results.comparisons = {name: comparison._asdict() for name, comparison in comparisons.items()}
+    results.gains = {name: gain._asdict() for name, gain in compare_pairs(pairs).items()}
+    results.best = _best(systems, rows) if main_measure or baseline else {}
+    results.counts = {key: check.stats[key] for key in COUNTS + OTHER_COUNTS if key in check.stats}
+    for output, each in made.items():
+        if manifest := artifact.read_manifest(output):
+            each.collect(results, manifest)
+    return results
 
 
 def _best(systems: Sequence[System], rows: dict[str, dict[str, float]]) -> dict[str, str]:

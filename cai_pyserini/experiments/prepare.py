@@ -12,14 +12,16 @@ from cai_pyserini.collections.spans import share_after
 from cai_pyserini.core.config import EncoderConfig, IndexConfig, load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.experiments.execute import execute
-from cai_pyserini.experiments.experiment import REQUIRES, Experiment
+from cai_pyserini.experiments.experiment import Experiment
+from cai_pyserini.experiments.names import REQUIRED, all_systems, current_name, default_systems, parse_system
 from cai_pyserini.experiments.provenance import recorded, repeated
-from cai_pyserini.experiments.run_folder import Results, RunFolder
+from cai_pyserini.experiments.results import Results
+from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.settings import PASSAGE_WORDS, RunSettings
-from cai_pyserini.experiments.systems import System, all_systems, default_systems, parse_system, with_parts
+from cai_pyserini.experiments.systems import System
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.folder import with_folder_settings
-from cai_pyserini.trainer.adapt_settings import AdaptSettings
+from cai_pyserini.trainer.settings import AdaptSettings
 
 BEGINNING = 2000  # documents from whose lengths it is decided whether to search passages
 WORDS_PER_TOKEN = 0.75
@@ -32,10 +34,9 @@ class Prepared(NamedTuple):
 
     run: RunFolder
     systems: list[System]
-    adaptation: AdaptSettings | None
 
     def execute(self, evaluate: bool = True) -> Results:
-        return execute(self.run, self.systems, self.adaptation, evaluate)
+        return execute(self.run, self.systems, evaluate)
 
 
 class Preparation:
@@ -47,7 +48,7 @@ class Preparation:
         self.configs = _configs(settings, own | changes)
         self.encoder = encoder = load_encoder(settings.encoder)
         given = [parse_system(name) for name in settings.systems if name != "all"]
-        if not given or "all" in settings.systems or any(system.kind == "splade" for system in with_parts(given)):
+        if not given or "all" in settings.systems or any("splade" in system.evidence for system in given):
             self.encoder = encoder = with_folder_settings(encoder)  # others need no checkpoint
         self.dense = (
             with_folder_settings(load_encoder(settings.dense).replace(kind="dense")) if settings.dense else None
@@ -57,8 +58,8 @@ class Preparation:
     def systems(self) -> list[System]:
         """The systems that the settings name, or the default ones."""
         settings = self.settings
-        missing = {kind: name for kind, name in REQUIRES.items() if getattr(settings, name) is None}
-        kinds = REQUIRES.keys() - missing
+        missing = {kind: name for kind, name in REQUIRED.items() if getattr(settings, name) is None}
+        kinds = REQUIRED.keys() - missing
         names = settings.systems or default_systems(self.encoder, kinds, settings.adapt)
         if "all" in names:
             if self.dense and Encoder(self.dense).is_mean:
@@ -67,6 +68,9 @@ class Preparation:
             names = [*every, *(name for name in names if name not in {"all", *every})]
             for kind, setting in missing.items():
                 logger.info("without %s: it needs the setting %s", kind, setting)
+        for name in names:
+            if (current := current_name(name)) != name:
+                logger.warning("the system %s is now %s; version 0.4 will not know its former name", name, current)
         return [parse_system(name) for name in dict.fromkeys(names)]
 
     def prepare(self, collection: str) -> Prepared:
@@ -83,15 +87,17 @@ class Preparation:
         folder = settings.output or Path("runs") / config.name / self.encoder.name
         of_several = settings.output is not None and len(self.configs) > 1
         run = RunFolder(folder / config.name if of_several else folder, experiment)
+        if settings.adapt:
+            run.adaptation = self._adaptation(collection, run)
         run.settings = recorded(settings, collection)
         if settings.output is None:
             _require_same_encoder(RunFolder(run.root), self.encoder)
-        return Prepared(run, self.systems, self._adaptation(collection, run) if settings.adapt else None)
+        return Prepared(run, self.systems)
 
     def _in_passages(self, config: IndexConfig) -> IndexConfig:
-        """The collection in passages, if neither it nor the encoder says how long documents are read, and the encoder
-        would not read most of the text. (An adaptation reads the collection as its YAML file says.)"""
-        if config.passages is not None or self.encoder.overlap is not None or self.settings.adapt:
+        """The collection in passages, if it does not say how long documents are, and the encoder would not read most of
+        the text. (An adaptation reads the collection as its YAML file says.)"""
+        if config.passages is not None or self.settings.adapt:
             return config
         length = round(self.encoder.max_document_length * WORDS_PER_TOKEN)
         lost = 0.0

@@ -32,9 +32,9 @@ logger = logging.getLogger(__name__)
 type Manifests = Mapping[Path, artifact.Manifest]  # of the outputs of steps
 
 
-def provenance(run: RunFolder, earlier: RunFolder | None, manifests: Manifests) -> dict[str, Any]:
-    """How a run was made. After an update, the settings are those of the `earlier` run."""
-    settings = earlier.results.provenance.get("settings", {}) if earlier else run.settings
+def provenance(run: RunFolder, manifests: Manifests) -> dict[str, Any]:
+    """How a run was made. After an update, the settings are those of the earlier run."""
+    settings = run.earlier.results.provenance.get("settings", {}) if run.earlier else run.settings
     with_code = {manifest.recipe["stage"] for manifest in manifests.values() if "code" in manifest.recipe}
     found = {path: manifest.stats["found"] for path, manifest in manifests.items() if manifest.stats.get("found")}
     return {

@@ -10,13 +10,15 @@ from cai_pyserini.collections.check import SAMPLE_SIZE
 from cai_pyserini.core import files, tables
 from cai_pyserini.core.config import IndexConfig
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.experiments.run_folder import BASELINE, COUNTS, Results, RunFolder
-from cai_pyserini.experiments.systems import ADAPTED, canonical_name, parse_system
+from cai_pyserini.experiments.names import canonical_name, parse_system
+from cai_pyserini.experiments.results import BASELINE, COUNTS, Results
+from cai_pyserini.experiments.run_folder import RunFolder
+from cai_pyserini.experiments.systems import ADAPTED
 from cai_pyserini.runs.measures import MEASURES
 from cai_pyserini.runs.significance import NO_P_MEANS, p_text
 from cai_pyserini.vectors.quantization import loss_text
 
-MEASURE = MEASURES[0]  # by which systems are compared
+MEASURE = MEASURES[0]  # systems are compared by this one
 SIGNIFICANT = 0.05
 ADAPTATION_MARK = "changed by adaptation"
 
@@ -43,8 +45,7 @@ def table(results: Results) -> str:
 def searches(results: Results, folder: Path) -> str:
     """A search command for each system of a run that can be searched."""
     command = f"cai-pyserini search {shlex.quote(str(folder))} --system"
-    kinds = {name: {part.kind for part in parse_system(name).walk()} for name in results.systems}
-    return "\n".join(f'{command} {name} "free text"' for name in kinds if "cross-encoder" not in kinds[name])
+    return "\n".join(f'{command} {name} "free text"' for name in results.systems if parse_system(name).searchable)
 
 
 def markdown(results: Results) -> str:

@@ -11,7 +11,7 @@ from scipy.stats import t as student
 
 from cai_pyserini.core.figures import figure, plot_differences, svg
 from cai_pyserini.experiments.report import MEASURE, Values
-from cai_pyserini.experiments.run_folder import BASELINE, Results
+from cai_pyserini.experiments.results import BASELINE, Results
 from cai_pyserini.runs.significance import MIN_QUERIES, wins_and_losses
 
 

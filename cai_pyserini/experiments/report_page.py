@@ -5,8 +5,10 @@ from pathlib import Path
 
 from cai_pyserini.core import files
 from cai_pyserini.core.template import template
+from cai_pyserini.experiments.artifacts import Evaluation
 from cai_pyserini.experiments.report import MEASURE, Values, collection_size, legend, omissions, result_rows, unscored
-from cai_pyserini.experiments.run_folder import Results, RunFolder
+from cai_pyserini.experiments.results import Results
+from cai_pyserini.experiments.run_folder import RunFolder
 
 TEMPLATE = template(Path(__file__).with_name("report.html.jinja"))
 
@@ -19,7 +21,7 @@ def write_page(run: RunFolder) -> None:
 
 def values_by_query(run: RunFolder) -> Values:
     """MEASURE by system and query, of the evaluations of a run that are up to date."""
-    paths = {system.name: run.evaluation(system) for system in run.systems}
+    paths = {system.name: Evaluation(system, run).output for system in run.systems}
     return {
         name: json.loads(path.read_text(encoding="utf-8"))[MEASURE] for name, path in paths.items() if run.has(path)
     }

@@ -9,8 +9,9 @@ from cai_pyserini.core import tables
 from cai_pyserini.core.config import IndexConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.experiments import report
-from cai_pyserini.experiments.run_folder import Results
-from cai_pyserini.experiments.systems import System, with_parts
+from cai_pyserini.experiments.names import with_parts
+from cai_pyserini.experiments.results import Results
+from cai_pyserini.experiments.systems import System
 from cai_pyserini.runs.measures import MEASURES
 from cai_pyserini.runs.significance import NO_P
 
@@ -80,7 +81,7 @@ def _significance(results: Results, name: str) -> str:
 
 def _index_bytes(system: System, results: Results) -> int:
     """The size of all indexes that a system searches, including its parts'."""
-    indexes = {part.index for part in with_parts([system])}
+    indexes = {part.index_name for part in with_parts([system])}
     return sum(size for name, size in results.index_bytes.items() if name in indexes)
 
 

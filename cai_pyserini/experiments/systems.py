@@ -1,52 +1,60 @@
-"""Names of retrieval systems, the rows of every table.
+"""Systems: what ranks documents for queries. Each is built from artifacts, and knows what it needs."""
 
-bm25            BM25
-splade-idf      the paper's SPLADE with CAI: documents are weighted with the collection's IDF
-joint           SPLADE and BM25 in one index; one search returns the sum of scores
-joint-near      joint, with what a dense encoder finds near: documents are mixed with their neighbours, and have
-                associated words and neighbours' words
-joint-doc, joint-doc-near    the same with bag-of-words queries, which need no model
-trio            BM25 and SPLADE, both with neighbours, and a dense encoder, fused by z-scores with chosen weights
-trio-doc        trio with bag-of-words queries
-
-The names of ablations say what they consist of, see docs/reference/systems.md; those above are short for some of them,
-see SHORT.
-"""
-
-from collections.abc import Iterable, Iterator, Set
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
-from cai_pyserini.core.config import EncoderConfig, Weighting
-from cai_pyserini.core.errors import CaiError, did_you_mean
-from cai_pyserini.runs.fusions import DEFAULT, FUSIONS
+from cai_pyserini.core.config import IdfFormula
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.runs.fusions import DEFAULT
 
-Kind = Literal["bm25", "doct5query", "splade", "dense", "cross-encoder", "hybrid"]
+if TYPE_CHECKING:
+    from cai_pyserini.experiments.artifacts import Index, Ranking
+    from cai_pyserini.experiments.experiment import Experiment
+    from cai_pyserini.experiments.run_folder import RunFolder
+
 ADAPTED = "adapted-"
 SHORT = {  # short names of recommended systems
     "joint-splade-idf": "joint",
     "joint-splade-doc-idf": "joint-doc",
-    "joint-splade-idf-smooth": "joint-near",
-    "joint-splade-doc-idf-smooth": "joint-doc-near",
-    "fused-bm25-smooth-splade-idf-smooth-dense-zscore": "trio",
-    "fused-bm25-smooth-splade-doc-idf-smooth-dense-zscore": "trio-doc",
+    "joint-splade-idf-near": "joint-near",
+    "joint-splade-doc-idf-near": "joint-doc-near",
+    "fused-bm25-near-splade-idf-near-dense-zscore": "trio",
+    "fused-bm25-near-splade-doc-idf-near-dense-zscore": "trio-doc",
 }
 
 
-@dataclass(frozen=True)
 class System:
-    """A single system, or a hybrid of several. `long_name` says what it consists of, and names its files."""
+    """What ranks documents for queries. `long_name` says what it consists of, and names its files."""
 
-    long_name: str
-    kind: Kind
-    bow: bool = False  # SPLADE-Doc: bag-of-words queries
-    weighting: Weighting | None = None  # of documents
-    joint: bool = False  # the impact index has BM25's words, with SPLADE's or alone
-    smooth: bool = False  # documents are mixed with their neighbours, which a dense encoder finds
-    adapted: bool = False  # its encoders are adapted to the collection
-    parts: tuple["System", ...] = ()  # systems whose runs it combines
-    fusion: str = DEFAULT
+    role = ""  # in a fusion
+    query: Literal["splade", "bow"] | None = None  # how queries are represented; None: as the index has them
+    index_name: str | None = None  # of its index, which systems share that differ in their queries alone
+    settings: tuple[str, ...] = ()  # of the experiment that it cannot do without
+    adaptable = False  # has encoders that can be adapted
+    searchable = True  # by its indexes alone
+    near = False  # documents have what is near, which a dense encoder finds
+    weighted = False  # documents are weighted with the IDF of the collection
+    joint = False  # its index of impacts has BM25's words
+    fusion = DEFAULT
+    is_sum = False  # of scores as they are
+    balanced = False  # its parts' weights can be chosen from the documents
+    work = 0  # systems with less are made first
+
+    def __init__(self, long_name: str, *parts: "System"):
+        self.long_name, self.parts = long_name, parts
+        self.adapted = long_name.startswith(ADAPTED)  # its encoders are adapted to the collection
+        self.models: set[str] = set().union(*(part.models for part in parts))  # that it needs at query time
+        self.evidence: set[str] = set().union(*(part.evidence for part in parts))  # what its scores are made from
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, System) and self.long_name == other.long_name
+
+    def __hash__(self) -> int:
+        return hash(self.long_name)
+
+    def __repr__(self) -> str:
+        return self.long_name
 
     @property
     def name(self) -> str:
@@ -57,199 +65,174 @@ class System:
         return f"{ADAPTED * self.adapted}{SHORT.get(name, name)}"
 
     @property
-    def balanced(self) -> bool:
-        """Whether its parts' weights can be chosen from the documents: BM25 + SPLADE + dense, by z-scores."""
-        return self.fusion == "zscore" and [part.kind for part in self.parts] == ["bm25", "splade", "dense"]
-
-    @property
-    def models(self) -> set[str]:
-        """The kinds of models it needs at query time."""
-        return {
-            system.kind
-            for system in self.walk()
-            if system.kind in ("dense", "cross-encoder") or (system.kind == "splade" and not system.bow)
-        }
-
-    @property
-    def adaptable(self) -> bool:
-        """Whether it has encoders that can be adapted."""
-        return any(system.kind in ("splade", "dense") or system.smooth for system in self.walk())
-
-    @property
-    def searches_text(self) -> bool:
-        """Whether it searches a BM25 index with text."""
-        return self.kind in ("bm25", "doct5query") and not self.joint
-
-    @property
-    def mixes_vectors(self) -> bool:
-        """Whether its SPLADE vectors are mixed with their neighbours'."""
-        return self.smooth and self.kind == "splade"
-
-    @property
-    def has_impacts(self) -> bool:
-        """Whether it has an impact index."""
-        return self.kind == "splade" or self.joint
-
-    @property
-    def index(self) -> str:
-        """The name of its index, which systems share that differ in their queries alone."""
-        joint = "joint-" * (self.joint and self.kind == "splade")
-        return f"{ADAPTED * self.adapted}{_joined(f'{joint}{self.kind}', self.weighting, self.smooth and 'smooth')}"
-
-    @property
     def expected_quality(self) -> tuple[int, ...]:
         """Sort key for systems without scores, larger is better, after docs/choosing.md: more kinds of evidence, more
         indexes, neighbours, IDF, and then dense before BM25 before SPLADE."""
-        parts = [system for system in self.walk() if system.kind != "hybrid"]
-        evidence: set[str] = {part.kind for part in parts}
-        evidence |= {"bm25" for part in parts if part.joint} | {"dense" for part in parts if part.smooth}
-        smooth, weighted = any(part.smooth for part in parts), any(part.weighting for part in parts)
-        return len(evidence), len(parts), smooth, weighted, self.kind == "dense", self.kind == "bm25"
+        singles = sum(bool(system.role) for system in self.walk())
+        return len(self.evidence), singles, self.near, self.weighted, self.role == "dense", self.role == "bm25"
 
-    def walk(self) -> Iterator["System"]:
+    def walk(self) -> "Iterator[System]":
         """Yield its parts recursively, then itself."""
         for part in self.parts:
             yield from part.walk()
         yield self
+
+    @property
+    def searched(self) -> "Sequence[System]":
+        """The systems whose indexes it searches."""
+        return (self,)
+
+    def adapt(self) -> "System":
+        """The same system with adapted encoders."""
+        raise ValueError(f"{self.name} has no encoder")
+
+    def require(self, experiment: "Experiment") -> None:
+        """Raise CaiError for an experiment with an encoder that it cannot use."""
+
+    def index(self, run: "RunFolder") -> "Index":
+        """The index it searches."""
+        raise ValueError(f"{self.name} has no index of its own")
+
+    def ranking(self, run: "RunFolder") -> "Ranking":
+        return run.artifacts.search(self)
+
+
+class TextSystem(System):
+    """BM25 of the documents' text, with generated queries (doct5query) or without."""
+
+    def __init__(self, name: str, generated: bool = False):
+        super().__init__(name)
+        self.role = self.index_name = name
+        self.evidence, self.generated = {name}, generated
+        self.settings = ("generated",) if generated else ()
+
+    def index(self, run: "RunFolder") -> "Index":
+        return run.artifacts.text_index(self.long_name, generated=self.generated)
+
+
+class SpladeSystem(System):
+    """SPLADE, with bag-of-words queries if `doc`; a joint one has BM25's words in the same index."""
+
+    role, work, adaptable = "splade", 1, True
+
+    def __init__(self, doc: bool, formula: IdfFormula | None, joint: bool, near: bool, adapted: bool = False):
+        def named(queries: str | Literal[False] = False) -> str:
+            name = _joined(joint and "joint", "splade", queries, formula, near and "near")
+            return f"{ADAPTED * adapted}{name}"
+
+        super().__init__(named(doc and "doc"))
+        self.index_name = named()
+        self.query = "bow" if doc else "splade"
+        self.formula, self.weighted, self.joint, self.near = formula, formula is not None, joint, near
+        self.settings = ("dense",) * near
+        self.models = set() if doc else {self.role}
+        self.evidence = {self.role, *["bm25"] * joint, *["dense"] * near}
+
+    def adapt(self) -> System:
+        return SpladeSystem(self.query == "bow", self.formula, self.joint, self.near, adapted=True)
+
+    def require(self, experiment: "Experiment") -> None:
+        encoder = experiment.encoder
+        if encoder.kind == "dense":
+            raise CaiError(f"encoder {encoder.name} is dense: give it as the setting dense")
+        if self.weighted and encoder.idf_power == 0:
+            raise CaiError(
+                f"encoder {encoder.name} has idf_power 0: {self.name} would be unweighted; set `idf_power: 1` in a "
+                "YAML file of the encoder, or leave the system out"
+            )
+
+    def index(self, run: "RunFolder") -> "Index":
+        return run.artifacts.impact_index(
+            str(self.index_name), adapted=self.adapted, formula=self.formula, joint=self.joint, near=self.near
+        )
+
+
+class NearBm25System(System):
+    """BM25 of documents that have words of near ones, in an index of impacts."""
+
+    role, query, work, adaptable, joint, near, settings = "bm25", "bow", 1, True, True, True, ("dense",)
+
+    def __init__(self, long_name: str):
+        super().__init__(long_name)
+        self.index_name, self.evidence = long_name, {self.role, "dense"}
+
+    def adapt(self) -> System:
+        return NearBm25System(f"{ADAPTED}{self.long_name}")
+
+    def index(self, run: "RunFolder") -> "Index":
+        return run.artifacts.word_index(self.long_name, adapted=self.adapted)
+
+
+class DenseSystem(System):
+    """Nearest vectors of a dense encoder, in which tokens are weighted with an IDF if there is a `formula`."""
+
+    role, work, adaptable, settings = "dense", 2, True, ("dense",)
+
+    def __init__(self, formula: IdfFormula | None, adapted: bool = False):
+        super().__init__(f"{ADAPTED * adapted}{_joined('dense', formula)}")
+        self.index_name, self.formula, self.weighted = self.long_name, formula, formula is not None
+        self.models = self.evidence = {self.role}
+
+    def adapt(self) -> System:
+        return DenseSystem(self.formula, adapted=True)
+
+    def index(self, run: "RunFolder") -> "Index":
+        return run.artifacts.dense_index(self.adapted, self.formula)
+
+
+class CrossEncoderSystem(System):
+    """The part's best documents, in the order of a cross-encoder."""
+
+    role, searchable, settings = "cross-encoder", False, ("cross_encoder",)
+
+    def __init__(self, long_name: str, first_stage: System):
+        super().__init__(long_name, first_stage)
+        self.models |= {self.role}
+        self.evidence |= {self.role}
+
+    def ranking(self, run: "RunFolder") -> "Ranking":
+        return run.artifacts.rerank(self)
+
+
+class FusedSystem(System):
+    """A fusion of its parts' rankings."""
+
+    def __init__(self, long_name: str, parts: "Sequence[System]", fusion: str = DEFAULT):
+        super().__init__(long_name, *parts)
+        self.fusion, self.is_sum = fusion, fusion == DEFAULT
+        self.balanced = fusion == "zscore" and [part.role for part in parts] == ["bm25", "splade", "dense"]
+        self.near, self.weighted = (any(getattr(part, each) for part in parts) for each in ("near", "weighted"))
+        self.adaptable, self.searchable = any(p.adaptable for p in parts), all(p.searchable for p in parts)
+
+    @property
+    def searched(self) -> Sequence[System]:
+        return self.parts
+
+    def adapt(self) -> System:
+        parts = [part.adapt() if part.adaptable else part for part in self.parts]
+        return FusedSystem(f"{ADAPTED}{self.long_name}", parts, self.fusion)
+
+    def ranking(self, run: "RunFolder") -> "Ranking":
+        return run.artifacts.fusion(self)
 
 
 def _joined(*parts: str | Literal[False] | None) -> str:
     return "-".join(part for part in parts if part)
 
 
-WEIGHTINGS = (None, *get_args(Weighting))
-BM25 = System("bm25", "bm25")
-SINGLE = {  # by their long names
+WEIGHTINGS = (None, *get_args(IdfFormula))
+BM25 = TextSystem("bm25")
+SINGLE: dict[str, System] = {  # by their long names
     system.long_name: system
     for system in (
         BM25,
-        System("bm25-smooth", "bm25", bow=True, joint=True, smooth=True),
-        System("doct5query", "doct5query"),
-        System("cross-encoder", "cross-encoder", parts=(BM25,)),
+        NearBm25System("bm25-near"),
+        TextSystem("doct5query", generated=True),
+        CrossEncoderSystem("cross-encoder", BM25),
         *(
-            System(
-                _joined(joint and "joint", "splade", bow and "doc", weighting, smooth and "smooth"),
-                "splade",
-                bow=bow,
-                weighting=weighting,
-                joint=joint,
-                smooth=smooth,
-            )
-            for joint, smooth, weighting, bow in product((False, True), (False, True), WEIGHTINGS, (False, True))
+            SpladeSystem(doc, formula, joint, near)
+            for joint, near, formula, doc in product((False, True), (False, True), WEIGHTINGS, (False, True))
         ),
-        *(System(_joined("dense", weighting), "dense", weighting=weighting) for weighting in WEIGHTINGS),
+        *map(DenseSystem, WEIGHTINGS),
     )
 }
-BY_NAME = SINGLE | {system.name: system for system in SINGLE.values()}
-THREE_WAY = ("hybrid-{}-{}-zscore", "fused-bm25-smooth-{}-smooth-{}-zscore")  # BM25 + SPLADE + dense
-RECOMMENDED = ("bm25", "splade-idf", *SHORT.values())
-NAMES = (
-    f"{', '.join(RECOMMENDED)} (those with -near, and trio, need --dense); for ablations bm25-smooth, doct5query, "
-    f"[joint-]splade[-doc][-{'|-'.join(get_args(Weighting))}][-smooth], dense[-idf], cross-encoder, "
-    f"hybrid-<one or more of the others>[-{'|-'.join(name for name in FUSIONS if name != DEFAULT)}], "
-    "fused-<two or more>[…], which leaves bm25 out; with --adapt, adapted-<any of these with splade or dense>"
-)
-LONG = {short: long for long, short in SHORT.items()}
-
-
-def parse_system(name: str) -> System:
-    """Parse a name such as hybrid-splade-doc-idf-minmax. Raises CaiError for an unknown name."""
-    if name.startswith(ADAPTED):
-        return adapted(parse_system(name.removeprefix(ADAPTED)))
-    if name in BY_NAME:
-        return BY_NAME[name]
-    prefix, _, rest = LONG.get(name, name).partition("-")
-    suffix = next((f"-{f}" for f in FUSIONS if f != DEFAULT and rest.endswith(f"-{f}")), "")
-    fusion = suffix[1:] or DEFAULT
-    parts = _split(rest.removesuffix(suffix))
-    if prefix == "hybrid" and any(part.joint for part in parts):
-        raise CaiError(f"{name}: a joint system contains bm25 already; use it alone, or fused-<two or more>")
-    long_name = "-".join([prefix, *(part.long_name for part in parts)]) + suffix
-    if prefix == "hybrid" and parts:
-        parts = (BM25, *parts)
-    is_valid = prefix in ("hybrid", "fused") and len(parts) > 1 and len(set(parts)) == len(parts)
-    if not is_valid:
-        known = dict.fromkeys((*RECOMMENDED, *SINGLE, *(f"hybrid-{single}" for single in SINGLE)))
-        raise CaiError(f"no system {name!r}{did_you_mean(name, known) or f'; systems are {NAMES}'}")
-    return System(long_name, "hybrid", parts=parts, fusion=fusion)
-
-
-def canonical_name(name: str) -> str:
-    """The name of a system that is named in a file; one of another version stays."""
-    try:
-        return parse_system(name).name
-    except CaiError:
-        return name
-
-
-def adapted(system: System) -> System:
-    """The same system with adapted encoders. Raises CaiError if it has no encoder to adapt."""
-    name = f"{ADAPTED}{system.long_name}"
-    if system.adapted:
-        raise CaiError(f"no system {name!r}: {system.name} is adapted already")
-    if not system.adaptable:
-        raise CaiError(f"no system {name!r}: {system.name} has no SPLADE or dense encoder to adapt")
-    parts = tuple(adapted(part) if part.adaptable else part for part in system.parts)
-    return replace(system, long_name=name, parts=parts, adapted=True)
-
-
-def _split(names: str) -> tuple[System, ...]:
-    """Split dash-joined names of single systems; empty if that is impossible."""
-    for name in sorted(BY_NAME, key=len, reverse=True):
-        if names == name:
-            return (BY_NAME[name],)
-        if names.startswith(f"{name}-") and (rest := _split(names.removeprefix(f"{name}-"))):
-            return (BY_NAME[name], *rest)
-    return ()
-
-
-def with_parts(systems: Iterable[System]) -> list[System]:
-    """The systems and all their parts, each once, parts first."""
-    return list(dict.fromkeys(part for system in systems for part in system.walk()))
-
-
-def sparse_systems(config: EncoderConfig) -> list[str]:
-    sparse = ["splade-doc", "splade-doc-idf"]
-    if config.query == "splade":
-        sparse = ["splade", "splade-doc", "splade-idf", "splade-doc-idf"]
-    return [name for name in sparse if not name.endswith("-idf")] if config.idf_power == 0 else sparse
-
-
-def default_systems(config: EncoderConfig, kinds: Set[str], adapt: bool = False) -> list[str]:
-    """bm25, the SPLADE systems, and for those with IDF, the paper's hybrids and joint indexes. With a dense encoder,
-    also smooth joint indexes, dense, and BM25 + SPLADE + dense with smooth parts. With `adapt`, also adapted ones."""
-    sparse = sparse_systems(config)
-    best = [name for name in sparse if name.endswith("-idf")] or sparse
-    systems = ["bm25", *sparse, *(f"hybrid-{name}{fusion}" for name in best for fusion in ("", "-minmax"))]
-    systems += [f"joint-{name}" for name in best]
-    if "dense" in kinds:
-        systems += [f"joint-{name}-smooth" for name in best]
-        systems += ["dense", "hybrid-dense-minmax", *(THREE_WAY[1].format(name, "dense") for name in best)]
-    return _names(systems, adapt)
-
-
-def all_systems(config: EncoderConfig, kinds: Set[str], adapt: bool = False) -> list[str]:
-    """The usual systems of these kinds, alone and in hybrids with bm25 (sum, minmax, LaPraDoR); with `adapt`,
-    also adapted ones. dense-idf counts as a kind, because not every dense encoder supports it.
-    """
-    sparse = sparse_systems(config)
-    suffixes = ("", "-smooth") if "dense" in kinds else ("",)
-    variants = [f"{joint}{name}{suffix}" for joint in ("", "joint-") for name in sparse for suffix in suffixes]
-    dense = [name for name in ("dense", "dense-idf") if name in kinds]
-    others = [kind for kind in ("doct5query", "cross-encoder") if kind in kinds]
-    fusions = ["", "-minmax"]
-    hybrids = [f"hybrid-{name}{fusion}" for name in sparse + dense for fusion in fusions]
-    products = [f"hybrid-{name}-product" for name in dense]
-    three_way = [pattern.format(name, other) for pattern in THREE_WAY for name in sparse for other in dense]
-    bm25 = ["bm25", "bm25-smooth"] if "dense" in kinds else ["bm25"]
-    systems = [*bm25, *others, *variants, *dense, *hybrids, *products, *three_way]
-    return _names(systems, adapt)
-
-
-def _names(names: Iterable[str], adapt: bool) -> list[str]:
-    """The short names of systems; with `adapt` also of the adapted ones, except for sums of scores, to keep tables
-    short."""
-    systems = [parse_system(name) for name in names]
-    kept = [system for system in systems if system.kind != "hybrid" or system.fusion != DEFAULT]
-    others = [adapted(system) for system in kept if system.adaptable] if adapt else []
-    return [system.name for system in (*systems, *others)]

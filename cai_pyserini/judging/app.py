@@ -1,17 +1,17 @@
 """The judging page: HTML forms, which need no script."""
 
-from functools import cache
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, FastAPI, HTTPException, Response
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Response
 from fastapi import Query as Parameter
 from fastapi.responses import HTMLResponse, RedirectResponse
 from pydantic import AfterValidator, StringConstraints
 
 from cai_pyserini.core.template import template
-from cai_pyserini.engine.reasons import best_passage, mark
+from cai_pyserini.engine.reasons import Marks, best_passage, mark
 from cai_pyserini.indexes.analyzer import CachedAnalyzer
 from cai_pyserini.judging.judgments import MODEL, Grades, Judgments
 from cai_pyserini.judging.pool import Pool, next_query, shuffled
@@ -42,122 +42,171 @@ def _person(name: str) -> str:
 Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_NAME_LENGTH)]
 Judge = Annotated[Name, AfterValidator(_person)]
 Id = Annotated[str, StringConstraints(max_length=10_000)]
+routes = APIRouter(dependencies=[CHECK_PARAMETERS])
 
 
-def create_app(pool: Pool, judgments: Judgments, shared: int, access: Access = EVERYBODY) -> Guard:
-    """The application. `shared` is as in next_query."""
-    rubric = judgments.rubric
-    judgments.limit_to(pool.topics, pool.text)
-    app = FastAPI(openapi_url=None, redirect_slashes=False)
-    routes = APIRouter(dependencies=[CHECK_PARAMETERS])
-    stems = cache(lambda: CachedAnalyzer(pool.language))  # starts Java for the first document
+class Judging:
+    """What is judged, and the pages to do it on. `shared` is as in next_query."""
 
-    @routes.get("/", response_class=HTMLResponse)
-    async def page(judge: Judge | None = None, query: Id = "", document: Id = "") -> str:
-        """A document to judge: by default the next one, of the given query or else of the next."""
-        if judge is None:
-            return _render("", {}, judges=judgments.judges(), longest=MAX_NAME_LENGTH)
-        mine = judgments.of(judge)
-        if not (query or (query := next_query(pool.documents, mine, judgments.counts(), shared) or "")):
-            return _progress(judge, mine)
-        ids, grades = _documents(query, document), mine.get(query, {})
+    def __init__(self, pool: Pool, judgments: Judgments, shared: int):
+        self.pool, self.judgments, self.shared = pool, judgments, shared
+
+    @cached_property
+    def stems(self) -> CachedAnalyzer:  # starts Java for the first document
+        return CachedAnalyzer(self.pool.language)
+
+    def mark(self, text: str, query: str) -> Marks:
+        """A text with the words of a query marked."""
+        return mark(text, set(self.stems(self.pool.topics[query])), set(), self.stems)
+
+    def documents(self, query: str, document: str) -> set[str]:
+        """The documents to judge for a query. Raises HTTPException if `document` is none of them."""
+        ids = self.pool.documents.get(query, set())
+        if not ids or (document and document not in ids):
+            raise HTTPException(404, "this document is not in the pool, or this query is not judged here")
+        return ids
+
+    def title(self, document: str) -> str:
+        stored = self.pool.text(document)
+        return (stored and stored.title) or document
+
+    def document_page(self, judge: str, mine: Grades, query: str, document: str) -> str:
+        """The page of a document, by default of the next one of the query, to judge it."""
+        pool, ids, grades = self.pool, self.documents(query, document), mine.get(query, {})
         document = document or next((id for id in shuffled(judge, query, ids) if id not in grades), "")
         stored = pool.text(document) if document else None
         text = stored.contents.removeprefix(stored.title).strip() if stored else ""
-        own = set(stems()(pool.topics[query])) if stored else set()
-        return _render(
+        is_long = len(text) > SHOWN
+        return self.render(
             judge,
             mine,
             query=query,
             topic=pool.topics[query],
             document=document,
             title=(stored and stored.title) or document,
-            heading=mark(stored.title, own, set(), stems()) if stored else [],
-            passage=mark(best_passage(text, pool.topics[query], stems()), own, set(), stems())
-            if len(text) > SHOWN
-            else [],
-            text=stored and (mark(text, own, set(), stems()) if len(text) <= FOLDED else []),
+            heading=self.mark(stored.title, query) if stored else [],
+            passage=self.mark(best_passage(text, pool.topics[query], self.stems), query) if is_long else [],
+            text=stored and (self.mark(text, query) if len(text) <= FOLDED else []),
             metadata=shown_metadata(stored.metadata) if stored else [],
-            done={id: (_title(id), grade) for id, grade in grades.items() if id in ids},
+            done={id: (self.title(id), grade) for id, grade in grades.items() if id in ids},
             size=len(ids),
-            texts="".join(judgments.texts(query, document)) if document else "",
-            outdated=(query, document, judge) in judgments.outdated(judge),
+            texts="".join(self.judgments.texts(query, document)) if document else "",
+            outdated=(query, document, judge) in self.judgments.outdated(judge),
         )
 
-    @routes.get("/text", response_class=HTMLResponse)
-    async def whole_text(
-        judge: Judge, query: Id, document: Id, part: Annotated[int, Parameter(ge=1, le=MAX_PARTS)] = 1
-    ) -> str:
-        """The whole text of a document, in parts if it is long."""
-        _documents(query, document)
-        if (stored := pool.text(document)) is None:
-            raise HTTPException(404, "the text of this document is not stored")
-        own, analyze = set(stems()(pool.topics[query])), stems()
-        text = stored.contents.removeprefix(stored.title).strip()
-        return TEXT_TEMPLATE.render(
-            judge=judge,
-            query=query,
-            document=document,
-            title=mark(stored.title or document, own, set(), analyze),
-            text=mark(text[(part - 1) * PART : part * PART], own, set(), analyze),
-            language=pool.language,
-            part=part,
-            more=part * PART < len(text),
-        )
-
-    @routes.get("/progress", response_class=HTMLResponse)
-    async def progress(judge: Judge) -> str:
+    def progress_page(self, judge: str, mine: Grades) -> str:
         """The queries that any judge has started."""
-        return _progress(judge, judgments.of(judge))
+        counts, documents = self.judgments.counts(), self.pool.documents
+        rows = [
+            (id, self.pool.topics[id], len(ids & mine.get(id, {}).keys()), counts[id], len(ids))
+            for id, ids in documents.items()
+            if id in mine or id in counts
+        ]
+        outdated = sum(id in documents.get(query, ()) for query, id, _ in self.judgments.outdated())
+        return self.render(judge, mine, rows=rows, outdated=outdated)
 
-    @routes.post("/")
-    async def judged(judge: Judge, query: Id, document: Id, action: str, texts: str = "") -> RedirectResponse:
-        """Record a grade or a skip, or undo the judge's last judgment. `texts` is a digest of the texts on the judge's
-        page, which can be out of date."""
-        ids = _documents(query, document)
-        if action == "undo":
-            undone = judgments.undo(judge)
-            if undone and undone[1] in pool.documents.get(undone[0], ()):
-                query, document = undone
-            return RedirectResponse(f"./?{urlencode({'judge': judge, 'query': query, 'document': document})}", 303)
-        if action not in ("skip", *map(str, range(len(rubric)))):
-            raise HTTPException(400, f"action: expected skip, undo, or a grade below {len(rubric)}")
-        if texts and texts != "".join(judgments.texts(query, document)):
-            raise HTTPException(409, "the text has changed since the page was opened: go back, and open it again")
-        judgments.add(query, document, judge, None if action == "skip" else int(action))
-        remaining = ids - judgments.of(judge)[query].keys()
-        return RedirectResponse(f"./?{urlencode({'judge': judge} | ({'query': query} if remaining else {}))}", 303)
-
-    @routes.get("/style.css")
-    async def style() -> Response:
-        return Response(PAGE_STYLE, media_type="text/css")
-
-    @routes.get("/keys.js")
-    async def keys() -> Response:
-        return Response(KEYS, media_type="text/javascript")
-
-    def _progress(judge: str, mine: Grades) -> str:
-        counts = judgments.counts()
-        started = ((id, ids) for id, ids in pool.documents.items() if id in mine or id in counts)
-        rows = [(id, pool.topics[id], len(ids & mine.get(id, {}).keys()), counts[id], len(ids)) for id, ids in started]
-        outdated = sum(id in pool.documents.get(query, ()) for query, id, _ in judgments.outdated())
-        return _render(judge, mine, rows=rows, outdated=outdated)
-
-    def _render(judge: str, mine: Grades, **shown: Any) -> str:
-        finished = sum(ids <= mine.get(query, {}).keys() for query, ids in pool.documents.items())
+    def render(self, judge: str, mine: Grades, **shown: Any) -> str:
+        documents = self.pool.documents
         return TEMPLATE.render(
-            judge=judge, rubric=rubric, language=pool.language, finished=finished, queries=len(pool.documents), **shown
+            judge=judge,
+            rubric=self.judgments.rubric,
+            language=self.pool.language,
+            finished=sum(ids <= mine.get(query, {}).keys() for query, ids in documents.items()),
+            queries=len(documents),
+            **shown,
         )
 
-    def _documents(query: str, document: str) -> set[str]:
-        ids = pool.documents.get(query, set())
-        if not ids or (document and document not in ids):
-            raise HTTPException(404, "this document is not in the pool, or this query is not judged here")
-        return ids
 
-    def _title(document: str) -> str:
-        stored = pool.text(document)
-        return (stored and stored.title) or document
+async def _judging(request: Request) -> Judging:
+    judging: Judging = request.app.state.judging
+    return judging
 
+
+JudgingOfApp = Annotated[Judging, Depends(_judging)]
+
+
+@routes.get("/", response_class=HTMLResponse)
+async def page(judging: JudgingOfApp, judge: Judge | None = None, query: Id = "", document: Id = "") -> str:
+    """A document to judge: by default the next one, of the given query or else of the next."""
+    judgments = judging.judgments
+    if judge is None:
+        return judging.render("", {}, judges=judgments.judges(), longest=MAX_NAME_LENGTH)
+    mine = judgments.of(judge)
+    query = query or next_query(judging.pool.documents, mine, judgments.counts(), judging.shared) or ""
+    return judging.document_page(judge, mine, query, document) if query else judging.progress_page(judge, mine)
+
+
+@routes.get("/text", response_class=HTMLResponse)
+async def whole_text(
+    judging: JudgingOfApp,
+    judge: Judge,
+    query: Id,
+    document: Id,
+    part: Annotated[int, Parameter(ge=1, le=MAX_PARTS)] = 1,
+) -> str:
+    """The whole text of a document, in parts if it is long."""
+    judging.documents(query, document)
+    if (stored := judging.pool.text(document)) is None:
+        raise HTTPException(404, "the text of this document is not stored")
+    text = stored.contents.removeprefix(stored.title).strip()
+    return TEXT_TEMPLATE.render(
+        judge=judge,
+        query=query,
+        document=document,
+        title=judging.mark(stored.title or document, query),
+        text=judging.mark(text[(part - 1) * PART : part * PART], query),
+        language=judging.pool.language,
+        part=part,
+        more=part * PART < len(text),
+    )
+
+
+@routes.get("/progress", response_class=HTMLResponse)
+async def progress(judging: JudgingOfApp, judge: Judge) -> str:
+    """The queries that any judge has started."""
+    return judging.progress_page(judge, judging.judgments.of(judge))
+
+
+@routes.post("/")
+async def judged(
+    judging: JudgingOfApp, judge: Judge, query: Id, document: Id, action: str, texts: str = ""
+) -> RedirectResponse:
+    """Record a grade or a skip, or undo the judge's last judgment. `texts` is a digest of the texts on the judge's
+    page, which can be out of date."""
+    judgments, ids = judging.judgments, judging.documents(query, document)
+    if action == "undo":
+        undone = judgments.undo(judge)
+        if undone and undone[1] in judging.pool.documents.get(undone[0], ()):
+            query, document = undone
+        return _redirect(judge=judge, query=query, document=document)
+    if action not in ("skip", *map(str, range(len(judgments.rubric)))):
+        raise HTTPException(400, f"action: expected skip, undo, or a grade below {len(judgments.rubric)}")
+    if texts and texts != "".join(judgments.texts(query, document)):
+        raise HTTPException(409, "the text has changed since the page was opened: go back, and open it again")
+    judgments.add(query, document, judge, None if action == "skip" else int(action))
+    if ids - judgments.of(judge)[query].keys():
+        return _redirect(judge=judge, query=query)
+    return _redirect(judge=judge)
+
+
+def _redirect(**parameters: str) -> RedirectResponse:
+    return RedirectResponse(f"./?{urlencode(parameters)}", 303)
+
+
+@routes.get("/style.css")
+async def style() -> Response:
+    return Response(PAGE_STYLE, media_type="text/css")
+
+
+@routes.get("/keys.js")
+async def keys() -> Response:
+    return Response(KEYS, media_type="text/javascript")
+
+
+def create_app(pool: Pool, judgments: Judgments, shared: int, access: Access = EVERYBODY) -> Guard:
+    """The application. `shared` is as in next_query."""
+    judgments.limit_to(pool.topics, pool.text)
+    app = FastAPI(openapi_url=None, redirect_slashes=False)
+    app.state.judging = Judging(pool, judgments, shared)
     app.include_router(routes)
     return Guard(app, access, headers=PAGE_HEADERS)

@@ -22,9 +22,9 @@ TOKENIZER_PREFIXES = ("tokenizer", "vocab", "merges", "added", "special", "spm",
 SUFFIXES = (".json", ".safetensors", ".txt", ".model", ".jinja")
 
 
-def checkpoint_folder(config: EncoderConfig, pickles: bool = False) -> Path:
-    """The local folder of an encoder's checkpoint, downloaded if it is on the hub, with pickled weights if `pickles`.
-    Raises CaiError as require_complete does."""
+def checkpoint_folder(config: EncoderConfig) -> Path:
+    """The local folder of an encoder's checkpoint, downloaded if it is on the hub. Raises CaiError as require_complete
+    does."""
     if config.checkpoint.startswith(PIP):
         return pip_path(config.checkpoint)
     if (folder := Path(config.checkpoint)).is_dir():
@@ -35,7 +35,7 @@ def checkpoint_folder(config: EncoderConfig, pickles: bool = False) -> Path:
         raise CaiError(f"no encoder {config.checkpoint!r}{hint}")
     from cai_pyserini.models import hub
 
-    patterns = ("encoder.yaml", *(f"*{suffix}" for suffix in suffixes(config)), *["*pytorch_model*.bin"] * pickles)
+    patterns = ("encoder.yaml", *(f"*{suffix}" for suffix in suffixes(config)))
     try:
         folder = hub.download(config.checkpoint, config.revision, patterns)
     except CaiError as error:
@@ -91,9 +91,9 @@ def require_safetensors(checkpoint: Path, config: bool = True) -> None:
         raise CaiError(f"{checkpoint} is not a checkpoint, which has {expected}: it has no config.json")
     if not any(checkpoint.glob("*.safetensors")):
         raise CaiError(
-            f"{checkpoint} has no *.safetensors; other formats can run code when loaded and are refused. Convert it "
-            "with `cai-pyserini convert checkpoint ENCODER --output FOLDER`, or for a hub id set a revision "
-            "with safetensors (often refs/pr/1) in the encoder's YAML"
+            f"{checkpoint} has no *.safetensors; other formats can run code when loaded and are refused. For a hub id, "
+            "set a revision with safetensors (often refs/pr/1) in the encoder's YAML, or save the model again, with "
+            "SparseEncoder(ID).save_pretrained(FOLDER) of sentence_transformers (dense: SentenceTransformer)"
         )
 
 

@@ -6,8 +6,7 @@ A sentence-transformers folder may have other modules, such as pooling of the fi
 library's own classes run them. An adapted encoder also has a projection, a matrix W: its vector is v W, normalized.
 
 Vectors have length 1, so that a dot product is a cosine, unless the model is made for dot products. Special tokens and
-tokens that are not in the collection have weight 1. Documents and queries are pooled alike. The vector of a text with
-several windows is the mean of their vectors, normalized like them.
+tokens that are not in the collection have weight 1. Documents and queries are pooled alike.
 """
 
 from collections.abc import Sequence
@@ -25,7 +24,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.checkpoint import PROJECTION_REMEDY, require_projection, require_safetensors
 from cai_pyserini.models.device import Precision
 from cai_pyserini.models.folder import Module, Side, read_json
-from cai_pyserini.models.tokenizer import Tokenizer, Windows
+from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.models.transformer import TextEncoder, Transformer, load_pretrained
 
 ENCODERS = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel"}  # classes without the decoder, by model type
@@ -42,6 +41,7 @@ class Dense(TextEncoder[np.ndarray]):
         device: str = "auto",
         precision: Precision = "auto",
         weights: np.ndarray | None = None,
+        *,
         projection: Path | None = None,
         pooling: str | None = None,
         dimensions: int | None = None,
@@ -73,17 +73,8 @@ class Dense(TextEncoder[np.ndarray]):
         self._weights = token_weights.to(transformer.device)
         self._projection = load_projection(projection, self.width) if projection else None
 
-    def assemble(self, windows: Windows, pieces: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-        sums = np.zeros((len(windows.counts), self.width), np.float32)
-        for positions, vectors in pieces:
-            np.add.at(sums, positions, vectors)
-        return sums
-
-    def finish(self, sums: np.ndarray, windows: Windows) -> np.ndarray:
-        several = windows.counts > 1
-        divisors = np.linalg.norm(sums[several], axis=1) if self._scaled else windows.counts[several]
-        sums[several] /= divisors[:, None]
-        return sums
+    def _zero_vector(self) -> np.ndarray:
+        return np.zeros((1, self.width), np.float32)
 
     def with_prompt(self, prompt: str) -> Self:
         model = super().with_prompt(prompt)

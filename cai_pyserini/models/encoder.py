@@ -108,7 +108,7 @@ class Encoder:
     def truncated(self, length: int) -> "Encoder":
         """This encoder, sharing its models, but reading only the first `length` tokens of a document."""
         other = copy(self)
-        other.config = self.config.replace(max_document_length=length, overlap=None)
+        other.config = self.config.replace(max_document_length=length)
         return other
 
     @property
@@ -148,12 +148,8 @@ class Encoder:
         return "float32" if role == "queries" else resolve_precision(self._precision, resolve_device(self.device))
 
     def max_length(self, role: Role) -> int:
-        """The number of tokens read of a document or query, or of each window of a document."""
+        """The number of tokens read of a document or query."""
         return self.config.max_query_length if role == "queries" else self.config.max_document_length
-
-    def overlap(self, role: Role) -> int | None:
-        """The overlap of a document's windows, in tokens; None if only the first window is read, as for queries."""
-        return None if role == "queries" else self.config.overlap
 
     def variant(self, role: Role) -> str:
         """The variant of the encode stage that makes the vectors of a role."""

@@ -1,21 +1,29 @@
 """The IDF of a collection under an encoder's own tokenizer (Iida & Okazaki 2022, section 3.2.2).
 
 N is the number of documents and N_t the number of documents whose untruncated contents contain token t, special tokens
-excluded. FORMULAS has the weight of a token by N and N_t.
+excluded. FORMULAS has the weight of a token by N and N_t. IDF is among the models because it weights the token vectors
+of dense encoders; it weights SPLADE vectors when they become impacts.
 """
 
+import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
+from cai_pyserini.collections.contract import Collection
 from cai_pyserini.core import artifact
-from cai_pyserini.core.config import EncoderConfig, Weighting
+from cai_pyserini.core.config import EncoderConfig, IdfFormula
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import require_content
+from cai_pyserini.core.terminal import progress
+from cai_pyserini.models.checkpoint import checkpoint_digest
+from cai_pyserini.models.folder import model_folder, tokenizer_of
 from cai_pyserini.models.tokenizer import Tokenizer, text_batches
+
+logger = logging.getLogger(__name__)
 
 
 def _idf(documents: int, frequencies: np.ndarray) -> np.ndarray:
@@ -23,7 +31,7 @@ def _idf(documents: int, frequencies: np.ndarray) -> np.ndarray:
     return np.where(frequencies > 0, np.log(documents / np.maximum(frequencies, 1)), 1.0)
 
 
-FORMULAS: dict[Weighting, Callable[[int, np.ndarray], np.ndarray]] = {"idf": _idf}
+FORMULAS: dict[IdfFormula, Callable[[int, np.ndarray], np.ndarray]] = {"idf": _idf}
 
 
 @dataclass(frozen=True)
@@ -33,7 +41,7 @@ class Idf:
     documents: int
     frequencies: np.ndarray  # int64 (vocabulary,)
     vocabulary: str  # Tokenizer.vocabulary
-    formula: Weighting = "idf"
+    formula: IdfFormula = "idf"
 
     def weights(self, power: float = 1.0) -> np.ndarray:
         """idf ** power, float64 (vocabulary,): power 1 is the paper's, 0.5 its authors' default, 0 means no IDF."""
@@ -60,6 +68,33 @@ class Idf:
         idf = cls(*values, manifest.recipe["settings"].get("formula", "idf"))
         artifact.require_count(folder, idf.documents, manifest.stats["documents"])
         return idf
+
+
+def compute(collection: Collection, encoder: EncoderConfig, output: Path, formula: IdfFormula = "idf") -> Path:
+    """Write the IDF of the tokens of an encoder's tokenizer in a collection to a folder, for a formula.
+
+    Warns if the vocabulary lacks words of most documents, as that of another language does.
+    """
+    checkpoint = model_folder(encoder)
+    tokenizer = checkpoint_digest(checkpoint, tokenizer_only=True)
+    inputs = {"documents": collection.fingerprint("documents"), "tokenizer": tokenizer}
+    recipe = artifact.recipe("idf", inputs, formula=None if formula == "idf" else formula)
+
+    def write(folder: Path) -> artifact.Stats:
+        documents = progress(collection.documents(), collection.size, "idf")
+        reader = tokenizer_of(encoder)
+        idf = Idf.count((document.contents for document in documents), reader)
+        unknown = 0 if reader.unknown_id is None else int(idf.frequencies[reader.unknown_id])
+        if 2 * unknown > idf.documents:
+            logger.warning(
+                "%s of %s documents have words or characters that the vocabulary of %s lacks: to the encoder, they are "
+                "all one token, [UNK]; choose an encoder for the language of the collection",
+                *(f"{unknown:,}", f"{idf.documents:,}", checkpoint),
+            )
+        np.savez(folder / "idf.npz", allow_pickle=False, **{k: v for k, v in asdict(idf).items() if k != "formula"})
+        return {"documents": idf.documents, "tokens": int((idf.frequencies > 0).sum())}
+
+    return artifact.make(output, recipe, write)
 
 
 def idf_digest(folder: Path | None) -> str | None:

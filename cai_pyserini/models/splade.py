@@ -5,16 +5,9 @@
 log1p and relu are monotonic, so the maximum is taken over the logits, and the rest is done once per vocabulary entry.
 Some checkpoints were trained with the sum over tokens in place of the maximum, with log(1 + log(1 + relu(x))) in place
 of log(1 + relu(x)), or to keep only the largest weights of a text.
-
-The weights of a text with several windows are power means:
-
-    w_v = (mean over windows k of w_kv^3)^(1/3)
-
-The maximum, which would continue the model's own pooling (Rep-max in Nguyen et al. 2023, "Adapting Learned Sparse
-Retrieval for Long Documents"), grows with the number of windows, so that the longest documents match every query.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,12 +20,11 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.device import Precision
 from cai_pyserini.models.head import activated, max_logits, sum_weights
 from cai_pyserini.models.int8 import Int8Head
-from cai_pyserini.models.rows import largest, stacked
-from cai_pyserini.models.tokenizer import Done, Tokenizer, Windows
+from cai_pyserini.models.rows import largest
+from cai_pyserini.models.tokenizer import Done, TokenIds, Tokenizer
 from cai_pyserini.models.transformer import TextEncoder, Transformer, load_pretrained
 
 REMEDY = "choose a checkpoint whose masked-language-model head ends in one, or `kind: dense`"
-POWER = 3  # of the mean over windows; 2 to 4 give similar results (docs/experiments/long-documents.md)
 
 
 class Splade(TextEncoder[csr_matrix]):
@@ -44,6 +36,7 @@ class Splade(TextEncoder[csr_matrix]):
         checkpoint: Path,
         device: str = "auto",
         precision: Precision = "auto",
+        *,
         pooling: str = "max",
         activation: str = "relu",
         max_active_dims: int | None = None,
@@ -68,41 +61,24 @@ class Splade(TextEncoder[csr_matrix]):
             self._pool = partial(pool, weight=embeddings.to(*place).contiguous(), bias=bias.to(*place))
 
     def encode_batches(
-        self, windows: Windows, batch_size: int | None, done: Done, skip: int = 0
+        self, tokens: TokenIds, batch_size: int | None, done: Done
     ) -> Iterator[tuple[np.ndarray, csr_matrix]]:
-        """See TextEncoder.encode_batches; weights of texts with several windows are raised to POWER."""
-        for positions, vectors in super().encode_batches(windows, batch_size, done, skip):
-            several = np.repeat(windows.counts[positions] > 1, np.diff(vectors.indptr))
-            vectors.data[several] **= POWER
-            yield positions, vectors
+        for positions, vectors in super().encode_batches(tokens, batch_size, done):
+            yield positions, largest(vectors, self._max_active_dims) if self._max_active_dims else vectors
 
-    def assemble(self, windows: Windows, pieces: Sequence[tuple[np.ndarray, csr_matrix]]) -> csr_matrix:
-        texts = len(windows.counts)
-        if not pieces:
-            return csr_matrix((texts, self.width), dtype=np.float32)
-        owners = np.concatenate([positions for positions, _ in pieces])
-        ones = np.ones(len(owners), np.float32)
-        # Sums in the order of batches, whenever these were saved.
-        of_text = csr_matrix((ones, (owners, np.arange(len(owners)))), (texts, len(owners)))
-        sums = of_text @ stacked([vectors for _, vectors in pieces])
-        sums.sort_indices()
-        return sums
-
-    def finish(self, sums: csr_matrix, windows: Windows) -> csr_matrix:
-        counts = np.repeat(windows.counts, np.diff(sums.indptr))
-        several = counts > 1
-        sums.data[several] = (sums.data[several] / counts[several]) ** (1 / POWER)
-        return largest(sums, self._max_active_dims) if self._max_active_dims else sums
+    def _zero_vector(self) -> csr_matrix:
+        return csr_matrix((1, self.width), dtype=np.float32)
 
     @torch.inference_mode()
     def _vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> csr_matrix:
         hidden = self.transformer(ids, mask).logits  # the decoder is bypassed
         pooled = self._pool(hidden, mask)
-        entries = pooled.le(0).logical_not_()  # keeps NaN, which the caller refuses
-        weights = pooled[entries] if self._sums else activated(pooled[entries], self._activation)
-        columns = entries.nonzero()[:, 1].int()
-        indptr = np.concatenate([[0], entries.sum(1).cumsum(0).numpy(force=True)])
-        return csr_matrix((weights.numpy(force=True), columns.numpy(force=True), indptr), (len(ids), self.width))
+        kept = pooled.le(0).logical_not_()  # keeps NaN, which the caller refuses
+        weights = pooled[kept] if self._sums else activated(pooled[kept], self._activation)
+        columns = kept.nonzero()[:, 1].int()
+        indptr = np.concatenate([[0], kept.sum(1).cumsum(0).numpy(force=True)])
+        entries = weights.numpy(force=True), columns.numpy(force=True), indptr
+        return csr_matrix(entries, (len(ids), self.width))
 
 
 def load_masked_lm(checkpoint: Path, trust_remote_code: bool = False) -> tuple[Any, torch.nn.Linear]:

@@ -1,13 +1,12 @@
-"""Tokenize texts, whole or in windows, and name tokens in indexes."""
+"""Tokenize texts, and name tokens in indexes."""
 
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from typing import Any, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_matrix
@@ -94,6 +93,19 @@ def load_tokenizer(checkpoint: Path, trust_remote_code: bool = False, special: b
     return loaded
 
 
+class TokenIds(NamedTuple):
+    """The token ids of texts, int32, by the position of a text. Blank texts have none."""
+
+    ids: dict[int, np.ndarray]
+    max_length: int  # tokens per text at most
+    names: Sequence[str]  # of all texts, in error messages
+
+    @property
+    def padded(self) -> int:
+        """The number of tokens, with padding."""
+        return sum(-(-len(ids) // PAD_MULTIPLE) * PAD_MULTIPLE for ids in self.ids.values())
+
+
 class Tokenizer:
     """A checkpoint's tokenizer, by default with `special` tokens, and the names of tokens in indexes."""
 
@@ -156,6 +168,21 @@ class Tokenizer:
         """The number of tokens of each text, special tokens included."""
         return [len(encoding) for encoding in self._encodings(texts)]
 
+    def token_ids(
+        self, texts: Sequence[str], max_length: int, prompt: str = "", names: Sequence[str] | None = None
+    ) -> "TokenIds":
+        """The first `max_length` tokens of every text after the prompt, special tokens included. `names` are by default
+        the texts. Raises CaiError for a prompt that leaves no room."""
+        if prompt and self.prompt_tokens(prompt) + self.special_tokens[1] >= max_length:
+            raise CaiError(
+                f"the prompt {prompt[:NAME_LENGTH]!r} fills the {max_length} tokens that are read: raise "
+                "max_document_length or max_query_length, or shorten it"
+            )
+        nonblank = [position for position, text in enumerate(texts) if text.strip()]
+        encodings = self._encodings([prompt + texts[position] for position in nonblank], max_length)
+        ids = {position: np.array(each.ids, np.int32) for position, each in zip(nonblank, encodings, strict=True)}
+        return TokenIds(ids, max_length, names or texts)
+
     @cached_property
     def special_tokens(self) -> tuple[int, int]:
         """The numbers of special tokens before and after a text."""
@@ -202,65 +229,3 @@ def text_batches[T](items: Iterable[T], length: Callable[[T], int], max_items: i
         total += size
     if batch:
         yield batch
-
-
-@dataclass(frozen=True)
-class Windows:
-    """Windows of texts: the first window of every text, in order, then all other windows. Blank texts have none."""
-
-    tokens: list[np.ndarray]  # token ids, special tokens included, int32
-    owners: np.ndarray  # the position of each window's text, int64 (windows,)
-    counts: np.ndarray  # the number of windows of each text, int64 (texts,)
-    max_length: int  # tokens per window at most
-    names: Sequence[str]  # of the texts, in error messages
-
-    @classmethod
-    def split(
-        cls,
-        texts: Sequence[str],
-        tokenizer: Tokenizer,
-        max_length: int,
-        overlap: int | None = None,
-        names: Sequence[str] | None = None,
-        prompt: str = "",
-    ) -> Self:
-        """Take the first `max_length` tokens of every text, or with `overlap` all tokens in windows of `max_length`.
-
-        Neighbouring windows share `overlap` tokens; the last two share more if the last one would be shorter than the
-        others, with too little context. Every window has the `prompt`. `names` are by default the texts. Raises
-        CaiError if `overlap` or `prompt` leaves no room.
-        """
-        special = (0, 0)
-        if prompt or overlap is not None:
-            special = tokenizer.prompt_tokens(prompt), tokenizer.special_tokens[1]
-        if prompt and sum(special) >= max_length:
-            raise CaiError(
-                f"the prompt {prompt[:NAME_LENGTH]!r} fills the {max_length} tokens that are read: raise "
-                "max_document_length or max_query_length, or shorten it"
-            )
-        nonblank = [position for position, text in enumerate(texts) if text.strip()]
-        counts = np.zeros(len(texts), np.int64)
-        first: list[np.ndarray] = []
-        others: list[np.ndarray] = []
-        for batch in text_batches(nonblank, lambda position: len(texts[position])):
-            tokens = tokenizer.encode([prompt + texts[i] for i in batch], max_length if overlap is None else None)
-            for position, ids in zip(batch, (np.array(ids, np.int32) for ids in tokens), strict=True):
-                windows = [ids] if overlap is None else _windows(ids, special, max_length, overlap)
-                first.append(windows[0])
-                others += windows[1:]
-                counts[position] = len(windows)
-        owners = [np.array(nonblank, np.int64), np.repeat(np.arange(len(texts)), np.maximum(counts - 1, 0))]
-        return cls(first + others, np.concatenate(owners), counts, max_length, names or texts)
-
-
-def _windows(tokens: np.ndarray, special: tuple[int, int], max_length: int, overlap: int) -> list[np.ndarray]:
-    """Split a text's tokens into windows, each with the numbers of `special` tokens before and after the text."""
-    before, after = special
-    room = max_length - before - after
-    if overlap >= room:
-        raise CaiError(f"windows of {max_length} tokens cannot overlap by {overlap}: set a smaller overlap")
-    end = len(tokens) - after
-    last = max(end - room, before)
-    starts = [*range(before, last, room - overlap), last]
-    parts = (tokens[start : min(start + room, end)] for start in starts)
-    return [np.concatenate([tokens[:before], part, tokens[end:]]) for part in parts]

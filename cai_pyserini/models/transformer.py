@@ -6,7 +6,7 @@ hundreds of times per batch, on a busy machine for most of the time.
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from copy import copy
@@ -24,8 +24,8 @@ from cai_pyserini.core.processes import enter
 from cai_pyserini.models.checkpoint import max_positions, require_own_code, require_safetensors, untrusted_code_error
 from cai_pyserini.models.device import Precision, resolve_device, resolve_precision
 from cai_pyserini.models.int8 import replace_linears
-from cai_pyserini.models.rows import first_not_finite
-from cai_pyserini.models.tokenizer import NAME_LENGTH, PAD_MULTIPLE, Done, Tokenizer, Windows
+from cai_pyserini.models.rows import Matrix, first_not_finite, stacked
+from cai_pyserini.models.tokenizer import NAME_LENGTH, PAD_MULTIPLE, Done, TokenIds, Tokenizer
 
 GPU_BATCH = 256  # texts of full length
 CPU_BATCH = 2048  # texts of full length times the model's width, so that activations stay in the cache
@@ -80,44 +80,32 @@ class Transformer:
             f"for {self.precision}"
         )
 
-    def map_windows[R](
+    def map_batches[R](
         self,
         function: Callable[[torch.Tensor, torch.Tensor], R],
-        windows: Windows,
+        tokens: TokenIds,
         batch_size: int | None = None,
         done: Done = lambda count: None,
-        skip: int = 0,
     ) -> Iterator[tuple[np.ndarray, R]]:
-        """Apply `function` to the padded token ids and mask of every batch of windows except the first `skip`.
+        """Apply `function` to the padded token ids and mask of every batch of texts, and yield the texts' positions and
+        the result.
 
-        `batch_size`, by default the model's, is the number of windows of maximum length per batch; batches of shorter
-        windows are larger. Yields, for every batch, the positions of the windows' texts and the result of `function`.
-        `done` is called with the number of texts that a batch completes.
+        `batch_size`, by default the model's, is the number of texts of maximum length per batch; batches of shorter
+        texts are larger. `done` is called with the number of texts of each batch, and first of blank texts.
         """
-        size = batch_size or self.batch_size
-        unread = windows.counts.copy()
-        first = np.count_nonzero(unread)
-        groups: list[np.ndarray] = []
-        # First windows are batched apart from later windows, so that short texts keep their vectors.
-        # All windows of a batch are padded to the same length, so that a vector does not depend on the rest.
-        for part in np.split(np.arange(len(windows.tokens)), [first]):
-            lengths = np.array([self.padded(len(windows.tokens[i])) for i in part], np.int64)
-            for length in np.unique(lengths)[::-1].tolist():
-                same = part[lengths == length]
-                rows = min(8 * size, size * max(length, self.padded(windows.max_length)) // max(1, length))
-                groups += np.split(same, range(rows, len(same), rows))
-
-        def finished(group: np.ndarray) -> int:
-            """Mark a batch of windows as read; return the number of texts that it completes."""
-            before = np.count_nonzero(unread)
-            np.subtract.at(unread, windows.owners[group], 1)
-            return int(before - np.count_nonzero(unread))
-
-        done(len(unread) - int(first) + sum(map(finished, groups[:skip])))
-        results = self.map(lambda group: function(*self.pad([windows.tokens[i] for i in group])), groups[skip:])
-        for group, result in zip(groups[skip:], results, strict=True):
-            yield windows.owners[group], result
-            done(finished(group))
+        size, full = batch_size or self.batch_size, self.padded(tokens.max_length)
+        positions = np.fromiter(tokens.ids, np.int64)
+        lengths = np.array([self.padded(len(ids)) for ids in tokens.ids.values()], np.int64)
+        batches: list[np.ndarray] = []
+        # All texts of a batch are padded to the same length, so that a vector does not depend on the rest.
+        for length in np.unique(lengths)[::-1].tolist():
+            same, rows = positions[lengths == length], min(8 * size, size * full // max(1, length))
+            batches += np.split(same, range(rows, len(same), rows))
+        done(len(tokens.names) - len(tokens.ids))
+        results = self.map(lambda batch: function(*self.pad([tokens.ids[i] for i in batch.tolist()])), batches)
+        for batch, result in zip(batches, results, strict=True):
+            yield batch, result
+            done(len(batch))
 
     def map[B, R](self, function: Callable[[B], R], items: Sequence[B]) -> Iterator[R]:
         """Apply `function` to every item; on a CPU to several at a time, among which torch's threads are divided."""
@@ -146,8 +134,8 @@ class Transformer:
         return torch.from_numpy(ids).to(self.device), torch.from_numpy(mask).to(self.device)
 
 
-class TextEncoder[Vectors](ABC):
-    """A transformer that turns texts into vectors (texts, width), window by window. `prompt` precedes every text."""
+class TextEncoder[Vectors: Matrix](ABC):
+    """A transformer that turns texts into vectors (texts, width). `prompt` precedes every text."""
 
     prompt = ""
 
@@ -162,13 +150,11 @@ class TextEncoder[Vectors](ABC):
         model.prompt = prompt
         return model
 
-    def windows(
-        self, texts: Sequence[str], max_length: int, overlap: int | None = None, names: Sequence[str] | None = None
-    ) -> Windows:
-        """Split texts, with the prompt, see Windows.split. Raises CaiError if the model reads fewer tokens."""
+    def token_ids(self, texts: Sequence[str], max_length: int, names: Sequence[str] | None = None) -> TokenIds:
+        """See Tokenizer.token_ids. Raises CaiError if the model reads fewer tokens."""
         if max_length > (limit := self.transformer.max_length):
             raise CaiError(f"{self.transformer.checkpoint} reads at most {limit} tokens, not {max_length}")
-        return Windows.split(texts, self.tokenizer, max_length, overlap, names, self.prompt)
+        return self.tokenizer.token_ids(texts, max_length, self.prompt, names)
 
     def encode(
         self,
@@ -176,29 +162,33 @@ class TextEncoder[Vectors](ABC):
         max_length: int,
         batch_size: int | None = None,
         done: Done = lambda count: None,
-        overlap: int | None = None,
     ) -> Vectors:
-        """Encode the first `max_length` tokens of each text, or with `overlap` all tokens, in windows: float32 (texts,
-        width), zero for blank texts. For the other arguments see Transformer.map_windows."""
-        windows = self.windows(texts, max_length, overlap)
-        return self.finish(self.assemble(windows, list(self.encode_batches(windows, batch_size, done))), windows)
+        """Encode the first `max_length` tokens of each text: float32 (texts, width), zero for blank texts. For the
+        other arguments see Transformer.map_batches."""
+        return self.in_order(self.encode_batches(self.token_ids(texts, max_length), batch_size, done), len(texts))
 
     def encode_batches(
-        self, windows: Windows, batch_size: int | None, done: Done, skip: int = 0
+        self, tokens: TokenIds, batch_size: int | None, done: Done
     ) -> Iterator[tuple[np.ndarray, Vectors]]:
-        """The texts' positions and the vectors of each batch after the first `skip`. Raises CaiError if not finite."""
-        for positions, vectors in self.transformer.map_windows(self._vectors, windows, batch_size, done, skip):
+        """The texts' positions and the vectors of each batch. Raises CaiError if they are not finite."""
+        for positions, vectors in self.transformer.map_batches(self._vectors, tokens, batch_size, done):
             if (row := first_not_finite(vectors)) is not None:
-                raise self.transformer.not_finite_error(f"vector of {windows.names[positions[row]][:NAME_LENGTH]!r}")
+                raise self.transformer.not_finite_error(f"vector of {tokens.names[positions[row]][:NAME_LENGTH]!r}")
             yield positions, vectors
 
-    @abstractmethod
-    def assemble(self, windows: Windows, pieces: Sequence[tuple[np.ndarray, Vectors]]) -> Vectors:
-        """Sum the vectors of batches per text, (texts, width); zero for texts without vectors."""
+    def in_order(self, batches: Iterable[tuple[np.ndarray, Vectors]], texts: int) -> Vectors:
+        """The vectors of all texts, (texts, width), from those of batches; zero for the other texts."""
+        positions, parts = [np.zeros(0, np.int64)], list[Vectors]()
+        for batch, vectors in batches:
+            positions.append(batch)
+            parts.append(vectors)
+        rows = np.full(texts, -1)  # the last row, which is zero
+        rows[np.concatenate(positions)] = np.arange(sum(map(len, positions)))
+        return stacked([*parts, self._zero_vector()])[rows]
 
     @abstractmethod
-    def finish(self, sums: Vectors, windows: Windows) -> Vectors:
-        """Turn the sums over all batches into vectors (texts, width)."""
+    def _zero_vector(self) -> Vectors:
+        """float32 (1, width)."""
 
     @abstractmethod
     def _vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> Vectors: ...

@@ -33,6 +33,7 @@ from cai_pyserini.service.queue import MAX_HITS, MAX_QUERY_LENGTH, Service
 
 MAX_TEXT_LENGTH = 20_000  # characters of a document in one answer
 TERMS = 20  # per explanation
+READ_ONLY = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 INSTRUCTIONS = """\
 Search engines over collections of documents on this server. Start with `search`; without `index` it uses the
 recommended one, which `list_indexes` names as `default`: {default} when this server started. Hits have a title and the
@@ -136,36 +137,17 @@ class _Server(MCPServer[Any]):
             raise ToolError(str(cause or error)) from cause
 
 
-def create_server(service: Service) -> MCPServer[Any]:
-    """An MCP server for the systems of a running service."""
-    server = _Server(
-        "cai-pyserini",
-        title="Search",
-        version=VERSION,
-        instructions=INSTRUCTIONS.format(default=service.default),
-        log_level="WARNING",
-        subscriptions=False,  # their streams would never end
-    )
-    read_only = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
+class Tools:
+    """The tools of the systems of a running service."""
 
-    async def ask(index: str | None, function: Callable[[Engine], Any]) -> tuple[str, Any]:
-        """Call a function on an index's engine in the worker thread: the index's name, and the result."""
-        name = index or service.default
-        try:
-            return name, await service.call(name, function)
-        except HTTPException as error:
-            raise ToolError(str(error.detail)) from None
-        except BadFilter as error:
-            raise ToolError(str(error)) from None
-        except TimeoutError:
-            raise ToolError("the request took too long; try again later") from None
+    def __init__(self, service: Service):
+        self._service = service
 
-    @server.tool(annotations=read_only)
-    async def list_indexes() -> Indexes:
+    async def list_indexes(self) -> Indexes:
         """The indexes that can be searched, the recommended one first. Indexes of the same collection hold the same
         documents, and differ in how they find them: by the words of the query, by related words, or by meaning."""
         return Indexes(
-            default=service.default,
+            default=self._service.default,
             indexes=[
                 IndexInfo(
                     name=name,
@@ -174,12 +156,12 @@ def create_server(service: Service) -> MCPServer[Any]:
                     documents=engine.documents,
                     metadata=dict(engine.metadata) if engine.can_filter else {},
                 )
-                for name, engine in service.engines.items()
+                for name, engine in self._service.engines.items()
             ],
         )
 
-    @server.tool(annotations=read_only)
     async def search(
+        self,
         query: Query,
         index: Index = None,
         hits: Annotated[int, Field(description="hits to return", ge=1, le=MAX_SHOWN_HITS)] = 10,
@@ -192,7 +174,7 @@ def create_server(service: Service) -> MCPServer[Any]:
         note(texts=[query], hits=hits)
         if offset >= end:
             raise ToolError(f"offset: a search has at most {MAX_HITS} hits; make the query more specific instead")
-        name, described = await ask(index, lambda engine: engine.describe(query, end, offset, filter))
+        name, described = await self._ask(index, lambda engine: engine.describe(query, end, offset, filter))
         results = [
             Found(
                 rank=hit.rank,
@@ -210,15 +192,15 @@ def create_server(service: Service) -> MCPServer[Any]:
         has_more = offset + len(results) == end < MAX_HITS
         return SearchResult(index=name, query=query, hits=results, next_offset=end if has_more else None)
 
-    @server.tool(annotations=read_only)
     async def document(
+        self,
         docid: DocId,
         index: Index = None,
         offset: Annotated[int, Field(description="characters to skip: next_offset of the previous part", ge=0)] = 0,
         length: Annotated[int, Field(description="characters to return", ge=1, le=MAX_TEXT_LENGTH)] = 4000,
     ) -> Text:
         """Read a document, from its beginning or from `offset` on."""
-        name, stored = await ask(index, lambda engine: engine.document(docid))
+        name, stored = await self._ask(index, lambda engine: engine.document(docid))
         if stored is None:
             raise ToolError(f"no document {docid!r}, or {name} does not store documents; take a docid from a search")
         end, characters = offset + length, len(stored.contents)
@@ -232,17 +214,42 @@ def create_server(service: Service) -> MCPServer[Any]:
             next_offset=end if end < characters else None,
         )
 
-    @server.tool(annotations=read_only)
-    async def explain(query: Query, docid: DocId, index: Index = None) -> Explained:
+    async def explain(self, query: Query, docid: DocId, index: Index = None) -> Explained:
         """Why a document has its score for a query, at any rank: the terms that it shares with the query, or the scores
         that are fused. SPLADE's terms can be parts of words, and words that are not in the query; terms that begin
         with `bm25:` are BM25's words."""
         note(texts=[query])
-        name, explanations = await ask(index, lambda engine: engine.explain(query, [docid]))
+        name, explanations = await self._ask(index, lambda engine: engine.explain(query, [docid]))
         if docid not in explanations:
             raise ToolError(f"document {docid!r} has no score in {name}")
         return Explained(index=name, query=query, explanation=_shortened(explanations[docid]))
 
+    async def _ask(self, index: str | None, function: Callable[[Engine], Any]) -> tuple[str, Any]:
+        """Call a function on an index's engine in the worker thread: the index's name, and the result."""
+        name = index or self._service.default
+        try:
+            return name, await self._service.call(name, function)
+        except HTTPException as error:
+            raise ToolError(str(error.detail)) from None
+        except BadFilter as error:
+            raise ToolError(str(error)) from None
+        except TimeoutError:
+            raise ToolError("the request took too long; try again later") from None
+
+
+def create_server(service: Service) -> MCPServer[Any]:
+    """An MCP server for the systems of a running service."""
+    server = _Server(
+        "cai-pyserini",
+        title="Search",
+        version=VERSION,
+        instructions=INSTRUCTIONS.format(default=service.default),
+        log_level="WARNING",
+        subscriptions=False,  # their streams would never end
+    )
+    tools = Tools(service)
+    for tool in (tools.list_indexes, tools.search, tools.document, tools.explain):
+        server.add_tool(tool, annotations=READ_ONLY)
     return server
 
 

@@ -4,8 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Self
 from urllib.parse import urlencode, urlsplit
+
+from pydantic import BaseModel, Field, StringConstraints, model_validator
 
 from cai_pyserini.core.metadata import Value
 from cai_pyserini.core.template import template
@@ -22,12 +24,12 @@ STYLE = (HERE / "style.css").read_text(encoding="utf-8")
 SCRIPT = (HERE / "script.js").read_text(encoding="utf-8")
 MAX_SHOWN_HITS = 100  # hits; explaining one takes milliseconds
 DEFAULT_HITS = 10
-SHOWN_WORDS = 6  # of a score, with numbers
-SHOWN_TERMS = 20  # of a score, on the page of the document
+SHOWN_WORDS = 6  # words whose share of a score is shown
+SHOWN_TERMS = 20  # the same on the page of the document
 CHIPS = 4  # metadata of a hit
 CHIP_LENGTH = 50  # characters of a value
-REASON_WORDS = 6  # per origin
-MIN_SHARE = 0.03  # of a score, for words that are not of the query to be named as its reason
+REASON_WORDS = 6  # words per origin
+MIN_SHARE = 0.03  # smallest share of the score at which a non-query word is shown
 LIKE_WORDS = 12  # marked words that a document shares with the one it is like
 MAX_LINKED_QUERY = 500  # characters of a query in the links to documents, which mark its words
 MAX_TITLE = 300  # characters shown of a title
@@ -39,28 +41,36 @@ LABELS: dict[Origin, str] = {
 }
 LIKE_LABELS: dict[Origin, str] = LABELS | {"word": "words of that document", "part": "parts of its words"}
 COMMON = "common words"
-COMMON_SHARE = 0.1  # of the documents that have a word of a document, for it to be no reason to be like that one
-MIN_COMMON = 5  # the same in documents, for small collections
+COMMON_SHARE = 0.1  # words in more than this share of the documents don't explain similarity
+MIN_COMMON = 5  # nor do those in so many documents of a small collection
 
+FILTER = 'only documents with such metadata and words: year>=2020 AND NOT contents:"mouse model"'
+SORT = "order the best hits by a field; with - before it, largest first"
 TEMPLATE = template(HERE / "page.html.jinja")
+Name = Annotated[str, StringConstraints(max_length=MAX_QUERY_LENGTH)]
 
 
-class Search(NamedTuple):
+class Search(BaseModel):
     """What the page is asked for, by the parameters of its address."""
 
-    q: str = ""  # the query
-    like: str = ""  # or a document, to find similar ones
-    a: str = ""  # the system
-    b: str = ""  # another one to compare it with
-    hits: int = DEFAULT_HITS  # on a page
-    start: int = 0  # hits before the page
-    filter: str = ""
-    sort: str = ""  # a field, with - before it for largest values first
+    q: Name = Field("", description="the text to search for")
+    a: Name = Field("", description="an index; for unknown names, the default")
+    b: Name = Field("", description="an index to compare with; for unknown names, none")
+    hits: int = Field(DEFAULT_HITS, description="hits to show", ge=1, le=MAX_SHOWN_HITS)
+    start: int = Field(0, description="hits to skip", ge=0, lt=MAX_HITS)
+    filter: Name = Field("", description=FILTER)
+    sort: Name = Field("", description=SORT)
+    like: Name = Field("", description="without q: a document, to find similar ones")
+
+    @model_validator(mode="after")
+    def _normalize(self) -> Self:
+        self.q, self.filter = self.q.strip(), self.filter.strip()
+        self.like = "" if self.q else self.like
+        return self
 
     def parameters(self, **changes: Any) -> dict[str, Any]:
         """The parameters of its address, some of them changed, without those that have their defaults."""
-        values = {**self._asdict(), **changes}
-        return {name: value for name, value in values.items() if value != self._field_defaults[name]}
+        return self.model_copy(update=changes).model_dump(exclude_defaults=True)
 
     def link(self, **changes: Any) -> str:
         """The address of the page with some parameters changed, starting from the first hit unless that is given."""
@@ -81,7 +91,8 @@ async def render(service: Service, search: Search) -> str:
     engines = service.engines  # kept, because a reload replaces them
     names = list(engines)
     first = search.a if search.a in names else names[0]
-    search = search._replace(a=first, b=search.b if search.b in names and search.b != first else "")
+    second = search.b if search.b in names and search.b != first else ""
+    search = search.model_copy(update={"a": first, "b": second})
     engine = engines[first]
     note(texts=[search.q] if search.q else [], hits=search.hits)
     shown: dict[str, Any] = {"columns": [], "facets": [], "total": 0, "missing": [], "suggestion": None, "wrong": ""}
@@ -176,7 +187,7 @@ def _hits(
     end, itself = min(search.start + search.hits + 1, MAX_HITS), engine.document_of(search.like)
     for described in engine.describe(text, end, search.start, filters, search.sort or None):
         if described.hit.id != itself:
-            yield _hit(engine, index, asked, common, search, described, fields)
+            yield _hit(engine, index, search, described, asked=asked, common=common, fields=fields)
 
 
 def _common_words(engine: Engine, text: str) -> set[str]:
@@ -188,10 +199,11 @@ def _common_words(engine: Engine, text: str) -> set[str]:
 def _hit(
     engine: Engine,
     index: str,
-    asked: Asked,
-    common: Set[str],
     search: Search,
     described: Described,
+    *,
+    asked: Asked,
+    common: Set[str],
     fields: Sequence[str],
 ) -> dict[str, Any]:
     """What the page shows of a hit; metadata of `fields` come first, and `common` words are no reasons."""

@@ -30,12 +30,12 @@ from cai_pyserini.engine.search import Engine, Filters, Hit, Snippet, Stored
 from cai_pyserini.service.access_log import note
 
 MAX_QUERY_LENGTH = 10_000  # characters of a query, and of all queries of a request or batch
-MAX_HITS = 1000  # of a search, and of all searches of a request or batch
+MAX_HITS = 1000  # limit per search, and for all searches of a request or batch
 BATCH = 64  # most queries of a request or batch
 MAX_ANSWER_LENGTH = 1 << 24  # characters of the documents of one answer
 MAX_PENDING_LENGTH = 1 << 27  # the same of all answers that are not sent yet
 MIN_INTERVAL = 1.0  # seconds between probes, and between reloads
-TRIM_SECONDS = 60.0  # between two times that freed memory is returned
+TRIM_SECONDS = 60.0  # freed memory is returned so often
 PROBE_QUERY = "ready"  # the query of the readiness probe
 
 Hits = list[tuple[Hit, Stored | None]]
@@ -152,22 +152,18 @@ class Service:
         self.batches: Callable[[float], None] = lambda queries: None  # called with the queries of each batch
         self.stages: Callable[[str, dict[str, float]], None] = lambda index, seconds: None  # and with its timings
 
-    async def search(self, index: str, text: str, hits: int, filter: Filters = None, sort: str | None = None) -> Hits:
-        """The best hits for a query, as of Engine.search, with their stored documents."""
-        (ranking,) = (await self.search_all(index, [text], hits, 0, filter, sort)).rankings
-        return ranking
-
     async def search_all(
         self,
         index: str,
         texts: Sequence[str],
         hits: int,
+        *,
         rerank: int = 0,
         filter: Filters = None,
         sort: str | None = None,
         length: int | None = None,
     ) -> SearchResults:
-        """The best hits for each of several queries, as one request.
+        """The best hits for each of several queries, with their stored documents, as one request.
 
         A single query can have its best `rerank` hits reranked. Contents are truncated to `length` characters.
         """
@@ -182,13 +178,20 @@ class Service:
         return searched
 
     async def similar(
-        self, index: str, id: str, hits: int, filter: Filters = None, sort: str | None = None, length: int | None = None
+        self,
+        index: str,
+        id: str,
+        hits: int,
+        *,
+        filter: Filters = None,
+        sort: str | None = None,
+        length: int | None = None,
     ) -> tuple[str, SearchResults]:
         """The text of a document, and the best other documents with this text as the query."""
         text = (await self.document(index, id, MAX_QUERY_LENGTH)).contents
         if not text.strip():
             raise HTTPException(404, f"document {id!r} has no text")
-        searched = await self.search_all(index, [text], hits + 1, 0, filter, sort, length)
+        searched = await self.search_all(index, [text], hits + 1, filter=filter, sort=sort, length=length)
         others = [(hit, stored) for hit, stored in searched.rankings[0] if id not in (hit.id, hit.stored)]
         ranking = [(hit.at(rank), stored) for rank, (hit, stored) in enumerate(others[:hits], 1)]
         note(hits=hits, returned=len(ranking))
@@ -243,7 +246,7 @@ class Service:
     async def _probe(self) -> dict[str, str]:
         """Search every system: name -> "ok" or the type of error."""
         states = dict.fromkeys(self.engines, "ok")
-        searches = [self.search(index, PROBE_QUERY, 1) for index in states]
+        searches = [self.search_all(index, [PROBE_QUERY], 1) for index in states]
         for index, result in zip(list(states), await asyncio.gather(*searches, return_exceptions=True), strict=True):
             if isinstance(result, Exception):
                 logger.warning("%s is not ready: %r", index, result)

@@ -23,7 +23,7 @@ from cai_pyserini.share.registry import SUFFIX, Entry, parse_entries, to_json
 
 README = Path(__file__).with_name("index.md.jinja")
 PREFIXES = {"impact": "lucene-inverted", "bm25": "lucene-inverted", "lucene": "lucene-hnsw"}  # as in Pyserini's names
-COMPRESSION_LEVEL = 6  # of gzip; 9 takes twice the time and saves 1%
+COMPRESSION_LEVEL = 6  # gzip's level 9 takes twice the time and saves 1%
 EXCLUDED = (artifact.UNFINISHED, "write.lock")  # locks of processes
 TITLES = {"impact": "Lucene impact index", "bm25": "Lucene index for BM25", "lucene": "Lucene HNSW index"}
 

@@ -24,10 +24,10 @@ from cai_pyserini.vectors.queries import Representation
 
 ENCODER = "SpladePlusPlusEnsembleDistil"
 MODEL, VOCABULARY = "splade-pp-ed-optimized.onnx", "splade-pp-ed-vocab.txt"  # names in Anserini's cache
-SCALE = 256 / 5  # of all of Anserini's SPLADE encoders
-MAX_TOKENS = 512  # that Anserini reads
+SCALE = 256 / 5  # all of Anserini's SPLADE encoders have this one
+MAX_TOKENS = 512  # Anserini reads no more
 DROPPED = {0: "[PAD]", 101: "[CLS]", 102: "[SEP]"}  # Anserini drops these ids from queries, whatever the tokens are
-IR_VERSION = 8  # of Anserini's ONNX runtime
+IR_VERSION = 8  # the version that Anserini's ONNX runtime reads
 
 
 class QueryEncoder(torch.nn.Module):

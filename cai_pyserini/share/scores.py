@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cai_pyserini.core import artifact, tables
+from cai_pyserini.experiments.names import current_name, parse_system
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import System, parse_system
+from cai_pyserini.experiments.systems import System
 from cai_pyserini.runs.measures import MEASURES
 
 
@@ -27,7 +28,7 @@ def index_scores(index: Path) -> Scores | None:
     index = index.resolve()
     if index.parent.name != "indexes":
         return None
-    return _scores(index.parents[1], lambda system: system.index == index.name)
+    return _scores(index.parents[1], lambda system: system.index_name == current_name(index.name))
 
 
 def encoder_scores(folder: Path) -> Scores | None:
@@ -35,9 +36,9 @@ def encoder_scores(folder: Path) -> Scores | None:
     folder = folder.resolve()
     splade, dense = RunFolder(folder.parent), RunFolder(folder.parent.parent)
     if folder == splade.adapted:
-        return _scores(splade.folder, lambda system: system.adapted and system.kind == "splade")
+        return _scores(splade.folder, lambda system: system.adapted and system.role == "splade")
     if folder == dense.adapted_dense:
-        return _scores(dense.folder, lambda system: system.adapted and system.kind == "dense")
+        return _scores(dense.folder, lambda system: system.adapted and system.role == "dense")
     return None
 
 
@@ -49,7 +50,7 @@ def _scores(folder: Path, includes: Callable[[System], bool]) -> Scores | None:
     systems = [system for system in map(parse_system, results.systems) if includes(system) and results.scored]
     rows = [["system", *MEASURES]]
     rows += [[s.name, *(f"{results.systems[s.name][measure]:.4f}" for measure in MEASURES)] for s in systems]
-    dates = [artifact.require(run.run(system), "search").created[:10] for system in systems]
+    dates = [artifact.require(system.ranking(run).output, "search").created[:10] for system in systems]
     return Scores(
         collection=results.collection,
         split=results.split,

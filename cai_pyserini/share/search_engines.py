@@ -21,9 +21,9 @@ from cai_pyserini.share.source import Keys, Source
 
 IMPACTS, RARE, CONTENTS = "impacts", "rare", "contents"  # fields
 HITS = 1000
-MAX_WEIGHT = 16.0  # of a query
+MAX_WEIGHT = 16.0  # largest weight in a query
 SEISMIC_KEYS = 32_768
-SIGNIFICANT_BITS = 9  # of a FeatureField
+SIGNIFICANT_BITS = 9  # a FeatureField stores no more
 MAX_ID_BYTES = 512  # in UTF-8
 MAX_CLAUSES = 1024  # terms of a query that a server accepts by default
 ANALYZERS: dict[str, str] = {  # the servers' own that are Anserini's; kuromoji, nori and ukrainian are plugins
@@ -80,7 +80,7 @@ class Engine:
                 properties[RARE] = {"type": "rank_features"}
         if texts := source.texts:
             properties[CONTENTS] = {"type": "text", "analyzer": ANALYZERS.get(texts.collection.language, "standard")}
-            bm25 = {"type": "BM25", "k1": texts.k1, "b": texts.b, "discount_overlaps": True}
+            bm25 = {"type": "BM25", **texts.bm25._asdict(), "discount_overlaps": True}
             settings["similarity"] = {"default": bm25}
         mappings = {"dynamic": "strict", "_source": {"excludes": [IMPACTS, RARE]}, "properties": properties}
         return keys, {"settings": {"index": settings}, "mappings": mappings}
@@ -114,7 +114,7 @@ class Engine:
                 lines.setdefault(name, []).append({"id": id, "scale": search.scale, "body": body | more})
             if source.texts:
                 score = {"bool": {"should": [search.query], "boost": search.scale / source.score_scale}}
-                boost = 1 / (1 + source.texts.k1) if self.legacy_bm25 else 1.0
+                boost = 1 / (1 + source.texts.bm25.k1) if self.legacy_bm25 else 1.0
                 match = {"match": {CONTENTS: {"query": source.topics[id], "boost": boost}}}
                 for name, fused in ({"sum": {"query": _sum(match, score)}} | self.fusions(match, search.query)).items():
                     lines.setdefault(name, []).append({"id": id, "body": {"size": DEPTH, "_source": False, **fused}})

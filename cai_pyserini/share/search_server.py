@@ -28,9 +28,9 @@ from cai_pyserini.share.aliases import export_to_server
 from cai_pyserini.share.search_engines import ELASTICSEARCH, OPENSEARCH, SEISMIC, Engine
 from cai_pyserini.share.source import TIES, Source
 
-MAX_REQUEST_BYTES = 10_000_000  # of a bulk request: a server takes 100 MB by default, a small one in a cloud 10 MB
-BUSY_RETRIES = 8  # of documents that a busy server refuses, after twice as long each time
-BUSY_SECONDS = 1.0  # before the first retry
+MAX_REQUEST_BYTES = 10_000_000  # largest bulk request; servers take 100 MB by default, small ones in a cloud 10 MB
+BUSY_RETRIES = 8  # a busy server gets documents again so often, after twice as long each time
+BUSY_SECONDS = 1.0  # seconds before the first retry
 TIMEOUT = 120  # seconds
 NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,200}")
 ERRORS = (elastic_transport.TransportError, elasticsearch.ApiError, opensearchpy.OpenSearchException)

@@ -37,8 +37,6 @@ def write_sparse_encoder(config: EncoderConfig, query: Representation, folder: P
         "prompts": {"query": config.query_prompt, "document": config.document_prompt},
     }
     loses = ["quantization: vectors have float weights, and scores are not rounded as in a Lucene index"]
-    if config.overlap is not None:
-        loses.append("windows of long documents: only the first is read")
     if config != config.unpruned():
         loses.append("static pruning: documents keep all their terms")
     if query == "bow":

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from cai_pyserini.collections.contract import Collection
 from cai_pyserini.core import artifact, files, jsonl
-from cai_pyserini.core.config import EncoderConfig, encoder_yaml, load_encoder
+from cai_pyserini.core.config import Bm25Parameters, EncoderConfig, encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.indexes.retrieve import word_queries
@@ -28,15 +28,14 @@ WriteEncoder = Callable[[EncoderConfig, Representation, Path], list[str]]
 
 
 class Texts(NamedTuple):
-    """A collection whose texts are exported beside its impacts, and its parameters of BM25."""
+    """A collection whose texts are exported beside its impacts, and the parameters of BM25."""
 
     collection: Collection
-    k1: float
-    b: float
+    bm25: Bm25Parameters
 
     @property
     def identity(self) -> str:
-        return artifact.digest([self.collection.fingerprint("documents"), self.collection.language, self.k1, self.b])
+        return artifact.digest([self.collection.fingerprint("documents"), self.collection.language, *self.bm25])
 
 
 class Source:
@@ -116,8 +115,8 @@ class Source:
         more_stats: artifact.Stats | None = None,
         **settings: object,
     ) -> artifact.Manifest:
-        """Make the artifact `output`, with an encoder.yaml to encode other queries. `write` can still add to
-        `more_stats`, of the manifest."""
+        """Make the artifact `output`, with an encoder.yaml to encode other queries. `write` may add to
+        `more_stats`, stored in the manifest."""
         inputs = {
             "impacts": self.manifest.digest,
             "encoder": self.config.shaping("query vectors", "queries"),

@@ -21,7 +21,7 @@ from cai_pyserini.core.terminal import progress
 from cai_pyserini.vectors.bm25 import WordWeighting
 from cai_pyserini.vectors.shards import Matrix
 
-WEIGHTS = {"bm25": 2.0, "splade": 1.0, "dense": 2.0}  # as in hybrid-…-zscore
+WEIGHTS = {"bm25": 2.0, "splade": 1.0, "dense": 2.0}  # those of hybrid-…-zscore
 BEST_DOCUMENTS = 100  # per query
 QUERY_BATCH = 64  # queries scored together
 MIN_DEVIATION = 1e-9
@@ -53,7 +53,7 @@ class Bm25:
         tokens = self.analyze(documents)
         self.words = {word: column for column, word in enumerate(dict.fromkeys(chain.from_iterable(tokens)))}
         self.counts = self._count(tokens)
-        self.weighting = WordWeighting.of([self.counts], len(self.words), collection.k1, collection.b)
+        self.weighting = WordWeighting.of([self.counts], len(self.words), collection.bm25)
         self.documents = self.weighting.weights(self.counts)
 
     def queries(self, texts: Sequence[str]) -> csr_matrix:

@@ -5,7 +5,6 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,13 @@ from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_ope
 from cai_pyserini.core import artifact, files, steps
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import API_KEY
+from cai_pyserini.experiments.artifacts import Artifact, EncodedDocuments, Idf, SpladeEncoder
+from cai_pyserini.experiments.branches import SEED, DenseEncoder, Weights
 from cai_pyserini.experiments.execute import execute
-from cai_pyserini.experiments.plan import SEED, plan
+from cai_pyserini.experiments.plan import artifacts, plan
 from cai_pyserini.experiments.report import table
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import SINGLE, System, adapted, with_parts
+from cai_pyserini.experiments.systems import System
 from cai_pyserini.updates import next_version
 from cai_pyserini.updates.drift import READAPT_SHARE, Changes, compare, idf_drift, idf_line
 from cai_pyserini.vectors.shards import Vectors
@@ -36,8 +37,8 @@ def update(folder: Path, keep: int = 1, dry_run: bool = False, **runtime: Any) -
     """
     with next_version.updating(folder) as run:
         systems, vectors, experiment = run.systems, _document_vectors(run), run.experiment.replace(**runtime)
-        current = RunFolder(folder, experiment)
-        planned = plan(current, systems, evaluate=False, earlier=run)
+        current = RunFolder(folder, experiment, earlier=run)
+        planned = plan(current, systems, evaluate=False)
         if all(reason is None for _, reason in steps.plan(planned)):
             yield f"{folder} is up to date"
             return
@@ -49,8 +50,8 @@ def update(folder: Path, keep: int = 1, dry_run: bool = False, **runtime: Any) -
         if dry_run:
             steps.print_plan(planned)
             return
-        next_run = RunFolder(next_version.begin(run), experiment)
-        execute(next_run, systems, evaluate=False, earlier=run)
+        next_run = RunFolder(next_version.begin(run), experiment, earlier=run)
+        execute(next_run, systems, evaluate=False)
         report = drift(run, next_run, systems, changes)
         files.write_text(next_run.changes, files.json_text(report))
         _add_to_report(next_run)
@@ -63,7 +64,7 @@ def update(folder: Path, keep: int = 1, dry_run: bool = False, **runtime: Any) -
 def evaluate(folder: Path, **runtime: Any) -> str:
     """Search for the queries of a run and evaluate, without changing its indexes; returns the table."""
     run = RunFolder(folder)
-    results = execute(RunFolder(folder, run.experiment.replace(**runtime)), run.systems, earlier=run)
+    results = execute(RunFolder(folder, run.experiment.replace(**runtime), earlier=run), run.systems)
     if run.changes.exists():
         _add_to_report(run)
     return table(results)
@@ -78,38 +79,36 @@ def _changes_line(changes: Changes | None) -> str:
     return str(changes) if changes else "the collection has changed"
 
 
-def _with_vectors(systems: Sequence[System]) -> list[System]:
-    """The systems and parts of systems whose documents have vectors."""
-    return [system for system in with_parts(systems) if system.kind in ("splade", "dense")]
-
-
 def _document_vectors(run: RunFolder) -> Vectors | None:
-    """The raw document vectors of a system, which record the documents' ids and keys; None if no system has any."""
-    for system in sorted(_with_vectors(run.systems), key=lambda system: system.adapted):
-        if run.has(path := run.vectors_of(replace(system, smooth=False))):
-            return Vectors(path)
+    """The vectors of a system's documents, which record the ids and keys of these; None if no system has any."""
+    for documents in _of_kind(EncodedDocuments, run, run.systems):
+        if run.has(documents.output):
+            return documents.vectors()
     return None
+
+
+def _of_kind[A: Artifact](kind: type[A], run: RunFolder, systems: Sequence[System]) -> list[A]:
+    """The artifacts of a kind that systems need, those of adapted encoders last."""
+    return [each for each in artifacts(run, systems, evaluate=False) if isinstance(each, kind)]
 
 
 def drift(before: RunFolder, after: RunFolder, systems: Sequence[System], changes: Changes | None) -> dict[str, Any]:
     """The contents of update.json: shifts of documents, IDF, lengths and the balance of joint indexes since the earlier
     run, and since the encoder was adapted."""
     old, new = before.results, after.results
-    weighted = sorted((s for s in with_parts(systems) if s.weighting), key=lambda s: (s.adapted, s.kind != "splade"))
     report: dict[str, Any] = {"documents": changes and changes._asdict()}
-    if weighted:
-        system = weighted[0]
-        tokens = after.encoder(system).tokenizer.terms
-        report["idf"] = idf_drift(before.idf(system), after.idf(system), tokens)
+    idfs = _of_kind(Idf, after, systems)
+    if idfs:
+        idf = idfs[0]
+        report["idf"] = idf_drift(before.folder / idf.output.name, idf.output, idf.encoder.opened().tokenizer.terms)
     report["nonzeros_per_document"] = [old.nonzeros_per_document, new.nonzeros_per_document]
     report["alpha"] = {index: [old.alpha[index], alpha] for index, alpha in new.alpha.items()}
-    adapted_systems = [system for system in with_parts(systems) if system.adapted]
-    if adapted_systems and (manifest := artifact.read_manifest(after.adapted)):
+    if any(system.adapted for system in systems) and (manifest := artifact.read_manifest(after.adapted)):
         new_share = _new_share(manifest.created, before, changes)
         report["adaptation"] = adaptation = dict[str, Any](created=manifest.created, new=new_share)
-        if splade := [system for system in adapted_systems if system.kind == "splade" and system.weighting]:
-            tokens = after.encoder(splade[0]).tokenizer.terms
-            adaptation["idf"] = idf_drift(after.adapted / "idf", after.idf(splade[0]), tokens)
+        if of_splade := [idf for idf in idfs if idf.encoder == SpladeEncoder(after, adapted=True)]:
+            tokens = of_splade[0].encoder.opened().tokenizer.terms
+            adaptation["idf"] = idf_drift(after.adapted / "idf", of_splade[0].output, tokens)
         if (new_share or 0) > READAPT_SHARE:
             with suppress(CaiError):  # the gains are optional
                 adaptation["gains"] = _gains(after, systems, manifest.stats)
@@ -119,21 +118,23 @@ def drift(before: RunFolder, after: RunFolder, systems: Sequence[System], change
 def _gains(run: RunFolder, systems: Sequence[System], stats: artifact.Stats) -> dict[str, list[float]]:
     """Gains of the adapted encoders on pseudo queries, by recommended system: when they were chosen, now, and the
     standard error now. Empty if no choice is on record, or the run lacks vectors of the unadapted encoders."""
-    from cai_pyserini.trainer.adapt_material import AdaptationData
+    from cai_pyserini.trainer.adaptation_data import AdaptationData
     from cai_pyserini.trainer.choice import measure_gains  # imports torch, which takes seconds
 
-    experiment = run.experiment
-    plain = [SINGLE["splade"], SINGLE["dense"]][: 2 if experiment.dense else 1]
+    experiment, dense = run.experiment, [DenseEncoder] if run.experiment.dense else []
+    plain, adapted = ([kind(run, is_adapted) for kind in (SpladeEncoder, *dense)] for is_adapted in (False, True))
     chosen = {"splade": stats.get("weight"), "projection": stats.get("projection")}
     then = next((row for row in stats.get("gains", []) if chosen.items() <= row.items()), None)
-    available = {run.vectors_of(replace(system, smooth=False)) for system in _with_vectors(systems)}
-    if then is None or not {run.vectors_of(system) for system in plain} <= available:
+    available = {each.output for each in _of_kind(EncodedDocuments, run, systems)}
+    if then is None or not {encoder.documents().output for encoder in plain} <= available:
         return {}
-    splade, dense, *_ = [*(run.encoder(system).config for system in plain), None]
-    new_splade, new_dense, *_ = [*(run.encoder(adapted(system)) for system in plain), None]
-    weights = experiment.three_way_weights or (run.chosen_weights() if artifact.read_manifest(run.weights) else ())
+    splade, dense_config, *_ = [*(encoder.config() for encoder in plain), None]
+    new_splade, new_dense, *_ = [*(encoder.opened() for encoder in adapted), None]
+    weights = experiment.three_way_weights
+    if not weights and artifact.read_manifest((chosen_weights := Weights(run)).output):
+        weights = [*chosen_weights.values()]
     options = experiment.model_dump(include={"device", "precision", "alpha", "depth"}) | {"weights": weights}
-    data = AdaptationData(experiment.collection, splade, dense, run.vectors, queries=0, seed=SEED, **options)
+    data = AdaptationData(experiment.collection, splade, dense_config, run.vectors, queries=0, seed=SEED, **options)
     gains = measure_gains(data, new_splade, new_dense)
     return {name: [then[name], *now] for name, now in gains.items() if name in then and math.isfinite(now[1])}
 

@@ -20,11 +20,12 @@ import numpy as np
 from scipy.sparse import csr_matrix, diags_array
 
 from cai_pyserini.core import jsonl
-from cai_pyserini.core.config import ENGLISH, Language
+from cai_pyserini.core.config import BM25, ENGLISH, Bm25Parameters, Language
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.models.rows import with_data
 from cai_pyserini.vectors.shards import Shard, Vectors, shard_progress
 
-ASSOCIATED_FACTOR = 0.6  # on the weights of associated words, whose spread is about that of BM25's
+ASSOCIATED_FACTOR = 0.6  # scales weights of associated words, whose spread is about that of BM25's
 NEIGHBOUR_FACTOR = 0.6  # neighbours' words per own word of a document
 EXACT_LENGTHS = 24  # Lucene's SmallFloat.intToByte4 stores smaller lengths unchanged, and encodes length - 24 otherwise
 
@@ -38,8 +39,7 @@ class Bm25:
     """
 
     folder: Path
-    k1: float = 0.9
-    b: float = 0.4
+    parameters: Bm25Parameters = BM25
     alpha: float | None = None
     expansion: Path | None = None
     documents_only: bool = False
@@ -74,7 +74,7 @@ class Bm25:
     @cached_property
     def weighting(self) -> "WordWeighting":
         shards = shard_progress(self.counts, len(self.counts), "word statistics")
-        return WordWeighting.of((shard.vectors for shard in shards), len(self.words), self.k1, self.b)
+        return WordWeighting.of((shard.vectors for shard in shards), len(self.words), self.parameters)
 
     def shards(self) -> Iterator[Shard]:
         """Weights (documents, words), shard by shard."""
@@ -95,11 +95,10 @@ class WordWeighting:
 
     idf: np.ndarray  # (words,)
     average: float  # length of a document
-    k1: float
-    b: float
+    parameters: Bm25Parameters
 
     @classmethod
-    def of(cls, counts: Iterable[csr_matrix], words: int, k1: float, b: float) -> Self:
+    def of(cls, counts: Iterable[csr_matrix], words: int, parameters: Bm25Parameters) -> Self:
         """The weighting of a collection with these counts, in parts (documents, words)."""
         frequencies = np.zeros(words, np.int64)
         documents = length = 0
@@ -108,7 +107,7 @@ class WordWeighting:
             documents += int((np.diff(part.indptr) > 0).sum())
             length += int(part.data.sum())
         idf = np.log1p((documents - frequencies + 0.5) / (frequencies + 0.5))
-        return cls(idf, max(length / max(documents, 1), 1.0), k1, b)
+        return cls(idf, max(length / max(documents, 1), 1.0), parameters)
 
     def weights(
         self, counts: csr_matrix, rates: csr_matrix | None = None, associated: csr_matrix | None = None
@@ -119,15 +118,16 @@ class WordWeighting:
         counts = csr_matrix((counts.data, counts.indices, counts.indptr), (counts.shape[0], len(self.idf)))
         if rates is not None:
             counts = csr_matrix(counts + diags_array(NEIGHBOUR_FACTOR * lengths) @ rates)
-        weights = weights_of(counts, stored_lengths(lengths) / self.average, self.idf, self.k1, self.b)
+        weights = weights_of(counts, stored_lengths(lengths) / self.average, self.idf, self.parameters)
         return weights if associated is None else csr_matrix(weights + ASSOCIATED_FACTOR * associated)
 
 
-def weights_of(counts: csr_matrix, lengths: np.ndarray, idf: np.ndarray, k1: float, b: float) -> csr_matrix:
+def weights_of(counts: csr_matrix, lengths: np.ndarray, idf: np.ndarray, parameters: Bm25Parameters) -> csr_matrix:
     """BM25's float32 weights of counts (documents, words); `lengths` (documents,) are divided by their average."""
+    k1, b = parameters
     saturation = np.repeat(k1 * (1 - b + b * lengths), np.diff(counts.indptr))
     data = idf[counts.indices] * counts.data / (counts.data + saturation)
-    return csr_matrix((data.astype(np.float32), counts.indices, counts.indptr), shape=counts.shape)
+    return with_data(counts, data.astype(np.float32))
 
 
 def stored_lengths(lengths: np.ndarray) -> np.ndarray:

@@ -20,8 +20,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from cai_pyserini.core.cache import cache_home
 from cai_pyserini.core.database import connect
+from cai_pyserini.core.files import cache_home
 from cai_pyserini.models.rows import Matrix
 
 VARIABLE = "CAI_PYSERINI_VECTORS"

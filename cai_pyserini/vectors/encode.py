@@ -1,19 +1,21 @@
 """Encode the documents or queries of a collection into shards of raw vectors.
 
 A shard is the unit of work: a pure function of a slice of the collection. Several processes (on several GPUs, or on
-machines that share a folder) can each encode some of the shards; the last to finish writes the manifest. Finished
-batches of the current shard are saved every few seconds, so that an interruption loses only seconds of work. Vectors of
+machines that share a folder) can each encode some of the shards; the last to finish writes the manifest. Vectors of
 texts that were encoded before with the same settings come from an earlier folder (vectors.earlier) or from this
-machine's cache (vectors.cache).
+machine's cache (vectors.cache). The cache gets new vectors every few seconds, so that an interruption loses only
+seconds of work; without a cache, it loses the shard.
 """
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import batched
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_matrix
@@ -37,23 +39,25 @@ from cai_pyserini.vectors.shards import (
     Shard,
     Vectors,
     finish_shards,
-    read_shard,
     shard_path,
     shard_progress,
-    shard_stats,
     stats_of_shards,
     text_keys,
     write_shard,
     write_shards,
 )
-from cai_pyserini.vectors.speed import padded, remember
+from cai_pyserini.vectors.speed import remember
+
+if TYPE_CHECKING:
+    from cai_pyserini.models.dense import Dense
+    from cai_pyserini.models.splade import Splade
 
 GPU_SHARDS = 3  # encoded at a time on a GPU: it computes one while others are tokenized, put together, and written
-SAVE_SECONDS = 5.0  # between saves of an unfinished shard
+SAVE_SECONDS = 5.0  # seconds between additions to the cache
 ENOUGH = 2_000  # texts encoded at once, whose speed is kept for estimates
-MAX_DIFFERENCE = 0.1  # between vectors of a text, relative to its length; batches in low precision differ by 0.01
+MAX_DIFFERENCE = 0.1  # largest distance of a text's vectors, relative to length; low precision gives 0.01
 
-type Shards = Iterator[tuple[int, Sequence[Document]]]  # shard numbers and their texts
+type NumberedShards = Iterator[tuple[int, Sequence[Document]]]  # shard numbers and their texts
 
 
 def encode(
@@ -61,18 +65,17 @@ def encode(
     encoder: Encoder,
     output: Path,
     role: Role = "documents",
+    *,
     split: str = "test",
     batch_size: int | None = None,
     shard_id: int = 0,
     shard_num: int = 1,
     earlier: Path | None = None,
-    encode_remotely: Callable[[Path, artifact.Recipe, Shards], Iterator[int]] | None = None,
 ) -> Path:
     """Encode the documents of a collection, or the queries of a split, into a folder of shards.
 
     Encodes only the shards whose number modulo `shard_num` is `shard_id`. Reuses vectors of the folder `earlier` where
-    it can. `encode_remotely(folder, recipe, shards)` encodes missing shards on other machines, and yields the number of
-    each shard once it is written.
+    it can.
     """
     made_from = recipe(collection, encoder, role, split)
     digest = artifact.digest(made_from)
@@ -86,32 +89,29 @@ def encode(
         # List the folder instead of probing single files: NFS caches that a file is missing.
         existing = sorted(folder.glob("*.npz"))
         done = {path for path, stats in zip(existing, stats_of_shards(existing, digest), strict=True) if stats}
-        sizes: list[int] = []
+        shards, at_a_time = 0, _shards_at_a_time(encoder, total)
+        source = _TextVectors(encoder, role, batch_size, _open_earlier(earlier, made_from), at_a_time)
 
-        def missing() -> Shards:
+        def missing() -> NumberedShards:
+            nonlocal shards
             for number, part in enumerate(batched(texts, SHARD)):
-                sizes.append(len(part))
+                shards += 1
                 if number % shard_num != shard_id or shard_path(folder, number) in done:
                     bar.update(len(part))
                 else:
                     yield number, part
 
+        def write_one(number: int, part: Sequence[Document]) -> None:
+            start = time.perf_counter()
+            encoded = source.get([text.contents for text in part], bar.update, [text.id for text in part])
+            seconds = (time.perf_counter() - start) / at_a_time
+            shard = Shard([text.id for text in part], encoded.vectors, encoded.keys)
+            write_shard(shard_path(folder, number), shard, digest, seconds, encoded.found, encoded.seconds)
+
         with progress(range(0), total, f"encode {role}", role) as bar:
-            if encode_remotely:
-                for number in encode_remotely(folder, made_from, missing()):
-                    bar.update(sizes[number])
-            else:
-                cache = _open_cache(encoder, role)
-                known = _open_earlier(earlier, made_from) if earlier else None
-                at_a_time = _shards_at_a_time(encoder, total)
-
-                def encode_one(number: int, part: Sequence[Document]) -> None:
-                    path = shard_path(folder, number)
-                    encode_shard(encoder, role, part, path, digest, batch_size, bar.update, cache, known, at_a_time)
-
-                _each(encode_one, missing(), at_a_time)
+            _each(write_one, missing(), at_a_time)
         trim_memory()
-        stats = _finished_stats(folder, len(sizes), digest, encoder, role)
+        stats = _finished_stats(folder, shards, digest, encoder, role)
         return stats and stats | ({"documents_digest": collection.documents_digest} if role == "documents" else {})
 
     return artifact.make(output, made_from, write, resumable=True, names=SHARD_NAMES, shared=shard_num > 1)
@@ -123,47 +123,13 @@ def recipe(collection: Collection, encoder: Encoder, role: Role = "documents", s
     return artifact.recipe("encode", inputs, encoder.variant(role), role=role)
 
 
-def encode_shard(
-    encoder: Encoder,
-    role: Role,
-    texts: Sequence[Document],
-    path: Path,
-    digest: str,
-    batch_size: int | None,
-    done: Done,
-    cache: VectorCache | None = None,
-    earlier: EarlierVectors | None = None,
-    at_a_time: int = 1,
-) -> None:
-    """Write one shard. Equal texts are encoded once, and texts in `earlier` or in the cache not at all. Shards encoded
-    `at_a_time` share the time that passes."""
-    start = time.perf_counter()
-    unfinished = path.with_suffix(".unfinished.npz")
-    contents = [text.contents for text in texts]
-    known = _KnownVectors(contents, cache, earlier)
-    done(len(texts) - len(known.missing))
-    batches, seconds = 0, (time.perf_counter() - start) / at_a_time
-    if known.missing:
-        missing = [texts[i] for i in known.missing]
-        added, batches, added_seconds = _encode(encoder, role, missing, unfinished, digest, batch_size, done, at_a_time)
-        known.require_unchanged(encoder, role, contents)
-        known.add(added, added_seconds)
-        seconds += added_seconds
-    vectors = known.vectors()
-    if role == "queries":
-        vectors = apply_query_settings(encoder, vectors, contents, encoder.max_length(role))
-    shard, found = Shard([text.id for text in texts], vectors, known.keys), len(texts) - len(known.missing)
-    write_shard(path, shard, digest, seconds, batches, found=found, encoding=known.seconds)
-    unfinished.unlink(missing_ok=True)
-
-
 def _shards_at_a_time(encoder: Encoder, texts: int | None) -> int:
     if resolve_device(encoder.device).type == "cpu":
         return 1
     return GPU_SHARDS if texts is None else max(1, min(GPU_SHARDS, -(-texts // SHARD)))
 
 
-def _each(work: Callable[[int, Sequence[Document]], None], shards: Shards, at_a_time: int) -> None:
+def _each(work: Callable[[int, Sequence[Document]], None], shards: NumberedShards, at_a_time: int) -> None:
     """Apply `work` to shards in threads, at most `at_a_time`; one at a time in this thread."""
     if at_a_time == 1:
         for shard in shards:
@@ -182,114 +148,108 @@ def _each(work: Callable[[int, Sequence[Document]], None], shards: Shards, at_a_
 def encode_texts(encoder: Encoder, texts: Sequence[str], length: int, done: Done) -> Matrix:
     """Encode the first `length` tokens of one or more texts as documents. Equal texts are encoded once, and texts in
     the cache not at all."""
-    cache, parts = _open_cache(encoder.truncated(length), "documents"), list[Matrix]()
-    for part in batched(texts, SHARD):
-        known = _KnownVectors(part, cache)
-        done(len(part) - len(known.missing))
-        if known.missing:
-            start = time.perf_counter()
-            vectors = encoder.load("documents").encode([part[i] for i in known.missing], length, done=done)
-            known.require_unchanged(encoder.truncated(length), "documents", part)
-            known.add(vectors, time.perf_counter() - start)
-        parts.append(known.vectors())
-    return stacked(parts)
+    source = _TextVectors(encoder.truncated(length), "documents")
+    return stacked([source.get(part, done).vectors for part in batched(texts, SHARD)])
 
 
-class _KnownVectors:
-    """One vector for each distinct text: found in `earlier` or in the cache, or added later.
+class _EncodedTexts(NamedTuple):
+    """The vectors of texts (texts, width), and their text_keys (texts, 16)."""
 
-    `keys` are the keys of all texts, `missing` the positions of the texts without a stored vector, and `seconds` is the
-    encoding time of all vectors, also of stored ones.
-    """
+    vectors: Matrix
+    keys: np.ndarray
+    found: int  # texts whose vectors were stored
+    seconds: float  # that encoding took; stored vectors count with the time they took originally
 
-    def __init__(self, contents: Sequence[str], cache: VectorCache | None, earlier: EarlierVectors | None = None):
-        self.keys, self.seconds = text_keys(contents), 0.0
-        self._rows, self._cache = [bytes(key) for key in self.keys], cache
-        self._known, self._parts = list[bytes](), list[Matrix]()
-        first = dict(zip(reversed(self._rows), reversed(range(len(self._rows))), strict=True))
-        for store in (earlier, cache):
-            if store and len(self._known) < len(first):
-                found = store.get(list(first.keys() - self._known))
-                self._known += found.keys
-                self._parts += [] if found.vectors is None else [found.vectors]
-                self.seconds += found.seconds
-        self.missing = sorted(first[key] for key in first.keys() - self._known)
 
-    def require_unchanged(self, encoder: Encoder, role: Role, contents: Sequence[str]) -> None:
-        """Raise CaiError if the encoder no longer reproduces a stored vector, for instance after a library update that
-        changes tokenization: old and new vectors must not be mixed."""
-        known = {*self._known}
-        stored = [i for i, key in enumerate(self._rows) if key in known and contents[i].strip()]
-        if not stored:
+@dataclass
+class _TextVectors:
+    """Vectors of texts in one role: those in `earlier` or in the cache, and others by the model. Equal texts are
+    encoded once. Threads that encode `at_a_time` share the time that passes."""
+
+    encoder: Encoder
+    role: Role
+    batch_size: int | None = None
+    earlier: EarlierVectors | None = None
+    at_a_time: int = 1
+
+    def __post_init__(self) -> None:
+        self._cache = _open_cache(self.encoder, self.role)
+
+    def get(self, texts: Sequence[str], done: Done, names: Sequence[str] | None = None) -> _EncodedTexts:
+        """The vectors of texts; `names` are in error messages, by default the texts."""
+        keys = text_keys(texts)
+        rows = [bytes(key) for key in keys]
+        first = dict(zip(reversed(rows), reversed(range(len(rows))), strict=True))  # the text of each key
+        known, parts, seconds = list[bytes](), list[Matrix](), 0.0
+        for store in (self.earlier, self._cache):
+            if store and len(known) < len(first):
+                found = store.get(list(first.keys() - known))
+                known += found.keys
+                parts += [] if found.vectors is None else [found.vectors]
+                seconds += found.seconds
+        missing = sorted(first[key] for key in first.keys() - known)
+        done(len(texts) - len(missing))
+        if missing:
+            self._require_unchanged({texts[first[key]]: row for row, key in enumerate(known)}, parts)
+            keys_of_missing, names = [rows[i] for i in missing], names and [names[i] for i in missing]
+            encoded, took = self._encode([texts[i] for i in missing], keys_of_missing, done, names)
+            known, parts, seconds = known + keys_of_missing, [*parts, encoded], seconds + took
+        places = {key: place for place, key in enumerate(known)}
+        vectors = stacked(parts)[[places[key] for key in rows]]
+        if self.role == "queries":
+            vectors = apply_query_settings(self.encoder, vectors, texts, self.encoder.max_length("queries"))
+        return _EncodedTexts(vectors, keys, len(texts) - len(missing), seconds)
+
+    def _model(self) -> "Splade | Dense":
+        with self.encoder.lock:
+            return self.encoder.load(self.role)
+
+    def _require_unchanged(self, stored: Mapping[str, int], parts: Sequence[Matrix]) -> None:
+        """Raise CaiError if the model no longer reproduces a stored vector, a row of `parts`, for instance after a
+        library update that changes tokenization: old and new vectors must not be mixed."""
+        if not (nonblank := [text for text in stored if text.strip()]):
             return
-        shortest = min(stored, key=lambda i: len(contents[i]))
-        before = stacked(self._parts)[[self._known.index(self._rows[shortest])]]
-        text, length = contents[shortest], encoder.max_length(role)
-        now = encoder.load(role).encode([text], length, overlap=encoder.overlap(role))
+        shortest, encoder = min(nonblank, key=len), self.encoder
+        before = stacked(parts)[[stored[shortest]]]
+        now = self._model().encode([shortest], encoder.max_length(self.role))
         if np.sqrt(_square(now - before)) > MAX_DIFFERENCE * np.sqrt(_square(before)):
             raise CaiError(
                 f"{encoder.config.name} no longer makes the vectors that it made before, for instance of "
-                f"{text[:50]!r}, perhaps because of other library versions: delete the cache (`cai-pyserini cache "
+                f"{shortest[:50]!r}, perhaps because of other library versions: delete the cache (`cai-pyserini cache "
                 "--older-than 0`), and encode everything again, into another folder"
             )
 
-    def add(self, vectors: Matrix, seconds: float) -> None:
-        """Add the vectors of the missing texts, here and to the cache."""
-        keys = [self._rows[i] for i in self.missing]
-        if self._cache:
-            self._cache.put(keys, vectors, seconds)
-        self._known += keys
-        self._parts.append(vectors)
-        self.seconds += seconds
+    def _encode(
+        self, texts: Sequence[str], keys: Sequence[bytes], done: Done, names: Sequence[str] | None = None
+    ) -> tuple[Matrix, float]:
+        """Encode texts, and add their vectors to the cache by their keys: (texts, width), and the seconds it took."""
+        model = self._model()
+        batches, unsaved = list[tuple[np.ndarray, Matrix]](), np.ones(len(texts), bool)
+        start = saved_at = time.perf_counter()
 
-    def vectors(self) -> Matrix:
-        """The vectors of all texts, in the order of the texts."""
-        rows = {key: row for row, key in enumerate(self._known)}
-        return stacked(self._parts)[[rows[key] for key in self._rows]]
+        def save(positions: np.ndarray, vectors: Matrix) -> None:
+            nonlocal saved_at
+            seconds, saved_at = time.perf_counter() - saved_at, time.perf_counter()
+            unsaved[positions] = False
+            if self._cache:
+                self._cache.put([keys[i] for i in positions.tolist()], vectors, seconds / self.at_a_time)
+
+        tokens = model.token_ids(texts, self.encoder.max_length(self.role), names)
+        for batch in model.encode_batches(tokens, self.batch_size, done):
+            batches.append(batch)
+            if time.perf_counter() - saved_at > SAVE_SECONDS:
+                new = [each for each in batches if unsaved[each[0][0]]]
+                save(np.concatenate([positions for positions, _ in new]), stacked([vectors for _, vectors in new]))
+        vectors = model.in_order(batches, len(texts))
+        save(rest := np.flatnonzero(unsaved), vectors[rest])  # also blank texts
+        seconds = (saved_at - start) / self.at_a_time
+        if len(texts) >= ENOUGH:
+            remember(self.encoder, self.role, tokens.padded / seconds)
+        return vectors, seconds
 
 
 def _square(vectors: Matrix) -> float:
     return float((vectors.multiply(vectors) if isinstance(vectors, csr_matrix) else vectors * vectors).sum())
-
-
-def _encode(
-    encoder: Encoder,
-    role: Role,
-    texts: Sequence[Document],
-    unfinished: Path,
-    digest: str,
-    batch_size: int | None,
-    done: Done,
-    at_a_time: int,
-) -> tuple[Matrix, int, float]:
-    """Encode texts, continuing after the batches that an interrupted attempt has saved. Returns vectors (texts, width),
-    and the batches and seconds that encoding them took."""
-    with encoder.lock:
-        model = encoder.load(role)
-    ids, contents = [text.id for text in texts], [text.contents for text in texts]
-    size = batch_size or model.transformer.batch_size
-    batches_digest = artifact.digest([digest, size, text_keys(contents).tobytes().hex()])
-    pieces: list[tuple[np.ndarray, Matrix]] = []
-    batches, seconds = 0, 0.0
-    if (saved := shard_stats(unfinished, batches_digest)) and (shard := read_shard(unfinished, batches_digest)):
-        pieces.append((np.arange(len(ids)), shard.vectors))
-        batches, seconds = saved.batches, saved.seconds
-    start = last_save = time.perf_counter()
-    windows = model.windows(contents, encoder.max_length(role), encoder.overlap(role), ids)
-    for piece in model.encode_batches(windows, batch_size, done, skip=batches):
-        pieces.append(piece)
-        batches += 1
-        now = time.perf_counter()
-        if now - last_save > SAVE_SECONDS:
-            vectors = model.assemble(windows, pieces)
-            pieces = [(np.arange(len(ids)), vectors)]
-            write_shard(unfinished, Shard(ids, vectors), batches_digest, seconds + (now - start) / at_a_time, batches)
-            last_save = now
-    vectors = model.finish(model.assemble(windows, pieces), windows)
-    took = (time.perf_counter() - start) / at_a_time
-    if len(texts) >= ENOUGH and not seconds:  # a continued one did only a part
-        remember(encoder, role, padded(windows) / took)
-    return vectors, batches, seconds + took
 
 
 def uncached(encoder: Encoder, role: Role, texts: Sequence[str]) -> list[str]:
@@ -309,10 +269,9 @@ def _open_cache(encoder: Encoder, role: Role) -> VectorCache | None:
     return VectorCache(folder, artifact.digest(made_from), f"{encoder.config.name} ({role})", width)
 
 
-def _open_earlier(folder: Path, made_from: artifact.Recipe) -> EarlierVectors | None:
+def _open_earlier(folder: Path | None, made_from: artifact.Recipe) -> EarlierVectors | None:
     """The vectors of a folder; None if there are none, or if they differ from this recipe in more than the texts."""
-    manifest = artifact.read_manifest(folder)
-    if manifest:
+    if folder and (manifest := artifact.read_manifest(folder)):
         of_its_texts = {"inputs": made_from["inputs"] | {"texts": manifest.recipe["inputs"].get("texts")}}
         if artifact.digest(manifest.recipe) == artifact.digest(made_from | of_its_texts):
             with suppress(CaiError):

@@ -30,7 +30,7 @@ from cai_pyserini.vectors.queries import encode_queries
 from cai_pyserini.vectors.shards import Matrix
 from cai_pyserini.vectors.speed import count_tokens, measure
 
-MAX_DIFFERENCE = 1e-4  # between vectors that count as equal, relative to the largest weight if that is above 1
+MAX_DIFFERENCE = 1e-4  # vectors count as equal up to it, relative to the largest weight if that is above 1
 EXAMPLES = 2048  # documents at most that the speed is measured on
 TOKENS = 100  # per document
 VALUE_WIDTH = 70  # characters of a value in the table
@@ -57,7 +57,7 @@ def check(requested: EncoderConfig, device: str = "auto", precision: Precision =
     that cannot be loaded.
     """
     # Leave out what the library does not know: everything that is done to the vectors of the model.
-    plain = requested.replace(idf=None, projection=None, overlap=None, binary_queries=False, expand_queries=True)
+    plain = requested.replace(idf=None, projection=None, binary_queries=False, expand_queries=True)
     measured, exact = Encoder(plain, device, precision), Encoder(plain, "cpu", "float32")
     exact.require_loadable("documents")
     config, documents, is_sparse = exact.config, _documents(exact), exact.config.kind == "splade"

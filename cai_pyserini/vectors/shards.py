@@ -32,7 +32,7 @@ from cai_pyserini.models.rows import Matrix as Matrix
 
 SHARD = 4096  # vectors per shard; texts of similar length within a shard make a batch
 THREADS = 16  # concurrent requests to an object store
-SHARD_NAMES = r"\d{5,}(\.unfinished)?\.npz"
+SHARD_NAMES = r"\d{5,}\.npz"
 UNREADABLE = (BadZipFile, EOFError, KeyError, OSError, RuntimeError, ValueError, zlib.error)  # raised for broken files
 
 
@@ -50,7 +50,6 @@ class ShardStats(NamedTuple):
 
     rows: int
     nonzeros: int
-    batches: int
     seconds: float  # to make the shard
     found: int  # rows that came from the cache
     encoding: float  # seconds to encode all rows; cached rows count with the time they took originally
@@ -61,13 +60,7 @@ def shard_path(folder: Path, number: int) -> Path:
 
 
 def write_shard(
-    path: Path,
-    shard: Shard,
-    digest: str,
-    seconds: float,
-    batches: int = 1,
-    found: int = 0,
-    encoding: float | None = None,
+    path: Path, shard: Shard, digest: str, seconds: float, found: int = 0, encoding: float | None = None
 ) -> ShardStats:
     """Write a shard atomically, and return its statistics; `encoding` defaults to `seconds`."""
     vectors = shard.vectors
@@ -83,7 +76,7 @@ def write_shard(
     if shard.keys is not None:
         arrays["keys"] = shard.keys
     nonzeros = int(np.count_nonzero(vectors.data))
-    stats = ShardStats(len(shard.ids), nonzeros, batches, seconds, found, seconds if encoding is None else encoding)
+    stats = ShardStats(len(shard.ids), nonzeros, seconds, found, seconds if encoding is None else encoding)
     with atomic_write(path) as partial, partial.open("wb") as file:
         np.savez(
             file,
@@ -118,9 +111,8 @@ def shard_stats(path: Path, digest: str) -> ShardStats | None:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             if arrays["made_from"] != _made_from(path, digest):
                 return None
-            rows, nonzeros, batches, seconds, *more = arrays["stats"].tolist()
-            found, encoding = more or (0, seconds)  # earlier versions had no cache
-            return ShardStats(int(rows), int(nonzeros), int(batches), seconds, int(found), encoding)
+            rows, nonzeros, *_, seconds, found, encoding = arrays["stats"].tolist()  # earlier versions had six
+            return ShardStats(int(rows), int(nonzeros), seconds, int(found), encoding)
     except UNREADABLE:
         return None
 

@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from cai_pyserini.core import artifact
-from cai_pyserini.core.cache import cache_home
-from cai_pyserini.core.files import json_text, write_text
+from cai_pyserini.core.files import cache_home, json_text, write_text
 from cai_pyserini.models.device import device_name, resolve_device
 from cai_pyserini.models.encoder import Encoder, Role
-from cai_pyserini.models.tokenizer import PAD_MULTIPLE, Windows
 
 FEW_TOKENS = 20_000  # fewer take seconds, whatever the encoder, and are not worth a measurement
 USUAL_SPEED = 5_000.0  # tokens per second, assumed for few tokens
@@ -32,14 +30,7 @@ def encoding_seconds(encoder: Encoder, tokens: float, sample: Sequence[str], rol
 def count_tokens(encoder: Encoder, texts: Sequence[str], role: Role = "documents") -> int:
     """The tokens that an encoder reads of texts, with padding."""
     prompt = encoder.config.query_prompt if role == "queries" else encoder.config.document_prompt
-    return padded(
-        Windows.split(texts, encoder.tokenizer, encoder.max_length(role), encoder.overlap(role), prompt=prompt)
-    )
-
-
-def padded(windows: Windows) -> int:
-    """The tokens of windows, with padding."""
-    return sum(-(-len(tokens) // PAD_MULTIPLE) * PAD_MULTIPLE for tokens in windows.tokens)
+    return encoder.tokenizer.token_ids(texts, encoder.max_length(role), prompt).padded
 
 
 def tokens_per_second(encoder: Encoder, texts: Sequence[str], role: Role = "documents") -> float:
@@ -81,11 +72,11 @@ def _read() -> dict[str, dict[str, Any]]:
 
 def measure(encoder: Encoder, texts: Sequence[str], role: Role) -> float:
     """The tokens per second of encoding more and more texts, until that takes MIN_SECONDS."""
-    model, length, overlap = encoder.load(role), encoder.max_length(role), encoder.overlap(role)
-    model.encode(texts[:FIRST], length, overlap=overlap)
+    model, length = encoder.load(role), encoder.max_length(role)
+    model.encode(texts[:FIRST], length)
     count = FIRST
     while True:
         count, start = 2 * count, time.perf_counter()
-        model.encode(texts[:count], length, overlap=overlap)
+        model.encode(texts[:count], length)
         if (seconds := time.perf_counter() - start) >= MIN_SECONDS or count >= len(texts):
             return count_tokens(encoder, texts[:count], role) / seconds

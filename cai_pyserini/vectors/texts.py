@@ -37,7 +37,7 @@ class TextImpacts:
     def __call__(self, contents: Sequence[str], max_length: int | None = None) -> list[dict[str, int]] | np.ndarray:
         """The impacts, or the vectors (documents, width), of the first `max_length` tokens of each text."""
         length = max_length or self._config.max_document_length
-        vectors = self._model.encode([*map(normalized, contents)], length, overlap=self._config.overlap)
+        vectors = self._model.encode([*map(normalized, contents)], length)
         if isinstance(vectors, np.ndarray):
             return vectors
         return as_terms(self._weighting.impacts(vectors)[0], self._terms)

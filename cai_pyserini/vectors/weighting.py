@@ -143,11 +143,11 @@ def open_impacts(vectors: Vectors, config: EncoderConfig, bm25: Bm25 | None = No
     return Impacts(vectors, Weighting(config, idf_weights(config, tokenizer.vocabulary)), terms, bm25)
 
 
-def impacts_of_index(index: Path, vectors: Path, words: Path, expansion: Path) -> Impacts:
-    """The impacts of an index, recomputed from its vectors and, if it is joint, its words and expansion. Raises
+def impacts_of_index(index: Path, vectors: Path, words: Path | None, near_words: Path | None) -> Impacts:
+    """The impacts of an index, recomputed from its vectors and, if it is joint, its words and those near. Raises
     CaiError if the index was made from other inputs."""
     raw, config = Vectors(vectors), load_encoder(str(index))
-    bm25 = bm25_of_index(config, words, expansion)
+    bm25 = _bm25_of_index(config, words, near_words)
     recorded, current = artifact.require(index, "index").stats["made_from"], _inputs(raw, config, bm25)
     if changed := [name for name, digest in current.items() if digest != recorded.get(name)]:
         raise CaiError(f"{index} was made from other {changed[0]} than the current ones: make impacts and index again")
@@ -164,13 +164,13 @@ def _inputs(vectors: Vectors, config: EncoderConfig, bm25: Bm25 | None) -> dict[
     }
 
 
-def bm25_of_index(config: EncoderConfig, words: Path, expansion: Path) -> Bm25 | None:
+def _bm25_of_index(config: EncoderConfig, words: Path | None, near_words: Path | None) -> Bm25 | None:
     """The words and BM25 parameters of the joint index with the encoder `config`; None if it is not joint."""
     joint = config.joint
-    if joint is None:
+    if joint is None or words is None:
         return None
-    used = expansion if joint.expanded else None
-    return Bm25(words, joint.k1, joint.b, expansion=used, documents_only=joint.documents_only)
+    used = near_words if joint.expanded else None
+    return Bm25(words, joint.bm25, expansion=used, documents_only=joint.documents_only)
 
 
 def write_impacts(
@@ -187,35 +187,20 @@ def write_impacts(
     already loaded, if there is one. At most `threads` processes write; 0 means one per processor. Raises CaiError for
     dense vectors, for vectors of another encoder, and for words of other documents.
     """
-    if vectors.kind == "dense":
-        raise CaiError(f"{vectors.folder} has dense vectors: index them with `index dense`")
-    Encoder(config).require_identity(vectors.encoder, vectors.folder)
+    own = Encoder(config)
+    encoder = encoder or own
+    _require_fitting(vectors, own, bm25)
+    inputs, words = _inputs(vectors, config, bm25), {}
     if bm25:
-        require_same_documents(vectors, bm25.counts)
-    if config.keep_terms == 0 and bm25 is None:
-        raise CaiError(
-            "keep_terms: 0 leaves nothing of SPLADE: give words too, as for a joint index, which then has BM25 alone"
-        )
-    inputs = _inputs(vectors, config, bm25)
-    words: dict[str, Any] = {}
-    if bm25:
-        words = {"k1": bm25.k1, "b": bm25.b, "alpha": bm25.alpha, "documents_only": bm25.documents_only}
+        words = bm25.parameters._asdict() | {"alpha": bm25.alpha, "documents_only": bm25.documents_only}
     if bm25 and bm25.alpha is None:
-        words["queries"] = (encoder or Encoder(config)).query_only_identity  # the estimate of alpha depends on it
+        words["queries"] = encoder.query_only_identity  # the estimate of alpha depends on it
     recipe = artifact.recipe("impact", inputs, **config.replace(joint=None).shaping("impacts"), **words)
 
     def write(folder: Path) -> artifact.Stats:
-        impacts = open_impacts(vectors, config, bm25)
-        idf = impacts.weighting.idf
-        document_weights = (weighted(shard.vectors, idf) for shard in vectors)
-        used = config.replace(range=config.range or largest_weight(document_weights, vectors.folder), joint=None)
-        if bm25:
-            alpha = estimate_alpha(vectors, idf, bm25, encoder or Encoder(config))
-            largest = largest_weight((shard.vectors for shard in bm25.shards()), bm25.folder)
-            joint = Joint(alpha=alpha, range=largest, k1=bm25.k1, b=bm25.b, language=bm25.language)
-            expansion = {"expanded": bm25.expansion is not None, "documents_only": bm25.documents_only}
-            used = used.replace(joint=joint.replace(**expansion))
-        impacts = replace(impacts, weighting=Weighting(used, idf))
+        opened = open_impacts(vectors, config, bm25)
+        used = _with_ranges(opened, encoder)
+        impacts = replace(opened, weighting=Weighting(used, opened.weighting.idf))
         count = processes_for(vectors.shards, MIN_SHARDS, threads)
         numbers = [range(vectors.shards * i // count, vectors.shards * (i + 1) // count) for i in range(count)]
         with spread(partial(Impacts.write, impacts, folder), numbers) as shards:
@@ -240,6 +225,36 @@ def write_impacts(
     used = config.replace(range=stats["settings"]["range"], joint=joint)
     artifact.renew(output / "encoder.yaml", encoder_yaml(used, output))  # query settings may have changed
     return output
+
+
+def _require_fitting(vectors: Vectors, encoder: Encoder, bm25: Bm25 | None) -> None:
+    if vectors.kind == "dense":
+        raise CaiError(f"{vectors.folder} has dense vectors: index them with `index dense`")
+    encoder.require_identity(vectors.encoder, vectors.folder)
+    if bm25:
+        require_same_documents(vectors, bm25.counts)
+    elif encoder.config.keep_terms == 0:
+        raise CaiError(
+            "keep_terms: 0 leaves nothing of SPLADE: give words too, as for a joint index, which then has BM25 alone"
+        )
+
+
+def _with_ranges(impacts: Impacts, encoder: Encoder) -> EncoderConfig:
+    """The settings of impacts, with the ranges that quantize them, and alpha."""
+    vectors, bm25, config, idf = impacts.vectors, impacts.bm25, impacts.weighting.config, impacts.weighting.idf
+    document_weights = (weighted(shard.vectors, idf) for shard in vectors)
+    used = config.replace(range=config.range or largest_weight(document_weights, vectors.folder), joint=None)
+    if bm25 is None:
+        return used
+    joint = Joint(
+        alpha=estimate_alpha(vectors, idf, bm25, encoder),
+        range=largest_weight((shard.vectors for shard in bm25.shards()), bm25.folder),
+        **bm25.parameters._asdict(),
+        language=bm25.language,
+        expanded=bm25.expansion is not None,
+        documents_only=bm25.documents_only,
+    )
+    return used.replace(joint=joint)
 
 
 def largest_weight(vectors: Iterable[csr_matrix], source: object) -> float:

@@ -50,9 +50,7 @@ def test_the_fastest_search_that_loses_little_is_proposed(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "system, message", [("bm25", "only SPLADE systems"), ("splade-smooth", "no scores of splade-")]
-)
+@pytest.mark.parametrize("system, message", [("bm25", "only SPLADE systems"), ("splade-near", "no scores of splade-")])
 def test_systems_that_have_nothing_to_prune_are_refused(system: str, message: str, run_folder: Path, tmp_path: Path):
     with pytest.raises(CaiError, match=message):
         main(["efficiency", str(run_folder), "--output", str(tmp_path), "--system", system])

@@ -18,8 +18,8 @@ from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.engine.explanation import Case, Explanation, Part, Term
 from cai_pyserini.engine.open import Run
+from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import parse_system
 from cai_pyserini.runs.trec import read_run, scores_by_query
 
 SINGLE = ["bm25", "splade", "splade-idf", "splade-doc-idf", "dense"]
@@ -103,7 +103,7 @@ def explained(explain: Explain) -> dict[str, dict[str, list[Explanation]]]:
 def test_explained_scores_are_those_of_the_run(system: str, run: RunFolder, explained: dict) -> None:
     """Including d8, a query that is also a document, which its run leaves out."""
     tolerance = 6e-5 if system == "bm25" else 2e-6  # Anserini rounds BM25's scores to 4 decimals
-    hits = read_run(run.run(parse_system(system)))
+    hits = read_run(parse_system(system).ranking(run).output)
     for query in QUERIES:
         expected = hits[hits["query_id"] == query]
         found = explained[query][system]
@@ -131,7 +131,7 @@ def test_words_of_a_joint_index_have_bm25s_weight(run: RunFolder, explain: Expla
     (joint,), (splade,), (bm25,) = explain("q2", ["joint-doc", "splade-doc-idf", "bm25"], documents=["d4"]).values()
     words = {term.term: term for term in joint.terms if term.term.startswith("bm25:")}
     assert [term for term in joint.terms if term.term not in words] == splade.terms
-    config = load_encoder(str(run.index(parse_system("joint-doc"))))
+    config = load_encoder(str(parse_system("joint-doc").index(run).output))
     assert config.joint and words.keys() == {f"bm25:{t.term}" for t in bm25.terms} == {"bm25:bladder", "bm25:infect"}
     for term in bm25.terms:
         word = words[f"bm25:{term.term}"]
@@ -145,7 +145,7 @@ def test_words_of_a_joint_index_have_bm25s_weight(run: RunFolder, explain: Expla
 def test_shares_of_a_zscore(document: str, absent: bool, run: RunFolder, explain: Explain) -> None:
     """A document missing from a part has the share of the part's last hit."""
     (explained,) = explain("q3", [ZSCORE], documents=[document])[ZSCORE]
-    hits = scores_by_query(read_run(run.run(parse_system("bm25"))))["q3"]
+    hits = scores_by_query(read_run(parse_system("bm25").ranking(run).output))["q3"]
     bm25, splade, dense = explained.parts
     assert (bm25.explanation.rank is None) == absent
     values = np.array(list(hits.values()))
@@ -175,7 +175,7 @@ def test_relevant_and_chosen_documents_are_explained_at_any_rank(run: RunFolder,
     assert found["bm25"] == [Explanation("bm25", "d6", None, 0.0, 1, [], [])]
     assert found["bm25"][0].heading == "not in the run: d6, score 0.0000, ★ relevant, grade 1"
     splade = found["splade-idf"][-1]
-    ranked = list(read_run(run.run(parse_system("splade-idf"))).query("query_id == 'q4'")["doc_id"])
+    ranked = list(read_run(parse_system("splade-idf").ranking(run).output).query("query_id == 'q4'")["doc_id"])
     assert splade.document == "d6" and splade.rank == ranked.index("d6") + 1 and splade.terms
     assert found["hybrid-splade-idf-minmax"][-1].parts[1].explanation == splade
     assert explain("q2", ["bm25"], documents=["d5"])["bm25"] == [Explanation("bm25", "d5", None, 0.0, None, [], [])]

@@ -15,13 +15,13 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.engine.open import Run
+from cai_pyserini.experiments.names import all_systems, parse_system
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import all_systems, parse_system
 from cai_pyserini.models.cross_encoder import CrossEncoder
+from cai_pyserini.models.idf import Idf
 from cai_pyserini.models.splade import Splade
 from cai_pyserini.runs.fuse import fuse_runs
 from cai_pyserini.runs.trec import read_run, scores_by_query, top
-from cai_pyserini.vectors.document_frequencies import Idf
 from cai_pyserini.vectors.quantization import weighted
 from tests.conftest import DATA, json_lines
 from tests.experiments.conftest import on_collection
@@ -65,7 +65,7 @@ def test_leaves_what_it_promises(run_folder: Path) -> None:
     assert found["settings"]["depth"] == 100 and found["settings"]["collection"]["hits"] == 1000
     assert "| hybrid-splade-idf-minmax |" in (run_folder / "report.md").read_text()
     for name in DEFAULTS:
-        columns = RunFolder(run_folder).run(parse_system(name)).read_text().splitlines()[0].split()
+        columns = parse_system(name).ranking(RunFolder(run_folder)).output.read_text().splitlines()[0].split()
         assert len(columns) == 6 and columns[1] == "Q0" and columns[5] == name
     assert {r["id"] for r in json_lines(run_folder / "impacts" / "splade-idf" / "00000.jsonl")} == {
         f"d{i}" for i in range(1, 13)
@@ -193,9 +193,9 @@ def test_all_systems_are_those_that_there_are_models_for(
     assert names == [*all_systems(bow, {"dense", "dense-idf", "cross-encoder"}), *three]
     assert {"cross-encoder", "dense-idf", "hybrid-dense-product", "hybrid-splade-doc-idf-minmax"} < set(names)
     sparse = {
-        f"{joint}splade{idf}{smooth}" for joint in ("", "joint-") for idf in ("", "-idf") for smooth in ("", "-smooth")
+        f"{joint}splade{idf}{smooth}" for joint in ("", "joint-") for idf in ("", "-idf") for smooth in ("", "-near")
     }
-    assert set(found["index_bytes"]) == {"bm25", "bm25-smooth", "dense", "dense-idf"} | sparse
+    assert set(found["index_bytes"]) == {"bm25", "bm25-near", "dense", "dense-idf"} | sparse
     assert set(found["comparisons"]) == set(names) - {"bm25"}
     assert found["settings"]["dense"]["name"] == "minilm"
     assert "Dense encoder: minilm." in (copied / "report.md").read_text()
@@ -231,8 +231,8 @@ def test_joint_smooth_and_bm25_splade_dense(
     found = results(copied)
     (decision,) = found["decision"]
     assert decision.startswith("BM25 + SPLADE + dense have the weights ") and "too few documents" in decision
-    assert set(found["index_bytes"]) == {"bm25", "splade-idf", "joint-splade-idf", "joint-splade-idf-smooth", "dense"}
-    assert found["alpha"].keys() == {"joint-splade-idf", "joint-splade-idf-smooth"}
+    assert set(found["index_bytes"]) == {"bm25", "splade-idf", "joint-splade-idf", "joint-splade-idf-near", "dense"}
+    assert found["alpha"].keys() == {"joint-splade-idf", "joint-splade-idf-near"}
     assert found["best"]["without a model"] == "joint-doc-near"
     assert "best without a model: joint-doc-near " in capsys.readouterr().out
     report = (copied / "report.md").read_text()

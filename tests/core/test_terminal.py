@@ -132,7 +132,7 @@ def step(name):
         logging.getLogger("cai_pyserini.x").warning("a warning")
         list(terminal.progress(iter(range(5)), None, "without a total", "queries"))
     output = Path(FOLDER, name)
-    return steps.Step(name, output, lambda: artifact.make(output, {"stage": name}, write, folder=False))
+    return steps.Call(name, output, lambda: artifact.make(output, {"stage": name}, write, folder=False))
 planned = [step("expand"), step("a step with a name that is far too long for a terminal")]
 steps.run(planned, {planned[0].output: 5000.0, planned[1].output: 70.0})
 """

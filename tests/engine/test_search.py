@@ -18,14 +18,14 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.engine.open import Run, open_index, open_systems
 from cai_pyserini.engine.retriever import Effort
 from cai_pyserini.engine.search import Engine, Hit
+from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import parse_system
 from cai_pyserini.indexes.reader import Stored
 from cai_pyserini.indexes.text_index import index_bm25
 from cai_pyserini.runs.trec import read_run, scores_by_query
 
 SYSTEMS = [
-    *("bm25", "bm25-smooth", "splade-idf", "splade-doc-idf", "dense", "joint", "joint-doc-near"),
+    *("bm25", "bm25-near", "splade-idf", "splade-doc-idf", "dense", "joint", "joint-doc-near"),
     *("hybrid-splade-idf", "hybrid-dense-product", "hybrid-splade-idf-dense-zscore"),
 ]
 QUERIES = {
@@ -56,7 +56,7 @@ def engine(request: pytest.FixtureRequest, run: Run) -> Engine:
 
 
 def test_hits_are_those_of_the_run(engine: Engine, folder: Path) -> None:
-    expected = scores_by_query(read_run(RunFolder(folder).run(parse_system(engine.name))))
+    expected = scores_by_query(read_run(parse_system(engine.name).ranking(RunFolder(folder)).output))
     for (id, _), hits in zip(QUERIES.items(), engine.search(list(QUERIES.values()), k=100), strict=True):
         scores = {document: score for document, score in expected.get(id, {}).items() if document != id}
         assert [hit.id for hit in hits] == list(scores)
@@ -178,9 +178,9 @@ def test_the_dense_index_of_a_run_can_be_lucenes(folder: Path, run: Run, tiny: P
 
 
 def test_what_cannot_be_opened_is_named(run: Run, folder: Path, tmp_path: Path) -> None:
-    missing = r"has no up-to-date index of splade-smooth: .*again with the system splade-smooth, or take one of .*bm25"
+    missing = r"has no up-to-date index of splade-near: .*again with the system splade-near, or take one of .*bm25"
     unfit = "cross-encoder cannot be searched, only run: take one of .*bm25"
-    for name, message in (("splade-smooth", missing), ("cross-encoder", unfit)):
+    for name, message in (("splade-near", missing), ("cross-encoder", unfit)):
         assert name not in run.systems
         with pytest.raises(CaiError, match=message):
             run.open(name)
@@ -214,14 +214,14 @@ def test_a_recommended_system_is_the_first_where_nothing_was_measured() -> None:
 @pytest.mark.parametrize(
     ("system", "said", "unsaid"),
     [
-        ("bm25-smooth", "BM25 (the words of the query, also where only similar documents have them)", "SPLADE"),
+        ("bm25-near", "BM25 (the words of the query, also where only similar documents have them)", "SPLADE"),
         ("splade-idf", "SPLADE (words related to those of the documents and the query)", "BM25"),
         ("splade-doc-idf", "SPLADE (words related to those of the documents)", "BM25"),
         ("dense", "dense vectors (similar meaning)", "BM25"),
     ],
 )
 def test_a_system_is_described_by_what_it_finds(run: Run, system: str, said: str, unsaid: str) -> None:
-    """The fault: bm25-smooth is said to be SPLADE, and assistants choose by that."""
+    """The fault: bm25-near is said to be SPLADE, and assistants choose by that."""
     description = run.open(system).description
     assert description == said and unsaid not in description
 

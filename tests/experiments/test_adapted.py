@@ -12,13 +12,15 @@ from cai_pyserini.core import steps
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.engine.open import Run
 from cai_pyserini.experiments import prepare as preparing
+from cai_pyserini.experiments.artifacts import SpladeEncoder
 from cai_pyserini.experiments.execute import execute
+from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.plan import plan
 from cai_pyserini.experiments.report import markdown
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import System, parse_system
+from cai_pyserini.experiments.systems import System
 from cai_pyserini.runs.trec import read_run, scores_by_query
-from cai_pyserini.trainer.adapt_settings import AdaptSettings
+from cai_pyserini.trainer.settings import AdaptSettings
 from tests.conftest import ADAPTED, adapting
 
 
@@ -32,18 +34,18 @@ def test_systems_before_and_after_are_in_one_table_and_nothing_is_done_twice(ada
     assert list(results.systems) == ADAPTED
     assert list(results.gains) == ADAPTED[5:9]  # the last two have nothing to compare with
     assert results.index_bytes.keys() == {
-        *("bm25", "splade", "splade-idf", "joint-splade-idf-smooth", "dense", "adapted-dense", "adapted-splade"),
-        *("adapted-splade-idf", "adapted-joint-splade-idf", "adapted-joint-splade-idf-smooth"),
+        *("bm25", "splade", "splade-idf", "joint-splade-idf-near", "dense", "adapted-dense", "adapted-splade"),
+        *("adapted-splade-idf", "adapted-joint-splade-idf", "adapted-joint-splade-idf-near"),
     }
     assert results.alpha.keys() == {name for name in results.index_bytes if "joint" in name}
     (decision,) = results.decision
     report = run.report.read_text()
     assert report == markdown(results) and "\n## Adaptation\n" in report and f"\n- {decision}\n" in report
-    assert load_encoder(str(run.index(parse_system("adapted-splade-idf")))).name == "adapted"
-    before, after = (next(iter(run.documents(parse_system(name)))).vectors for name in ("splade", "adapted-splade"))
+    assert load_encoder(str(parse_system("adapted-splade-idf").index(run).output)).name == "adapted"
+    before, after = (next(iter(SpladeEncoder(run, adapted).documents().vectors())).vectors for adapted in (False, True))
     assert before.shape == after.shape and abs(before - after).max() > 0.01
-    again, settings = adapting(tiny, adapted_run.parent)
-    assert {reason for _, reason in steps.plan(plan(again, systems(ADAPTED), settings))} == {None}
+    again, _ = adapting(tiny, adapted_run.parent)
+    assert {reason for _, reason in steps.plan(plan(again, systems(ADAPTED)))} == {None}
 
 
 @pytest.mark.slow
@@ -55,27 +57,28 @@ def test_without_evidence_the_run_goes_on_with_the_encoders_as_they_were(
     run, settings = adapting(tiny, tmp_path)
     shutil.copytree(adapted_run, run.folder)
     names = ["joint-doc-near", "adapted-joint-doc-near"]
-    results = execute(run, systems(names), settings.replace(weight=None))
+    run.adaptation = settings.replace(weight=None)
+    results = execute(run, systems(names))
     (decision,) = results.decision
     assert decision.startswith(
         "not adapted: the encoders are used as before, since no candidate gains significantly in "
     )
     assert f"\n- {decision}\n" in run.report.read_text()
-    before, after = (scores_by_query(read_run(run.run(parse_system(name)))) for name in names)
+    before, after = (scores_by_query(read_run(parse_system(name).ranking(run).output)) for name in names)
     assert before == after
 
 
 @pytest.mark.slow
 def test_analyses_use_the_encoder_of_each_system(adapted_run: Path) -> None:
     run = RunFolder(adapted_run)
-    assert run.encoder(parse_system("splade")).config.checkpoint == load_encoder("splade-tiny").checkpoint
-    assert run.encoder(parse_system("adapted-splade")).checkpoint.samefile(run.adapted)
+    assert SpladeEncoder(run).config().checkpoint == load_encoder("splade-tiny").checkpoint
+    assert SpladeEncoder(run, adapted=True).opened().checkpoint.samefile(run.adapted)
     single = {"bm25", "splade-doc", "splade-idf", "joint-near"}
     of_adapted = {f"adapted-{name}" for name in single - {"bm25"}} | {"adapted-joint"}
     assert {cost.system for cost in costs(run)} == single | of_adapted
     case = explain_query(run, Run(run.folder), "q2", sorted(of_adapted))
     for name, explanations in case.systems.items():
-        scores = scores_by_query(read_run(run.run(parse_system(name))))["q2"]
+        scores = scores_by_query(read_run(parse_system(name).ranking(run).output))["q2"]
         found = {e.document: e.score for e in explanations if e.rank}
         assert found and found == pytest.approx({document: scores[document] for document in found}, rel=1e-5)
 
@@ -83,8 +86,8 @@ def test_analyses_use_the_encoder_of_each_system(adapted_run: Path) -> None:
 def test_what_was_typed_is_what_adaptation_gets(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[AdaptSettings | None] = []
 
-    def record(run: RunFolder, systems: list[System], adaptation: AdaptSettings | None, evaluate: bool) -> None:
-        made.append(adaptation)
+    def record(run: RunFolder, systems: list[System], evaluate: bool) -> None:
+        made.append(run.adaptation)
         raise InterruptedError(*(system.name for system in systems))
 
     monkeypatch.setattr(preparing, "execute", record)

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from cai_pyserini.collections.contract import Document
 from cai_pyserini.core.config import IndexConfig, load_encoder
 from cai_pyserini.core.steps import plan as reasons
 from cai_pyserini.experiments.estimate import describe, estimate
 from cai_pyserini.experiments.experiment import Experiment
+from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.plan import plan
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import parse_system
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.vectors import encode as encoding
 from cai_pyserini.vectors import speed
@@ -25,9 +24,10 @@ def said(folder: Path, documents: int, *systems: str) -> list[str]:
     corpus_of(folder, {f"d{number}": f"{number} short fingers and long toes. " * 4 for number in range(documents)})
     config, dense = IndexConfig(name="some", source=str(folder)), load_encoder("minilm")
     experiment = Experiment(collection=config, encoder=load_encoder("splade-tiny"), device="cpu", dense=dense)
-    steps = plan(RunFolder(folder / "run", experiment), [parse_system(name) for name in systems])
+    run = RunFolder(folder / "run", experiment)
+    steps = plan(run, [parse_system(name) for name in systems])
     must_run = [step for step, reason in reasons(steps) if reason]
-    return [*describe(must_run, estimate(must_run), experiment)]
+    return [*describe(run, must_run, estimate(must_run))]
 
 
 @pytest.fixture
@@ -80,14 +80,13 @@ def test_the_speed_is_of_the_tokens_that_are_encoded(cache: Path) -> None:
 def test_an_encoding_replaces_the_speed_that_was_measured(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The faults: estimates stay wrong however often one encodes; few texts, or a continued shard, give a speed."""
+    """The faults: estimates stay wrong however often one encodes; few texts give a speed."""
     encoder, texts = (
         Encoder(load_encoder("splade-tiny"), "cpu", "float32"),
         [f"{number} fingers" for number in range(20)],
     )
     speed.remember(encoder, "documents", 1.0)
-    documents = [Document(f"d{number}", text) for number, text in enumerate(texts)]
     for enough, is_learned in ((21, False), (20, True)):
         monkeypatch.setattr(encoding, "ENOUGH", enough)
-        encoding.encode_shard(encoder, "documents", documents, tmp_path / "00000.npz", "", None, lambda count: None)
+        encoding.encode_texts(encoder, texts, 256, lambda count: None)
         assert (speed.tokens_per_second(encoder, texts) > 1) == is_learned

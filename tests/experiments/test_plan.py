@@ -17,13 +17,14 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.lock import locked
 from cai_pyserini.core.steps import Step
 from cai_pyserini.engine.open import Run, open_systems
-from cai_pyserini.experiments import plan as planning
+from cai_pyserini.experiments import artifacts as planning
+from cai_pyserini.experiments.branches import Weights
 from cai_pyserini.experiments.execute import execute
 from cai_pyserini.experiments.experiment import Experiment
+from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.plan import plan, require
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import parse_system
-from cai_pyserini.trainer.adapt_settings import AdaptSettings
+from cai_pyserini.trainer.settings import AdaptSettings
 from tests.conftest import DATA
 
 
@@ -40,13 +41,13 @@ def adaptation(tiny: Path, run: RunFolder) -> AdaptSettings:
     return AdaptSettings(**settings, output=run.adapted, vectors=run.vectors)
 
 
-def with_settings(run: RunFolder, **changes: Any) -> RunFolder:
-    return RunFolder(run.folder, run.experiment.replace(**changes))
+def with_settings(run: RunFolder, adaptation: AdaptSettings | None = None, **changes: Any) -> RunFolder:
+    return RunFolder(run.folder, run.experiment.replace(**changes), adaptation=adaptation)
 
 
 def steps(run: RunFolder, *names: str, adaptation: AdaptSettings | None = None) -> list[Step]:
     """The steps of systems; asserts that each comes once, after the steps of its inputs."""
-    planned = plan(run, [parse_system(name) for name in names], adaptation)
+    planned = plan(with_settings(run, adaptation), [parse_system(name) for name in names])
     outputs: set[Path] = set()
     for step in planned:
         assert outputs.issuperset(step.inputs) and step.output not in outputs, step
@@ -74,9 +75,9 @@ def test_the_steps_of_systems(run: RunFolder) -> None:
         *("index dense-idf", "search bm25", "search dense-idf", "rerank cross-encoder"),
         *("fuse hybrid-cross-encoder-dense-idf", "evaluate hybrid-cross-encoder-dense-idf"),
     }
-    assert {label for label in labels(dense, "joint-splade-smooth") if "joint" not in label} == {
+    assert {label for label in labels(dense, "joint-splade-near") if "joint" not in label} == {
         *("check", "encode documents", "encode dense-documents", "encode queries-test"),
-        *("words", "near", "smooth", "expand"),
+        *("words", "near", "mix documents-near", "near-words"),
     }
     with pytest.raises(CaiError, match=r"^joint-near needs the setting dense"):
         require(run, [parse_system("joint-near")])
@@ -118,9 +119,12 @@ def test_without_evaluation_weights_are_chosen_all_the_same_or_kept(run: RunFold
     systems = [parse_system("hybrid-splade-idf-dense-zscore"), parse_system("hybrid-dense-minmax")]
     served = {step.name for step in plan(run, systems, evaluate=False)}
     assert {"weights", "index dense"} < served and not any(name.startswith(("search", "evaluate")) for name in served)
-    artifact.make(run.weights, {"stage": "adapt: balance"}, lambda path: {"of": path.write_text("{}")}, folder=False)
-    kept = {step.name for step in plan(run, systems, evaluate=False, earlier=run)}
-    assert kept == served - {"weights"} and "weights" not in {step.name for step in plan(run, systems, earlier=run)}
+    artifact.make(
+        Weights(run).output, {"stage": "adapt: balance"}, lambda path: {"of": path.write_text("{}")}, folder=False
+    )
+    again = RunFolder(run.root, run.experiment, earlier=run)
+    kept = {step.name for step in plan(again, systems, evaluate=False)}
+    assert kept == served - {"weights"} and "weights" not in {step.name for step in plan(again, systems)}
 
 
 @pytest.mark.slow
@@ -182,7 +186,7 @@ def test_a_run_of_the_version_before_is_up_to_date(
         ({}, False, ["splade", "adapted-splade-idf"], "adapted-splade-idf needs the setting adapt"),
         ({"dense": None}, True, ["adapted-dense"], "adapted-dense needs the setting dense"),
         ({"dense": None}, False, ["bm25", "hybrid-splade-dense-idf-minmax"], "dense-idf needs the setting dense"),
-        ({"dense": None}, False, ["bm25-smooth"], "bm25-smooth needs the setting dense"),
+        ({"dense": None}, False, ["bm25-near"], "bm25-near needs the setting dense"),
         ({}, False, ["bm25", "hybrid-cross-encoder"], "cross-encoder needs the setting cross_encoder"),
         ({}, False, ["bm25", "doct5query"], "doct5query needs the setting generated"),
         ({"generated": str(DATA)}, False, ["doct5query"], "data has no queries of `cai-pyserini train gen"),
@@ -230,7 +234,7 @@ def test_what_adaptation_cannot_do_here_is_refused_before_any_step(
 def assert_refused(run: RunFolder, systems: list[str], message: str, adaptation: AdaptSettings | None = None) -> None:
     """Assert that nothing is written before a run is refused."""
     with pytest.raises(CaiError, match=message):
-        execute(run, [parse_system(name) for name in systems], adaptation)
+        execute(with_settings(run, adaptation), [parse_system(name) for name in systems])
     assert not run.folder.exists()
 
 

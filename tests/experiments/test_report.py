@@ -17,13 +17,15 @@ from cai_pyserini.core.config import IndexConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.engine.open import Run
 from cai_pyserini.experiments import report_charts
+from cai_pyserini.experiments.artifacts import Evaluation
 from cai_pyserini.experiments.execute import gather
 from cai_pyserini.experiments.experiment import Experiment
+from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.report import markdown, searches, table, verify
 from cai_pyserini.experiments.report_charts import charts, scores_chart
 from cai_pyserini.experiments.report_page import page, values_by_query, write_page
-from cai_pyserini.experiments.run_folder import Results, RunFolder
-from cai_pyserini.experiments.systems import parse_system
+from cai_pyserini.experiments.results import Results
+from cai_pyserini.experiments.run_folder import RunFolder
 from tests.conftest import stored_vectors
 
 
@@ -305,15 +307,15 @@ def gathered(tmp_path: Path) -> Results:
         artifact.make(path, recipe, write, folder=path.suffix == "")
 
     make(run.checked, "beir", documents=9, queries=10, judgments=11)
-    stored_vectors(run.vectors_of(parse_system("splade")), csr_matrix(np.ones((9, 2), np.float32)))
+    stored_vectors(parse_system("splade").index(run).impacts.vectors.output, csr_matrix(np.ones((9, 2), np.float32)))
     make(run.adapted, "adapt", decision=["as it was"])
     for index in ("splade", "adapted-splade", "adapted-splade-idf"):
-        make(run.impacts(parse_system(index)), "impact", loss={})
+        make(parse_system(index).index(run).impacts.output, "impact", loss={})
     for system, value in zip(systems, VALUES, strict=True):
-        make(run.run(system), "search", ms_per_query=1.0)
+        make(system.ranking(run).output, "search", ms_per_query=1.0)
         per_query = {"q0": value} | {f"q{number}": 0.2 for number in range(1, 10)}
         values = dict.fromkeys(("nDCG@10", "R@100", "RR@10"), per_query)
-        make(run.evaluation(system), "beir", json.dumps(values))
+        make(Evaluation(system, run).output, "beir", json.dumps(values))
     return gather(run, systems, {})
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.lock import locked
+from cai_pyserini.experiments.artifacts import SpladeEncoder
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import SINGLE
 
@@ -122,8 +123,9 @@ def test_a_collection_that_has_changed_is_refused(name: str, copy: Path, broken:
 def test_queries_are_those_of_the_topics(run_folder: Path) -> None:
     run = RunFolder(run_folder)
     systems = SINGLE["splade"], SINGLE["splade-doc"]
-    terms = run.encoder(SINGLE["splade"]).tokenizer.terms
-    model, bag = (run.impacts_of(system).queries(run.queries(system)) for system in systems)
+    terms = SpladeEncoder(run).opened().tokenizer.terms
+    indexes = [(system, system.index(run)) for system in systems]
+    model, bag = (index.open_impacts().queries(index.queries(system.query)) for system, index in indexes)
     assert model.shape == bag.shape == (5, len(terms))
     assert list(run.topics) == ["q1", "q2", "q3", "q4", "d8"]
     assert {terms[i] for i in bag[1].indices} == {"bladder", "infection"} and set(bag[1].data) == {100}

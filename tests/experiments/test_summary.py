@@ -11,9 +11,9 @@ from cai_pyserini.cli.run import main
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import IndexConfig
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.experiments.run_folder import Results
+from cai_pyserini.experiments.names import parse_system
+from cai_pyserini.experiments.results import Results
 from cai_pyserini.experiments.summary import markdown, table, verify
-from cai_pyserini.experiments.systems import parse_system
 from tests.conftest import DATA
 from tests.experiments.test_report import RESULTS, UNSCORED, row
 

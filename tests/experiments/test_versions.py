@@ -74,7 +74,7 @@ def put(run: Path, *names: str) -> None:
 def state(run: Path) -> str:
     """Which run is in place. Fails if it is not whole."""
     opened = RunFolder(run)
-    assert opened.results.searches and artifact.require(opened.index(BM25), "index")
+    assert opened.results.searches and artifact.require(BM25.index(opened).output, "index")
     return opened.report.read_text()[: len(OLD)]
 
 
@@ -96,7 +96,7 @@ def test_the_next_run_takes_the_place_of_the_old_one(run: Path) -> None:
     }
     assert {path: (run / path).read_bytes() for path in now} == now and not (run / "runs" / "bm25.trec").is_symlink()
     assert RunFolder(first).report.read_text().startswith(OLD) and state(run) == NEW
-    assert artifact.require(reader.index(BM25), "index")
+    assert artifact.require(BM25.index(reader).output, "index")
     links = {path for path in run.rglob("*") if path.is_symlink()}
     assert run / "indexes" / "bm25" in links and all(path.exists() for path in links)
     updated(run)
@@ -110,7 +110,7 @@ def test_killed_at_any_moment_one_run_is_whole_and_the_next_update_ends_it(
 ) -> None:
     """The faults: a moment without a run, or with files of two; a file of somebody is gone; what is left to do is
     not done."""
-    shutil.rmtree(index := RunFolder(only_bm25).index(BM25))  # has too many files to be killed after each
+    shutil.rmtree(index := BM25.index(RunFolder(only_bm25)).output)  # has too many files to be killed after each
     artifact.make(index, artifact.recipe("index", {}, kind="impact"), lambda folder: put(folder, "part"))
     if begun:
         updated(only_bm25)

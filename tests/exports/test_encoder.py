@@ -11,8 +11,8 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.text import normalized
 from cai_pyserini.indexes import jvm
 from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.idf import Idf
 from cai_pyserini.share.source import export_encoder
-from cai_pyserini.vectors.document_frequencies import Idf
 from cai_pyserini.vectors.queries import Representation, as_terms, encode_queries, quantize_queries
 
 pytestmark = pytest.mark.slow

@@ -16,7 +16,7 @@ pytest.importorskip("elasticsearch")
 
 from cai_pyserini.cli.export import main
 from cai_pyserini.collections.readers import load_collection
-from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core.config import BM25, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.indexes import jvm
 from cai_pyserini.indexes.impact_index import index_impacts
@@ -49,7 +49,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 
 def texts() -> Texts:
-    return Texts(load_collection(str(TINY)), 0.9, 0.4)
+    return Texts(load_collection(str(TINY)), BM25)
 
 
 def searches(folder: Path, name: str = "") -> dict[str, Json]:

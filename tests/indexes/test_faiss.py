@@ -22,7 +22,7 @@ from cai_pyserini.indexes.retrieve import Searcher, open_searcher
 from cai_pyserini.indexes.text_index import index_bm25
 from cai_pyserini.models.checkpoint import checkpoint_folder
 from cai_pyserini.models.encoder import Encoder
-from cai_pyserini.vectors.document_frequencies import compute
+from cai_pyserini.models.idf import compute
 from cai_pyserini.vectors.encode import encode
 from cai_pyserini.vectors.shards import Vectors
 from tests.conftest import stored_vectors

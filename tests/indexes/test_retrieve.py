@@ -21,8 +21,8 @@ from cai_pyserini.indexes.faiss import FaissSearcher
 from cai_pyserini.indexes.retrieve import open_searcher, queries_for, require_same_encoder, search
 from cai_pyserini.models.checkpoint import checkpoint_digest
 from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.idf import compute
 from cai_pyserini.runs.trec import Hits, read_run, removes_query, scores_by_query
-from cai_pyserini.vectors.document_frequencies import compute
 from cai_pyserini.vectors.queries import Queries, Query
 from tests.conftest import stored_vectors
 

@@ -10,9 +10,8 @@ from safetensors.torch import save_file
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.dense import Dense, load_transformer, pooled
+from cai_pyserini.models.idf import Idf
 from cai_pyserini.models.tokenizer import Tokenizer
-from cai_pyserini.vectors.document_frequencies import Idf
-from tests.models.test_splade import WORDS
 
 TEXTS = ["Dietary phytate", "a much longer text about blood pressure, salt and hypertension in many patients", ""]
 
@@ -36,17 +35,6 @@ def test_vectors_are_means_of_token_vectors(checkpoint: Path) -> None:
     assert not vectors[2].any()  # a blank text
 
 
-def test_windows_are_pooled_by_their_mean(checkpoint: Path) -> None:
-    dense = Dense(checkpoint, "cpu", "float32")
-    parts = dense.encode([" ".join(WORDS[start : start + 4]) for start in (0, 3, 4)], 6)
-    expected = parts.mean(0) / np.linalg.norm(parts.mean(0))
-    for batch_size in (1, 16):
-        vectors = dense.encode(["", " ".join(WORDS), "fever"], 6, batch_size, overlap=1)
-        np.testing.assert_allclose(vectors[1], expected, atol=1e-6)
-        assert not vectors[0].any()
-        assert vectors[2].tolist() == dense.encode(["", " ".join(WORDS), "fever"], 6, batch_size)[2].tolist()
-
-
 def test_idf_weights_the_mean_and_special_tokens_count_once(checkpoint: Path, tiny: Path) -> None:
     contents = [document.contents for document in BeirFolder(tiny, "tiny").documents()]
     weights = Idf.count(contents, Tokenizer(checkpoint)).weights()
@@ -61,7 +49,7 @@ def test_idf_weights_the_mean_and_special_tokens_count_once(checkpoint: Path, ti
         Dense(checkpoint, weights=np.ones(3))
 
 
-def test_each_window_is_projected_to_length_one(checkpoint: Path, tmp_path: Path) -> None:
+def test_vectors_are_projected_to_length_one(checkpoint: Path, tmp_path: Path) -> None:
     matrix = torch.randn(128, 128, generator=torch.Generator().manual_seed(1))
     save_file({"weight": matrix}, tmp_path / "p.safetensors")
     projected = Dense(checkpoint, "cpu", "float32", projection=tmp_path / "p.safetensors")
@@ -71,9 +59,6 @@ def test_each_window_is_projected_to_length_one(checkpoint: Path, tmp_path: Path
     vectors = projected.encode(TEXTS, 256)
     np.testing.assert_allclose(vectors[:2], by_hand, atol=1e-6)
     assert not vectors[2].any()  # a blank text
-    parts = projected.encode([" ".join(WORDS[start : start + 4]) for start in (0, 3, 4)], 6)
-    mean = parts.mean(0) / np.linalg.norm(parts.mean(0))
-    np.testing.assert_allclose(projected.encode([" ".join(WORDS)], 6, overlap=1)[0], mean, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -21,11 +21,11 @@ from cai_pyserini.models.checkpoint import load_checkpoint
 from cai_pyserini.models.cross_encoder import CrossEncoder
 from cai_pyserini.models.dense import Dense
 from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.idf import compute
 from cai_pyserini.models.splade import Splade
 from cai_pyserini.trainer.generate import Generator
 from cai_pyserini.trainer.pairs import base_encoder
 from cai_pyserini.trainer.settings import GenerateSettings, SpladeSettings
-from cai_pyserini.vectors.document_frequencies import compute
 
 
 @pytest.fixture
@@ -38,12 +38,11 @@ def encoder(folder: Path, device: str = "cpu", **settings: object) -> Encoder:
     return Encoder(EncoderConfig(name="test", checkpoint=str(folder)).replace(**settings), device)
 
 
-def test_queries_are_encoded_in_float32_and_without_windows(checkpoint: Path) -> None:
-    config = EncoderConfig(name="test", checkpoint=str(checkpoint), max_query_length=7, overlap=0)
+def test_queries_are_encoded_in_float32(checkpoint: Path) -> None:
+    config = EncoderConfig(name="test", checkpoint=str(checkpoint), max_query_length=7)
     made = Encoder(config, "cpu", "bfloat16")
     assert (made.precision("documents"), made.precision("queries")) == ("bfloat16", "float32")
     assert (made.max_length("documents"), made.max_length("queries")) == (256, 7)
-    assert (made.overlap("documents"), made.overlap("queries")) == (0, None)
     queries = made.load("queries")
     assert isinstance(queries, Splade) and queries.transformer.precision == "float32"
     assert made.load("queries") is queries and made.load("documents") is not queries

@@ -1,4 +1,4 @@
-"""Settings and refusals of sentence-transformers folders; tests.models.matrix compares their vectors."""
+"""Settings and refusals of sentence-transformers folders; test_kinds.py compares their vectors."""
 
 import json
 import shutil
@@ -15,8 +15,8 @@ from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.folder import token_weights
+from cai_pyserini.models.idf import compute
 from cai_pyserini.models.tokenizer import Tokenizer
-from cai_pyserini.vectors.document_frequencies import compute
 from tests.conftest import with_other_terms
 from tests.models.kinds import LENGTH, PROMPTS, TEXTS, WIDTH, change, dense, pooling, routed, sparse, static
 from tests.models.kinds import tiny as small
@@ -211,18 +211,6 @@ def test_bfloat16_is_close(name: str, original: Callable[[str], Path]) -> None:
     )
     exact, fast = (each.toarray() if isinstance(each, csr_matrix) else each for each in (exact, fast))
     assert 0 < abs(exact - fast).max() < 0.03 * abs(exact).max()
-
-
-def test_each_window_has_the_prompt(original: Callable[[str], Path]) -> None:
-    model = encoder(original("dense"), document_prompt="a passage: ").load("documents")
-    tokens = model.tokenizer.encode(["a passage: ", TEXTS[1]], None, special=False)
-    windows = model.windows([TEXTS[1]], LENGTH, overlap=0).tokens
-    prompt = [101, *tokens[0]]
-    assert len(windows) == 5 and all(
-        window[: len(prompt)] == prompt and window[-1] == 102 for window in map(list, windows)
-    )
-    read = [id for window in windows[:-1] for id in list(window)[len(prompt) : -1]]
-    assert read == tokens[1][: len(read)] and list(windows[-1])[-4:-1] == tokens[1][-3:]
 
 
 def test_lengths_are_those_of_each_side(original: Callable[[str], Path], copied: Callable[[str], Path]) -> None:

@@ -18,11 +18,10 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import build
 from cai_pyserini.models.dense import Dense
 from cai_pyserini.models.encoder import Encoder
-from cai_pyserini.models.idf import Idf
+from cai_pyserini.models.idf import Idf, compute
 from cai_pyserini.models.splade import Splade
 from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.share.encoder import bundle
-from cai_pyserini.vectors.document_frequencies import compute
 from tests.models.test_architectures import SENTENCES, make_tokenizer
 
 CODE = """

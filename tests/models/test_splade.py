@@ -29,9 +29,6 @@ TEXTS = [
 ]
 
 
-WORDS = ["salt", "fever", "colon", "cancer", "blood", "heart", "bone", "rat"]  # a word piece each
-
-
 @cache
 def stock(checkpoint: Path) -> tuple[Any, Any]:
     """The tokenizer and the model of transformers."""
@@ -74,27 +71,6 @@ def test_only_the_first_tokens_count(splade: Splade, checkpoint: Path, expected:
     assert not np.allclose(weights, expected, atol=1e-1)
 
 
-def test_windows_are_pooled_by_their_cubic_mean(splade: Splade, checkpoint: Path) -> None:
-    windows = plain(checkpoint, [" ".join(WORDS[start : start + 4]) for start in (0, 3, 4)])
-    expected = np.cbrt((windows**3).mean(0))
-    for batch_size in (1, 16):
-        weights = splade.encode(["", " ".join(WORDS), "fever"], 6, batch_size, overlap=1)
-        assert weights.dtype == np.float32 and weights.has_canonical_format
-        np.testing.assert_allclose(weights.toarray()[1], expected, atol=1e-4)
-        np.testing.assert_allclose(weights.toarray()[2], plain(checkpoint, ["fever"])[0], atol=1e-4)
-    assert not weights[0].nnz
-
-
-@pytest.mark.parametrize("overlap", [0, 5])
-def test_a_text_of_one_window_keeps_its_vector_to_the_last_bit(splade: Splade, overlap: int) -> None:
-    texts = [text * times for text in TEXTS for times in (1, 2, 3)]
-    cut, windows = splade.encode(texts, 20, 2), splade.encode(texts, 20, 2, overlap=overlap)
-    fits = np.array(splade.tokenizer.lengths(texts)) <= 20
-    assert 3 < fits.sum() < len(texts) - 3
-    assert (cut[fits] != windows[fits]).nnz == 0
-    assert windows[~fits].nnz > cut[~fits].nnz
-
-
 def test_bfloat16_is_close(checkpoint: Path, expected: np.ndarray) -> None:
     weights = Splade(checkpoint, "cpu", "bfloat16").encode(TEXTS, 256).toarray()
     np.testing.assert_allclose(weights, expected, atol=0.1)
@@ -127,9 +103,8 @@ def test_a_vector_that_is_not_finite_is_refused(
         broken = damaged(checkpoint, tmp_path / str(value), "position_embeddings.weight", 40, value)
         model = encoder(broken, "cpu", precision)
         assert np.isfinite(model.encode(["fever"], 256).sum())
-        for overlap in (None, 5):
-            with pytest.raises(CaiError, match=r"the vector of 'Dietary phytate, found in .*' has NaN or infinity"):
-                model.encode([TEXTS[3]], 256, overlap=overlap)
+        with pytest.raises(CaiError, match=r"the vector of 'Dietary phytate, found in .*' has NaN or infinity"):
+            model.encode([TEXTS[3]], 256)
 
 
 def test_a_logit_that_is_not_finite_is_refused(checkpoint: Path, tmp_path: Path) -> None:

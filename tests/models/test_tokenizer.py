@@ -1,4 +1,4 @@
-"""Tokens, their names in indexes, bags of word pieces, and windows."""
+"""Tokens, their names in indexes, and bags of word pieces."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models import tokenizer as module
-from cai_pyserini.models.tokenizer import Tokenizer, Windows, text_batches
+from cai_pyserini.models.tokenizer import Tokenizer, text_batches
 
 
 @pytest.fixture(scope="module")
@@ -77,45 +77,12 @@ def test_a_folder_without_a_readable_tokenizer_is_refused(tmp_path: Path, name: 
         Tokenizer(tmp_path)
 
 
-def test_windows_worked_example(tokenizer: Tokenizer) -> None:
-    cls, sep = tokenizer.encode([""], 8)[0]
-    texts = ["fever", " \n", "one two three four five six seven", "one two three"]  # a word piece per word
-    ids = tokenizer.encode(texts, None, special=False)[2]
-    windows = Windows.split(texts, tokenizer, 5, overlap=1)
-    assert windows.owners.tolist() == [0, 2, 3, 2, 2]
-    assert windows.counts.tolist() == [1, 0, 3, 1]
-    cut = Windows.split(texts, tokenizer, 5)
-    assert [list(window) for window in cut.tokens] == [list(window) for window in windows.tokens[:3]]
-    assert (cut.owners.tolist(), cut.counts.tolist()) == ([0, 2, 3], [1, 0, 1, 1])
-    first, further = windows.tokens[:3], windows.tokens[3:]
-    assert [list(window) for window in first] == tokenizer.encode([texts[0], *texts[2:]], 5)
-    assert [list(window) for window in further] == [[cls, *ids[2:5], sep], [cls, *ids[4:], sep]]
-
-
-@pytest.mark.parametrize("overlap", [0, 1, 3, 5])
-def test_windows_hold_every_token_and_are_full(tokenizer: Tokenizer, overlap: int) -> None:
-    for length in range(1, 20):
-        text = " ".join(map(str, range(length)))
-        ids = tokenizer.encode([text], None, special=False)[0]
-        windows = [list(window) for window in Windows.split([text], tokenizer, 8, overlap).tokens]
-        assert {len(window) for window in windows} == {min(8, length + 2)}
-        starts = [0, *(min(i * (6 - overlap), length - 6) for i in range(1, len(windows)))]
-        assert [window[1:-1] for window in windows] == [ids[start : start + 6] for start in starts]
-        assert starts[-1] + 6 >= length > (starts[-2] + 6 if len(starts) > 1 else 0)
-
-
-def test_an_overlap_that_leaves_no_room_is_refused(tokenizer: Tokenizer) -> None:
-    assert len(Windows.split(["colon " * 9], tokenizer, 5, 2).tokens) == 7
-    with pytest.raises(CaiError, match="windows of 5 tokens cannot overlap by 3: set a smaller overlap"):
-        Windows.split(["colon " * 9], tokenizer, 5, 3)
-
-
 def test_a_prompt_that_leaves_no_room_is_refused(tokenizer: Tokenizer) -> None:
     """Otherwise the model would read the same tokens for all texts."""
-    assert len(Windows.split(["colon fever"], tokenizer, 6, prompt="one two three ").tokens[0]) == 6
-    for overlap in (None, 0):
-        with pytest.raises(CaiError, match=r"one two three .* fills the 5 tokens|windows of 5 tokens cannot overlap"):
-            Windows.split(["colon fever"], tokenizer, 5, overlap, prompt="one two three ")
+    tokens = tokenizer.token_ids(["fever", " \n", "colon fever"], 6, "one two three ")
+    assert {position: len(ids) for position, ids in tokens.ids.items()} == {0: 6, 2: 6} and tokens.padded == 16
+    with pytest.raises(CaiError, match=r"one two three .* fills the 5 tokens"):
+        tokenizer.token_ids(["colon fever"], 5, "one two three ")
 
 
 class Watched:
@@ -138,7 +105,5 @@ def test_so_many_characters_are_tokenized_at_a_time(checkpoint: Path, monkeypatc
     watched.backend = Watched(watched.backend)
     texts = ["fever " * count for count in (1, 20, 5, 5, 5, 8)]
     assert watched.lengths(texts) == [3, 22, 7, 7, 7, 10] and watched.backend.given == [6, 120, 90, 48]
-    assert Windows.split(texts, watched, 8, overlap=2).counts.tolist() == [1, 5, 1, 1, 1, 2]
-    assert watched.backend.given[-4:] == [6, 120, 90, 48]
     assert [*text_batches([5, 95, 1, 101, 1], int)] == [[5, 95], [1], [101], [1]]
     assert [*text_batches("abc", len, max_items=2)] == [["a", "b"], ["c"]]

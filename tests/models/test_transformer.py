@@ -8,7 +8,6 @@ import torch
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.device import resolve_device, resolve_precision
 from cai_pyserini.models.splade import Splade
-from cai_pyserini.models.tokenizer import Windows
 from cai_pyserini.models.transformer import Transformer, batches
 
 
@@ -44,15 +43,13 @@ def transformer(checkpoint) -> Transformer:
     return Splade(checkpoint, "cpu", "float32").transformer
 
 
-@pytest.mark.parametrize("skip", [0, 2])
-def test_windows_have_batches_of_their_own(transformer: Transformer, skip: int) -> None:
-    texts = ["fever", " ", "colon cancer of the colon and salt", "salt"]
-    counted: list[int] = []
-    windows = Windows.split(texts, transformer.tokenizer, 5, overlap=1)
-    batches = transformer.map_windows(lambda ids, mask: mask.sum(1).tolist(), windows, 2, counted.append, skip)
-    found = [(group.tolist(), lengths) for group, lengths in batches]
-    assert found == [([0, 2], [3, 5]), ([3], [3]), ([2, 2], [5, 5])][skip:]
-    assert counted == ([1, 1, 1, 1] if not skip else [3, 1])  # text 2 is done with its last window
+def test_a_batch_has_texts_of_one_padded_length(transformer: Transformer) -> None:
+    texts, counted = ["fever", " ", "colon cancer of the colon and salt " * 2, "salt", "colon"], list[int]()
+    tokens = transformer.tokenizer.token_ids(texts, 16)
+    batches = transformer.map_batches(lambda ids, mask: mask.sum(1).tolist(), tokens, 1, counted.append)
+    found = [(batch.tolist(), lengths) for batch, lengths in batches]
+    assert found == [([2], [16]), ([0, 3], [3, 3]), ([4], [3])]  # twice as many of half the length
+    assert counted == [1, 1, 2, 1]  # first of the blank text
 
 
 def test_mapping_leaves_the_number_of_threads(transformer: Transformer) -> None:

@@ -19,8 +19,9 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.metadata import Kind
 from cai_pyserini.engine.open import Run, open_index
 from cai_pyserini.engine.search import Engine
+from cai_pyserini.experiments.artifacts import Evaluation
+from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import parse_system
 from cai_pyserini.indexes.filters import BadFilter
 from cai_pyserini.indexes.text_index import index_bm25
 from cai_pyserini.runs.measures import MEASURES, mean
@@ -170,7 +171,7 @@ def test_experiments_of_pyterrier_have_our_measures(run_folder: Path, tiny: Path
     measures = [parse_measure(name) for name in MEASURES]
     table = pt.Experiment(retrievers, *CaiDataset(str(tiny)).get_topicsqrels(), measures, names).set_index("name")
     for name in names:
-        of_run = json.loads(run.evaluation(parse_system(name)).read_text())
+        of_run = json.loads(Evaluation(parse_system(name), run).output.read_text())
         for measure in MEASURES:
             assert table.loc[name, measure] == pytest.approx(mean(of_run[measure]), abs=1e-9)
     assert not pt.java.started()  # a process cannot have a second JVM

@@ -12,10 +12,10 @@ from scipy.sparse import csr_matrix
 
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.models.idf import Idf
 from cai_pyserini.runs.fuse import fuse_runs
 from cai_pyserini.runs.fusions import FUSIONS
 from cai_pyserini.runs.trec import Hits, run_of, scores_by_query
-from cai_pyserini.vectors.document_frequencies import Idf
 from cai_pyserini.vectors.quantization import Quantizer, loss_stats, prune, weighted
 from cai_pyserini.vectors.queries import MAX_WEIGHT, as_terms, quantize_queries
 

@@ -3,10 +3,8 @@
 The fault: text that a reader of the document sees is not found, without a word. Comments and deleted text stay out.
 """
 
-import io
 import os
 import re
-import zipfile
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +16,7 @@ from hypothesis import strategies as st
 
 from cai_pyserini.collections.file_text import read_file
 from cai_pyserini.collections.formats import Text
+from tests.collections.test_file_folder import zipped
 
 IN, OUT = "in", "out"  # what becomes of a mark; else what `left_out` says, with * for the plural
 OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006"
@@ -47,13 +46,6 @@ STRICT = {
 }
 Place = str | Callable[["File", str], str]  # XML with MARK; or adds a mark to a file, and returns XML
 Places = list[tuple[str, Place]]  # with what becomes of the mark
-
-
-def zipped(parts: dict[str, str | bytes]) -> bytes:
-    with zipfile.ZipFile(buffer := io.BytesIO(), "w") as archive:
-        for name, part in parts.items():
-            archive.writestr(name, part)
-    return buffer.getvalue()
 
 
 def nest(path: str, content: str = "") -> str:

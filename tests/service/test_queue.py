@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.engine.search import Documents, Engine, Hit, Stored
 from cai_pyserini.service import queue as service_module
-from cai_pyserini.service.queue import BATCH, MAX_HITS, MAX_QUERY_LENGTH, Service
+from cai_pyserini.service.queue import BATCH, MAX_HITS, MAX_QUERY_LENGTH, Hits, Service
 from tests.service.conftest import SYSTEMS, engines
 
 pytestmark = pytest.mark.slow
@@ -38,6 +38,12 @@ def run(service: Service, scenario: Callable[[], Awaitable[Any]]) -> Any:
     return asyncio.run(working())
 
 
+async def search(service: Service, index: str, text: str, hits: int) -> Hits:
+    """The hits of a single query."""
+    (ranking,) = (await service.search_all(index, [text], hits)).rankings
+    return ranking
+
+
 async def together(service: Service, *requests: Coroutine[Any, Any, Any]) -> list[Any]:
     """The results of requests that all wait until the worker is free."""
     release = threading.Event()
@@ -54,7 +60,7 @@ def test_waiting_searches_are_batched(service: Service) -> None:
     texts = [f"cancer {word}" for word in ("risk", "salt", "fiber", "insulin", "sleep")]
     sizes: list[float] = []
     service.batches = sizes.append
-    answers = run(service, lambda: together(service, *(service.search("joint", text, 5) for text in texts)))
+    answers = run(service, lambda: together(service, *(search(service, "joint", text, 5) for text in texts)))
     for text, found in zip(texts, answers, strict=True):
         (alone,) = service.engines["joint"].search([text], 5)
         assert [(hit.id, pytest.approx(hit.score, rel=1e-6)) for hit, _ in found] == [(h.id, h.score) for h in alone]
@@ -83,7 +89,7 @@ def test_a_batch_costs_no_more_than_the_largest_search(
 ) -> None:
     sizes: list[float] = []
     service.batches = sizes.append
-    answers = run(service, lambda: together(service, *(service.search("bm25", *search) for search in searches)))
+    answers = run(service, lambda: together(service, *(search(service, "bm25", *asked) for asked in searches)))
     assert [found[0][0].id for found in answers] == ["d3"] * 5
     assert sizes == expected
 
@@ -91,7 +97,7 @@ def test_a_batch_costs_no_more_than_the_largest_search(
 @pytest.mark.parametrize("index", ["bm25", "joint"])
 def test_a_request_fails_alone(service: Service, index: str) -> None:
     texts = ["bladder", "\x1c", "bladder infection"]
-    found, failed, other = run(service, lambda: together(service, *(service.search(index, text, 1) for text in texts)))
+    found, failed, other = run(service, lambda: together(service, *(search(service, index, text, 1) for text in texts)))
     assert found[0][0].id == other[0][0].id == "d4"
     assert isinstance(failed, CaiError)
 
@@ -106,14 +112,14 @@ def test_a_full_queue_and_late_answers(opened: dict[str, Engine]) -> None:
         waiting = [asyncio.create_task(service.call("bm25", call)) for call in calls]
         await asyncio.sleep(0.1)
         with pytest.raises(HTTPException, match="429"):
-            await service.search("bm25", "bladder", 1)
+            await search(service, "bm25", "bladder", 1)
         assert not service.stuck
         late = await asyncio.gather(*waiting, return_exceptions=True)
         assert [type(answer) for answer in late] == [TimeoutError] * 3
         await asyncio.sleep(0.7)
         assert service.stuck
         release.set()
-        (((hit, _),)) = await service.search("bm25", "bladder", 1)
+        (((hit, _),)) = await search(service, "bm25", "bladder", 1)
         assert hit.id == "d4" and not service.stuck
 
     run(service, crowd)
@@ -133,7 +139,7 @@ def test_work_stops_for_requests_that_timed_out(opened: dict[str, Engine]) -> No
     async def give_up() -> None:
         with pytest.raises(TimeoutError):
             await service.call("bm25", describe)
-        (((hit, _),)) = await service.search("bm25", "bladder", 1)
+        (((hit, _),)) = await search(service, "bm25", "bladder", 1)
         assert hit.id == "d4"
 
     run(service, give_up)
@@ -230,7 +236,7 @@ def test_reloads_take_turns_and_lose_no_request(run_folder: Path, monkeypatch: p
         reloads += [asyncio.create_task(service.reload()) for _ in range(5)]
         found = []
         while not all(reload.done() for reload in reloads):
-            found += await asyncio.gather(*(service.search("bm25", "bladder " * n, 1) for n in range(1, 9)))
+            found += await asyncio.gather(*(search(service, "bm25", "bladder " * n, 1) for n in range(1, 9)))
         await asyncio.gather(*reloads)
         return [*await slow, *found]
 

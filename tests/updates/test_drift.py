@@ -8,9 +8,9 @@ import pytest
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.experiments.run_folder import RunFolder
+from cai_pyserini.judging import pool
 from cai_pyserini.judging.judgments import Judgments
 from cai_pyserini.judging.pool import proposal, stored_texts
-from cai_pyserini.updates import update
 from cai_pyserini.updates.drift import compare, idf_drift, idf_line
 from cai_pyserini.updates.update import lines
 from cai_pyserini.vectors.shards import shard_path, text_keys, write_shard
@@ -93,7 +93,7 @@ def test_training_is_proposed_when_there_are_enough_judgments(
 ) -> None:
     """The faults: what was undone counts, as does a query without a relevant document, or one twice, or a grade of a
     text that the run does not have."""
-    monkeypatch.setattr(update, "ENOUGH_QUERIES", 2)
+    monkeypatch.setattr(pool, "ENOUGH_QUERIES", 2)
     database = tmp_path / "judgments.sqlite"
     with pytest.raises(CaiError, match=r"no file .*judgments\.sqlite"):
         proposal(run_folder, database)

@@ -21,9 +21,9 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import API_KEY as KEY
 from cai_pyserini.engine.open import Run
 from cai_pyserini.experiments import versions
+from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.plan import plan
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import parse_system
 from cai_pyserini.judging.judgments import Judgments
 from cai_pyserini.judging.pool import stored_texts
 from cai_pyserini.runs.trec import read_run, scores_by_query
@@ -52,8 +52,8 @@ def scores(run: Path, system: str) -> dict[str, dict[str, float]]:
 def out_of_date(run: Path) -> list[str]:
     """The steps that are not up to date."""
     opened = RunFolder(run)
-    again = RunFolder(run, opened.experiment)
-    return [step.name for step, reason in steps.plan(plan(again, opened.systems, earlier=opened)) if reason]
+    again = RunFolder(run, opened.experiment, earlier=opened)
+    return [step.name for step, reason in steps.plan(plan(again, opened.systems)) if reason]
 
 
 def test_a_run_that_is_up_to_date_is_left_alone(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

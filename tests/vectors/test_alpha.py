@@ -7,12 +7,12 @@ import pytest
 from scipy.sparse import csr_matrix, vstack
 
 from cai_pyserini.collections.beir_folder import BeirFolder
-from cai_pyserini.core.config import EncoderConfig, load_encoder
+from cai_pyserini.core.config import Bm25Parameters, EncoderConfig, load_encoder
 from cai_pyserini.indexes.words import count_words
 from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.idf import Idf, compute
 from cai_pyserini.vectors import weighting as stage
 from cai_pyserini.vectors.bm25 import Bm25
-from cai_pyserini.vectors.document_frequencies import Idf, compute
 from cai_pyserini.vectors.encode import encode
 from cai_pyserini.vectors.queries import encode_queries
 from cai_pyserini.vectors.shards import Vectors
@@ -46,7 +46,7 @@ def vectors(bow: Encoder, tmp_path: Path) -> Vectors:
 
 def test_worked_example(vectors: Vectors, bow: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # With k1 = 0, the weight of a word is its IDF: of colon, in 1 of 3 documents, and of cancer, in 2 of 3.
-    words = Bm25(words_of_documents(tmp_path / "words", SPANS), k1=0.0)
+    words = Bm25(words_of_documents(tmp_path / "words", SPANS), Bm25Parameters(k1=0.0))
     colon, cancer = np.log(1 + 2.5 / 1.5), np.log(1 + 1.5 / 2.5)
     # Scores of a, b and c. The third span has no words, and so is no query.
     bm25 = [[colon + cancer, cancer, 0], [2 * cancer, 2 * cancer, 0]]
@@ -77,17 +77,16 @@ def test_too_short_or_too_few_documents_give_no_estimate(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shard", [5, 4096])
 def test_the_estimate_equals_that_of_whole_matrices(
-    shard: int, java: None, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    java: None, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("vectors.encode", "indexes.words"):
-        monkeypatch.setattr(f"cai_pyserini.{module}.SHARD", shard)
+        monkeypatch.setattr(f"cai_pyserini.{module}.SHARD", 5)
     monkeypatch.setattr(stage, "BEST", 7)
     collection, encoder = BeirFolder(tiny, "tiny"), Encoder(load_encoder("splade-tiny"), "cpu", "float32")
     idf = Idf.load(compute(collection, encoder.config, tmp_path / "idf")).weights()
     vectors = Vectors(encode(collection, encoder, tmp_path / "vectors"))
-    words = Bm25(count_words(collection, tmp_path / "words"), 1.2, 0.75)
+    words = Bm25(count_words(collection, tmp_path / "words"), Bm25Parameters(1.2, 0.75))
     found = estimate_alpha(vectors, idf, words, encoder)
 
     def spread(queries: np.ndarray, documents: np.ndarray) -> float:

@@ -8,6 +8,7 @@ import pytest
 
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.collections.contract import Collection
+from cai_pyserini.core.config import Bm25Parameters
 from cai_pyserini.indexes import jvm
 from cai_pyserini.indexes import words as stage
 from cai_pyserini.indexes.analyzer import Analyzer
@@ -66,7 +67,7 @@ def test_scores_equal_lucenes(long: bool, tiny: Path, tmp_path: Path, monkeypatc
     words, index = count_words(collection, tmp_path / "words"), index_bm25(collection, tmp_path / "index", 1)
     analyze = Analyzer()
     for k1, b in SETTINGS:
-        weights = Bm25(words, k1, b)
+        weights = Bm25(words, Bm25Parameters(k1, b))
         columns = {word: column for column, word in enumerate(weights.words)}
         for query, expected in zip(queries, bm25(index, queries, k1, b), strict=True):
             counts = np.zeros(len(columns))

@@ -2,7 +2,6 @@
 
 import json
 import math
-import shutil
 from functools import cache
 from pathlib import Path
 
@@ -23,10 +22,10 @@ from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.splade import Splade
 from cai_pyserini.models.transformer import Transformer
 from cai_pyserini.vectors import encode as stage
-from cai_pyserini.vectors.cache import VARIABLE
+from cai_pyserini.vectors.cache import VARIABLE, VectorCache
 from cai_pyserini.vectors.encode import encode, encode_texts, project_vectors
 from cai_pyserini.vectors.queries import Queries
-from cai_pyserini.vectors.shards import Vectors, shard_path, text_keys
+from cai_pyserini.vectors.shards import Vectors, text_keys
 from tests.conftest import damaged
 from tests.vectors.interruption import interrupted_after
 
@@ -84,7 +83,7 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return pad(self, tokens)
 
     monkeypatch.setattr(Transformer, "pad", counting)
-    monkeypatch.setattr(stage._KnownVectors, "require_unchanged", lambda *arguments: None)
+    monkeypatch.setattr(stage._TextVectors, "_require_unchanged", lambda *arguments: None)
     return sizes
 
 
@@ -151,96 +150,6 @@ def test_an_interrupted_stage_continues_with_the_first_missing_shard(
     assert not encoded
 
 
-@pytest.mark.parametrize("kind, precision", [("splade", "float32"), ("dense", "int8")])
-def test_an_unfinished_shard_continues_with_the_first_missing_batch(
-    kind: str,
-    precision: Precision,
-    collection: BeirFolder,
-    output: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    encoded: list[int],
-    request: pytest.FixtureRequest,
-) -> None:
-    if precision == "int8":
-        request.getfixturevalue("vnni")
-    short = encoder(kind, precision, max_document_length=16)  # so that the collection is several batches of one text
-    short.load("documents")  # which encodes texts of its own, for int8
-    encoded.clear()
-    whole = encode(collection, short, tmp_path / "whole", batch_size=1)
-    assert len(encoded) > 3 and sum(encoded) == 12
-    batches = encoded.copy()
-
-    monkeypatch.setattr(stage, "SAVE_SECONDS", -1)  # after every batch
-    with interrupted_after(2), pytest.raises(KeyboardInterrupt):
-        encode(collection, short, output, batch_size=1)
-    assert (output / "00000.unfinished.npz").is_file()
-    encoded.clear()
-    resumed = encode(collection, short, output, batch_size=1)
-    assert sorted(encoded) == sorted(batches[2:])  # threads may take turns
-    assert_same(whole, resumed)
-    assert sorted(path.name for path in resumed.iterdir()) == ["00000.npz", "manifest.json"]
-    digest = Vectors(resumed).manifest.digest
-    stats = [stage.shard_stats(shard_path(folder, 0), digest) for folder in (whole, resumed)]
-    assert stats[0] and stats[1] and stats[0].batches == stats[1].batches == len(batches)
-
-
-@KINDS
-def test_an_unfinished_shard_continues_within_a_long_document(
-    kind: str, collection: BeirFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoded: list[int]
-) -> None:
-    windows = encoder(kind, max_document_length=8, overlap=2)
-    whole = encode(collection, windows, tmp_path / "whole", batch_size=1)
-    assert sum(encoded) > 24
-    batches = encoded.copy()
-    monkeypatch.setattr(stage, "SAVE_SECONDS", -1)
-    for saves in (len(batches) // 2, len(batches) // 4):  # twice: what was saved is saved again
-        with interrupted_after(saves), pytest.raises(KeyboardInterrupt):
-            encode(collection, windows, tmp_path / "resumed", batch_size=1)
-    encoded.clear()
-    resumed = encode(collection, windows, tmp_path / "resumed", batch_size=1)
-    assert sum(encoded) == sum(batches[len(batches) // 2 + len(batches) // 4 :]) > 0
-    assert_same(whole, resumed)
-
-
-@KINDS
-def test_documents_are_read_in_windows_and_queries_are_not(kind: str, collection: BeirFolder, tmp_path: Path) -> None:
-    settings = {"max_document_length": 8, "max_query_length": 8}
-    cut, windows = encoder(kind, **settings), encoder(kind, overlap=2, **settings)
-    for role, same in (("documents", False), ("queries", True)):
-        folders = [
-            encode(collection, made, tmp_path / role / name, role)
-            for name, made in zip("ab", (cut, windows), strict=False)
-        ]
-        shards = [next(iter(Vectors(folder))).vectors for folder in folders]
-        assert (abs(shards[0] - shards[1]).max() == 0) == same
-    texts = [document.contents for document in collection.documents()]
-    expected = windows.load("documents").encode(texts, 8, overlap=2)
-    assert abs(next(iter(Vectors(tmp_path / "documents" / "b"))).vectors - expected).max() == 0
-
-
-@pytest.mark.parametrize(
-    "settings, batch_size", [({"max_document_length": 5}, 1), ({}, 4)], ids=["of another recipe", "of other batches"]
-)
-def test_an_unfinished_shard_of_something_else_is_ignored(
-    settings: dict,
-    batch_size: int,
-    collection: BeirFolder,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    encoded: list[int],
-) -> None:
-    monkeypatch.setattr(stage, "SAVE_SECONDS", -1)
-    with interrupted_after(1), pytest.raises(KeyboardInterrupt):
-        encode(collection, encoder(**settings), tmp_path / "resumed", batch_size=batch_size)
-    assert (tmp_path / "resumed" / "00000.unfinished.npz").is_file()
-    encoded.clear()
-    resumed = encode(collection, encoder(), tmp_path / "resumed", batch_size=1)
-    assert sum(encoded) == 12
-    assert_same(encode(collection, encoder(), tmp_path / "whole", batch_size=1), resumed)
-    assert sorted(path.name for path in resumed.iterdir()) == ["00000.npz", "manifest.json"]
-
-
 def test_a_smaller_collection_leaves_no_stale_shard_but_the_files_of_others(
     broken: Path, output: Path, small_shards: None
 ) -> None:
@@ -256,13 +165,11 @@ def test_a_smaller_collection_leaves_no_stale_shard_but_the_files_of_others(
 
 
 def test_shards_that_a_power_cut_emptied_or_somebody_deleted_are_made_again(
-    collection: BeirFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_shards: None, encoded: list[int]
+    collection: BeirFolder, tmp_path: Path, small_shards: None, encoded: list[int]
 ) -> None:
     whole, output = encode(collection, encoder(), tmp_path / "whole", batch_size=2), tmp_path / "cut"
-    monkeypatch.setattr(stage, "SAVE_SECONDS", -1)
-    with interrupted_after(6), pytest.raises(KeyboardInterrupt):  # in the second shard
+    with interrupted_after(1), pytest.raises(KeyboardInterrupt):
         encode(collection, encoder(), output, batch_size=2)
-    (output / "00001.unfinished.npz").write_bytes(b"")
     for missing in (12, 5):  # the second time, the vectors had been finished
         (output / "00000.npz").write_bytes(b"")
         encoded.clear()
@@ -304,21 +211,13 @@ def test_several_commands_share_the_shards(
         assert capsys.readouterr().out.startswith(f"{output}: {len(ids)} vectors, ") and ids_of(output) == ids
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (["--shard-id", "2", "--shard-num", "2"], "--shard-id 2 is not from 0 to 1"),
-        (["--ray", "--shard-num", "2"], "leave out --shard-id and --shard-num"),
-        (["--ray", "head:6379", "--split", "test"], "--ray is for documents only: leave it out for queries"),
-    ],
-)
-def test_arguments_that_are_refused(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_shard_beyond_the_last_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
-        main(["--collection", "c", "--encoder", "e", "--output", "v", *arguments])
-    assert message in capsys.readouterr().err
+        main(["--collection", "c", "--encoder", "e", "--output", "v", "--shard-id", "2", "--shard-num", "2"])
+    assert "--shard-id 2 is not from 0 to 1" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [[], ["--split", "test"], ["--ray"]])
+@pytest.mark.parametrize("arguments", [[], ["--split", "test"]])
 def test_more_tokens_than_positions_are_refused_first(arguments: list[str], tmp_path: Path) -> None:
     (tmp_path / "long.yaml").write_text(
         f"checkpoint: {load_encoder('splade-tiny').checkpoint}\nmax_document_length: 1024\nmax_query_length: 1024\n"
@@ -402,18 +301,18 @@ def test_no_text_is_encoded_twice(
 ) -> None:
     """Whatever its place, its collection and its id; the faults: a text gets the vector of another, or another one
     than without a cache."""
-    windows = {"max_document_length": 16, "overlap": 4}
-    first = encode(collection, encoder(kind, **windows), tmp_path / "first")
+    short = encoder(kind, max_document_length=16)
+    first = encode(collection, short, tmp_path / "first")
     assert Vectors(first).manifest.stats["found"] == 0
     with monkeypatch.context() as patch:
         patch.setenv(VARIABLE, "")
-        assert_same(encode(collection, encoder(kind, **windows), tmp_path / "without"), first)
+        assert_same(encode(collection, short, tmp_path / "without"), first)
     documents = [json.loads(line) for line in (broken / "corpus.jsonl").read_text().splitlines()][::-1]
     documents += [documents[3] | {"_id": "copy"}, {"_id": "blank", "title": "", "text": " "}]
     documents[5] |= {"title": "", "text": "fever"}
     changed = documents[5]["_id"]
     encoded.clear()
-    second = encode(rewrite(broken, documents), encoder(kind, **windows), tmp_path / "second")
+    second = encode(rewrite(broken, documents), short, tmp_path / "second")
     assert sum(encoded) == 1
     stats = Vectors(second).manifest.stats
     assert stats["vectors"] == 14 and stats["found"] == 12 and stats["encoding_seconds"] > 0
@@ -422,7 +321,7 @@ def test_no_text_is_encoded_twice(
     before["copy"] = before[documents[3]["_id"]]
     for id in before.keys() - {changed}:
         np.testing.assert_array_equal(before[id], after[id])
-    third = encode(BeirFolder(broken, "another"), encoder(kind, **windows), tmp_path / "third")
+    third = encode(BeirFolder(broken, "another"), short, tmp_path / "third")
     assert_same(second, third)
     assert sum(encoded) == 1 and Vectors(third).manifest.digest == Vectors(second).manifest.digest
 
@@ -431,12 +330,12 @@ def test_no_text_is_encoded_twice(
 def test_texts_are_encoded_once_for_each_length(
     kind: str, cache: Path, encoded: list[int], monkeypatch: pytest.MonkeyPatch, small_shards: None
 ) -> None:
-    """The faults: a text gets the vector of its first words, or all its windows are read."""
+    """The fault: a text gets the vector of its first words."""
     texts = [f"fever and {number} other signs of an infection" for number in range(8)]
-    model, counts = encoder(kind, overlap=2).load("documents"), list[int]()
+    model, counts = encoder(kind).load("documents"), list[int]()
     for length, new in ((5, texts), (8, texts), (5, [*texts[:3], texts[1], "fever", ""])):
         encoded.clear()
-        found = encode_texts(encoder(kind, overlap=2), new, length, counts.append)
+        found = encode_texts(encoder(kind), new, length, counts.append)
         assert sum(encoded) == (1 if "fever" in new else 8) and sum(counts) == len(new)
         counts.clear()
         assert abs(found - model.encode(new, length)).max() < 1e-5
@@ -467,7 +366,7 @@ def test_vectors_of_another_encoding_are_not_found(
     collection: BeirFolder, tmp_path: Path, cache: Path, encoded: list[int]
 ) -> None:
     encode(collection, encoder(), tmp_path / "first")
-    others: list[dict] = [{"max_document_length": 16}, {"overlap": 4}, {"document_prompt": "fever: "}]
+    others: list[dict] = [{"max_document_length": 16}, {"document_prompt": "fever: "}]
     others += [{"max_active_dims": 5}, {"kind": "dense"}, {"precision": "bfloat16"}]
     for number, settings in enumerate(others, 1):
         encoded.clear()
@@ -476,45 +375,36 @@ def test_vectors_of_another_encoding_are_not_found(
         assert len(list(cache.glob("*.sqlite"))) == 1 + number
 
 
-def test_vectors_of_other_code_are_not_found(
-    collection: BeirFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path, encoded: list[int]
+@KINDS
+def test_an_interrupted_shard_finds_the_batches_it_has_finished(
+    kind: str,
+    collection: BeirFolder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    small_shards: None,
+    cache: Path,
+    encoded: list[int],
 ) -> None:
-    encode(collection, encoder(), tmp_path / "first")
-    monkeypatch.setattr(identity, "changed_stages", lambda: {"encode documents splade": "0" * 16})
-    encode(collection, encoder(), tmp_path / "second")
-    assert sum(encoded) == 24
+    """The faults: hours of work are lost, or a text gets the vector of another."""
+    monkeypatch.setattr(stage, "SAVE_SECONDS", -1)  # after every batch
+    put, puts = VectorCache.put, 0
 
+    def interrupted(self: VectorCache, *arguments) -> None:
+        nonlocal puts
+        put(self, *arguments)
+        puts += 1
+        if puts == 3:
+            raise KeyboardInterrupt
 
-def test_an_unfinished_shard_continues_only_with_the_same_missing_texts(
-    collection: BeirFolder, broken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoded: list[int]
-) -> None:
-    """The fault: saved batches are attributed to other texts once more texts are in the cache."""
-    short = encoder(max_document_length=16)
-    whole = encode(collection, short, tmp_path / "whole", batch_size=1)
-    documents = [json.loads(line) for line in (broken / "corpus.jsonl").read_text().splitlines()]
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "cache"))
-    encode(rewrite(broken, documents[:4]), short, tmp_path / "some", batch_size=1)
-    monkeypatch.setattr(stage, "SAVE_SECONDS", -1)
-    for more, missing in ((4, 8 - 2), (6, 6)):
-        with interrupted_after(2), pytest.raises(KeyboardInterrupt):
-            encode(collection, short, tmp_path / f"resumed-{more}", batch_size=1)
-        encode(rewrite(broken, documents[:more]), short, tmp_path / f"more-{more}", batch_size=1)
-        encoded.clear()
-        shutil.copytree(tmp_path / "cache", tmp_path / f"cache-{more}")
-        with monkeypatch.context() as patch:
-            patch.setenv(VARIABLE, str(tmp_path / f"cache-{more}"))
-            assert_same(whole, encode(collection, short, tmp_path / f"resumed-{more}", batch_size=1))
-        assert sum(encoded) == missing
-
-
-def test_a_killed_encoding_finds_what_it_has_finished(
-    collection: BeirFolder, tmp_path: Path, small_shards: None, cache: Path, encoded: list[int]
-) -> None:
-    with interrupted_after(2), pytest.raises(KeyboardInterrupt):
-        encode(collection, encoder(), tmp_path / "killed")
+    short = encoder(kind, max_document_length=16)  # so that a shard is several batches of one text
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(VectorCache, "put", interrupted)
+        encode(collection, short, tmp_path / "resumed", batch_size=1)
     encoded.clear()
-    stats = Vectors(encode(collection, encoder(), tmp_path / "elsewhere")).manifest.stats
-    assert (sum(encoded), stats["found"]) == (2, 10)
+    resumed = encode(collection, short, tmp_path / "resumed", batch_size=1)
+    assert 0 < sum(encoded) < 12 and Vectors(resumed).manifest.stats["found"] == 12 - sum(encoded)
+    monkeypatch.setenv(VARIABLE, "")
+    assert_same(encode(collection, short, tmp_path / "whole", batch_size=1), resumed)
 
 
 def test_encoding_goes_on_without_a_cache_that_is_broken(

@@ -15,7 +15,7 @@ from cai_pyserini.collections.contract import Collection
 from cai_pyserini.collections.spans import SPANS_PER_TEXT
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.experiments.systems import parse_system
+from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.indexes.words import count_words
 from cai_pyserini.models import device
 from cai_pyserini.models.encoder import Encoder
@@ -189,7 +189,6 @@ def test_short_documents_have_no_contexts(tmp_path: Path) -> None:
 
 
 @slow
-@slow
 def test_the_encoder_must_be_that_of_the_documents(inputs: Path, tmp_path: Path) -> None:
     """Otherwise the result of another encoder would count as up to date."""
     make(inputs, output := tmp_path / "near")
@@ -280,7 +279,7 @@ def test_expanded_bm25_finds_documents_without_the_query_word(broken: Path, tmp_
 
 @slow
 def test_smooth_joint_indexes_have_both_expansions_and_bm25_smooth_one(tiny: Path, tmp_path: Path) -> None:
-    output, names = tmp_path / "run", ["joint-doc", "joint-doc-near", "bm25-smooth"]
+    output, names = tmp_path / "run", ["joint-doc", "joint-doc-near", "bm25-near"]
     run_beir([str(tiny), "--dense", "minilm", "--output", str(output), "--systems", *names])
     plain, near = (Bm25(output / "words", expansion=folder) for folder in (None, output / "expansion"))
     documents = replace(near, documents_only=True)
@@ -295,5 +294,5 @@ def test_smooth_joint_indexes_have_both_expansions_and_bm25_smooth_one(tiny: Pat
         assert joint and (joint.expanded, joint.documents_only) == (bm25 is not plain, bm25 is documents)
     (own,), (both,) = plain.shards(), documents.shards()
     assert both.vectors.nnz > own.vectors.nnz and ((both.vectors - own.vectors).data > 0).all()
-    encoded = vectors_of(output / "impacts" / "bm25-smooth")
+    encoded = vectors_of(output / "impacts" / "bm25-near")
     assert all(term.startswith("bm25:") for vector in encoded.values() for term in vector)

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from cai_pyserini.cli.impact import main
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import artifact
-from cai_pyserini.core.config import EncoderConfig, Joint, encoder_yaml, load_encoder
+from cai_pyserini.core.config import Bm25Parameters, EncoderConfig, Joint, encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.models.checkpoint import checkpoint_digest
@@ -150,7 +149,7 @@ def config(checkpoint: Path) -> EncoderConfig:
 
 def test_a_word_that_first_occurs_in_a_later_shard(vectors: Vectors, config: EncoderConfig, tmp_path: Path) -> None:
     words = counted(tmp_path / "words", ["cancer", "colon"], [[1], [0]], [[2, 1]])
-    impacts = write_impacts(vectors, config, tmp_path / "impacts", Bm25(words, k1=0.0, alpha=1.0))
+    impacts = write_impacts(vectors, config, tmp_path / "impacts", Bm25(words, Bm25Parameters(k1=0.0), 1.0))
     # The weights are IDFs: of 2 documents that have words, both have cancer, and one colon.
     cancer = round(WORD_LARGEST * np.log(1 + 0.5 / 2.5) / np.log(1 + 1.5 / 1.5))
     found = {id: words_of(vector) for id, vector in vectors_of(impacts).items()}
@@ -182,13 +181,3 @@ def test_without_words_the_encoder_of_a_joint_index_makes_plain_impacts(
     joint = config.replace(range=1.0, joint=Joint(alpha={"bow": 1.0}, range=1.0, k1=0.9, b=0.4))
     written = load_encoder(str(write_impacts(vectors, joint, tmp_path / "impacts")))
     assert written.joint is None
-
-
-@slow
-def test_command(run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    paths = ["--vectors", run_folder / "vectors" / "documents", "--words", run_folder / "words", "--output", tmp_path]
-    main([*map(str, paths), "--encoder", "splade-tiny", "--alpha", "2.5", "--k1", "1.2", "--b", "0.75"])
-    printed = capsys.readouterr().out.splitlines()
-    assert printed[1:] == ["alpha, the weight of BM25: 2.5 (splade queries), 2.5 (bow queries)"]
-    joint = load_encoder(str(tmp_path)).joint
-    assert joint and (joint.alpha, joint.k1, joint.b) == ({"splade": 2.5, "bow": 2.5}, 1.2, 0.75)

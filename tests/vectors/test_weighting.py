@@ -17,9 +17,9 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.indexes.retrieve import queries_for
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
 from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.idf import Idf, compute
 from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.vectors.bm25 import Bm25
-from cai_pyserini.vectors.document_frequencies import Idf, compute
 from cai_pyserini.vectors.encode import encode
 from cai_pyserini.vectors.quantization import Quantizer, loss_stats, weighted
 from cai_pyserini.vectors.queries import as_terms
@@ -229,27 +229,6 @@ def two_words(folder: Path, ids: list[list[str]]) -> Bm25:
     """Two words, one in every document, one in half of them."""
     counts = [[[2, row % 2] for row in range(len(of_shard))] for of_shard in ids]
     return Bm25(counted(folder, ["fever", "cold"], *counts, ids=ids), alpha=1.0)
-
-
-@pytest.mark.parametrize("settings", [{"keep_terms": 20}, {"keep_mass": 0.6}, {"keep_mass": 0.6, "keep_terms": 20}])
-def test_pruning_keeps_the_largest_impacts(
-    settings: dict[str, float], vectors: Vectors, plain: EncoderConfig, tmp_path: Path
-) -> None:
-    whole = write_impacts(vectors, plain, tmp_path / "whole")
-    pruned = write_impacts(vectors, plain.replace(**settings), tmp_path / "pruned")
-    again = write_impacts(vectors, load_encoder(str(pruned)), tmp_path / "again")
-    before, after = vectors_of(whole), vectors_of(pruned)
-    assert vectors_of(again) == after and list(before) == list(after)
-    for id, vector in before.items():
-        left = after[id]
-        assert list(left.items()) == [item for item in vector.items() if item[0] in left]
-        assert max(impact for term, impact in vector.items() if term not in left) <= min(left.values())
-        assert len(left) <= settings.get("keep_terms", 200)
-        if "keep_terms" not in settings:
-            assert sum(left.values()) >= 0.6 * sum(vector.values()) > sum(left.values()) - min(left.values())
-    stats, unpruned = artifact.require(pruned, "impact").stats, artifact.require(whole, "impact").stats
-    assert stats["nonzeros"] == sum(map(len, after.values())) < unpruned["nonzeros"]
-    assert (stats["document_scale"], stats["loss"]) == (unpruned["document_scale"], unpruned["loss"])
 
 
 def test_the_words_of_joint_impacts_are_not_pruned(vectors: Vectors, plain: EncoderConfig, tmp_path: Path) -> None:

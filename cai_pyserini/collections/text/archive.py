@@ -2,7 +2,7 @@
 
 import io
 import zipfile
-from datetime import date, datetime
+from datetime import datetime
 
 from lxml import etree
 
@@ -41,15 +41,8 @@ def local_name(element: etree._Element) -> str:
 
 
 def iso_day(text: str | None) -> str | None:
+    """The day of a time in ISO 8601; None for anything else."""
     try:
-        return day_text(datetime.fromisoformat((text or "").strip()))
+        return datetime.fromisoformat((text or "").strip()).date().isoformat()
     except ValueError:
         return None
-
-
-def day_of(year: str, month: str, day: str) -> str | None:
-    return iso_day(f"{year}-{month}-{day}")
-
-
-def day_text(day: date) -> str:
-    return f"{day.year:04}-{day.month:02}-{day.day:02}"

@@ -11,7 +11,6 @@ from email.message import Message
 from email.utils import parsedate_to_datetime
 
 from cai_pyserini.collections.formats import NO_TITLE, TITLE_LENGTH, LeftOut, Text, Unreadable
-from cai_pyserini.collections.text.archive import day_text
 from cai_pyserini.collections.text.charset import decoded
 from cai_pyserini.collections.text.rtf import read_rtf
 from cai_pyserini.collections.text.web import html_text
@@ -52,7 +51,7 @@ def read_mail(data: bytes) -> Text:
     text = _text(message, left_out)
     modified = None
     with suppress(OverflowError, ValueError):
-        modified = day_text(parsedate_to_datetime(_header(message["Date"])))
+        modified = parsedate_to_datetime(_header(message["Date"])).date().isoformat()
     return Text(subject, "\n".join([*headers, *attached, "", text]), modified=modified, left_out=left_out.said())
 
 

@@ -9,12 +9,12 @@ import pypdfium2
 from pypdfium2 import raw as pdfium
 
 from cai_pyserini.collections.formats import MAX_CHARACTERS, NO_TITLE, PAGE, TITLE_LENGTH, LeftOut, Text, Unreadable
-from cai_pyserini.collections.text.archive import day_of
+from cai_pyserini.collections.text.archive import iso_day
 from cai_pyserini.collections.text.pages import BREAK, joined, without_contents
 
 CONTROLS = re.compile(r"[\0-\x09\x0b-\x1f\x7f-\x9f]")  # bullets and brackets of fonts that do not name them
 UNKNOWN = re.compile(r"[\0-\x09\x0b-\x1f\x7f-\x9f\ue000-\uf8ff\ufffd]")
-MOST_UNKNOWN = 0.2  # of the characters of a page
+MOST_UNKNOWN = 0.2  # largest share of a page's characters
 # What TeX's encodings have instead of these ligatures, where a font does not name them.
 LIGATURES = dict(zip("\x0b\x0c\r\x0e\x0f\x1b\x1c\x1d\x1e\x1f", ("ff", "fi", "fl", "ffi", "ffl") * 2, strict=True))
 LIGATURE = re.compile(r"(?<=[a-z])[\x0b-\x0f\x1b-\x1f](?!\s*[A-Z\d])|[\x0b-\x0f\x1b-\x1f](?=[a-z]{2})")
@@ -23,7 +23,7 @@ RIGHT_TO_LEFT = re.compile("[\u0590-\u065f\u066e-\u06ef\u06fa-\u08ff\ufb1d-\ufdf
 VERTICAL = re.compile(
     "(?m)(?<=^[\u3001-\u30ff\u3400-\u9fff\uff01-\uff60])\n(?=[\u3001-\u30ff\u3400-\u9fff\uff01-\uff60]$)"
 )
-LEAST_SPACE = 0.12  # between words, of the height of a line
+LEAST_SPACE = 0.12  # smallest gap between words, as a share of a line's height
 NO_TEXT = {  # annotations: links, comments, and marks that comments belong to
     pdfium.FPDF_ANNOT_LINK,
     pdfium.FPDF_ANNOT_TEXT,
@@ -83,7 +83,7 @@ def read_pdf(data: bytes) -> Text:
         title.replace(BREAK, ""),
         PAGE.join(page.strip() for page in without_contents(joined(pages))),
         len(document),
-        changed and day_of(*(changed[i] or "1" for i in (1, 2, 3))),
+        iso_day(changed and "-".join(part or "01" for part in changed.groups())),
         left_out=left_out.said(),
     )
 
@@ -125,20 +125,12 @@ def _spaced(page: pypdfium2.PdfTextPage, text: str) -> str:
 
 def _annotations(page: pypdfium2.PdfPage) -> Iterator[tuple[int, str]]:
     """The kinds of a page's annotations, and their text if none is drawn."""
-    count = pdfium.FPDFPage_GetAnnotCount(page)
-    if count == _count_links(page):  # faster to count, and contents have many
-        return
-    for number in range(count):
+    for number in range(pdfium.FPDFPage_GetAnnotCount(page)):
         annotation = pdfium.FPDFPage_GetAnnot(page, number)
         kind = pdfium.FPDFAnnot_GetSubtype(annotation)
         has_text = kind == pdfium.FPDF_ANNOT_FREETEXT and not pdfium.FPDFAnnot_HasKey(annotation, b"AP")
         yield kind, _contents(annotation) if has_text else ""
         pdfium.FPDFPage_CloseAnnot(annotation)
-
-
-def _count_links(page: pypdfium2.PdfPage) -> int:
-    place, link = ctypes.c_int(), pdfium.FPDF_LINK()
-    return sum(1 for _ in iter(lambda: pdfium.FPDFLink_Enumerate(page, place, link), 0))
 
 
 def _contents(annotation: pdfium.FPDF_ANNOTATION) -> str:

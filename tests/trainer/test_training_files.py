@@ -14,8 +14,8 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import build
 from cai_pyserini.models.cross_encoder import CrossEncoder
 from cai_pyserini.trainer.examples import count
-from cai_pyserini.trainer.files import msmarco, score
 from cai_pyserini.trainer.settings import MsmarcoSettings, ScoreSettings
+from cai_pyserini.trainer.training_files import msmarco, score
 from tests.conftest import json_lines
 
 
@@ -72,28 +72,6 @@ def test_copies_and_other_passages_of_relevant_documents_are_no_negatives(tmp_pa
     (line,) = mine(tmp_path, tmp_path / "out.jsonl", "--trec", tmp_path / "run.trec")
     assert {text.strip() for text in line["negatives"]} == {"more things", "something else"}
     assert line["ids"][0] == "a" and {*line["ids"][1:]} == {"b", "c"}  # never in-batch negatives of the query
-
-
-def test_files_that_change_meanwhile_are_told(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The result would mix the old and the new files."""
-    run, output, before = tmp_path / "run.trec", tmp_path / "out.jsonl", "q1 Q0 d1 1 9 x\nq1 Q0 d12 2 8 x\n"
-    run.write_text(before)
-    write = jsonl.write
-
-    def edit_and_write(*arguments: Any) -> int:
-        run.write_text(before.replace("d12", "d11"))
-        return write(*arguments)
-
-    with (
-        monkeypatch.context() as patch,
-        pytest.raises(CaiError, match=r"changed meanwhile \(runs .*run the command aga"),
-    ):
-        patch.setattr(jsonl, "write", edit_and_write)
-        mine(tiny, output, "--trec", run)
-    run.write_text(before)
-    modified = output.stat().st_mtime_ns
-    mine(tiny, output, "--trec", run)
-    assert output.stat().st_mtime_ns > modified
 
 
 @pytest.fixture

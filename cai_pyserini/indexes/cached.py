@@ -1,16 +1,15 @@
-"""Indexes downloaded once, to `indexes` in Pyserini's cache, $PYSERINI_CACHE or ~/.cache/pyserini."""
+"""Indexes downloaded once, to `indexes` in Pyserini's cache."""
 
 import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from cai_pyserini.core import artifact, files
+from cai_pyserini.core import artifact
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.files import cache_home, remove, sync
 from cai_pyserini.core.store import StorePath
-
-
-def cache_home() -> Path:
-    return Path(os.environ.get("PYSERINI_CACHE") or Path.home() / ".cache" / "pyserini")
+from cai_pyserini.core.terminal import progress
 
 
 def cached_index(name: str, get: Callable[[Path], Path]) -> Path:
@@ -22,9 +21,9 @@ def cached_index(name: str, get: Callable[[Path], Path]) -> Path:
     with tempfile.TemporaryDirectory(prefix=".", dir=target.parent) as work:
         folder = get(Path(work))
         artifact.require(folder, "index")
-        files.sync(*folder.rglob("*"), folder)
+        sync(*folder.rglob("*"), folder)
         if not artifact.read_manifest(target):
-            files.remove(target)
+            remove(target)
         try:
             folder.rename(target)
         except OSError:
@@ -42,8 +41,22 @@ def index_here(index: Path) -> Path:
     manifest = artifact.require(index, "index")
 
     def get(work: Path) -> Path:
-        artifact.download(index, work / "index")
+        download(index, work / "index")
         return work / "index"
 
     version = artifact.digest([str(index), manifest.digest, manifest.created])
     return cached_index(f"{version}/{index.name}", get)
+
+
+def download(source: StorePath, folder: Path) -> None:
+    """Copy an artifact from an object store. Raises CaiError if it changes meanwhile, or has file names with `..`."""
+    before = artifact.read_manifest(source)
+    files = list(source.rglob("*"))
+    for file in progress(files, len(files), f"download {source.name}", "files"):
+        if ".." in file.parts:
+            raise CaiError(f"{file}: refused, as it is outside {source}")
+        target = folder.joinpath(*file.relative_to(source).parts)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        file.download(target)
+    if before is None or artifact.read_manifest(source) != before:
+        raise CaiError(f"{source} was changed while it was downloaded: run the command again")

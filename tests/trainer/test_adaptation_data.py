@@ -10,10 +10,10 @@ import pytest
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.trainer.adapt import steps
-from cai_pyserini.trainer.adapt_material import AdaptationData, write_examples
-from cai_pyserini.trainer.adapt_settings import AdaptSettings
-from tests.adaptation.conftest import adaptation_data, in_passages
+from cai_pyserini.trainer.adaptation_data import AdaptationData, write_examples
+from cai_pyserini.trainer.settings import AdaptSettings
 from tests.conftest import DATA, json_lines
+from tests.trainer.conftest import adaptation_data, in_passages
 
 pytestmark = pytest.mark.slow
 
@@ -76,7 +76,7 @@ def test_of_a_large_collection_a_sample_is_used(tiny: Path, tmp_path: Path, monk
     folder = tmp_path / "vectors"
     full = adaptation_data(tiny, folder, dense=True)
     vectors = dict(zip(full.contents, full.vector_systems[1].documents, strict=True))
-    monkeypatch.setattr("cai_pyserini.trainer.adapt_material.SAMPLE", 7)
+    monkeypatch.setattr("cai_pyserini.trainer.adaptation_data.SAMPLE", 7)
     sample, other = adaptation_data(tiny, folder, dense=True), adaptation_data(tiny, tmp_path / "other")
     splade, dense = sample.vector_systems
     assert splade.documents.shape[0] == len(sample.contents) == 7

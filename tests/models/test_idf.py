@@ -12,9 +12,8 @@ from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.encoder import Encoder
-from cai_pyserini.models.idf import idf_weights
+from cai_pyserini.models.idf import Idf, compute, idf_weights
 from cai_pyserini.models.tokenizer import Tokenizer
-from cai_pyserini.vectors.document_frequencies import Idf, compute
 from tests.conftest import DATA, corpus_of, with_other_terms
 
 

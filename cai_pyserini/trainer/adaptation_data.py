@@ -25,18 +25,18 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.models.device import Precision
 from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.idf import Idf
 from cai_pyserini.models.rows import stacked
 from cai_pyserini.runs.fusions import DEPTH
 from cai_pyserini.trainer.mixture import LANGUAGES, MIN_DEVIATION, WEIGHTS, Bm25, Mixture, VectorSystem
 from cai_pyserini.trainer.pseudo_queries import KINDS, PseudoQuery, passage, pseudo_queries, questions, remainder
-from cai_pyserini.vectors.document_frequencies import Idf
 from cai_pyserini.vectors.encode import encode, recipe
 from cai_pyserini.vectors.quantization import weighted
 from cai_pyserini.vectors.queries import encode_queries
 from cai_pyserini.vectors.shards import Matrix, Vectors
 
 SAMPLE = 100_000  # documents; more would need much memory and improve little
-HELD_OUT = 600  # documents whose queries are held out of the training, as judges, at most
+HELD_OUT = 600  # documents whose queries are held out of the training, at most
 SPREAD_QUERIES = 300  # pseudo queries that the spread of scores is measured with
 NEGATIVES = 4  # negatives per pseudo query
 NEGATIVES_DEPTH = 50  # negatives are drawn from this many best documents of each system
@@ -61,7 +61,7 @@ class AdaptationData:
     weights: Sequence[float] = ()  # of BM25, SPLADE and dense in their fusion; empty: chosen
     depth: int = DEPTH  # documents per query that the fusion takes from each run
     held_out_share: float = 0.2  # of the documents, at most
-    judging: Sequence[str] = KINDS  # the kinds of pseudo queries that are held out
+    held_out_kinds: Sequence[str] = KINDS  # of pseudo queries
 
     @cached_property
     def full_collection(self) -> Collection:
@@ -102,13 +102,13 @@ class AdaptationData:
             "documents": self.full_collection.fingerprint("documents"),
             "encoders": [[encoder.identity("documents"), encoder.identity("queries")] for encoder in self.encoders],
             "idf_power": self.splade.idf_power,
-            "bm25": [collection.k1, collection.b],
+            "bm25": [*collection.bm25],
             "language": unless_english(collection.language),
         }
 
     @property
-    def judged_identity(self) -> dict[str, Any]:
-        """For recipes: what the judges' values depend on, besides the settings of the fusion."""
+    def simulation_identity(self) -> dict[str, Any]:
+        """For recipes: what the simulated retrieval depends on, besides the settings of the fusion."""
         impacts = self.encoders[0].config.shaping("impacts", "queries")
         return self.identity | {"impacts": impacts, "hits": self.collection.hits}
 
@@ -177,7 +177,7 @@ class AdaptationData:
         held_out = [query for query in queries if query.document in held_out_documents]
         if language == ENGLISH:
             held_out += questions(held_out_documents, self.contents, draw)
-        held_out = [query for query in held_out if query.kind in self.judging]
+        held_out = [query for query in held_out if query.kind in self.held_out_kinds]
         train = [query for query in queries if query.document not in not_trained]
         return held_out + train[: self.queries], len(held_out)
 
@@ -244,7 +244,7 @@ class AdaptationData:
 
     @property
     def held_out(self) -> np.ndarray:
-        """The numbers of the held-out pseudo queries, the judges; empty if there are none."""
+        """The numbers of the held-out pseudo queries; empty if there are none."""
         _, count = self._drawn_queries
         return np.flatnonzero(self._is_found[:count]) if count else np.zeros(0, np.int64)
 
@@ -266,8 +266,7 @@ class AdaptationData:
     def encode(self, encoder: Encoder, texts: Sequence[str]) -> Matrix:
         """Encode texts as documents: (texts, dimensions)."""
         with progress(iter(texts), len(texts), "encode", "texts") as bar:
-            length, overlap = encoder.config.max_document_length, encoder.config.overlap
-            return encoder.load("documents").encode(texts, length, done=bar.update, overlap=overlap)
+            return encoder.load("documents").encode(texts, encoder.max_length("documents"), done=bar.update)
 
     def too_small(self) -> CaiError:
         name = self.collection.name

@@ -18,11 +18,11 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.idf import Idf, compute
 from cai_pyserini.trainer.adapt import Adaptation
-from cai_pyserini.trainer.adapt_settings import AdaptSettings
 from cai_pyserini.trainer.choice import Candidate, Decision
+from cai_pyserini.trainer.settings import AdaptSettings
 from cai_pyserini.trainer.training import load_model
-from cai_pyserini.vectors.document_frequencies import Idf, compute
 from tests.conftest import DATA, json_lines
 
 STEPS = "max_steps: 4\nbatch_size: 4\nwarmup: 0.25\n"
@@ -145,35 +145,11 @@ def test_what_was_decided_is_what_is_written(
     assert not steps.exists()
 
 
-@pytest.mark.slow
-def test_the_papers_recipe_from_a_training_file(
-    tiny: Path, triples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "pretrain.yaml").write_text("max_steps: 3\nbatch_size: 4\nmax_length: 32\n")
-    (tmp_path / "splade.yaml").write_text("epochs: 0.5\nbatch_size: 4\n")
-    (tmp_path / "vocabulary.yaml").write_text("increment: 20\nmax_steps: 1\n")
-    flags = [f"--{name}={tmp_path / name}.yaml" for name in ("vocabulary", "pretrain", "splade")]
-    flags += ["--data", str(triples), "--device", "cpu", "--collection", str(tiny), "--base", "splade-tiny"]
-    main([*flags, "--output", str(tmp_path / "model")])
-    made = re.findall(r"^\[\d/4\] (adapt.*?) {2,}", capsys.readouterr().err, re.MULTILINE)
-    assert made == ["adapt: vocabulary", "adapt: pretraining", "adapt: splade", "adapt"]
-    steps = tmp_path / "model.steps"
-    vocabulary, trained, output = (
-        load_file(folder / "model.safetensors")
-        for folder in (steps / "vocabulary", steps / "splade", tmp_path / "model")
-    )
-    assert len(vocabulary["bert.embeddings.word_embeddings.weight"]) == 30522 + 20
-    assert artifact.require(steps / "splade", "trainer splade").stats["steps"] == 3  # half of 24 lines
-    assert all(torch.equal(trained[name], output[name]) for name in trained)
-
-
 @pytest.mark.parametrize(
     "flags, message",
     [
-        (["--data", "x.jsonl", "--dense", "minilm"], "data is the paper's method, which has no setting dense"),
-        (["--data", "x.jsonl", "--weight", "0.5"], "data is the paper's method, which has no setting weight"),
         (["--distil", "x.yaml"], "distil needs a teacher: the setting dense"),
-        (["--vocabulary", "x.yaml"], "vocabulary is a step of the paper's method, which needs the setting data"),
+        (["--depth", "50"], "depth applies to the fusion with a dense encoder: add the setting dense"),
     ],
 )
 def test_flags_that_do_not_fit_are_refused(
@@ -189,20 +165,14 @@ def test_flags_that_do_not_fit_are_refused(
     "flags, yaml, message",
     [
         (["--splade"], "base: other\n", "steps.yaml: base cannot be set here"),
-        (["--data", "triples", "--vocabulary"], "steps: 3\n", "steps.yaml: unknown key steps; did you mean max_steps?"),
-        (["--data"], None, "no file "),
-        (["--data"], '{"query": "a", "positive": "b"}\n', "steps.yaml:1: 0 negatives, fewer than the 1"),
+        (["--splade"], "max_step: 3\n", "steps.yaml: unknown key max_step; did you mean max_steps?"),
+        (["--splade"], None, "no file "),
         (["--splade"], "negatives: 5\n", "contrast: negatives 5, but pseudo queries have 4 each"),
         (["--splade"], "loss: margin-mse\n", "contrast: loss margin-mse needs a teacher: the setting dense"),
         (
             ["--dense", "minilm", "--distil"],
             "max_document_length: 1024\n",
             "has 512 positions, too few for max_document_length 1024",
-        ),
-        (
-            ["--data", "triples", "--pretrain"],
-            "max_length: 1024\n",
-            "has 512 positions, too few for max_length of pretraining 1024",
         ),
     ],
 )
@@ -219,8 +189,8 @@ def test_files_that_are_wrong_are_refused_before_any_work(
 
 
 def test_what_shapes_an_adaptation_is_in_its_recipe(tiny: Path, tmp_path: Path) -> None:
-    """Settings of the encoders that act on queries or impacts, of the collection and of the judges, and an IDF that a
-    step's file names by its path, whose contents can change."""
+    """Settings of the encoders that act on queries or impacts, of the collection and of the simulation, and an IDF that
+    a step's file names by its path, whose contents can change."""
     idf = compute(load_collection(str(tiny)), load_encoder("splade-tiny"), tmp_path / "idf")
     base, dense = ({"checkpoint": load_encoder(name).checkpoint} for name in ("splade-tiny", "minilm"))
     files = {"c": {"source": str(tiny)}, "s": base, "d": dense, "step": {"idf": str(idf)}}
@@ -233,7 +203,7 @@ def test_what_shapes_an_adaptation_is_in_its_recipe(tiny: Path, tmp_path: Path) 
         adaptation = AdaptSettings(
             collection=collection, base=base, dense=dense, splade=Path(splade), output=tmp_path / "x", **flags
         )
-        return artifact.digest(Adaptation(adaptation, tmp_path / "x.steps").recipe())
+        return artifact.digest(Adaptation(adaptation).recipe())
 
     recipes = [
         digest(),

@@ -1,0 +1,256 @@
+"""The parameters of requests and the content of responses, which the OpenAPI document describes."""
+
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import Annotated, Any, Literal
+
+from fastapi import Query as Parameter
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
+from starlette.exceptions import HTTPException
+
+from cai_pyserini.core.metadata import Value
+from cai_pyserini.core.version import VERSION
+from cai_pyserini.engine.explanation import Explanation
+from cai_pyserini.engine.search import Snippet, Stored
+from cai_pyserini.service.page import FILTER, MAX_SHOWN_HITS, SORT, Name
+from cai_pyserini.service.queue import BATCH, MAX_HITS, MAX_QUERY_LENGTH, Hits
+
+NOT_BLANK = r"[^\s\x1c-\x1f]"  # as in str.strip, these four characters are white space, too
+MAX_ID_LENGTH = 200  # characters of query ids and field names
+MAX_FACETS = 20
+MAX_RERANKED = 100
+QueryText = Annotated[str, StringConstraints(min_length=1, max_length=MAX_QUERY_LENGTH, pattern=NOT_BLANK)]
+QUERY_PARAMETER = Parameter(description="the text to search for", examples=["short fingers"])
+Text = Annotated[QueryText, QUERY_PARAMETER]
+SNIPPETS = "return, for each document, the passage that contributes most to its score"
+Counts = dict[str, dict[str, int]]  # field -> value -> documents
+
+DOCUMENT = {
+    "title": "Short finger",
+    "contents": "Short finger Abnormally short finger associated with developmental hypoplasia.",
+}
+CANDIDATE = {"docid": "HP:0009381", "score": 12.35, "rank": 1, "doc": DOCUMENT}
+ANSWER = {"api": "v1", "index": "joint"}
+EXPLANATION = {
+    "system": "joint",
+    "document": "HP:0009381",
+    "rank": 1,
+    "score": 4.2,
+    "grade": None,
+    "terms": [{"term": "short", "query": 1.5, "document": 2.8, "idf": None, "impact": 28, "contribution": 4.2}],
+    "parts": [],
+}
+EXPLAINED = {**ANSWER, "query": {"text": "short fingers"}, "explanation": EXPLANATION}
+OMIT_NONE = Field(None, exclude_if=lambda value: value is None)
+OMIT_EMPTY: Any = Field({}, exclude_if=lambda value: not value)
+
+
+def example(**values: Any) -> ConfigDict:
+    """The configuration of a model whose schema has an example."""
+    return ConfigDict(json_schema_extra={"examples": [values]})
+
+
+class Query(BaseModel):
+    text: str
+
+
+class Document(BaseModel):
+    title: str
+    contents: str
+    metadata: dict[str, Value] = OMIT_EMPTY
+
+
+class Candidate(BaseModel):
+    docid: str
+    score: float
+    rank: int
+    doc: Document | str | None  # str: a document without a title, or with parse=false its JSON
+    snippet: str | None = OMIT_NONE
+    page: int | None = OMIT_NONE  # of the snippet
+
+
+class DocumentForm(BaseModel):
+    """How a response shows documents: as title, contents and metadata, as a string if they have only contents, or as
+    their stored JSON."""
+
+    parse: bool = Field(True, description="parse the stored JSON; false: return it as a string")
+    max_doc_length: int | None = Field(
+        None, description="characters of each document's contents to return; not with parse=false", ge=1
+    )
+
+    @field_validator("max_doc_length")
+    @classmethod
+    def _check(cls, length: int | None, info: ValidationInfo) -> int | None:
+        if length and not info.data.get("parse", True):
+            raise PydanticCustomError("parse", "not with parse=false, which returns the document as it is stored")
+        return length
+
+    def of(self, stored: Stored) -> Document | str:
+        if not self.parse:
+            return stored.raw
+        if not (stored.title or stored.metadata):
+            return stored.contents
+        return Document(title=stored.title, contents=stored.contents, metadata=dict(stored.metadata))
+
+    def candidates(self, hits: Hits, snippets: Sequence[Snippet] = ()) -> list[Candidate]:
+        return [
+            Candidate(
+                docid=hit.id,
+                score=hit.score,
+                rank=hit.rank,
+                doc=stored and self.of(stored),
+                snippet=snippet and snippet.text,
+                page=snippet and snippet.page,
+            )
+            for (hit, stored), snippet in zip_longest(hits, snippets)
+        ]
+
+
+class SearchParameters(BaseModel):
+    query: Annotated[QueryText | None, QUERY_PARAMETER] = None
+    like: Name | None = Field(None, description="instead: a document, whose text is the query")
+    hits: int = Field(10, description="hits to return", ge=1, le=MAX_HITS)
+    rerank: int = Field(0, description="documents to rerank, if there is time", ge=0, le=MAX_RERANKED)
+    filter: Name = Field("", description=FILTER)
+    sort: Name = Field("", description=SORT)
+    facets: Name = Field("", description="fields whose values are counted, separated by commas")
+    syntax: bool = Field(False, description='operators: words in "quotes" are adjacent, a -word is missing')
+    snippets: bool = Field(False, description=SNIPPETS)
+
+    def check(self) -> None:
+        """Raise HTTPException for parameters that exclude each other."""
+        check_snippets(self.hits, self.snippets)
+        if self.like is None and self.query is None:
+            raise HTTPException(400, "query: Field required")
+        if self.like is not None and (self.query is not None or self.rerank or self.syntax):
+            raise HTTPException(400, "like: not with query, rerank or syntax")
+        if self.sort and self.rerank:
+            raise HTTPException(400, "sort: not with rerank")
+
+
+class Answer(BaseModel):
+    api: Literal["v1"] = "v1"
+    index: str
+
+
+class SearchAnswer(Answer):
+    model_config = example(**ANSWER, query={"text": "short fingers"}, candidates=[CANDIDATE])
+
+    query: Query
+    candidates: list[Candidate]
+    facets: Counts = OMIT_EMPTY
+    degraded: str | None = OMIT_NONE  # why the answer is partial, such as "dense timed out"
+    reranked: int | None = OMIT_NONE  # the number of reranked documents, which come first
+
+
+class Topic(BaseModel):
+    """One of several queries."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    qid: Annotated[str, StringConstraints(max_length=MAX_ID_LENGTH)]
+    text: QueryText
+
+
+class SearchRequest(BaseModel):
+    """Several queries, with the same limits on characters and hits in total as a single one."""
+
+    model_config = ConfigDict(strict=True, extra="forbid") | example(
+        queries=[{"qid": "q1", "text": "short fingers"}, {"qid": "q2", "text": "hearing loss"}], hits=10
+    )
+
+    queries: list[Topic] = Field(min_length=1, max_length=BATCH)
+    hits: int = Field(10, description="hits to return for each query", ge=1, le=MAX_HITS)
+    filter: str = Field("", description=FILTER, max_length=MAX_QUERY_LENGTH)
+    sort: str = Field("", description=SORT, max_length=MAX_ID_LENGTH)
+    facets: list[Annotated[str, StringConstraints(max_length=MAX_ID_LENGTH)]] = Field(
+        [], description="fields whose values are counted", max_length=MAX_FACETS
+    )
+    snippets: bool = Field(False, description=SNIPPETS)
+
+    def check_limits(self) -> None:
+        """Raise HTTPException if the queries together exceed the limits, or two have the same id."""
+        if (characters := sum(len(topic.text) for topic in self.queries)) > MAX_QUERY_LENGTH:
+            raise HTTPException(400, f"queries: {characters} characters in all; {MAX_QUERY_LENGTH} are allowed")
+        if (hits := self.hits * len(self.queries)) > MAX_HITS:
+            raise HTTPException(400, f"hits: {hits} for all queries; {MAX_HITS} are allowed")
+        check_snippets(hits, self.snippets)
+        if len({topic.qid for topic in self.queries}) < len(self.queries):
+            raise HTTPException(400, "queries: two have the same qid")
+
+
+def check_snippets(hits: int, snippets: bool) -> None:
+    """Raise HTTPException for too many snippets."""
+    if snippets and hits > MAX_SHOWN_HITS:
+        raise HTTPException(400, f"snippets: with {hits} hits; {MAX_SHOWN_HITS} are allowed")
+
+
+class TopicAnswer(BaseModel):
+    qid: str
+    candidates: list[Candidate]
+    facets: Counts = OMIT_EMPTY
+
+
+class SearchAnswers(Answer):
+    model_config = example(**ANSWER, results=[{"qid": "q1", "candidates": [CANDIDATE]}])
+
+    results: list[TopicAnswer]  # in the order of the queries
+    degraded: str | None = OMIT_NONE  # as in SearchAnswer
+
+
+class DocumentAnswer(Answer):
+    model_config = example(**ANSWER, docid="HP:0009381", doc=DOCUMENT)
+
+    docid: str
+    doc: Document | str
+
+
+class ExplainAnswer(Answer):
+    query: Query
+    explanation: Explanation
+
+
+class SuggestAnswer(Answer):
+    model_config = example(**ANSWER, query={"text": "shrot fingers"}, suggestion="short fingers")
+
+    query: Query
+    suggestion: str | None  # None: every word is in a document, or nothing is similar
+
+
+class Health(BaseModel):
+    model_config = example(
+        status="ok",
+        version=VERSION,
+        default="joint",
+        indexes=["joint", "bm25"],
+        unanswered=0,
+    )
+
+    status: Literal["ok", "stuck"]
+    version: str
+    default: str  # the index that the page and assistants use by default
+    indexes: list[str]
+    unanswered: int
+
+
+class Readiness(BaseModel):
+    model_config = example(status="ok", indexes={"bm25": "ok", "joint": "ok"})
+
+    status: Literal["ok", "not ready"]
+    indexes: dict[str, str]  # "ok" or the type of error
+
+
+class Reloaded(BaseModel):
+    model_config = example(status="ok", indexes=["bm25", "joint"])
+
+    status: Literal["ok"] = "ok"
+    indexes: list[str]
+
+
+class Wrong(BaseModel):
+    """Why a request was refused or failed."""
+
+    model_config = example(error="hits: Input should be greater than or equal to 1")
+
+    error: str
