@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 from cai_pyserini import __version__
-from cai_pyserini.cli.encode import main as encode
 from cai_pyserini.cli.run import main as run
 from cai_pyserini.core import identity
 from cai_pyserini.core.errors import CaiError
@@ -26,7 +25,9 @@ from cai_pyserini.core.source_code import MACHINERY, NAME, PACKAGE, SourceCode, 
 from cai_pyserini.models import idf, splade
 from cai_pyserini.vectors.cache import VARIABLE
 from cai_pyserini.vectors.shards import Vectors
-from tests.conftest import DATA
+from tests.conftest import DATA, stage_command
+
+encode = stage_command("encode")
 
 ENCODE = {f"encode {role} {kind}" for role in ("documents", "queries") for kind in ("splade", "dense", "dense idf")}
 QUERIES = {name for name in ENCODE if "queries" in name}

@@ -100,8 +100,10 @@ class Package:
         self.is_template = False  # while masters and layouts are read, whose placeholders are not shown
         self.left_out = LeftOut()
 
-    def best_title(self) -> str:
-        return self.heading if not self.title or NO_TITLE.match(self.title) else self.title
+    def finished(self, text: str, pages: int | None = None) -> Text:
+        """What a reader returns, titled by a heading if the properties have no title that says something."""
+        title = self.heading if not self.title or NO_TITLE.match(self.title) else self.title
+        return Text(title, text, pages, self.modified, left_out=self.left_out.said())
 
     def has(self, part: str) -> bool:
         return part.lower() in self._names
