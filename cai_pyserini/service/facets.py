@@ -24,10 +24,10 @@ from cai_pyserini.indexes.filters import field_of, operands, parse_filter, span_
 MOST_FIELDS = 6
 MOST_VALUES = 6  # strings of a field
 MOST_RANGES = 8  # numbers or dates of a field
-MIN_COVERED = 0.02  # of the documents, by the most frequent values of a field
+MIN_COVERED = 0.02  # smallest share of the documents that the most frequent values of a field must have
 ZOOMS = 6  # times that the one range with documents is divided; from millennia to years
 MOST_READ = 50  # values of a number, to see whether they are integers
-MAX = sys.float_info.max  # as the last edge
+MAX = sys.float_info.max  # stands for the last edge
 VALUE = re.compile(r'([\w.-]+):(?:"((?:[^"\\]|\\.)*)"|([^\s"()]+))')
 BETWEEN = re.compile(r"\(?([\w.-]+)>=(\S+) AND \1<=?(\S+?)\)?")
 

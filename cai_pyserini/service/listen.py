@@ -22,16 +22,16 @@ from cai_pyserini.service.guard import Access, Guard, is_loopback
 from cai_pyserini.service.settings import Listening
 
 MAX_HEADER_BYTES = 1 << 19  # bytes without a body; three parameters of 10,000 characters, as %F0%9F%A7%AC, have 360,000
-REQUEST_SECONDS = 10.0  # to receive the headers of a request
-CHUNK_SECONDS = 10.0  # for a client to read guard.CHUNK_BYTES
+REQUEST_SECONDS = 10.0  # limit for receiving the headers of a request
+CHUNK_SECONDS = 10.0  # limit for a client to read guard.CHUNK_BYTES
 MAX_CONNECTIONS = 500  # each with at most MAX_HEADER_BYTES and guard.MAX_BODY_BYTES: 500 MB
 BACKLOG = 128  # connections that wait in the kernel; asyncio accepts them all at once
 SPARE_FILES = BACKLOG + 64  # file handles for these and for requests; a reload needs as many again as are open now
 
 
 def access(settings: Listening, origins: Sequence[str] = ()) -> Access:
-    """Whose requests are answered, with the key from the key file or the environment. Raises CaiError if clients cannot
-    send it, or if there is none and the server is reachable from other machines."""
+    """The access policy, with the key from the key file or the environment. Raises CaiError if clients cannot send the
+    key, or if there is none and the server is reachable from other machines."""
     file, local = settings.key_file, is_loopback(settings.host)
     key = file.read_text(encoding="utf-8").strip() if file else os.environ.get(API_KEY)
     advice = "a long random text, as `openssl rand -hex 32` prints"
