@@ -19,9 +19,9 @@ import numpy as np
 from cai_pyserini.core import steps
 from cai_pyserini.core.tables import markdown
 from cai_pyserini.trainer.adapt import NEW_SHARES, Adaptation
-from cai_pyserini.trainer.adapt_material import AdaptationData
-from cai_pyserini.trainer.adapt_settings import AdaptSettings
+from cai_pyserini.trainer.adaptation_data import AdaptationData
 from cai_pyserini.trainer.choice import STANDARD_ERRORS, Candidate, decide, fusion_weights
+from cai_pyserini.trainer.settings import AdaptSettings
 from cai_pyserini.trainer.simulated import SimulatedRetrieval
 
 LOSS = 0.003
@@ -103,8 +103,7 @@ def measure(collection: str, seed: int, folder: Path) -> Measured:
         adaptation = Larger(
             AdaptSettings(
                 collection=collection, base="splade-tiny", dense="minilm", output=output, seed=seed, vectors=vectors
-            ),
-            folder / f"{name}.steps",
+            )
         )
         steps.run(adaptation.steps()[:-1])
         data = adaptation.data

@@ -16,13 +16,13 @@ from cai_pyserini.collections import in_python
 from cai_pyserini.collections.beir_folder import read_judgments
 from cai_pyserini.collections.contract import Qrels
 from cai_pyserini.collections.readers import open_collection
+from cai_pyserini.collections.values import checked_count, checked_path
 from cai_pyserini.core import steps
 from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError as CaiError
 from cai_pyserini.core.packages import require_trainer
 from cai_pyserini.core.settings import build
 from cai_pyserini.core.text import normalized
-from cai_pyserini.core.values import checked_count, checked_path
 from cai_pyserini.engine.make import index as index
 from cai_pyserini.engine.make import open_run
 from cai_pyserini.engine.make import run as run
@@ -38,7 +38,7 @@ from cai_pyserini.runs.fusions import DEFAULT, DEPTH
 from cai_pyserini.runs.measures import MEASURES, PerQuery, mean, measure, require_judged
 from cai_pyserini.runs.significance import Comparison as Comparison
 from cai_pyserini.runs.trec import ranks, read_run, sorted_run
-from cai_pyserini.trainer.adapt_settings import AdaptSettings
+from cai_pyserini.trainer.settings import AdaptSettings
 from cai_pyserini.vectors.queries import Representation, encode_queries
 
 logger = logging.getLogger(__name__)

@@ -1,7 +1,7 @@
 from cai_pyserini.core.packages import require_trainer
 from cai_pyserini.core.settings import Argv, parse
 from cai_pyserini.core.steps import print_plan, require_unchanged, run
-from cai_pyserini.trainer.adapt_settings import AdaptSettings
+from cai_pyserini.trainer.settings import AdaptSettings
 
 
 def main(argv: Argv = None) -> None:

@@ -10,10 +10,9 @@ from typing import NamedTuple
 from cai_pyserini.core import terminal
 from cai_pyserini.core.artifact import require
 from cai_pyserini.core.packages import require_trainer
-from cai_pyserini.core.settings import Argv, Settings, parse
+from cai_pyserini.core.settings import Argv, Group, Settings, parse
 from cai_pyserini.core.steps import unchanged
 from cai_pyserini.core.tables import aligned
-from cai_pyserini.experiments.settings import GplSettings
 from cai_pyserini.trainer import settings as schemas
 
 
@@ -36,30 +35,23 @@ COMMANDS = {
     "generate": Command(
         schemas.GenerateSettings, "trainer.generate", "generate", "{queries:,} queries for {documents:,} documents"
     ),
-    "mine": Command(schemas.MineSettings, "trainer.files", "mine", "{lines:,} pairs of {queries:,} queries"),
+    "mine": Command(schemas.MineSettings, "trainer.training_files", "mine", "{lines:,} pairs of {queries:,} queries"),
     "msmarco": Command(
-        schemas.MsmarcoSettings, "trainer.files", "msmarco", "{lines:,} queries, {negatives:,} negatives"
+        schemas.MsmarcoSettings, "trainer.training_files", "msmarco", "{lines:,} queries, {negatives:,} negatives"
     ),
-    "score": Command(schemas.ScoreSettings, "trainer.files", "score", "{lines:,} lines"),
-    "gpl": Command(GplSettings, "experiments.gpl", "gpl"),
+    "score": Command(schemas.ScoreSettings, "trainer.training_files", "score", "{lines:,} lines"),
 }
 
 
 def main(argv: Argv = None) -> None:
-    settings = parse(
-        {name: command.settings for name, command in COMMANDS.items()},
-        argv,
-        "cai-pyserini train",
-        "Train retrievers, and make the files to train with.",
-    )
+    settings_of = {name: command.settings for name, command in COMMANDS.items()}
+    group = Group("Train retrievers, and make the files to train with.", settings_of)
+    settings = parse(group, argv, "cai-pyserini train")
     if not isinstance(settings, schemas.TrainingSettings):
         terminal.require_one_process()
     require_trainer()
     name, command = next(item for item in COMMANDS.items() if type(settings) is item[1].settings)
     call = partial(getattr(import_module(f"cai_pyserini.{command.module}"), command.function), settings)
-    if isinstance(settings, GplSettings):
-        print(f"{call()}: cai-pyserini run {settings.collection} --encoder {settings.output}")
-        return
     output = call() if int(os.environ.get("RANK", "0")) else unchanged(call)  # only the first process writes
     if name == "vocabulary":
         print(f"{_table(output / 'report.json')}\n{output / 'report.json'}, entropy.png")

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple, Self
 
 from cai_pyserini.collections.ids import SeenIds
 from cai_pyserini.collections.spans import UNSPACED, paged_passages, passages
+from cai_pyserini.collections.values import plain, whole_number
 from cai_pyserini.core.config import ENGLISH, PASSAGE, Language
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.identity import digest, recipe
 from cai_pyserini.core.metadata import Inexact, Kind, Metadata, checked
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.core.text import normalized
-from cai_pyserini.core.values import plain, whole_number
 
 logger = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ from cai_pyserini.core.terminal import progress
 from cai_pyserini.core.text import normalized
 
 READER = "cai_pyserini.collections.file_text"  # a program, because it imports libraries that read strangers' files
-MAX_BYTES = 1 << 29  # of a file
+MAX_BYTES = 1 << 29  # largest file
 FRESH_NS = 2_000_000_000  # a file that changed so recently can change again without another time
 TABLES, PLAIN = (".csv", ".tsv"), {"csv", "md", "rst", "txt"}
 OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # waits for no pipe

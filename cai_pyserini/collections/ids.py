@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from cai_pyserini.collections.values import plain
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.metadata import LARGEST_INTEGER
-from cai_pyserini.core.values import plain
 
 
 def checked_id(value: object, where: str) -> str:

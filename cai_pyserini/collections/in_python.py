@@ -19,9 +19,9 @@ from pandas.api.types import is_integer_dtype, is_numeric_dtype
 from cai_pyserini.collections.contract import Qrels, Record, checked_grade, metadata_left_out, typed
 from cai_pyserini.collections.ids import SeenIds, checked_id
 from cai_pyserini.collections.records import METADATA, NAMES, QRELS_NAMES, Columns, parse_object
+from cai_pyserini.collections.values import plain
 from cai_pyserini.core.errors import CaiError, did_you_mean, require_utf8
 from cai_pyserini.core.metadata import LARGEST_INTEGER, NAME, Kind, Metadata, Value, checked, days
-from cai_pyserini.core.values import plain
 
 type Text = str | Mapping[str, Any] | tuple[Any, Any]  # of a document: its text, its fields, or its id and one of these
 type Documents = Iterable[Text] | Mapping[Any, Text] | pd.DataFrame

@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 
 from cai_pyserini.core import artifact
-from cai_pyserini.core.cache import cache_home
+from cai_pyserini.core.files import cache_home
 from cai_pyserini.core.identity import is_of_this_code
 from cai_pyserini.core.processes import spread
 

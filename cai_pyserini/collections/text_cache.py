@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 from cai_pyserini.collections.formats import Text
 from cai_pyserini.collections.isolated import Failed
-from cai_pyserini.core.cache import cache_home
 from cai_pyserini.core.database import connect
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.files import cache_home
 
 VARIABLE = "CAI_PYSERINI_FILES"
 KEPT_SECONDS = 86400

@@ -17,13 +17,13 @@ from cai_pyserini.core.lock import HOST
 from cai_pyserini.core.store import StorePath
 
 PARTIAL = re.compile(r"[^/]+-\d+-[0-9a-f]{8}\.partial")  # the name of an incomplete file or folder
-MANIFEST = "manifest.json"  # of a folder
+MANIFEST = "manifest.json"  # name of a folder's manifest
 POINTER = b"version https://git-lfs.github.com/spec/"  # how a Git LFS pointer file begins
 
 
-def partial_suffix() -> str:
-    """A unique suffix for the name of an incomplete file or folder of this process."""
-    return f".{HOST}-{os.getpid()}-{secrets.token_hex(4)}.partial"
+def temporary(path: Path) -> Path:
+    """A new path beside `path`, for what this process writes before it is renamed to `path`."""
+    return path.with_name(f"{path.name}.{HOST}-{os.getpid()}-{secrets.token_hex(4)}.partial")
 
 
 def remove_leftovers(folder: Path, name: str) -> None:
@@ -74,7 +74,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
             yield (partial := Path(folder) / path.name)
             path.upload(partial)
         return
-    partial = path.with_name(path.name + partial_suffix())
+    partial = temporary(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         yield partial
@@ -129,6 +129,11 @@ def sync(*paths: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def cache_home() -> Path:
+    """The folder of Pyserini's downloads, in which this package has its own, too."""
+    return Path(os.environ.get("PYSERINI_CACHE") or Path.home() / ".cache" / "pyserini")
 
 
 def folder_bytes(folder: Path) -> int:

@@ -2,11 +2,10 @@
 
 import re
 from typing import Literal, Self
-from urllib.parse import urlsplit
 
-from pydantic import field_validator, model_validator
+from pydantic import model_validator
 
-from cai_pyserini.core.settings import AnyPath, Settings, flag
+from cai_pyserini.core.settings import Settings, flag
 
 COLLECTION_TEXT = (
     "a name in index_configs/, a YAML file, a folder in BEIR's layout or of files (PDF, Word, HTML, …), a file of "
@@ -64,16 +63,6 @@ THREADS = flag(0, "processors to use at most (default: 0, all)", ge=0)
 NO_RAW = flag(False, "do not store the documents in the index, which is then smaller, but cannot show titles and texts")
 
 
-def origin_and_path(url: str) -> tuple[str, str]:
-    """Origin and path, which ends with /, of a web address, as browsers write it. Raises ValueError for other texts."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query or parts.fragment:
-        raise ValueError(f"{url!r} should be like https://search.example.org/")
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    port = "" if parts.port in (None, {"http": 80, "https": 443}[parts.scheme]) else f":{parts.port}"
-    return f"{parts.scheme}://{host}{port}", f"{parts.path.rstrip('/')}/"
-
-
 def without_password(uri: str) -> str:
     """A URI without user and password, to print and store."""
     return re.sub(r"(?<=://).*@", "", uri)
@@ -90,31 +79,3 @@ class Sharded(Settings):
         if self.shard_id >= self.shard_num:
             raise ValueError(f"--shard-id {self.shard_id} is not from 0 to {self.shard_num - 1}")
         return self
-
-
-class Listening(Settings):
-    """Settings of the address and the access control of a service."""
-
-    host: str = flag(
-        "127.0.0.1", f"address to listen on; one that other machines reach, such as 0.0.0.0, needs a key in {API_KEY}"
-    )
-    proxy_authenticates: bool = flag(
-        False, "serve other machines without a key, because a proxy in front of this server authenticates users"
-    )
-    key_file: AnyPath | None = flag(None, f"file with the API key, instead of {API_KEY}")
-    public_url: str | None = flag(
-        None,
-        "URL of this service behind a proxy, such as https://search.example.org/articles/; pages of that site may send "
-        "forms here, and the proxy may send its host",
-    )
-    port: int = flag(8000, "port; 0: any free port", ge=0, le=65535)
-
-    @field_validator("public_url")
-    @classmethod
-    def _check_public_url(cls, url: str | None) -> str | None:
-        if url is None:
-            return None
-        origin, path = origin_and_path(url)
-        if path.startswith("/v1/"):
-            raise ValueError("its path may not begin with /v1, which is the path of the API")
-        return origin + path

@@ -41,8 +41,8 @@ STAGES = {
     "adapt": Stage("adapt", "trainer.adapt"),
     "adapt: balance": Stage("adapt", "trainer.choice"),
     "adapt: projection": Stage("adapt", "trainer.projection"),
-    "adapt: pseudo queries": Stage("adapt", "trainer.adapt_material"),
-    "adapt: sample": Stage("adapt", "trainer.adapt_material"),
+    "adapt: pseudo queries": Stage("adapt", "trainer.adaptation_data"),
+    "adapt: sample": Stage("adapt", "trainer.adaptation_data"),
     "beir": Stage("run", {"check": "collections.check", "evaluation": "runs.measures"}),
     "collection": Stage(
         "run", {name: f"collections.{name}" for name in ("beir_folder", "file_folder", "hpo", "ir_dataset")}
@@ -63,7 +63,7 @@ STAGES = {
     "expand": Stage("stage expand", "vectors.expansion -models.splade"),
     "export": Stage(
         "export",
-        "share.ciff share.idf share.milvus share.onnx share.search_server share.seismic share.sentence_transformers",
+        "share.ciff share.idf share.milvus share.search_server share.seismic share.sentence_transformers",
     ),
     "fusion fuse": Stage("fuse", "runs.fuse"),
     "fusion rerank": Stage("rerank", "runs.rerank"),
@@ -93,10 +93,10 @@ STAGES = {
     ),
     "trainer dense": Stage("train dense", "trainer.pairs"),
     "trainer generate": Stage("train generate", "trainer.generate"),
-    "trainer mine": Stage("train mine", "trainer.files"),
-    "trainer msmarco": Stage("train msmarco", "trainer.files"),
+    "trainer mine": Stage("train mine", "trainer.training_files"),
+    "trainer msmarco": Stage("train msmarco", "trainer.training_files"),
     "trainer pretrain": Stage("train pretrain", "trainer.pretrain"),
-    "trainer score": Stage("train score", "trainer.files"),
+    "trainer score": Stage("train score", "trainer.training_files"),
     "trainer splade": Stage("train splade", "trainer.pairs"),
     "trainer vocabulary": Stage("train vocabulary", "trainer.vocabulary"),
     "words": Stage("stage words", "indexes.words", pyserini=True),

@@ -27,9 +27,10 @@ TABLE = resources.files(__package__) / "stages.json"  # also in a package withou
 # Shape no result: they decide where and when files are written, on how many processors, and what is shown meanwhile;
 # settings that shape results are in recipes.
 MACHINERY = {
-    *("core.artifact", "core.bars", "core.cache", "core.database", "core.errors", "core.file_formats", "core.files"),
-    *("core.flags", "core.identity", "core.lock", "core.notes", "core.packages", "core.processes", "core.settings"),
-    *("core.source_code", "core.steps", "core.store", "core.terminal", "indexes/logging.properties", "vectors.speed"),
+    *("core.artifact", "core.bars", "core.database", "core.errors", "core.file_formats", "core.files", "core.flags"),
+    *("core.identity", "core.lock", "core.manifest", "core.notes", "core.ownership", "core.packages"),
+    *("core.processes", "core.settings", "core.source_code", "core.steps", "core.store", "core.terminal"),
+    *("core.version", "core.writing", "indexes.cached", "indexes/logging.properties", "vectors.speed"),
 }
 # Choose a reader, whose code is in the digest of the collection or the text that it returns.
 CHOOSING = {"collections.readers", "collections.file_text"}

@@ -12,17 +12,17 @@ from typing import Any, Unpack
 from cai_pyserini.collections import in_python
 from cai_pyserini.collections.contract import OF_PYTHON
 from cai_pyserini.collections.in_python import Documents
+from cai_pyserini.collections.values import checked_path
 from cai_pyserini.core.errors import CaiError, did_you_mean
 from cai_pyserini.core.files import atomic_write
 from cai_pyserini.core.lock import require_free
 from cai_pyserini.core.settings import build
-from cai_pyserini.core.values import checked_path
 from cai_pyserini.engine.open import Action, Run
 from cai_pyserini.engine.search import Engine
+from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.prepare import Preparation
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.settings import RunOptions, RunSettings
-from cai_pyserini.experiments.systems import parse_system
 
 type Types = Mapping[str, str]  # of metadata, by name
 

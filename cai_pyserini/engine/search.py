@@ -16,11 +16,11 @@ import pandas as pd
 from cai_pyserini.collections.ids import checked_id
 from cai_pyserini.collections.in_python import Queries
 from cai_pyserini.collections.in_python import topics as topics_of
+from cai_pyserini.collections.values import checked_count
 from cai_pyserini.core.config import ENGLISH, PASSAGE, WORD, Language
 from cai_pyserini.core.errors import CaiError, require_utf8
 from cai_pyserini.core.metadata import Kind, Value, bounds
 from cai_pyserini.core.text import normalized
-from cai_pyserini.core.values import checked_count
 from cai_pyserini.engine.explanation import Explanation, Part
 from cai_pyserini.engine.highlight import Marked, marked, word_strengths
 from cai_pyserini.engine.passages import beginnings, best_snippet

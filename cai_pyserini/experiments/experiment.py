@@ -28,7 +28,7 @@ class Experiment(Settings):
     alpha: float | None = None  # weight of BM25 in joint systems; None: estimated
     weights: list[float] = Field(default_factory=list)  # part weights, for hybrids with as many parts
     search: Search = "exact"  # fast: in two steps, see EncoderConfig.fast
-    dense: EncoderConfig | None = None  # for dense systems, and to find neighbours for smooth ones
+    dense: EncoderConfig | None = None  # for dense systems, and to find what is near
     dense_index: DenseMethod = "flat"
     cross_encoder: str | None = None  # a checkpoint
     rerank_minutes: float | None = None  # time limit of reranking; lowers its depth

@@ -13,14 +13,15 @@ from cai_pyserini.core.config import EncoderConfig, IndexConfig, load_encoder, l
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.experiments.execute import execute
 from cai_pyserini.experiments.experiment import Experiment
+from cai_pyserini.experiments.names import REQUIRED, all_systems, current_name, default_systems, parse_system
 from cai_pyserini.experiments.provenance import recorded, repeated
 from cai_pyserini.experiments.results import Results
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.settings import PASSAGE_WORDS, RunSettings
-from cai_pyserini.experiments.systems import REQUIRED, System, all_systems, default_systems, parse_system
+from cai_pyserini.experiments.systems import System
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.folder import with_folder_settings
-from cai_pyserini.trainer.adapt_settings import AdaptSettings
+from cai_pyserini.trainer.settings import AdaptSettings
 
 BEGINNING = 2000  # documents from whose lengths it is decided whether to search passages
 WORDS_PER_TOKEN = 0.75
@@ -67,6 +68,9 @@ class Preparation:
             names = [*every, *(name for name in names if name not in {"all", *every})]
             for kind, setting in missing.items():
                 logger.info("without %s: it needs the setting %s", kind, setting)
+        for name in names:
+            if (current := current_name(name)) != name:
+                logger.warning("the system %s is now %s; version 0.4 will not know its former name", name, current)
         return [parse_system(name) for name in dict.fromkeys(names)]
 
     def prepare(self, collection: str) -> Prepared:

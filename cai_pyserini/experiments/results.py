@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cai_pyserini.experiments.experiment import Experiment
-from cai_pyserini.experiments.systems import System, canonical_name, with_parts
+from cai_pyserini.experiments.names import canonical_name, current_name, with_parts
+from cai_pyserini.experiments.systems import System
 from cai_pyserini.runs.measures import MEASURES
 
 BASELINE = "bm25"
@@ -48,7 +49,9 @@ class Results:
         for each in ("systems", "comparisons", "gains"):
             changes[each] = {canonical_name(name): value for name, value in getattr(self, each).items()}
         for each in ("searches", "best"):
-            changes[each] = {key: canonical_name(name) for key, name in getattr(self, each).items()}
+            changes[each] = {current_name(key): canonical_name(name) for key, name in getattr(self, each).items()}
+        for each in ("index_bytes", "alpha", "quantization_loss"):
+            changes[each] = {current_name(key): value for key, value in getattr(self, each).items()}
         return replace(self, **changes)
 
     @property

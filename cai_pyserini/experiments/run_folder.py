@@ -4,6 +4,7 @@
 """
 
 import json
+import re
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,16 +17,18 @@ from cai_pyserini.collections.readers import open_collection
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.lock import holder, holder_name
-from cai_pyserini.experiments.artifacts import AdaptedEncoders, Artifacts, RunEncoder
+from cai_pyserini.experiments.artifacts import AdaptedEncoders, RunEncoder
+from cai_pyserini.experiments.branches import Artifacts
 from cai_pyserini.experiments.experiment import Experiment
+from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.results import Results
 from cai_pyserini.experiments.sample import Sample
-from cai_pyserini.experiments.systems import System, parse_system
+from cai_pyserini.experiments.systems import System
 from cai_pyserini.models.checkpoint import checkpoint_digest
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.folder import model_folder, tokenizer_of
 from cai_pyserini.runs.measures import MEASURES
-from cai_pyserini.trainer.adapt_settings import AdaptSettings
+from cai_pyserini.trainer.settings import AdaptSettings
 
 BEIR = "`cai-pyserini run`"
 CURRENT = Path("versions") / "current"  # a link in run folders that have been updated
@@ -78,6 +81,12 @@ class RunFolder:
         self.adapted = AdaptedEncoders(self).output
         self.adapted_dense = self.adapted / "dense"
         self.vectors = folder / "vectors"  # raw vectors
+
+    def place(self, name: str) -> Path:
+        """The path of an artifact; that of version 0.3, which has other names of what is near, if it is there."""
+        former = re.sub("(?<=[a-z0-9])-near(?=[-.]|$)", "-smooth", re.sub("near-words$", "expansion", name))
+        path, before = self.folder / name, self.folder / former
+        return before if former != name and not path.exists() and before.exists() else path
 
     # Results
 

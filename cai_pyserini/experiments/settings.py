@@ -1,14 +1,13 @@
-"""The settings of a run and of GPL, where nothing slow is imported."""
+"""The settings of a run, where nothing slow is imported."""
 
 from typing import Literal, TypedDict
 
 from cai_pyserini.core import flags
 from cai_pyserini.core.settings import AnyPath, Settings, flag
-from cai_pyserini.experiments.systems import NAMES
+from cai_pyserini.experiments.names import NAMES
 from cai_pyserini.runs.fusions import DEPTH
-from cai_pyserini.trainer.settings import CONFIG
 
-PASSAGE_WORDS = 100  # of the passages of long documents, by default
+PASSAGE_WORDS = 100  # words of a passage of a long document, by default
 
 
 class RunSettings(Settings):
@@ -38,7 +37,7 @@ class RunSettings(Settings):
     systems: list[str] = flag(
         [],
         f"{NAMES}; all: the usual ones of every kind (default: bm25, the SPLADE systems, those with IDF also joint and "
-        "in hybrids; with --dense, also smooth, dense, and BM25 + SPLADE + dense; with --adapt, also adapted ones)",
+        "in hybrids; with --dense, also -near, dense, and BM25 + SPLADE + dense; with --adapt, also adapted ones)",
     )
     passages: int | None = flag(
         None,
@@ -63,7 +62,7 @@ class RunSettings(Settings):
         "weights of a hybrid's parts, bm25 first; used for hybrids with as many parts (default: equal, but chosen from "
         "the documents for z-scores of BM25, SPLADE and dense)",
     )
-    dense: str | None = flag(None, "for dense and smooth systems: an encoder, such as minilm")
+    dense: str | None = flag(None, "for dense systems, those with -near, and trio: an encoder, such as minilm")
     dense_index: flags.DenseMethod = flags.DENSE_METHOD
     cross_encoder: str | None = flag(
         None, "for the system cross-encoder: a checkpoint folder or a Hugging Face model id"
@@ -111,28 +110,3 @@ class RunOptions(TypedDict, total=False):
     batch_size: int | None
     threads: int
     no_raw: bool
-
-
-class GplSettings(Settings):
-    """Adapt a SPLADE or dense retriever with generated queries and a cross-encoder (GPL).
-
-    If interrupted, run the same command again to continue.
-    """
-
-    example = (
-        "cai-pyserini train gpl --collection scifact --base splade-tiny --retrievers minilm "
-        "--generator BeIR/query-gen-msmarco-t5-base-v1 --cross-encoder cross-encoder/ms-marco-MiniLM-L-6-v2 "
-        "--output models/gpl"
-    )
-    config: AnyPath | None = CONFIG
-    collection: str = flags.COLLECTION
-    base: str = flag(help="encoder to adapt, SPLADE or dense")
-    generator: str = flag(help="a query generator, such as BeIR/query-gen-msmarco-t5-base-v1")
-    cross_encoder: str = flag(help="a cross-encoder, such as cross-encoder/ms-marco-MiniLM-L-6-v2")
-    output: AnyPath = flag(help="output folder, the checkpoint; the results of the steps are kept in <output>.steps")
-    retrievers: list[str] = flag([], "further encoders, besides the base, that retrieve negatives, such as minilm")
-    depth: int = flag(50, "draw negatives from this many best documents of each retriever", ge=1)
-    generate: AnyPath | None = flag(None, "YAML file with settings for query generation")
-    train: AnyPath | None = flag(None, "YAML file with settings for the training")
-    seed: int = flag(42, "random seed", ge=0)
-    device: str = flags.DEVICE

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.files import folder_bytes, partial_suffix, remove_leftovers
+from cai_pyserini.core.files import folder_bytes, remove_leftovers, temporary
 from cai_pyserini.indexes import jvm
 
 KEPT_SECONDS = 30 * 24 * 3600  # since it was last used, of a cache of classes for another Java or jar
@@ -21,7 +21,7 @@ def run_indexer(indexer: str, count: int, heap: str, options: Mapping[str, objec
     java = jvm.set_environment()
     command = [java.command, *jvm.options(java, heap), "-cp", str(jvm.anserini_jar())]
     classes = jvm.class_cache(java)
-    partial = classes and classes.with_name(f"{classes.name}{partial_suffix()}")
+    partial = classes and temporary(classes)
     if classes and partial and not classes.exists():
         with suppress(OSError):  # without it, Java only starts more slowly
             classes.parent.mkdir(parents=True, exist_ok=True)

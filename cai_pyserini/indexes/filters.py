@@ -19,15 +19,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from typing import Any, Literal, NamedTuple
 
+from cai_pyserini.collections.values import plain
 from cai_pyserini.core.errors import CaiError, require_utf8
 from cai_pyserini.core.metadata import NAME, STRINGS, Kind, bounds
 from cai_pyserini.core.text import normalized
-from cai_pyserini.core.values import plain
 from cai_pyserini.indexes import jvm
 from cai_pyserini.indexes.fields import PREFIX
 
 CONTENTS = "contents"  # the field for words
-DEPTH = 100  # of nested parentheses and NOT, at most
+DEPTH = 100  # at most so many nested parentheses and NOT
 TOKEN = re.compile(r'\s*(?:(?P<quoted>"(?:[^"\\]|\\.)*")|(?P<sign>[<>]=?|[=:(),])|(?P<word>[^\s"<>=:(),]+))', re.DOTALL)
 ORDERS = ("<", "<=", ">", ">=")
 OPERATOR = re.compile(

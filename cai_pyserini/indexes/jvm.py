@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cai_pyserini.core.artifact import digest
-from cai_pyserini.core.cache import cache_home
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.files import cache_home
 from cai_pyserini.core.packages import install_command
 from cai_pyserini.core.processes import enter
 

@@ -41,6 +41,7 @@ class Dense(TextEncoder[np.ndarray]):
         device: str = "auto",
         precision: Precision = "auto",
         weights: np.ndarray | None = None,
+        *,
         projection: Path | None = None,
         pooling: str | None = None,
         dimensions: int | None = None,

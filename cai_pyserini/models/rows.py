@@ -13,6 +13,11 @@ def stacked(parts: Sequence[Matrix]) -> Matrix:
     return np.vstack(parts) if isinstance(parts[0], np.ndarray) else vstack(parts, format="csr")
 
 
+def with_data(matrix: csr_matrix, data: np.ndarray) -> csr_matrix:
+    """The matrix with other values of the same entries, whose places it shares."""
+    return csr_matrix((data, matrix.indices, matrix.indptr), shape=matrix.shape)
+
+
 def largest(matrix: csr_matrix, counts: int | np.ndarray) -> csr_matrix:
     """Keep the `counts[i]` largest entries of each row i, or `counts` of every row; ties keep the earlier entry."""
     rows, order = _descending(matrix)

@@ -36,6 +36,7 @@ class Splade(TextEncoder[csr_matrix]):
         checkpoint: Path,
         device: str = "auto",
         precision: Precision = "auto",
+        *,
         pooling: str = "max",
         activation: str = "relu",
         max_active_dims: int | None = None,

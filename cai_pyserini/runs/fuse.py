@@ -39,6 +39,7 @@ def fuse(
     runs: Sequence[Path],
     output: Path,
     method: str = DEFAULT,
+    *,
     depth: int = DEPTH,
     hits: int = 1000,
     tag: str = "cai_pyserini",

@@ -2,7 +2,7 @@
 and document."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +29,7 @@ def rerank(
     collection: Collection,
     checkpoint: Path,
     output: Path,
+    *,
     depth: int = DEPTH,
     device: str = "auto",
     precision: Precision = "auto",
@@ -43,8 +44,9 @@ def rerank(
     Raises CaiError for a query that is not among the topics, for a document that is not in the collection, and if even
     one document per query takes longer than `minutes`.
     """
-    digests = {"run": run_digest(run), "topics": artifact.digest(topics)}
-    digests |= {
+    digests = {
+        "run": run_digest(run),
+        "topics": artifact.digest(topics),
         "documents": collection.fingerprint("documents"),
         "checkpoint": checkpoint_digest(checkpoint, modules=True),
     }
@@ -58,71 +60,82 @@ def rerank(
         return output
 
     @cache
-    def work() -> tuple[pd.DataFrame, "CrossEncoder", float]:
-        """The hits to rerank, with texts in columns `query` and `document`; the loaded model; its seconds per pair."""
+    def load() -> tuple[pd.DataFrame, "CrossEncoder", float]:
+        """The hits to rerank, with their texts; the model; its seconds per pair."""
         from cai_pyserini.models.cross_encoder import CrossEncoder
 
-        hits = top(read_run(run), depth)
-        queries, documents = (hits[column].astype(object) for column in ("query_id", "doc_id"))
-        if unknown := sorted(set(queries) - topics.keys()):
-            raise CaiError(
-                f"{run} has hits for query {unknown[0]!r}, which is not among the topics, whose ids are such as "
-                f"{min(topics)!r}: rerank with the collection and the split that were searched"
-            )
-        contents = collection.contents(set(documents), str(run))
-        hits = hits.assign(query=queries.map(topics), document=documents.map(contents))
+        hits = _with_texts(top(read_run(run), depth), topics, collection, run)
         model = CrossEncoder(checkpoint, device, precision)
         return hits, model, model.seconds_per_pair(*_columns(hits), pairs=0 if minutes else len(hits))
 
     lowered = depth
     if minutes and not artifact.in_dry_run() and not artifact.is_up_to_date(output, recipe(depth)):
-        hits, _, seconds = work()
+        hits, _, seconds = load()
         lowered = _affordable_depth(hits, seconds, depth, minutes)
 
     def write(path: Path) -> artifact.Stats:
-        from cai_pyserini.models.cross_encoder import announce
-
         digest = documents_digest([run], collection.documents_digest)
-        hits, model, seconds = work()
-        hits = top(hits, lowered)
-        announce(len(hits), seconds)
-        start = time.perf_counter()
-        with progress(range(0), len(hits), "rerank", "pairs") as bar:
-            queries, documents, names = _columns(hits)
-            scores = model.score(queries, documents, bar.update, names)
-        ms = 1000 * (time.perf_counter() - start) / len(topics)
-        write_run(sorted_run(hits.assign(score=scores.astype(float))), path, tag)
-        stats = {"queries": len(topics), "ms_per_query": add_latency(ms, [run]), "limit": limit, "depth": lowered}
+        hits, model, seconds = load()
+        scored, ms = _scored(top(hits, lowered), model, seconds)
+        write_run(sorted_run(scored), path, tag)
+        latency = add_latency(ms / len(topics), [run])
+        stats = {"queries": len(topics), "ms_per_query": latency, "limit": limit, "depth": lowered}
         line = f"{tag} reranks the best {lowered} of {depth} documents: more would take over {minutes or 0:g} minutes"
         return stats | {"decision": [line] if lowered < depth else [], "documents_digest": digest}
 
     return artifact.make(output, recipe(lowered), write, folder=False)
 
 
-class Reranker:
-    """A cross-encoder that scores as many documents as time allows. `checkpoint` is a folder or a hub id."""
+def _with_texts(hits: pd.DataFrame, topics: dict[str, str], collection: Collection, run: Path) -> pd.DataFrame:
+    """The hits of a run, with their texts in the columns `query` and `document`."""
+    queries, documents = (hits[column].astype(object) for column in ("query_id", "doc_id"))
+    if unknown := sorted(set(queries) - topics.keys()):
+        raise CaiError(
+            f"{run} has hits for query {unknown[0]!r}, which is not among the topics, whose ids are such as "
+            f"{min(topics)!r}: rerank with the collection and the split that were searched"
+        )
+    contents = collection.contents(set(documents), str(run))
+    return hits.assign(query=queries.map(topics), document=documents.map(contents))
 
-    def __init__(self, checkpoint: str, device: str = "auto"):
+
+def _scored(hits: pd.DataFrame, model: "CrossEncoder", seconds_per_pair: float) -> tuple[pd.DataFrame, float]:
+    """The hits with the model's scores, and the milliseconds that scoring took."""
+    from cai_pyserini.models.cross_encoder import announce
+
+    announce(len(hits), seconds_per_pair)
+    start = time.perf_counter()
+    with progress(range(0), len(hits), "rerank", "pairs") as bar:
+        queries, documents, names = _columns(hits)
+        scores = model.score(queries, documents, bar.update, names)
+    return hits.assign(score=scores.astype(float)), 1000 * (time.perf_counter() - start)
+
+
+class Reranker:
+    """A cross-encoder that scores as many documents as time allows. `checkpoint` is a folder or a hub id, `clock` tells
+    the time in seconds, `seconds_per_document` is the measured speed."""
+
+    def __init__(self, checkpoint: str, device: str = "auto", clock: Callable[[], float] = time.monotonic):
         from cai_pyserini.models.cross_encoder import PAIR_TOKENS, CrossEncoder
 
         self._model = CrossEncoder(load_checkpoint(checkpoint), device)
-        self._seconds_per_document = self._model.seconds_per_pair(["query"], ["word " * PAIR_TOKENS], pairs=1)
+        self._clock = clock
+        self.seconds_per_document = self._model.seconds_per_pair(["query"], ["word " * PAIR_TOKENS], pairs=1)
 
     def scores(self, query: str, documents: Sequence[str], deadline: float) -> list[float]:
-        """Scores of the first documents, as many as should be done by `deadline`, a time.monotonic().
+        """Scores of the first documents, as many as should be done by `deadline`, a time of the clock.
 
         Documents are scored in batches; each batch is expected to take as long per document as the last one.
         """
         scores: list[float] = []
         while left := documents[len(scores) :][: self._model.transformer.batch_size]:
-            batch = left[: max(0, int((deadline - time.monotonic()) / self._seconds_per_document))]
+            start = self._clock()
+            batch = left[: max(0, int((deadline - start) / self.seconds_per_document))]
             if not batch:
                 break
-            start = time.perf_counter()
             scores += self._model.score([query] * len(batch), batch).tolist()
-            self._seconds_per_document = (time.perf_counter() - start) / len(batch)
+            self.seconds_per_document = (self._clock() - start) / len(batch)
         if not scores:
-            self._seconds_per_document /= 2  # so that a slow batch does not stop reranking for good
+            self.seconds_per_document /= 2  # so that a slow batch does not stop reranking for good
         return scores
 
 

@@ -27,16 +27,17 @@ from requests.exceptions import InvalidSchema
 from urllib3.exceptions import HTTPError
 
 from cai_pyserini.core import files
-from cai_pyserini.core.cache import cache_home, cached_index
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.files import cache_home
 from cai_pyserini.core.lock import alone_in
 from cai_pyserini.core.settings import Settings, read_yaml
 from cai_pyserini.core.terminal import progress
+from cai_pyserini.indexes.cached import cached_index
 
 SUFFIX = ".tar.gz"
 TIMEOUT = 60  # seconds to wait for a response
-MAX_BYTES = 1 << 20  # of a file of entries, and of a header in an archive
-MAX_MEMBERS = 10_000  # of an archive; even empty ones take disk space
+MAX_BYTES = 1 << 20  # largest file of entries, and largest header in an archive
+MAX_MEMBERS = 10_000  # an archive has at most so many; even empty ones take disk space
 CHUNK_BYTES = 1 << 20
 DOWNLOAD_ERRORS = (OSError, ValueError, HTTPError, HubError)  # ValueError: a malformed URL
 

@@ -14,60 +14,44 @@ from typing import Any
 import numpy as np
 from transformers import AutoTokenizer
 
-from cai_pyserini.collections.readers import load_collection
 from cai_pyserini.core import artifact, files
 from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.steps import Call, Step
 from cai_pyserini.core.terminal import progress, say
-from cai_pyserini.models.checkpoint import checkpoint_digest, require_positions
+from cai_pyserini.models.checkpoint import checkpoint_digest
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.folder import model_folder
 from cai_pyserini.models.idf import compute, idf_digest
 from cai_pyserini.trainer import projection, training
-from cai_pyserini.trainer.adapt_material import NEGATIVES, AdaptationData, write_examples
-from cai_pyserini.trainer.adapt_settings import AdaptSettings
+from cai_pyserini.trainer.adaptation_data import NEGATIVES, AdaptationData, write_examples
 from cai_pyserini.trainer.choice import Candidate, Decision, decide, fusion_weights
-from cai_pyserini.trainer.examples import count
 from cai_pyserini.trainer.mixture import LANGUAGES
 from cai_pyserini.trainer.pairs import base_encoder, train
-from cai_pyserini.trainer.pretrain import pretrain
-from cai_pyserini.trainer.settings import (
-    PretrainSettings,
-    SpladeSettings,
-    VocabularySettings,
-    inherited,
-    load_step,
-    recorded,
-    write_encoder,
-)
+from cai_pyserini.trainer.settings import AdaptSettings, SpladeSettings, inherited, load_step, recorded, write_encoder
 from cai_pyserini.trainer.simulated import SimulatedRetrieval
-from cai_pyserini.trainer.vocabulary import expand_checkpoint
 
 STAGE = "adapt"
 SHORT_TRAINING = {"batch_size": 24, "max_document_length": 96, "dropout": 0.0, "sampled_terms": 1000}
 CONTRAST = SHORT_TRAINING | {"loss": "in-batch", "learning_rate": 5e-5, "max_steps": 200, "warmup": 0.25}
 DISTIL = SHORT_TRAINING | {"learning_rate": 2e-4, "max_steps": 450, "warmup": 0.11, "lambda_q": 0.01, "lambda_d": 0.01}
 NEW_SHARES = {1: 0.3, 2: 0.4}  # the share of the new weights in the mean, by number of trainings
-NO_JUDGES = "not adapted: no document yields a query to judge by"
+NO_QUERIES = "not adapted: no document yields a query to judge by"
 
 
 def steps(settings: AdaptSettings, planned: Container[Path] = ()) -> list[Step]:
     """The steps of an adaptation, in order; only the last one if it is up to date. `planned` contains the folders of
     vectors that earlier steps write. Raises CaiError for settings that a step refuses."""
     training.require_one_gpu(settings.device)
-    folder = settings.output.with_name(f"{settings.output.name}.steps")
-    if settings.data:
-        return paper_steps(settings, settings.data, folder)
-    return Adaptation(settings, folder, planned).steps()
+    return Adaptation(settings, planned).steps()
 
 
 class Adaptation:
-    """An adaptation whose steps write their results to a folder."""
+    """An adaptation whose steps write their results to the folder `<output>.steps`."""
 
-    def __init__(self, settings: AdaptSettings, folder: Path, planned: Container[Path] = ()):
+    def __init__(self, settings: AdaptSettings, planned: Container[Path] = ()):
         self.settings, self._planned = settings, planned
-        self.folder = folder
+        self.folder = folder = settings.output.with_name(f"{settings.output.name}.steps")
         self.base = load_encoder(settings.base)
         self.examples = folder / "examples.jsonl"
         self.projection = folder / "projection.safetensors"
@@ -130,7 +114,7 @@ class Adaptation:
         checkpoint = {"checkpoint": checkpoint_digest(model_folder(self.base)), "encoder": inherited(self.base)}
         own = settings.model_dump(include={"queries", "seed", "weight", "alpha", "weights", "depth"})
         trained = [recorded(step, "data", "base", "idf") | {"idf": idf_digest(step.idf)} for step in self.trainings]
-        return artifact.recipe(STAGE, data.judged_identity | checkpoint, **own, trainings=trained)
+        return artifact.recipe(STAGE, data.simulation_identity | checkpoint, **own, trainings=trained)
 
     def _encode(self, number: int) -> Path:
         return self.data.encode_documents(self.data.encoders[number])
@@ -160,7 +144,7 @@ class Adaptation:
         data, weight = self.data, self.settings.weight
         splade, shares = self.candidates
         if not len(data.held_out) or len(splade) == len(shares) == 1:
-            reason = f"weight {weight} of the trained SPLADE, as given" if weight else NO_JUDGES
+            reason = f"weight {weight} of the trained SPLADE, as given" if weight else NO_QUERIES
             return Decision(Candidate(splade[0], 0.0), reason, [])
         retrieval = SimulatedRetrieval.for_pseudo_queries(data, data.held_out)
         fusion = fusion_weights(retrieval)[0] if data.dense else ()
@@ -197,53 +181,3 @@ def mean_of_weights(old: Path, new: Sequence[Path], weight: float, output: Path)
     first.load_state_dict(states[0] | mean)
     first.save_pretrained(output)
     training.save_tokenizer(AutoTokenizer.from_pretrained(str(new[0]), trust_remote_code=False), output)
-
-
-def paper_steps(settings: AdaptSettings, data: Path, folder: Path) -> list[Step]:
-    """The steps of the paper's method (Iida & Okazaki 2022), from a plain language model and a training file of MS
-    MARCO: vocabulary expansion, pretraining on the collection, SPLADE training with Margin-MSE, the collection's IDF.
-
-    Only the last step if it is up to date. Raises CaiError for settings that a step refuses.
-    """
-    base, collection = load_encoder(settings.base), load_collection(settings.collection)
-    corpus, common = {"corpus": [settings.collection]}, {"device": settings.device, "seed": settings.seed}
-    fixed = corpus | {"base": settings.base, "output": folder / "vocabulary"}
-    expanded = load_step(VocabularySettings, settings.vocabulary, fixed)
-    fixed = corpus | common | {"base": str(expanded.output), "output": folder / "pretrained"}
-    pretrained = load_step(PretrainSettings, settings.pretrain, fixed)
-    fixed = common | {"data": data, "base": str(pretrained.output), "output": folder / "splade"}
-    splade = load_step(SpladeSettings, settings.splade, fixed)
-
-    Encoder(base, settings.device).require_loadable("documents", "queries")
-    base_encoder(splade.replace(base=settings.base))  # its own base may not exist yet
-    require_positions(model_folder(base), {"max_length of pretraining": pretrained.max_length})
-    inputs = {
-        "documents": collection.fingerprint("documents"),
-        "checkpoint": checkpoint_digest(model_folder(base)),
-        "encoder": inherited(base),
-        "data": artifact.file_digest(data),
-        "idf": idf_digest(splade.idf),
-    }
-    trained = {"vocabulary": expanded, "pretrain": pretrained, "splade": splade}
-    settings_of_steps = {name: recorded(step, "corpus", "data", "base", "idf") for name, step in trained.items()}
-    recipe = artifact.recipe(STAGE, inputs, **settings_of_steps)
-
-    def write(output: Path) -> artifact.Stats:
-        training.load_model(splade.output).save_pretrained(output)
-        training.save_tokenizer(AutoTokenizer.from_pretrained(str(splade.output), trust_remote_code=False), output)
-        encoder = load_encoder(str(splade.output))
-        compute(collection, encoder.replace(checkpoint=str(output)), output / "idf")
-        write_encoder(encoder, output, output / "idf")
-        return {"weight": 1.0, "projection": 0.0, "decision": []}
-
-    last = partial(artifact.make, settings.output, recipe, write)
-    if artifact.is_up_to_date(settings.output, recipe):
-        return [Call("adapt", settings.output, last)]
-    artifact.require_writable(settings.output)
-    count(data, splade.loss == "margin-mse", splade.negatives)  # before days of work
-    return [
-        Call("adapt: vocabulary", expanded.output, partial(expand_checkpoint, expanded)),
-        Call("adapt: pretraining", pretrained.output, partial(pretrain, pretrained), (expanded.output,)),
-        Call("adapt: splade", splade.output, partial(train, splade), (pretrained.output,)),
-        Call("adapt", settings.output, last, (splade.output,)),
-    ]

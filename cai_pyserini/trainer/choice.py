@@ -1,8 +1,8 @@
 """Decide, without labels, whether adapted encoders replace the old ones, and with which weights.
 
-The judges are pseudo queries held out of the training. They evaluate a candidate on the recommended systems, as these
-are served (see simulated.py): by the nDCG@10 of each judge's source after the judge's words were deleted from it, since
-real queries rarely have all words in common with a document. The judges of one source are not independent: they are
+Pseudo queries that are held out of the training evaluate a candidate on the recommended systems, as these are served
+(see simulated.py): by the nDCG@10 of each query's source after the query's words were deleted from it, since real
+queries rarely have all words in common with a document. The queries of one source are not independent: they are
 averaged, and the tests compare sources.
 
 A candidate is eligible if every system gains significantly. Among eligible candidates, the smallest change (the sum of
@@ -11,8 +11,8 @@ the weights) that is not significantly worse than the best wins; if none is elig
 The weight w of BM25 in the fusion w * z(BM25) + z(SPLADE with IDF) + 2 * z(dense) of smooth systems is chosen likewise:
 the weight nearest to the default that is not significantly worse than the best. Queries share more words with documents
 in some collections than in others; we assume that they share few where documents also find each other by other words.
-Without an adaptation, titles and rare words of a twentieth of the documents judge (FEW_JUDGES): they tell these weights
-apart as well as four times as many judges of all kinds, whose sources take as long to encode as most documents.
+Without an adaptation, titles and rare words of a twentieth of the documents (FEW_HELD_OUT) tell these weights apart as
+well as four times as many queries of all kinds, whose sources take as long to encode as most documents.
 """
 
 import json
@@ -26,14 +26,14 @@ from scipy.sparse import csr_matrix
 from cai_pyserini.core import artifact, files
 from cai_pyserini.models.dense import load_projection
 from cai_pyserini.models.encoder import Encoder
-from cai_pyserini.trainer.adapt_material import AdaptationData
+from cai_pyserini.trainer.adaptation_data import AdaptationData
 from cai_pyserini.trainer.mixture import WEIGHTS
 from cai_pyserini.trainer.simulated import SimulatedRetrieval, smoothed
 
 BM25_WEIGHTS = (2.0, 1.0, 0.5)  # candidate weights of BM25 in the fusion; the first is that of mixture.WEIGHTS
-FEW_JUDGES = {"held_out_share": 0.05, "judging": ("title", "phrases")}  # of the weights alone: they tell weights apart
+FEW_HELD_OUT = {"held_out_share": 0.05, "held_out_kinds": ("title", "phrases")}  # enough to choose weights only
 MIN_SOURCES = 30  # with fewer, no gain is significant
-STANDARD_ERRORS = 3.0  # of a significant gain; many, because the best of several candidates looks better than it is
+STANDARD_ERRORS = 3.0  # a gain is significant from so many; the best of several candidates looks too good
 
 
 class Candidate(NamedTuple):
@@ -56,11 +56,11 @@ class Decision(NamedTuple):
 
 
 def decide(values: Mapping[Candidate, np.ndarray], sources: np.ndarray, systems: Sequence[str]) -> Decision:
-    """Choose among candidates by their values (systems, judges); the smallest candidate changes nothing.
+    """Choose among candidates by their values (systems, queries); the smallest candidate changes nothing.
 
-    `sources` (judges,) has the source of each judge.
+    `sources` (queries,) has the source of each query.
     """
-    means = {each: _mean_by_source(values[each], sources) for each in sorted(values, key=sum)}
+    means = {each: mean_by_source(values[each], sources) for each in sorted(values, key=sum)}
     none, *others = means
     gains = {each: means[each] - means[none] for each in others}
     eligible = {each: means[each].mean(0) for each, gain in gains.items() if (_lower_bound(gain) > 0).all()}
@@ -83,7 +83,7 @@ def decide(values: Mapping[Candidate, np.ndarray], sources: np.ndarray, systems:
 
 def balance(data: AdaptationData, output: Path) -> Path:
     """Write the weights of the fusion, {"bm25": w, "splade": 1, "dense": 2}; without held-out queries, w is 2."""
-    recipe = artifact.recipe("adapt: balance", data.judged_identity, seed=data.seed, depth=data.depth)
+    recipe = artifact.recipe("adapt: balance", data.simulation_identity, seed=data.seed, depth=data.depth)
 
     def write(path: Path) -> artifact.Stats:
         weights, evidence = (*WEIGHTS.values(),), "too few documents yield queries to judge by"
@@ -98,7 +98,7 @@ def balance(data: AdaptationData, output: Path) -> Path:
 
 def fusion_weights(retrieval: SimulatedRetrieval) -> tuple[tuple[float, ...], str]:
     """The weights of BM25, SPLADE and dense in their fusion, and the evidence for them: the weights of the settings, or
-    those that the judges choose with the encoders before adaptation."""
+    those that the held-out queries choose with the encoders before adaptation."""
     if retrieval.data.weights:
         return (*retrieval.data.weights,), "as given"
     _, *others = WEIGHTS.values()
@@ -109,7 +109,7 @@ def fusion_weights(retrieval: SimulatedRetrieval) -> tuple[tuple[float, ...], st
     means: dict[float, np.ndarray] = {}
     for weight in BM25_WEIGHTS:
         scores = retrieval.fused(parts, (weight, *others))
-        means[weight] = _mean_by_source(retrieval.ndcg(scores), retrieval.sources)
+        means[weight] = mean_by_source(retrieval.ndcg(scores), retrieval.sources)
     listed = ", ".join(f"{weight:.2g}: {mean.mean():.3f}" for weight, mean in means.items())
     return (_smallest_change(means), *others), f"{_evidence(retrieval.sources)}, by weight: {listed}"
 
@@ -125,7 +125,7 @@ def measure_gains(data: AdaptationData, splade: Encoder, dense: Encoder | None) 
     old_dense, new_dense = ([retrieval.dense(each)] if dense else [] for each in (None, matrix))
     before = next(retrieval.values(retrieval.old_splade, old_dense, weights))
     after = next(retrieval.values(retrieval.splade(splade), new_dense, weights))
-    gains = _mean_by_source(after - before, retrieval.sources)
+    gains = mean_by_source(after - before, retrieval.sources)
     pairs = zip(gains.mean(1).tolist(), _standard_error(gains).tolist(), strict=True)
     return dict(zip(retrieval.systems, pairs, strict=True))
 
@@ -134,8 +134,8 @@ def _evidence(sources: np.ndarray) -> str:
     return f"{len(sources):,} pseudo queries from {len(set(sources)):,} documents without the queries' words"
 
 
-def _mean_by_source(values: np.ndarray, sources: np.ndarray) -> np.ndarray:
-    """Average values (…, judges) over the judges of each source: (…, sources)."""
+def mean_by_source(values: np.ndarray, sources: np.ndarray) -> np.ndarray:
+    """Average values (…, queries) over the queries of each source: (…, sources)."""
     _, columns, counts = np.unique(sources, return_inverse=True, return_counts=True)
     return np.asarray(values @ csr_matrix((1 / counts[columns], (np.arange(len(columns)), columns))))
 

@@ -24,7 +24,7 @@ from safetensors.numpy import load_file, save_file
 from cai_pyserini.core import artifact, files
 from cai_pyserini.core.config import EncoderConfig, encoder_yaml
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.trainer.adapt_material import AdaptationData, examples_recipe
+from cai_pyserini.trainer.adaptation_data import AdaptationData, examples_recipe
 from cai_pyserini.trainer.mixture import Mixture
 
 STAGE = "adapt: projection"
@@ -32,7 +32,7 @@ STEPS = 200
 QUERIES = 48  # pseudo queries per step
 CANDIDATES = 20  # best documents of each system per query of a step
 RANDOM = 300  # random documents per step
-TEMPERATURE = 0.05  # of cosines in the cross-entropy
+TEMPERATURE = 0.05  # divides cosines in the cross-entropy
 SHARE = 0.5  # weight of the cross-entropy
 LEARNING_RATE = 1e-3  # decreases linearly to 0
 WEIGHTS = (0.25, 0.5)  # candidate weights of W; the full W would lose what the encoder knew

@@ -6,13 +6,12 @@ title     the title of a document, if it is at most a third of it
 span      5 to 12 consecutive words, at most a third of the document, across sentence boundaries
 phrases   2 to 5 rare words of the document, in its order
 dropped   a title or a span without some of its words
-question  a question about one or two phrases of a document; only for judging, so that judges also have a kind of query
-          that the training did not see
+question  a question about one or two phrases of a document; only held out, as a kind that the training did not see
 
 The source of a query is the document that it was made from. SPLADE is trained on sources with the query's words: it
 matches words, and would unlearn that without them. For the same reason, a long document is represented by the passage
 with the most query words. The remainder of a source is what is left without the query's words: dense encoders are
-trained on it, and judges search for it.
+trained on it, and held-out queries search for it.
 """
 
 import random

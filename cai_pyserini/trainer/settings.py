@@ -1,4 +1,4 @@
-"""The settings of all training commands, and which of them go into recipes."""
+"""The settings of the training commands and of adaptation, and which of them go into recipes."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,8 +9,9 @@ from pydantic import model_validator
 from cai_pyserini.core.config import EncoderConfig, encoder_yaml
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import write_text
-from cai_pyserini.core.flags import COLLECTION, COLLECTION_TEXT, DEVICE, PRECISION
+from cai_pyserini.core.flags import COLLECTION, COLLECTION_TEXT, DEVICE, DOCUMENT_PRECISION, PRECISION
 from cai_pyserini.core.settings import AnyPath, Settings, build, flag, read_yaml
+from cai_pyserini.runs.fusions import DEPTH
 
 RUN = "cai-pyserini train"
 CONFIG = flag(None, "YAML file with these settings, also required ones; flags override it")
@@ -40,12 +41,6 @@ class VocabularySettings(Settings):
     base: str = flag(help="encoder or masked language model to expand")
     output: AnyPath = CHECKPOINT
     increment: int = flag(3000, "tokens to add in each step", ge=1)
-    stop: Literal["exhausted", "relative", "first"] = flag(
-        "exhausted",
-        "when to stop: when the corpus has no new tokens left; or when a step improves the entropy I by less than "
-        "epsilon * |I_{i-1}| (relative) or epsilon * (I_1 - I_0) (first)",
-    )
-    epsilon: float = flag(0.01, "epsilon of --stop relative (the paper: 0.01) or first (the paper: 0.1, 0.05)", ge=0)
     max_steps: int = flag(0, "largest number of steps (default: 0, no limit)", ge=0)
     min_words: int = MIN_WORDS
 
@@ -68,9 +63,7 @@ class TrainingSettings(Settings):
     precision: Literal["auto", "float32", "bfloat16"] = PRECISION
     device: str = DEVICE
     log_steps: int = flag(50, "steps between logs of the loss", ge=1)
-    save_seconds: float = flag(
-        120.0, "seconds between checkpoints to resume from; more if saving would take over 2% of the time", ge=0
-    )
+    save_seconds: float = flag(120.0, "seconds between checkpoints to resume from", ge=0)
 
 
 class PretrainSettings(TrainingSettings):
@@ -142,6 +135,55 @@ class DenseSettings(PairSettings):
     max_document_length: int = flag(300, "tokens read per document", ge=3)
     batch_size: int = flag(64, "queries per device in each batch", ge=1)
     warmup: float = flag(0.00424, PAPER_WARMUP, ge=0, lt=1)
+
+
+class AdaptSettings(Settings):
+    """Adapt SPLADE to a collection, using only its documents.
+
+    If interrupted, run the same command again to continue. docs/how-to/adapt.md explains the steps.
+    """
+
+    example = "cai-pyserini adapt --collection hpo --base splade-tiny --output models/hpo"
+    config: AnyPath | None = CONFIG
+    collection: str = COLLECTION
+    base: str = flag(help="SPLADE encoder to start from")
+    output: AnyPath = flag(help="output folder, the checkpoint; the results of the steps are kept in <output>.steps")
+    dense: str | None = flag(None, "use this dense encoder as teacher, such as minilm, and adapt it too")
+    queries: int = flag(5000, "maximum number of pseudo queries for training", ge=1)
+    weight: float | None = flag(
+        None,
+        "weight of the new checkpoints in their mean with the old one (default: held-out queries decide between 0 and "
+        "0.3, or 0.4 with a teacher)",
+        gt=0,
+        le=1,
+    )
+    alpha: float | None = flag(
+        None, "weight of BM25 in the simulated joint systems (default: estimated, as for the index)", gt=0
+    )
+    weights: list[float] = flag(
+        [], "weights of BM25, SPLADE and dense in the simulated fusion (default: chosen for the collection)"
+    )
+    depth: int = flag(DEPTH, "fuse this many best documents per query of each run in the simulated fusion", ge=1)
+    splade: AnyPath | None = flag(None, "YAML file with settings for the SPLADE training")
+    distil: AnyPath | None = flag(None, "with --dense, YAML file with settings for the training with a teacher")
+    vectors: AnyPath | None = flag(
+        None, "folder for the vectors of the documents before adaptation (default: in <output>.steps)"
+    )
+    seed: int = SEED
+    device: str = DEVICE
+    precision: Literal["auto", "float32", "bfloat16", "int8"] = DOCUMENT_PRECISION
+    dry_run: bool = flag(False, "only print the steps, and for each whether it is up to date, or why it must run")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.distil and not self.dense:
+            raise ValueError("distil needs a teacher: the setting dense")
+        if not self.dense and (self.weights or self.depth != DEPTH):
+            name = "weights" if self.weights else "depth"
+            raise ValueError(f"{name} applies to the fusion with a dense encoder: add the setting dense")
+        if self.weights and (len(self.weights) != 3 or min(self.weights) <= 0):
+            raise ValueError("weights: give three positive numbers, for BM25, SPLADE and dense")
+        return self
 
 
 class GenerateSettings(Settings):

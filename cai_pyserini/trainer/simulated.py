@@ -33,7 +33,7 @@ from cai_pyserini.models.dense import project
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.runs.fuse import candidates
 from cai_pyserini.runs.fusions import FUSIONS
-from cai_pyserini.trainer.adapt_material import AdaptationData
+from cai_pyserini.trainer.adaptation_data import AdaptationData
 from cai_pyserini.trainer.mixture import Bm25
 from cai_pyserini.vectors.expansion import NEIGHBOUR_WORDS, WordAssociations, rates, side_by_side
 from cai_pyserini.vectors.mixing import mix, neighbour_means
@@ -46,8 +46,8 @@ from cai_pyserini.vectors.weighting import Terms, balanced_alpha, largest_weight
 from cai_pyserini.vectors.word_vectors import Regression, learn, regression
 
 DOCUMENTS = 5000  # the sample, sources included, that represents a large collection
-SPANS = 500  # that alpha is estimated with
-CUTOFF = 10  # of nDCG
+SPANS = 500  # spans that alpha is estimated with
+CUTOFF = 10  # k of nDCG@k
 BATCH = 256  # queries fused together
 ZSCORE = FUSIONS["zscore"]
 

@@ -23,21 +23,19 @@ import transformers
 from datasets import Dataset, disable_progress_bars
 from datasets.arrow_writer import SchemaInferenceError
 from datasets.exceptions import DatasetGenerationError
-from transformers import AutoTokenizer, PrinterCallback, ProgressCallback, TrainerCallback, TrainingArguments
+from transformers import AutoTokenizer, PrinterCallback, TrainerCallback, TrainingArguments
 from transformers.utils import logging
 
 from cai_pyserini.core import artifact, files
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.figures import plot_lines
 from cai_pyserini.models.device import resolve_device, resolve_precision
 from cai_pyserini.models.splade import load_masked_lm
 from cai_pyserini.trainer.settings import TrainingSettings, write_encoder
 
-WORK_FOLDER = "training"  # for checkpoints, in the output
-RESULT_FOLDER = "result"  # for the files of the output, in WORK_FOLDER
+WORK_FOLDER = "training"  # subfolder of the output for checkpoints
+RESULT_FOLDER = "result"  # subfolder of WORK_FOLDER for the files of the output
 CHECKPOINT_FILES = ("optimizer.pt", "scheduler.pt")  # besides trainer_state.json, which is written last
-SAVE_SHARE = 0.02  # maximum share of the time spent on saving checkpoints
 
 
 class Trainer(transformers.Trainer):
@@ -55,7 +53,7 @@ class Trainer(transformers.Trainer):
             if name.endswith("loss") and not math.isfinite(value):
                 raise diverged_error(name, value, self.state.global_step)
         super().log(logs, *more)
-        if "loss" in logs and self.is_world_process_zero() and not sys.stderr.isatty():
+        if "loss" in logs and self.is_world_process_zero():
             print(f"step {self.state.global_step:,}/{self.args.max_steps:,}, loss {logs['loss']:.4g}", file=sys.stderr)
 
     def check(self) -> None:
@@ -106,36 +104,22 @@ class Epochs(TrainerCallback, torch.utils.data.Dataset[Any]):
 
 
 class TimedCheckpoints(TrainerCallback):
-    """Save a checkpoint when the last one is `seconds` old, or later if saving would take more than SAVE_SHARE of the
-    time, estimated from the last save. The first process decides for all."""
+    """Save a checkpoint when the last one is `seconds` old. The first process decides for all."""
 
     def __init__(self, seconds: float):
         self._seconds = seconds
-        self._cost = 0.0  # seconds that the last save took
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._saved = time.monotonic()
 
-    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._saved = time.monotonic()
-        self._cost = self._saved - self._step_end
+    on_save = on_train_begin
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._step_end = time.monotonic()
-        interval = max(self._seconds, self._cost / SAVE_SHARE)
-        due = torch.tensor(int(self._step_end - self._saved >= interval), device=args.device)
+        due = torch.tensor(int(time.monotonic() - self._saved >= self._seconds), device=args.device)
         if dist.is_initialized():
             dist.broadcast(due, 0)
         if due:
             control.should_save = True
-
-
-class Progress(ProgressCallback):
-    """The progress bar of transformers, with the loss in the bar instead of logs on stdout."""
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        if self.training_bar is not None and "loss" in logs:
-            self.training_bar.set_postfix(loss=logs["loss"])
 
 
 def total_steps(settings: TrainingSettings, examples: int, processes: int = 1) -> int:
@@ -282,8 +266,8 @@ def dataset(generator: Callable[..., Iterator[dict[str, Any]]], arguments: Train
 def run(
     label: str, trainer: Trainer, settings: TrainingSettings, encoder: EncoderConfig, tokenizer: Any
 ) -> artifact.Stats | None:
-    """Train, continuing after the last complete checkpoint, if any, and write the model, tokenizer, encoder.yaml,
-    log.json and its plots to RESULT_FOLDER. Returns statistics in the first process, None in the others."""
+    """Train, continuing after the last complete checkpoint, if any, and write the model, tokenizer, encoder.yaml and
+    log.json to RESULT_FOLDER. Returns statistics in the first process, None in the others."""
     arguments, data = trainer.args, trainer.train_dataset
     steps = arguments.max_steps = total_steps(settings, len(data), arguments.world_size)
     if steps == 1:
@@ -293,8 +277,6 @@ def run(
         done = f", {_step(checkpoint):,} of them done" if checkpoint else ""
         print(f"{label}: {len(data):,} examples, {steps:,} steps{done}", file=sys.stderr)
     trainer.add_callback(TimedCheckpoints(settings.save_seconds))
-    if sys.stderr.isatty():
-        trainer.add_callback(Progress())
     stats: artifact.Stats = {}
     if trainer.eval_dataset is not None:
         stats["held_out_loss_before"] = trainer.evaluate()["eval_loss"]
@@ -308,7 +290,8 @@ def run(
     trainer.model.save_pretrained(result)
     save_tokenizer(tokenizer, result)
     write_encoder(encoder, result)
-    _write_log([entry for entry in trainer.state.log_history if "train_runtime" not in entry], result)
+    log = [entry for entry in trainer.state.log_history if "train_runtime" not in entry]
+    files.write_text(result / "log.json", files.json_text(log))
     stats |= {"examples": len(data), "steps": trainer.state.global_step, "loss": loss}
     return stats | {"processes": arguments.world_size}
 
@@ -354,14 +337,3 @@ def _is_complete(checkpoint: Path, processes: int) -> bool:
         return False
     states = len(list(checkpoint.glob("rng_state*.pth")))  # each process writes its own, at any time
     return states == processes and all((checkpoint / name).is_file() for name in CHECKPOINT_FILES)
-
-
-def _write_log(log: list[dict[str, Any]], output: Path) -> None:
-    """Write log.json, and plots of the losses (loss.png) and of the active dimensions (active.png)."""
-    files.write_text(output / "log.json", files.json_text(log))
-    for suffix in ("loss", "active"):
-        names = sorted({name for entry in log for name in entry if name.endswith(suffix)})
-        logged = {name: [entry for entry in log if name in entry] for name in names}
-        lines = {name: ([e["step"] for e in entries], [e[name] for e in entries]) for name, entries in logged.items()}
-        if lines:
-            plot_lines(output / f"{suffix}.png", "step", suffix, lines)

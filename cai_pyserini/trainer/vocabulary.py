@@ -2,12 +2,10 @@
 
 In step i, a WordPiece vocabulary of |V_0| + i * increment entries is trained on the corpus, the corpus is tokenized
 with it, and its i * increment most frequent tokens that are not in V_0 are added to V_0. Tokens without letters are
-skipped. The last step is the first that cannot fill its increment, or an earlier one, decided by the entropy of the
-corpus under the expanded vocabulary (Appendix F)
+skipped. The last step is the first that cannot fill its increment, or that lowers the entropy of the corpus under the
+expanded vocabulary (Appendix F)
 
-    I(C) = sum over the corpus of log p(x),    p(x) = relative frequency of token x,
-
-with --stop relative if I_i - I_{i-1} < epsilon * |I_{i-1}|, with --stop first if it is < epsilon * (I_1 - I_0).
+    I(C) = sum over the corpus of log p(x),    p(x) = relative frequency of token x
 
 The corpus is read once, into a table of word counts that all steps use. The result is reproducible.
 """
@@ -74,9 +72,7 @@ def expand(
         expanded = dict(base) | {token: i for i, token in enumerate(added, max(base.values()) + 1)}
         tokens, entropy = _tokens_and_entropy(wordpiece.frequencies(words, occurrences, expanded, unknown))
         steps.append(Step(len(expanded), len(added), tokens, entropy))
-        entropies = [step.entropy for step in steps]
-        limit = {"exhausted": 0.0, "relative": abs(entropies[-2]), "first": abs(entropies[1] - entropies[0])}
-        if grown < settings.increment or entropies[-1] - entropies[-2] < settings.epsilon * limit[settings.stop]:
+        if grown < settings.increment or entropy < steps[-2].entropy:
             break
     return added, steps
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.files import partial_suffix, remove, remove_leftovers, sync, write_text
+from cai_pyserini.core.files import remove, remove_leftovers, sync, temporary, write_text
 from cai_pyserini.core.lock import locked, read_note
 from cai_pyserini.experiments.run_folder import CURRENT, RunFolder
 from cai_pyserini.experiments.versions import current_number, earlier, outputs, previous_versions, publish
 
 logger = logging.getLogger(__name__)
-MARKER = ".made-from"  # in a version: {"of": digest of the previous run's results}
+MARKER = ".made-from"  # a version has it: {"of": digest of the previous run's results}
 NOT_CARRIED_OVER = ("runs", "evaluations")  # they belong to the previous state of the collection
 
 
@@ -50,7 +50,7 @@ def begin(run: RunFolder) -> Path:
     if folder.exists() and read_note(folder / MARKER) != note:
         remove(folder)
     if not folder.exists():
-        partial = versions / f".{folder.name}{partial_suffix()}"
+        partial = temporary(versions / f".{folder.name}")
         try:
             for path in outputs(run):
                 if path.relative_to(run.folder).parts[0] not in NOT_CARRIED_OVER and artifact.read_manifest(path):
@@ -67,7 +67,7 @@ def begin(run: RunFolder) -> Path:
 
 def swap(root: Path) -> Path:
     """Make the complete next version the current one; returns the folder of the previous version."""
-    folder, partial = _next_version(root), root / CURRENT.with_name(f".current{partial_suffix()}")
+    folder, partial = _next_version(root), temporary(root / CURRENT.with_name(".current"))
     previous = folder.with_name(str(current_number(root)))
     for parent, _, names in folder.walk():  # fast, as hard links are on disk already
         sync(*(parent / name for name in names), parent)

@@ -22,9 +22,10 @@ from scipy.sparse import csr_matrix, diags_array
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.config import BM25, ENGLISH, Bm25Parameters, Language
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.models.rows import with_data
 from cai_pyserini.vectors.shards import Shard, Vectors, shard_progress
 
-ASSOCIATED_FACTOR = 0.6  # on the weights of associated words, whose spread is about that of BM25's
+ASSOCIATED_FACTOR = 0.6  # scales weights of associated words, whose spread is about that of BM25's
 NEIGHBOUR_FACTOR = 0.6  # neighbours' words per own word of a document
 EXACT_LENGTHS = 24  # Lucene's SmallFloat.intToByte4 stores smaller lengths unchanged, and encodes length - 24 otherwise
 
@@ -126,7 +127,7 @@ def weights_of(counts: csr_matrix, lengths: np.ndarray, idf: np.ndarray, paramet
     k1, b = parameters
     saturation = np.repeat(k1 * (1 - b + b * lengths), np.diff(counts.indptr))
     data = idf[counts.indices] * counts.data / (counts.data + saturation)
-    return csr_matrix((data.astype(np.float32), counts.indices, counts.indptr), shape=counts.shape)
+    return with_data(counts, data.astype(np.float32))
 
 
 def stored_lengths(lengths: np.ndarray) -> np.ndarray:

@@ -13,15 +13,14 @@ from scipy.sparse import csr_matrix, hstack
 
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.models.rows import first_not_finite, largest, largest_of_mass
+from cai_pyserini.models.rows import first_not_finite, largest, largest_of_mass, with_data
 
 
 def weighted(vectors: csr_matrix, weights: np.ndarray | None) -> csr_matrix:
     """Multiply every row of (documents, vocabulary) by `weights` (vocabulary,); None leaves it unchanged."""
     if weights is None:
         return vectors
-    data = vectors.data * weights[vectors.indices]
-    return csr_matrix((data, vectors.indices, vectors.indptr), shape=vectors.shape)
+    return with_data(vectors, vectors.data * weights[vectors.indices])
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Quantizer:
             name = repr(names[row]) if names else f"number {row}"
             raise CaiError(f"document {name} has a weight that is NaN or infinite: encode it again, and check the IDF")
         values = np.minimum(np.rint(weights.data * self.scale), 2**self.bits - 1).astype(np.int32)
-        impacts = csr_matrix((values, weights.indices, weights.indptr), shape=weights.shape, copy=True)
+        impacts = with_data(weights, values).copy()
         impacts.eliminate_zeros()
         return impacts
 

@@ -22,10 +22,10 @@ from cai_pyserini.core.config import WORD, EncoderConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.text import normalized
 from cai_pyserini.models.encoder import Encoder
-from cai_pyserini.models.rows import largest, stacked
+from cai_pyserini.models.rows import largest, stacked, with_data
 from cai_pyserini.vectors.shards import Matrix, Vectors
 
-MAX_WEIGHT = 2**31 - 1  # of a query term: Java's largest int
+MAX_WEIGHT = 2**31 - 1  # largest weight of a query term, Java's largest int
 
 Query = str | Mapping[str, float] | np.ndarray  # text, {term: impact or weight}, or a vector (width,)
 Representation = Literal["splade", "bow"]  # the model's weights, or a bag of word pieces (SPLADE-Doc)
@@ -49,7 +49,7 @@ def encode_queries(
         return _binary(counts)
     if weights is None:
         return counts
-    bags = _with(counts, weights[counts.indices])
+    bags = with_data(counts, weights[counts.indices])
     bags.eliminate_zeros()
     return largest(bags, config.max_active_dims) if config.max_active_dims else bags
 
@@ -64,17 +64,12 @@ def apply_query_settings(encoder: Encoder, vectors: Matrix, texts: Sequence[str]
 
 
 def _binary(vectors: csr_matrix) -> csr_matrix:
-    return _with(vectors, np.ones_like(vectors.data))
-
-
-def _with(vectors: csr_matrix, data: np.ndarray) -> csr_matrix:
-    return csr_matrix((data, vectors.indices, vectors.indptr), shape=vectors.shape)
+    return with_data(vectors, np.ones_like(vectors.data))
 
 
 def quantize_queries(vectors: csr_matrix, query_scale: int) -> csr_matrix:
     """round(weight * query_scale), integers stored as float32 (queries, vocabulary), without zeros."""
-    data = np.rint(vectors.data * np.float32(query_scale))
-    impacts = csr_matrix((data, vectors.indices, vectors.indptr), shape=vectors.shape, copy=True)
+    impacts = with_data(vectors, np.rint(vectors.data * np.float32(query_scale))).copy()
     impacts.eliminate_zeros()
     return impacts
 

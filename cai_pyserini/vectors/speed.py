@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cai_pyserini.core import artifact
-from cai_pyserini.core.cache import cache_home
-from cai_pyserini.core.files import json_text, write_text
+from cai_pyserini.core.files import cache_home, json_text, write_text
 from cai_pyserini.models.device import device_name, resolve_device
 from cai_pyserini.models.encoder import Encoder, Role
 

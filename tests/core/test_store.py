@@ -14,6 +14,7 @@ from cai_pyserini.core import artifact, files
 from cai_pyserini.core.config import EncoderConfig, encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.store import StorePath, as_path
+from cai_pyserini.indexes.cached import download
 
 RECIPE = {"stage": "encode"}
 
@@ -101,19 +102,19 @@ def test_a_download_that_changes_meanwhile_is_refused(
     root: StorePath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = artifact.make(root / "changing", RECIPE, write)
-    artifact.download(path, tmp_path / "whole")
+    download(path, tmp_path / "whole")
     assert artifact.read_manifest(tmp_path / "whole") == artifact.read_manifest(path)
     assert (tmp_path / "whole" / "sub" / "b.txt").is_file()
 
-    download = StorePath.download
+    download_file = StorePath.download
 
     def and_replace(file: StorePath, target: Path) -> None:
-        download(file, target)
+        download_file(file, target)
         artifact.make(path, {"stage": "idf"}, write)
 
     monkeypatch.setattr(StorePath, "download", and_replace)
     with pytest.raises(CaiError, match="changing was changed while it was downloaded"):
-        artifact.download(path, tmp_path / "mixed")
+        download(path, tmp_path / "mixed")
 
 
 def test_a_download_stays_inside_its_folder(tmp_path: Path) -> None:
@@ -121,7 +122,7 @@ def test_a_download_stays_inside_its_folder(tmp_path: Path) -> None:
     store = fsspec.filesystem("memory").store
     store["/bucket/traversal/../outside"] = store["/bucket/traversal/a.txt"]
     with pytest.raises(CaiError, match=r"traversal/\.\./outside: refused, as it is outside memory://bucket/traversal"):
-        artifact.download(path, tmp_path / "folder")
+        download(path, tmp_path / "folder")
     assert not (tmp_path / "outside").exists()
 
 

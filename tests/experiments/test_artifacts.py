@@ -8,10 +8,11 @@ import pytest
 from cai_pyserini.core.config import IndexConfig, load_encoder
 from cai_pyserini.experiments.artifacts import Artifact, Documents, Index, Ranking
 from cai_pyserini.experiments.experiment import Experiment
+from cai_pyserini.experiments.names import adapted, parse_system
 from cai_pyserini.experiments.plan import artifacts
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import SINGLE, adapted, parse_system
-from cai_pyserini.trainer.adapt_settings import AdaptSettings
+from cai_pyserini.experiments.systems import SINGLE
+from cai_pyserini.trainer.settings import AdaptSettings
 
 
 def kinds(kind: type[Artifact]) -> Iterator[type[Artifact]]:
@@ -56,4 +57,4 @@ def test_a_kind_of_artifact_knows_all_of_itself(kind: type[Artifact], made: list
         assert each.bytes() >= 0
 
 
-UNKNOWN = ("encode adapted", "expand adapted")  # whose encoder does not exist yet
+UNKNOWN = ("encode adapted", "adapted-near-words")  # whose encoder does not exist yet

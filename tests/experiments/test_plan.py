@@ -18,13 +18,13 @@ from cai_pyserini.core.lock import locked
 from cai_pyserini.core.steps import Step
 from cai_pyserini.engine.open import Run, open_systems
 from cai_pyserini.experiments import artifacts as planning
-from cai_pyserini.experiments.artifacts import Weights
+from cai_pyserini.experiments.branches import Weights
 from cai_pyserini.experiments.execute import execute
 from cai_pyserini.experiments.experiment import Experiment
+from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.plan import plan, require
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import parse_system
-from cai_pyserini.trainer.adapt_settings import AdaptSettings
+from cai_pyserini.trainer.settings import AdaptSettings
 from tests.conftest import DATA
 
 
@@ -75,9 +75,9 @@ def test_the_steps_of_systems(run: RunFolder) -> None:
         *("index dense-idf", "search bm25", "search dense-idf", "rerank cross-encoder"),
         *("fuse hybrid-cross-encoder-dense-idf", "evaluate hybrid-cross-encoder-dense-idf"),
     }
-    assert {label for label in labels(dense, "joint-splade-smooth") if "joint" not in label} == {
+    assert {label for label in labels(dense, "joint-splade-near") if "joint" not in label} == {
         *("check", "encode documents", "encode dense-documents", "encode queries-test"),
-        *("words", "near", "smooth", "expand"),
+        *("words", "near", "mix documents-near", "near-words"),
     }
     with pytest.raises(CaiError, match=r"^joint-near needs the setting dense"):
         require(run, [parse_system("joint-near")])
@@ -186,7 +186,7 @@ def test_a_run_of_the_version_before_is_up_to_date(
         ({}, False, ["splade", "adapted-splade-idf"], "adapted-splade-idf needs the setting adapt"),
         ({"dense": None}, True, ["adapted-dense"], "adapted-dense needs the setting dense"),
         ({"dense": None}, False, ["bm25", "hybrid-splade-dense-idf-minmax"], "dense-idf needs the setting dense"),
-        ({"dense": None}, False, ["bm25-smooth"], "bm25-smooth needs the setting dense"),
+        ({"dense": None}, False, ["bm25-near"], "bm25-near needs the setting dense"),
         ({}, False, ["bm25", "hybrid-cross-encoder"], "cross-encoder needs the setting cross_encoder"),
         ({}, False, ["bm25", "doct5query"], "doct5query needs the setting generated"),
         ({"generated": str(DATA)}, False, ["doct5query"], "data has no queries of `cai-pyserini train gen"),

@@ -7,10 +7,19 @@ import pytest
 
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.experiments import systems
+from cai_pyserini.experiments import names as naming
+from cai_pyserini.experiments.names import (
+    NAMES,
+    adapted,
+    all_systems,
+    canonical_name,
+    default_systems,
+    parse_system,
+    sparse_systems,
+    with_parts,
+)
 from cai_pyserini.experiments.systems import (
     BM25,
-    NAMES,
     SINGLE,
     CrossEncoderSystem,
     DenseSystem,
@@ -19,13 +28,6 @@ from cai_pyserini.experiments.systems import (
     SpladeSystem,
     System,
     TextSystem,
-    adapted,
-    all_systems,
-    canonical_name,
-    default_systems,
-    parse_system,
-    sparse_systems,
-    with_parts,
 )
 from cai_pyserini.runs.fuse import fuse_runs
 from cai_pyserini.runs.fusions import DEFAULT, FUSIONS, Fusion
@@ -38,7 +40,7 @@ SPLADE_DOC = SpladeSystem(doc=True, formula=None, joint=False, near=False)
 SPLADE_DOC_IDF = SpladeSystem(doc=True, formula="idf", joint=False, near=False)
 DENSE, DENSE_IDF = DenseSystem(None), DenseSystem("idf")
 DOCT5QUERY = TextSystem("doct5query", generated=True)
-BM25_SMOOTH = NearBm25System("bm25-smooth")
+BM25_SMOOTH = NearBm25System("bm25-near")
 CROSS_ENCODER = CrossEncoderSystem("cross-encoder", BM25)
 JOINT = SpladeSystem(doc=False, formula="idf", joint=True, near=False)
 SMOOTH = SpladeSystem(doc=False, formula="idf", joint=False, near=True)
@@ -82,13 +84,13 @@ def fused(name: str, *parts: System, fusion: str = DEFAULT) -> System:
         JOINT_ALL,
         hybrid("hybrid-splade-idf-dense-zscore", SPLADE_IDF, DENSE, fusion="zscore"),
         hybrid("hybrid-splade-idf-zscore", SPLADE_IDF, fusion="zscore"),
-        hybrid("hybrid-splade-idf-smooth-dense", SMOOTH, DENSE),
+        hybrid("hybrid-splade-idf-near-dense", SMOOTH, DENSE),
         fused("fused-joint-splade-idf-dense-zscore", JOINT, DENSE, fusion="zscore"),
         fused("fused-splade-idf-dense", SPLADE_IDF, DENSE),
-        fused("fused-bm25-smooth-splade-idf-dense-zscore", BM25_SMOOTH, SPLADE_IDF, DENSE, fusion="zscore"),
-        fused("fused-bm25-bm25-smooth", BM25, BM25_SMOOTH),
-        NearBm25System("adapted-bm25-smooth"),
-        fused("fused-bm25-joint-splade-doc-idf-smooth", BM25, JOINT_ALL),
+        fused("fused-bm25-near-splade-idf-dense-zscore", BM25_SMOOTH, SPLADE_IDF, DENSE, fusion="zscore"),
+        fused("fused-bm25-bm25-near", BM25, BM25_SMOOTH),
+        NearBm25System("adapted-bm25-near"),
+        fused("fused-bm25-joint-splade-doc-idf-near", BM25, JOINT_ALL),
         SPLADE_IDF.adapt(),
         DENSE.adapt(),
         SpladeSystem(doc=True, formula="idf", joint=True, near=True, adapted=True),
@@ -108,7 +110,7 @@ hybrid-splade-dense-splade hybrid-hybrid-splade hybrid-splade-minmax-rrf hybrid-
 hybrid-splade-average hybrid-splade--dense hybrid-dense-doc bm25-idf splade-rrf splade-idf-doc splade-exact
 splade-minmax splade-dense dense-doc
 cross-encoder-idf fused-splade-idf fused-splade-idf-minmax fused-splade-splade fused- joint-bm25 joint-dense
-joint-splade-smooth-idf splade-joint dense-smooth SPLADE all adapted hybrid-adapted-splade
+joint-splade-near-idf splade-joint dense-near SPLADE all adapted hybrid-adapted-splade
 """
 
 
@@ -155,7 +157,7 @@ def test_a_new_fusion_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = [run_of({"q": [("a", 9.0), ("b", 1.0)]}), run_of({"q": [("b", 3.0), ("a", 2.0)]})]
     runs.append(run_of({"q": [("b", 5.0)]}))
     assert scores_by_query(fuse_runs(runs, voted.fusion)) == {"q": {"b": 2.0, "a": 1.0}}
-    spec = importlib.util.spec_from_file_location(systems.__name__, systems.__file__)
+    spec = importlib.util.spec_from_file_location(naming.__name__, naming.__file__)
     assert spec and spec.loader
     again = importlib.util.module_from_spec(spec)  # as a process that starts with the entry has it
     spec.loader.exec_module(again)
@@ -179,13 +181,13 @@ def test_the_index_of_a_system(name: str) -> None:
     [
         ("joint", "joint-splade-idf"),
         ("joint-doc", "joint-splade-doc-idf"),
-        ("joint-near", "joint-splade-idf-smooth"),
-        ("joint-doc-near", "joint-splade-doc-idf-smooth"),
-        ("trio", "fused-bm25-smooth-splade-idf-smooth-dense-zscore"),
-        ("trio-doc", "fused-bm25-smooth-splade-doc-idf-smooth-dense-zscore"),
+        ("joint-near", "joint-splade-idf-near"),
+        ("joint-doc-near", "joint-splade-doc-idf-near"),
+        ("trio", "fused-bm25-near-splade-idf-near-dense-zscore"),
+        ("trio-doc", "fused-bm25-near-splade-doc-idf-near-dense-zscore"),
         ("fused-joint-dense-zscore", "fused-joint-splade-idf-dense-zscore"),
-        ("adapted-trio", "adapted-fused-bm25-smooth-splade-idf-smooth-dense-zscore"),
-        ("adapted-fused-joint-near-dense", "adapted-fused-joint-splade-idf-smooth-dense"),
+        ("adapted-trio", "adapted-fused-bm25-near-splade-idf-near-dense-zscore"),
+        ("adapted-fused-joint-near-dense", "adapted-fused-joint-splade-idf-near-dense"),
     ],
 )
 def test_a_system_has_one_name_however_it_is_spelled(short: str, long: str) -> None:
@@ -213,15 +215,15 @@ def test_parts_come_first_and_once() -> None:
     "name, models, balanced",
     [
         ("bm25", set(), False),
-        ("bm25-smooth", set(), False),
+        ("bm25-near", set(), False),
         ("joint-doc-near", set(), False),
         ("hybrid-splade-doc-minmax", set(), False),
         ("joint", {"splade"}, False),
         ("hybrid-splade-idf-zscore", {"splade"}, False),
         ("hybrid-splade-doc-dense-zscore", {"dense"}, True),
-        ("hybrid-splade-doc-smooth-dense-idf-zscore", {"dense"}, True),
+        ("hybrid-splade-doc-near-dense-idf-zscore", {"dense"}, True),
         ("adapted-hybrid-splade-idf-dense-zscore", {"splade", "dense"}, True),
-        ("fused-bm25-smooth-splade-doc-idf-dense-zscore", {"dense"}, True),
+        ("fused-bm25-near-splade-doc-idf-dense-zscore", {"dense"}, True),
         ("hybrid-dense-splade-idf-zscore", {"splade", "dense"}, False),
         ("hybrid-splade-idf-dense-minmax", {"splade", "dense"}, False),
         ("fused-joint-splade-idf-dense-zscore", {"splade", "dense"}, False),

@@ -1,4 +1,4 @@
-"""Settings and refusals of sentence-transformers folders; tests.models.matrix compares their vectors."""
+"""Settings and refusals of sentence-transformers folders; test_kinds.py compares their vectors."""
 
 import json
 import shutil

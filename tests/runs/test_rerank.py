@@ -2,7 +2,6 @@
 
 import math
 import re
-import time
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +38,8 @@ def test_the_best_documents_get_the_scores_of_the_model(
     collection: BeirFolder, run: Path, cross_encoder: Path, tmp_path: Path
 ) -> None:
     topics = collection.topics("test")
-    output = rerank(run, topics, collection, cross_encoder, tmp_path / "out.trec", 3, "cpu", "float32", "tag")
+    settings: Any = {"depth": 3, "device": "cpu", "precision": "float32", "tag": "tag"}
+    output = rerank(run, topics, collection, cross_encoder, tmp_path / "out.trec", **settings)
     assert {line.split()[-1] for line in output.read_text().splitlines()} == {"tag"}
     reranked = scores_by_query(read_run(output))
     assert {query: set(hits) for query, hits in reranked.items()} == {
@@ -64,7 +64,7 @@ def test_minutes_lower_the_depth(
     texts = collection.topics("test"), collection, cross_encoder
 
     def reranked(name: str, depth: int, minutes: float | None) -> artifact.Manifest:
-        rerank(run, *texts, tmp_path / name, depth, "cpu", minutes=minutes)
+        rerank(run, *texts, tmp_path / name, depth=depth, device="cpu", minutes=minutes)
         return artifact.require(tmp_path / name, "fusion rerank")
 
     limited = reranked("limited.trec", 4, 5.5)  # 3, 5, 6 and 7 pairs
@@ -92,28 +92,13 @@ def test_a_long_time_is_said_before_it_starts(
 ) -> None:
     caplog.set_level("INFO")
     texts = collection.topics("test"), collection, cross_encoder
-    rerank(run, *texts, tmp_path / "short.trec", 4, "cpu")
+    rerank(run, *texts, tmp_path / "short.trec", depth=4, device="cpu")
     assert "scoring" not in caplog.text
     monkeypatch.setattr("cai_pyserini.models.cross_encoder.ANNOUNCED_SECONDS", 0.0)
-    rerank(run, *texts, tmp_path / "long.trec", 4, "cpu")
+    rerank(run, *texts, tmp_path / "long.trec", depth=4, device="cpu")
     assert re.search(r"scoring 7 pairs takes about 0 minutes here: [\d.e+]+ pairs per second", caplog.text)
     announce(30_000, 0.5)
     assert "scoring 30,000 pairs takes about 4.2 hours here: 2 pairs per second" in caplog.text
-
-
-def test_little_is_measured_of_what_is_soon_done(cross_encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scored, score = [], CrossEncoder.score
-
-    def counted(self: CrossEncoder, queries: list[str], *more: Any, **named: Any) -> Any:
-        scored.append(len(queries))
-        return score(self, queries, *more, **named)
-
-    monkeypatch.setattr(CrossEncoder, "score", counted)
-    pairs = ["fever"] * 50, ["a fever", "fever and cough"] * 25
-    model = CrossEncoder(cross_encoder, "cpu")
-    for count, measured in ((50, [1, 1]), (10**9, [1, 1, 6]), (0, [1, 6])):
-        assert model.seconds_per_pair(*pairs, pairs=count) > 0 and scored == measured
-        scored.clear()
 
 
 def test_a_score_that_is_not_finite_is_refused_by_id(
@@ -121,7 +106,7 @@ def test_a_score_that_is_not_finite_is_refused_by_id(
 ) -> None:
     broken = damaged(cross_encoder, tmp_path / "broken", "position_embeddings.weight", 4, math.nan)
     with pytest.raises(CaiError, match=r"the score of '.+' and 'd\d+' has NaN or infinity"):
-        rerank(run, collection.topics("test"), collection, broken, tmp_path / "out.trec", 3, "cpu")
+        rerank(run, collection.topics("test"), collection, broken, tmp_path / "out.trec", depth=3, device="cpu")
     assert not (tmp_path / "out.trec").exists()
 
 
@@ -153,12 +138,12 @@ def test_command(
 
 
 def test_as_many_documents_are_scored_as_there_is_time_for(cross_encoder: Path) -> None:
-    reranker = Reranker(str(cross_encoder), "cpu")
-    documents = [f"zinc and colds {'again ' * 300}{n}" for n in range(9999)]
-    start = time.monotonic()
-    some = reranker.scores("cold", documents, start + 0.5)
-    assert time.monotonic() - start < 5
-    assert 0 < len(some) < len(documents)
-    few = reranker.scores("cold", documents[:3], time.monotonic() + 60)
-    assert few == pytest.approx(some[:3], abs=1e-4)
-    assert reranker.scores("cold", documents, time.monotonic() - 1) == []
+    """By what the last batch took: three documents a second, then one in a tenth of a second."""
+    times = iter([0, 1, 2.5, 2.6, 3.5, 4])
+    reranker = Reranker(str(cross_encoder), "cpu", clock=lambda: next(times))
+    reranker.seconds_per_document = 1.0
+    documents = [f"zinc and colds {n}" for n in range(99)]
+    expected = CrossEncoder(cross_encoder, "cpu").score(["cold"] * 4, documents[:4]).tolist()
+    assert reranker.scores("cold", documents, deadline=3) == pytest.approx(expected, abs=1e-4)
+    assert reranker.scores("cold", documents, deadline=3) == []
+    assert reranker.seconds_per_document == pytest.approx(0.05)  # lower, so that one slow batch is not the last

@@ -11,8 +11,8 @@ import pytest
 from cai_pyserini.cli.serve import main
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import API_KEY as KEY
-from cai_pyserini.core.flags import origin_and_path
 from cai_pyserini.service.queue import MAX_QUERY_LENGTH
+from cai_pyserini.service.settings import origin_and_path
 from tests.conftest import json_lines
 from tests.service.conftest import serve
 

@@ -1,7 +1,6 @@
 """Shared by all trainings: number of steps, progress, checkpoints, and errors."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +13,6 @@ from cai_pyserini.cli.adapt import main as adapt
 from cai_pyserini.cli.train import main
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import build
-from cai_pyserini.experiments.gpl import TRAINING
 from cai_pyserini.trainer import training
 from cai_pyserini.trainer.pairs import train
 from cai_pyserini.trainer.settings import DenseSettings, PairSettings, SpladeSettings
@@ -25,17 +23,16 @@ MSMARCO = 502_939  # queries with a positive in msmarco-hard-negatives.jsonl.gz,
 
 
 @pytest.mark.parametrize(
-    "kind, values, steps",
+    "kind, steps",
     [
-        (SpladeSettings, {}, 377_220),  # 30 epochs of 12,574 steps of 40
-        (DenseSettings, {}, 235_770),  # 30 epochs of 7,859 steps of 64
-        (SpladeSettings, TRAINING, 140_000),  # GPL's
+        (SpladeSettings, 377_220),  # 30 epochs of 12,574 steps of 40
+        (DenseSettings, 235_770),  # 30 epochs of 7,859 steps of 64
     ],
 )
 def test_the_defaults_train_as_long_and_warm_up_as_long_as_the_paper(
-    kind: type[PairSettings], values: dict[str, object], steps: int, tmp_path: Path
+    kind: type[PairSettings], steps: int, tmp_path: Path
 ) -> None:
-    settings = build(kind, PAIRS | values | {"device": "cpu"}, "")
+    settings = build(kind, PAIRS | {"device": "cpu"}, "")
     assert training.total_steps(settings, MSMARCO) == steps
     assert training.training_arguments(settings, tmp_path).get_warmup_steps(steps) == 1000
 
@@ -49,44 +46,31 @@ def test_steps_of_several_processes_and_of_accumulated_batches() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("terminal", [False, True])
 def test_a_training_of_one_step_trains_and_shows_its_loss_on_stderr(
-    terminal: bool,
-    splade_settings: MakeSettings,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    splade_settings: MakeSettings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
     train(splade_settings(tmp_path / "model", max_steps=0, epochs=0.1, log_steps=1))
     out, err = capsys.readouterr()
     (log,) = json.loads((tmp_path / "model" / "log.json").read_text())
     assert log["learning_rate"] == 1e-4  # a warm-up would begin at 0
-    lines = err.replace("\r", "\n").splitlines()
-    assert "splade: 24 examples, 1 steps" in lines and not out
-    assert (f"step 1/1, loss {log['loss']:.4g}" in lines) is not terminal
-    assert any("1/1 [" in line and f"loss={log['loss']:.3g}" in line for line in lines) is terminal
+    lines = err.splitlines()
+    assert {"splade: 24 examples, 1 steps", f"step 1/1, loss {log['loss']:.4g}"} <= {*lines} and not out
 
 
-@pytest.mark.parametrize("cost, saved", [(1, [5, 10, 15, 20]), (10, [5, 25])])
-def test_checkpoints_are_spaced_by_what_they_cost(
-    cost: float, saved: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Every two minutes, unless that takes more than 2% of the time: a save of 10 seconds, every 500."""
+def test_checkpoints_are_saved_every_two_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
     now, found = 100.0, []
     monkeypatch.setattr(training.time, "monotonic", lambda: now)
     callback = training.TimedCheckpoints(120)
     arguments: Any = SimpleNamespace(device="cpu"), None
     callback.on_train_begin(*arguments, None)
-    for number in range(1, 26 if cost > 1 else 21):
+    for number in range(1, 16):
         now += 25
         control = SimpleNamespace(should_save=False)
         callback.on_step_end(*arguments, control)
         if control.should_save:
             found.append(number)
-            now += cost
             callback.on_save(*arguments, control)
-    assert found == saved
+    assert found == [5, 10, 15]
 
 
 @pytest.mark.slow
@@ -128,10 +112,8 @@ def test_one_of_several_gpus_trains(
     "run, call",
     [
         (main, "splade --data TRIPLES"),
-        (main, "dense --data TRIPLES"),
         (main, "pretrain --corpus hpo"),
         (adapt, "--collection hpo"),
-        (main, "gpl --collection hpo --generator x --cross-encoder y"),
     ],
 )
 def test_devices_on_which_a_training_would_go_wrong_are_refused(

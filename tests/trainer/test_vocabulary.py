@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from itertools import islice, pairwise
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -51,10 +51,9 @@ def with_vocabulary(backend: Backend, vocabulary: dict[str, int]) -> Backend:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("batch", [2, 7])  # 4 batches, the last of a single text; and one, by this process
-def test_several_processes_count_the_same(backend: Backend, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_processes_count_the_same(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["Naïve T-cells,", "naive", "fever and pain", "pain", "e", "f", "g"]
-    monkeypatch.setattr(wordpiece, "BATCH", batch)
+    monkeypatch.setattr(wordpiece, "BATCH", 2)
     counts = {"naive": 2, "t": 1, "-": 1, "cells": 1, ",": 1, "fever": 1, "and": 1, "pain": 2, "e": 1, "f": 1, "g": 1}
     assert wordpiece.count_words(iter(texts), backend) == counts
 
@@ -90,9 +89,9 @@ def steps_of(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [1, 3])
-def test_steps_are_the_literal_algorithms(texts: list[str], backend: Backend, base: dict[str, int], step: int) -> None:
+def test_steps_are_the_literal_algorithms(texts: list[str], backend: Backend, base: dict[str, int]) -> None:
     """The paper's step, literally: train a tokenizer on the corpus, tokenize the corpus with it, count, sort."""
+    step = 3
     added, steps = steps_of(texts, backend, base, max_steps=step)
     continuing = sorted({f"##{c}" for word in wordpiece.count_words(texts, backend) for c in word[1:]})
     trainer = trainers.WordPieceTrainer(
@@ -112,22 +111,11 @@ def test_steps_are_the_literal_algorithms(texts: list[str], backend: Backend, ba
 
 
 @pytest.mark.slow
-def test_it_ends_when_the_corpus_is_exhausted_or_earlier_by_its_entropy(
-    texts: list[str], backend: Backend, base: dict[str, int]
-) -> None:
+def test_it_ends_when_the_corpus_is_exhausted(texts: list[str], backend: Backend, base: dict[str, int]) -> None:
     added, every = steps_of(texts, backend, base, increment=200)
     assert 0 < every[-1].added - every[-2].added < 200
     assert len(added) == len(set(added)) == every[-1].added == every[-1].vocabulary - len(base)
     assert not [token for token in added if not any(c.isalpha() for c in token)]
-    gains = [b.entropy - a.entropy for a, b in pairwise(every)]
-    for stop, epsilon, limits in (
-        ("relative", 0.01, [0.01 * abs(step.entropy) for step in every]),
-        ("first", 0.1, [0.1 * gains[0]] * len(gains)),
-    ):
-        _, steps = steps_of(texts, backend, base, increment=200, stop=stop, epsilon=epsilon)
-        expected = next(i for i, (gain, limit) in enumerate(zip(gains, limits, strict=False)) if gain < limit) + 1
-        assert steps == every[: expected + 1]
-        assert len(steps) < len(every)
 
 
 @pytest.fixture(scope="module")

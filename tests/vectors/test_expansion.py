@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from cai_pyserini.cli.expand import main
 from cai_pyserini.cli.run import main as run_beir
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.collections.contract import Collection
 from cai_pyserini.collections.spans import SPANS_PER_TEXT
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.experiments.systems import parse_system
+from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.indexes.words import count_words
 from cai_pyserini.models import device
 from cai_pyserini.models.encoder import Encoder
@@ -28,10 +27,12 @@ from cai_pyserini.vectors.expansion import WordAssociations, expand
 from cai_pyserini.vectors.near import find_neighbours
 from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.vectors.word_vectors import RIDGE, Regression, learn, read_regression, regression, word_vectors
-from tests.conftest import corpus_of, json_lines, stored_vectors
+from tests.conftest import corpus_of, json_lines, stage_command, stored_vectors
 from tests.vectors.support import vectors_of, words_of
 from tests.vectors.test_encode import cache as cache
 from tests.vectors.test_encode import encoded as encoded
+
+main = stage_command("expand")
 
 slow = pytest.mark.slow
 
@@ -189,7 +190,6 @@ def test_short_documents_have_no_contexts(tmp_path: Path) -> None:
 
 
 @slow
-@slow
 def test_the_encoder_must_be_that_of_the_documents(inputs: Path, tmp_path: Path) -> None:
     """Otherwise the result of another encoder would count as up to date."""
     make(inputs, output := tmp_path / "near")
@@ -280,7 +280,7 @@ def test_expanded_bm25_finds_documents_without_the_query_word(broken: Path, tmp_
 
 @slow
 def test_smooth_joint_indexes_have_both_expansions_and_bm25_smooth_one(tiny: Path, tmp_path: Path) -> None:
-    output, names = tmp_path / "run", ["joint-doc", "joint-doc-near", "bm25-smooth"]
+    output, names = tmp_path / "run", ["joint-doc", "joint-doc-near", "bm25-near"]
     run_beir([str(tiny), "--dense", "minilm", "--output", str(output), "--systems", *names])
     plain, near = (Bm25(output / "words", expansion=folder) for folder in (None, output / "expansion"))
     documents = replace(near, documents_only=True)
@@ -295,5 +295,5 @@ def test_smooth_joint_indexes_have_both_expansions_and_bm25_smooth_one(tiny: Pat
         assert joint and (joint.expanded, joint.documents_only) == (bm25 is not plain, bm25 is documents)
     (own,), (both,) = plain.shards(), documents.shards()
     assert both.vectors.nnz > own.vectors.nnz and ((both.vectors - own.vectors).data > 0).all()
-    encoded = vectors_of(output / "impacts" / "bm25-smooth")
+    encoded = vectors_of(output / "impacts" / "bm25-near")
     assert all(term.startswith("bm25:") for vector in encoded.values() for term in vector)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from cai_pyserini.cli.impact import main
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import Bm25Parameters, EncoderConfig, Joint, encoder_yaml, load_encoder
@@ -22,8 +21,10 @@ from cai_pyserini.runs.trec import read_run, scores_by_query
 from cai_pyserini.vectors.bm25 import Bm25
 from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.vectors.weighting import open_impacts, write_impacts
-from tests.conftest import stored_vectors
+from tests.conftest import stage_command, stored_vectors
 from tests.vectors.support import counted, vectors_of, words_of
+
+main = stage_command("impact")
 
 slow = pytest.mark.slow
 LARGEST, WORD_LARGEST = 1023, 127  # of 10 and of 7 bits
@@ -182,13 +183,3 @@ def test_without_words_the_encoder_of_a_joint_index_makes_plain_impacts(
     joint = config.replace(range=1.0, joint=Joint(alpha={"bow": 1.0}, range=1.0, k1=0.9, b=0.4))
     written = load_encoder(str(write_impacts(vectors, joint, tmp_path / "impacts")))
     assert written.joint is None
-
-
-@slow
-def test_command(run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    paths = ["--vectors", run_folder / "vectors" / "documents", "--words", run_folder / "words", "--output", tmp_path]
-    main([*map(str, paths), "--encoder", "splade-tiny", "--alpha", "2.5", "--k1", "1.2", "--b", "0.75"])
-    printed = capsys.readouterr().out.splitlines()
-    assert printed[1:] == ["alpha, the weight of BM25: 2.5 (splade queries), 2.5 (bow queries)"]
-    joint = load_encoder(str(tmp_path)).joint
-    assert joint and (joint.alpha, joint.k1, joint.b) == ({"splade": 2.5, "bow": 2.5}, 1.2, 0.75)

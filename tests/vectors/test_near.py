@@ -10,16 +10,17 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from cai_pyserini.cli.near import main
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.vectors import neighbours as searching
 from cai_pyserini.vectors.near import find_neighbours
 from cai_pyserini.vectors.neighbours import build_index, mapped_index, nearest, recall, write_index
 from cai_pyserini.vectors.shards import Vectors
-from tests.conftest import stored_vectors
+from tests.conftest import stage_command, stored_vectors
 from tests.vectors.interruption import interrupted_after
 from tests.vectors.matrices import matrix_of
+
+main = stage_command("near")
 
 
 def expected(similarity: np.ndarray, neighbours: int) -> np.ndarray:
@@ -135,33 +136,23 @@ def test_a_single_document_has_no_neighbours(tmp_path: Path) -> None:
     assert not found(vectors, tmp_path / "near").any()
 
 
-@pytest.mark.parametrize("vectors", ["dense", "clustered"])
-def test_an_interrupted_stage_continues(
-    vectors: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dense = request.getfixturevalue(vectors)
-    whole = found(dense, tmp_path / "whole")
+def test_an_interrupted_stage_continues(clustered: Vectors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = found(clustered, tmp_path / "whole")
     with interrupted_after(2), pytest.raises(KeyboardInterrupt):
-        find_neighbours(dense, tmp_path / "resumed")
+        find_neighbours(clustered, tmp_path / "resumed")
     with pytest.raises(CaiError, match="unfinished"):
         Vectors(tmp_path / "resumed", "near")
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "resumed").glob("*.npz")}
     assert len(times) == 2
-    if vectors == "clustered":  # the index of the first attempt is used
-        monkeypatch.delattr(searching, "trained_index")
-    np.testing.assert_array_equal(found(dense, tmp_path / "resumed"), whole)
+    monkeypatch.delattr(searching, "trained_index")  # the index of the first attempt is used
+    np.testing.assert_array_equal(found(clustered, tmp_path / "resumed"), whole)
     assert {path: path.stat().st_mtime_ns for path in times} == times
     assert {path.name for path in (tmp_path / "resumed").iterdir()} == {
         path.name for path in (tmp_path / "whole").iterdir()
     }
 
 
-def test_command(dense: Vectors, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--vectors", str(dense.folder), "--output", str(tmp_path / "near")]
-    main([*arguments, "--neighbours", "2"])
-    assert capsys.readouterr().out == (
-        f"{tmp_path / 'near'}: 9 documents, 2.0 neighbours each, exact search, recall 1.00\n"
-    )
+def test_sparse_vectors_are_refused(tmp_path: Path) -> None:
     splade = stored_vectors(tmp_path / "splade", csr_matrix(np.eye(3, dtype=np.float32)))
     with pytest.raises(CaiError, match="splade has splade vectors: choose a folder with those of a dense encoder"):
-        main(["--vectors", str(splade.folder), *arguments[2:]])
+        find_neighbours(splade, tmp_path / "near")

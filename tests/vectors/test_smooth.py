@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix, random_array
 
-from cai_pyserini.cli.smooth import main
-from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.vectors import smooth as stage
 from cai_pyserini.vectors.mixing import mix
 from cai_pyserini.vectors.near import find_neighbours
 from cai_pyserini.vectors.neighbours import NEIGHBOURS
 from cai_pyserini.vectors.shards import Vectors
-from tests.conftest import stored_vectors
+from tests.conftest import stage_command, stored_vectors
 from tests.vectors.interruption import interrupted_after
 from tests.vectors.matrices import matrix_of
+
+main = stage_command("smooth")
 
 BLANK = [1, 6]  # documents of `inputs`
 
@@ -101,24 +101,6 @@ def test_documents_without_weights_are_nobodys_neighbours() -> None:
     np.testing.assert_allclose(smoothed.toarray(), np.array([[2, 0, 3], [0, 0, 0], [0, 1, 6]]), rtol=1e-6)
 
 
-def test_an_interrupted_stage_continues_with_the_first_missing_shard(
-    splade: Vectors, dense: Vectors, tmp_path: Path
-) -> None:
-    whole = Vectors(smooth(splade, tmp_path / "whole", dense))
-    near = Vectors(find_neighbours(dense, tmp_path / "resumed-near"), "near")
-    with interrupted_after(2), pytest.raises(KeyboardInterrupt):
-        stage.smooth(splade, near, tmp_path / "resumed")
-    with pytest.raises(CaiError, match="unfinished"):
-        Vectors(tmp_path / "resumed")
-    times = {path: path.stat().st_mtime_ns for path in (tmp_path / "resumed").glob("*.npz")}
-    assert len(times) == 2
-    resumed = Vectors(smooth(splade, tmp_path / "resumed", dense))
-    assert {path: path.stat().st_mtime_ns for path in times} == times
-    np.testing.assert_array_equal(matrix_of(resumed), matrix_of(whole))
-    assert {path.name for path in resumed.folder.iterdir()} == {path.name for path in whole.folder.iterdir()}
-    assert resumed.manifest.stats | {"seconds": 0} == whole.manifest.stats | {"seconds": 0}
-
-
 def test_unfinished_work_of_another_recipe_is_not_used(splade: Vectors, dense: Vectors, tmp_path: Path) -> None:
     near = Vectors(find_neighbours(dense, tmp_path / "near"), "near")
     with interrupted_after(2), pytest.raises(KeyboardInterrupt):
@@ -151,16 +133,3 @@ def test_a_single_document_is_unchanged(tmp_path: Path) -> None:
     dense = stored_vectors(tmp_path / "dense", np.ones((2, 3), np.float32), kind="dense")
     smoothed = Vectors(smooth(vectors, tmp_path / "smoothed", dense))
     np.testing.assert_array_equal(matrix_of(smoothed), matrix_of(vectors))
-
-
-def test_command(inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    near = find_neighbours(Vectors(inputs / "dense"), tmp_path / "near", neighbours=2)
-    arguments = ["--vectors", str(inputs / "splade"), "--near", str(near), "--output", str(tmp_path / "smoothed")]
-    main(arguments)
-    stats = artifact.require(tmp_path / "smoothed", "smooth").stats
-    assert capsys.readouterr().out == (
-        f"{tmp_path / 'smoothed'}: 9 vectors, {stats['nonzeros'] / 9:.1f} non-zeros per vector\n"
-    )
-    with pytest.raises(SystemExit, match="2"):
-        main([*arguments, "--weight", "1.1"])
-    assert "--weight: 1.1 should be less than or equal to 1" in capsys.readouterr().err

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from cai_pyserini.cli.impact import main
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig, load_encoder
@@ -25,8 +24,10 @@ from cai_pyserini.vectors.quantization import Quantizer, loss_stats, weighted
 from cai_pyserini.vectors.queries import as_terms
 from cai_pyserini.vectors.shards import Matrix, Vectors
 from cai_pyserini.vectors.weighting import impacts_of_index, open_impacts, write_impacts
-from tests.conftest import stored_vectors
+from tests.conftest import stage_command, stored_vectors
 from tests.vectors.support import counted, vectors_of, words_of
+
+main = stage_command("impact")
 
 
 @pytest.fixture(scope="module")
@@ -229,27 +230,6 @@ def two_words(folder: Path, ids: list[list[str]]) -> Bm25:
     """Two words, one in every document, one in half of them."""
     counts = [[[2, row % 2] for row in range(len(of_shard))] for of_shard in ids]
     return Bm25(counted(folder, ["fever", "cold"], *counts, ids=ids), alpha=1.0)
-
-
-@pytest.mark.parametrize("settings", [{"keep_terms": 20}, {"keep_mass": 0.6}, {"keep_mass": 0.6, "keep_terms": 20}])
-def test_pruning_keeps_the_largest_impacts(
-    settings: dict[str, float], vectors: Vectors, plain: EncoderConfig, tmp_path: Path
-) -> None:
-    whole = write_impacts(vectors, plain, tmp_path / "whole")
-    pruned = write_impacts(vectors, plain.replace(**settings), tmp_path / "pruned")
-    again = write_impacts(vectors, load_encoder(str(pruned)), tmp_path / "again")
-    before, after = vectors_of(whole), vectors_of(pruned)
-    assert vectors_of(again) == after and list(before) == list(after)
-    for id, vector in before.items():
-        left = after[id]
-        assert list(left.items()) == [item for item in vector.items() if item[0] in left]
-        assert max(impact for term, impact in vector.items() if term not in left) <= min(left.values())
-        assert len(left) <= settings.get("keep_terms", 200)
-        if "keep_terms" not in settings:
-            assert sum(left.values()) >= 0.6 * sum(vector.values()) > sum(left.values()) - min(left.values())
-    stats, unpruned = artifact.require(pruned, "impact").stats, artifact.require(whole, "impact").stats
-    assert stats["nonzeros"] == sum(map(len, after.values())) < unpruned["nonzeros"]
-    assert (stats["document_scale"], stats["loss"]) == (unpruned["document_scale"], unpruned["loss"])
 
 
 def test_the_words_of_joint_impacts_are_not_pruned(vectors: Vectors, plain: EncoderConfig, tmp_path: Path) -> None:

@@ -5,14 +5,14 @@ import re
 SHOWN_FIELD = re.compile(r"\s*(EQ|MACROBUTTON\s+\w+)\b")  # fields whose instruction has the text that is shown
 SYMBOL_FIELD = re.compile(r"\s*SYMBOL\s+(\d{1,5})\b[^\0]*\\f\s*\W?Symbol\b[^\0]*$")
 SWITCH = re.compile(r"\\\w+|[(),;]")
-LABEL = re.compile(r"\w{2,}")  # in the format of a list's numbers
-FILE_NAME = re.compile(r"\S*\.\w{2,5}\s*$|\w:\\")  # in place of a description
+LABEL = re.compile(r"\w{2,}")  # text in the format of a list's numbers
+FILE_NAME = re.compile(r"\S*\.\w{2,5}\s*$|\w:\\")  # a description that is only the picture's file
 SYMBOLS = {  # of the font Symbol
     **dict(enumerate("ΑΒΧΔΕΦΓΗΙϑΚΛΜΝΟΠΘΡΣΤΥςΩΞΨΖ", ord("A"))),
     **dict(enumerate("αβχδεφγηιϕκλμνοπθρστυϖωξψζ", ord("a"))),
     **dict(zip(b"\xa3\xa5\xae\xb0\xb1\xb3\xb4\xb5\xb7\xb9\xbb\xd6\xe5\xf2", "≤∞→°±≥×∝•≠≈√∑∫", strict=True)),
 }
-PRIVATE_USE = {0xF000 + code: character for code, character in SYMBOLS.items()}  # as Word and PowerPoint write them
+PRIVATE_USE = {0xF000 + code: character for code, character in SYMBOLS.items()}  # Word and PowerPoint write these
 
 
 def symbol(code: int) -> str:
