@@ -41,7 +41,6 @@ MAIN_WAY = {  # its files, in order, and the stages that each of them shapes
     "experiments.execute": set(),
     "collections.contract": READING | ENCODE | SEARCH | {"expand", "fusion rerank", "index bm25", "index impact"},
     "collections.beir_folder": FOLDERS,
-    "vectors.document_frequencies": {"idf"},
     "models.idf": {*("expand", "idf", "impact", "search dense"), *(name for name in ENCODE if name.endswith("idf"))},
     "vectors.encode": ENCODE | {"expand"},
     "vectors.shards": ENCODE | SEARCH | {"expand", "impact", "index dense", "near", "smooth", "words"},
