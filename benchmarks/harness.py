@@ -189,8 +189,8 @@ def opened(collection: str) -> tuple[Any, dict[str, str], Any]:
 def ndcg(folder: str, systems: Sequence[str]) -> Result:
     """nDCG@10 of every query, by system, of a run folder."""
     from cai_pyserini.experiments.artifacts import Evaluation
+    from cai_pyserini.experiments.names import parse_system
     from cai_pyserini.experiments.run_folder import RunFolder
-    from cai_pyserini.experiments.systems import parse_system
 
     run = RunFolder(Path(folder))
     return {name: json.loads(Evaluation(parse_system(name), run).output.read_text())["nDCG@10"] for name in systems}

@@ -45,7 +45,7 @@ def run(
     collection: str, reading: str, encoders: dict[str, str], output: Path, splits: list[str]
 ) -> tuple[dict[str, Any], Values]:
     """Run systems with a way of reading: results.json, and the measures of every query of each system."""
-    from cai_pyserini.experiments.systems import parse_system
+    from cai_pyserini.experiments.names import parse_system
 
     folder = output / re.sub(r"\W+", "-", reading)
     harness.fresh(configure, collection=collection, reading=reading, encoders=encoders, output=str(folder))

@@ -26,7 +26,8 @@ from scipy.sparse import csr_matrix, diags_array, vstack
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.config import Bm25Parameters, load_encoder
 from cai_pyserini.core.tables import markdown
-from cai_pyserini.experiments.artifacts import DenseEncoder, NearDocuments, SpladeEncoder
+from cai_pyserini.experiments.artifacts import SpladeEncoder
+from cai_pyserini.experiments.branches import DenseEncoder, NearDocuments
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import SINGLE
 from cai_pyserini.indexes.analyzer import Analyzer
@@ -64,10 +65,10 @@ class Run:
         self.qrels = {query: qrels[query] for query in self.queries}
         self.removes_query = not any(grades.get(query, 0) > 0 for query, grades in qrels.items())
         splade, encoded, words = SINGLE["splade-idf"], SpladeEncoder(run), run.folder / "words"
-        raw, dense = encoded.documents().open(), DenseEncoder(run).documents().open()
+        raw, dense = encoded.documents().vectors(), DenseEncoder(run).documents().vectors()
         self.ids = [id for shard in raw for id in shard.ids]
         self.documents: csr_matrix = vstack([shard.vectors for shard in raw], format="csr")
-        smoothed = NearDocuments(encoded).open()
+        smoothed = NearDocuments(encoded).vectors()
         self.smoothed: csr_matrix = vstack([shard.vectors for shard in smoothed], format="csr")
         self.near = np.vstack([shard.vectors for shard in dense])
         encoder = load_encoder(str(splade.index(run).output))
@@ -78,8 +79,8 @@ class Run:
         self.counted = _stacked(Bm25(words, expansion=expansion, documents_only=True).shards())
         columns = {word: column for column, word in enumerate(bm25.words)}
         asked = {"queries": [run.topics[query] for query in self.queries], "spans": [text for text, _ in bm25.spans]}
-        self.splade = {kind: encode_queries(encoded.open(), texts) for kind, texts in asked.items()}
-        self.bags = {kind: encode_queries(encoded.open(), texts, "bow") for kind, texts in asked.items()}
+        self.splade = {kind: encode_queries(encoded.opened(), texts) for kind, texts in asked.items()}
+        self.bags = {kind: encode_queries(encoded.opened(), texts, "bow") for kind, texts in asked.items()}
         self.words = {kind: _counts([analyze(text) for text in texts], columns) for kind, texts in asked.items()}
         self.bm25 = {kind: (counts @ self.weights.T).toarray() for kind, counts in self.words.items()}
         self.columns = columns

@@ -28,7 +28,8 @@ from cai_pyserini.collections.spans import passages
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.config import BM25
 from cai_pyserini.core.tables import markdown
-from cai_pyserini.experiments.artifacts import DenseEncoder, SpladeEncoder
+from cai_pyserini.experiments.artifacts import SpladeEncoder
+from cai_pyserini.experiments.branches import DenseEncoder
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.trainer.adaptation_data import AdaptationData
@@ -55,7 +56,7 @@ class Tried(Run):
         lines = [line for _, line in jsonl.read(self.run.folder / "words" / "contexts.jsonl", ["text"])]
         self.targets = self.regression.targets[: len(lines)]
         self.context_words = _counts([line["words"] for line in lines], self.columns)
-        splade = SpladeEncoder(self.run).open()
+        splade = SpladeEncoder(self.run).opened()
         self.context_bags = encode_queries(splade, [line["text"] for line in lines], "bow")
 
 
@@ -237,13 +238,13 @@ def windows(run: Tried) -> Variants:
     found = [(row, text) for row, id in enumerate(run.ids) for text in passages(contents[id], WINDOW, WINDOW // 2)]
     rows, texts = np.array([row for row, _ in found]), [text for _, text in found]
     starts = np.flatnonzero(np.diff(rows, prepend=-1))
-    encoder = SpladeEncoder(run.run).open()
+    encoder = SpladeEncoder(run.run).opened()
     of_windows = run.documents
     vectors = csr_matrix(encoder.load("documents").encode(texts, encoder.config.max_document_length))
     for place in range(np.diff(starts, append=len(rows)).max()):
         chosen = np.minimum(starts + place, np.append(starts[1:], len(rows)) - 1)
         of_windows = of_windows.maximum(vectors[chosen])
-    dense = DenseEncoder(run.run).open()
+    dense = DenseEncoder(run.run).opened()
     products = run.dense_queries @ np.asarray(dense.load("documents").encode(texts, dense.config.max_document_length)).T
     nearest = np.maximum.reduceat(products, starts, axis=1)
     parts = real(run)

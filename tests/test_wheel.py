@@ -177,7 +177,7 @@ def test_of_two_first_starts_one_waits(clone: Path) -> None:
 def test_arguments_are_checked_before_the_set_up(clone: Path, arguments: str, said: str, code: int) -> None:
     """The faults: a wrong flag is refused after minutes, --help has to wait for a set-up, or parsing needs a package;
     flags without a collection are refused."""
-    for name in ("cai_pyserini", "encoders", "index_configs", "tests"):
+    for name in ("benchmarks", "cai_pyserini", "encoders", "index_configs", "tests"):
         (clone / name).symlink_to(ROOT / name)
     environment = {"PATH": os.environ["PATH"], "PYTHON": str(clone / "bin" / "python")}
     command = [clone / "run_beir.sh", *arguments.split()]

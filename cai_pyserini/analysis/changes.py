@@ -13,8 +13,8 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.engine.explanation import Explanation
 from cai_pyserini.engine.open import Run
 from cai_pyserini.engine.search import Engine
+from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import parse_system
 from cai_pyserini.runs.measures import mean, measure_run
 from cai_pyserini.runs.trec import read_run, scores_by_query, top
 

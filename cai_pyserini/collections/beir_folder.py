@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
 
-from cai_pyserini.collections.contract import OF_PYTHON, Collection, Judgment, Record
+from cai_pyserini.collections.contract import OF_PYTHON, Collection, Judgment, Record, checked_grade
 from cai_pyserini.collections.ids import checked_id
 from cai_pyserini.collections.records import QRELS_NAMES, SUFFIXES, TREC, Columns, count_records, kind, read_records
-from cai_pyserini.collections.values import whole_number
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.artifact import file_digest, require_if_ours
 from cai_pyserini.core.config import ColumnNames
@@ -38,6 +37,7 @@ class BeirFolder(Collection):
         path: Path,
         name: str,
         fields: Iterable[str] = ("title", "text"),
+        *,
         columns: ColumnNames | None = None,
         query_columns: ColumnNames | None = None,
         strict: bool = False,
@@ -126,7 +126,8 @@ class BeirFolder(Collection):
         queries = _find_files(self.path, "queries", QUERIES)
         roles = {"documents": files, "queries": queries, "qrels": self._qrels_files}
         roles["not read"] = [path for path in paths if path not in [*files, *queries, self.path / "qrels"]]
-        note_once(f"{self.path}: " + "; ".join(f"{role}: {_names(paths)}" for role, paths in roles.items() if paths))
+        listed = (f"{role}: {_names(paths)}" for role, paths in roles.items() if paths)
+        log_once(logging.INFO, f"{self.path}: {'; '.join(listed)}")
         return files
 
     @property
@@ -145,9 +146,7 @@ class BeirFolder(Collection):
 def read_judgments(path: Path) -> Iterator[Judgment]:
     """The judgments of a file in BEIR's or TREC's format, or of a table. Raises CaiError for a broken line."""
     for where, query, document, grade in _rows(path) if path.name.endswith(TABLES) else _lines(path):
-        if (number := whole_number(grade)) is None:
-            raise CaiError(f"{where}: the grade {grade!r} is not an integer")
-        yield Judgment(where, checked_id(query, where), checked_id(document, where), number)
+        yield Judgment(where, checked_id(query, where), checked_id(document, where), checked_grade(grade, where))
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str, str, str]]:
@@ -188,8 +187,8 @@ def _find_files(folder: Path, stem: str, suffixes: Iterable[str]) -> Sequence[Pa
 
 
 @cache  # once per process
-def note_once(text: str) -> None:
-    logger.info("%s", text)
+def log_once(level: int, text: str) -> None:
+    logger.log(level, "%s", text)
 
 
 def _names(paths: Iterable[Path]) -> str:

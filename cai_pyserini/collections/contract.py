@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Self
 
 from cai_pyserini.collections.ids import SeenIds
 from cai_pyserini.collections.spans import UNSPACED, paged_passages, passages
+from cai_pyserini.collections.values import plain, whole_number
 from cai_pyserini.core.config import ENGLISH, PASSAGE, Language
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.identity import digest, recipe
@@ -316,7 +317,6 @@ class Collection(ABC):
         if not self.has_qrels(split):
             return grades
         for where, query, document, grade in self._qrels(split):
-            grade = checked_grade(grade, where)
             if grades.setdefault(query, {}).setdefault(document, grade) != grade:
                 raise CaiError(f"{where}: document {document!r} was judged differently for query {query!r} above")
         if not grades:
@@ -410,8 +410,11 @@ def metadata_left_out(wrong: Sequence[str]) -> str:
     return f"{wrong[0]}: {len(wrong):,} values of metadata are left out"
 
 
-def checked_grade(grade: int, where: str) -> int:
-    """A grade for measures; negative grades, as of spam, become 0, not relevant. Raises CaiError above MAX_GRADE."""
+def checked_grade(value: object, where: str) -> int:
+    """A grade for measures; negative grades, as of spam, become 0, not relevant. Raises CaiError for a value that is
+    not an integer, and above MAX_GRADE."""
+    if (grade := whole_number(value)) is None:
+        raise CaiError(f"{where}: the grade {plain(value)!r} is not an integer")
     if grade > MAX_GRADE:
         raise CaiError(f"{where}: the grade {grade} is too large: grades are at most {MAX_GRADE:,}; scale them down")
     return max(grade, 0)

@@ -7,16 +7,16 @@ import re
 import stat
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
-from cai_pyserini.collections.beir_folder import QUERIES, SHARDS, SUFFIXES, BeirFolder, note_once
+from cai_pyserini.collections.beir_folder import QUERIES, SHARDS, SUFFIXES, BeirFolder, log_once
 from cai_pyserini.collections.contract import PAGE, PAGES, Record
-from cai_pyserini.collections.formats import reader_of
+from cai_pyserini.collections.formats import Text, reader_of
 from cai_pyserini.collections.isolated import Failed, isolated
 from cai_pyserini.collections.text_cache import Key, State, cache_folder, text_cache
 from cai_pyserini.core import files
@@ -30,7 +30,7 @@ from cai_pyserini.core.terminal import progress
 from cai_pyserini.core.text import normalized
 
 READER = "cai_pyserini.collections.file_text"  # a program, because it imports libraries that read strangers' files
-MAX_BYTES = 1 << 29  # of a file
+MAX_BYTES = 1 << 29  # largest file
 FRESH_NS = 2_000_000_000  # a file that changed so recently can change again without another time
 TABLES, PLAIN = (".csv", ".tsv"), {"csv", "md", "rst", "txt"}
 OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # waits for no pipe
@@ -46,7 +46,9 @@ KINDS: dict[str, Kind] = {
     PAGE: "number",
     "url": "string",
 }
-logger = logging.getLogger(__name__)
+
+
+Unread = tuple[str, str]  # the id of a file, and why it has no text
 
 
 class File(NamedTuple):
@@ -67,26 +69,7 @@ class Entry(NamedTuple):
 
     file: File
     key: Key
-    modified: str
-    pages: int | None
-    language: str | None
-
-
-class Snapshot(NamedTuple):
-    """The state of a folder, by which all its documents are read, from the text cache."""
-
-    entries: list[Entry]
-    unread: list[tuple[str, str]]  # id and reason
-    partial: list[tuple[str, str]]  # id and what is left out
-    absent: set[str]  # metadata that no file has
-
-
-class Scan(NamedTuple):
-    """The files of a folder by what happens to them."""
-
-    files: list[File]
-    unread: list[tuple[str, str]]  # id and reason
-    others: Counter[str]  # suffixes of other formats
+    read: Text  # without the text itself
 
 
 def has_files(folder: Path) -> bool:
@@ -119,6 +102,7 @@ class FileFolder(BeirFolder):
         path: Path,
         name: str,
         fields: Iterable[str] = ("title", "text"),
+        *,
         query_columns: ColumnNames | None = None,
         strict: bool = False,
         base_url: str | None = None,
@@ -129,8 +113,14 @@ class FileFolder(BeirFolder):
 
     @property
     def metadata(self) -> dict[str, Kind]:
-        absent = self._snapshot.absent | {PAGE} if self._passages is None else self._snapshot.absent
+        absent = self._absent | ({PAGE} if self._passages is None else set()) | (set() if self._base_url else {"url"})
         return {name: kind for name, kind in KINDS.items() if name not in absent}
+
+    @cached_property
+    def _absent(self) -> set[str]:
+        """Metadata that no file has."""
+        absent = {name for name in ("language", PAGES) if not any(getattr(each.read, name) for each in self._entries)}
+        return absent | ({PAGE} if PAGES in absent else set())
 
     def has_queries(self, split: str) -> bool:
         return any(_is_queries(path.name) for path in self.path.glob("queries.*"))
@@ -140,22 +130,22 @@ class FileFolder(BeirFolder):
 
     @cached_property
     def _count(self) -> int:
-        return len(self._snapshot.entries)
+        return len(self._entries)
 
     def _documents(self) -> Iterator[Record]:
         with text_cache() as texts:
-            for entry in self._snapshot.entries:
-                file, where = entry.file, str(self.path / entry.file.path)
-                if (found := texts.text(entry.key)) is None:
+            for file, key, read in self._entries:
+                where = str(self.path / file.path)
+                if (found := texts.text(key)) is None:
                     raise CaiError(f"{where}: its text has been deleted from {cache_folder()}: start again")
                 title, text = found
                 values = {
                     "path": normalized(file.path.encode(errors="replace").decode()),
                     "type": file.format,
-                    "language": entry.language,
-                    "modified": entry.modified,
+                    "language": read.language,
+                    "modified": read.modified or time.strftime("%Y-%m-%d", time.gmtime(file.mtime_ns / 1e9)),
                     "size": file.size,
-                    PAGES: entry.pages,
+                    PAGES: read.pages,
                     "url": self._base_url and f"{self._base_url.rstrip('/')}/{quote(os.fsencode(file.path))}",
                 }
                 yield Record(where, file.id, title or Path(str(values["path"])).stem, text, values)
@@ -165,22 +155,22 @@ class FileFolder(BeirFolder):
 
     @cached_property
     def _texts_digest(self) -> str:
-        return digest([[entry.file.id, *entry.key] for entry in self._snapshot.entries])
+        return digest([[entry.file.id, *entry.key] for entry in self._entries])
 
     @cached_property
-    def _snapshot(self) -> Snapshot:
-        snapshot = self._read()
-        if snapshot.unread:
-            id, reason = snapshot.unread[0]
-            if self.strict:
-                raise CaiError(f"{self.path / id} {reason} ({len(snapshot.unread):,} such files); move them away")
-        self._report(snapshot)
-        return snapshot
+    def _entries(self) -> list[Entry]:
+        """The files that have a text, as they were when all were read."""
+        entries, unread = self._read()
+        if unread and self.strict:
+            raise CaiError(f"{self.path / unread[0][0]} {unread[0][1]} ({len(unread):,} such files); move them away")
+        self._report(len(entries), unread, [(file.id, read.left_out) for file, _, read in entries if read.left_out])
+        return entries
 
-    def _report(self, snapshot: Snapshot) -> None:
+    def _report(self, count: int, unread: list[Unread], partial: list[tuple[str, tuple[str, ...]]]) -> None:
         """Warn of the files that are not read, or only in part, and write all of them to a file in the cache."""
         listing = cache_folder() / f"unread-{self.name[:40]}-{digest(str(self.path.resolve()))}.tsv"
-        rows = [(id, " ".join(reason.split())) for id, reason in (*snapshot.unread, *snapshot.partial)]
+        rows = [(id, " ".join(reason.split())) for id, reason in unread]
+        rows += [(id, f"is read without {', '.join(left_out)}") for id, left_out in partial]
         lines = "".join(f"{id}\t{reason}\n" for id, reason in rows)
         try:
             files.write_text(listing, lines.encode(errors="replace").decode()) if rows else files.remove(listing)
@@ -189,33 +179,21 @@ class FileFolder(BeirFolder):
             where = f"all of them cannot be written to {listing} ({error.strerror})"
         if not rows:
             return
-        counts = ((len(snapshot.unread), "left out"), (len(snapshot.partial), "read only in part"))
+        counts = ((len(unread), "left out"), (len(partial), "read only in part"))
         said = " and ".join(f"{count:,} {'is' if count == 1 else 'are'} {what}" for count, what in counts if count)
         shown = "; ".join(f"{id} {reason}" for id, reason in rows[:SHOWN])
-        total = len(snapshot.entries) + len(snapshot.unread)
-        _warn_once(f"{self.path}: of {total:,} files, {said}: {shown}; {where}")
+        log_once(logging.WARNING, f"{self.path}: of {count + len(unread):,} files, {said}: {shown}; {where}")
 
-    def _read(self) -> Snapshot:
-        """Read the files that are new or have changed, and return the state of the folder."""
-        found, unread, started = self._scan(), list[tuple[str, str]](), time.time_ns()
+    def _read(self) -> tuple[list[Entry], list[Unread]]:
+        """Read the files that are new or have changed."""
+        found, unread = self._scan()
         folder = os.fsencode(self.path.resolve())
         with text_cache() as texts:
-            before = texts.states(folder)
-            states = {file: before.get(os.fsencode(file.path)) for file in found.files}
-            unknown = [file for file, state in states.items() if state is None or state[:2] != file[2:]]
-            states |= dict.fromkeys(unknown)
-            with ThreadPoolExecutor(os.cpu_count()) as threads:
-                hashes = threads.map(_sha256, [self.path / file.path for file in unknown])
-                for file, sha256 in zip(unknown, progress(hashes, len(unknown), "hash files", "file"), strict=True):
-                    is_fresh = file.mtime_ns > started - FRESH_NS
-                    if isinstance(sha256, Failed):
-                        unread.append((file.id, sha256.reason))
-                    else:
-                        states[file] = State(-1 if is_fresh else file.size, file.mtime_ns, sha256)
-            readers = {format: reader_of(format) for format in {file.format for file in found.files}}
-            readable = {file: (state.sha256, readers[file.format]) for file, state in states.items() if state}
-            known = self.failed | texts.known(dict.fromkeys(readable.values()))
-            to_read = {key: file for file, key in readable.items() if key not in known}
+            states = self._states(found, texts.states(folder), unread)
+            readers = {format: reader_of(format) for format in {file.format for file in states}}
+            keys = {file: (state.sha256, readers[file.format]) for file, state in states.items()}
+            known = self.failed | texts.known(dict.fromkeys(keys.values()))
+            to_read = {key: file for file, key in keys.items() if key not in known}
             calls = {(os.fsencode(self.path / file.path), file.format): key for key, file in to_read.items()}
             results = isolated(READER, calls, processes_for(len(calls), 4))
             for call, result in progress(results, len(calls), "read files", "file"):
@@ -226,44 +204,51 @@ class FileFolder(BeirFolder):
                     known[key] = self.failed[key] = result
                 elif result[0] == key[0]:  # else it has changed since it was hashed
                     known[key] = texts.put(key, result[1])
-            stable = ((os.fsencode(file.path), states[file]) for file, key in readable.items() if key in known)
-            texts.set_states(folder, ((path, state) for path, state in stable if state))
-        entries, partial = [], []
-        for file, key in readable.items():
-            if (text := known.get(key)) is None:
-                unread.append((file.id, "changed while it was read"))
-            elif isinstance(text, Failed):
-                unread.append((file.id, text.reason))
+            texts.set_states(folder, ((os.fsencode(file.path), states[file]) for file in keys if keys[file] in known))
+        entries = []
+        for file, key in keys.items():
+            read = known.get(key, Failed("changed while it was read"))
+            if isinstance(read, Failed):
+                unread.append((file.id, read.reason))
             else:
-                if text.left_out:
-                    partial.append((file.id, f"is read without {', '.join(text.left_out)}"))
-                modified = text.modified or time.strftime("%Y-%m-%d", time.gmtime(file.mtime_ns / 1e9))
-                entries.append(Entry(file, key, modified, text.pages, text.language))
-        absent = {name for name in ("language", PAGES) if not any(getattr(entry, name) for entry in entries)}
-        absent |= ({PAGE} if PAGES in absent else set()) | (set() if self._base_url else {"url"})
-        return Snapshot(entries, sorted([*found.unread, *unread]), partial, absent)
+                entries.append(Entry(file, key, read))
+        return entries, sorted(unread)
 
-    def _scan(self) -> Scan:
-        """List the files, and note how the folder is read."""
-        scan = Scan([], [], Counter())
+    def _states(self, found: list[File], before: Mapping[bytes, State], unread: list[Unread]) -> dict[File, State]:
+        """The files with their digests, hashed if their size or time is not that `before`."""
+        started = time.time_ns()
+        states = {file: before.get(os.fsencode(file.path)) for file in found}
+        unknown = [file for file, state in states.items() if state is None or state[:2] != file[2:]]
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            hashes = threads.map(_sha256, [self.path / file.path for file in unknown])
+            for file, sha256 in zip(unknown, progress(hashes, len(unknown), "hash files", "file"), strict=True):
+                is_fresh = file.mtime_ns > started - FRESH_NS
+                if isinstance(sha256, Failed):
+                    states[file] = None
+                    unread.append((file.id, sha256.reason))
+                else:
+                    states[file] = State(-1 if is_fresh else file.size, file.mtime_ns, sha256)
+        return {file: state for file, state in states.items() if state}
+
+    def _scan(self) -> tuple[list[File], list[Unread]]:
+        """List the files, and those that are not read, and note how the folder is read."""
+        found, unread, others = list[File](), list[Unread](), Counter[str]()
         queries = any(_is_queries(path.name) for path in self.path.glob("queries.*"))
         for path, status in _walk(self.path):
             if _is_queries(path) or (queries and path.startswith("qrels/")):
                 continue
             if isinstance(status, str):
-                scan.unread.append((_id(path), status))
+                unread.append((_id(path), status))
             elif (format := _format(path)) is None:
-                scan.others[Path(path).suffix.lower() or "no suffix"] += 1
+                others[Path(path).suffix.lower() or "no suffix"] += 1
             elif not status.st_size or status.st_size > MAX_BYTES:
-                reason = f"has more than {MAX_BYTES >> 20} MiB" if status.st_size else "is empty"
-                scan.unread.append((_id(path), reason))
+                unread.append((_id(path), f"has more than {MAX_BYTES >> 20} MiB" if status.st_size else "is empty"))
             else:
-                scan.files.append(File(path, format, status.st_size, status.st_mtime_ns))
-        scan.files.sort(key=lambda file: file.id)
-        formats = Counter(file.format for file in scan.files)
-        note = f"{self.path}: every file is a document: {_counts(formats)}"
-        note_once(note + (f"; not read: {_counts(scan.others)}" if scan.others else ""))
-        return scan
+                found.append(File(path, format, status.st_size, status.st_mtime_ns))
+        found.sort(key=lambda file: file.id)
+        note = f"{self.path}: every file is a document: {_counts(Counter(file.format for file in found))}"
+        log_once(logging.INFO, note + (f"; not read: {_counts(others)}" if others else ""))
+        return found, unread
 
 
 def _walk(folder: Path) -> Iterator[tuple[str, os.stat_result | str]]:
@@ -346,8 +331,3 @@ def _sha256(path: Path) -> str | Failed:
 
 def _counts(counter: Counter[str]) -> str:
     return ", ".join(f"{count:,} {name}" for name, count in counter.most_common(6)) or "none"
-
-
-@cache  # once per process
-def _warn_once(text: str) -> None:
-    logger.warning("%s", text)

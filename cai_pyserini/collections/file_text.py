@@ -15,8 +15,8 @@ from cai_pyserini.collections import isolated
 from cai_pyserini.collections.formats import MAX_CHARACTERS, NO_TITLE, SAMPLE, TITLE_LENGTH, TOO_LONG, Text, Unreadable
 from cai_pyserini.core.file_formats import FORMATS
 
-MIN_LETTERS = 200  # for guessing a language
-SPACES = re.compile(r"(?<=\S)[^\S\n\f]{2,}")  # in tables; code keeps its indentation
+MIN_LETTERS = 200  # a language is not guessed from fewer
+SPACES = re.compile(r"(?<=\S)[^\S\n\f]{2,}")  # columns of tables; code keeps its indentation
 BLANK_LINES = re.compile(r"\n([^\S\n\f]*\n){2,}")  # form feeds stay, because they count the pages
 
 

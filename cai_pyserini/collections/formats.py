@@ -9,11 +9,11 @@ from cai_pyserini.core.file_formats import FORMATS
 from cai_pyserini.core.identity import code
 from cai_pyserini.core.packages import require_modules
 
-MAX_CHARACTERS = 20_000_000  # of a text
+MAX_CHARACTERS = 20_000_000  # longest text
 TOO_LONG = f"has more than {MAX_CHARACTERS:,} characters of text"
 SAMPLE = 20_000  # characters for guessing a language
 TITLE_LENGTH = 200
-PAGE = "\n\f"  # between pages; with white space, as some tokenizers drop the form feed
+PAGE = "\n\f"  # separates pages; with white space, as some tokenizers drop the form feed
 NO_TITLE = re.compile(  # of applications and templates, names of files, headings of sections, ends of sentences
     r"(?i:\s*(?:microsoft \w+ - .*|untitled.*|(?:do[ck]umento?|pr[eäéæ]sentation|presentación|title|unknown)\s*\d*"
     r"|(?:slide|page|folie|dia|diapositiv[ae]|слайд|幻灯片|スライド) ?\d+"

@@ -9,17 +9,17 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Set
 from datetime import date
 from decimal import Decimal
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 from pandas.api.types import is_integer_dtype, is_numeric_dtype
 
-from cai_pyserini.collections.contract import Qrels, metadata_left_out, typed
+from cai_pyserini.collections.contract import Qrels, Record, checked_grade, metadata_left_out, typed
 from cai_pyserini.collections.ids import SeenIds, checked_id
 from cai_pyserini.collections.records import METADATA, NAMES, QRELS_NAMES, Columns, parse_object
-from cai_pyserini.collections.values import plain, whole_number
+from cai_pyserini.collections.values import plain
 from cai_pyserini.core.errors import CaiError, did_you_mean, require_utf8
 from cai_pyserini.core.metadata import LARGEST_INTEGER, NAME, Kind, Metadata, Value, checked, days
 
@@ -37,16 +37,6 @@ KINDS: Mapping[frozenset[str], Kind] = {  # of the values of a field -> the fiel
     frozenset({"list"}): "list",
 }
 logger = logging.getLogger(__name__)
-
-
-class Fields(NamedTuple):
-    """A document of the caller."""
-
-    where: str  # for messages
-    id: str
-    title: str
-    text: str
-    metadata: Mapping[str, Any]  # unchecked
 
 
 def rows(data: Any, what: str) -> Iterator[Any]:
@@ -93,7 +83,7 @@ def is_arrow(data: Any) -> bool:
     return hasattr(data, "__arrow_c_stream__") and hasattr(data, "columns") and not isinstance(data, pd.DataFrame)
 
 
-def documents(data: Any, first: int | None = 0) -> Iterator[Fields]:
+def documents(data: Any, first: int | None = 0) -> Iterator[Record]:
     """The documents of texts, dicts, (id, text) pairs, {id: text or dict}, or rows of a table; those without an id get
     numbers from `first`. Raises CaiError for what is no document, for one without text or, if `first` is None, without
     an id, and for ids that are missing, differ or occur twice."""
@@ -108,7 +98,7 @@ def documents(data: Any, first: int | None = 0) -> Iterator[Fields]:
         raise CaiError("there are no documents")
 
 
-def _document(item: Any, where: str, default: str | None) -> Fields:
+def _document(item: Any, where: str, default: str | None) -> Record:
     ids: dict[str, Any] = {}
     if isinstance(item, tuple) and len(item) == 2:
         ids["key"], item = item
@@ -132,7 +122,7 @@ def _document(item: Any, where: str, default: str | None) -> Fields:
     if (nested := parse_object(plain(fields.get(METADATA)))) is not None:
         fields.pop(METADATA, None)
         fields |= {str(name): value for name, value in nested.items()}
-    return Fields(where, id, title, text, fields)
+    return Record(where, id, title, text, fields)
 
 
 def _one_id(ids: Mapping[str, Any], where: str) -> str:
@@ -159,7 +149,7 @@ class MetadataTypes:
         self._seen: dict[str, set[str]] = {}  # name -> types of its values
         self._wrong: list[str] = []
 
-    def values(self, document: Fields) -> Metadata:
+    def values(self, document: Record) -> Metadata:
         """The values of a document to store. Raises CaiError for one that is refused."""
         raw = {name: _python(value) for name, value in document.metadata.items()}
         if self._declared is None:
@@ -236,7 +226,7 @@ def _inferred(name: str, value: Any) -> tuple[str | None, Value | None]:
     return kind, found
 
 
-def lines(items: Iterable[Fields], types: MetadataTypes) -> Iterator[tuple[str, str]]:
+def lines(items: Iterable[Record], types: MetadataTypes) -> Iterator[tuple[str, str]]:
     """Documents as JSON, a line each, by id. Raises CaiError for text that UTF-8 cannot encode."""
     for document in items:
         record = {"_id": document.id, "title": document.title, "text": document.text}
@@ -268,18 +258,13 @@ def qrels(data: Judged) -> Qrels:
     """Judgments of {query: {document: grade}}, of a table, or of rows such as ir_measures' qrels. Raises CaiError for
     ids or grades that are missing or none, and for a document that is judged differently for a query."""
     frame = _frame(data, "qrels", {**QRELS_NAMES, "grade": ("relevance", *QRELS_NAMES["grade"])})
-    found: Qrels = {id: {} for id in map(_known_id, data)} if isinstance(data, Mapping) else {}
+    found: Qrels = {checked_id(id, "qrels"): {} for id in data} if isinstance(data, Mapping) else {}
     for query, document, value in frame.itertuples(index=False, name=None):
         where = f"qrels: query {query!r}, document {document!r}"
-        if (grade := whole_number(value)) is None:
-            raise CaiError(f"{where}: the grade {plain(value)!r} is not an integer")
+        grade = checked_grade(value, where)
         if found.setdefault(query, {}).setdefault(document, grade) != grade:
             raise CaiError(f"{where} is judged differently above")
     return found
-
-
-def _known_id(id: Any) -> str:
-    return checked_id(id, "qrels")
 
 
 def ranking(data: Judged) -> pd.DataFrame:

@@ -8,7 +8,7 @@ from typing import Any
 import ir_datasets
 import requests
 
-from cai_pyserini.collections.contract import Collection, Judgment, Record
+from cai_pyserini.collections.contract import Collection, Judgment, Record, checked_grade
 from cai_pyserini.collections.ids import checked_id
 from cai_pyserini.core.errors import CaiError
 
@@ -50,7 +50,8 @@ class IrDataset(Collection):
     def _qrels(self, split: str) -> Iterator[Judgment]:
         with self._dataset(split) as (name, dataset):
             for number, qrel in enumerate(dataset.qrels_iter(), 1):
-                yield Judgment(f"{name}: qrel {number}", qrel.query_id, qrel.doc_id, qrel.relevance)
+                where = f"{name}: qrel {number}"
+                yield Judgment(where, qrel.query_id, qrel.doc_id, checked_grade(qrel.relevance, where))
 
     def _fingerprint(self, component: str) -> object:
         return [self.id, version("ir_datasets")]  # the library has checksums of a dataset's files

@@ -21,7 +21,7 @@ from cai_pyserini.core.errors import CaiError
 
 SECONDS, CPU_SECONDS = 120.0, 60.0  # for one call, in all and of processor time
 MEMORY = 3 << 29  # bytes for one call, 1.5 GiB, besides what the libraries of a process take
-CALLS = 500  # per process, because libraries leak
+CALLS = 500  # calls per process, because libraries leak
 TRIES, PAUSE = 3, 0.1  # of a call whose process dies; seconds between them
 ROOT = Path(__file__).parents[2]
 

@@ -49,8 +49,8 @@ def _open(config: IndexConfig) -> Collection:
             raise CaiError(
                 f"collection {config.name}: {wrong} does not apply to the files in {path}, which have their own"
             )
-        own = (config.query_columns, config.strict, config.base_url)
-        return FileFolder(path, config.name, config.fields, *own)
+        settings = {key: getattr(config, key) for key in ("query_columns", "strict", "base_url")}
+        return FileFolder(path, config.name, config.fields, **settings)
     if config.base_url:
         raise CaiError(f"collection {config.name}: base_url applies to a folder of files, which {path} is not")
     settings = {key: getattr(config, key) for key in (*FILE_SETTINGS, "strict")}

@@ -41,7 +41,7 @@ TOPIC = re.compile(r"<(top|topic)\b([^>]*)>(.*?)(?=<(?:top|topic)\b|</(?:top|top
 ATTRIBUTE = re.compile(r"""([\w-]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
 FIELD = re.compile(r"<([\w-]+)\b[^>]*>(?:(.*?)</\1\s*>|([^<]*))", re.DOTALL)
 COMMENT_OR_CDATA = re.compile(r"<!--.*?-->|<!\[CDATA\[|\]\]>", re.DOTALL)
-LABEL = re.compile(r"\s*(?:Number|Topic|Description|Narrative)\s*:", re.IGNORECASE)  # at the start of older fields
+LABEL = re.compile(r"\s*(?:Number|Topic|Description|Narrative)\s*:", re.IGNORECASE)  # some start older fields
 BATCH = 1024  # Parquet rows in memory
 
 Values = dict[str, Any]  # raw id, text, perhaps title, and `metadata` if requested

@@ -14,8 +14,8 @@ from cai_pyserini.collections.ids import checked_id
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.errors import CaiError
 
-LINE_BREAK = ":::"  # in S2ORC's abstracts
-OPENING = re.compile(r'\{\s*"articles"\s*:\s*\[')  # of a BioASQ file
+LINE_BREAK = ":::"  # S2ORC's abstracts have it
+OPENING = re.compile(r'\{\s*"articles"\s*:\s*\[')  # begins a BioASQ file
 
 
 class Article(NamedTuple):

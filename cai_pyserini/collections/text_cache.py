@@ -114,15 +114,9 @@ class TextCache:
 
     def known(self, keys: Iterable[Key]) -> dict[Key, Text | Failed]:
         """Those among these texts that are there, without the text itself, or why a file has none."""
-        database = self._database
-        database.execute("CREATE TEMP TABLE requested (sha256 TEXT, reader TEXT, PRIMARY KEY (sha256, reader))")
-        with database:
-            database.execute("BEGIN")
-            database.executemany("INSERT INTO requested VALUES (?, ?)", keys)
-        query = "SELECT sha256, reader, fields FROM requested JOIN texts USING (sha256, reader)"
-        found = {(sha256, reader): _decoded(fields) for sha256, reader, fields in database.execute(query)}
-        database.execute("DROP TABLE requested")
-        return found
+        query = "SELECT fields FROM texts WHERE sha256 = ? AND reader = ?"
+        found = ((key, self._database.execute(query, key).fetchone()) for key in keys)
+        return {key: _decoded(row[0]) for key, row in found if row}
 
     def put(self, key: Key, result: Text | Failed) -> Text | Failed:
         """Add a text, or why there is none; the result is without the text itself."""

@@ -10,7 +10,7 @@ from cai_pyserini.core.errors import CaiError
 
 INTEGER = re.compile(r"([+-]?\d{1,18})(\.0*)?", re.ASCII)
 MOST = 1 << 31  # more documents than an index has
-MISSING = ("NAType", "NaTType")  # of pandas
+MISSING = ("NAType", "NaTType")  # types of pandas
 
 
 def plain(value: Any) -> Any:

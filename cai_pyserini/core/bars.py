@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 else:
     Tqdm = tqdm  # cannot be subscripted
 
-COLUMNS = 80  # of a terminal that does not tell
+COLUMNS = 80  # width of a terminal that does not tell it
 NAME_COLUMNS = 48
 SECONDS_COLUMNS = 11
 INTERVAL = 0.5  # seconds between updates
 # A bar predicts better than the estimate from before the step after these seconds and this share of the work.
 SETTLED_SECONDS, SETTLED_SHARE = 3.0, 0.02
-SMOOTHING = 0.1  # of the speed
+SMOOTHING = 0.1  # tqdm's, for the speed
 
 _line: "_StepLine | None" = None
 

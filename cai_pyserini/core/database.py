@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cai_pyserini.core.lock import alone_in
 
-WAIT_SECONDS = 30.0  # for another process that writes
+WAIT_SECONDS = 30.0  # longest wait for another process that writes
 # File systems on which processes of several machines would corrupt a database.
 NETWORK = {"nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "gpfs", "beegfs", "afs", "fuse.sshfs", "fuse.glusterfs"}
 WAL = """

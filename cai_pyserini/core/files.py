@@ -17,7 +17,7 @@ from cai_pyserini.core.lock import HOST
 from cai_pyserini.core.store import StorePath
 
 PARTIAL = re.compile(r"[^/]+-\d+-[0-9a-f]{8}\.partial")  # the name of an incomplete file or folder
-MANIFEST = "manifest.json"  # of a folder
+MANIFEST = "manifest.json"  # name of a folder's manifest
 POINTER = b"version https://git-lfs.github.com/spec/"  # how a Git LFS pointer file begins
 
 

@@ -26,12 +26,11 @@ PACKAGE = Path(__file__).parents[1]
 TABLE = resources.files(__package__) / "stages.json"  # also in a package without folders
 # Shape no result: they decide where and when files are written, on how many processors, and what is shown meanwhile;
 # settings that shape results are in recipes.
-CORE = """artifact bars database errors file_formats files flags identity lock manifest notes ownership packages
-    processes settings source_code steps store terminal version writing"""
-MACHINERY = {f"core.{name}" for name in CORE.split()} | {
-    "indexes.cached",
-    "indexes/logging.properties",
-    "vectors.speed",
+MACHINERY = {
+    *("core.artifact", "core.bars", "core.database", "core.errors", "core.file_formats", "core.files", "core.flags"),
+    *("core.identity", "core.lock", "core.manifest", "core.notes", "core.ownership", "core.packages"),
+    *("core.processes", "core.settings", "core.source_code", "core.steps", "core.store", "core.terminal"),
+    *("core.version", "core.writing", "indexes.cached", "indexes/logging.properties", "vectors.speed"),
 }
 # Choose a reader, whose code is in the digest of the collection or the text that it returns.
 CHOOSING = {"collections.readers", "collections.file_text"}

@@ -19,10 +19,10 @@ from cai_pyserini.core.lock import require_free
 from cai_pyserini.core.settings import build
 from cai_pyserini.engine.open import Action, Run
 from cai_pyserini.engine.search import Engine
+from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.prepare import Preparation
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.settings import RunOptions, RunSettings
-from cai_pyserini.experiments.systems import parse_system
 
 type Types = Mapping[str, str]  # of metadata, by name
 

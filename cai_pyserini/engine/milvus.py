@@ -38,7 +38,7 @@ FIELD, RAW = "impacts", "raw"
 TERMS, FREQUENCIES = "terms.txt", "document_frequencies.txt"  # of an export: a line per key of the sparse vectors
 ADDRESS, TOKEN = "MILVUS_URI", "MILVUS_TOKEN"  # environment variables
 TIMEOUT = 10.0  # seconds of a request; if its connection is lost, pymilvus connects again, and repeats it
-MOST_HITS = 16_384  # of a query, in Milvus
+MOST_HITS = 16_384  # Milvus returns no more hits per query
 READ_AHEAD = 10  # documents per request; one each would take longer than the search
 KEPT = 16  # answers with so many documents
 NO_DOCUMENT = 'id == ""'  # a boolean expression

@@ -19,9 +19,10 @@ from cai_pyserini.engine.retriever import Retriever
 from cai_pyserini.engine.search import Action as Action
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.experiments import report
+from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.report_page import values_by_query
 from cai_pyserini.experiments.run_folder import BEIR, RunFolder, current
-from cai_pyserini.experiments.systems import BM25, System, parse_system
+from cai_pyserini.experiments.systems import BM25, System
 from cai_pyserini.indexes.cached import index_here
 from cai_pyserini.indexes.index_shards import Index, by_index, folders
 from cai_pyserini.indexes.reader import LuceneIndex
@@ -218,14 +219,14 @@ class Run:
         texts = self._retriever(BM25).index if has_words else None
         if texts is None and not any(part.index(self._run).stores_documents for part in system.searched):
             texts = self._texts
-        fusion, collection = system.ranking(self._run).fusion, experiment.collection
+        ranking, collection = system.ranking(self._run), experiment.collection
         engine = Engine(
             system.name,
             retrievers,
-            fusion=system.fusion if fusion else None,
+            fusion=ranking.method,
             depth=experiment.depth,
             hits=collection.hits,
-            weights=fusion.weights() if fusion else None,
+            weights=ranking.weights(),
             passages=bool(collection.passages),
             texts=texts,
             language=collection.language,
@@ -252,8 +253,8 @@ class Run:
         """What a system lacks to be searched: the index of a part, or its weights."""
         run = self._run
         missing = (f"index of {part.name}" for part in system.searched if not run.has(part.index(run).output))
-        fusion = system.ranking(run).fusion
-        lacks_weights = fusion and fusion.chosen and not run.has(fusion.chosen.output)
+        chosen = system.ranking(run).chosen
+        lacks_weights = chosen and not run.has(chosen.output)
         return next(missing, f"weights of {system.name}" if lacks_weights else None)
 
     def _retriever(self, system: System) -> Retriever:

@@ -13,10 +13,10 @@ import regex
 from cai_pyserini.engine.highlight import WIDTH, WORDS, Marked, snippet
 
 LONG = 20_000  # characters of a text; a shorter one is analyzed whole
-PLACES = 4  # of a long text, that are analyzed
-MOST_BEGINNINGS = 12  # to look for, the strongest; each takes 1 ms in 2 MB
+PLACES = 4  # places of a long text that are analyzed
+MOST_BEGINNINGS = 12  # the strongest are looked for; each takes 1 ms in 2 MB
 SHORTEST = 3  # letters of a beginning, if the word has as many
-LONGEST_WORD = 64  # as in WORDS
+LONGEST_WORD = 64  # characters, the limit in WORDS
 WITHOUT_SPACES = "\u0e00"  # Thai, the first of the scripts in which words follow each other without spaces
 FIRST_WORD, LAST_WORD = regex.compile(r"^\w{1,63}\b"), regex.compile(r"\b\w{1,63}$")  # at the ends of a place
 

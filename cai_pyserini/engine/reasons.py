@@ -112,7 +112,7 @@ def best_passage(text: str, query: str, stems: Stems, width: int = WIDTH) -> str
 
 
 def query_beginnings(words: Mapping[str, Sequence[str]]) -> dict[str, float]:
-    """What words with the stems of a query's words begin with, all equally strong."""
+    """Beginnings of the query's words, equally weighted."""
     return beginnings(
         {stem: 1.0 for stems in words.values() for stem in stems}, {word: 1.0 for word, stems in words.items() if stems}
     )

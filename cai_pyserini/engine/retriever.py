@@ -155,7 +155,7 @@ class Retriever:
 
     @property
     def word_prefix(self) -> str | None:
-        """What distinguishes the index's words of the documents from other terms; None if it has no words."""
+        """The prefix of the index's word terms; None if it has no words."""
         return self.index.word_prefix if self.index else None
 
     def variants_of(self, word: str) -> Sequence[str]:

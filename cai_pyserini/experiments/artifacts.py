@@ -1,46 +1,37 @@
 """The artifacts of a run: what each is made from, by which function, where it is, what it takes, how it is opened.
 
 A system (experiments.systems) is built from them, and `experiments.plan` walks from there to all that must be made.
+Here are those that `run --systems joint` makes; experiments.branches has the others.
 """
 
-import json
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from cai_pyserini.collections.check import check
 from cai_pyserini.collections.contract import Collection
 from cai_pyserini.collections.readers import load_collection
-from cai_pyserini.collections.spans import CONTEXTS, SPANS_PER_TEXT
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig, IdfFormula, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.steps import Step
 from cai_pyserini.experiments.sample import Rate, Size, sampled
 from cai_pyserini.experiments.systems import ADAPTED
-from cai_pyserini.indexes.dense_index import index_dense
 from cai_pyserini.indexes.impact_index import index_impacts
 from cai_pyserini.indexes.retrieve import search, word_queries
 from cai_pyserini.indexes.text_index import GENERATED, index_bm25
-from cai_pyserini.indexes.words import LEXICON, count_words
-from cai_pyserini.models.checkpoint import load_checkpoint
+from cai_pyserini.indexes.words import count_words
 from cai_pyserini.models.device import has_int8, resolve_device
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.idf import compute
-from cai_pyserini.runs.fuse import fuse
 from cai_pyserini.runs.measures import evaluate
-from cai_pyserini.runs.rerank import rerank
 from cai_pyserini.runs.trec import removes_query
 from cai_pyserini.vectors import weighting
 from cai_pyserini.vectors.bm25 import Bm25
-from cai_pyserini.vectors.encode import encode, project_vectors, uncached
-from cai_pyserini.vectors.expansion import expand
-from cai_pyserini.vectors.near import find_neighbours
+from cai_pyserini.vectors.encode import encode, uncached
 from cai_pyserini.vectors.queries import Queries, Representation
 from cai_pyserini.vectors.shards import SHARD, Vectors
-from cai_pyserini.vectors.smooth import smooth
 from cai_pyserini.vectors.speed import FEW_TOKENS, count_tokens, encoding_seconds
 
 if TYPE_CHECKING:
@@ -48,15 +39,8 @@ if TYPE_CHECKING:
     from cai_pyserini.experiments.run_folder import RunFolder
     from cai_pyserini.experiments.systems import System
 
-SEED = 42  # for sampling the pseudo queries that weights are chosen on
-LINE_BYTES = 60  # of a hit in a run
-FORWARD_BYTES = 1.5  # of a forward index, per character that an encoder reads
-CONTEXT_TOKENS, WORD_TOKENS = 16, 8  # with padding, of what vectors.word_vectors encodes
-WORDS_PER_ROOT = 4.5  # words in two documents or more, per square root of a character
-SOURCES = 600  # documents that weights are chosen on, at most a twentieth of all, see trainer.choice
-QUERIES_PER_SOURCE = 2
-QUERY_TOKENS = 16
-NO_NEIGHBOURS = "no dense encoder, or systems that need no neighbours (no -near, no trio)"
+LINE_BYTES = 60  # size of a hit in a run
+FORWARD_BYTES = 1.5  # size of a forward index per character that an encoder reads
 FEWER_SYSTEMS = "fewer systems"
 
 
@@ -138,9 +122,6 @@ class AdaptedEncoders(Artifact):
         results.decision += manifest.stats["decision"]
 
 
-# Encoders of a run, and what comes from them
-
-
 @dataclass(frozen=True)
 class RunEncoder:
     """An encoder of a run, adapted to the collection or as it is."""
@@ -166,9 +147,9 @@ class RunEncoder:
 
     def weighted(self, idf: "Idf | None") -> EncoderConfig:
         """Its settings for documents that are weighted with an IDF, and for first passages."""
-        return _weighted(self.config(), self.run, idf)
+        return with_weights(self.config(), self.run, idf)
 
-    def open(self) -> Encoder:
+    def opened(self) -> Encoder:
         if self not in self.run.encoders:
             self.run.encoders[self] = Encoder(self.config(), self.run.experiment.device, self.run.experiment.precision)
         return self.run.encoders[self]
@@ -178,7 +159,7 @@ class RunEncoder:
 
     def for_estimates(self) -> Encoder:
         """An encoder that takes the same time, before any step has run."""
-        return self.open()
+        return self.opened()
 
     def collect(self, results: "Results", manifest: artifact.Manifest) -> None:
         """Add to the results of the run what the vectors of documents are."""
@@ -199,43 +180,7 @@ class SpladeEncoder(RunEncoder):
             results.precision = manifest.recipe["inputs"]["encoder"]["precision"]
 
 
-@dataclass(frozen=True)
-class DenseEncoder(RunEncoder):
-    formula: IdfFormula | None = None  # of an IDF that weights tokens
-
-    vectors_size = Size(per_document=1_600)
-    idf_suffix = "-dense"
-
-    @property
-    def title(self) -> str:
-        """The name of its system and its index."""
-        return f"{ADAPTED * self.adapted}dense{f'-{self.formula}' if self.formula else ''}"
-
-    @property
-    def prefix(self) -> str:
-        return f"{self.title}-"
-
-    @property
-    def idf(self) -> "Idf | None":
-        return Idf(self, self.formula) if self.formula else None
-
-    @property
-    def made_from(self) -> list[Artifact]:
-        return [*([self.idf] if self.idf else []), *super().made_from]
-
-    def config(self) -> EncoderConfig:
-        run = self.run
-        config = load_encoder(str(run.adapted_dense)) if self.adapted else run.experiment.dense
-        return _weighted(config or run.experiment.encoder, run, self.idf)
-
-    def documents(self) -> "Documents":
-        return ProjectedDocuments(self) if self.adapted and not self.formula else EncodedDocuments(self)
-
-    def for_estimates(self) -> Encoder:
-        return replace(self, formula=None).open()
-
-
-def _weighted(config: EncoderConfig, run: "RunFolder", idf: "Idf | None") -> EncoderConfig:
+def with_weights(config: EncoderConfig, run: "RunFolder", idf: "Idf | None") -> EncoderConfig:
     first_passage = run.experiment.collection.weight_of_first_passage
     return config.replace(idf=str(idf.output) if idf else None, first_passage=first_passage)
 
@@ -262,7 +207,7 @@ class Documents(Artifact):
         super().__init__(encoder.run, f"{work} {name}", f"vectors/{name}", *made_from)
         self.encoder, self.size = encoder, encoder.vectors_size
 
-    def open(self) -> Vectors:
+    def vectors(self) -> Vectors:
         return Vectors(self.run.require(self.output))
 
 
@@ -279,13 +224,13 @@ class EncodedDocuments(Documents):
 
     def require(self) -> None:
         if not self.encoder.adapted:  # the adapted one may not exist yet
-            self.encoder.open().require_loadable("documents")
+            self.encoder.opened().require_loadable("documents")
 
     def make(self) -> Path:
         run, encoder = self.run, self.encoder
         earlier = EncodedDocuments(replace(encoder, run=run.earlier)).output if run.earlier else None
         batch_size = run.experiment.batch_size
-        return encode(run.collection, encoder.open(), self.output, batch_size=batch_size, earlier=earlier)
+        return encode(run.collection, encoder.opened(), self.output, batch_size=batch_size, earlier=earlier)
 
     def seconds(self) -> float | None:
         """The seconds to encode the documents that neither an unfinished output nor the cache has."""
@@ -304,33 +249,6 @@ class EncodedDocuments(Documents):
         self.encoder.collect(results, manifest)
 
 
-class ProjectedDocuments(Documents):
-    """The vectors of an adapted dense encoder: those of the encoder before, projected."""
-
-    rate = Rate(0.2, 0.02)
-
-    def __init__(self, encoder: RunEncoder):
-        self.plain = EncodedDocuments(DenseEncoder(encoder.run))
-        super().__init__(encoder, "project", self.plain, *encoder.made_from)
-
-    def make(self) -> Path:
-        return project_vectors(Vectors(self.plain.output), self.encoder.open(), self.output)
-
-
-class NearDocuments(Documents):
-    """SPLADE vectors that are mixed with those of near documents."""
-
-    rate = Rate(0.2, 0.1)
-    remedy = NO_NEIGHBOURS
-
-    def __init__(self, encoder: RunEncoder):
-        self.raw, self.near = EncodedDocuments(encoder), Neighbours(encoder.run, encoder.adapted)
-        super().__init__(encoder, "mix", self.raw, self.near, suffix="-near")
-
-    def make(self) -> Path:
-        return smooth(Vectors(self.raw.output), Vectors(self.near.output, "near"), self.output)
-
-
 class EncodedQueries(Artifact):
     def __init__(self, encoder: RunEncoder):
         name = f"{encoder.prefix}queries-{encoder.run.split}"
@@ -339,11 +257,11 @@ class EncodedQueries(Artifact):
 
     def require(self) -> None:
         if not self.encoder.adapted:
-            self.encoder.open().require_loadable("queries")
+            self.encoder.opened().require_loadable("queries")
 
     def make(self) -> Path:
         run, batch_size = self.run, self.run.experiment.batch_size
-        encoder = self.encoder.open()
+        encoder = self.encoder.opened()
         return encode(run.collection, encoder, self.output, "queries", split=run.split, batch_size=batch_size)
 
     def seconds(self) -> float | None:
@@ -353,24 +271,6 @@ class EncodedQueries(Artifact):
         encoder, sample = self.encoder.for_estimates(), sampled(queries)
         tokens = count_tokens(encoder, sample, "queries") * len(queries) / len(sample)
         return encoding_seconds(encoder, tokens, sample, "queries")
-
-
-class Neighbours(Artifact):
-    """Each document's nearest ones by dense vectors; by those of the adapted encoder if `adapted`."""
-
-    rate = Rate(0.2, 0.3)
-    size = Size(per_document=400)
-    remedy = NO_NEIGHBOURS
-
-    def __init__(self, run: "RunFolder", adapted: bool):
-        self.vectors = DenseEncoder(run, adapted).documents()
-        super().__init__(run, name := f"{ADAPTED * adapted}near", name, self.vectors)
-
-    def make(self) -> Path:
-        return find_neighbours(Vectors(self.vectors.output), self.output)
-
-
-# The words of documents, for joint indexes
 
 
 class Words(Artifact):
@@ -386,36 +286,6 @@ class Words(Artifact):
         return count_words(self.run.collection, self.output)
 
 
-class NearWords(Artifact):
-    """Words that a dense encoder associates with documents, and words of near documents."""
-
-    rate = Rate(2.0, 0.5)  # besides encoding
-    size = Size(per_document=1_200)
-    remedy = NO_NEIGHBOURS
-
-    def __init__(self, run: "RunFolder", adapted: bool):
-        self.encoder = DenseEncoder(run, adapted)
-        self.words, self.vectors, self.near = Words(run), self.encoder.documents(), Neighbours(run, adapted)
-        name = f"{ADAPTED * adapted}near-words"
-        super().__init__(run, name, name, self.words, self.vectors, self.near)
-
-    def make(self) -> Path:
-        words, near = Vectors(self.words.output, "words"), Vectors(self.near.output, "near")
-        return expand(words, Vectors(self.vectors.output), near, self.encoder.open(), self.output)
-
-    def seconds(self) -> float | None:
-        if self.encoder.adapted:
-            return None
-        sample = self.run.sample
-        contexts = min(CONTEXTS, SPANS_PER_TEXT * sample.documents)
-        words = min(LEXICON, WORDS_PER_ROOT * sqrt(sample.characters()))
-        tokens = CONTEXT_TOKENS * contexts + WORD_TOKENS * words
-        return self.rate.seconds(sample) + sample.encoding_seconds(self.encoder.open(), tokens)
-
-
-# Impacts and indexes
-
-
 class Impacts(Artifact):
     """The integers of an index: of SPLADE, and of BM25's words if it is joint. `title` is the name of the index."""
 
@@ -423,63 +293,33 @@ class Impacts(Artifact):
     remedy = FEWER_SYSTEMS
 
     def __init__(
-        self, title: str, encoder: SpladeEncoder, *, formula: IdfFormula | None = None, joint: bool, near: bool
+        self, title: str, vectors: Documents, idf: Idf | None, words: Words | None, near_words: Artifact | None = None
     ):
-        run = encoder.run
-        self.title, self.encoder, self.joint = title, encoder, joint
-        self.vectors = self._vectors(near)
-        self.idf = Idf(encoder, formula) if formula else None
-        self.words = Words(run) if joint else None
-        self.near_words = NearWords(run, encoder.adapted) if joint and near else None
-        self.size = Size(per_read=9.0, per_character=3.5) if joint else Size(per_read=5.0)
-        made_from = self.vectors, self.near_words, self.idf, self.words
-        super().__init__(run, f"impacts {title}", f"impacts/{title}", *made_from)
-
-    def _vectors(self, near: bool) -> Documents:
-        return NearDocuments(self.encoder) if near else EncodedDocuments(self.encoder)
+        self.title, self.encoder = title, vectors.encoder
+        self.vectors, self.idf, self.words, self.near_words = vectors, idf, words, near_words
+        self.size = Size(per_read=9.0, per_character=3.5) if words else Size(per_read=5.0)
+        super().__init__(vectors.run, f"impacts {title}", f"impacts/{title}", vectors, near_words, idf, words)
 
     def index_size(self) -> Size:
         forward = FORWARD_BYTES * self.encoder.config().forward_index
-        return Size(per_read=1.2 + forward, per_character=0.9 * self.joint)
+        return Size(per_read=1.2 + forward, per_character=0.9 * (self.words is not None))
 
     def make(self) -> Path:
         return self._write(self.encoder.weighted(self.idf), self._bm25(self.run.experiment.alpha))
 
     def _bm25(self, alpha: float | None) -> Bm25 | None:
-        collection, near_words = self.run.experiment.collection, self.near_words.output if self.near_words else None
-        return Bm25(self.words.output, collection.bm25, alpha, near_words) if self.words else None
+        parameters = self.run.experiment.collection.bm25
+        near_words = self.near_words.output if self.near_words else None
+        return Bm25(self.words.output, parameters, alpha, near_words) if self.words else None
 
     def _write(self, config: EncoderConfig, bm25: Bm25 | None) -> Path:
         vectors, threads = Vectors(self.vectors.output), self.run.experiment.threads
-        return weighting.write_impacts(vectors, config, self.output, bm25, self.encoder.open(), threads)
+        return weighting.write_impacts(vectors, config, self.output, bm25, self.encoder.opened(), threads)
 
     def collect(self, results: "Results", manifest: artifact.Manifest) -> None:
         results.quantization_loss[self.title] = manifest.stats["loss"]
-        if self.joint:
+        if self.words:
             results.alpha[self.title] = manifest.stats["alpha"]
-
-
-class WordImpacts(Impacts):
-    """The integers of BM25's words alone, and of words of near documents."""
-
-    def __init__(self, title: str, encoder: SpladeEncoder):
-        super().__init__(title, encoder, joint=True, near=True)
-        self.size = Size(per_character=3.5)
-
-    def _vectors(self, near: bool) -> Documents:
-        return EncodedDocuments(self.encoder)  # none of whose weights is kept
-
-    def index_size(self) -> Size:
-        return Size(per_character=1.1)
-
-    def make(self) -> Path:
-        bm25 = self._bm25(alpha=1.0)
-        return self._write(
-            self.encoder.weighted(None).replace(keep_terms=0), bm25 and replace(bm25, documents_only=True)
-        )
-
-    def collect(self, results: "Results", manifest: artifact.Manifest) -> None:
-        """Nothing of SPLADE's, which this does not have."""
 
 
 class Index(Artifact):
@@ -538,30 +378,6 @@ class TextIndex(Index):
         return index_bm25(self.run.collection, self.output, experiment.threads, self._generated(), experiment.raw)
 
 
-class DenseIndex(Index):
-    size = Size(per_document=1_500)
-    stores_documents = False
-
-    def __init__(self, encoder: DenseEncoder):
-        self.encoder, self.vectors = encoder, encoder.documents()
-        super().__init__(encoder.run, encoder.title, self.vectors)
-
-    def make(self) -> Path:
-        experiment, vectors = self.run.experiment, Vectors(self.vectors.output)
-        first_passage = experiment.collection.weight_of_first_passage
-        return index_dense(vectors, self.output, experiment.dense_index, experiment.threads, first_passage)
-
-    def encoded_queries(self, query: Representation | None) -> EncodedQueries:
-        return EncodedQueries(self.encoder)
-
-    def queries(self, query: Representation | None) -> Queries:
-        vectors = self.run.require(self.encoded_queries(query).output)
-        return Queries(self.run.topics, self.encoder.open(), "splade", vectors)
-
-    def query_encoder(self) -> EncoderConfig:
-        return self.encoder.config()
-
-
 class ImpactIndex(Index):
     def __init__(self, impacts: Impacts):
         super().__init__(impacts.run, impacts.title, impacts)
@@ -581,63 +397,30 @@ class ImpactIndex(Index):
 
     def queries(self, query: Representation | None) -> Queries:
         run, encoded = self.run, self.encoded_queries(query)
-        words = word_queries(load_encoder(str(run.require(self.output)))) if self.impacts.joint else None
+        words = word_queries(load_encoder(str(run.require(self.output)))) if self.impacts.words else None
         vectors = run.require(encoded.output) if encoded else None
-        return Queries(run.topics, self.encoder.open(), query, vectors, words)
+        return Queries(run.topics, self.encoder.opened(), query, vectors, words)
 
     def open_impacts(self) -> weighting.Impacts:
-        run, near_words = self.run, NearWords(self.run, self.encoder.adapted)
-        vectors, words = self.impacts.vectors.output, Words(run).output
-        return weighting.impacts_of_index(run.require(self.output), vectors, words, near_words.output)
-
-
-# Rankings
-
-
-class Weights(Artifact):
-    """The weights of BM25, SPLADE and dense in their fusion, chosen from the documents or kept from an earlier run."""
-
-    rate = Rate(5.0, 0.5)  # besides encoding
-    remedy = "weights 2 1 2, without a choice"
-
-    def __init__(self, run: "RunFolder"):
-        self.splade, self.dense = SpladeEncoder(run), DenseEncoder(run)
-        super().__init__(run, "weights", "weights.json", self.splade.documents(), self.dense.documents())
-        self.is_kept = run.earlier is not None and artifact.read_manifest(self.output) is not None
-
-    def make(self) -> Path:
-        from cai_pyserini.trainer.adaptation_data import AdaptationData
-        from cai_pyserini.trainer.choice import FEW_HELD_OUT, balance  # imports torch, which takes seconds
-
-        experiment = self.run.experiment
-        options = experiment.model_dump(include={"device", "precision", "depth"})
-        options |= FEW_HELD_OUT | {"queries": 0, "seed": SEED}
-        splade, dense = self.splade.config(), self.dense.config()
-        return balance(AdaptationData(experiment.collection, splade, dense, self.run.vectors, **options), self.output)
-
-    def seconds(self) -> float:
-        sample, seconds = self.run.sample, self.rate.seconds(self.run.sample)
-        queries = QUERIES_PER_SOURCE * min(SOURCES, sample.documents / 20)
-        for encoder in (self.splade.open(), self.dense.open()):
-            seconds += sample.encoding_seconds(encoder, queries * (sample.tokens(encoder) + QUERY_TOKENS))
-        return seconds
-
-    def open(self) -> tuple[float, ...]:
-        return tuple(json.loads(self.run.require(self.output).read_text(encoding="utf-8")).values())
-
-    def collect(self, results: "Results", manifest: artifact.Manifest) -> None:
-        results.decision += manifest.stats["decision"]
+        words, near_words = (each.output if each else None for each in (self.impacts.words, self.impacts.near_words))
+        index, vectors = self.run.require(self.output), self.impacts.vectors.output
+        return weighting.impacts_of_index(index, vectors, words, near_words)
 
 
 class Ranking(Artifact):
     """The TREC run of a system."""
 
     remedy = FEWER_SYSTEMS
-    fusion: "Fusion | None" = None  # itself, if it is one
+    method: str | None = None  # of fusion
+    chosen: Artifact | None = None  # weights of the parts, if they are chosen from the documents
 
     def __init__(self, work: str, system: "System", run: "RunFolder", *made_from: Artifact | None):
         super().__init__(run, f"{work} {system.name}", f"runs/{system.long_name}.trec", *made_from)
         self.system = system
+
+    def weights(self) -> tuple[float, ...] | None:
+        """The weights of the parts; None if all are 1, or if there are no parts."""
+        return None
 
     def bytes(self) -> float:
         run = self.run
@@ -671,66 +454,6 @@ class Search(Ranking):
         return self.start + len(self.run.topics) * self.rate.seconds(self.run.sample)
 
 
-class Rerank(Ranking):
-    """The first part's best documents in the order of a cross-encoder."""
-
-    remedy = "rerank_minutes, or a smaller depth"
-
-    def __init__(self, system: "System", run: "RunFolder"):
-        self.first_stage = system.parts[0].ranking(run)
-        super().__init__("rerank", system, run, self.first_stage)
-
-    def require(self) -> None:
-        from cai_pyserini.models.rerankers import require_reranker  # imports torch, which takes seconds
-
-        resolve_device(self.run.experiment.device)
-        require_reranker(self._checkpoint())
-
-    def _checkpoint(self) -> Path:
-        return load_checkpoint(self.run.experiment.cross_encoder or "")
-
-    def make(self) -> Path:
-        run, experiment = self.run, self.run.experiment
-        return rerank(
-            self.first_stage.output,
-            run.topics,
-            run.collection,
-            self._checkpoint(),
-            self.output,
-            depth=experiment.depth,
-            device=experiment.device,
-            precision="auto" if experiment.precision == "int8" else experiment.precision,  # int8 is for documents only
-            tag=self.system.name,
-            minutes=experiment.rerank_minutes,
-        )
-
-    def collect(self, results: "Results", manifest: artifact.Manifest) -> None:
-        results.decision += manifest.stats["decision"]
-
-
-class Fusion(Ranking):
-    """The fusion of the parts' rankings."""
-
-    rate = Rate(0.5)
-
-    def __init__(self, system: "System", run: "RunFolder"):
-        self.rankings = [part.ranking(run) for part in system.parts]
-        self.chosen = Weights(run) if run.experiment.balances(system) else None
-        super().__init__("fuse", system, run, *self.rankings, self.chosen)
-        self.fusion = self
-
-    def weights(self) -> tuple[float, ...] | None:
-        """The parts' weights: those chosen, or the user's; None if all are 1."""
-        return self.chosen.open() if self.chosen else self.run.experiment.weights_of(self.system)
-
-    def make(self) -> Path:
-        experiment, runs = self.run.experiment, [ranking.output for ranking in self.rankings]
-        depth, hits = experiment.depth, experiment.collection.hits
-        return fuse(
-            runs, self.output, self.system.fusion, depth=depth, hits=hits, tag=self.system.name, weights=self.weights()
-        )
-
-
 class Evaluation(Artifact):
     """The measures of a ranking, by query."""
 
@@ -743,32 +466,3 @@ class Evaluation(Artifact):
 
     def make(self) -> Path:
         return evaluate(self.ranking.output, self.run.qrels or {}, self.output)
-
-
-class Artifacts:
-    """The artifacts that systems name, in one run; systems are declared without importing what makes these."""
-
-    def __init__(self, run: "RunFolder"):
-        self._run = run
-
-    def text_index(self, title: str, *, generated: bool) -> Index:
-        return TextIndex(self._run, title, generated)
-
-    def dense_index(self, adapted: bool, formula: IdfFormula | None) -> Index:
-        return DenseIndex(DenseEncoder(self._run, adapted, formula))
-
-    def impact_index(self, title: str, *, adapted: bool, formula: IdfFormula | None, joint: bool, near: bool) -> Index:
-        encoder = SpladeEncoder(self._run, adapted)
-        return ImpactIndex(Impacts(title, encoder, formula=formula, joint=joint, near=near))
-
-    def word_index(self, title: str, *, adapted: bool) -> Index:
-        return ImpactIndex(WordImpacts(title, SpladeEncoder(self._run, adapted)))
-
-    def search(self, system: "System") -> Ranking:
-        return Search(system, self._run)
-
-    def rerank(self, system: "System") -> Ranking:
-        return Rerank(system, self._run)
-
-    def fusion(self, system: "System") -> Ranking:
-        return Fusion(system, self._run)

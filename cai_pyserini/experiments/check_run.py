@@ -76,8 +76,8 @@ def main(argv: list[str]) -> int:
 
     from cai_pyserini.core.config import load_index_config, names
     from cai_pyserini.core.settings import flag, parse
+    from cai_pyserini.experiments.names import parse_system
     from cai_pyserini.experiments.settings import RunSettings
-    from cai_pyserini.experiments.systems import parse_system
 
     text = RunSettings.model_fields["collections"].description
 

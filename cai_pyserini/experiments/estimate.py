@@ -11,7 +11,7 @@ from cai_pyserini.core.store import StorePath
 from cai_pyserini.experiments.run_folder import RunFolder
 
 logger = logging.getLogger(__name__)
-ANNOUNCED_SECONDS = 60.0  # if all steps take less together, nothing is said
+ANNOUNCED_SECONDS = 60.0  # smaller totals are not announced
 ANNOUNCED_BYTES = 1e9  # smaller needs are not reported
 LISTED_SECONDS = 10.0  # steps that take less are not listed
 LONG = 0.1  # share of all seconds

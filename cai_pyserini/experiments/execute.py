@@ -15,13 +15,14 @@ from cai_pyserini.core.lock import locked
 from cai_pyserini.core.notes import progress_line
 from cai_pyserini.experiments.artifacts import Evaluation
 from cai_pyserini.experiments.estimate import describe, estimate
+from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.plan import artifacts, plan, require
 from cai_pyserini.experiments.provenance import encoding_precision, manifests_of, provenance, versions
 from cai_pyserini.experiments.report import write
 from cai_pyserini.experiments.report_page import write_page
 from cai_pyserini.experiments.results import BASELINE, COUNTS, Results, begun
 from cai_pyserini.experiments.run_folder import RunFolder, current
-from cai_pyserini.experiments.systems import ADAPTED, System, parse_system
+from cai_pyserini.experiments.systems import ADAPTED, System
 from cai_pyserini.experiments.versions import publish
 from cai_pyserini.runs.measures import MEASURES, PerQuery, mean
 from cai_pyserini.runs.significance import compare, compare_pairs

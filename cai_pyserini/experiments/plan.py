@@ -8,10 +8,12 @@ from cai_pyserini.core.config import load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import require_trainer
 from cai_pyserini.core.steps import Step
-from cai_pyserini.experiments.artifacts import Artifact, CheckedCollection, Evaluation, Weights, walk
+from cai_pyserini.experiments.artifacts import Artifact, CheckedCollection, Evaluation, walk
+from cai_pyserini.experiments.branches import Weights
+from cai_pyserini.experiments.names import with_parts
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.settings import RunSettings
-from cai_pyserini.experiments.systems import ADAPTED, SINGLE, System, with_parts
+from cai_pyserini.experiments.systems import ADAPTED, SINGLE, System
 from cai_pyserini.runs.fusions import FUSIONS
 
 

@@ -10,14 +10,15 @@ from cai_pyserini.collections.check import SAMPLE_SIZE
 from cai_pyserini.core import files, tables
 from cai_pyserini.core.config import IndexConfig
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.experiments.names import canonical_name, parse_system
 from cai_pyserini.experiments.results import BASELINE, COUNTS, Results
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import ADAPTED, canonical_name, parse_system
+from cai_pyserini.experiments.systems import ADAPTED
 from cai_pyserini.runs.measures import MEASURES
 from cai_pyserini.runs.significance import NO_P_MEANS, p_text
 from cai_pyserini.vectors.quantization import loss_text
 
-MEASURE = MEASURES[0]  # by which systems are compared
+MEASURE = MEASURES[0]  # systems are compared by this one
 SIGNIFICANT = 0.05
 ADAPTATION_MARK = "changed by adaptation"
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cai_pyserini.experiments.experiment import Experiment
-from cai_pyserini.experiments.systems import System, canonical_name, current_name, with_parts
+from cai_pyserini.experiments.names import canonical_name, current_name, with_parts
+from cai_pyserini.experiments.systems import System
 from cai_pyserini.runs.measures import MEASURES
 
 BASELINE = "bm25"

@@ -17,11 +17,13 @@ from cai_pyserini.collections.readers import open_collection
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.lock import holder, holder_name
-from cai_pyserini.experiments.artifacts import AdaptedEncoders, Artifacts, RunEncoder
+from cai_pyserini.experiments.artifacts import AdaptedEncoders, RunEncoder
+from cai_pyserini.experiments.branches import Artifacts
 from cai_pyserini.experiments.experiment import Experiment
+from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.results import Results
 from cai_pyserini.experiments.sample import Sample
-from cai_pyserini.experiments.systems import System, parse_system
+from cai_pyserini.experiments.systems import System
 from cai_pyserini.models.checkpoint import checkpoint_digest
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.folder import model_folder, tokenizer_of

@@ -4,10 +4,10 @@ from typing import Literal, TypedDict
 
 from cai_pyserini.core import flags
 from cai_pyserini.core.settings import AnyPath, Settings, flag
-from cai_pyserini.experiments.systems import NAMES
+from cai_pyserini.experiments.names import NAMES
 from cai_pyserini.runs.fusions import DEPTH
 
-PASSAGE_WORDS = 100  # of the passages of long documents, by default
+PASSAGE_WORDS = 100  # words of a passage of a long document, by default
 
 
 class RunSettings(Settings):

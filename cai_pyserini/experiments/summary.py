@@ -9,8 +9,9 @@ from cai_pyserini.core import tables
 from cai_pyserini.core.config import IndexConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.experiments import report
+from cai_pyserini.experiments.names import with_parts
 from cai_pyserini.experiments.results import Results
-from cai_pyserini.experiments.systems import System, with_parts
+from cai_pyserini.experiments.systems import System
 from cai_pyserini.runs.measures import MEASURES
 from cai_pyserini.runs.significance import NO_P
 

@@ -21,7 +21,7 @@ import regex
 from cai_pyserini.core.config import ENGLISH, Language
 from cai_pyserini.indexes.analyzer import Analyzer
 
-HALF = 0.5  # with BM25, a variant that occurs often still scores less than one occurrence of the word itself
+HALF = 0.5  # scaled so, a frequent variant still scores less than one occurrence of the word itself
 # Accents and vowel points; not the marks that make other letters in Cyrillic, Japanese, Thai and Indic scripts.
 ACCENTS = regex.compile(
     r"(?<=[\p{Latin}\p{Greek}])\p{Mn}+|(?<=[аеиоуыэюяіє])[\u0300\u0301]+|(?<=е)\u0308"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 else:
     faiss = lazy("faiss")
 
-CUTOFFS = (10, 100)  # of the measured recall
+CUTOFFS = (10, 100)  # recall is measured at these
 
 
 def index_dense(

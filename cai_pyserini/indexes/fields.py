@@ -19,7 +19,7 @@ from cai_pyserini.core.terminal import progress
 from cai_pyserini.indexes import batch, jvm
 from cai_pyserini.indexes.writer import directory, writing
 
-PREFIX = "metadata."  # of field names
+PREFIX = "metadata."  # prefix of field names
 IDS = "docid"  # a file: document ids in index order
 TABLE = """
 PRAGMA journal_mode = OFF;

@@ -27,7 +27,7 @@ from cai_pyserini.indexes import jvm
 from cai_pyserini.indexes.fields import PREFIX
 
 CONTENTS = "contents"  # the field for words
-DEPTH = 100  # of nested parentheses and NOT, at most
+DEPTH = 100  # at most so many nested parentheses and NOT
 TOKEN = re.compile(r'\s*(?:(?P<quoted>"(?:[^"\\]|\\.)*")|(?P<sign>[<>]=?|[=:(),])|(?P<word>[^\s"<>=:(),]+))', re.DOTALL)
 ORDERS = ("<", "<=", ">", ">=")
 OPERATOR = re.compile(

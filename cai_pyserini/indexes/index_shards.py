@@ -13,7 +13,7 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.indexes import jvm
 
-MOST_DOCUMENTS = 2_147_483_519  # in a Lucene index, or in all shards that are opened together (IndexWriter.MAX_DOCS)
+MOST_DOCUMENTS = 2_147_483_519  # limit of a Lucene index, and of shards that are opened together (IndexWriter.MAX_DOCS)
 
 type Index = Path | Sequence[Path]  # the folder of an index, or those of all its shards
 

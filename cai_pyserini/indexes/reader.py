@@ -27,8 +27,8 @@ from cai_pyserini.indexes.writer import FIELD, raw_json
 MOST_LISTED = 100_000  # matches of a filter's words to look up in another index, at most; 1,000 take about 10 ms
 MOST_DOCUMENTS = 500_000  # ids to list for an index without metadata, at most; they are in the JVM's memory
 MANY_DOCUMENTS = 1_000_000
-MAX_STATES = 10_000  # of the automaton of a regular expression; Lucene's default
-CLAUSE = re.compile(r"\((.*?)\)\^1\.0(?= \(|$)")  # of a query as a string, (term)^1.0 (term)^1.0 …
+MAX_STATES = 10_000  # largest automaton of a regular expression; Lucene's default
+CLAUSE = re.compile(r"\((.*?)\)\^1\.0(?= \(|$)")  # a clause of a query that Lucene writes: (term)^1.0 (term)^1.0 …
 TOTAL = re.compile(r'"totalHits":{"value":(\d+)')  # number of matching documents
 HIT = re.compile(r'"fields":\[([^,]+),{"bytes":"([^"]*)","offset":0,"length":(\d+)')  # score and id, as JSON
 READING = jvm.using_java("reading an index")
@@ -87,7 +87,7 @@ class LuceneIndex:
 
     @property
     def word_prefix(self) -> str | None:
-        """What distinguishes the index's words of the documents from other terms; None if it has no words."""
+        """The prefix of the index's word terms; None if it has no words."""
         if self.manifest.stats["kind"] == "bm25":
             return ""
         return WORD if self.manifest.stats.get("settings", {}).get("joint") else None

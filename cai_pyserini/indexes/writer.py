@@ -22,7 +22,7 @@ from cai_pyserini.indexes import jvm
 from cai_pyserini.vectors.json_vectors import DELIMITER
 
 FIELD = "contents"
-RAM_BUFFER_MB = 64.0  # in the JVM's heap
+RAM_BUFFER_MB = 64.0  # megabytes in the JVM's heap
 
 
 def raw_json(id: str, title: str, contents: str, metadata: Mapping[str, Any]) -> str:

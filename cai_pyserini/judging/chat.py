@@ -16,7 +16,7 @@ from cai_pyserini.core.flags import MODEL_KEY
 ATTEMPTS = 6
 FIRST_WAIT = 0.5  # seconds before the second attempt, doubled before each further one
 LONGEST_WAIT = 600.0  # seconds; a server that asks for more has to be asked later
-MAX_BYTES = 1 << 20  # of a response
+MAX_BYTES = 1 << 20  # largest response
 REMEDIES = {401: f"set the key in {MODEL_KEY}", 403: f"check the key in {MODEL_KEY}", 404: "check --url and --model"}
 
 

@@ -53,7 +53,7 @@ RULES: dict[str, Callable[[Sequence[int]], int]] = {  # merge the grades of seve
     "last": lambda grades: grades[-1],
 }
 
-MODEL = "model: "  # how names of judges begin that are language models
+MODEL = "model: "  # prefix of language-model judges' names
 
 Grades = dict[str, dict[str, int | None]]  # query -> document -> grade of one judge; None: skipped
 

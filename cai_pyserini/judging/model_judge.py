@@ -33,7 +33,7 @@ GRADE = re.compile(r'\{\s*"grade"\s*:\s*([0-9])\s*\}')
 REMINDER = '\nYour last reply could not be read. Reply with nothing but {"grade": n}, where n is the grade.\n'
 BYTES_PER_TOKEN = 4  # a rule of thumb, for an estimate
 ANSWER_TOKENS = 8
-MAX_FAILURES = 5  # in succession: then something is wrong with the model, the server or the prompt
+MAX_FAILURES = 5  # after so many in a row, the model, the server or the prompt must be wrong
 
 
 class Question(NamedTuple):

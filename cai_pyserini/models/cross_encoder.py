@@ -24,8 +24,8 @@ from cai_pyserini.models.transformer import Transformer, batches
 logger = logging.getLogger(__name__)
 
 ANNOUNCED_SECONDS = 60.0  # the expected duration is logged if it is at least this long
-PAIR_TOKENS = 512  # of a full pair: a batch has the tokens of `batch_size` full pairs
-TOKENIZED_PAIRS = 1024  # at a time
+PAIR_TOKENS = 512  # tokens of a full pair: a batch has those of `batch_size` full pairs
+TOKENIZED_PAIRS = 1024  # pairs tokenized at a time
 
 
 class CrossEncoder:

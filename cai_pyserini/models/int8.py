@@ -27,10 +27,10 @@ from cai_pyserini.core.errors import CaiError
 
 ROUNDING = 1.5 * 2**23  # added to a float32, it rounds it to an integer in the last bits
 ZERO_POINT = 128  # the integer that stands for 0
-GELU_ZERO_POINT = 32  # for outputs of GELU, which are above -0.17
+GELU_ZERO_POINT = 32  # zero point for outputs of GELU, which are above -0.17
 VOCABULARY_BLOCK = 1024  # vocabulary entries at a time; the logits of TOKEN_BLOCK tokens fit the cache
 TOKEN_BLOCK = 512
-MIN_COSINE = 0.98  # of int8 and float32 vectors
+MIN_COSINE = 0.98  # smallest cosine of an int8 and a float32 vector
 PROBES = (
     "Fever",
     "what lowers high blood pressure?",

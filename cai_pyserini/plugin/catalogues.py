@@ -17,7 +17,7 @@ from cai_pyserini.core.errors import CaiError
 
 log = logging.getLogger(__name__)
 PREBUILT_INDEXES = "castorini/prebuilt-indexes"  # the repository of the catalogues
-FIELDS = ("description", "filename", "urls", "md5", "size")  # that every entry has
+FIELDS = ("description", "filename", "urls", "md5", "size")  # every entry has these
 _connection_error: CaiError | None = None  # once set, no other catalogue is tried: each could take minutes to fail
 
 

@@ -4,12 +4,9 @@ A separate thread writes it, so that requests never wait for the disk. If the di
 killed, lines are lost, not requests.
 """
 
-import hashlib
-import hmac
 import json
 import logging
 import os
-import secrets
 from contextlib import suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -18,9 +15,7 @@ from logging.handlers import WatchedFileHandler
 from pathlib import Path
 from queue import Full, Queue
 from threading import Thread
-from typing import Any, Literal
-
-QueryForm = Literal["none", "hash", "text"]  # how queries appear in the log
+from typing import Any
 
 MAX_PENDING = 10_000  # lines
 FLUSH_SECONDS = 5.0
@@ -35,14 +30,10 @@ def note(**fields: Any) -> None:
 
 
 class AccessLog:
-    """A log of requests, which several processes can write.
+    """A log of requests, which several processes can write, with the texts of queries if `queries` is set."""
 
-    `queries` says how it shows queries: not at all, as keyed hashes, which are equal for equal queries while the
-    process runs, or as text.
-    """
-
-    def __init__(self, path: Path, queries: QueryForm = "none"):
-        self._queries, self._key = queries, secrets.token_bytes()
+    def __init__(self, path: Path, queries: bool = False):
+        self._queries = queries
         self._file = _File(path)
         self._pending: Queue[str | None] = Queue(MAX_PENDING)
         self._thread = Thread(target=self._write, name="access log", daemon=True)
@@ -59,10 +50,8 @@ class AccessLog:
         if route in UNLOGGED:
             return
         line |= {"id": id, "route": route, "status": status, "ms": round(1000 * seconds, 2)}
-        if (texts := line.pop("texts", None)) and self._queries == "text":
-            line["texts"] = texts
-        elif texts and self._queries == "hash":
-            line["hashes"] = [hmac.new(self._key, text.encode(), hashlib.sha256).hexdigest()[:16] for text in texts]
+        if not self._queries:
+            line.pop("texts", None)
         with suppress(Full):
             self._pending.put_nowait(json.dumps(line))
 

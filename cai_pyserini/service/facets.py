@@ -24,11 +24,10 @@ from cai_pyserini.indexes.filters import field_of, operands, parse_filter, span_
 MOST_FIELDS = 6
 MOST_VALUES = 6  # strings of a field
 MOST_RANGES = 8  # numbers or dates of a field
-MIN_COVERED = 0.02  # of the documents, by the most frequent values of a field
-UNEQUAL = 0.7  # of the documents in one range: the ranges are too wide for the others
+MIN_COVERED = 0.02  # smallest share of the documents that the most frequent values of a field must have
 ZOOMS = 6  # times that the one range with documents is divided; from millennia to years
 MOST_READ = 50  # values of a number, to see whether they are integers
-MAX = sys.float_info.max  # as the last edge
+MAX = sys.float_info.max  # stands for the last edge
 VALUE = re.compile(r'([\w.-]+):(?:"((?:[^"\\]|\\.)*)"|([^\s"()]+))')
 BETWEEN = re.compile(r"\(?([\w.-]+)>=(\S+) AND \1<=?(\S+?)\)?")
 
@@ -146,14 +145,9 @@ def _ranges(matches: Matches, field: str, kind: Kind, within: tuple[Any, Any] | 
 
 
 def _numbers(field: str, low: float, high: float, count: Count, integers: bool, begins: bool = False) -> list[Choice]:
-    """Ranges between round numbers: equally wide, or powers of ten if that spreads the documents better. With `begins`,
-    the first one begins at `low`."""
+    """Equally wide ranges between round numbers. With `begins`, the first one begins at `low`."""
     finest = 1 if integers else 0
     edges, counts = _divided(low, high, finest, count)
-    if low >= 0 and high >= 1 and max(counts) > UNEQUAL * sum(counts):
-        powers = [0.0, *(min(float(f"1e{n}"), MAX) for n in range(math.floor(math.log10(high)) + 2))]
-        if max(by_power := count(powers)) < max(counts):
-            edges, counts = powers, by_power
     if begins:
         edges[0] = max(edges[0], low)
     return [

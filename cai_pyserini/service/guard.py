@@ -33,8 +33,8 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
 }
 MAX_BODY_BYTES = 1 << 19  # queries, 64 ids, a filter and names, all as \ud83e\uddec, have 450,000
-BODY_SECONDS = 10.0  # to receive a body
-CHUNK_BYTES = 1 << 16  # of a response sent at once, to buffer little for slow clients
+BODY_SECONDS = 10.0  # limit for receiving a body
+CHUNK_BYTES = 1 << 16  # part of a response that is sent at once; little is buffered for slow clients
 CLIENT_CLOSED = 499  # status of a request whose client left before the response
 BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)  # seconds
 STAGE_BUCKETS = (0.0002, 0.0005, 0.001, 0.002, *BUCKETS)
@@ -74,7 +74,7 @@ class Metrics:
 
 
 class Access(NamedTuple):
-    """Whose requests are answered.
+    """Which requests are answered.
 
     With `key`, those that have it: as X-API-Key, as a bearer token, or as a browser's password. With `local`, those for
     a loopback host or that of `public_url`, so that no web site can read a server on loopback through a name of its own

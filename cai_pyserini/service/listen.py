@@ -1,23 +1,20 @@
 """The HTTP server: its address and API key, limits on connections, deadlines and shutdown."""
 
 import asyncio
-import errno
-import logging
+import json
 import os
 import re
 import resource
 import signal
 import sys
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from socket import IPPROTO_TCP, TCP_NODELAY, socket
-from threading import Timer
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from starlette.types import Message, Receive, Scope, Send
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import API_KEY
@@ -25,22 +22,16 @@ from cai_pyserini.service.guard import Access, Guard, is_loopback
 from cai_pyserini.service.settings import Listening
 
 MAX_HEADER_BYTES = 1 << 19  # bytes without a body; three parameters of 10,000 characters, as %F0%9F%A7%AC, have 360,000
-REQUEST_SECONDS = 10.0  # to receive the headers of a request
-CHUNK_SECONDS = 10.0  # for a client to read guard.CHUNK_BYTES
-SHUTDOWN_SECONDS = 10.0  # after the last response
-MAX_CONNECTIONS = 1000
-MAX_INCOMPLETE_BYTES = 1 << 26  # of all requests that are not complete
-ACCEPT_BATCH = 16  # connections accepted before the first is read
-BACKLOG = 2048  # connections that wait in the kernel
-SPARE_FILES = 64  # file handles for requests; a reload needs as many again as are open now
-TIMEOUT_ERROR = b'{"error":"the request was not complete in time"}'
-FULL_ERROR = b'{"error":"too many connections; try again soon"}'
-logger = logging.getLogger(__name__)
+REQUEST_SECONDS = 10.0  # limit for receiving the headers of a request
+CHUNK_SECONDS = 10.0  # limit for a client to read guard.CHUNK_BYTES
+MAX_CONNECTIONS = 500  # each with at most MAX_HEADER_BYTES and guard.MAX_BODY_BYTES: 500 MB
+BACKLOG = 128  # connections that wait in the kernel; asyncio accepts them all at once
+SPARE_FILES = BACKLOG + 64  # file handles for these and for requests; a reload needs as many again as are open now
 
 
 def access(settings: Listening, origins: Sequence[str] = ()) -> Access:
-    """Whose requests are answered, with the key from the key file or the environment. Raises CaiError if clients cannot
-    send it, or if there is none and the server is reachable from other machines."""
+    """The access policy, with the key from the key file or the environment. Raises CaiError if clients cannot send the
+    key, or if there is none and the server is reachable from other machines."""
     file, local = settings.key_file, is_loopback(settings.host)
     key = file.read_text(encoding="utf-8").strip() if file else os.environ.get(API_KEY)
     advice = "a long random text, as `openssl rand -hex 32` prints"
@@ -54,99 +45,123 @@ def access(settings: Listening, origins: Sequence[str] = ()) -> Access:
     return Access(key, local, settings.public_url, origins)
 
 
-class _OpenConnections:
-    """The open connections: at most `limit`, with at most MAX_INCOMPLETE_BYTES of incomplete requests.
+class Connections:
+    """ASGI middleware that knows the open connections, at most `limit`.
 
-    Beyond either, the connections that have waited longest for the rest of a request are closed, so that clients that
-    send half a request cannot shut out others. If none is waiting, new connections are refused.
+    Beyond that, the connections that have waited longest for a request, or for the rest of one, are closed, so that
+    clients that send half a request cannot shut out others. If none is waiting, new connections are refused.
     """
 
-    def __init__(self, limit: int, count_refused: Callable[[int], None]):
-        self.limit, self.count_refused = limit, count_refused
-        self.all: set[Connection] = set()
-        self.incomplete: dict[Connection, int] = {}  # -> bytes received; longest wait first
+    def __init__(self, app: Guard, limit: int):
+        self.app, self._limit = app, limit
+        self._open: dict[object, Connection] = {}  # by the client's address
+        self.waiting: dict[Connection, None] = {}  # those without a whole request, longest wait first
 
-    def make_room(self) -> None:
-        while len(self.all) > self.limit and self.incomplete:
-            self._drop(next(iter(self.incomplete)))
-        while sum(self.incomplete.values()) > MAX_INCOMPLETE_BYTES:
-            self._drop(next(connection for connection, received in self.incomplete.items() if received))
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        connection = self._open.get(scope.get("client"))
+        if connection is None:  # the server starts or stops
+            await self.app(scope, receive, send)
+            return
 
-    def _drop(self, connection: "Connection") -> None:
-        self.incomplete.pop(connection)
-        self.all.discard(connection)
-        connection.transport.abort()
+        async def receive_body() -> Message:
+            message = await receive()
+            if not message.get("more_body"):
+                self.waiting.pop(connection, None)
+            return message
+
+        if not any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"]):
+            self.waiting.pop(connection, None)
+        connection.begin_answer()
+        try:
+            await self.app(scope, receive_body, send)
+        finally:
+            if connection.end_answer() and self._open.get(connection.client) is connection:
+                self.waiting.pop(connection, None)
+                self.waiting[connection] = None  # at the end
+
+    def add(self, connection: "Connection") -> bool:
+        """Add a connection; false if there are too many."""
+        if len(self._open) >= self._limit and self.waiting:
+            longest = next(iter(self.waiting))
+            self.remove(longest)
+            longest.transport.abort()
+        if len(self._open) >= self._limit:
+            return False
+        self._open[connection.client] = connection
+        self.waiting[connection] = None
+        return True
+
+    def remove(self, connection: "Connection") -> None:
+        self.waiting.pop(connection, None)
+        self._open.pop(connection.client, None)
 
 
-class Connection(H11Protocol):
-    """A connection with deadlines, which uvicorn lacks: REQUEST_SECONDS to receive the headers of a request, and
-    CHUNK_SECONDS for the client to read each chunk of a response. Guard has the deadline for bodies."""
+class Connection(asyncio.Protocol):
+    """A connection with deadlines around `http`, uvicorn's protocol, which has none: REQUEST_SECONDS to receive the
+    headers of a request, and CHUNK_SECONDS for the client to read each chunk of a response. Guard has the deadline for
+    bodies."""
 
-    def __init__(self, connections: _OpenConnections, **arguments: Any):
-        super().__init__(**arguments)
-        self._open_connections = connections
+    transport: asyncio.Transport
+    client: object
+
+    def __init__(self, connections: Connections, http: Callable[..., asyncio.Protocol], **arguments: Any):
+        self._connections, self._http = connections, http(**arguments)
+        self._answers = 0  # in progress
+        self._has_begun = False  # the next request
         self._request_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        transport.set_write_buffer_limits(0)  # pause writing while anything is unsent
-        self._open_connections.all.add(self)
-        self._open_connections.make_room()
-        if len(self._open_connections.all) > self._open_connections.limit:
-            self._refuse(503, b"503 Service Unavailable\r\nRetry-After: 1", FULL_ERROR)
-        else:
-            self._open_connections.incomplete[self] = 0
-            self._request_timer = self.loop.call_later(REQUEST_SECONDS, self._time_out)
+    def begin_answer(self) -> None:
+        """Answer a request whose headers have arrived."""
+        self._answers += 1
+        self._has_begun = False
+        self._stop_request_timer()
 
-    def _should_upgrade(self) -> bool:
-        return False  # other protocols have no deadlines
+    def end_answer(self) -> bool:
+        """Whether no other request is being answered."""
+        self._answers -= 1
+        return not self._answers
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.client = (transport.get_extra_info("peername") or ())[:2]
+        self._http.connection_made(transport)
+        self.transport.set_write_buffer_limits(0)  # pause writing while anything is unsent
+        self._start_request_timer()
+        if not self._connections.add(self):
+            self._refuse(503, b"503 Service Unavailable\r\nRetry-After: 1", "too many connections; try again soon")
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
-        super().data_received(data)
-        answering = self.cycle is not None and not self.cycle.response_complete
-        if answering and not self.cycle.more_body:
-            self._open_connections.incomplete.pop(self, None)
-        else:
-            self._open_connections.incomplete[self] = self._open_connections.incomplete.get(self, 0) + len(data)
-            self._open_connections.make_room()
-        if answering:
-            self._cancel_request_timer()
-        elif self._request_timer is None:
-            self._request_timer = self.loop.call_later(REQUEST_SECONDS, self._time_out)
+        if not self._answers:
+            self._has_begun = True
+            self._start_request_timer()
+        self._http.data_received(data)
 
-    def on_response_complete(self) -> None:
-        self._open_connections.incomplete.pop(self, None)
-        self._open_connections.incomplete[self] = 0  # moves it to the end
-        super().on_response_complete()
-        if not self.cycle.response_complete and not self.cycle.more_body:  # a pipelined request
-            self._open_connections.incomplete.pop(self, None)
-
-    def shutdown(self) -> None:
-        if self in self._open_connections.incomplete:
-            self.transport.close()  # no request to answer
-        else:
-            super().shutdown()
+    def eof_received(self) -> bool | None:
+        return self._http.eof_received()
 
     def pause_writing(self) -> None:
-        super().pause_writing()
-        self._write_timer = self.loop.call_later(CHUNK_SECONDS, self.transport.abort)
+        self._http.pause_writing()
+        self._write_timer = asyncio.get_running_loop().call_later(CHUNK_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
-        super().resume_writing()
+        self._http.resume_writing()
         if self._write_timer:
             self._write_timer.cancel()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._open_connections.all.discard(self)
-        self._open_connections.incomplete.pop(self, None)
-        self._cancel_request_timer()
+        self._connections.remove(self)
+        self._stop_request_timer()
         self.resume_writing()
-        super().connection_lost(error)
+        self._http.connection_lost(error)
 
-    def _cancel_request_timer(self) -> None:
+    def _start_request_timer(self) -> None:
+        if not self._request_timer:
+            self._request_timer = asyncio.get_running_loop().call_later(REQUEST_SECONDS, self._time_out)
+
+    def _stop_request_timer(self) -> None:
         if self._request_timer:
             self._request_timer.cancel()
             self._request_timer = None
@@ -154,81 +169,57 @@ class Connection(H11Protocol):
     def _time_out(self) -> None:
         """Close a connection whose request is late: with a 408 if part of it arrived, or else silently, because
         browsers open connections in advance."""
-        if self._open_connections.incomplete.get(self):
-            self._refuse(408, b"408 Request Timeout", TIMEOUT_ERROR)
+        if self._has_begun:
+            self._refuse(408, b"408 Request Timeout", "the request was not complete in time")
         else:
             self.transport.close()
 
-    def _refuse(self, status: int, line: bytes, body: bytes) -> None:
-        self._open_connections.count_refused(status)
+    def _refuse(self, status: int, line: bytes, reason: str) -> None:
+        self._connections.app.count_refused(status)
+        body = json.dumps({"error": reason}).encode()
         head = b"HTTP/1.1 %b\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
         self.transport.write(head % (line, len(body)) + body)
         self.transport.close()
 
 
 class Server(uvicorn.Server):
-    """uvicorn with limits on connections and shutdown: accepted requests have `seconds`, the rest of the shutdown
-    SHUTDOWN_SECONDS. Raises CaiError if the limit on open files is too low."""
+    """uvicorn with limits on connections: when it stops, accepted requests have `seconds`. Raises CaiError if the limit
+    on open files is too low."""
 
     def __init__(self, app: Guard, host: str = "127.0.0.1", port: int = 0, seconds: float = 10.0):
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         opened = len(list(Path("/dev/fd").iterdir()))
-        if (connections := limit - 2 * opened - SPARE_FILES) < ACCEPT_BATCH:
+        if (most := limit - 2 * opened - SPARE_FILES) < 1:
             raise CaiError(
                 f"this process may open {limit} files, and has {opened} open: too few for connections and reloads; "
                 f"raise the limit, with `ulimit -n 1024` or LimitNOFILE= of systemd"
             )
-        open_connections = _OpenConnections(min(connections, MAX_CONNECTIONS), app.count_refused)
-        super().__init__(
-            uvicorn.Config(
-                app,
-                host,
-                port,
-                loop="asyncio",
-                http=partial(Connection, open_connections),  # type: ignore[arg-type]
-                ws="none",
-                h11_max_incomplete_event_size=MAX_HEADER_BYTES,
-                backlog=ACCEPT_BATCH,
-                timeout_graceful_shutdown=int(seconds) + 1,
-                log_level="warning",
-                use_colors=False,
-                access_log=False,
-                server_header=False,
-                proxy_headers=False,
-            )
+        self._connections = Connections(app, min(most, MAX_CONNECTIONS))
+        config = uvicorn.Config(
+            self._connections,
+            host,
+            port,
+            loop="asyncio",
+            http="h11",
+            ws="none",
+            h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+            backlog=BACKLOG,
+            timeout_graceful_shutdown=int(seconds) + 1,
+            log_level="warning",
+            use_colors=False,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
         )
-
-    async def startup(self, sockets: list[socket] | None = None) -> None:
-        asyncio.get_running_loop().set_exception_handler(_ExceptionHandler())
-        await super().startup(sockets)
-        for listening in sockets or ():
-            listening.listen(BACKLOG)  # asyncio sets it to ACCEPT_BATCH
+        config.load()
+        config.http_protocol_class = partial(Connection, self._connections, config.http_protocol_class)  # type: ignore[assignment]
+        super().__init__(config)
 
     async def shutdown(self, sockets: list[socket] | None = None) -> None:
-        def give_up() -> None:
-            logger.error("a search does not end: exiting without it")
-            os._exit(1)
-
-        timer = Timer((self.config.timeout_graceful_shutdown or 0) + SHUTDOWN_SECONDS, give_up)
-        timer.start()
+        for connection in list(self._connections.waiting):
+            connection.transport.close()
+        await asyncio.sleep(0)  # until they are closed
         await super().shutdown(sockets)
-        timer.cancel()
-
-
-class _ExceptionHandler:
-    """Handle errors of the event loop: out of files, log one line per minute, not asyncio's traceback per connection
-    that it cannot accept."""
-
-    def __init__(self) -> None:
-        self._logged_at = -60.0
-
-    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        error = context.get("exception")
-        if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
-            loop.default_exception_handler(context)
-        elif time.monotonic() - self._logged_at >= 60:
-            self._logged_at = time.monotonic()
-            logger.error("connections cannot be accepted: %s", error)
 
 
 def listen(app: Guard, settings: Listening, content: str, seconds: float = 10.0) -> None:

@@ -24,12 +24,12 @@ STYLE = (HERE / "style.css").read_text(encoding="utf-8")
 SCRIPT = (HERE / "script.js").read_text(encoding="utf-8")
 MAX_SHOWN_HITS = 100  # hits; explaining one takes milliseconds
 DEFAULT_HITS = 10
-SHOWN_WORDS = 6  # of a score, with numbers
-SHOWN_TERMS = 20  # of a score, on the page of the document
+SHOWN_WORDS = 6  # words whose share of a score is shown
+SHOWN_TERMS = 20  # the same on the page of the document
 CHIPS = 4  # metadata of a hit
 CHIP_LENGTH = 50  # characters of a value
-REASON_WORDS = 6  # per origin
-MIN_SHARE = 0.03  # of a score, for words that are not of the query to be named as its reason
+REASON_WORDS = 6  # words per origin
+MIN_SHARE = 0.03  # smallest share of the score at which a non-query word is shown
 LIKE_WORDS = 12  # marked words that a document shares with the one it is like
 MAX_LINKED_QUERY = 500  # characters of a query in the links to documents, which mark its words
 MAX_TITLE = 300  # characters shown of a title
@@ -41,8 +41,8 @@ LABELS: dict[Origin, str] = {
 }
 LIKE_LABELS: dict[Origin, str] = LABELS | {"word": "words of that document", "part": "parts of its words"}
 COMMON = "common words"
-COMMON_SHARE = 0.1  # of the documents that have a word of a document, for it to be no reason to be like that one
-MIN_COMMON = 5  # the same in documents, for small collections
+COMMON_SHARE = 0.1  # words in more than this share of the documents don't explain similarity
+MIN_COMMON = 5  # nor do those in so many documents of a small collection
 
 FILTER = 'only documents with such metadata and words: year>=2020 AND NOT contents:"mouse model"'
 SORT = "order the best hits by a field; with - before it, largest first"

@@ -30,12 +30,12 @@ from cai_pyserini.engine.search import Engine, Filters, Hit, Snippet, Stored
 from cai_pyserini.service.access_log import note
 
 MAX_QUERY_LENGTH = 10_000  # characters of a query, and of all queries of a request or batch
-MAX_HITS = 1000  # of a search, and of all searches of a request or batch
+MAX_HITS = 1000  # limit per search, and for all searches of a request or batch
 BATCH = 64  # most queries of a request or batch
 MAX_ANSWER_LENGTH = 1 << 24  # characters of the documents of one answer
 MAX_PENDING_LENGTH = 1 << 27  # the same of all answers that are not sent yet
 MIN_INTERVAL = 1.0  # seconds between probes, and between reloads
-TRIM_SECONDS = 60.0  # between two times that freed memory is returned
+TRIM_SECONDS = 60.0  # freed memory is returned so often
 PROBE_QUERY = "ready"  # the query of the readiness probe
 
 Hits = list[tuple[Hit, Stored | None]]

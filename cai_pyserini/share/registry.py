@@ -36,8 +36,8 @@ from cai_pyserini.indexes.cached import cached_index
 
 SUFFIX = ".tar.gz"
 TIMEOUT = 60  # seconds to wait for a response
-MAX_BYTES = 1 << 20  # of a file of entries, and of a header in an archive
-MAX_MEMBERS = 10_000  # of an archive; even empty ones take disk space
+MAX_BYTES = 1 << 20  # largest file of entries, and largest header in an archive
+MAX_MEMBERS = 10_000  # an archive has at most so many; even empty ones take disk space
 CHUNK_BYTES = 1 << 20
 DOWNLOAD_ERRORS = (OSError, ValueError, HTTPError, HubError)  # ValueError: a malformed URL
 

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cai_pyserini.core import artifact, tables
+from cai_pyserini.experiments.names import current_name, parse_system
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import System, current_name, parse_system
+from cai_pyserini.experiments.systems import System
 from cai_pyserini.runs.measures import MEASURES
 
 

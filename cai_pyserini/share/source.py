@@ -115,8 +115,8 @@ class Source:
         more_stats: artifact.Stats | None = None,
         **settings: object,
     ) -> artifact.Manifest:
-        """Make the artifact `output`, with an encoder.yaml to encode other queries. `write` can still add to
-        `more_stats`, of the manifest."""
+        """Make the artifact `output`, with an encoder.yaml to encode other queries. `write` may add to
+        `more_stats`, stored in the manifest."""
         inputs = {
             "impacts": self.manifest.digest,
             "encoder": self.config.shaping("query vectors", "queries"),

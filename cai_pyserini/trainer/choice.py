@@ -31,9 +31,9 @@ from cai_pyserini.trainer.mixture import WEIGHTS
 from cai_pyserini.trainer.simulated import SimulatedRetrieval, smoothed
 
 BM25_WEIGHTS = (2.0, 1.0, 0.5)  # candidate weights of BM25 in the fusion; the first is that of mixture.WEIGHTS
-FEW_HELD_OUT = {"held_out_share": 0.05, "held_out_kinds": ("title", "phrases")}  # to choose only these weights
+FEW_HELD_OUT = {"held_out_share": 0.05, "held_out_kinds": ("title", "phrases")}  # enough to choose weights only
 MIN_SOURCES = 30  # with fewer, no gain is significant
-STANDARD_ERRORS = 3.0  # of a significant gain; many, because the best of several candidates looks better than it is
+STANDARD_ERRORS = 3.0  # a gain is significant from so many; the best of several candidates looks too good
 
 
 class Candidate(NamedTuple):

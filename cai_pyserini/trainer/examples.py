@@ -22,7 +22,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.tokenizer import text_batches
 
 Example = dict[str, Any]  # query, positive: str; negatives: list[str]; margins: list[float]; ids: list[str] or hashes
-PAD_MULTIPLE = 32  # of padded lengths; kernels are compiled for every new shape
+PAD_MULTIPLE = 32  # lengths are padded to multiples of it; kernels are compiled for every new shape
 
 
 def read(path: Path) -> Iterator[tuple[str, Example]]:

@@ -36,7 +36,7 @@ from cai_pyserini.models.transformer import load_pretrained
 from cai_pyserini.trainer.settings import GenerateSettings, recorded
 
 STAGE = "trainer generate"
-DOCUMENT = "{document}"  # in a prompt
+DOCUMENT = "{document}"  # stands for the document in a prompt
 INTERIM_DOCUMENTS = 512  # documents per file of interim results; an interruption loses at most one file
 
 

@@ -21,7 +21,7 @@ from cai_pyserini.core.terminal import progress
 from cai_pyserini.vectors.bm25 import WordWeighting
 from cai_pyserini.vectors.shards import Matrix
 
-WEIGHTS = {"bm25": 2.0, "splade": 1.0, "dense": 2.0}  # as in hybrid-…-zscore
+WEIGHTS = {"bm25": 2.0, "splade": 1.0, "dense": 2.0}  # those of hybrid-…-zscore
 BEST_DOCUMENTS = 100  # per query
 QUERY_BATCH = 64  # queries scored together
 MIN_DEVIATION = 1e-9

@@ -38,9 +38,9 @@ from cai_pyserini.trainer.settings import DenseSettings, SpladeSettings, inherit
 
 CHUNK_TOKENS = {"cpu": 4_608, "cuda": 65_536}  # per forward pass
 EAGER_TOKENS = 128  # document length up to which plain attention trains faster than fused attention on a CPU
-CHECKED_EXAMPLES = 16  # whose vectors are checked before a model is saved
+CHECKED_EXAMPLES = 16  # examples whose vectors are checked before a model is saved
 COLLAPSED = 0.99  # cosines above it count as equality
-TERM_MULTIPLE = 1024  # of the number of computed terms
+TERM_MULTIPLE = 1024  # the number of computed terms is a multiple of it
 DEFAULT_LAMBDAS = {"margin-mse": (0.08, 0.1), "in-batch": (0.0006, 0.0008)}  # the paper's, for queries and documents
 
 type Batch = dict[str, Any]  # from Collator

@@ -46,8 +46,8 @@ from cai_pyserini.vectors.weighting import Terms, balanced_alpha, largest_weight
 from cai_pyserini.vectors.word_vectors import Regression, learn, regression
 
 DOCUMENTS = 5000  # the sample, sources included, that represents a large collection
-SPANS = 500  # that alpha is estimated with
-CUTOFF = 10  # of nDCG
+SPANS = 500  # spans that alpha is estimated with
+CUTOFF = 10  # k of nDCG@k
 BATCH = 256  # queries fused together
 ZSCORE = FUSIONS["zscore"]
 

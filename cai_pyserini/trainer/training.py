@@ -33,8 +33,8 @@ from cai_pyserini.models.device import resolve_device, resolve_precision
 from cai_pyserini.models.splade import load_masked_lm
 from cai_pyserini.trainer.settings import TrainingSettings, write_encoder
 
-WORK_FOLDER = "training"  # for checkpoints, in the output
-RESULT_FOLDER = "result"  # for the files of the output, in WORK_FOLDER
+WORK_FOLDER = "training"  # subfolder of the output for checkpoints
+RESULT_FOLDER = "result"  # subfolder of WORK_FOLDER for the files of the output
 CHECKPOINT_FILES = ("optimizer.pt", "scheduler.pt")  # besides trainer_state.json, which is written last
 
 

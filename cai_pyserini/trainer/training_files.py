@@ -8,8 +8,8 @@ sentence-transformers distributes for MS MARCO:
     scores            Parquet or JSONL with the columns query_id, corpus_id and score, the last two single values or
                       lists (the older file is a pickle, which can run code when read, and is refused)
 
-Every query of MS MARCO has its first positive and `per_query` negatives, drawn from all systems: one for each epoch of
-the paper. `score` adds the margins of a cross-encoder, which Margin-MSE distils (Hofstätter et al. 2020):
+Every query of MS MARCO has its first positive and `per_query` negatives, sampled from all systems: one for each epoch
+of the paper. `score` adds the margins of a cross-encoder, which Margin-MSE distils (Hofstätter et al. 2020):
 
     margin = S(query, positive) - S(query, negative),    S the cross-encoder's logit
 """
@@ -40,7 +40,7 @@ from cai_pyserini.trainer.settings import MineSettings, MsmarcoSettings, ScoreSe
 INTERIM_LINES = 256  # scored lines per file of interim results; an interruption loses at most one file
 
 
-class Drawn(NamedTuple):
+class Sampled(NamedTuple):
     """The ids of a query, its positive and its negatives."""
 
     query: str
@@ -61,7 +61,7 @@ def mine(settings: MineSettings) -> Path:
                 candidates.setdefault(query, set()).update(scores)
         draw = random.Random(settings.seed)
         relevant: dict[str, list[str]] = {}  # by query
-        drawn: list[Drawn] = []
+        sampled: list[Sampled] = []
         for query in topics:
             relevant[query] = [document for document, grade in qrels[query].items() if grade > 0]
             origins = {source(document) for document in relevant[query]}
@@ -71,10 +71,10 @@ def mine(settings: MineSettings) -> Path:
                 if source(document) not in origins
             )
             for positive in relevant[query]:
-                drawn.append(Drawn(query, positive, draw.sample(others, min(settings.negatives, len(others)))))
-        texts = collection.contents(_documents(drawn), "the runs and qrels")
-        chosen: list[Drawn] = []
-        for line in drawn:
+                sampled.append(Sampled(query, positive, draw.sample(others, min(settings.negatives, len(others)))))
+        texts = collection.contents(_documents(sampled), "the runs and qrels")
+        chosen: list[Sampled] = []
+        for line in sampled:
             if negatives := _without_copies(texts, relevant[line.query], line.negatives):
                 chosen.append(line._replace(negatives=negatives))
         if not chosen:
@@ -86,7 +86,7 @@ def mine(settings: MineSettings) -> Path:
         examples = zip(_examples(texts, topics, chosen), ids, strict=True)
         count = jsonl.write(path, (example | {"ids": ids} for example, ids in examples))
         queries = len({line.query for line in chosen})
-        return {"lines": count, "queries": queries, "without_negatives": len(drawn) - count}
+        return {"lines": count, "queries": queries, "without_negatives": len(sampled) - count}
 
     recipe = artifact.recipe("trainer mine", inputs, **recorded(settings, "collection", "trec"))
     return artifact.make(settings.output, recipe, write, folder=False)
@@ -100,9 +100,9 @@ def msmarco(settings: MsmarcoSettings) -> Path:
 
     def write(path: Path) -> artifact.Stats:
         topics = collection.topics(settings.split)
-        drawn = _draw(settings, topics)
-        margins = _margins(settings, drawn)
-        chosen = [drawn[query]._replace(negatives=list(scored)) for query, scored in margins.items()]
+        sampled = _sample(settings, topics)
+        margins = _margins(settings, sampled)
+        chosen = [sampled[query]._replace(negatives=list(scored)) for query, scored in margins.items()]
         texts = collection.contents(_documents(chosen), str(settings.hard_negatives))
         examples = zip(_examples(texts, topics, chosen), margins.values(), strict=True)
         lines = (example | {"margins": list(scored.values())} for example, scored in examples)
@@ -116,8 +116,8 @@ def _inputs(collection: Collection, split: str) -> dict[str, Any]:
     return {part: collection.fingerprint(part) for part in ("documents", "queries", split)}
 
 
-def _documents(drawn: Sequence[Drawn]) -> set[str]:
-    return {id for _, positive, negatives in drawn for id in (positive, *negatives)}
+def _documents(sampled: Sequence[Sampled]) -> set[str]:
+    return {id for _, positive, negatives in sampled for id in (positive, *negatives)}
 
 
 def _without_copies(texts: dict[str, str], relevant: Sequence[str], others: Sequence[str]) -> list[str]:
@@ -127,15 +127,15 @@ def _without_copies(texts: dict[str, str], relevant: Sequence[str], others: Sequ
     return [id for number, id in enumerate(others, len(relevant)) if number not in copied]
 
 
-def _examples(texts: dict[str, str], topics: dict[str, str], drawn: Sequence[Drawn]) -> Iterator[Example]:
-    for query, positive, negatives in drawn:
+def _examples(texts: dict[str, str], topics: dict[str, str], sampled: Sequence[Sampled]) -> Iterator[Example]:
+    for query, positive, negatives in sampled:
         yield {"query": topics[query], "positive": texts[positive], "negatives": [texts[id] for id in negatives]}
 
 
-def _draw(settings: MsmarcoSettings, topics: dict[str, str]) -> dict[str, Drawn]:
+def _sample(settings: MsmarcoSettings, topics: dict[str, str]) -> dict[str, Sampled]:
     """The first positive, and random negatives, of each query of the split."""
     draw = random.Random(settings.seed)
-    chosen: dict[str, Drawn] = {}
+    chosen: dict[str, Sampled] = {}
     for where, data in jsonl.read(settings.hard_negatives):
         try:
             query, positives = str(data["qid"]), [str(id) for id in data["pos"]]
@@ -144,7 +144,7 @@ def _draw(settings: MsmarcoSettings, topics: dict[str, str]) -> dict[str, Drawn]
             raise CaiError(f'{where}: expected {{"qid": …, "pos": […], "neg": {{system: […]}}}}') from None
         if positives and negatives and query in topics:
             negatives = draw.sample(negatives, min(settings.per_query, len(negatives)))
-            chosen[query] = Drawn(query, positives[0], negatives)
+            chosen[query] = Sampled(query, positives[0], negatives)
         if settings.max_queries and len(chosen) == settings.max_queries:
             break
     if not chosen:
@@ -152,11 +152,11 @@ def _draw(settings: MsmarcoSettings, topics: dict[str, str]) -> dict[str, Drawn]
     return chosen
 
 
-def _margins(settings: MsmarcoSettings, drawn: dict[str, Drawn]) -> dict[str, dict[str, float]]:
+def _margins(settings: MsmarcoSettings, sampled: dict[str, Sampled]) -> dict[str, dict[str, float]]:
     """By query, the margins of the negatives that the teacher has scored, if it has scored the positive too."""
     if other := next((p for p in settings.scores if not p.name.endswith((".parquet", ".jsonl", ".jsonl.gz"))), None):
         raise CaiError(f"{other}: scores must be Parquet or JSONL with the columns query_id, corpus_id and score")
-    scores: dict[str, dict[str, float]] = {query: {} for query in drawn}
+    scores: dict[str, dict[str, float]] = {query: {} for query in sampled}
     for path in settings.scores:
         require_content(path)
         kind = "parquet" if path.suffix == ".parquet" else "json"
@@ -164,9 +164,9 @@ def _margins(settings: MsmarcoSettings, drawn: dict[str, Drawn]) -> dict[str, di
         for row in progress(rows, None, "scores", "rows"):
             if not row.keys() >= {"query_id", "corpus_id", "score"}:
                 raise CaiError(f"{path}: its columns are {', '.join(row)}, not query_id, corpus_id and score")
-            if (query := str(row["query_id"])) in drawn:
+            if (query := str(row["query_id"])) in sampled:
                 ids, values = row["corpus_id"], row["score"]
-                documents = {drawn[query].positive, *drawn[query].negatives}
+                documents = {sampled[query].positive, *sampled[query].negatives}
                 try:
                     for id, score in zip(ids, values, strict=True) if isinstance(ids, list) else ((ids, values),):
                         if str(id) in documents:
@@ -177,7 +177,7 @@ def _margins(settings: MsmarcoSettings, drawn: dict[str, Drawn]) -> dict[str, di
                     raise CaiError(f"{path}: query {query!r} needs one number as score for each passage") from None
     margins = {
         query: {id: scores[query][positive] - scores[query][id] for id in negatives if id in scores[query]}
-        for query, positive, negatives in drawn.values()
+        for query, positive, negatives in sampled.values()
         if positive in scores[query]
     }
     if not any(margins.values()):

@@ -14,7 +14,7 @@ from cai_pyserini.models.idf import Idf
 from cai_pyserini.vectors.shards import SHARD, Vectors, document_keys, text_keys
 
 SHOWN_TOKENS = 10
-MIN_DOCUMENTS = 5  # of a shown token; the IDF of rarer tokens moves by chance
+MIN_DOCUMENTS = 5  # rarer tokens are not shown, as their IDF moves by chance
 DOUBLED = math.log(2)  # shift of IDF if the share of documents with a token doubles or halves
 READAPT_SHARE = 0.2  # share of new documents above which adapting again is suggested
 

@@ -16,7 +16,7 @@ from cai_pyserini.experiments.run_folder import CURRENT, RunFolder
 from cai_pyserini.experiments.versions import current_number, earlier, outputs, previous_versions, publish
 
 logger = logging.getLogger(__name__)
-MARKER = ".made-from"  # in a version: {"of": digest of the previous run's results}
+MARKER = ".made-from"  # a version has it: {"of": digest of the previous run's results}
 NOT_CARRIED_OVER = ("runs", "evaluations")  # they belong to the previous state of the collection
 
 

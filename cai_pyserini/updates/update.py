@@ -14,15 +14,8 @@ from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_ope
 from cai_pyserini.core import artifact, files, steps
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import API_KEY
-from cai_pyserini.experiments.artifacts import (
-    SEED,
-    Artifact,
-    DenseEncoder,
-    EncodedDocuments,
-    Idf,
-    SpladeEncoder,
-    Weights,
-)
+from cai_pyserini.experiments.artifacts import Artifact, EncodedDocuments, Idf, SpladeEncoder
+from cai_pyserini.experiments.branches import SEED, DenseEncoder, Weights
 from cai_pyserini.experiments.execute import execute
 from cai_pyserini.experiments.plan import artifacts, plan
 from cai_pyserini.experiments.report import table
@@ -90,7 +83,7 @@ def _document_vectors(run: RunFolder) -> Vectors | None:
     """The vectors of a system's documents, which record the ids and keys of these; None if no system has any."""
     for documents in _of_kind(EncodedDocuments, run, run.systems):
         if run.has(documents.output):
-            return documents.open()
+            return documents.vectors()
     return None
 
 
@@ -107,14 +100,14 @@ def drift(before: RunFolder, after: RunFolder, systems: Sequence[System], change
     idfs = _of_kind(Idf, after, systems)
     if idfs:
         idf = idfs[0]
-        report["idf"] = idf_drift(before.folder / idf.output.name, idf.output, idf.encoder.open().tokenizer.terms)
+        report["idf"] = idf_drift(before.folder / idf.output.name, idf.output, idf.encoder.opened().tokenizer.terms)
     report["nonzeros_per_document"] = [old.nonzeros_per_document, new.nonzeros_per_document]
     report["alpha"] = {index: [old.alpha[index], alpha] for index, alpha in new.alpha.items()}
     if any(system.adapted for system in systems) and (manifest := artifact.read_manifest(after.adapted)):
         new_share = _new_share(manifest.created, before, changes)
         report["adaptation"] = adaptation = dict[str, Any](created=manifest.created, new=new_share)
         if of_splade := [idf for idf in idfs if idf.encoder == SpladeEncoder(after, adapted=True)]:
-            tokens = of_splade[0].encoder.open().tokenizer.terms
+            tokens = of_splade[0].encoder.opened().tokenizer.terms
             adaptation["idf"] = idf_drift(after.adapted / "idf", of_splade[0].output, tokens)
         if (new_share or 0) > READAPT_SHARE:
             with suppress(CaiError):  # the gains are optional
@@ -136,10 +129,10 @@ def _gains(run: RunFolder, systems: Sequence[System], stats: artifact.Stats) -> 
     if then is None or not {encoder.documents().output for encoder in plain} <= available:
         return {}
     splade, dense_config, *_ = [*(encoder.config() for encoder in plain), None]
-    new_splade, new_dense, *_ = [*(encoder.open() for encoder in adapted), None]
+    new_splade, new_dense, *_ = [*(encoder.opened() for encoder in adapted), None]
     weights = experiment.three_way_weights
     if not weights and artifact.read_manifest((chosen_weights := Weights(run)).output):
-        weights = [*chosen_weights.open()]
+        weights = [*chosen_weights.values()]
     options = experiment.model_dump(include={"device", "precision", "alpha", "depth"}) | {"weights": weights}
     data = AdaptationData(experiment.collection, splade, dense_config, run.vectors, queries=0, seed=SEED, **options)
     gains = measure_gains(data, new_splade, new_dense)

@@ -25,7 +25,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.rows import with_data
 from cai_pyserini.vectors.shards import Shard, Vectors, shard_progress
 
-ASSOCIATED_FACTOR = 0.6  # on the weights of associated words, whose spread is about that of BM25's
+ASSOCIATED_FACTOR = 0.6  # scales weights of associated words, whose spread is about that of BM25's
 NEIGHBOUR_FACTOR = 0.6  # neighbours' words per own word of a document
 EXACT_LENGTHS = 24  # Lucene's SmallFloat.intToByte4 stores smaller lengths unchanged, and encodes length - 24 otherwise
 

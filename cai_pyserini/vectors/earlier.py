@@ -9,7 +9,7 @@ from cai_pyserini.models.rows import stacked
 from cai_pyserini.vectors.cache import Found
 from cai_pyserini.vectors.shards import Vectors, document_keys
 
-OPEN_SHARDS = 2  # in memory; few, because texts mostly keep their order
+OPEN_SHARDS = 2  # shards in memory; few, because texts mostly keep their order
 
 
 class EarlierVectors:

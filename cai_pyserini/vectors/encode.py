@@ -53,9 +53,9 @@ if TYPE_CHECKING:
     from cai_pyserini.models.splade import Splade
 
 GPU_SHARDS = 3  # encoded at a time on a GPU: it computes one while others are tokenized, put together, and written
-SAVE_SECONDS = 5.0  # between additions to the cache
+SAVE_SECONDS = 5.0  # seconds between additions to the cache
 ENOUGH = 2_000  # texts encoded at once, whose speed is kept for estimates
-MAX_DIFFERENCE = 0.1  # between vectors of a text, relative to its length; batches in low precision differ by 0.01
+MAX_DIFFERENCE = 0.1  # largest distance of a text's vectors, relative to length; low precision gives 0.01
 
 type NumberedShards = Iterator[tuple[int, Sequence[Document]]]  # shard numbers and their texts
 
@@ -215,8 +215,8 @@ class _TextVectors:
         if np.sqrt(_square(now - before)) > MAX_DIFFERENCE * np.sqrt(_square(before)):
             raise CaiError(
                 f"{encoder.config.name} no longer makes the vectors that it made before, for instance of "
-                f"{shortest[:50]!r}, perhaps because of other library versions: delete the cache (`cai-pyserini cache "
-                "--older-than 0`), and encode everything again, into another folder"
+                f"{shortest[:50]!r}, perhaps because of other library versions: delete the cache, {cache_folder()}, "
+                "and encode everything again, into another folder"
             )
 
     def _encode(

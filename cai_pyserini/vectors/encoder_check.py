@@ -30,7 +30,7 @@ from cai_pyserini.vectors.queries import encode_queries
 from cai_pyserini.vectors.shards import Matrix
 from cai_pyserini.vectors.speed import count_tokens, measure
 
-MAX_DIFFERENCE = 1e-4  # between vectors that count as equal, relative to the largest weight if that is above 1
+MAX_DIFFERENCE = 1e-4  # vectors count as equal up to it, relative to the largest weight if that is above 1
 EXAMPLES = 2048  # documents at most that the speed is measured on
 TOKENS = 100  # per document
 VALUE_WIDTH = 70  # characters of a value in the table

@@ -18,7 +18,7 @@ from cai_pyserini.core import files
 from cai_pyserini.models.rows import largest
 from cai_pyserini.vectors.neighbours import TINY
 
-POWER = 4  # of the inner products
+POWER = 4  # inner products are raised to it
 BATCH = 256  # documents per task of a thread
 
 

@@ -28,7 +28,7 @@ TRAINING = 40  # documents per cluster in the training set
 CANDIDATES = 8  # reranked candidates per neighbour
 SAMPLE = 200  # documents with which recall is measured
 SEED = 42
-COUNT = struct.Struct("<Q")  # at the end of the header of a file in Faiss's format
+COUNT = struct.Struct("<Q")  # the last field of the header of a file in Faiss's format
 TINY = 1e-9  # avoids divisions by a length of 0
 
 type Positions = Callable[[str], Iterable[np.ndarray]]  # label of a progress bar -> the positions of all documents

@@ -25,7 +25,7 @@ from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.rows import largest, stacked, with_data
 from cai_pyserini.vectors.shards import Matrix, Vectors
 
-MAX_WEIGHT = 2**31 - 1  # of a query term: Java's largest int
+MAX_WEIGHT = 2**31 - 1  # largest weight of a query term, Java's largest int
 
 Query = str | Mapping[str, float] | np.ndarray  # text, {term: impact or weight}, or a vector (width,)
 Representation = Literal["splade", "bow"]  # the model's weights, or a bag of word pieces (SPLADE-Doc)

@@ -18,7 +18,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.vectors.mixing import mix, stored_rows, work_folder
 from cai_pyserini.vectors.shards import SHARD_NAMES, Shard, Vectors, paired, shard_progress, write_shards
 
-WEIGHT = 0.4  # of the neighbours' mean
+WEIGHT = 0.4  # weight of the neighbours' mean
 
 
 def smooth(vectors: Vectors, near: Vectors, output: Path, weight: float = WEIGHT) -> Path:

@@ -143,11 +143,11 @@ def open_impacts(vectors: Vectors, config: EncoderConfig, bm25: Bm25 | None = No
     return Impacts(vectors, Weighting(config, idf_weights(config, tokenizer.vocabulary)), terms, bm25)
 
 
-def impacts_of_index(index: Path, vectors: Path, words: Path, expansion: Path) -> Impacts:
-    """The impacts of an index, recomputed from its vectors and, if it is joint, its words and expansion. Raises
+def impacts_of_index(index: Path, vectors: Path, words: Path | None, near_words: Path | None) -> Impacts:
+    """The impacts of an index, recomputed from its vectors and, if it is joint, its words and those near. Raises
     CaiError if the index was made from other inputs."""
     raw, config = Vectors(vectors), load_encoder(str(index))
-    bm25 = bm25_of_index(config, words, expansion)
+    bm25 = _bm25_of_index(config, words, near_words)
     recorded, current = artifact.require(index, "index").stats["made_from"], _inputs(raw, config, bm25)
     if changed := [name for name, digest in current.items() if digest != recorded.get(name)]:
         raise CaiError(f"{index} was made from other {changed[0]} than the current ones: make impacts and index again")
@@ -164,12 +164,12 @@ def _inputs(vectors: Vectors, config: EncoderConfig, bm25: Bm25 | None) -> dict[
     }
 
 
-def bm25_of_index(config: EncoderConfig, words: Path, expansion: Path) -> Bm25 | None:
+def _bm25_of_index(config: EncoderConfig, words: Path | None, near_words: Path | None) -> Bm25 | None:
     """The words and BM25 parameters of the joint index with the encoder `config`; None if it is not joint."""
     joint = config.joint
-    if joint is None:
+    if joint is None or words is None:
         return None
-    used = expansion if joint.expanded else None
+    used = near_words if joint.expanded else None
     return Bm25(words, joint.bm25, expansion=used, documents_only=joint.documents_only)
 
 

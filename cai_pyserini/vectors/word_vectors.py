@@ -25,7 +25,7 @@ from cai_pyserini.vectors.encode import encode_texts
 from cai_pyserini.vectors.shards import Vectors, paired
 
 RIDGE = 1.0
-DOCUMENTS = 20_000  # at most, that are contexts
+DOCUMENTS = 20_000  # documents that are contexts, at most
 DOCUMENT_WEIGHT = 0.25
 LENGTH = 16  # tokens of a word, without the prompt for documents
 CONTEXT_LENGTH = 32  # tokens of a context

@@ -17,7 +17,8 @@ import pyarrow as pa
 import pytest
 
 from cai_pyserini.collections import in_python
-from cai_pyserini.collections.in_python import Fields, MetadataTypes
+from cai_pyserini.collections.contract import Record
+from cai_pyserini.collections.in_python import MetadataTypes
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.metadata import Kind
 
@@ -146,7 +147,7 @@ def test_metadata_that_are_left_out_are_named(caplog: pytest.LogCaptureFixture) 
         assert types.found() == {"ok": "number"}
     assert all(name in caplog.text for name in given) and not re.search("_x|metadata \\(", caplog.text)
     types = MetadataTypes({"year": "number"})
-    types.values(Fields("document 'a'", "a", "", "", {"year": "n.d."}))
+    types.values(Record("document 'a'", "a", "", "", {"year": "n.d."}))
     with caplog.at_level(logging.WARNING), pytest.raises(CaiError, match="no document has metadata 'year'"):
         types.found()
     assert "document 'a': metadata 'year' should be a number, not 'n.d.'" in caplog.text

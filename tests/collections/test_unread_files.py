@@ -256,7 +256,7 @@ def test_a_listing_that_cannot_be_written_ends_no_run(
     (listing,) = cache.glob("unread-*.tsv")
     listing.unlink()
     listing.mkdir()
-    module._warn_once.cache_clear()
+    module.log_once.cache_clear()
     assert [*records(folder)] == ["good.txt"]
     assert f"empty.txt is empty; all of them cannot be written to {listing} (Is a directory)" in caplog.text
     long = "n" * 250

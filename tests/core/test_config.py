@@ -55,23 +55,15 @@ def test_every_index_config_loads(name: str) -> None:
     [
         ("checkpoint: m\nbit: 8", "unknown key bit; did you mean bits?"),
         ('checkpoint: m\nbits: "8"', "bits: '8' should be a valid integer"),
-        ("checkpoint: m\nbits: true", "bits: True should be a valid integer"),
         ("checkpoint: m\nrescore: 50", "rescore, keep_query_mass: two steps need both"),
         ("checkpoint: m\nquery: sparse", "query: 'sparse' should be 'splade' or 'bow'"),
-        ("checkpoint: m\nbits: 17", "bits: 17 should be less than or equal to 16"),
-        ("checkpoint: m\nidf_power: .nan", "idf_power: nan should be a finite number"),
         ("checkpoint: m\noverlap: 32", "overlap: an encoder no longer reads documents in windows; remove it"),
         ("checkpoint: m\nprojection: p", "projection: only a dense encoder has one, but kind is splade"),
         ("bits: 8", "checkpoint is missing"),
-        ("just words", "expected `key: value` lines"),
-        ("split: test", "source is missing"),
         ("source: hpo\nfields: [title, abstract]", "fields.1: 'abstract' should be 'title' or 'text'"),
-        ("source: hpo\nfields: []", "fields: [] List should have at least 1 item"),
         ("source: hpo\nfields: [text, text]", "fields: each field can be listed only once"),
         ("source: hpo\ntopics: robust04", "topics: only for a source pyserini:INDEX"),
         ("source: hpo\npassages: 25\npassage_overlap: 25", "passage_overlap: 25 should be less than passages, 25"),
-        ("source: hpo\nremove_query: perhaps", "remove_query: 'perhaps' should be "),
-        ("source: hpo\npublished: [{system: bm25, score: 0.5}]", "published.0.source is missing"),
         ("source: hpo\npublished: [{system: a, score: 1, source: b, n: 3}]", "unknown key published.0.n"),
         ("source: hpo\nexpected: {any: {bm25: high}}", "expected.any.bm25: 'high' should be a valid number"),
     ],
@@ -79,7 +71,7 @@ def test_every_index_config_loads(name: str) -> None:
 def test_a_mistake_in_a_yaml_file_is_named(written, text: str, message: str) -> None:
     path = written(text)
     with pytest.raises(CaiError) as error:
-        load_index_config(path) if text.startswith(("source", "split")) else load_encoder(path)
+        load_index_config(path) if text.startswith("source") else load_encoder(path)
     assert str(error.value).startswith(f"{path}: {message}")
 
 

@@ -14,10 +14,11 @@ from cai_pyserini.engine.open import Run
 from cai_pyserini.experiments import prepare as preparing
 from cai_pyserini.experiments.artifacts import SpladeEncoder
 from cai_pyserini.experiments.execute import execute
+from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.plan import plan
 from cai_pyserini.experiments.report import markdown
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import System, parse_system
+from cai_pyserini.experiments.systems import System
 from cai_pyserini.runs.trec import read_run, scores_by_query
 from cai_pyserini.trainer.settings import AdaptSettings
 from tests.conftest import ADAPTED, adapting
@@ -41,7 +42,7 @@ def test_systems_before_and_after_are_in_one_table_and_nothing_is_done_twice(ada
     report = run.report.read_text()
     assert report == markdown(results) and "\n## Adaptation\n" in report and f"\n- {decision}\n" in report
     assert load_encoder(str(parse_system("adapted-splade-idf").index(run).output)).name == "adapted"
-    before, after = (next(iter(SpladeEncoder(run, adapted).documents().open())).vectors for adapted in (False, True))
+    before, after = (next(iter(SpladeEncoder(run, adapted).documents().vectors())).vectors for adapted in (False, True))
     assert before.shape == after.shape and abs(before - after).max() > 0.01
     again, _ = adapting(tiny, adapted_run.parent)
     assert {reason for _, reason in steps.plan(plan(again, systems(ADAPTED)))} == {None}
@@ -71,7 +72,7 @@ def test_without_evidence_the_run_goes_on_with_the_encoders_as_they_were(
 def test_analyses_use_the_encoder_of_each_system(adapted_run: Path) -> None:
     run = RunFolder(adapted_run)
     assert SpladeEncoder(run).config().checkpoint == load_encoder("splade-tiny").checkpoint
-    assert SpladeEncoder(run, adapted=True).open().checkpoint.samefile(run.adapted)
+    assert SpladeEncoder(run, adapted=True).opened().checkpoint.samefile(run.adapted)
     single = {"bm25", "splade-doc", "splade-idf", "joint-near"}
     of_adapted = {f"adapted-{name}" for name in single - {"bm25"}} | {"adapted-joint"}
     assert {cost.system for cost in costs(run)} == single | of_adapted
@@ -80,16 +81,6 @@ def test_analyses_use_the_encoder_of_each_system(adapted_run: Path) -> None:
         scores = scores_by_query(read_run(parse_system(name).ranking(run).output))["q2"]
         found = {e.document: e.score for e in explanations if e.rank}
         assert found and found == pytest.approx({document: scores[document] for document in found}, rel=1e-5)
-
-
-@pytest.mark.slow
-def test_documents_alone_can_be_adapted_to(tiny: Path, tmp_path: Path) -> None:
-    documents = tmp_path / "documents.jsonl"
-    documents.write_bytes((tiny / "corpus.jsonl").read_bytes())
-    run, _ = adapting(documents, tmp_path, dense=None)
-    results = execute(run, systems(["adapted-splade-doc-idf"]))
-    assert results.searches == {"adapted-splade-idf": "adapted-splade-doc-idf"} and not results.searched
-    assert parse_system("adapted-splade-idf").index(run).output.is_dir()
 
 
 def test_what_was_typed_is_what_adaptation_gets(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

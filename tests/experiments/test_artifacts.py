@@ -8,9 +8,10 @@ import pytest
 from cai_pyserini.core.config import IndexConfig, load_encoder
 from cai_pyserini.experiments.artifacts import Artifact, Documents, Index, Ranking
 from cai_pyserini.experiments.experiment import Experiment
+from cai_pyserini.experiments.names import adapted, parse_system
 from cai_pyserini.experiments.plan import artifacts
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import SINGLE, adapted, parse_system
+from cai_pyserini.experiments.systems import SINGLE
 from cai_pyserini.trainer.settings import AdaptSettings
 
 

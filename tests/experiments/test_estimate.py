@@ -10,9 +10,9 @@ from cai_pyserini.core.config import IndexConfig, load_encoder
 from cai_pyserini.core.steps import plan as reasons
 from cai_pyserini.experiments.estimate import describe, estimate
 from cai_pyserini.experiments.experiment import Experiment
+from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.plan import plan
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import parse_system
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.vectors import encode as encoding
 from cai_pyserini.vectors import speed

@@ -20,12 +20,12 @@ from cai_pyserini.experiments import report_charts
 from cai_pyserini.experiments.artifacts import Evaluation
 from cai_pyserini.experiments.execute import gather
 from cai_pyserini.experiments.experiment import Experiment
+from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.report import markdown, searches, table, verify
 from cai_pyserini.experiments.report_charts import charts, scores_chart
 from cai_pyserini.experiments.report_page import page, values_by_query, write_page
 from cai_pyserini.experiments.results import Results
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import parse_system
 from tests.conftest import stored_vectors
 
 

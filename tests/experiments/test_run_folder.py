@@ -123,7 +123,7 @@ def test_a_collection_that_has_changed_is_refused(name: str, copy: Path, broken:
 def test_queries_are_those_of_the_topics(run_folder: Path) -> None:
     run = RunFolder(run_folder)
     systems = SINGLE["splade"], SINGLE["splade-doc"]
-    terms = SpladeEncoder(run).open().tokenizer.terms
+    terms = SpladeEncoder(run).opened().tokenizer.terms
     indexes = [(system, system.index(run)) for system in systems]
     model, bag = (index.open_impacts().queries(index.queries(system.query)) for system, index in indexes)
     assert model.shape == bag.shape == (5, len(terms))

@@ -10,9 +10,9 @@ from cai_pyserini.cli.run import main as run_systems
 from cai_pyserini.collections.readers import open_collection
 from cai_pyserini.core.config import load_index_config
 from cai_pyserini.experiments import estimate
+from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.plan import plan
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import parse_system
 from tests.conftest import corpus_of
 
 

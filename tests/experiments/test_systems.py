@@ -7,10 +7,19 @@ import pytest
 
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.experiments import systems
+from cai_pyserini.experiments import names as naming
+from cai_pyserini.experiments.names import (
+    NAMES,
+    adapted,
+    all_systems,
+    canonical_name,
+    default_systems,
+    parse_system,
+    sparse_systems,
+    with_parts,
+)
 from cai_pyserini.experiments.systems import (
     BM25,
-    NAMES,
     SINGLE,
     CrossEncoderSystem,
     DenseSystem,
@@ -19,13 +28,6 @@ from cai_pyserini.experiments.systems import (
     SpladeSystem,
     System,
     TextSystem,
-    adapted,
-    all_systems,
-    canonical_name,
-    default_systems,
-    parse_system,
-    sparse_systems,
-    with_parts,
 )
 from cai_pyserini.runs.fuse import fuse_runs
 from cai_pyserini.runs.fusions import DEFAULT, FUSIONS, Fusion
@@ -155,7 +157,7 @@ def test_a_new_fusion_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = [run_of({"q": [("a", 9.0), ("b", 1.0)]}), run_of({"q": [("b", 3.0), ("a", 2.0)]})]
     runs.append(run_of({"q": [("b", 5.0)]}))
     assert scores_by_query(fuse_runs(runs, voted.fusion)) == {"q": {"b": 2.0, "a": 1.0}}
-    spec = importlib.util.spec_from_file_location(systems.__name__, systems.__file__)
+    spec = importlib.util.spec_from_file_location(naming.__name__, naming.__file__)
     assert spec and spec.loader
     again = importlib.util.module_from_spec(spec)  # as a process that starts with the entry has it
     spec.loader.exec_module(again)

@@ -175,8 +175,7 @@ def test_ties_are_by_document(method: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["sum", "minmax", "rrf"])
-@pytest.mark.parametrize("depth", [40, 15])
-def test_fusion_is_pyserinis(java: None, tmp_path: Path, method: str, depth: int) -> None:
+def test_fusion_is_pyserinis(java: None, tmp_path: Path, method: str, depth: int = 15) -> None:
     from pyserini.fusion import normalize, reciprocal_rank_fusion
     from pyserini.trectools import AggregationMethod, TrecRun
 

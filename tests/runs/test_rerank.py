@@ -101,21 +101,6 @@ def test_a_long_time_is_said_before_it_starts(
     assert "scoring 30,000 pairs takes about 4.2 hours here: 2 pairs per second" in caplog.text
 
 
-def test_little_is_measured_of_what_is_soon_done(cross_encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scored, score = [], CrossEncoder.score
-
-    def counted(self: CrossEncoder, queries: list[str], *more: Any, **named: Any) -> Any:
-        scored.append(len(queries))
-        return score(self, queries, *more, **named)
-
-    monkeypatch.setattr(CrossEncoder, "score", counted)
-    pairs = ["fever"] * 50, ["a fever", "fever and cough"] * 25
-    model = CrossEncoder(cross_encoder, "cpu")
-    for count, measured in ((50, [1, 1]), (10**9, [1, 1, 6]), (0, [1, 6])):
-        assert model.seconds_per_pair(*pairs, pairs=count) > 0 and scored == measured
-        scored.clear()
-
-
 def test_a_score_that_is_not_finite_is_refused_by_id(
     collection: BeirFolder, run: Path, cross_encoder: Path, tmp_path: Path
 ) -> None:

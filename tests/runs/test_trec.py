@@ -10,12 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.indexes.text_index import index_bm25
 from cai_pyserini.runs import trec
 from cai_pyserini.runs.measures import measure, measure_run
-from tests.indexes.stock import run_module
 
 
 def rows(run: pd.DataFrame) -> list[tuple[str, str, float]]:
@@ -171,21 +168,6 @@ def test_passages_are_folded_to_documents() -> None:
     ]  # fmt: skip
     pd.testing.assert_frame_equal(trec.fold_passages(folded), folded)
     assert rows(trec.fold_passages(trec.run_of({}))) == []
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("java")
-def test_folding_equals_pyserinis(tiny: Path, tmp_path: Path) -> None:
-    collection = BeirFolder(tiny, "tiny").in_passages(4, 1)
-    index = index_bm25(collection, tmp_path / "index", threads=1)
-    topics = collection.topics("test")
-    (tmp_path / "topics.tsv").write_text("".join(f"{id}\t{text}\n" for id, text in topics.items()))
-    flags = ["--index", index, "--topics", tmp_path / "topics.tsv", "--bm25", "--hits", 1000, "--k1", 0.9, "--b", 0.4]
-    for name, more in (("passages", []), ("folded", ["--max-passage", "--max-passage-hits", 1000])):
-        run_module("pyserini.search.lucene", *flags, *more, "--output", tmp_path / name)
-    passages, folded = trec.read_run(tmp_path / "passages"), trec.read_run(tmp_path / "folded")
-    assert len(passages) > len(folded) > 5
-    pd.testing.assert_frame_equal(trec.fold_passages(passages), folded)
 
 
 @pytest.mark.parametrize("id", ["007", "NA", "1e5", "True", '"q', "#1"])

@@ -1,7 +1,6 @@
 """Clients that send half a request, do not read the response, or leave: what each can cost, and for how long."""
 
 import json
-import logging
 import re
 import socket
 import threading
@@ -18,9 +17,8 @@ from cai_pyserini.engine.open import open_systems
 from cai_pyserini.service import guard, listen
 from cai_pyserini.service import queue as service_module
 from cai_pyserini.service.app import create_app
-from cai_pyserini.service.guard import Access
 from cai_pyserini.service.queue import Service
-from tests.service.conftest import listening, served, wait_until
+from tests.service.conftest import served, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -140,19 +138,6 @@ def test_half_requests_do_not_shut_out_others(run_folder: Path, monkeypatch: pyt
         connection.close()
 
 
-def test_half_requests_are_limited_in_total_bytes(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listen, "MAX_INCOMPLETE_BYTES", 100_000)
-    with served(run_folder, "bm25") as address:
-        half = [sent(address, HALF_HEAD + "X: " + "x" * 30_000) for _ in range(5)]
-        urlopen(f"{address}health").read()
-        assert answer(half[0]) == b""
-        half[-1].setblocking(False)
-        with pytest.raises(BlockingIOError):  # still open
-            half[-1].recv(1)
-        for connection in half:
-            connection.close()
-
-
 def test_with_all_connections_busy_a_new_one_is_refused(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listen, "MAX_CONNECTIONS", 2)
     release = threading.Event()
@@ -176,17 +161,6 @@ def test_too_few_files_are_refused_at_the_start(run_folder: Path, monkeypatch: p
     monkeypatch.setattr(listen.resource, "getrlimit", lambda _: (64, 64))
     with pytest.raises(CaiError, match="this process may open 64 files"):
         listen.Server(app)
-
-
-def test_running_out_of_files_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """The fault: asyncio logs a traceback for every connection that it cannot accept."""
-    handler = listen._ExceptionHandler()
-    for _ in range(100):
-        handler(None, {"message": "x", "exception": OSError(24, "Too many open files")})  # type: ignore[arg-type]
-    assert [record.getMessage() for record in caplog.records] == [
-        "connections cannot be accepted: [Errno 24] Too many open files"
-    ]
-    assert caplog.records[0].levelno == logging.ERROR
 
 
 def test_an_answer_that_nobody_reads_is_dropped(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,26 +199,6 @@ def test_the_documents_of_an_answer_are_limited(run_folder: Path, monkeypatch: p
         ) as connection:
             assert b" 503 " in answer(connection)
         assert json.load(urlopen(f"{address}v1/bm25/search?query=cancer&max_doc_length=2&hits=1"))["candidates"]
-
-
-def test_shutdown_has_a_deadline(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fault: a search that does not end keeps the process alive after SIGTERM."""
-    release, ended = threading.Event(), list[int]()
-
-    def end(status: int) -> None:
-        ended.append(status)
-        release.set()
-
-    monkeypatch.setattr(listen, "SHUTDOWN_SECONDS", 0.2)
-    monkeypatch.setattr(listen.os, "_exit", end)
-    service = Service(lambda: open_systems([run_folder], ["bm25"]))
-    with listening(create_app(service, Access(local=True)), seconds=0) as address:
-        service._worker.submit(release.wait, 30)
-        unanswered = sent(address, SEARCH)
-        wait_until(lambda: service.unanswered)
-        start = time.monotonic()
-    assert ended == [1] and time.monotonic() - start < 10
-    unanswered.close()
 
 
 def test_the_key_is_checked_before_the_body_is_read(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

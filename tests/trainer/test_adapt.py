@@ -165,7 +165,7 @@ def test_flags_that_do_not_fit_are_refused(
     "flags, yaml, message",
     [
         (["--splade"], "base: other\n", "steps.yaml: base cannot be set here"),
-        (["--splade"], "steps: 3\n", "steps.yaml: unknown key steps; did you mean max_steps?"),
+        (["--splade"], "max_step: 3\n", "steps.yaml: unknown key max_step; did you mean max_steps?"),
         (["--splade"], None, "no file "),
         (["--splade"], "negatives: 5\n", "contrast: negatives 5, but pseudo queries have 4 each"),
         (["--splade"], "loss: margin-mse\n", "contrast: loss margin-mse needs a teacher: the setting dense"),
@@ -189,8 +189,8 @@ def test_files_that_are_wrong_are_refused_before_any_work(
 
 
 def test_what_shapes_an_adaptation_is_in_its_recipe(tiny: Path, tmp_path: Path) -> None:
-    """Settings of the encoders that act on queries or impacts, of the collection and of the judges, and an IDF that a
-    step's file names by its path, whose contents can change."""
+    """Settings of the encoders that act on queries or impacts, of the collection and of the simulation, and an IDF that
+    a step's file names by its path, whose contents can change."""
     idf = compute(load_collection(str(tiny)), load_encoder("splade-tiny"), tmp_path / "idf")
     base, dense = ({"checkpoint": load_encoder(name).checkpoint} for name in ("splade-tiny", "minilm"))
     files = {"c": {"source": str(tiny)}, "s": base, "d": dense, "step": {"idf": str(idf)}}

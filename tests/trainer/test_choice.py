@@ -20,7 +20,7 @@ EVERY = (NONE, SOME, ALL, Candidate(0.0, 0.5))
 
 
 def values(gains: dict[Candidate, float | list[float]], noise: float = 0.02) -> dict[Candidate, np.ndarray]:
-    """Values (systems, judges) with these mean gains, of all systems or of each."""
+    """Values (systems, queries) with these mean gains, of all systems or of each."""
     draw = np.random.default_rng(1)
     return {
         each: 0.5 + np.reshape(gains.get(each, 0.0), (-1, 1)) + draw.normal(0, noise, (len(SYSTEMS), len(SOURCES)))
@@ -65,8 +65,8 @@ def test_the_smallest_change_that_is_not_significantly_worse_wins() -> None:
     assert choose(values({SOME: 0.0500, ALL: 0.0700})).chosen == ALL
 
 
-def test_judges_of_one_source_are_one_witness() -> None:
-    """A gain in 10 of 100 sources is no evidence, even if each of the 10 has 30 judges."""
+def test_queries_of_one_source_count_once() -> None:
+    """A gain in 10 of 100 sources is no evidence, even if each of the 10 has 30 queries."""
     few = np.repeat(np.arange(100), [30] * 10 + [1] * 90)
     draw = np.random.default_rng(1)
     gained = np.where(few < 10, 0.05, draw.normal(0, 0.05, len(few)))
@@ -76,7 +76,7 @@ def test_judges_of_one_source_are_one_witness() -> None:
 
 
 def test_without_a_candidate_that_changes_nothing_the_smallest_one_is_the_measure() -> None:
-    """As with --weight, where the judges decide only about the projection."""
+    """As with --weight, where the queries decide only about the projection."""
     found = values({Candidate(0.4, 0.0): 0.2, ALL: 0.2})
     decision = choose({SOME: found[SOME], ALL: found[ALL]})
     assert decision.chosen == SOME

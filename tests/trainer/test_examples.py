@@ -90,3 +90,22 @@ def test_a_broken_corpus_is_named(tmp_path: Path, name: str, line: str | None, m
         (tmp_path / name).write_text(f'{{"text": "x"}}\n{line}\n')
     with pytest.raises(CaiError, match=message):
         list(texts([str(tmp_path / name)]))
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        ('{"query": "a", "positive": "b", "negatives": ["c"]}', "triples.jsonl:1: 1 negatives but 0 margins"),
+        ('{"query": "a", "positive": "b", "margins": []}', "triples.jsonl:1: 0 negatives, fewer than the 1"),
+        ('{"query": "a", "positive": 3}', "triples.jsonl:1: expected an object with query, positive as strings"),
+        ('{"query": "a", "positive": "b", "negatives": ["c"], "margins": ["4"]}', "must be a list of finite numbers"),
+        ('{"query": "a", "positive": "b", "negatives": ["c"], "margins": [NaN]}', "must be a list of finite numbers"),
+        ("{", "triples.jsonl:1: not JSON"),
+        ("", "triples.jsonl has no line to train on"),
+    ],
+)
+def test_a_broken_line_is_named(line: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "triples.jsonl").write_text(line + "\n")
+    with pytest.raises(CaiError) as caught:
+        count(tmp_path / "triples.jsonl", margins=True, negatives=1)
+    assert message in str(caught.value)

@@ -1,6 +1,5 @@
 """Query generation with a small model with random weights."""
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,6 @@ import pytest
 import torch
 from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
-from cai_pyserini.cli.run import main as beir
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.collections.contract import Document
 from cai_pyserini.collections.readers import open_collection
@@ -109,25 +107,3 @@ def test_a_causal_language_model_continues_its_prompt(tiny: Path, checkpoint: Pa
 def test_a_checkpoint_that_generates_nothing_is_refused(tiny: Path, checkpoint: Path, tmp_path: Path) -> None:
     with pytest.raises(CaiError, match="sequence-to-sequence"):
         generate.generate(settings(tiny, checkpoint, tmp_path / "queries"))
-
-
-@pytest.mark.slow
-def test_documents_are_expanded_with_generated_queries(tiny: Path, run_folder: Path, tmp_path: Path) -> None:
-    """A document is found by a word that only its generated query has."""
-    folder = tmp_path / "generated"
-    (folder / "qrels").mkdir(parents=True)
-    (folder / "queries.jsonl").write_text('{"_id": "g", "text": "heart attack"}\n')
-    shutil.copy(tiny / "corpus.jsonl", folder)
-    (folder / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\ng\td6\t1\n")
-    shutil.copytree(run_folder, tmp_path / "run")
-    systems = ("bm25", "doct5query", "hybrid-doct5query")
-    beir([str(tiny), "--systems", *systems, "--generated", str(folder), "--output", str(tmp_path / "run")])
-
-    def found(system: str) -> set[tuple[str, str]]:
-        hits = (tmp_path / "run" / "runs" / f"{system}.trec").read_text().splitlines()
-        return {(hit.split()[0], hit.split()[2]) for hit in hits}
-
-    assert ("q4", "d6") in found("doct5query") - found("bm25")
-    assert found("hybrid-doct5query") == found("doct5query") | found("bm25")
-    with pytest.raises(CaiError, match="doct5query needs the setting generated"):
-        beir([str(tiny), "--systems", "doct5query", "--output", str(tmp_path / "without")])

@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 
-from cai_pyserini.cli.idf import main as idf
 from cai_pyserini.cli.train import main
 from cai_pyserini.core import terminal
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import build
 from cai_pyserini.trainer.settings import SpladeSettings, load_step, recorded, write_encoder
+from tests.conftest import stage_command
+
+idf = stage_command("idf")
 
 PAIRS = {"data": "x.jsonl", "base": "x", "output": "x"}
 
@@ -42,14 +44,7 @@ def test_more_tokens_than_positions_are_refused_first(command: str, flags: list[
 
 @pytest.mark.parametrize(
     "run, arguments",
-    [
-        (idf, "--collection hpo --encoder splade-tiny"),
-        (main, "vocabulary --corpus hpo --base splade-tiny"),
-        (main, "generate --collection hpo --generator x"),
-        (main, "mine --collection hpo --trec x"),
-        (main, "msmarco --collection hpo --hard-negatives x --scores y"),
-        (main, "score --data x --cross-encoder y"),
-    ],
+    [(idf, "--collection hpo --encoder splade-tiny"), (main, "vocabulary --corpus hpo --base splade-tiny")],
 )
 def test_torchrun_is_refused_where_every_process_would_write_the_same(
     run: Callable[[list[str]], None],

@@ -51,24 +51,26 @@ def test_documents_are_smoothed_as_the_stage_does(served: SimulatedRetrieval, tm
 
 
 def test_scores_are_those_of_the_index_that_is_served(tiny: Path, tmp_path: Path) -> None:
-    """With encoder settings that shape impacts and queries. The fault: judges ignored them all."""
+    """With encoder settings that shape impacts and queries. The fault: the simulation ignored them all."""
     unusual = {"keep_terms": 20, "bits": 5, "range": 3.0, "idf_power": 0.5, "query_scale": 7}
     data = changed(adaptation_data(tiny, tmp_path / "vectors"), encoder=unusual)
-    judges = SimulatedRetrieval.for_pseudo_queries(data, np.arange(6))
-    scores = judges.impact_scores(judges.old_splade, "splade", judges.old_splade.rows)
+    retrieval = SimulatedRetrieval.for_pseudo_queries(data, np.arange(6))
+    scores = retrieval.impact_scores(retrieval.old_splade, "splade", retrieval.old_splade.rows)
     vectors, idf = Vectors(data.folder / "documents"), compute(data.full_collection, data.splade, tmp_path / "idf")
     output = write_impacts(vectors, data.splade.replace(idf=str(idf)), tmp_path / "impacts")
     config = load_encoder(str(output))
     impacts = open_impacts(vectors, config)
-    queries = impacts.queries(Queries({str(n): text for n, text in enumerate(judges.queries)}, Encoder(config, "cpu")))
+    queries = impacts.queries(
+        Queries({str(n): text for n, text in enumerate(retrieval.queries)}, Encoder(config, "cpu"))
+    )
     (shard,) = impacts
     expected = (queries @ shard.vectors.T).toarray()
-    others = np.arange(12) != judges.sources[:, None]
+    others = np.arange(12) != retrieval.sources[:, None]
     np.testing.assert_allclose(np.maximum(scores, 0)[others], expected[others])
     assert np.count_nonzero(expected) > 10
 
 
-def test_settings_of_the_collection_and_the_run_reach_the_judges(tiny: Path, tmp_path: Path) -> None:
+def test_settings_of_the_collection_and_the_run_have_effect(tiny: Path, tmp_path: Path) -> None:
     plain = adaptation_data(tiny, tmp_path / "vectors")
     bm25 = changed(plain, collection={"k1": 0.0, "b": 0.0})
     retrieval = SimulatedRetrieval.for_pseudo_queries(replace(bm25, alpha=1.5), np.arange(6))
@@ -121,14 +123,14 @@ def test_values_are_of_the_scores_that_are_served(served: SimulatedRetrieval) ->
 def test_passages_and_copies_of_a_source_neither_answer_nor_help(tmp_path: Path) -> None:
     """Documents are ranked by their best passage; those that still have the query's words are excluded."""
     data = in_passages(tmp_path, dense=True)
-    judges = SimulatedRetrieval.for_pseudo_queries(data, np.arange(4))
-    sparse, (_, rows) = judges.old_splade, judges.old_dense
-    scores = judges.impact_scores(sparse, "splade", sparse.rows)
-    assert len(judges.documents) == 48 and scores.shape == (4, 12)
-    near, weighted = judges.neighbours(rows)[48:], (sparse.rows @ diags_array(data.idf)).toarray()
+    retrieval = SimulatedRetrieval.for_pseudo_queries(data, np.arange(4))
+    sparse, (_, rows) = retrieval.old_splade, retrieval.old_dense
+    scores = retrieval.impact_scores(sparse, "splade", sparse.rows)
+    assert len(retrieval.documents) == 48 and scores.shape == (4, 12)
+    near, weighted = retrieval.neighbours(rows)[48:], (sparse.rows @ diags_array(data.idf)).toarray()
     exact = sparse.queries["splade"].toarray() @ weighted.T * 100 * 1023 / weighted[:48].max()
     columns = np.unique(data.origins, return_inverse=True)[1]
-    for row, source in enumerate(judges.sources):
+    for row, source in enumerate(retrieval.sources):
         equivalents = data.equivalents(source)
         assert len(equivalents) >= 4 and not {*near[row].indices} & {*equivalents}
         expected = np.zeros(12)
@@ -136,20 +138,18 @@ def test_passages_and_copies_of_a_source_neither_answer_nor_help(tmp_path: Path)
         assert not expected[columns[source]]
         expected[columns[source]] = exact[row, 48 + row]
         np.testing.assert_allclose(np.maximum(scores[row], 0), expected, rtol=0.05, atol=200)
-    assert np.isinf(scores[np.arange(4), judges.source_columns]).sum() < 4
+    assert np.isinf(scores[np.arange(4), retrieval.source_columns]).sum() < 4
 
 
-@pytest.mark.parametrize("adapted", [False, True])
 @pytest.mark.usefixtures("java")
 def test_near_words_and_words_of_near_documents_are_those_of_the_stage(
-    served: SimulatedRetrieval, adapted: bool, tmp_path: Path
+    served: SimulatedRetrieval, tmp_path: Path
 ) -> None:
-    """For words that both know, because each analyzes texts in its own way."""
-    config, width, projection = load_encoder("minilm"), served.old_dense[0].shape[1], None
-    if adapted:
-        projection = np.random.default_rng(1).normal(size=(width, width)).astype(np.float32)
-        save_file({"weight": projection}, tmp_path / "projection.safetensors")
-        config = config.replace(projection=str(tmp_path / "projection.safetensors"))
+    """With a projection, and for words that both know, because each analyzes texts in its own way."""
+    width = served.old_dense[0].shape[1]
+    projection = np.random.default_rng(1).normal(size=(width, width)).astype(np.float32)
+    save_file({"weight": projection}, tmp_path / "projection.safetensors")
+    config = load_encoder("minilm").replace(projection=str(tmp_path / "projection.safetensors"))
     encoder, collection = Encoder(config, "cpu"), served.data.documents
     words = Vectors(count_words(collection, tmp_path / "words"), "words")
     vectors = Vectors(encode(collection, encoder, tmp_path / "vectors"))

@@ -112,7 +112,6 @@ def test_one_of_several_gpus_trains(
     "run, call",
     [
         (main, "splade --data TRIPLES"),
-        (main, "dense --data TRIPLES"),
         (main, "pretrain --corpus hpo"),
         (adapt, "--collection hpo"),
     ],

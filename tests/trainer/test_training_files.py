@@ -74,28 +74,6 @@ def test_copies_and_other_passages_of_relevant_documents_are_no_negatives(tmp_pa
     assert line["ids"][0] == "a" and {*line["ids"][1:]} == {"b", "c"}  # never in-batch negatives of the query
 
 
-def test_files_that_change_meanwhile_are_told(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The result would mix the old and the new files."""
-    run, output, before = tmp_path / "run.trec", tmp_path / "out.jsonl", "q1 Q0 d1 1 9 x\nq1 Q0 d12 2 8 x\n"
-    run.write_text(before)
-    write = jsonl.write
-
-    def edit_and_write(*arguments: Any) -> int:
-        run.write_text(before.replace("d12", "d11"))
-        return write(*arguments)
-
-    with (
-        monkeypatch.context() as patch,
-        pytest.raises(CaiError, match=r"changed meanwhile \(runs .*run the command aga"),
-    ):
-        patch.setattr(jsonl, "write", edit_and_write)
-        mine(tiny, output, "--trec", run)
-    run.write_text(before)
-    modified = output.stat().st_mtime_ns
-    mine(tiny, output, "--trec", run)
-    assert output.stat().st_mtime_ns > modified
-
-
 @pytest.fixture
 def marco(tmp_path: Path) -> Path:
     """Files in the formats that sentence-transformers distributes, with a collection."""

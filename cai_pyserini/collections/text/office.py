@@ -1,9 +1,9 @@
 """The text of Word, PowerPoint and Excel."""
 
-import operator
 import re
 from collections.abc import Callable, Iterator
 from functools import cache
+from operator import eq, ge, gt, le, lt, ne
 
 from lxml import etree
 from openpyxl.styles.numbers import BUILTIN_FORMATS, is_date_format, is_timedelta_format
@@ -23,14 +23,7 @@ FORMAT = re.compile(  # parts of the format of a number: literals, a currency, a
     r'"([^"]*)"|\\(.)|\[\$([^\]-]*)[^\]]*\]|\[(<[=>]?|>=?|=)(-?\d+\.?\d*)\]|\[[^\]]*\]|[_*].'
     r"|((?i:General)|@|[0#?][0#?.,/]*(?:E[+-]0+)?)|(.)"
 )
-CONDITIONS = {
-    "<": operator.lt,
-    "<=": operator.le,
-    "=": operator.eq,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "<>": operator.ne,
-}
+CONDITIONS = {"<": lt, "<=": le, "=": eq, ">": gt, ">=": ge, "<>": ne}
 
 
 def read_docx(data: bytes) -> Text:
@@ -61,9 +54,7 @@ def _read_docx(data: bytes, include: Callable[[bytes], Text]) -> Text:
                 package.notes[kind, attribute(note, "id")] = note, links
     text = package.text(main)
     furniture = dict.fromkeys(package.text(part).strip() for part in package.furniture)
-    return Text(
-        package.best_title(), "\n".join((text, *furniture)), modified=package.modified, left_out=package.left_out.said()
-    )
+    return package.finished("\n".join((text, *furniture)))
 
 
 def _read_included(data: bytes) -> Text:
@@ -92,8 +83,7 @@ def read_pptx(data: bytes) -> Text:
             parts += [package.text(notes), *_template_texts(package, notes, "notesMaster")]
         parts += _template_texts(package, slide, "slideLayout", "slideMaster")
         slides.append("\n".join(part.strip("\n") for part in parts if part.strip()))
-    text = PAGE.join(slides)
-    return Text(package.best_title(), text, len(slides), package.modified, left_out=package.left_out.said())
+    return package.finished(PAGE.join(slides), len(slides))
 
 
 def _template_texts(package: Package, part: str, *kinds: str) -> Iterator[str]:
@@ -128,12 +118,7 @@ def read_xlsx(data: bytes) -> Text:
                     raise Unreadable(TOO_LONG)
         has_text |= len(lines) > start
         lines.insert(start, f"{sheet.get('name')}\n")
-    return Text(
-        package.best_title(),
-        "\n".join(lines) if has_text else "",
-        modified=package.modified,
-        left_out=package.left_out.said(),
-    )
+    return package.finished("\n".join(lines) if has_text else "")
 
 
 class _Values:

@@ -18,9 +18,9 @@ SPACES = {"s": " ", "tab": "\t", "line-break": "\n"}
 BLOCKS = {"p", "h", "math", "header-decl", "footer-decl", "date-time-decl"}
 ASIDE = {"note", "text-box", "object", "object-ole"}  # what interrupts a sentence where it is anchored
 CELLS = {"table-cell", "covered-table-cell"}
-VALUES = ("value", "string-value", "date-value", "time-value", "boolean-value")  # of a cell whose text is not saved
+VALUES = ("value", "string-value", "date-value", "time-value", "boolean-value")  # a cell's, if its text is not saved
 ENTRIES = {"text", "textarea", "formatted-text", "number", "date", "time", "combobox"}  # fields of forms
-GENERATED = {"page-count", "sheet-name", "file-name", "date", "time"}  # in headers and footers
+GENERATED = {"page-count", "sheet-name", "file-name", "date", "time"}  # elements of headers and footers
 TITLE = "//*[local-name()='h'] | //*[local-name()='frame'][@*[local-name()='class']='title']"
 
 

@@ -27,8 +27,8 @@ SYMBOL_FIELD = re.compile(r"\s*SYMBOL\s+(\d{1,5})\b[^\0]*\\f\s*\W?Symbol\b[^\0]*
 RESULT = "\0"
 SWITCH = re.compile(r"\\\w+|[(),;]")
 ESCAPED = re.compile(r"_x([\dA-Fa-f]{4})_")
-LABEL = re.compile(r"\w{2,}")  # in the format of a list's numbers
-FILE_NAME = re.compile(r"\S*\.\w{2,5}\s*$|\w:\\")  # in place of a description
+LABEL = re.compile(r"\w{2,}")  # text in the format of a list's numbers
+FILE_NAME = re.compile(r"\S*\.\w{2,5}\s*$|\w:\\")  # a description that is only the picture's file
 HEADING = re.compile(r"(?i)(title|heading [12])$")
 SILENT = {  # relations to what has no text of its own, or is read at another place or not at all
     *("hyperlink", "image", "comments", "slide", "slideLayout", "slideMaster", "notesSlide", "notesMaster", "ctrlProp"),
@@ -41,7 +41,7 @@ SYMBOLS = {  # of the font Symbol
     **dict(zip(b"\xa3\xa5\xae\xb0\xb1\xb3\xb4\xb5\xb7\xb9\xbb\xd6\xe5\xf2", "≤∞→°±≥×∝•≠≈√∑∫", strict=True)),
 }
 
-PRIVATE_USE = {0xF000 + code: character for code, character in SYMBOLS.items()}  # as Word and PowerPoint write them
+PRIVATE_USE = {0xF000 + code: character for code, character in SYMBOLS.items()}  # Word and PowerPoint write these
 
 
 def symbol(code: int) -> str:
@@ -100,8 +100,10 @@ class Package:
         self.is_template = False  # while masters and layouts are read, whose placeholders are not shown
         self.left_out = LeftOut()
 
-    def best_title(self) -> str:
-        return self.heading if not self.title or NO_TITLE.match(self.title) else self.title
+    def finished(self, text: str, pages: int | None = None) -> Text:
+        """What a reader returns, titled by a heading if the properties have no title that says something."""
+        title = self.heading if not self.title or NO_TITLE.match(self.title) else self.title
+        return Text(title, text, pages, self.modified, left_out=self.left_out.said())
 
     def has(self, part: str) -> bool:
         return part.lower() in self._names

@@ -8,15 +8,15 @@ from itertools import pairwise
 from operator import and_
 
 BREAK = "\ufffe"  # a hyphen at the end of a line and the line break, as PDFium writes them
-HYPHENS = re.compile(r"[\xad\u2010]\n(?=\w)")  # which PDFium leaves there
+HYPHENS = re.compile(r"[\xad\u2010]\n(?=\w)")  # PDFium leaves these
 BROKEN = re.compile(rf"[^\s{BREAK}]*(?:{BREAK}[^\s{BREAK}]*)+")
 WORD = re.compile(r"\w+(?:-\w+)*")
 BEGINNING, END = re.compile(r"\w*"), re.compile(r"\w{0,64}$")
 ADDRESS = re.compile(r"\w[/\\@_]\w|://")
 
 PART = re.compile(r"[^\W_]+")
-LEADERS = re.compile(r"(?:\. ?){5,}")  # from a title to its page number
-NUMBERS = re.compile(r"(?<=[\s,.])\d{1,4}(?: ?[,–-] ?\d{1,4})*$")  # of pages
+LEADERS = re.compile(r"(?:\. ?){5,}")  # dots from a title to its page number
+NUMBERS = re.compile(r"(?<=[\s,.])\d{1,4}(?: ?[,–-] ?\d{1,4})*$")  # page numbers at the end of a line
 LONGEST_ENTRY = 200  # characters
 FEWEST = 3  # entries of a list
 RARE = 9  # pages with all words of an entry, at most, for it to tell how pages are numbered

@@ -14,7 +14,7 @@ from cai_pyserini.collections.text.pages import BREAK, joined, without_contents
 
 CONTROLS = re.compile(r"[\0-\x09\x0b-\x1f\x7f-\x9f]")  # bullets and brackets of fonts that do not name them
 UNKNOWN = re.compile(r"[\0-\x09\x0b-\x1f\x7f-\x9f\ue000-\uf8ff\ufffd]")
-MOST_UNKNOWN = 0.2  # of the characters of a page
+MOST_UNKNOWN = 0.2  # largest share of a page's characters
 # What TeX's encodings have instead of these ligatures, where a font does not name them.
 LIGATURES = dict(zip("\x0b\x0c\r\x0e\x0f\x1b\x1c\x1d\x1e\x1f", ("ff", "fi", "fl", "ffi", "ffl") * 2, strict=True))
 LIGATURE = re.compile(r"(?<=[a-z])[\x0b-\x0f\x1b-\x1f](?!\s*[A-Z\d])|[\x0b-\x0f\x1b-\x1f](?=[a-z]{2})")
@@ -23,7 +23,7 @@ RIGHT_TO_LEFT = re.compile("[\u0590-\u065f\u066e-\u06ef\u06fa-\u08ff\ufb1d-\ufdf
 VERTICAL = re.compile(
     "(?m)(?<=^[\u3001-\u30ff\u3400-\u9fff\uff01-\uff60])\n(?=[\u3001-\u30ff\u3400-\u9fff\uff01-\uff60]$)"
 )
-LEAST_SPACE = 0.12  # between words, of the height of a line
+LEAST_SPACE = 0.12  # smallest gap between words, as a share of a line's height
 NO_TEXT = {  # annotations: links, comments, and marks that comments belong to
     pdfium.FPDF_ANNOT_LINK,
     pdfium.FPDF_ANNOT_TEXT,

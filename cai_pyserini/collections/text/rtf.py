@@ -16,11 +16,11 @@ OUT = {
     *("shprslt", "nonshppict", "nonesttables", "annotation", "xe", "tc", "rxe", "txe", "template", "private"),
     *("ftnsep", "ftnsepc", "ftncn", "aftnsep", "aftnsepc", "aftncn"),
 }
-ASIDE = {"footnote", "shptxt", "dptxbxtext"}  # after the paragraph, whose sentences they would interrupt
+ASIDE = {"footnote", "shptxt", "dptxbxtext"}  # put after the paragraph, whose sentences they would interrupt
 FURNITURE = {"header", "headerl", "headerr", "headerf", "footer", "footerl", "footerr", "footerf"}
 OWN = {*ASIDE, *FURNITURE, "title", "picprop", "fldinst", "ffl", "sn", "sv"}  # groups whose text is put elsewhere
-READ = {*OWN, "shpinst", "do", "moMath", "moMathPara", "background", "sp", "ud", "formfield"}  # in spite of \*
-SHOWN_PROPERTIES = {"gtextUNICODE", "wzDescription"}  # of shapes: WordArt, and what a picture shows
+READ = {*OWN, "shpinst", "do", "moMath", "moMathPara", "background", "sp", "ud", "formfield"}  # read in spite of \*
+SHOWN_PROPERTIES = {"gtextUNICODE", "wzDescription"}  # properties of shapes: WordArt, and what a picture shows
 LINES = {"par", "row", "nestrow", "sect", "page"}
 CELLS = {"cell", "nestcell"}
 CHARACTERS = {
@@ -37,8 +37,8 @@ CHARSETS = {  # of fonts
     **{238: "cp1250", 254: "cp437", 255: "cp850"},
 }
 PLATFORMS = {"mac": "mac_roman", "pc": "cp437", "pca": "cp850"}
-UNDEFINED = 25  # for the result of a form field: the default is shown
-SYMBOL = "symbol"  # in place of the encoding of the font Symbol
+UNDEFINED = 25  # means that the default of a form field is shown
+SYMBOL = "symbol"  # stands for the encoding of the font Symbol
 
 
 def read_rtf(data: bytes) -> Text:

@@ -11,7 +11,7 @@ from lxml import etree
 from cai_pyserini.collections.formats import NO_TITLE, TITLE_LENGTH, Text, Unreadable
 from cai_pyserini.collections.text.charset import decoded
 
-VOID = "area|base|basefont|br|col|frame|hr|img|input|link|meta|param"  # for libxml2
+VOID = "area|base|basefont|br|col|frame|hr|img|input|link|meta|param"  # elements that libxml2 takes for empty
 UNNESTED = f"{VOID}|body|head|html|iframe|option|plaintext|pre|script|style|textarea|title|xmp"
 NESTED = re.compile(rf"(?i)<(/?)(?!(?:{UNNESTED})[\s/>])([a-z][^\s/>]*)")
 AS_BROWSERS = (  # what libxml2 understands otherwise, and tags that it understands like browsers
@@ -44,7 +44,7 @@ OFTEN_NAVIGATION = NAVIGATION | {"aside", "banner", "complementary", "contentinf
 OFTEN_NAVIGATION |= {"menubar", "pager", "pagination", "sidebar", "toolbar", "topbar"}
 NAMED_NAVIGATION = re.compile(r"(?i)(?<![a-z])nav|nav(?![a-z])")
 NEVER_NAVIGATION = {"article", "body", "html", "main"}
-END_OF_WORD = re.compile(r"[^\W\d_]{3}$")  # after which a raised number is a note, and no power
+END_OF_WORD = re.compile(r"[^\W\d_]{3}$")  # a raised number after it is a note, not a power
 WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 ELSEWHERE = re.compile(r"\s*(?:[a-zA-Z][\w+.-]*:|//)")  # an address with a server
 WHITE_SPACE = re.compile(r"[ \t\n\r]+")
