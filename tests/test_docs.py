@@ -28,9 +28,10 @@ from typing import Any
 import pytest
 import yaml
 
+from cai_pyserini.__main__ import COMMANDS
 from cai_pyserini.__main__ import main as command_line
-from cai_pyserini.__main__ import module_of
 from cai_pyserini.analysis.settings import ANALYSES
+from cai_pyserini.cli import command
 from cai_pyserini.cli.export import main as export
 from cai_pyserini.core.config import EncoderConfig, IndexConfig, Joint, load_encoder, load_index_config, names
 from cai_pyserini.core.settings import Settings, parse
@@ -120,20 +121,18 @@ class Parsed(Exception):
 
 def parses(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Parse a command line as the command does, and go no further. Raises SystemExit if it is refused."""
-    names = arguments[: 2 if arguments[:1] == ["stage"] else 1]
-    name = module_of(*names)
-    assert name, arguments
-    module = importlib.import_module(name)
+    assert arguments[0] in COMMANDS, arguments
+    module = importlib.import_module(f"cai_pyserini.cli.{arguments[0]}")
 
     def parse_only(*given: object) -> None:
         parse(*given)  # type: ignore[call-overload]
         raise Parsed
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "parse", parse_only)
+        patch.setattr(module if hasattr(module, "parse") else command, "parse", parse_only)
         patch.setattr(Path, "exists", lambda path: " " not in path.name)  # inputs of an example do, queries do not
         with pytest.raises(Parsed):
-            module.main(arguments[len(names) :])
+            module.main(arguments[1:])
 
 
 def benchmarks() -> list[list[str]]:
@@ -157,9 +156,9 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_command_lines_are_understood(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for code in blocks(page, "bash"):
         for words in shell_words(code):
-            if command := our_command(words):
+            if arguments := our_command(words):
                 try:
-                    parses(command, monkeypatch)
+                    parses(arguments, monkeypatch)
                 except SystemExit:
                     pytest.fail(f"refused: {shlex.join(words)}")
             elif scripts := [word for word in words if word.startswith("tests/") and word.endswith((".py", ".sh"))]:

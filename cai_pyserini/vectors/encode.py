@@ -215,8 +215,8 @@ class _TextVectors:
         if np.sqrt(_square(now - before)) > MAX_DIFFERENCE * np.sqrt(_square(before)):
             raise CaiError(
                 f"{encoder.config.name} no longer makes the vectors that it made before, for instance of "
-                f"{shortest[:50]!r}, perhaps because of other library versions: delete the cache (`cai-pyserini cache "
-                "--older-than 0`), and encode everything again, into another folder"
+                f"{shortest[:50]!r}, perhaps because of other library versions: delete the cache, {cache_folder()}, "
+                "and encode everything again, into another folder"
             )
 
     def _encode(

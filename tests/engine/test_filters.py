@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from cai_pyserini.cli.search import main
-from cai_pyserini.cli.search_stage import main as write_run
 from cai_pyserini.collections.readers import load_collection
 from cai_pyserini.core import artifact
 from cai_pyserini.engine.open import Run, open_index
@@ -23,7 +22,10 @@ from cai_pyserini.indexes.text_index import index_bm25
 from cai_pyserini.runs.fuse import fuse_runs
 from cai_pyserini.runs.trec import read_run, run_of, scores_by_query
 from cai_pyserini.vectors.queries import TwoStep
+from tests.conftest import stage_command
 from tests.metadata import FILTERS, KINDS, QUERIES, metadata, texts
+
+write_run = stage_command("search")
 
 pytestmark = pytest.mark.slow
 

@@ -6,20 +6,23 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from cai_pyserini.cli.encode import main as encode
-from cai_pyserini.cli.idf import main as idf
-from cai_pyserini.cli.impact import main as impact
-from cai_pyserini.cli.index import main as index
 from cai_pyserini.cli.search import main as search
-from cai_pyserini.cli.search_stage import main as write_run
-from cai_pyserini.cli.words import main as words
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.store import StorePath
 from cai_pyserini.models.checkpoint import checkpoint_digest
 from cai_pyserini.vectors.weighting import write_impacts
-from tests.conftest import stored_vectors
+from tests.conftest import stage_command, stored_vectors
+
+encode = stage_command("encode")
+idf = stage_command("idf")
+impact = stage_command("impact")
+index = stage_command("index")
+near = stage_command("near")
+write_run = stage_command("search")
+smooth = stage_command("smooth")
+words = stage_command("words")
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from cai_pyserini.cli.index import main
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import artifact, terminal
 from cai_pyserini.core.config import load_encoder
@@ -16,8 +15,11 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.indexes import jvm
 from cai_pyserini.indexes.impact_index import index_impacts
 from cai_pyserini.indexes.retrieve import queries_for
+from tests.conftest import stage_command
 from tests.indexes.stock import everything, postings, reader, run_module, search
 from tests.vectors.test_json_vectors import BROKEN, vector_line
+
+main = stage_command("index")
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
 

@@ -7,11 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cai_pyserini.cli.impact import main as impact_main
-from cai_pyserini.cli.index import main as index_main
 from cai_pyserini.cli.run import main as beir
 from cai_pyserini.cli.search import main
-from cai_pyserini.cli.search_stage import main as write_run
 from cai_pyserini.collections.hpo import Hpo
 from cai_pyserini.core import artifact, files
 from cai_pyserini.core.config import load_encoder
@@ -25,7 +22,12 @@ from cai_pyserini.indexes.retrieve import queries_for
 from cai_pyserini.indexes.searcher import LuceneSearcher
 from cai_pyserini.vectors import encode
 from cai_pyserini.vectors.queries import TwoStep
+from tests.conftest import stage_command
 from tests.vectors.test_json_vectors import vector_line
+
+impact_main = stage_command("impact")
+index_main = stage_command("index")
+write_run = stage_command("search")
 
 pytestmark = pytest.mark.slow
 

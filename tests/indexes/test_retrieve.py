@@ -11,7 +11,6 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from cai_pyserini.cli.search_stage import main
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig
@@ -25,7 +24,9 @@ from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.idf import compute
 from cai_pyserini.runs.trec import Hits, read_run, removes_query, scores_by_query
 from cai_pyserini.vectors.queries import Queries, Query
-from tests.conftest import stored_vectors
+from tests.conftest import stage_command, stored_vectors
+
+main = stage_command("search")
 
 NUMBERS = ["0", "1", "2"]  # of documents and of queries
 ROWS = np.array([[4, 0], [3, 1], [0, 2]], np.float32)

@@ -15,8 +15,10 @@ from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.indexes.text_index import index_bm25
 from cai_pyserini.indexes.words import count_words
 from cai_pyserini.vectors.shards import Vectors
-from tests.conftest import DATA, Command, corpus_of, json_lines
+from tests.conftest import DATA, Command, corpus_of, json_lines, stage_command
 from tests.indexes.stock import reader
+
+main = stage_command("words")
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
 
