@@ -16,6 +16,7 @@ from cai_pyserini.core.version import VERSION
 # Described here, not in the modules of cli/, so that the list is there before anything is imported.
 COMMANDS = {
     "run": "from a collection to a table of scores: all stages",
+    "stage": "one stage of `run`, such as encode, impact or index",
     "search": "search a run or an index",
     "serve": "serve search over HTTP or MCP: a page, a REST API, tools",
     "update": "bring a run up to date with its collection",
@@ -30,36 +31,13 @@ COMMANDS = {
     "export": "write impacts and encoders for other engines",
     "convert": "PubMed, S2ORC and BioASQ to BEIR's format",
     "plugin": "our encoders inside Pyserini, and exports for it",
-    "cache": "list the cache of vectors, delete old ones",
     "doctor": "check this machine, or an encoder",
 }
-STAGES = {
-    "idf": "document frequencies of word pieces",
-    "encode": "vectors of documents or queries",
-    "words": "counts of the words that BM25 sees",
-    "near": "nearest neighbours of each document",
-    "smooth": "vectors mixed with those of nearest neighbours",
-    "expand": "associated words, and neighbours' words",
-    "impact": "integers from vectors, IDF and words",
-    "index": "a Lucene index of impacts or text, or a dense index",
-    "search": "a TREC run from an index and queries",
-}
-MODULES = {"search": "search_stage"}  # stages whose module in cli/ is not called as they are
-
-
-def _list(commands: dict[str, str]) -> str:
-    return "\n".join(f"  {name:<9} {description}" for name, description in commands.items())
-
-
 USAGE = f"""usage: cai-pyserini COMMAND [ARGUMENT ...]
-       cai-pyserini stage STAGE [ARGUMENT ...]
        cai-pyserini -m MODULE [ARGUMENT ...]
 
 commands (`cai-pyserini COMMAND --help` says more):
-{_list(COMMANDS)}
-
-stages of `run`, one at a time (`cai-pyserini stage STAGE --help` says more):
-{_list(STAGES)}
+{"\n".join(f"  {name:<9} {description}" for name, description in COMMANDS.items())}
 
 `-m` runs any Pyserini module, unmodified. It finds Java, and loads our encoders
 by name or path:
@@ -69,37 +47,27 @@ by name or path:
       --output run.trec"""
 
 
-def module_of(*names: str) -> str | None:
-    """The module of a command, or of `stage` and a stage; None if there is none."""
-    match names:
-        case ["stage", stage] if stage in STAGES:
-            return f"cai_pyserini.cli.{MODULES.get(stage, stage)}"
-        case [command, *_] if command in COMMANDS:
-            return f"cai_pyserini.cli.{command}"
-    return None
-
-
 def main(argv: list[str]) -> int | None:
     """Run a command line; the result is the exit code."""
-    names = argv[:2] if argv[:1] == ["stage"] else argv[:1]
-    if module := module_of(*names):
-        return import_module(module).main(argv[len(names) :])
     match argv:
-        case [] | ["-h" | "--help"] | ["stage"] | ["stage", "-h" | "--help"]:
+        case [command, *arguments] if command in COMMANDS:
+            return import_module(f"cai_pyserini.cli.{command}").main(arguments)
+        case [] | ["-h" | "--help"]:
             print(USAGE)
         case ["--version"]:
             print(f"cai-pyserini {VERSION}")
         case ["-m", name, *arguments]:
             _run_pyserini(name, arguments)
-        case _:
-            hint = did_you_mean(names[-1], STAGES if len(names) > 1 else [*COMMANDS, "stage"])
-            if not hint and names[-1] in STAGES:
-                hint = f"; did you mean `stage {names[-1]}`?"
-            print(
-                f"error: no command {' '.join(names)!r}{hint or ';'} `cai-pyserini --help` lists them", file=sys.stderr
-            )
+        case [wrong, *_]:
+            print(f"error: no command {wrong!r}{_hint(wrong) or ';'} `cai-pyserini --help` lists them", file=sys.stderr)
             return 2
     return None
+
+
+def _hint(wrong: str) -> str:
+    from cai_pyserini.cli.stage import STAGES
+
+    return f"; did you mean `stage {wrong}`?" if wrong in STAGES else did_you_mean(wrong, COMMANDS)
 
 
 def _run_pyserini(module: str, arguments: list[str]) -> None:

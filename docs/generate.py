@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 import cai_pyserini  # noqa: E402
-from cai_pyserini.__main__ import COMMANDS, STAGES, main  # noqa: E402
+from cai_pyserini.__main__ import COMMANDS, main  # noqa: E402
 from cai_pyserini.runs.fusions import DEFAULT, FUSIONS  # noqa: E402
 
 PYTHON = ROOT / "docs" / "reference" / "python.md"
@@ -75,13 +75,11 @@ def fusion_table() -> str:
 
 
 def commands() -> str:
-    """What `cai-pyserini NAME --help` prints of every command and stage, of their subcommands too."""
-    named = COMMANDS | {f"stage {name}": description for name, description in STAGES.items()}
+    """What `cai-pyserini NAME --help` prints of every command, of their subcommands too."""
     parts = [f"# Commands\n\n{fenced(printed_help())}"]
-    for name, description in named.items():
-        text = printed_help(*name.split())
-        parts.append(f"## {name}\n\n{description[0].upper()}{description[1:]}.\n\n{fenced(text)}")
-        parts += [f"### {name} {each}\n\n{fenced(printed_help(*name.split(), each))}" for each in subcommands(text)]
+    for name, description in COMMANDS.items():
+        parts.append(f"## {name}\n\n{description[0].upper()}{description[1:]}.\n\n{fenced(printed_help(name))}")
+        parts += subcommands(name)
     return "\n".join(parts)
 
 
@@ -96,9 +94,12 @@ def printed_help(*arguments: str) -> str:
     return out.getvalue()
 
 
-def subcommands(text: str) -> Iterator[str]:
-    """The names below COMMAND in a help text."""
-    yield from re.findall(r"^    ([a-z][\w-]*)", text.partition("  COMMAND\n")[2], re.MULTILINE)
+def subcommands(*names: str) -> Iterator[str]:
+    """The help texts of the commands that a command has, and of those that these have."""
+    _, _, listed = printed_help(*names).partition("  COMMAND\n")
+    for each in re.findall(r"^    ([a-z][\w-]*)", listed, re.MULTILINE):
+        yield f"### {' '.join(names)} {each}\n\n{fenced(printed_help(*names, each))}"
+        yield from subcommands(*names, each)
 
 
 def fenced(text: str, language: str = "text") -> str:

@@ -18,6 +18,7 @@ import pytest
 from filelock import FileLock
 
 from cai_pyserini.cli.run import main as beir
+from cai_pyserini.cli.stage import main as stage
 from cai_pyserini.collections import text_cache
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import artifact
@@ -118,6 +119,11 @@ def cross_encoder(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) ->
     AutoModelForSequenceClassification.from_pretrained(str(checkpoint), num_labels=1).save_pretrained(folder)
     AutoTokenizer.from_pretrained(str(checkpoint)).save_pretrained(folder)
     return folder
+
+
+def stage_command(name: str) -> Callable[[Sequence[str]], int | None]:
+    """The function that executes a stage with its arguments."""
+    return lambda argv: stage([name, *argv])
 
 
 def damaged(checkpoint: Path, folder: Path, tensor: str, row: int, value: float) -> Path:

@@ -3,19 +3,16 @@
 The differences per query are tested by the paired t-test, and by a percentile bootstrap of their mean.
 """
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from scipy.stats import bootstrap
 
 from cai_pyserini.analysis.output import Report, cut, labels
 from cai_pyserini.analysis.settings import CompareSettings
 from cai_pyserini.collections.readers import open_collection
 from cai_pyserini.core.config import load_index_config
-from cai_pyserini.core.figures import plot_differences
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.runs import significance
 from cai_pyserini.runs.measures import mean, measure_runs
@@ -66,8 +63,7 @@ def compare(settings: CompareSettings) -> Report:
         {"query": query, "text": texts[query], "a": a[query], "b": b[query], "difference": changes[query]}
         for query in ordered
     ]
-    plotted = plot([changes[query] for query in ordered], result, name, runs)
-    return Report("compare", "\n".join([*lines, aligned(rows)]), data, {"compare.png": plotted})
+    return Report("compare", "\n".join([*lines, aligned(rows)]), data)
 
 
 def summary(result: Difference, names: tuple[str, str], measure: str) -> list[str]:
@@ -106,11 +102,3 @@ def difference(first: dict[str, float], second: dict[str, float]) -> Difference:
         losses=losses,
         ties=len(values) - wins - losses,
     )
-
-
-def plot(differences: Sequence[float], result: Difference, measure: str, runs: Sequence[str]) -> Figure:
-    """The differences of all queries, in descending order."""
-    won, lost = f"B wins {result.wins:,}", f"B loses {result.losses:,}"
-    fig = plot_differences(differences, f"{measure}, B - A", won, lost)
-    fig.axes[0].set_title(f"A: {runs[0]}\nB: {runs[1]}", fontsize="medium", loc="left")
-    return fig

@@ -7,13 +7,12 @@ products in the score of a query and a document. They are counted in the index a
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
-from matplotlib.figure import Figure
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.analysis.output import SEARCH_AGAIN, Report, labels
@@ -55,7 +54,7 @@ def cost(settings: CostSettings) -> Report:
     for name, systems in by_run.items():
         rows += [[f"{name} {cost.system}", *_cells(cost)] for cost in systems]
     data = {name: [asdict(cost) for cost in systems] for name, systems in by_run.items()}
-    return Report("cost", aligned(rows), data, {"cost.png": plot(by_run)})
+    return Report("cost", aligned(rows), data)
 
 
 def costs(run: RunFolder) -> list[Cost]:
@@ -122,24 +121,3 @@ def _cells(cost: Cost) -> list[str]:
     cells = [cell for d in distributions for cell in (f"{d['mean']:.1f}", f"{d['median']:.0f}", f"{d['p95']:.0f}")]
     cells += [f"{cost.flops:.3f}", f"{cost.index_bytes / 1e6:.1f}", f"{cost.bytes_per_document:.0f}"]
     return [*cells, f"{cost.ms_per_query:.2f}"]
-
-
-def plot(by_run: Mapping[str, Sequence[Cost]]) -> Figure:
-    """A row of bars per run and system, and a panel per cost: products, index size, latency."""
-    bars = [(run, cost) for run, systems in by_run.items() for cost in systems]
-    names = [f"{run} {cost.system}" if len(by_run) > 1 else cost.system for run, cost in bars]
-    colors = [f"C{list(by_run).index(run)}" for run, _ in bars]
-    panels = {
-        "products per\nquery-document pair": [cost.flops for _, cost in bars],
-        "index, bytes\nper document": [cost.bytes_per_document for _, cost in bars],
-        "latency,\nms per query": [cost.ms_per_query for _, cost in bars],
-    }
-    fig = Figure(figsize=(9, 1.2 + 0.32 * len(bars)), layout="constrained")
-    for axes, (title, values) in zip(fig.subplots(1, len(panels), sharey=True), panels.items(), strict=True):
-        axes.bar_label(axes.barh(names, values, color=colors), [f"{value:.3g}" for value in values], padding=3)
-        axes.set_title(title, fontsize="medium")
-        axes.margins(x=0.2)
-        axes.spines[["top", "right", "bottom"]].set_visible(False)
-        axes.tick_params(left=False, bottom=False, labelbottom=False)
-    axes.invert_yaxis()  # shared by all panels; the first system is on top
-    return fig

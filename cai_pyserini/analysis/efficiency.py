@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from cai_pyserini.analysis.output import SEARCH_AGAIN, Report
 from cai_pyserini.analysis.settings import EfficiencySettings
@@ -82,7 +81,7 @@ def efficiency(settings: EfficiencySettings) -> Report:
         cells += [f"{ms:.2f}" for pair in latency.values() for ms in pair]
     text, proposed = proposal(rows, settings)
     data = {"stock": stock, "queries": len(timed), "prunings": [asdict(row) for row in rows], "proposal": proposed}
-    return Report("efficiency", f"{aligned(table)}\n\n{text}", data, {"efficiency.png": plot(rows, stock)})
+    return Report("efficiency", f"{aligned(table)}\n\n{text}", data)
 
 
 def proposal(rows: Sequence[Efficiency], settings: EfficiencySettings) -> tuple[str, str]:
@@ -205,16 +204,3 @@ def times(searchers: Mapping[str, Searcher], ids: Sequence[str], rounds: int, la
             calls[searcher](ids[query])
             milliseconds[round_number, query, searcher] = 1000 * (time.perf_counter() - start)
     return dict(zip(searchers, np.median(milliseconds[1:], axis=0).T, strict=True))
-
-
-def plot(rows: Sequence[Efficiency], stock: Latencies) -> Figure:
-    """The measure by median latency, a panel per number of hits; stock is a cross."""
-    fig = Figure(figsize=(4 * len(stock) + 2, 4), layout="constrained")
-    for axes, (hits, (p50, _)) in zip(fig.subplots(1, len(stock), squeeze=False)[0], stock.items(), strict=True):
-        for row in rows:
-            axes.plot([row.latency[hits][0]], [row.score], marker="o", linestyle="none", label=row.name)
-        axes.plot([p50], [rows[0].score], marker="x", linestyle="none", color="black", label=STOCK)
-        axes.set(xlabel=f"median latency, ms, {hits:,} hits", ylabel=MEASURE, xlim=(0, None))
-        axes.grid(alpha=0.3)
-    fig.legend(*axes.get_legend_handles_labels(), loc="outside right upper")
-    return fig

@@ -1,4 +1,4 @@
-"""The output of an analysis: text for the terminal, <name>.json, and other files, mostly figures."""
+"""The output of an analysis: text for the terminal, <name>.json, and other files."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -6,10 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
-
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.figures import save
 from cai_pyserini.core.files import json_text, write_text
 
 SEARCH_AGAIN = "search with `cai-pyserini run`, after an update with `cai-pyserini update --evaluate`"
@@ -17,21 +14,18 @@ SEARCH_AGAIN = "search with `cai-pyserini run`, after an update with `cai-pyseri
 
 @dataclass(frozen=True)
 class Report:
-    """The output of an analysis. `files` are figures (.png) and texts, by file name."""
+    """The output of an analysis; `files` are texts by file name."""
 
     name: str
     text: str
     data: dict[str, Any]
-    files: Mapping[str, Figure | str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
 
     def write(self, folder: Path) -> list[str]:
         """Write <name>.json and the files, each atomically, and return their names."""
         files = {f"{self.name}.json": json_text(self.data, ensure_ascii=False), **self.files}
         for name, content in files.items():
-            if isinstance(content, str):
-                write_text(folder / name, content)
-            else:
-                save(content, folder / name)
+            write_text(folder / name, content)
         return list(files)
 
 
@@ -48,15 +42,10 @@ def labels(paths: Sequence[Path]) -> list[str]:
     return names
 
 
-def split_text(text: str, width: int) -> tuple[str, str]:
-    """Split a text into a beginning of at most `width` characters and the rest, at white space if there is any."""
-    if len(text) <= width:
-        return text, ""
-    end = next((i for i in range(width, 0, -1) if text[i].isspace()), width)
-    return text[:end], text[end:]
-
-
 def cut(text: str, width: int) -> str:
     """Shorten a text to one line of at most `width` characters, at a word boundary."""
     line = " ".join(text.split())
-    return line if len(line) <= width else split_text(line, width - 1)[0] + "…"
+    if len(line) <= width:
+        return line
+    end = line.rfind(" ", 1, width)
+    return line[: end if end > 0 else width - 1] + "…"

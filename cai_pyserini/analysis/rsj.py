@@ -18,12 +18,10 @@ out, and so are queries that have no relevant document or are missing from a run
 
 import logging
 import math
-from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from cai_pyserini.analysis.output import Report, labels
 from cai_pyserini.analysis.settings import RsjSettings
@@ -31,7 +29,6 @@ from cai_pyserini.collections.contract import Collection
 from cai_pyserini.collections.readers import open_collection
 from cai_pyserini.core.config import load_index_config
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.figures import figure
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.indexes.analyzer import Analyzer
@@ -61,7 +58,7 @@ class Analysis(NamedTuple):
 
 
 def rsj(settings: RsjSettings) -> Report:
-    """The ΔRSJ of runs by group, as median and mean, a figure, and a table of all pairs."""
+    """The ΔRSJ of runs by group, as median and mean, and a table of all pairs."""
     config = load_index_config(settings.collection)
     split = settings.split or config.split
     runs: dict[str, DocumentSets] = {}
@@ -81,11 +78,8 @@ def rsj(settings: RsjSettings) -> Report:
     data: dict[str, Any] = {"collection": config.name, "split": split, "depth": settings.depth, **analysis.counts}
     data |= {"thresholds": analysis.thresholds, "groups": groups}
     pairs = analysis.pairs.join(analysis.delta.add_prefix("ΔRSJ "))
-    files: dict[str, Figure | str] = {
-        "rsj.png": plot(analysis, f"{config.name}, best {settings.depth} documents"),
-        "rsj.tsv": pairs.to_csv(sep="\t", index=False, float_format="%.4f"),
-    }
-    return Report("rsj", aligned(rows), data, files)
+    table = pairs.to_csv(sep="\t", index=False, float_format="%.4f")
+    return Report("rsj", aligned(rows), data, {"rsj.tsv": table})
 
 
 def rsj_weight(holders: AbstractSet[str], relevant: AbstractSet[str], documents: int) -> float:
@@ -136,27 +130,3 @@ def analyze(collection: Collection, split: str, runs: dict[str, DocumentSets]) -
     pairs["group"] = pd.Categorical([GROUPS[i] for i in high], GROUPS)
     counts = {"documents": len(ids), "queries": len(queries), "pairs": len(pairs)}
     return Analysis(pairs, pd.DataFrame(delta), counts, thresholds)
-
-
-def plot(analysis: Analysis, title: str) -> Figure:
-    """Box plots of ΔRSJ by group and run: quartiles, and whiskers from the 5th to the 95th percentile."""
-    fig, axes = figure("", "ΔRSJ = R̂SJ − RSJ", title, (9, 4.5))
-    groups = analysis.groups()
-    names: Sequence[str] = list(analysis.delta.columns)
-    for i, name in enumerate(names):
-        axes.boxplot(
-            [group[name] for group in groups.values()],
-            positions=[place + (i - (len(names) - 1) / 2) * 0.8 / len(names) for place in range(len(groups))],
-            widths=0.64 / len(names),
-            whis=(5, 95),
-            showfliers=False,
-            patch_artist=True,
-            boxprops={"facecolor": f"C{i}", "alpha": 0.7},
-            medianprops={"color": "black"},
-            label=name,
-        )
-    axes.axhline(0, color="black", linewidth=0.8)
-    axes.set_xticks(range(len(groups)), [f"{name}\n{len(group):,} pairs" for name, group in groups.items()])
-    axes.grid(visible=False, axis="x")
-    fig.legend(loc="outside lower center", ncols=3)
-    return fig

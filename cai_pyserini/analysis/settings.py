@@ -1,6 +1,6 @@
 """The settings of each analysis, where nothing slow is imported."""
 
-from cai_pyserini.core.flags import COLLECTION, ENCODER, OUTPUT_ANALYSIS, RUN_FOLDER, SPLIT
+from cai_pyserini.core.flags import COLLECTION, OUTPUT_ANALYSIS, RUN_FOLDER, SPLIT
 from cai_pyserini.core.settings import AnyPath, Settings, flag
 
 
@@ -38,20 +38,6 @@ class CostSettings(Settings):
     example = "cai-pyserini analyse cost runs/hpo/splade-tiny runs/hpo/adapted --output analysis"
     runs: list[AnyPath] = flag(help="run folders, written by `cai-pyserini run`", positional=True)
     output: AnyPath = OUTPUT_ANALYSIS
-
-
-class CoverageSettings(Settings):
-    """Measure vocabulary coverage: which words of a collection an encoder has to split into word pieces.
-
-    It also estimates how many pieces would be saved by adding these words to the vocabulary. For comparison,
-    docs/experiments/analysis.md has three collections.
-    """
-
-    example = "cai-pyserini analyse coverage --collection hpo --encoder splade-tiny --output analysis"
-    collection: str = COLLECTION
-    encoder: str = ENCODER
-    output: AnyPath = OUTPUT_ANALYSIS
-    top: int = flag(30, "number of words to show", ge=0)
 
 
 class EfficiencySettings(Settings):
@@ -97,18 +83,17 @@ class ExplainSettings(Settings):
 class OverlapSettings(Settings):
     """Measure vocabulary overlap: how similar the word frequencies of collections are.
 
-    The measure is weighted Jaccard similarity. Counting the words of a large collection takes a while;
-    --save-frequencies saves the counts as a table, to pass instead of the collection next time.
+    The measure is weighted Jaccard similarity.
     """
 
-    example = "cai-pyserini analyse overlap hpo scifact msmarco.tsv --output analysis"
+    example = "cai-pyserini analyse overlap hpo scifact --output analysis"
     collections: list[str] = flag(
         help="names in index_configs/, YAML files, folders in BEIR's layout, files of documents (.jsonl, .parquet, "
-        ".csv), .txt files (one text per line), or saved tables (.tsv)",
+        ".csv), or .txt files (one text per line)",
         positional=True,
+        min_length=2,
     )
     output: AnyPath = OUTPUT_ANALYSIS
-    save_frequencies: bool = flag(False, "save the word counts of each collection as a table, NAME.tsv")
 
 
 class RsjSettings(Settings):
@@ -126,7 +111,6 @@ ANALYSES: dict[str, type[Settings]] = {
     "changes": ChangesSettings,
     "compare": CompareSettings,
     "cost": CostSettings,
-    "coverage": CoverageSettings,
     "efficiency": EfficiencySettings,
     "explain": ExplainSettings,
     "overlap": OverlapSettings,

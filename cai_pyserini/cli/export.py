@@ -1,24 +1,46 @@
 from importlib import import_module
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from cai_pyserini.cli.command import Command, command
 from cai_pyserini.core.flags import DEVICE, OUTPUT_FOLDER, QUERY
 from cai_pyserini.core.packages import require_modules
-from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
+from cai_pyserini.core.settings import AnyPath, Group, flag
+
+if TYPE_CHECKING:
+    from cai_pyserini.core.artifact import Manifest
+    from cai_pyserini.share.source import Source
 
 IMPACTS = "--impacts runs/hpo/splade-tiny/impacts/joint-splade-idf"
 PREFIX = "cai-pyserini export"
 
 
-class EncoderExport(Settings):
-    encoder: str = flag(help="a name in encoders/, a YAML file, a checkpoint folder, or an index folder")
+class Export(Command):
+    """A format of exports, whose function `writer` in `share` is imported when it is needed."""
+
+    writer: ClassVar[str]  # module.function
+    needs: ClassVar[tuple[str, ...]] = ()  # packages of the extra `export`
     output: AnyPath = OUTPUT_FOLDER
 
+    def execute(self) -> None:
+        require_modules(self.needs, "export")
+        module, _, function = self.writer.partition(".")
+        stats = self.export(getattr(import_module(f"cai_pyserini.share.{module}"), function)).stats
+        counts = ", ".join(f"{stats[key]:,} {key}" for key in ("documents", "impacts", "queries") if stats.get(key))
+        print(f"{self.output}: {counts}{', ' if counts else ''}{stats['bytes'] / 1e6:.2f} MB")
+        print("not in this format:")
+        for loss in stats["loses"]:
+            print(f"  {loss}")
 
-class QueryExport(EncoderExport):
-    query: Literal["splade", "bow"] | None = QUERY
+    def export(self, write: Any) -> "Manifest":
+        """Export with the function of the format."""
+        raise NotImplementedError
 
 
-class SentenceTransformers(QueryExport):
+class EncoderExport(Export):
+    encoder: str = flag(help="a name in encoders/, a YAML file, a checkpoint folder, or an index folder")
+
+
+class SentenceTransformers(EncoderExport):
     """Write an encoder as a folder for SparseEncoder of sentence-transformers.
 
     With --query bow, queries need no model: their tokens have static weights, the IDF of a collection if the encoder
@@ -28,16 +50,14 @@ class SentenceTransformers(QueryExport):
     example = (
         f"{PREFIX} sentence-transformers --encoder runs/hpo/splade-tiny/indexes/splade-idf --query bow --output cai"
     )
+    writer = "sentence_transformers.write_sparse_encoder"
+    query: Literal["splade", "bow"] | None = QUERY
 
+    def export(self, write: Any) -> "Manifest":
+        from cai_pyserini.core.config import load_encoder
+        from cai_pyserini.share.source import export_encoder
 
-class Anserini(QueryExport):
-    """Write a query encoder as ONNX and vocab.txt, for the encoder SpladePlusPlusEnsembleDistil of Anserini.
-
-    With PYSERINI_CACHE=OUTPUT in the environment, Anserini loads it by that name, and queries have the same impacts as
-    in this package, except for special tokens, and for Chinese and Japanese, which Anserini does not split.
-    """
-
-    example = f"{PREFIX} anserini --encoder runs/hpo/splade-tiny/indexes/splade-idf --output anserini"
+        return export_encoder(load_encoder(self.encoder), self.output, "sentence-transformers", write, self.query)
 
 
 class Idf(EncoderExport):
@@ -47,14 +67,21 @@ class Idf(EncoderExport):
     """
 
     example = f"{PREFIX} idf --encoder splade-tiny --idf runs/hpo/splade-tiny/idf --output tokenizer"
+    writer = "idf.write_idf"
     idf: AnyPath = flag(
         help="folder written by the idf stage with this encoder's tokenizer, such as idf in a run folder"
     )
 
+    def export(self, write: Any) -> "Manifest":
+        from cai_pyserini.core.config import load_encoder
+        from cai_pyserini.share.source import export_encoder
 
-class DocumentExport(Settings):
+        config = load_encoder(self.encoder).replace(idf=str(self.idf.resolve()))
+        return export_encoder(config, self.output, "idf", write, "bow")
+
+
+class DocumentExport(Export):
     impacts: AnyPath = flag(help="folder written by the impact stage")
-    output: AnyPath = OUTPUT_FOLDER
     collection: str | None = flag(
         None, "also export the queries of a collection: a name in index_configs/, a YAML file, or a BEIR folder"
     )
@@ -62,11 +89,39 @@ class DocumentExport(Settings):
     query: Literal["splade", "bow"] | None = QUERY
     device: str = DEVICE
 
+    def export(self, write: Any) -> "Manifest":
+        from cai_pyserini.collections.readers import open_collection
+        from cai_pyserini.core.config import load_index_config
+        from cai_pyserini.share.source import Source, Texts
+
+        topics = texts = None
+        if self.collection:
+            config = load_index_config(self.collection)
+            collection = open_collection(config)
+            split = self.split or config.split
+            if self.stores_texts():
+                texts = Texts(collection, config.bm25)
+            if not texts or collection.has_queries(split):
+                topics = collection.topics(split)
+        return self.send(Source(self.impacts, topics, self.query, self.device, texts), write)
+
+    def stores_texts(self) -> bool:
+        return False
+
+    def send(self, source: "Source", write: Any) -> "Manifest":
+        return source.export(self.output, write, self.writer.partition(".")[0])
+
 
 class ServerExport(DocumentExport):
     uri: str = flag(help="address of the server, with its port, such as http://HOST:9200")
     name: str = flag("cai", "name in the server: an alias, which is moved when all documents are loaded")
     no_texts: bool = flag(False, "with --collection: only its queries, not the texts of documents")
+
+    def stores_texts(self) -> bool:
+        return not self.no_texts
+
+    def send(self, source: "Source", write: Any) -> "Manifest":
+        return write(source, self.output, self.uri, self.name)
 
 
 class Milvus(ServerExport):
@@ -79,111 +134,60 @@ class Milvus(ServerExport):
     """
 
     example = f"{PREFIX} milvus {IMPACTS} --collection hpo --uri milvus.db --output milvus"
+    writer, needs = "milvus.export_milvus", ("pymilvus",)
     uri: str = flag(help="address of a server, http://HOST:19530, or a file NAME.db")
     replicas: int = flag(1, "copies of the collection in memory, each on other query nodes of the server", ge=1)
+
+    def send(self, source: "Source", write: Any) -> "Manifest":
+        return write(source, self.output, self.uri, self.name, self.replicas)
 
 
 class OpenSearch(ServerExport):
     """Write impacts to an index of OpenSearch, with the texts of a collection for BM25.
 
     The output folder gets bodies of searches: queries.jsonl has a line for each query, with its id, and
-    queries-….jsonl the same for two-phase searches, and for hybrids with BM25. For a server that needs a password, set
-    the environment variable OPENSEARCH_AUTH to USER:PASSWORD.
+    queries-sum.jsonl the same for the sum with BM25. For a server that needs a password, set the environment variable
+    OPENSEARCH_AUTH to USER:PASSWORD.
     """
 
     example = f"{PREFIX} opensearch {IMPACTS} --collection hpo --uri http://localhost:9200 --output opensearch"
-    field: Literal["rank_features", "sparse_vector"] = flag(
-        "rank_features", "field of impacts: searched exactly, or, in OpenSearch 3.3, approximately by SEISMIC"
-    )
+    writer, needs = "search_server.export_opensearch", ("opensearchpy",)
 
 
 class Elasticsearch(ServerExport):
     """Write impacts to an index of Elasticsearch, with the texts of a collection for BM25.
 
     The output folder gets bodies of searches: queries.jsonl has a line for each query, with its id, and
-    queries-….jsonl the same for hybrids with BM25. For a server that needs a key, set the environment variable
+    queries-sum.jsonl the same for the sum with BM25. For a server that needs a key, set the environment variable
     ELASTICSEARCH_API_KEY.
     """
 
     example = f"{PREFIX} elasticsearch {IMPACTS} --collection hpo --uri http://localhost:9200 --output elasticsearch"
+    writer, needs = "search_server.export_elasticsearch", ("opensearchpy",)
 
 
 class Ciff(DocumentExport):
     """Write impacts in the Common Index File Format, which PISA and BMP import."""
 
     example = f"{PREFIX} ciff {IMPACTS} --output ciff"
+    writer = "ciff.write_ciff"
 
 
 class Seismic(DocumentExport):
     """Write impacts and queries as the JSONL that Seismic reads."""
 
     example = f"{PREFIX} seismic {IMPACTS} --collection hpo --output seismic"
+    writer = "seismic.write_seismic"
 
 
-class Format(NamedTuple):
-    """An export format: its settings, and the function that writes it."""
-
-    settings: type[Settings]
-    module: str  # in this folder
-    function: str
-    needs: tuple[str, ...] = ()  # packages of the extra `export`
-
-
-CLIENTS = ("opensearchpy", "elasticsearch")
-FORMATS = {
-    "sentence-transformers": Format(SentenceTransformers, "sentence_transformers", "write_sparse_encoder"),
-    "anserini": Format(Anserini, "onnx", "write_onnx", ("onnx", "onnxscript")),
-    "idf": Format(Idf, "idf", "write_idf"),
-    "milvus": Format(Milvus, "milvus", "export_milvus", ("pymilvus",)),
-    "opensearch": Format(OpenSearch, "search_server", "export_opensearch", CLIENTS),
-    "elasticsearch": Format(Elasticsearch, "search_server", "export_elasticsearch", CLIENTS),
-    "ciff": Format(Ciff, "ciff", "write_ciff"),
-    "seismic": Format(Seismic, "seismic", "write_seismic"),
+FORMATS: dict[str, type[Export]] = {
+    "sentence-transformers": SentenceTransformers,
+    "idf": Idf,
+    "milvus": Milvus,
+    "opensearch": OpenSearch,
+    "elasticsearch": Elasticsearch,
+    "ciff": Ciff,
+    "seismic": Seismic,
 }
 
-
-def main(argv: Argv = None) -> None:
-    commands = {name: format.settings for name, format in FORMATS.items()}
-    settings = parse(commands, argv, PREFIX, "Write an encoder, or the impacts of documents, for other systems.")
-    name, format = next(item for item in FORMATS.items() if type(settings) is item[1].settings)
-    require_modules(format.needs, "export")
-    write = getattr(import_module(f"cai_pyserini.share.{format.module}"), format.function)
-    export = _export_encoder if isinstance(settings, EncoderExport) else _export_documents
-    stats = export(settings, name, write)
-    counts = ", ".join(f"{stats[key]:,} {key}" for key in ("documents", "impacts", "queries") if stats.get(key))
-    print(f"{settings.output}: {counts}{', ' if counts else ''}{stats['bytes'] / 1e6:.2f} MB")
-    print("not in this format:")
-    for loss in stats["loses"]:
-        print(f"  {loss}")
-
-
-def _export_encoder(settings: EncoderExport, format: str, write: Any) -> dict[str, Any]:
-    from cai_pyserini.core.config import load_encoder
-    from cai_pyserini.share.source import export_encoder
-
-    config = load_encoder(settings.encoder)
-    if isinstance(settings, Idf):
-        config = config.replace(idf=str(settings.idf.resolve()))
-    query = settings.query if isinstance(settings, QueryExport) else "bow"
-    return export_encoder(config, settings.output, format, write, query).stats
-
-
-def _export_documents(settings: DocumentExport, format: str, write: Any) -> dict[str, Any]:
-    from cai_pyserini.collections.readers import open_collection
-    from cai_pyserini.core.config import load_index_config
-    from cai_pyserini.share.source import Source, Texts
-
-    topics = texts = None
-    if settings.collection:
-        config = load_index_config(settings.collection)
-        collection = open_collection(config)
-        split = settings.split or config.split
-        if isinstance(settings, ServerExport) and not settings.no_texts:
-            texts = Texts(collection, config.bm25)
-        if not texts or collection.has_queries(split):
-            topics = collection.topics(split)
-    source = Source(settings.impacts, topics, settings.query, settings.device, texts)
-    if isinstance(settings, ServerExport):
-        more = {key: getattr(settings, key) for key in ("field", "replicas") if hasattr(settings, key)}
-        return write(source, settings.output, settings.uri, settings.name, **more).stats
-    return source.export(settings.output, write, format).stats
+main = command(Group("Write an encoder, or the impacts of documents, for other systems.", FORMATS), "export")

@@ -1,11 +1,12 @@
 """`cai-pyserini fuse`."""
 
+from cai_pyserini.cli.command import Command, command
 from cai_pyserini.core.flags import OUTPUT_RUN
-from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
+from cai_pyserini.core.settings import AnyPath, flag
 from cai_pyserini.runs.fusions import DEFAULT, DEPTH, FUSIONS
 
 
-class FuseSettings(Settings):
+class Fuse(Command):
     """Fuse TREC runs, from this package or any other tool."""
 
     example = "cai-pyserini fuse --trec bm25.trec splade-idf.trec --method minmax --output hybrid.trec"
@@ -18,20 +19,13 @@ class FuseSettings(Settings):
         None, "one positive weight per run, in the order of --trec (default: all 1); only for sums of scores"
     )
 
+    def execute(self) -> None:
+        from cai_pyserini.core.artifact import require
+        from cai_pyserini.runs.fuse import fuse, require_fusable
 
-def main(argv: Argv = None) -> None:
-    settings = parse(FuseSettings, argv, "cai-pyserini fuse")
+        require_fusable(self.trec)
+        fuse(self.trec, self.output, self.method, depth=self.depth, hits=self.hits, weights=self.weights)
+        print(f"{self.output}: {require(self.output, 'fusion fuse').stats['queries']:,} queries")
 
-    from cai_pyserini.core.artifact import require
-    from cai_pyserini.runs.fuse import fuse, require_fusable
 
-    require_fusable(settings.trec)
-    fuse(
-        settings.trec,
-        settings.output,
-        settings.method,
-        depth=settings.depth,
-        hits=settings.hits,
-        weights=settings.weights,
-    )
-    print(f"{settings.output}: {require(settings.output, 'fusion fuse').stats['queries']:,} queries")
+main = command(Fuse, "fuse")

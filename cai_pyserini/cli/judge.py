@@ -1,28 +1,34 @@
 """Make relevance judgments, and use them: qrels, agreement, comparisons of two systems, and training files."""
 
-from typing import Annotated, Literal, Self
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from cai_pyserini.cli.command import Command, command
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import MODEL_KEY, RUN_FOLDER, TOPICS_FILE
-from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
+from cai_pyserini.core.settings import AnyPath, Group, flag
 from cai_pyserini.service.settings import Listening, origin_and_path
+
+if TYPE_CHECKING:
+    from cai_pyserini.collections.contract import Qrels
+    from cai_pyserini.experiments.run_folder import RunFolder
+    from cai_pyserini.judging.judgments import Judgments
 
 RUN = "cai-pyserini judge"
 RUBRIC = ["not relevant", "on the topic", "answers in part", "answers fully"]
-TOPICS: AnyPath | None = flag(None, "the judged queries, as for `judge serve` (default: the collection's)")
 SYSTEMS = flag(help="the systems whose results are judged", min_length=1)
 NEW_DATABASE = flag(help="SQLite file for the judgments, on a local disk; created if missing")
 DEPTH: int = flag(10, "number of best documents of each system to judge", ge=1)
 QUERIES: AnyPath | None = flag(None, f"the queries to judge: {TOPICS_FILE} (default: the collection's)")
 DATABASE = flag(help="the database of judgments, made by `judge serve` or `judge llm`", positional=True)
 Rule = Literal["majority", "mean", "max", "last"]
-RULE: Rule = flag("majority", "how the grades of several judges are merged; majority: a tie gives the lowest")
-JUDGES: list[str] = flag([], "only the grades of these judges count, by their names in `judge agree` (default: all)")
 
 
-class ServeSettings(Listening):
+class Serve(Listening, Command):
     """Serve a page to judge the results of systems: blind, in random order, by any number of judges.
 
     A query's pool is the best documents of each system. The page works with the keyboard alone, and without JavaScript.
@@ -45,8 +51,29 @@ class ServeSettings(Listening):
         max_length=10,
     )
 
+    def execute(self) -> None:
+        from cai_pyserini.judging.app import create_app
+        from cai_pyserini.judging.judgments import Judgments
+        from cai_pyserini.judging.pool import open_pool
+        from cai_pyserini.service.listen import access, listen
 
-class LlmSettings(Settings):
+        allowed = access(self)
+        pool = open_pool(self.run, self.systems, self.depth, self.topics)
+        judgments = Judgments(self.database, self.rubric or RUBRIC)
+        if self.rubric not in (None, judgments.rubric):
+            raise CaiError(
+                f"the grades of {self.database} have another meaning ({', '.join(judgments.rubric)}): leave --rubric "
+                "out, or choose another --database"
+            )
+        app = create_app(pool, judgments, self.shared, allowed)
+        documents = sum(map(len, pool.documents.values()))
+        content = f"{documents:,} documents of {len(pool.documents):,} queries to judge"
+        if without_hits := len(pool.topics) - len(pool.documents):
+            content += f"; {without_hits:,} queries have no hits"
+        listen(app, self, content)
+
+
+class Llm(Command):
     """Let a language model judge the results of systems, as one more judge in the database of `judge serve`.
 
     The server speaks OpenAI's chat/completions: Ollama, vLLM, or a provider, which gets the queries and documents. Its
@@ -76,37 +103,113 @@ class LlmSettings(Settings):
     def _check_url(cls, url: str) -> str:
         return "".join(origin_and_path(url))
 
+    def execute(self) -> None:
+        import asyncio
+        import os
 
-class ExportSettings(Settings):
+        from cai_pyserini.analysis.verdict import agreement, order
+        from cai_pyserini.experiments.run_folder import RunFolder
+        from cai_pyserini.judging import model_judge
+        from cai_pyserini.judging.chat import Chat
+        from cai_pyserini.judging.judgments import MODEL, Judgments
+        from cai_pyserini.judging.pool import open_pool, runs_of_systems
+
+        prompt = model_judge.read_prompt(self.prompt or model_judge.PROMPT)
+        pool = open_pool(self.run, self.systems, self.depth, self.topics)
+        judgments = Judgments(self.database, RUBRIC)
+        if not self.prompt and judgments.rubric != RUBRIC:
+            raise CaiError(
+                f"the grades of {self.database} have another meaning ({', '.join(judgments.rubric)}) than those of the "
+                f"prompt: copy {model_judge.PROMPT}, write them into it, and give it as --prompt"
+            )
+        judgments.limit_to(pool.topics, pool.text)
+        judge = model_judge.judge_name(self.model, prompt, self.characters)
+        asked = model_judge.questions(pool, judgments.of(judge), prompt, self.characters)
+        documents = sum(map(len, pool.documents.values()))
+        print(f"{judge}: {model_judge.estimate(asked, self.price)}; {documents - len(asked):,} are judged", flush=True)
+        if self.dry_run:
+            return
+        chat = Chat(self.url, self.model, os.environ.get(MODEL_KEY, "").strip(), self.timeout)
+
+        def record(query: str, document: str, grade: int) -> None:
+            judgments.add(query, document, judge, grade)
+
+        failed = asyncio.run(model_judge.judge(asked, chat, len(judgments.rubric), self.parallel, record, print))
+        print(f"{len(asked) - len(failed):,} judged; tokens, as the server counts them: {chat.tokens.total():,}")
+        if failed:
+            print(f"{len(failed):,} not judged; the same command asks for them again")
+            for (query, document), reason in failed.items():
+                print(f"  query {query}, document {document}: {reason}")
+        judged = [row for row in judgments.all() if row.judge == judge or not row.judge.startswith(MODEL)]
+        if any(row.judge != judge for row in judged):
+            runs = runs_of_systems(RunFolder(self.run), self.systems, pool.topics)
+            print(f"\n{agreement(judged)}\n\n{order(runs, judged, 'majority')}")
+
+
+class Judged(Command):
+    """What uses the judgments of a run's results."""
+
+    run: AnyPath = RUN_FOLDER
+    topics: AnyPath | None = flag(None, "the judged queries, as for `judge serve` (default: the collection's)")
+    rule: Rule = flag("majority", "how the grades of several judges are merged; majority: a tie gives the lowest")
+    judges: list[str] = flag(
+        [], "only the grades of these judges count, by their names in `judge agree` (default: all)"
+    )
+
+    @contextmanager
+    def grades(self, database: Path) -> Iterator[tuple["RunFolder", dict[str, str], "Qrels", "Judgments"]]:
+        """The run, its queries, the merged grades, and the database; finally, says which grades do not count."""
+        from cai_pyserini.experiments.run_folder import RunFolder
+        from cai_pyserini.judging.judgments import Judgments, qrels_of
+        from cai_pyserini.judging.pool import stored_texts, topics_of
+
+        judgments, run = Judgments(database), RunFolder(self.run)
+        topics = topics_of(run, self.topics)
+        judgments.limit_to(topics, stored_texts(run, judgments.documents()))
+        qrels = qrels_of(judgments.all(self.judges), self.rule)
+        warning = f"{left_out}; judge them again, or give --topics" if (left_out := judgments.left_out()) else ""
+        if not qrels:
+            raise CaiError(f"{database} has no grade: " + (warning or f"make some with `{RUN} serve`"))
+        yield run, topics, qrels, judgments
+        if warning:
+            print(warning)
+
+
+class Export(Judged):
     """Write the judgments as qrels, except of queries and documents whose texts have changed since."""
 
     example = f"{RUN} export runs/hpo/splade-tiny judgments.sqlite --output path/to/folder/qrels/judged.tsv"
-    run: AnyPath = RUN_FOLDER
     database: AnyPath = DATABASE
-    topics: AnyPath | None = TOPICS
     output: AnyPath = flag(help="output file: .txt or .qrels in TREC's format, .tsv in BEIR's")
-    rule: Rule = RULE
-    judges: list[str] = JUDGES
+
+    def execute(self) -> None:
+        from cai_pyserini.judging.judgments import write_qrels
+
+        with self.grades(self.database) as (_, _, qrels, _):
+            write_qrels(qrels, self.output)
+            print(f"{self.output}: {sum(map(len, qrels.values())):,} judgments of {len(qrels):,} queries")
 
 
-class AgreeSettings(Settings):
+class Agree(Command):
     """Show how well judges agree: Cohen's kappa of each pair."""
 
     example = f"{RUN} agree judgments.sqlite"
     database: AnyPath = DATABASE
 
+    def execute(self) -> None:
+        from cai_pyserini.analysis.verdict import agreement
+        from cai_pyserini.judging.judgments import Judgments
 
-class CompareSettings(Settings):
+        print(agreement(Judgments(self.database).all()))
+
+
+class Compare(Judged):
     """Compare two systems by judgments, and estimate how many more judged queries would decide between them."""
 
     example = f"{RUN} compare runs/hpo/splade-tiny bm25 joint judgments.sqlite"
-    run: AnyPath = RUN_FOLDER
     a: str = flag(help="a system", positional=True)
     b: str = flag(help="another system", positional=True)
     database: AnyPath = DATABASE
-    topics: AnyPath | None = TOPICS
-    rule: Rule = RULE
-    judges: list[str] = JUDGES
     smallest: float = flag(0.02, "the smallest difference in nDCG@10 that would matter", gt=0)
 
     @model_validator(mode="after")
@@ -115,150 +218,48 @@ class CompareSettings(Settings):
             raise ValueError(f"{self.a} is given twice")
         return self
 
+    def execute(self) -> None:
+        from cai_pyserini.analysis.verdict import verdict
+        from cai_pyserini.judging.pool import runs_of_systems
 
-class ExamplesSettings(Settings):
+        with self.grades(self.database) as (run, topics, qrels, judgments):
+            runs = runs_of_systems(run, (self.a, self.b), topics)
+            print(verdict(runs, qrels, self.smallest, judgments.skipped()))
+
+
+class Examples(Judged):
     """Write a training file from judgments.
 
     Negatives are the documents with grade 0, then the systems' best documents that nobody has judged or skipped.
     """
 
     example = f"{RUN} examples runs/hpo/splade-tiny --systems joint --database judgments.sqlite --output train.jsonl"
-    run: AnyPath = RUN_FOLDER
     output: AnyPath = flag(help="output file, JSONL to train with")
     database: AnyPath = flag(help="the database of judgments, made by `judge serve` or `judge llm`")
     systems: list[str] = flag(help="the systems from whose results negatives are drawn", min_length=1)
     depth: int = flag(50, "number of best documents of each system to draw negatives from", ge=1)
-    topics: AnyPath | None = TOPICS
     relevant: int = flag(1, "the smallest grade of a relevant document", ge=1)
     negatives: int = flag(10, "most negatives per query and relevant document", ge=1)
-    rule: Rule = RULE
-    judges: list[str] = JUDGES
     seed: int = flag(42, "random seed of the order of negatives", ge=0)
 
-
-COMMANDS: dict[str, type[Settings]] = {
-    "serve": ServeSettings,
-    "llm": LlmSettings,
-    "export": ExportSettings,
-    "agree": AgreeSettings,
-    "compare": CompareSettings,
-    "examples": ExamplesSettings,
-}
-
-
-def main(argv: Argv = None) -> None:
-    settings: ServeSettings | LlmSettings | ExportSettings | AgreeSettings | CompareSettings | ExamplesSettings = parse(
-        COMMANDS, argv, RUN, "Judge the results of systems, and use the judgments."
-    )
-    if isinstance(settings, ServeSettings):
-        _serve(settings)
-        return
-    if isinstance(settings, LlmSettings):
-        _llm(settings)
-        return
-    from cai_pyserini.judging.judgments import Judgments
-
-    judgments = Judgments(settings.database)
-    if isinstance(settings, AgreeSettings):
-        from cai_pyserini.analysis.verdict import agreement
-
-        print(agreement(judgments.all()))
-        return
-
-    from cai_pyserini.experiments.run_folder import RunFolder
-    from cai_pyserini.judging.judgments import qrels_of, write_qrels
-    from cai_pyserini.judging.pool import runs_of_systems, stored_texts, topics_of
-
-    run = RunFolder(settings.run)
-    topics = topics_of(run, settings.topics)
-    judgments.limit_to(topics, stored_texts(run, judgments.documents()))
-    qrels = qrels_of(judgments.all(settings.judges), settings.rule)
-    warning = f"{left_out}; judge them again, or give --topics" if (left_out := judgments.left_out()) else ""
-    if not qrels:
-        raise CaiError(f"{settings.database} has no grade: " + (warning or f"make some with `{RUN} serve`"))
-    if isinstance(settings, ExportSettings):
-        write_qrels(qrels, settings.output)
-        print(f"{settings.output}: {sum(map(len, qrels.values())):,} judgments of {len(qrels):,} queries")
-    elif isinstance(settings, CompareSettings):
-        from cai_pyserini.analysis.verdict import verdict
-
-        runs = runs_of_systems(run, (settings.a, settings.b), topics)
-        print(verdict(runs, qrels, settings.smallest, judgments.skipped()))
-    else:
+    def execute(self) -> None:
         from cai_pyserini.judging.judged_examples import label_queries, write_examples
-        from cai_pyserini.judging.pool import pooled_documents
+        from cai_pyserini.judging.pool import pooled_documents, stored_texts
 
-        skipped = judgments.skipped()
-        pool = pooled_documents(run, settings.systems, settings.depth, topics)
-        pool = {query: documents - skipped.get(query, set()) for query, documents in pool.items()}
-        examples = list(label_queries(topics, pool, qrels, settings.relevant, settings.seed))
-        ids = {id for _, positives, negatives in examples for id in (*positives, *negatives)}
-        lines, queries = write_examples(examples, stored_texts(run, ids), settings.negatives, settings.output)
-        print(f"{settings.output}: {lines:,} examples of {queries:,} queries")
-    if warning:
-        print(warning)
-
-
-def _serve(settings: ServeSettings) -> None:
-    from cai_pyserini.judging.app import create_app
-    from cai_pyserini.judging.judgments import Judgments
-    from cai_pyserini.judging.pool import open_pool
-    from cai_pyserini.service.listen import access, listen
-
-    allowed = access(settings)
-    pool = open_pool(settings.run, settings.systems, settings.depth, settings.topics)
-    judgments = Judgments(settings.database, settings.rubric or RUBRIC)
-    if settings.rubric not in (None, judgments.rubric):
-        raise CaiError(
-            f"the grades of {settings.database} have another meaning ({', '.join(judgments.rubric)}): leave --rubric "
-            "out, or choose another --database"
-        )
-    app = create_app(pool, judgments, settings.shared, allowed)
-    documents = sum(map(len, pool.documents.values()))
-    content = f"{documents:,} documents of {len(pool.documents):,} queries to judge"
-    if without_hits := len(pool.topics) - len(pool.documents):
-        content += f"; {without_hits:,} queries have no hits"
-    listen(app, settings, content)
+        with self.grades(self.database) as (run, topics, qrels, judgments):
+            skipped = judgments.skipped()
+            pool = pooled_documents(run, self.systems, self.depth, topics)
+            pool = {query: documents - skipped.get(query, set()) for query, documents in pool.items()}
+            examples = list(label_queries(topics, pool, qrels, self.relevant, self.seed))
+            ids = {id for _, positives, negatives in examples for id in (*positives, *negatives)}
+            lines, queries = write_examples(examples, stored_texts(run, ids), self.negatives, self.output)
+            print(f"{self.output}: {lines:,} examples of {queries:,} queries")
 
 
-def _llm(settings: LlmSettings) -> None:
-    import asyncio
-    import os
-
-    from cai_pyserini.analysis.verdict import agreement, order
-    from cai_pyserini.experiments.run_folder import RunFolder
-    from cai_pyserini.judging import model_judge
-    from cai_pyserini.judging.chat import Chat
-    from cai_pyserini.judging.judgments import MODEL, Judgments
-    from cai_pyserini.judging.pool import open_pool, runs_of_systems
-
-    prompt = model_judge.read_prompt(settings.prompt or model_judge.PROMPT)
-    pool = open_pool(settings.run, settings.systems, settings.depth, settings.topics)
-    judgments = Judgments(settings.database, RUBRIC)
-    if not settings.prompt and judgments.rubric != RUBRIC:
-        raise CaiError(
-            f"the grades of {settings.database} have another meaning ({', '.join(judgments.rubric)}) than those of the "
-            f"prompt: copy {model_judge.PROMPT}, write them into it, and give it as --prompt"
-        )
-    judgments.limit_to(pool.topics, pool.text)
-    judge = model_judge.judge_name(settings.model, prompt, settings.characters)
-    asked = model_judge.questions(pool, judgments.of(judge), prompt, settings.characters)
-    documents = sum(map(len, pool.documents.values()))
-    print(f"{judge}: {model_judge.estimate(asked, settings.price)}; {documents - len(asked):,} are judged", flush=True)
-    if settings.dry_run:
-        return
-    chat = Chat(settings.url, settings.model, os.environ.get(MODEL_KEY, "").strip(), settings.timeout)
-
-    def record(query: str, document: str, grade: int) -> None:
-        judgments.add(query, document, judge, grade)
-
-    failed = asyncio.run(model_judge.judge(asked, chat, len(judgments.rubric), settings.parallel, record, print))
-    print(f"{len(asked) - len(failed):,} judged; tokens, as the server counts them: {chat.tokens.total():,}")
-    if failed:
-        print(f"{len(failed):,} not judged; the same command asks for them again")
-        for (query, document), reason in failed.items():
-            print(f"  query {query}, document {document}: {reason}")
-    judged = [row for row in judgments.all() if row.judge == judge or not row.judge.startswith(MODEL)]
-    if any(row.judge != judge for row in judged):
-        runs = runs_of_systems(RunFolder(settings.run), settings.systems, pool.topics)
-        print(f"\n{agreement(judged)}\n\n{order(runs, judged, 'majority')}")
+main = command(
+    Group(
+        "Judge the results of systems, and use the judgments.",
+        {"serve": Serve, "llm": Llm, "export": Export, "agree": Agree, "compare": Compare, "examples": Examples},
+    ),
+    "judge",
+)

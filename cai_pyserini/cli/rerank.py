@@ -1,11 +1,12 @@
 """`cai-pyserini rerank`."""
 
+from cai_pyserini.cli.command import Command, command
 from cai_pyserini.core.flags import COLLECTION, DEVICE, OUTPUT_RUN, SPLIT
-from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
+from cai_pyserini.core.settings import AnyPath, flag
 from cai_pyserini.runs.fusions import DEPTH
 
 
-class RerankSettings(Settings):
+class Rerank(Command):
     """Rerank the best documents of a run with a cross-encoder."""
 
     example = (
@@ -25,27 +26,27 @@ class RerankSettings(Settings):
     )
     device: str = DEVICE
 
+    def execute(self) -> None:
+        from cai_pyserini.collections.readers import open_collection
+        from cai_pyserini.core.artifact import require
+        from cai_pyserini.core.config import load_index_config
+        from cai_pyserini.models.checkpoint import load_checkpoint
+        from cai_pyserini.runs.rerank import rerank
 
-def main(argv: Argv = None) -> None:
-    settings = parse(RerankSettings, argv, "cai-pyserini rerank")
+        config = load_index_config(self.collection)
+        collection = open_collection(config)
+        rerank(
+            self.trec,
+            collection.topics(self.split or config.split),
+            collection,
+            load_checkpoint(self.cross_encoder),
+            self.output,
+            depth=self.depth,
+            device=self.device,
+            minutes=self.minutes,
+        )
+        stats = require(self.output, "fusion rerank").stats
+        print("\n".join([f"{self.output}: {stats['queries']:,} queries", *stats.get("decision", ())]))
 
-    from cai_pyserini.collections.readers import open_collection
-    from cai_pyserini.core.artifact import require
-    from cai_pyserini.core.config import load_index_config
-    from cai_pyserini.models.checkpoint import load_checkpoint
-    from cai_pyserini.runs.rerank import rerank
 
-    config = load_index_config(settings.collection)
-    collection = open_collection(config)
-    rerank(
-        settings.trec,
-        collection.topics(settings.split or config.split),
-        collection,
-        load_checkpoint(settings.cross_encoder),
-        settings.output,
-        depth=settings.depth,
-        device=settings.device,
-        minutes=settings.minutes,
-    )
-    stats = require(settings.output, "fusion rerank").stats
-    print("\n".join([f"{settings.output}: {stats['queries']:,} queries", *stats.get("decision", ())]))
+main = command(Rerank, "rerank")

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import model_validator
 
+from cai_pyserini.cli.command import Command, command
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import DEVICE, FILTER, OR_URL, QUERY, TOPICS_FILE
-from cai_pyserini.core.settings import AnyPath, Argv, PathOrUrl, Settings, flag, parse
+from cai_pyserini.core.settings import AnyPath, PathOrUrl, flag
 from cai_pyserini.core.terminal import BOLD, PLAIN, printable
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ HITS = 10  # hits shown of each query
 TERMS = 6  # terms shown of each score
 
 
-class SearchSettings(Settings):
+class Search(Command):
     """Search a run folder or an index.
 
     Queries are arguments or lines of standard input; on a terminal you are asked for them. Each hit is shown with its
@@ -70,34 +71,31 @@ class SearchSettings(Settings):
             raise ValueError("give queries or --topics, not both")
         return self
 
+    def execute(self) -> None:
+        asks = not (self.queries or self.topics) and sys.stdin.isatty()
+        queries = iter(()) if asks else _queries(self)
 
-def main(argv: Argv = None) -> None:
-    settings = parse(SearchSettings, argv, "cai-pyserini search")
+        from cai_pyserini.indexes.filters import without_operators
 
-    asks = not (settings.queries or settings.topics) and sys.stdin.isatty()
-    queries = iter(()) if asks else _queries(settings)
-
-    from cai_pyserini.indexes.filters import without_operators
-
-    engine = _opened(settings)
-    several = not asks and len(settings.queries) != 1
-    for query in _asked(engine.name) if asks else queries:
-        text, filters = without_operators(query, settings.filter) if settings.syntax else (query, settings.filter)
-        hits = engine.describe(text, settings.hits, 0, filters, settings.sort)
-        facets = engine.facets(settings.facets, text, filters) if settings.facets else {}
-        if settings.format == "json":
-            for hit in hits:
-                print(_as_json(query, hit))
-            if facets:
-                print(json.dumps({"query": query, "facets": facets}, ensure_ascii=False))
-        else:
-            lines = [line for hit in hits for line in _as_text(hit, sys.stdout.isatty())] or ["no hits"]
-            lines += _facet_lines(facets)
-            print("\n".join([query, *lines] if several else lines), end="\n\n", flush=True)
-    engine.close()
+        engine = _opened(self)
+        several = not asks and len(self.queries) != 1
+        for query in _asked(engine.name) if asks else queries:
+            text, filters = without_operators(query, self.filter) if self.syntax else (query, self.filter)
+            hits = engine.describe(text, self.hits, 0, filters, self.sort)
+            facets = engine.facets(self.facets, text, filters) if self.facets else {}
+            if self.format == "json":
+                for hit in hits:
+                    print(_as_json(query, hit))
+                if facets:
+                    print(json.dumps({"query": query, "facets": facets}, ensure_ascii=False))
+            else:
+                lines = [line for hit in hits for line in _as_text(hit, sys.stdout.isatty())] or ["no hits"]
+                lines += _facet_lines(facets)
+                print("\n".join([query, *lines] if several else lines), end="\n\n", flush=True)
+        engine.close()
 
 
-def _opened(settings: SearchSettings) -> "Engine":
+def _opened(settings: Search) -> "Engine":
     """The system to search with. Raises CaiError for a folder that is neither a run nor an index."""
     from cai_pyserini.core.artifact import require_if_ours
     from cai_pyserini.engine.open import Run, open_index
@@ -170,7 +168,7 @@ def _contributions(explanation: "Explanation") -> Iterator[str]:
         yield f"{len(others)} more {math.fsum(term.contribution for term in others):.4g}"
 
 
-def _queries(settings: SearchSettings) -> Iterator[str]:
+def _queries(settings: Search) -> Iterator[str]:
     """The queries of arguments, a topics file or standard input. Raises CaiError at once if there are none."""
     queries = _read(settings)
     if (first := next(queries, None)) is None:
@@ -178,7 +176,7 @@ def _queries(settings: SearchSettings) -> Iterator[str]:
     return chain([first], queries)
 
 
-def _read(settings: SearchSettings) -> Iterator[str]:
+def _read(settings: Search) -> Iterator[str]:
     if words := settings.queries:
         if len(words) > 1 and all(len(word.split()) == 1 for word in words):
             logger.info(
@@ -204,3 +202,6 @@ def _asked(name: str) -> Iterator[str]:
     with suppress(EOFError):
         while text := input("> ").strip():
             yield text
+
+
+main = command(Search, "search")

@@ -5,12 +5,13 @@ from typing import Self
 
 from pydantic import field_validator, model_validator
 
+from cai_pyserini.cli.command import Command, command
 from cai_pyserini.core.flags import DEVICE, OR_URL
-from cai_pyserini.core.settings import AnyPath, Argv, PathOrUrl, flag, parse
+from cai_pyserini.core.settings import AnyPath, PathOrUrl, flag
 from cai_pyserini.service.settings import Listening, origin_and_path
 
 
-class ServeSettings(Listening):
+class Serve(Listening, Command):
     """Serve indexes and systems of run folders over HTTP: a page, a REST API for programs, and tools for assistants.
 
     The page is at /. The routes /v1/INDEX/search and /v1/INDEX/doc/ID are those of Anserini's and Pyserini's REST API;
@@ -66,35 +67,35 @@ class ServeSettings(Listening):
             raise ValueError(f"--stdio serves no other machine: leave out --{min(http_flags).replace('_', '-')}")
         return self
 
+    def execute(self) -> None:
+        import asyncio
+        from contextlib import ExitStack, closing
 
-def main(argv: Argv = None) -> None:
-    settings = parse(ServeSettings, argv, "cai-pyserini serve")
+        from cai_pyserini.engine.open import Reranker, open_systems
+        from cai_pyserini.service.access_log import AccessLog
+        from cai_pyserini.service.app import create_app
+        from cai_pyserini.service.listen import access, listen
+        from cai_pyserini.service.mcp import over_stdio, stdout_to_stderr
+        from cai_pyserini.service.queue import Service
 
-    import asyncio
-    from contextlib import ExitStack, closing
-
-    from cai_pyserini.engine.open import Reranker, open_systems
-    from cai_pyserini.service.access_log import AccessLog
-    from cai_pyserini.service.app import create_app
-    from cai_pyserini.service.listen import access, listen
-    from cai_pyserini.service.mcp import over_stdio, stdout_to_stderr
-    from cai_pyserini.service.queue import Service
-
-    open_all = partial(open_systems, settings.runs, settings.systems, settings.device)
-    deadline = settings.deadline_ms / 1000 if settings.deadline_ms else math.inf
-    rerank = Reranker(settings.cross_encoder, settings.device).scores if settings.cross_encoder else None
-    open_service = partial(
-        Service, open_all, limit=settings.queue, timeout=settings.timeout, deadline=deadline, rerank=rerank
-    )
-    if settings.stdio:
-        with stdout_to_stderr():
+        open_all = partial(open_systems, self.runs, self.systems, self.device)
+        deadline = self.deadline_ms / 1000 if self.deadline_ms else math.inf
+        rerank = Reranker(self.cross_encoder, self.device).scores if self.cross_encoder else None
+        open_service = partial(
+            Service, open_all, limit=self.queue, timeout=self.timeout, deadline=deadline, rerank=rerank
+        )
+        if self.stdio:
+            with stdout_to_stderr():
+                service = open_service()
+            print(f"serving {', '.join(service.engines)} on standard input and output", file=sys.stderr, flush=True)
+            asyncio.run(over_stdio(service))
+            return
+        allowed, log = access(self, self.allow_origins), None
+        with ExitStack() as stack:
+            if self.access_log:
+                log = stack.enter_context(closing(AccessLog(self.access_log, self.access_log_queries)))
             service = open_service()
-        print(f"serving {', '.join(service.engines)} on standard input and output", file=sys.stderr, flush=True)
-        asyncio.run(over_stdio(service))
-        return
-    allowed, log = access(settings, settings.allow_origins), None
-    with ExitStack() as stack:
-        if settings.access_log:
-            log = stack.enter_context(closing(AccessLog(settings.access_log, settings.access_log_queries)))
-        service = open_service()
-        listen(create_app(service, allowed, log), settings, ", ".join(service.engines), settings.timeout)
+            listen(create_app(service, allowed, log), self, ", ".join(service.engines), self.timeout)
+
+
+main = command(Serve, "serve")

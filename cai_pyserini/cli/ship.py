@@ -1,10 +1,11 @@
+from cai_pyserini.cli.command import Command, command
 from cai_pyserini.core.flags import ENCODER_TEXT, OUTPUT_FOLDER
-from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
+from cai_pyserini.core.settings import AnyPath, Group, flag
 
 REPOSITORY = "repository on the hub, ORG/NAME"
 
 
-class ShipIndex(Settings):
+class ShipIndex(Command):
     """Pack an index like Pyserini's prebuilt ones: an archive, a README with its scores, and its registry entry.
 
     The archive also has the encoder's settings and IDF, and the encoder itself if it is a local folder, such as an
@@ -21,8 +22,15 @@ class ShipIndex(Settings):
     )
     with_encoder: bool = flag(False, "include the encoder in the archive even if it is in a package or on a hub")
 
+    def execute(self) -> None:
+        from cai_pyserini.share.index import ship_index
 
-class ShipEncoder(Settings):
+        entry = ship_index(self.index, self.output, self.name, self.with_encoder)
+        print(f"{entry.name}: {entry.documents:,} documents, {entry.size / 1e6:.2f} MB, SHA-256 {entry.sha256}")
+        print(self.output / entry.filename)
+
+
+class ShipEncoder(Command):
     """Write an encoder as a folder for a model hub, with a model card."""
 
     example = "cai-pyserini ship encoder runs/hpo/splade-tiny/adapted --license apache-2.0 --output hpo-splade"
@@ -32,8 +40,13 @@ class ShipEncoder(Settings):
     language: str = flag("en", "its language, as an ISO code")
     base_model: str | None = flag(None, "hub id of the model it was adapted from (default: as in its run folder)")
 
+    def execute(self) -> None:
+        from cai_pyserini.share.encoder import ship_encoder
 
-class Add(Settings):
+        print(ship_encoder(self.encoder, self.output, self.license, self.language, self.base_model))
+
+
+class Add(Command):
     """Add an index to your registry: Pyserini with our plugin finds it by name, and downloads it when needed.
 
     The registry is $CAI_PYSERINI_REGISTRY, or cai-registry.json in Pyserini's cache (~/.cache/pyserini).
@@ -42,15 +55,27 @@ class Add(Settings):
     example = "cai-pyserini ship add shipped/lucene-inverted.hpo.splade-tiny.splade-idf.20261122.0a1b2c.json"
     entry: str = flag(help="a file or https URL with entries, as `ship index` writes it", positional=True)
 
+    def execute(self) -> None:
+        from cai_pyserini.share import registry
 
-class Get(Settings):
+        for entry in registry.add(self.entry):
+            print(f"{entry.name}: {entry.size / 1e6:.2f} MB, {entry.urls[0]}")
+        print(registry.registry_path())
+
+
+class Get(Command):
     """Print the folder of an index in your registry; download it if it is missing."""
 
     example = "cai-pyserini ship get hpo.splade-tiny.splade-idf"
     name: str = flag(help="name of an index in the registry", positional=True)
 
+    def execute(self) -> None:
+        from cai_pyserini.share import registry
 
-class Push(Settings):
+        print(registry.fetch(registry.find(self.name)))
+
+
+class Push(Command):
     """Upload a folder of `ship encoder` or `ship index` to a hub: an encoder as a model, an index as a dataset.
 
     The token is that of HF_TOKEN or of `hf auth login`. A missing repository is created. It holds one encoder or index:
@@ -62,8 +87,13 @@ class Push(Settings):
     repository: str = flag(help=REPOSITORY, positional=True, pattern=r"^[\w.-]+/[\w.-]+$")
     private: bool = flag(False, "create a private repository; a public one is refused")
 
+    def execute(self) -> None:
+        from cai_pyserini.share.repository import push
 
-class Pull(Settings):
+        print(push(self.folder, self.repository, self.private))
+
+
+class Pull(Command):
     """Download what `ship push` uploaded, and print its folder.
 
     An index is added to your registry, and unpacked where `ship get` puts it. An encoder goes to the hub's cache; give
@@ -74,47 +104,16 @@ class Pull(Settings):
     repository: str = flag(help=REPOSITORY, positional=True)
     revision: str | None = flag(None, "branch, tag or commit (default: the main branch)")
 
+    def execute(self) -> None:
+        from cai_pyserini.share.repository import pull
 
-COMMANDS: dict[str, type[Settings]] = {
-    "index": ShipIndex,
-    "encoder": ShipEncoder,
-    "add": Add,
-    "get": Get,
-    "push": Push,
-    "pull": Pull,
-}
+        print(pull(self.repository, self.revision))
 
 
-def main(argv: Argv = None) -> None:
-    settings: ShipIndex | ShipEncoder | Add | Get | Push | Pull = parse(
-        COMMANDS, argv, "cai-pyserini ship", "Ship indexes and encoders to others, and use what they ship."
-    )
-    match settings:
-        case ShipIndex(index=index, output=output):
-            from cai_pyserini.share.index import ship_index
-
-            entry = ship_index(index, output, settings.name, settings.with_encoder)
-            print(f"{entry.name}: {entry.documents:,} documents, {entry.size / 1e6:.2f} MB, SHA-256 {entry.sha256}")
-            print(output / entry.filename)
-        case ShipEncoder(encoder=encoder, output=output):
-            from cai_pyserini.share.encoder import ship_encoder
-
-            print(ship_encoder(encoder, output, settings.license, settings.language, settings.base_model))
-        case Add(entry=source):
-            from cai_pyserini.share import registry
-
-            for entry in registry.add(source):
-                print(f"{entry.name}: {entry.size / 1e6:.2f} MB, {entry.urls[0]}")
-            print(registry.registry_path())
-        case Get(name=name):
-            from cai_pyserini.share import registry
-
-            print(registry.fetch(registry.find(name)))
-        case Push(folder=folder, repository=repository, private=private):
-            from cai_pyserini.share.repository import push
-
-            print(push(folder, repository, private))
-        case Pull(repository=repository, revision=revision):
-            from cai_pyserini.share.repository import pull
-
-            print(pull(repository, revision))
+main = command(
+    Group(
+        "Ship indexes and encoders to others, and use what they ship.",
+        {"index": ShipIndex, "encoder": ShipEncoder, "add": Add, "get": Get, "push": Push, "pull": Pull},
+    ),
+    "ship",
+)

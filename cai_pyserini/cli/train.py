@@ -10,7 +10,7 @@ from typing import NamedTuple
 from cai_pyserini.core import terminal
 from cai_pyserini.core.artifact import require
 from cai_pyserini.core.packages import require_trainer
-from cai_pyserini.core.settings import Argv, Settings, parse
+from cai_pyserini.core.settings import Argv, Group, Settings, parse
 from cai_pyserini.core.steps import unchanged
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.trainer import settings as schemas
@@ -44,12 +44,9 @@ COMMANDS = {
 
 
 def main(argv: Argv = None) -> None:
-    settings = parse(
-        {name: command.settings for name, command in COMMANDS.items()},
-        argv,
-        "cai-pyserini train",
-        "Train retrievers, and make the files to train with.",
-    )
+    settings_of = {name: command.settings for name, command in COMMANDS.items()}
+    group = Group("Train retrievers, and make the files to train with.", settings_of)
+    settings = parse(group, argv, "cai-pyserini train")
     if not isinstance(settings, schemas.TrainingSettings):
         terminal.require_one_process()
     require_trainer()

@@ -2,11 +2,12 @@ from typing import Self
 
 from pydantic import model_validator
 
+from cai_pyserini.cli.command import Command, command
 from cai_pyserini.core.flags import BATCH_SIZE, DEVICE, THREADS
-from cai_pyserini.core.settings import AnyPath, Argv, Settings, flag, parse
+from cai_pyserini.core.settings import AnyPath, flag
 
 
-class UpdateSettings(Settings):
+class Update(Command):
     """Update a run after its collection has changed.
 
     Only new texts are encoded. IDF, impacts and indexes are rebuilt as a new version of the run, which replaces the old
@@ -41,29 +42,29 @@ class UpdateSettings(Settings):
             raise ValueError(f"--clean only removes: leave out --{min(others).replace('_', '-')}")
         return self
 
+    def execute(self) -> None:
+        from cai_pyserini.judging.judgments import Judgments
+        from cai_pyserini.judging.pool import proposal
+        from cai_pyserini.updates.next_version import clean
+        from cai_pyserini.updates.update import evaluate, reload, update
 
-def main(argv: Argv = None) -> None:
-    settings = parse(UpdateSettings, argv, "cai-pyserini update")
+        if self.clean:
+            for folder in clean(self.run):
+                print(f"removed {folder}")
+            return
+        if self.judgments:
+            Judgments(self.judgments)  # to fail early
+        runtime = self.model_dump(include={"device", "batch_size", "threads"})
+        for line in update(self.run, self.keep, self.dry_run, **runtime):
+            print(line, flush=True)
+        if self.judgments:
+            print(proposal(self.run, self.judgments), flush=True)
+        if self.dry_run:
+            return
+        if self.reload:
+            print(reload(self.reload), flush=True)
+        if self.evaluate:
+            print(evaluate(self.run, **runtime))
 
-    from cai_pyserini.judging.judgments import Judgments
-    from cai_pyserini.judging.pool import proposal
-    from cai_pyserini.updates.next_version import clean
-    from cai_pyserini.updates.update import evaluate, reload, update
 
-    if settings.clean:
-        for folder in clean(settings.run):
-            print(f"removed {folder}")
-        return
-    if settings.judgments:
-        Judgments(settings.judgments)  # to fail early
-    runtime = settings.model_dump(include={"device", "batch_size", "threads"})
-    for line in update(settings.run, settings.keep, settings.dry_run, **runtime):
-        print(line, flush=True)
-    if settings.judgments:
-        print(proposal(settings.run, settings.judgments), flush=True)
-    if settings.dry_run:
-        return
-    if settings.reload:
-        print(reload(settings.reload), flush=True)
-    if settings.evaluate:
-        print(evaluate(settings.run, **runtime))
+main = command(Update, "update")

@@ -64,11 +64,11 @@ STAGES = {
     "expand": Stage("stage expand", "vectors.expansion -models.splade"),
     "export": Stage(
         "export",
-        "share.ciff share.idf share.milvus share.onnx share.search_server share.seismic share.sentence_transformers",
+        "share.ciff share.idf share.milvus share.search_server share.seismic share.sentence_transformers",
     ),
     "fusion fuse": Stage("fuse", "runs.fuse"),
     "fusion rerank": Stage("rerank", "runs.rerank"),
-    "idf": Stage("stage idf", "models.idf"),
+    "idf": Stage("stage idf", "models.idf collections.contract"),
     "impact": Stage("stage impact", "vectors.weighting -models.dense -models.splade"),
     "index": Stage(
         "stage index",

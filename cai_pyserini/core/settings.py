@@ -14,7 +14,7 @@ import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import fill, wrap
-from typing import Annotated, Any, ClassVar, Literal, NoReturn, Self, Union, get_args, get_origin, overload
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, NoReturn, Self, Union, get_args, get_origin, overload
 
 import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -41,7 +41,6 @@ def _without_loop(path: Path) -> Path:
 
 
 SCIENTIFIC = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+\Z")
-UNKNOWN = re.compile("unrecognized arguments: (.*)", re.DOTALL)
 CHOICE = re.compile(r"(.*invalid choice: '(.*?)') \(choose from (.*)\)", re.DOTALL)
 LOOP = AfterValidator(_without_loop)
 AnyPath = Annotated[Path, BeforeValidator(_on_this_machine), Field(strict=False), LOOP]  # a string in YAML
@@ -140,12 +139,8 @@ class _Formatter(argparse.HelpFormatter):
 class _Parser(argparse.ArgumentParser):
     """A parser whose errors are one line, with the names that are most similar to a wrong one."""
 
-    def error(self, message: str) -> NoReturn:
-        hint = ""
-        if unknown := UNKNOWN.match(message):
-            names = [word.partition("=")[0] for word in unknown[1].split() if word.startswith("-")]
-            hint = did_you_mean(names[0], self._option_string_actions) if names else ""
-        elif wrong := CHOICE.match(message):
+    def error(self, message: str, hint: str = "") -> NoReturn:
+        if wrong := CHOICE.match(message):
             message, choices = wrong[1], re.findall(r"[\w@.-]+", wrong[3])
             hint = did_you_mean(wrong[2], choices) or f"; choose from {', '.join(choices)}"
         self.exit(2, f"{self.prog}: error: {message}{hint or ';'} `{self.prog} --help` says more\n")
@@ -158,45 +153,49 @@ def flag(
     positional: bool = False,
     repeated: bool = False,
     choices: Sequence[str] = (),
-    bare: str | None = None,
     **limits: Any,
 ) -> Any:
     """Declare a field with its help text. `positional` makes it a positional argument; `repeated` gives a list one
-    value per flag; `choices` are values computed at import (fixed ones are declared with Literal); `bare` is the value
-    of the bare flag; `limits` are pydantic's: ge, gt, …"""
-    extra: dict[str, Any] = {"positional": positional, "repeated": repeated, "choices": [*choices], "bare": bare}
+    value per flag; `choices` are values computed at import (fixed ones are declared with Literal); `limits` are
+    pydantic's: ge, gt, …"""
+    extra: dict[str, Any] = {"positional": positional, "repeated": repeated, "choices": [*choices]}
     return Field(default, description=help, json_schema_extra=extra, **limits)
 
 
-@overload
-def parse[S: Settings](kinds: type[S], argv: Argv, prog: str) -> S: ...
-@overload
-def parse(kinds: Mapping[str, type[Settings]], argv: Argv, prog: str, description: str) -> Any: ...
-def parse(
-    kinds: type[Settings] | Mapping[str, type[Settings]], argv: Argv, prog: str, description: str = ""
-) -> Settings:
-    """Parse a command line into settings. With several kinds, by command name, the first argument is the command.
+class Group(NamedTuple):
+    """Commands by name, each with its settings or a group of its own, and the description of all."""
 
-    If a kind has a field `config`, values also come from that YAML file; flags override it. Like argparse, exits with
-    2 for a missing or invalid argument; raises CaiError for a missing or invalid YAML file, and for text that is not
-    UTF-8.
+    description: str
+    commands: "Mapping[str, type[Settings] | Group]"
+
+
+@overload
+def parse[S: Settings](kind: type[S], argv: Argv, prog: str) -> S: ...
+@overload
+def parse(kind: type[Settings] | Group, argv: Argv, prog: str) -> Any: ...
+def parse(kind: type[Settings] | Group, argv: Argv, prog: str) -> Settings:
+    """Parse a command line into settings. Of a group, the first argument is the command.
+
+    If the settings have a field `config`, values also come from that YAML file; flags override it. Like argparse, exits
+    with 2 for a missing or invalid argument; raises CaiError for a missing or invalid YAML file, and for text that is
+    not UTF-8.
     """
-    parser = _Parser(prog=prog, description=description, formatter_class=_Formatter)
+    parser = _Parser(prog=prog, description=_text(kind), formatter_class=_Formatter)
     argv = sys.argv[1:] if argv is None else argv
-    if isinstance(kinds, type):
-        kind = kinds
-    else:
+    if isinstance(kind, Group):
         commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-        parsers = {name: commands.add_parser(name, help=_text(kind).partition("\n")[0]) for name, kind in kinds.items()}
-        if not argv or argv[0] not in parsers:
+        for name, each in kind.commands.items():
+            commands.add_parser(name, help=_text(each).partition("\n")[0])
+        if not argv or argv[0] not in kind.commands:
             parser.parse_args(argv)  # shows the help, or exits with an error
-        kind, parser, argv = kinds[argv[0]], parsers[argv[0]], argv[1:]
+        return parse(kind.commands[argv[0]], argv[1:], f"{prog} {argv[0]}")
     _declare(parser, kind)
     if not argv and any(field.is_required() for field in kind.model_fields.values()):
         print(f"{_text(kind).partition('\n\n')[0]}\n\n{parser.epilog}\n", file=sys.stderr)  # then an error
     found, unknown = parser.parse_known_intermixed_args(argv)
     if unknown:
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+        wrong = next((word.partition("=")[0] for word in unknown if word.startswith("-")), "")
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}", did_you_mean(wrong, parser._option_string_actions))
     values = {name: value for name, value in vars(found).items() if value not in (None, [])}
     for value in values.values():
         for text in value if isinstance(value, list) else [value]:
@@ -229,13 +228,13 @@ def _flag_message(kind: type[Settings], error: ErrorDetails) -> str:
     return f"{shown} is required" if error["type"] == "missing" else f"{shown}: {_reason(error)}"
 
 
-def _text(kind: type[Settings]) -> str:
-    return inspect.cleandoc(kind.__doc__ or "")
+def _text(kind: type[Settings] | Group) -> str:
+    return kind.description if isinstance(kind, Group) else inspect.cleandoc(kind.__doc__ or "")
 
 
 def _declare(parser: argparse.ArgumentParser, kind: type[Settings]) -> None:
     """Add the fields of a settings class as arguments, required ones first."""
-    parser.description, parser.epilog, parser.formatter_class = _text(kind), f"example:\n  {kind.example}", _Formatter
+    parser.epilog = f"example:\n  {kind.example}"
     for name, field in sorted(kind.model_fields.items(), key=lambda item: not item[1].is_required()):
         _add(parser, name, field, required=field.is_required() and "config" not in kind.model_fields)
 
@@ -265,8 +264,6 @@ def _add(parser: argparse.ArgumentParser, name: str, field: FieldInfo, required:
         options["choices"] = choices
     else:
         options["type"] = kind if kind in (int, float) else str
-    if bare := _extra(field, "bare"):
-        options |= {"nargs": "?", "const": bare}
     if _extra(field, "positional"):
         parser.add_argument(name, **({} if required else {"nargs": "?"}) | options)
     else:

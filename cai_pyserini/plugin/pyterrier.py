@@ -1,12 +1,11 @@
-"""Transformers for PyTerrier: a retriever, an encoder and an indexer; and collections as datasets.
+"""Transformers for PyTerrier: a retriever and an encoder; and collections as datasets.
 
 A column `title` of documents is prepended to their `text`, as everywhere in this package.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,6 @@ import pyterrier as pt
 
 from cai_pyserini.collections.readers import open_collection
 from cai_pyserini.core.config import load_encoder, load_index_config
-from cai_pyserini.core.errors import CaiError
-from cai_pyserini.engine.make import index
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.indexes.retrieve import word_queries
 from cai_pyserini.models.encoder import Encoder
@@ -69,7 +66,7 @@ class CaiEncoder(pt.Transformer):
         with pt.validate.any(inp) as frame:
             frame.query_frame(["query"], mode="queries")
             frame.columns(includes=["text"], mode="documents")
-        is_dense = self._encoder.config.kind == "dense"
+        is_dense = not self._encoder.config.is_sparse
         if frame.mode == "queries":
             name, encode = "query_vec" if is_dense else "query_toks", self._encode_queries
         else:
@@ -88,30 +85,6 @@ class CaiEncoder(pt.Transformer):
     @cached_property
     def _impacts(self) -> TextImpacts:
         return TextImpacts(self._encoder)
-
-
-class CaiIndexer(pt.Indexer):
-    """Documents, with `docno` and `text` -> a run folder with an index of a system, and a retriever for it.
-
-    The documents are stored in FOLDER.documents.jsonl, beside the run folder. Raises CaiError if another file has that
-    name.
-    """
-
-    def __init__(self, folder: str, system: str = "joint", encoder: str = "splade-tiny", device: str = "auto"):
-        self._folder, self._system, self._encoder, self._device = Path(folder), system, encoder, device
-
-    def index(self, iter: Iterable[Mapping[str, Any]], batch_size: int | None = None) -> CaiRetriever:
-        engine = index(
-            map(_fields, iter), self._folder, system=self._system, encoder=self._encoder, device=self._device
-        )
-        return CaiRetriever(engine)
-
-
-def _fields(document: Mapping[str, Any]) -> dict[str, str]:
-    if missing := next((key for key in ("docno", "text") if key not in document), None):
-        raise CaiError(f"a document has no {missing}, but only {', '.join(document)}")
-    texts = {key: "" if pd.isna(text := document.get(key)) else text for key in ("title", "text")}
-    return {"id": document["docno"], **texts}
 
 
 class CaiDataset(pt.datasets.Dataset):

@@ -1,6 +1,7 @@
 """Paired significance tests over queries."""
 
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ from cai_pyserini.runs.measures import mean
 # A test without assumptions about the differences (sign test, randomization) gives at least p = 2^(1 - n) for n
 # queries: 0.002 for 10 queries, which stays below 0.05 when corrected for up to 25 systems.
 MIN_QUERIES = 10
+ALPHA = 0.05
 TIE = 1e-9  # a smaller difference is a rounding error
 NO_P = "–"
 NO_P_MEANS = f"{NO_P}: no p below {MIN_QUERIES} queries, nor of differences that are all the same"
@@ -31,7 +33,18 @@ def compare(baseline: dict[str, float], systems: dict[str, dict[str, float]]) ->
     return compare_pairs({name: (baseline, values) for name, values in systems.items()})
 
 
-def compare_pairs(pairs: Mapping[str, tuple[dict[str, float], dict[str, float]]]) -> dict[str, Comparison]:
+def better_than(systems: Mapping[str, dict[str, float]]) -> dict[str, list[str]]:
+    """The systems that each system is significantly better than: p < ALPHA, corrected for all pairs."""
+    pairs = {(a, b): (systems[b], systems[a]) for a, b in combinations(systems, 2)}
+    better: dict[str, list[str]] = {name: [] for name in systems}
+    for (a, b), (difference, p) in compare_pairs(pairs).items():
+        if p is not None and p < ALPHA:
+            winner, loser = (a, b) if difference > 0 else (b, a)
+            better[winner].append(loser)
+    return better
+
+
+def compare_pairs[K](pairs: Mapping[K, tuple[dict[str, float], dict[str, float]]]) -> dict[K, Comparison]:
     """Like `compare`, with a separate baseline for each system, the first of its pair. Systems without a p-value do not
     count in the correction."""
     tested = {name: p for name, pair in pairs.items() if (p := _p(*pair)) is not None}

@@ -6,9 +6,9 @@ collections begin with a digest of the output folder: they collide with no other
 remains of an interrupted one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from cai_pyserini.core import artifact, files
 from cai_pyserini.core.errors import CaiError
@@ -18,11 +18,8 @@ from cai_pyserini.share.source import Source
 class Server(Protocol):
     """A server with collections, and aliases for them."""
 
-    kind: str  # what the server calls a collection
-
-    @property
-    def address(self) -> str:
-        """The address without password, for messages and manifests."""
+    noun: str  # what the server calls a collection
+    address: str  # without password, for messages and manifests
 
     def behind(self, alias: str) -> str | None:
         """The collection that an alias points to: itself if it is a collection; None if there is neither."""
@@ -35,44 +32,50 @@ class Server(Protocol):
         keeps it for some time."""
 
 
+class Place(NamedTuple):
+    """Where an export goes: the server, the alias, the format, and settings that shape what is stored there."""
+
+    server: Server
+    alias: str
+    format: str
+    settings: Mapping[str, object]
+
+
 def export_to_server(
     source: Source,
     output: Path,
-    server: Server,
-    name: str,
-    format: str,
+    place: Place,
     load: Callable[[str, Path], list[str]],
     more_stats: artifact.Stats | None = None,
-    **to: object,
 ) -> artifact.Manifest:
-    """Load the documents into a collection, switch the alias `name` to it, and make the artifact `output`.
+    """Load the documents into a collection, switch the alias to it, and make the artifact `output`.
 
-    `load` takes the name of the new collection and a folder for files, and returns what the format loses; `to` are
-    further settings, and `more_stats` further stats. Raises CaiError if the name is taken, unless the manifest of
-    `output` says that it is ours.
+    `load` takes the name of the new collection and a folder for files, and returns what the format loses. Raises
+    CaiError if the alias is taken, unless the manifest of `output` says that it is ours.
     """
-    place = {"uri": server.address, server.kind: name}
+    server, alias = place.server, place.alias
+    address = {"uri": server.address, server.noun: alias}
     manifest = artifact.read_manifest(output)
-    is_ours = manifest is not None and place.items() <= manifest.recipe["settings"].get("to", {}).items()
-    old = server.behind(name)
+    is_ours = manifest is not None and address.items() <= manifest.recipe["settings"].get("to", {}).items()
+    old = server.behind(alias)
     if is_ours and old is None:
         artifact.require_writable(output)
         files.remove(output)  # so that the collection is made again
     elif old is not None and not is_ours:
         raise CaiError(
-            f"{server.address} has a {server.kind} {name!r} that {output} does not belong to; choose another --name"
+            f"{server.address} has a {server.noun} {alias!r} that {output} does not belong to; choose another --name"
         )
-    if old == name:
+    if old == alias:
         raise CaiError(
-            f"{server.address} has a {server.kind} {name!r} of an earlier version, which has no alias: drop it"
+            f"{server.address} has a {server.noun} {alias!r} of an earlier version, which has no alias: drop it"
         )
-    new = server.unused(f"{name}_{artifact.digest(str(output.resolve()))}", old)
+    new = server.unused(f"{alias}_{artifact.digest(str(output.resolve()))}", old)
 
     def write(source: Source, folder: Path) -> list[str]:
         loses = load(new, folder)
-        if server.behind(name) != old:
-            raise CaiError(f"{server.address}: {name!r} was taken by another export meanwhile; choose another --name")
-        server.point(name, new, old)
+        if server.behind(alias) != old:
+            raise CaiError(f"{server.address}: {alias!r} was taken by another export meanwhile; choose another --name")
+        server.point(alias, new, old)
         return loses
 
-    return source.export(output, write, format, more_stats, **place, **to)
+    return source.export(output, write, place.format, more_stats, **address, **place.settings)

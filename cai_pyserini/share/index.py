@@ -45,10 +45,7 @@ def ship_index(index: Path, output: Path, name: str | None = None, with_encoder:
     if with_encoder and not config:
         raise CaiError(f"{index} is a {title} that names no encoder: leave --with-encoder out")
     run_scores = scores.index_scores(index)
-    parts = [index.name]
-    if run_scores:
-        parts = [run_scores.collection, *([run_scores.encoder] if config else []), *parts]
-    name = name or re.sub(r"[^\w.+-]+", "-", ".".join(parts)).lstrip(".+-")
+    name = name or _default_name(index, run_scores, config is not None)
     date = manifest.created[:10].replace("-", "")
     stem = f"{PREFIXES.get(kind, f'faiss-{kind}')}.{name}.{date}.{manifest.digest[:6]}"
     filename = f"{stem}{SUFFIX}"
@@ -64,15 +61,13 @@ def ship_index(index: Path, output: Path, name: str | None = None, with_encoder:
                 bundle(config, Path(staged), "encoder", checkpoint=has_checkpoint)
             size = pack([index, Path(staged)], stem, archive)
             settings = (Path(staged) / "encoder.yaml").read_text(encoding="utf-8") if config else ""
-        with archive.open("rb") as file:
-            md5 = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
         entry = Entry(
             name=name,
             description=f"{title} {name}, made by cai_pyserini.",
             filename=filename,
             readme=f"{stem}.README.md",
             urls=[filename],
-            md5=md5,
+            md5=_md5(archive),
             sha256=artifact.file_digest(archive),
             size=archive.stat().st_size,
             unpacked_size=size,
@@ -93,6 +88,17 @@ def ship_index(index: Path, output: Path, name: str | None = None, with_encoder:
     artifact.make(output, recipe, write)
     (entry,) = parse_entries((output / f"{stem}.json").read_bytes(), stem)
     return entry
+
+
+def _default_name(index: Path, run_scores: scores.Scores | None, has_encoder: bool) -> str:
+    """The name of an index: collection.encoder.index in a run folder, or else the folder's name."""
+    of_run = [run_scores.collection, *([run_scores.encoder] if has_encoder else [])] if run_scores else []
+    return re.sub(r"[^\w.+-]+", "-", ".".join([*of_run, index.name])).lstrip(".+-")
+
+
+def _md5(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
 def _term_counts(index: Path) -> dict[str, int]:

@@ -24,7 +24,7 @@ from cai_pyserini.core.metadata import Kind, bounds
 from cai_pyserini.indexes.impact_index import COPIED_STATS
 from cai_pyserini.indexes.milvus import FIELD, FREQUENCIES, RAW, asking, column, connect, count
 from cai_pyserini.indexes.writer import raw_documents
-from cai_pyserini.share.aliases import export_to_server
+from cai_pyserini.share.aliases import Place, export_to_server
 from cai_pyserini.share.source import TIES, Keys, Source
 
 BATCH, BATCH_LENGTH = 1000, 4_000_000  # documents per request, and characters; a server takes 64 MB
@@ -51,7 +51,7 @@ class Milvus:
 
     client: Any
     address: str
-    kind: str = "collection"
+    noun: str = "collection"
 
     def behind(self, alias: str) -> str | None:
         found = self.client.has_collection(alias)
@@ -119,7 +119,7 @@ def export_milvus(source: Source, output: Path, uri: str, name: str, replicas: i
     }
     try:
         with asking(server.address):
-            return export_to_server(source, output, server, name, "milvus", load, stats, **settings)
+            return export_to_server(source, output, Place(server, name, "milvus", settings), load, stats)
     finally:
         server.client.close()
 

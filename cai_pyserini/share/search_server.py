@@ -1,4 +1,8 @@
-"""Load indexes into servers of OpenSearch and Elasticsearch, with the servers' own clients.
+"""Indexes of impacts in OpenSearch and Elasticsearch, loaded with OpenSearch's client: both take the same requests.
+
+Both store a weight as the frequency of a term in a Lucene FeatureField, which has 9 significant bits: integers up to
+512 are exact; larger ones are rounded here. A search is a sum of linear queries, whose weights must be in (0, 64].
+Terms are written as integer keys, because names of features must not contain dots.
 
 A server answers a bulk request with 200 even if it has refused documents, so the response of each is checked; it is
 asked again while it is too busy (429). In the end, the documents are counted.
@@ -8,51 +12,80 @@ import logging
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-import elastic_transport
-import elasticsearch
-import elasticsearch.helpers
 import opensearchpy
 import opensearchpy.helpers
 
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import without_password
-from cai_pyserini.share.aliases import export_to_server
-from cai_pyserini.share.search_engines import ELASTICSEARCH, OPENSEARCH, SEISMIC, Engine
-from cai_pyserini.share.source import TIES, Source
+from cai_pyserini.indexes.analyzer import UNANALYZED
+from cai_pyserini.runs.fusions import DEPTH
+from cai_pyserini.share.aliases import Place, export_to_server
+from cai_pyserini.share.source import TIES, Keys, Source
 
 MAX_REQUEST_BYTES = 10_000_000  # largest bulk request; servers take 100 MB by default, small ones in a cloud 10 MB
 BUSY_RETRIES = 8  # a busy server gets documents again so often, after twice as long each time
-BUSY_SECONDS = 1.0  # seconds before the first retry
+BUSY_SECONDS = 1  # seconds before the first retry
 TIMEOUT = 120  # seconds
 NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,200}")
-ERRORS = (elastic_transport.TransportError, elasticsearch.ApiError, opensearchpy.OpenSearchException)
+IMPACTS, CONTENTS = "impacts", "contents"  # fields
+HITS = 1000
+MAX_WEIGHT = 16.0  # of a query
+SIGNIFICANT_BITS = 9  # of a FeatureField
+MAX_ID_BYTES = 512  # in UTF-8
+MAX_CLAUSES = 1024  # terms of a query that a server accepts by default
+ANALYZERS: dict[str, str] = {  # the servers' own that are Anserini's; kuromoji, nori and ukrainian are plugins
+    **{"ar": "arabic", "bn": "bengali", "da": "danish", "de": "german", "en": "english", "es": "spanish"},
+    **{"fa": "persian", "fi": "finnish", "fr": "french", "hi": "hindi", "hu": "hungarian", "id": "indonesian"},
+    **{"it": "italian", "ja": "kuromoji", "ko": "nori", "nl": "dutch", "no": "norwegian", "pt": "portuguese"},
+    **{"ru": "russian", "sv": "swedish", "th": "thai", "tr": "turkish", "uk": "ukrainian", "zh": "cjk"},
+    **dict.fromkeys(UNANALYZED, "whitespace"),
+}
+
+Json = dict[str, Any]
 
 
-@dataclass
+class Engine(NamedTuple):
+    """A search engine: the type of its field of impacts, and its query of that field by weights of keys.
+
+    With `legacy_bm25`, scores of `match` are Lucene's, times 1 + k1.
+    """
+
+    name: str
+    type: str
+    sparse: Callable[[dict[str, float]], Json]
+    legacy_bm25: bool = False
+
+
+OPENSEARCH = Engine(
+    "opensearch", "rank_features", lambda weights: {"neural_sparse": {IMPACTS: {"query_tokens": weights}}}
+)
+ELASTICSEARCH = Engine(
+    "elasticsearch",
+    "sparse_vector",
+    lambda weights: {"sparse_vector": {"field": IMPACTS, "query_vector": weights, "prune": False}},
+    legacy_bm25=True,
+)
+
+
 class SearchServer:
-    """A server, with the client of its kind and the client's module `helpers`."""
+    """A server with indexes, and aliases for them; `options` are those of the client."""
 
-    client: Any
-    helpers: ModuleType
-    uri: str
-    kind: str = "index"
+    noun = "index"
 
-    @property
-    def address(self) -> str:
-        return without_password(self.uri)
+    def __init__(self, uri: str, options: dict[str, Any]):
+        self.address = without_password(uri)
+        self.client = opensearchpy.OpenSearch(uri, timeout=TIMEOUT, **options)
 
     def behind(self, alias: str) -> str | None:
         try:
             found = [*self.client.indices.get_alias(index=alias)]
-        except (elasticsearch.NotFoundError, opensearchpy.NotFoundError):
+        except opensearchpy.NotFoundError:
             return None
         if len(found) > 1:
             raise CaiError(f"{self.address}: {alias!r} is an alias of {len(found)} indexes; choose another --name")
@@ -62,18 +95,24 @@ class SearchServer:
         return f"{first}_2" if old == first else first
 
     def point(self, alias: str, new: str, old: str | None) -> None:
-        actions: list[dict[str, Any]] = [{"add": {"index": new, "alias": alias}}]
+        actions: list[Json] = [{"add": {"index": new, "alias": alias}}]
         if old:
             actions.append({"remove_index": {"index": old}})
         self.client.indices.update_aliases(body={"actions": actions})
 
-    def load(self, index: str, body: dict[str, Any], documents: Iterator[dict[str, Any]], count: int) -> None:
+    def load(self, index: str, body: Json, documents: Iterator[Json], count: int) -> None:
         """Replace an index. Raises CaiError if the server refuses a document, or has another number than `count`."""
         self.client.indices.delete(index=index, ignore_unavailable=True)
         self.client.indices.create(index=index, body=body)
-        limits = {"max_chunk_bytes": MAX_REQUEST_BYTES, "max_retries": BUSY_RETRIES, "initial_backoff": BUSY_SECONDS}
-        results = self.helpers.streaming_bulk(
-            self.client, documents, index=index, raise_on_error=False, yield_ok=False, **limits
+        results = opensearchpy.helpers.streaming_bulk(
+            self.client,
+            documents,
+            index=index,
+            max_chunk_bytes=MAX_REQUEST_BYTES,
+            max_retries=BUSY_RETRIES,
+            initial_backoff=BUSY_SECONDS,
+            raise_on_error=False,
+            yield_ok=False,
         )
         for _, refused in results:
             (response,) = refused.values()
@@ -87,16 +126,13 @@ class SearchServer:
             raise CaiError(f"{self.address} has {found:,} of {count:,} documents in {index}: export them again")
 
 
-def export_opensearch(
-    source: Source, output: Path, uri: str, name: str, field: str = OPENSEARCH.type
-) -> artifact.Manifest:
-    """Write the documents to an index of OpenSearch, whose field of impacts has the type `field`; see `_export`.
+def export_opensearch(source: Source, output: Path, uri: str, name: str) -> artifact.Manifest:
+    """Write the documents to an index of OpenSearch; see `_export`.
 
     The environment variable OPENSEARCH_AUTH can have USER:PASSWORD.
     """
-    options = _options(uri, "http_auth", "OPENSEARCH_AUTH")
-    server = SearchServer(opensearchpy.OpenSearch(uri, timeout=TIMEOUT, **options), opensearchpy.helpers, uri)
-    return _export(SEISMIC if field == SEISMIC.type else OPENSEARCH, server, source, output, name)
+    auth = os.environ.get("OPENSEARCH_AUTH")
+    return _export(OPENSEARCH, _server(uri, {"http_auth": auth} if auth else {}), source, output, name)
 
 
 def export_elasticsearch(source: Source, output: Path, uri: str, name: str) -> artifact.Manifest:
@@ -104,13 +140,13 @@ def export_elasticsearch(source: Source, output: Path, uri: str, name: str) -> a
 
     The environment variable ELASTICSEARCH_API_KEY can have a key.
     """
-    options = _options(uri, "api_key", "ELASTICSEARCH_API_KEY")
-    client = elasticsearch.Elasticsearch(uri, request_timeout=TIMEOUT, **options)
-    return _export(ELASTICSEARCH, SearchServer(client, elasticsearch.helpers, uri), source, output, name)
+    key = os.environ.get("ELASTICSEARCH_API_KEY")
+    options = {"headers": {"Authorization": f"ApiKey {key}"}} if key else {}
+    return _export(ELASTICSEARCH, _server(uri, options), source, output, name)
 
 
-def _options(uri: str, secret: str, variable: str) -> dict[str, Any]:
-    """Options of a client: the `secret` in an environment variable, and the file of certificates in SSL_CERT_FILE.
+def _server(uri: str, options: dict[str, Any]) -> SearchServer:
+    """The server at an address, whose certificates may be in the file SSL_CERT_FILE.
 
     Raises CaiError for a URI that is not an address with a port.
     """
@@ -121,11 +157,9 @@ def _options(uri: str, secret: str, variable: str) -> dict[str, Any]:
         is_address = False
     if not is_address:
         raise CaiError("the URI is not the address of a server with its port, such as http://HOST:9200")
-    options = {
-        secret: os.environ.get(variable),
-        "ca_certs": parts.scheme == "https" and os.environ.get("SSL_CERT_FILE"),
-    }
-    return {name: value for name, value in options.items() if value}
+    if parts.scheme == "https" and (certificates := os.environ.get("SSL_CERT_FILE")):
+        options["ca_certs"] = certificates
+    return SearchServer(uri, options)
 
 
 def _export(engine: Engine, server: SearchServer, source: Source, output: Path, name: str) -> artifact.Manifest:
@@ -135,22 +169,87 @@ def _export(engine: Engine, server: SearchServer, source: Source, output: Path, 
     """
     if not NAME.fullmatch(name):
         raise CaiError(f"--name {name!r}: names of indexes have small letters, digits, and _ . - between them")
-    for client in ("opensearch", "elastic_transport"):
-        logging.getLogger(client).setLevel(logging.CRITICAL)  # they log errors that they also raise
-    rounded = Counter[bool]()
-    texts = source.texts.identity if source.texts else None
+    logging.getLogger("opensearch").setLevel(logging.CRITICAL)  # it logs errors that it also raises
+    rounded = Counter[bool]()  # impacts by whether they were rounded
 
     def load(index: str, folder: Path) -> list[str]:
-        keys, body = engine.index(source)
-        server.load(index, body, engine.documents(source, keys, rounded), source.manifest.stats["vectors"])
+        keys = Keys(source.encoder.tokenizer.terms)
+        documents = _documents(engine, source, keys, rounded)
+        server.load(index, _index_body(engine, source), documents, source.manifest.stats["vectors"])
         keys.write(folder)
-        for search, lines in engine.searches(source, keys).items():
-            jsonl.write(folder / f"queries{search and '-'}{search}.jsonl", lines)
-        return [*engine.losses(source, rounded), TIES]
+        for file, lines in _searches(engine, source, keys).items():
+            jsonl.write(folder / file, lines)
+        return [*_losses(source, rounded), TIES]
 
+    settings = {"field": engine.type, "texts": source.texts.identity if source.texts else None}
     try:
-        return export_to_server(source, output, server, name, engine.name, load, field=engine.type, texts=texts)
-    except ERRORS as error:
+        return export_to_server(source, output, Place(server, name, engine.name, settings), load)
+    except opensearchpy.OpenSearchException as error:
         raise CaiError(f"{server.address}: {error}") from None
     finally:
         server.client.close()
+
+
+def _index_body(engine: Engine, source: Source) -> Json:
+    """The body of the request that creates the index."""
+    properties: Json = {IMPACTS: {"type": engine.type}}
+    settings: Json = {}
+    if texts := source.texts:
+        properties[CONTENTS] = {"type": "text", "analyzer": ANALYZERS.get(texts.collection.language, "standard")}
+        bm25 = {"type": "BM25", **texts.bm25._asdict(), "discount_overlaps": True}
+        settings["similarity"] = {"default": bm25}
+    mappings = {"dynamic": "strict", "_source": {"excludes": [IMPACTS]}, "properties": properties}
+    return {"settings": {"index": settings}, "mappings": mappings}
+
+
+def _documents(engine: Engine, source: Source, keys: Keys, rounded: Counter[bool]) -> Iterator[Json]:
+    """The documents to load, with _id and _source; counts the impacts by whether they are `rounded`."""
+    for id, vector, text in source.documents_with_texts():
+        if (size := len(id.encode())) > MAX_ID_BYTES:
+            raise CaiError(f"the id {id[:20]}… has {size:,} bytes; {engine.name} takes {MAX_ID_BYTES}")
+        impacts = keys.document_vector(vector)
+        stored = {key: representable(impact) for key, impact in impacts.items()}
+        rounded.update(stored[key] != impact for key, impact in impacts.items())
+        fields = {IMPACTS: {str(key): impact for key, impact in stored.items()}} if stored else {}
+        yield {"_id": id, "_source": fields | ({} if text is None else {CONTENTS: text})}
+
+
+def _searches(engine: Engine, source: Source, keys: Keys) -> dict[str, list[Json]]:
+    """The lines of files of searches: by impacts, whose scores times `scale` are sums of weight * impact, and, with
+    texts, by the sum with BM25."""
+    lines: dict[str, list[Json]] = {}
+    for id, vector in source.queries().items():
+        query: Json = {"match_none": {}}  # servers refuse queries without tokens
+        scale = 1.0
+        if weights := keys.query_vector(vector):
+            scale = max(weights.values()) / MAX_WEIGHT
+            query = engine.sparse({str(key): weight / scale for key, weight in weights.items()})
+        body = {"size": HITS, "_source": False, "query": query}
+        lines.setdefault("queries.jsonl", []).append({"id": id, "scale": scale, "body": body})
+        if source.texts:
+            score = {"bool": {"should": [query], "boost": scale / source.score_scale}}
+            boost = 1 / (1 + source.texts.bm25.k1) if engine.legacy_bm25 else 1.0
+            match = {"match": {CONTENTS: {"query": source.topics[id], "boost": boost}}}
+            body = {"size": DEPTH, "_source": False, "query": {"bool": {"should": [match, score]}}}
+            lines.setdefault("queries-sum.jsonl", []).append({"id": id, "body": body})
+    return lines
+
+
+def _losses(source: Source, rounded: Counter[bool]) -> list[str]:
+    """What the format loses."""
+    too_long = sum(len(vector) > MAX_CLAUSES for vector in source.queries().values())
+    losses = [
+        f"queries of more than {MAX_CLAUSES:,} terms: {too_long:,}; a server refuses them unless its "
+        "indices.query.bool.max_clause_count is larger",
+        f"bits of large impacts: {rounded[True] / max(rounded.total(), 1):.2%} were rounded to {SIGNIFICANT_BITS} "
+        "significant bits" + ("; impacts of `impact --bits 9` lose nothing" if rounded[True] else ""),
+    ]
+    if source.texts and (language := source.texts.collection.language) not in ANALYZERS:
+        losses.append(f"the words of BM25: the servers have no analyzer for {language!r} that is Anserini's")
+    return losses
+
+
+def representable(impact: int) -> int:
+    """The nearest integer with at most 9 significant bits; halves are rounded to even."""
+    step = 1 << max(impact.bit_length() - SIGNIFICANT_BITS, 0)
+    return round(impact / step) * step

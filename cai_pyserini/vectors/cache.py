@@ -25,7 +25,7 @@ from cai_pyserini.core.files import cache_home
 from cai_pyserini.models.rows import Matrix
 
 VARIABLE = "CAI_PYSERINI_VECTORS"
-RENEW_SECONDS = 7 * 86400  # precision of times of last use: recording every use would write as much as is read
+RENEW_SECONDS = 7 * 86400  # precision of times of last use, which the file's own follows: recording each use is slow
 SCHEMA = """
     CREATE TABLE IF NOT EXISTS encoders (name TEXT NOT NULL UNIQUE);
     CREATE TABLE IF NOT EXISTS vectors (
@@ -45,18 +45,6 @@ class Found(NamedTuple):
     keys: Sequence[bytes] = ()
     vectors: Matrix | None = None
     seconds: float = 0.0
-
-
-class FileStats(NamedTuple):
-    """Statistics of a file of the cache."""
-
-    names: list[str]  # of the encoder
-    bytes: int
-    used: list[tuple[int, int]]  # times of last use (seconds since 1970), latest first, with the number of vectors
-
-    @property
-    def rows(self) -> int:
-        return sum(count for _, count in self.used)
 
 
 def cache_folder() -> Path | None:
@@ -145,20 +133,3 @@ def _vector_bytes(vectors: Matrix) -> list[bytes]:
 def _warn(path: Path, reason: str) -> None:
     remedy = f"set {VARIABLE} to another folder, or to nothing for no cache"
     logger.warning("vectors are not cached in %s (%s); %s", path, reason, remedy)
-
-
-def file_stats(path: Path) -> FileStats:
-    """The statistics of a file of the cache. Raises sqlite3.Error if it is damaged."""
-    with closing(connect(path, SCHEMA)) as database:
-        names = [name for (name,) in database.execute("SELECT name FROM encoders")]
-        used = database.execute("SELECT used, COUNT(*) FROM vectors GROUP BY used ORDER BY used DESC").fetchall()
-        return FileStats(names, path.stat().st_size, used)
-
-
-def prune(path: Path, before: int) -> int:
-    """Delete the vectors of a file that were last used before this time, and return their number. Raises sqlite3.Error,
-    for example if the disk is full."""
-    with closing(connect(path, SCHEMA)) as database:
-        count = database.execute("DELETE FROM vectors WHERE used < ?", (before,)).rowcount
-        database.execute("PRAGMA incremental_vacuum").fetchall()  # VACUUM would need the disk space twice
-    return count

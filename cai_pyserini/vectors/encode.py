@@ -215,8 +215,8 @@ class _TextVectors:
         if np.sqrt(_square(now - before)) > MAX_DIFFERENCE * np.sqrt(_square(before)):
             raise CaiError(
                 f"{encoder.config.name} no longer makes the vectors that it made before, for instance of "
-                f"{shortest[:50]!r}, perhaps because of other library versions: delete the cache (`cai-pyserini cache "
-                "--older-than 0`), and encode everything again, into another folder"
+                f"{shortest[:50]!r}, perhaps because of other library versions: delete the cache, {cache_folder()}, "
+                "and encode everything again, into another folder"
             )
 
     def _encode(
@@ -265,7 +265,7 @@ def _open_cache(encoder: Encoder, role: Role) -> VectorCache | None:
     if (folder := cache_folder()) is None:
         return None
     made_from = artifact.recipe("encode", {"encoder": encoder.identity(role)}, encoder.variant(role), role=role)
-    width = len(encoder.tokenizer) if encoder.config.kind == "splade" else None
+    width = len(encoder.tokenizer) if encoder.config.is_sparse else None
     return VectorCache(folder, artifact.digest(made_from), f"{encoder.config.name} ({role})", width)
 
 

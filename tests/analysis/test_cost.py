@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from scipy.sparse import csr_matrix
 
-from cai_pyserini.analysis.cost import Cost, activations, costs, distribution, plot
+from cai_pyserini.analysis.cost import Cost, activations, costs, distribution
 from cai_pyserini.cli.analyse import main
 from cai_pyserini.core import jsonl
 from cai_pyserini.experiments.names import parse_system
@@ -55,15 +55,6 @@ def test_impacts_and_products_are_those_of_the_index(
     assert found[system].flops == pytest.approx(sum(products) / 60)
 
 
-def test_the_plot_has_a_bar_per_system_and_cost() -> None:
-    a, b = Cost("bm25", {}, {}, 0.5, 800, 80, 2), Cost("splade", {}, {}, 8, 1000, 100, 30)
-    panels = plot({"base": [a, b], "adapted": [b]}).axes
-    assert [[bar.get_width() for bar in axes.patches] for axes in panels] == [[0.5, 8, 8], [80, 100, 100], [2, 30, 30]]
-    names = [label.get_text() for label in panels[0].get_yticklabels()]
-    assert names == ["base bm25", "base splade", "adapted splade"]
-    assert [label.get_text() for label in plot({"base": [a, b]}).axes[0].get_yticklabels()] == ["bm25", "splade"]
-
-
 @pytest.mark.slow
 def test_the_command(run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["cost", str(run_folder), "--output", str(tmp_path / "out")])
@@ -74,8 +65,7 @@ def test_the_command(run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFix
     assert header.split()[:4] == ["run", "and", "system", "nnz/doc"]
     assert bm25.split()[:2] == [run_folder.name, "bm25"] and bm25.split()[8] == "0.317"
     assert splade.split()[1] == "splade"
-    assert files == f"{tmp_path / 'out'}: cost.json, cost.png"
+    assert files == f"{tmp_path / 'out'}: cost.json"
     data = json.loads((tmp_path / "out" / "cost.json").read_text())[run_folder.name]
     assert data[0]["flops"] == pytest.approx(19 / 60) and len(data) == 7
     assert data[0]["query_nonzeros"] == {"mean": 3.8, "median": 4, "p95": 5}
-    assert (tmp_path / "out" / "cost.png").read_bytes().startswith(b"\x89PNG")

@@ -4,10 +4,9 @@ import json
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from cai_pyserini.analysis.efficiency import Efficiency, plot, proposal, times
+from cai_pyserini.analysis.efficiency import Efficiency, proposal, times
 from cai_pyserini.analysis.settings import EfficiencySettings
 from cai_pyserini.cli.analyse import main
 from cai_pyserini.core.errors import CaiError
@@ -23,15 +22,6 @@ def test_times_are_medians_of_rounds_after_a_warm_up() -> None:
     assert list(measured) == ["a", "b", "c"] and all(of_queries.shape == (2,) for of_queries in measured.values())
     assert calls[:6] == ["a1", "b1", "c1", "b2", "c2", "a2"] and len(calls) == 4 * 6
     assert all(0 < value < 100 for of_queries in measured.values() for value in of_queries)
-
-
-def test_the_plot_has_a_panel_per_number_of_hits() -> None:
-    rows = [
-        Efficiency("all", 10.0, 1000, 50.0, 0.5, {10: (3, 6)}),
-        Efficiency("half", 5.0, 500, 25.0, 0.4, {10: (2, 3)}),
-    ]
-    (axes,) = plot(rows, {10: (4, 8)}).axes
-    assert [np.array(line.get_xydata()).tolist() for line in axes.lines] == [[[3, 0.5]], [[2, 0.4]], [[4, 0.5]]]
 
 
 def test_the_fastest_search_that_loses_little_is_proposed(tmp_path: Path) -> None:
@@ -65,7 +55,7 @@ def test_the_command(run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFix
     printed = capsys.readouterr().out.splitlines()
     names = [f"{documents}{of_query}" for documents in ("all", "mass 0.5", "9 terms") for of_query in QUERIES]
     assert [line.split("  ")[0] for line in printed[2:9]] == ["stock", *names]
-    assert printed[9] == "" and printed[11:] == ["", f"{tmp_path}: efficiency.json, efficiency.png"]
+    assert printed[9] == "" and printed[11:] == ["", f"{tmp_path}: efficiency.json"]
     data = json.loads((tmp_path / "efficiency.json").read_text())
     assert data["queries"] == 5 and data["stock"].keys() == {"10"}
     found = {pruning["name"]: pruning for pruning in data["prunings"]}

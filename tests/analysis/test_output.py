@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cai_pyserini.analysis.output import cut, labels, split_text
+from cai_pyserini.analysis.output import cut, labels
 from cai_pyserini.core.errors import CaiError
 
 
@@ -27,10 +27,8 @@ def test_a_path_given_twice_is_refused() -> None:
         labels([Path("a.trec"), Path("b.trec"), Path("more/../a.trec")])
 
 
-def test_texts_are_split_at_white_space_and_cut_to_one_line() -> None:
-    assert split_text("a short text", 12) == ("a short text", "")
-    assert split_text("a short text", 11) == ("a short", " text")
-    assert split_text("unbreakable", 4) == ("unbr", "eakable")
+def test_texts_are_cut_to_one_line_at_white_space() -> None:
+    assert cut("a short text", 12) == "a short text" and cut("a short text", 11) == "a short…"
     assert cut("two\n lines", 9) == "two lines"
     assert cut("two\n lines", 8) == "two…"
     assert cut("unbreakable", 5) == "unbr…"

@@ -18,7 +18,6 @@ def test_each_analysis_is_a_function_of_its_module(name: str) -> None:
 ANALYSES = {
     "cost": ["RUN"],
     "efficiency": ["RUN"],
-    "explain": ["RUN", "--query", "q1"],
     "changes": ["RUN", "--before", "RUN", "--system", "bm25"],
 }
 

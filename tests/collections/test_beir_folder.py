@@ -275,14 +275,6 @@ def test_qrels_with_named_columns(files, tmp_path: Path) -> None:
             files({"qrels/csv.csv": text}).qrels("csv")
 
 
-def test_queries_can_be_trec_topics(files) -> None:
-    topics = "<top><num> Number: q1 <title> flu\nvirus <desc> Description: x </top>"
-    collection = files({"corpus.jsonl": CORPUS[0], "queries.txt": topics, "qrels/test.txt": "q1 0 d1 1"})
-    assert collection.topics("test") == {"q1": "flu virus"}
-    chosen = {"id": "num", "text": "desc"}
-    assert files({}, query_columns=chosen).topics("test") == {"q1": "x"}
-
-
 @pytest.mark.parametrize("ask", ["qrels", "fingerprint"])
 def test_the_error_for_a_missing_split_lists_the_others(tiny: Path, ask: str) -> None:
     with pytest.raises(CaiError, match=r"no file .*qrels/dev\.tsv; splits of this collection: test, train"):
@@ -346,14 +338,16 @@ def test_a_file_of_documents_is_a_collection(tmp_path: Path) -> None:
 def test_documents_in_several_files(files, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     texts = {f"{number}.jsonl": f'{{"id": {number}, "contents": "x"}}\n' for number in range(10, 20)}
     texts["15.jsonl.gz"] = ""
-    collection = files(texts | {"queries.jsonl": QUERIES[0], "notes.txt": "none", "manifest.json": "{}"})
+    others = {"queries.jsonl": QUERIES[0], "qrels/dev.tsv": "q1\t10\t1", "notes.txt": "none", "manifest.json": "{}"}
+    collection = files(texts | others)
     (tmp_path / "15.jsonl.gz").write_bytes(gzip.compress((tmp_path / "15.jsonl").read_bytes()))
     (tmp_path / "15.jsonl").unlink()
     with caplog.at_level(logging.INFO, "cai_pyserini"):
-        assert [document.id for document in collection.documents()] == [str(number) for number in range(10, 20)]
+        for each in (collection, BeirFolder(tmp_path, "made")):
+            assert [document.id for document in each.documents()] == [str(number) for number in range(10, 20)]
     named = "10.jsonl, 11.jsonl, 12.jsonl, 13.jsonl, …, 19.jsonl (10 files)"
-    message = f"{tmp_path}: documents: {named}; queries: queries.jsonl; not read: notes.txt"
-    assert caplog.records[0].getMessage() == message
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message == f"{tmp_path}: documents: {named}; queries: queries.jsonl; qrels: dev.tsv; not read: notes.txt"
     files({"12.jsonl": texts["10.jsonl"]})
     with pytest.raises(CaiError, match=r"12\.jsonl:1: document id '10' occurs twice \(first: .*10\.jsonl:1\)"):
         list(collection.documents())
@@ -376,19 +370,6 @@ def test_a_file_that_might_have_documents_is_refused(files, beside: str, unclear
     for ask in (collection.documents, lambda: iter([collection.fingerprint("documents")])):
         with pytest.raises(CaiError, match=rf"{re.escape(unclear)}: does it have documents\? Move it away or merge"):
             next(ask())
-
-
-def test_the_roles_of_files_are_logged_once(files, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
-    names = ["corpus.jsonl", "queries.tsv", "qrels/test.tsv", "qrels/dev.txt", "more.csv", "qgen-queries.jsonl"]
-    collection = files(dict.fromkeys(names, LINE))
-    with caplog.at_level(logging.INFO, "cai_pyserini"):
-        for _ in range(2):
-            assert len(list(BeirFolder(tmp_path, "made").documents())) == len(list(collection.documents())) == 1
-    (message,) = [record.getMessage() for record in caplog.records]
-    assert message == (
-        f"{tmp_path}: documents: corpus.jsonl; queries: queries.tsv; qrels: dev.txt, test.tsv; "
-        "not read: more.csv, qgen-queries.jsonl"
-    )
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ from cai_pyserini.core.errors import CaiError
 
 PUBMED = """\
 <?xml version="1.0" encoding="utf-8"?>
-<!DOCTYPE PubmedArticleSet PUBLIC "-//NLM//DTD PubMedArticle, 1st January 2025//EN" \
-"https://dtd.nlm.nih.gov/ncbi/pubmed/out/pubmed_250101.dtd">
+<!DOCTYPE PubmedArticleSet PUBLIC "-//NLM//DTD PubMedArticle, 1st January 2025//EN" "https://example.org/pubmed.dtd">
 <PubmedArticleSet>
   <PubmedArticle>
     <MedlineCitation Status="MEDLINE" Owner="NLM" IndexingMethod="Automated">
@@ -27,17 +26,13 @@ PUBMED = """\
           <AbstractText Label="BACKGROUND" NlmCategory="BACKGROUND">H<sub>2</sub>O is
             <b>w<i>e</i>t</b> (p &lt; 0.05).</AbstractText>
           <AbstractText Label="UNLABELLED" NlmCategory="UNASSIGNED">Naïve\u2009cells.</AbstractText>
-          <AbstractText Label="Results" NlmCategory="RESULTS">x<mml:math xmlns:mml="http://www.w3.org/1998/Math/MathML">\
-<mml:mo>=</mml:mo><mml:mn>1</mml:mn></mml:math>.</AbstractText>
+          <AbstractText Label="Results">x<m:mo xmlns:m="http://www.w3.org/1998/Math/MathML">=</m:mo>1.</AbstractText>
           <CopyrightInformation>© 2025 Nobody.</CopyrightInformation>
         </Abstract>
       </Article>
-      <CommentsCorrectionsList><CommentsCorrections RefType="CommentIn"><PMID Version="1">99</PMID>\
-</CommentsCorrections></CommentsCorrectionsList>
+      <CommentsCorrectionsList><PMID Version="1">99</PMID></CommentsCorrectionsList>
       <OtherAbstract Type="Publisher" Language="spa"><AbstractText>El agua.</AbstractText></OtherAbstract>
     </MedlineCitation>
-    <PubmedData><ReferenceList><Reference><ArticleIdList><ArticleId IdType="pubmed">98</ArticleId></ArticleIdList>\
-</Reference></ReferenceList></PubmedData>
   </PubmedArticle>
   <PubmedArticle><MedlineCitation><PMID Version="1">2</PMID><Article>
     <ArticleTitle>[No abstract].</ArticleTitle></Article></MedlineCitation></PubmedArticle>

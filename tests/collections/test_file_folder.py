@@ -17,8 +17,6 @@ import odfdo
 import openpyxl
 import pytest
 from pptx import Presentation
-from pptx.chart.data import CategoryChartData
-from pptx.enum.chart import XL_CHART_TYPE
 
 from cai_pyserini.collections import file_folder as module
 from cai_pyserini.collections import isolated, text_cache
@@ -86,12 +84,6 @@ def slides() -> bytes:
         slide = show.slides.add_slide(show.slide_layouts[5])
         slide.shapes.title.text = title
         slide.notes_slide.notes_text_frame.text = f"notes on {title}"
-    data = CategoryChartData()
-    data.categories = ["left", "right"]
-    data.add_series("thumbs", (1, 2))
-    slide.shapes.add_chart(XL_CHART_TYPE.PIE, 0, 0, 100, 100, data)
-    table = slide.shapes.add_table(1, 2, 0, 0, 100, 100).table
-    table.cell(0, 0).text, table.cell(0, 1).text = "left", "right"
     return saved(show)
 
 
@@ -112,16 +104,9 @@ def open_document(kind: str, title: str, *content: odfdo.Element) -> bytes:
 
 
 def open_text() -> bytes:
-    """Text with a note, a comment, and a deletion."""
-    noted = odfdo.Paragraph("Short\tfingers")
-    noted.insert_note(after="Short", note_id="n", citation="1", body="a note")
-    noted.insert_annotation(after="fingers", body="a comment", creator="someone")
-    deleted = '<text:tracked-changes><text:changed-region text:id="c"><text:deletion><text:p>gone</text:p>'
-    deleted += "</text:deletion></text:changed-region></text:tracked-changes>"
     table = odfdo.Table("Table1", width=2, height=1)
     table.set_values([["finger", "short"]])
-    content = [odfdo.Element.from_tag(deleted), odfdo.Header(1, "Of hands"), noted, table]
-    return open_document("text", "", *content)
+    return open_document("text", "", odfdo.Header(1, "Of hands"), odfdo.Paragraph("Short\tfingers"), table)
 
 
 def open_slides() -> bytes:
@@ -217,10 +202,7 @@ def test_every_format_becomes_a_document(write) -> None:
     text = {id: record.text for id, record in found.items()}
     assert text["a.pdf"] == "first page\n\f\n\fthird page"
     assert text["b.docx"].split() == ["Words", "inserted", "finger", "short"]
-    assert text["c.pptx"].split("\n\f") == [
-        "Short fingers\nnotes on Short fingers",
-        "Long toes\nthumbs\tleft\tright\t1\t2\nleft\tright\nnotes on Long toes",
-    ]
+    assert text["c.pptx"] == "Short fingers\nnotes on Short fingers\n\fLong toes\nnotes on Long toes"
     assert text["d.xlsx"] == "Sizes\n\nfinger\t7.5\tcm"
     assert "Menu" not in text["e.html"] and "hidden" not in text["e.html"] and "Hands" not in text["e.html"]
     assert all(each in text["e.html"] for each in ("finger short", "for x in y:\n    print(x)", "Naïve"))
@@ -229,7 +211,7 @@ def test_every_format_becomes_a_document(write) -> None:
     assert text["j.epub"].split() == ["chapter", "b", "chapter", "a"]
     assert text["k.rtf"] == "Some bold text."
     assert text["l.htm"] == FRENCH
-    assert re.split(r"[\n\t]+", text["m.odt"]) == ["Of hands", "Short", "fingers", "1 a note", "finger", "short"]
+    assert re.split(r"[\n\t]+", text["m.odt"]) == ["Of hands", "Short", "fingers", "finger", "short"]
     assert text["n.ods"].split() == ["Sizes", "finger", "7.5", "cm", "Page"]  # a footer
     assert text["o.odp"] == "All\n\fToes" and found["o.odp"].metadata["pages"] == 2
     metadata = found["a.pdf"].metadata
@@ -320,7 +302,7 @@ def locked_pdf() -> bytes:
 
 
 def bomb() -> bytes:
-    with zipfile.ZipFile(buffer := io.BytesIO(), "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(buffer := io.BytesIO(), "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for number in range(9):
             with archive.open(f"{number}", "w", force_zip64=True) as file:
                 for _ in range(64):
@@ -333,11 +315,11 @@ LAUGH = f'<?xml version="1.0"?><!DOCTYPE x [{LAUGHS}]>'
 BROKEN: dict[str, tuple[str | bytes, str]] = {
     "broken.pdf": (b"%PDF-1.4\nnothing", "is broken"),
     "broken.docx": (docx("")[:-30], "is broken"),
-    "bomb.xlsx": (bomb(), "unpacks to more than"),
+    "bomb.xlsx": (b"", "unpacks to more than"),
     "empty.txt": ("", "is empty"),
     "laugh.epub": (zipped({"META-INF/container.xml": f"{LAUGH}<container>&l9;</container>"}), "."),
     "laugh.odt": (zipped({"META-INF/manifest.xml": "", "content.xml": f"{LAUGH}<a><body><p>&l9;</p></body></a>"}), "."),
-    "bomb.odt": (bomb(), "unpacks to more than"),
+    "bomb.odt": (b"", "unpacks to more than"),
     "locked.odt": (zipped({"META-INF/manifest.xml": "<encryption-data/>", "content.xml": b"x"}), "is encrypted"),
     "formula.xlsx": (sheets("=1+1"), r"has no text \(1 cell without a saved value\)"),
     "image.docx": (docx("<w:p/>"), "has no text"),
@@ -350,6 +332,8 @@ BROKEN: dict[str, tuple[str | bytes, str]] = {
 
 def test_files_that_cannot_be_read_are_named_and_left_out(write, caplog: pytest.LogCaptureFixture) -> None:
     folder = write({"good.txt": "good", **{name: content for name, (content, _) in BROKEN.items()}})
+    (folder / "bomb.xlsx").write_bytes(bomb())  # takes seconds
+    shutil.copy(folder / "bomb.xlsx", folder / "bomb.odt")
     (folder / "out.txt").symlink_to("/etc/hostname")
     (folder / "away").symlink_to("/etc")
     (folder / "same.txt").symlink_to("good.txt")

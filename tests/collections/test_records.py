@@ -98,9 +98,6 @@ def test_configured_names_replace_the_defaults(read, read_parquet) -> None:
     given = {"id": "pmid", "text": "abstract"}
     expected = record("7", "x", "A")
     assert read("a.csv", "id,pmid,abstract,text,title\n1,7,x,y,A\n", **given) == [(":2", expected)]
-    assert read("a.jsonl", '{"id": "1", "pmid": "7", "abstract": "x", "text": "y", "title": "A"}', **given) == [
-        (":1", expected)
-    ]
     table = {"id": ["1"], "pmid": ["7"], "abstract": ["x"], "title": ["A"]}
     assert read_parquet(table, **given) == [(": row 1", expected)]
     with pytest.raises(CaiError, match=r"a\.jsonl:1: no 'heading' among .*`columns: {title: NAME}`"):

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 from cai_pyserini import __version__
-from cai_pyserini.cli.encode import main as encode
 from cai_pyserini.cli.run import main as run
 from cai_pyserini.core import identity
 from cai_pyserini.core.errors import CaiError
@@ -26,7 +25,9 @@ from cai_pyserini.core.source_code import MACHINERY, NAME, PACKAGE, SourceCode, 
 from cai_pyserini.models import idf, splade
 from cai_pyserini.vectors.cache import VARIABLE
 from cai_pyserini.vectors.shards import Vectors
-from tests.conftest import DATA
+from tests.conftest import DATA, stage_command
+
+encode = stage_command("encode")
 
 ENCODE = {f"encode {role} {kind}" for role in ("documents", "queries") for kind in ("splade", "dense", "dense idf")}
 QUERIES = {name for name in ENCODE if "queries" in name}
@@ -42,7 +43,10 @@ MAIN_WAY = {  # its files, in order, and the stages that each of them shapes
     "core.steps": set(),
     "experiments.execute": set(),
     "experiments.results": set(),
-    "collections.contract": READING | ENCODE | SEARCH | {"expand", "fusion rerank", "index bm25", "index impact"},
+    "collections.contract": READING
+    | ENCODE
+    | SEARCH
+    | {"expand", "fusion rerank", "impact", "index bm25", "index impact"},
     "collections.beir_folder": FOLDERS,
     "models.idf": {*("expand", "idf", "impact", "search dense"), *(name for name in ENCODE if name.endswith("idf"))},
     "vectors.encode": ENCODE | {"expand"},
@@ -148,7 +152,7 @@ def test_an_edit_changes_the_code_of_the_stages_behind_it(
     path = copy.joinpath(*module.split(".")).with_suffix(".py")
     text = path.read_text(encoding="utf-8")
     edited_texts = [*edits(text)]
-    assert len(edited_texts) >= 4
+    assert edited_texts
     for edited in edited_texts:
         found = {name for name in changed(path, edited, before) if not BRANCHES.match(name)}
         assert found == MAIN_WAY[module], edited

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from cai_pyserini.__main__ import STAGES as COMMANDS
 from cai_pyserini.__main__ import main
+from cai_pyserini.cli.stage import STAGES as COMMANDS
 from cai_pyserini.collections.check import check
 from cai_pyserini.collections.readers import load_collection
 from cai_pyserini.core import artifact

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from cai_pyserini.cli.index import main
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import DenseMethod
 from cai_pyserini.indexes.dense_index import graph, index_dense
 from cai_pyserini.vectors.shards import Matrix, Vectors
-from tests.conftest import stored_vectors
+from tests.conftest import stage_command, stored_vectors
+
+main = stage_command("index")
 
 ROWS = np.array([[1, 0], [0, 2], [3, 4]], np.float32)
 

@@ -150,10 +150,6 @@ def test_a_filter_finds_every_document_that_it_lets_through(
     assert search(whole, {"q": query}, 1)["q"][0][0] not in allowed  # the open index itself is not filtered
 
 
-def test_the_index_of_vectors_without_a_zero_stays_as_it_was(many: Vectors, tmp_path: Path) -> None:
-    assert "left_out" not in artifact.require(index_dense(many, tmp_path / "index"), "index").recipe["settings"]
-
-
 def test_an_index_of_a_later_version_is_refused(many: Vectors, tmp_path: Path) -> None:
     index = index_dense(many, tmp_path / "index")
     manifest = json.loads((index / "manifest.json").read_text())

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from cai_pyserini.cli.index import main
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.collections.readers import load_collection
 from cai_pyserini.core import artifact
@@ -16,8 +15,10 @@ from cai_pyserini.indexes import jvm
 from cai_pyserini.indexes import text_index as stage
 from cai_pyserini.indexes.engines import open_searcher
 from cai_pyserini.indexes.text_index import index_bm25
-from tests.conftest import DATA, Command
+from tests.conftest import DATA, Command, stage_command
 from tests.indexes.stock import bm25, reader, run_module
+
+main = stage_command("index")
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
 

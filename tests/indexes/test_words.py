@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from cai_pyserini.cli.words import main
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.collections.contract import Collection
 from cai_pyserini.collections.spans import SPANS_PER_TEXT
@@ -16,8 +15,10 @@ from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.indexes.text_index import index_bm25
 from cai_pyserini.indexes.words import count_words
 from cai_pyserini.vectors.shards import Vectors
-from tests.conftest import DATA, Command, corpus_of, json_lines
+from tests.conftest import DATA, Command, corpus_of, json_lines, stage_command
 from tests.indexes.stock import reader
+
+main = stage_command("words")
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
 
@@ -134,13 +135,6 @@ def test_the_lexicon_does_not_depend_on_the_order_in_which_forms_are_counted(
         "cai_pyserini", "stage", "words", "--collection", odd.place, "--output", tmp_path / "other", PYTHONHASHSEED="1"
     )
     assert (tmp_path / "other" / "lexicon.jsonl").read_text() == whole
-
-
-def test_command(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["--collection", str(tiny), "--output", str(tmp_path / "words")])
-    words = (tmp_path / "words" / "words.txt").read_text().splitlines()
-    assert capsys.readouterr().out == f"{tmp_path / 'words'}: {len(words)} words in 12 documents\n"
-    assert {"phytat", "lozeng"} < set(words)
 
 
 def test_words_without_spaces_are_their_own_forms(tmp_path: Path) -> None:

@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-from cai_pyserini.cli.encode import main as encode
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
+from tests.conftest import stage_command
 from tests.hub import Hub
+
+encode = stage_command("encode")
 
 
 def test_a_hub_id_is_a_checkpoint(hub: Hub, checkpoint: Path) -> None:

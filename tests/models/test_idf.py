@@ -7,14 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cai_pyserini.cli.idf import main
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.idf import Idf, compute, idf_weights
 from cai_pyserini.models.tokenizer import Tokenizer
-from tests.conftest import DATA, corpus_of, with_other_terms
+from tests.conftest import DATA, corpus_of, stage_command, with_other_terms
+
+main = stage_command("idf")
 
 
 def counted_in(collection: BeirFolder, tokenizer: Tokenizer) -> Idf:

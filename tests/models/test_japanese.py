@@ -9,9 +9,7 @@ import pytest
 import sentencepiece
 from transformers import AutoTokenizer
 
-from cai_pyserini.cli.analyse import main as analysis
 from cai_pyserini.collections.beir_folder import BeirFolder
-from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.tokenizer import Tokenizer
 from tests.conftest import DATA
@@ -82,14 +80,3 @@ def test_other_tokenizers_written_in_python_are_refused(name: str, tmp_path: Pat
     message = "its tokenizer is written in Python, without a fast version .*: choose a checkpoint that has one"
     with pytest.raises(CaiError, match=message):
         Tokenizer(checkpoint)
-
-
-def test_what_needs_a_fast_tokenizer_refuses_it(tmp_path: Path) -> None:
-    from cai_pyserini.share.onnx import write_onnx
-
-    checkpoint = japanese(tmp_path / "model")
-    with pytest.raises(CaiError, match="model: its tokenizer is not BERT's uncased WordPiece, the one that Anserini"):
-        write_onnx(load_encoder(str(checkpoint)), "splade", tmp_path)
-    arguments = ["coverage", "--collection", DATA / "ja.yaml", "--encoder", checkpoint, "--output", tmp_path / "out"]
-    with pytest.raises(CaiError, match="model: its tokenizer is WordLevel; only WordPiece vocabularies"):
-        analysis([*map(str, arguments)])

@@ -17,16 +17,16 @@ from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.artifact import require
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.metadata import Kind
+from cai_pyserini.engine.make import index
 from cai_pyserini.engine.open import Run, open_index
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.experiments.artifacts import Evaluation
 from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.indexes.filters import BadFilter
 from cai_pyserini.indexes.text_index import index_bm25
 from cai_pyserini.runs.measures import MEASURES, mean
 from tests.conftest import json_lines
-from tests.metadata import FILTERS, QUERIES, metadata
+from tests.metadata import QUERIES
 from tests.test_docs import ROOT, blocks
 
 pytestmark = pytest.mark.slow
@@ -79,9 +79,8 @@ def test_haystack(engine: Engine, metadata_run: Path) -> None:
 
     from cai_pyserini.plugin.haystack import CaiRetriever
 
-    filters = {"field": "meta.year", "operator": ">=", "value": 2010}
     pipeline = Pipeline()
-    pipeline.add_component("retriever", CaiRetriever(str(metadata_run), SYSTEM, filters, top_k=3))
+    pipeline.add_component("retriever", CaiRetriever(str(metadata_run), SYSTEM, FILTER, top_k=3))
     inputs = {"retriever": {"query": QUERIES[0], "top_k": 7}}
     text = pipeline.dumps()
     allowed = {"allowed_modules": [CaiRetriever.__module__]}
@@ -90,9 +89,9 @@ def test_haystack(engine: Engine, metadata_run: Path) -> None:
     for found in loaded:
         documents = found["retriever"]["documents"]
         assert [(d.id, d.score, d.content, d.meta) for d in documents] == expected(engine, QUERIES[0], 7)
-    index = CaiRetriever(str(metadata_run / "indexes" / parse_system(SYSTEM).index), filters=filters)
-    assert not index.run(QUERIES[0], top_k=0)["documents"]
-    assert [d.id for d in index.run(QUERIES[0])["documents"]] == [id for id, *_ in expected(engine, QUERIES[0], 10)]
+    of_index = CaiRetriever(str(metadata_run / "indexes" / "joint-splade-idf"), filter=FILTER)
+    assert not of_index.run(QUERIES[0], top_k=0)["documents"]
+    assert [d.id for d in of_index.run(QUERIES[0])["documents"]] == [id for id, *_ in expected(engine, QUERIES[0], 10)]
 
 
 def test_a_component_of_haystack_is_opened_once(metadata_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,38 +107,6 @@ def test_a_component_of_haystack_is_opened_once(metadata_run: Path, monkeypatch:
         return await asyncio.gather(*(retriever.run_async(query) for query in QUERIES[:2]))
 
     assert all(found["documents"] for found in asyncio.run(both())) and len(opened) == 1
-
-
-def test_filters_of_haystack_are_ours(engine: Engine) -> None:
-    from cai_pyserini.plugin.haystack import as_text
-
-    def field(name: str, operator: str, value: Any) -> dict[str, Any]:
-        return {"field": f"meta.{name}", "operator": operator, "value": value}
-
-    journals, authors = ['The "Lancet"', "Größe\\Maß"], ["Doe", "Roe, R."]
-    both = {"operator": "AND", "conditions": [field("journal", "in", journals), field("authors", "not in", authors)]}
-    either = {"operator": "OR", "conditions": [field("journal", "==", "BMJ"), field("year", "<", 2000)]}
-    for filters, text in {
-        json.dumps(both): 'journal=("The \\"Lancet\\"", "Größe\\\\Maß") AND NOT authors:(Doe, "Roe, R.")',
-        json.dumps({"operator": "NOT", "conditions": [either]}): "NOT (journal:BMJ OR year<2000)",
-        json.dumps(field("year", ">=", 2010)): "year>=2010",
-        json.dumps(field("year", "in", [])): "year:()",
-        json.dumps(field("journal", "not in", [])): "NOT journal:()",
-    }.items():
-        (found,) = engine.search(["trial"], 300, filter=as_text(json.loads(filters)))
-        (whole,) = engine.search(["trial"], 300)
-        assert [hit.id for hit in found] == [hit.id for hit in whole if FILTERS[text](metadata()[hit.id])]
-    for wrong in (
-        field("year", "~", 1),
-        field("year", "==", None),
-        field("year", "in", [2010, None]),
-        field("year", ">", [2010]),
-        field("journal", "in", "BMJ"),
-        field("year:1 OR year", "==", 1),
-        both | {"operator": "XOR"},
-    ):
-        with pytest.raises(BadFilter):
-            as_text(wrong)
 
 
 def test_pyterrier_finds_the_same(engine: Engine) -> None:
@@ -195,30 +162,17 @@ def test_the_encoder_of_pyterrier_gives_the_impacts_of_the_index(run_folder: Pat
     assert vectors[0].shape == (384,)
 
 
-def test_the_indexer_of_pyterrier_makes_the_index_of_a_run(run_folder: Path, tiny: Path, tmp_path: Path) -> None:
-    from cai_pyserini.plugin.pyterrier import CaiDataset, CaiIndexer, CaiRetriever
+def test_documents_of_pyterrier_make_an_index(run_folder: Path, tiny: Path, tmp_path: Path) -> None:
+    from cai_pyserini.plugin.pyterrier import CaiDataset, CaiRetriever
 
     dataset = CaiDataset(str(tiny))
-    retriever = CaiIndexer(str(tmp_path / "run"), "bm25").index(dataset.get_corpus_iter())
-    CaiIndexer(str(tmp_path / "run"), "bm25").index(dataset.get_corpus_iter())  # again
+    retriever = CaiRetriever(index(dataset.get_corpus_iter(), tmp_path / "run", system="bm25"))
     of_run = CaiRetriever(Run(run_folder).open("bm25"))
     pd.testing.assert_frame_equal(retriever(dataset.get_topics()), of_run(dataset.get_topics()))
-    equal = [{"docno": id, "text": "zinc and colds"} for id in "abc"]
-    found = CaiIndexer(str(tmp_path / "equal"), "splade-doc").index(equal)(dataset.get_topics()[:1])
+    equal = index([{"docno": id, "text": "zinc and colds"} for id in "abc"], tmp_path / "equal", system="splade-doc")
+    found = CaiRetriever(equal)(dataset.get_topics()[:1])
     assert [*found["docno"]] == ["a", "b", "c"]  # measures order ties differently
     assert (np.diff(found["score"].to_numpy(np.float32)) < 0).all()
-
-
-def test_the_indexer_of_pyterrier_replaces_no_file_of_others(tmp_path: Path) -> None:
-    from cai_pyserini.plugin.pyterrier import CaiIndexer
-
-    (tmp_path / "mine.documents.jsonl").write_text("of somebody\n")
-    with pytest.raises(CaiError, match=r"mine\.documents\.jsonl is not what an index in .*mine was made of"):
-        CaiIndexer(str(tmp_path / "mine"), "bm25").index([{"docno": "d1", "text": "a text"}])
-    assert (tmp_path / "mine.documents.jsonl").read_text() == "of somebody\n"
-    for names, missing in (("id text", "docno"), ("docno body", "text")):
-        with pytest.raises(CaiError, match=f"a document has no {missing}, but only {', '.join(names.split())}"):
-            CaiIndexer(str(tmp_path / "other"), "bm25").index([dict.fromkeys(names.split(), "d1")])
 
 
 def test_metadata_is_kept_whatever_its_names_letters_and_numbers(java: None, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from scipy.stats import t as student
 
-from cai_pyserini.runs.significance import MIN_QUERIES, compare, holm, p_text
+from cai_pyserini.runs.significance import MIN_QUERIES, better_than, compare, holm, p_text
 
 
 @pytest.mark.parametrize(
@@ -46,6 +46,9 @@ def test_several_comparisons_are_corrected() -> None:
     expected = {"b": 4 * p4, "c": 2 * p2, "a": 3 * p3, "same": 1.0}
     assert compared.pop("shifted") == (pytest.approx(0.25), None)
     assert {name: comparison.p for name, comparison in compared.items()} == pytest.approx(expected)
+    # Of three pairs, p3 times 3 is 0.045, p2 is 0.077, and a and c differ by 1 / sqrt(10) for every query.
+    some = {"base": baseline, "c": systems["c"], "a": systems["a"]}
+    assert better_than(some) == {"base": [], "c": [], "a": ["base"]}
 
 
 def test_queries_are_paired_by_id() -> None:

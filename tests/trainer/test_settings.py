@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 
-from cai_pyserini.cli.idf import main as idf
 from cai_pyserini.cli.train import main
 from cai_pyserini.core import terminal
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import build
 from cai_pyserini.trainer.settings import SpladeSettings, load_step, recorded, write_encoder
+from tests.conftest import stage_command
+
+idf = stage_command("idf")
 
 PAIRS = {"data": "x.jsonl", "base": "x", "output": "x"}
 

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from cai_pyserini.cli.cache import main
 from cai_pyserini.core import database as database_module
 from cai_pyserini.models.rows import Matrix
 from cai_pyserini.vectors import cache as module
@@ -106,11 +105,10 @@ def test_waiting_for_a_locked_cache_times_out(
     monkeypatch.setattr(database_module, "WAIT_SECONDS", 0.1)
     with closing(sqlite3.connect(filled(tmp_path), isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        cache, start = opened(tmp_path), time.perf_counter()
-        for _ in range(20):
+        cache = opened(tmp_path)
+        for _ in range(20):  # it waits once
             cache.put([OTHER], DENSE[:1], 1.0)
-        assert time.perf_counter() - start < 1
-    assert "database is locked" in caplog.text
+    assert caplog.text.count("database is locked") == 1
     assert sorted(opened(tmp_path).get([*KEYS, OTHER]).keys) == KEYS
 
 
@@ -156,39 +154,18 @@ def test_several_processes_use_a_new_cache_at_once(tmp_path: Path) -> None:
     assert found.vectors is not None and sorted(found.vectors[:, 99]) == [*range(30)]
 
 
-def test_the_command_lists_and_deletes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv(VARIABLE, str(tmp_path))
-    path, now, day = filled(tmp_path), time.time(), 86400
-
-    def rows(*argv: str) -> tuple[int, int]:
-        """The numbers of vectors deleted and remaining."""
-        main(argv)
-        first, *table = capsys.readouterr().out.splitlines()
-        assert table[-1].split()[0] == "mine" and table[-1].endswith("digest.sqlite")
-        return int(first.split(" GB, ")[1].split()[0]), int(table[-1].split()[1])
-
-    assert rows() == (0, 3)
-    execute(path, "UPDATE vectors SET used = ?", (int(now) - 40 * day,))
-    opened(tmp_path).get(KEYS[:1])  # used again
-    opened(tmp_path).put([OTHER], DENSE[:1], 1.0)
-    assert rows("--older-than", "41") == (0, 4)
-    assert rows("--older-than", "39") == (2, 2)
-    assert sorted(opened(tmp_path).get([*KEYS, OTHER]).keys) == [KEYS[0], OTHER]
-    execute(path, "UPDATE vectors SET used = used - 9 WHERE key = ?", (OTHER,))
-    assert rows("--size", "1") == (0, 2)
-    assert rows("--size", "0.00002") == (1, 1)
-    assert rows("--size", "0") == (1, 0)
-
-
-def test_pruning_frees_disk_space(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_process_that_is_killed_leaves_whole_shards(tmp_path: Path) -> None:
+    """Its last rows are there or not, and the next process is not blocked."""
+    process = multiprocessing.get_context("spawn").Process(target=_put_and_get, args=(tmp_path, 0))
+    process.start()
+    while not (tmp_path / "digest.sqlite-wal").exists():
+        time.sleep(0.001)
+    time.sleep(0.05)
+    process.kill()
+    process.join()
     cache = opened(tmp_path)
-    keys = [number.to_bytes(16) for number in range(4000)]
-    cache.put(keys, np.ones((4000, 100), np.float32), 1.0)
-    path = tmp_path / "digest.sqlite"
-    size = path.stat().st_size
-    assert size > 1_600_000 and not path.with_name("digest.sqlite-wal").exists()
-    execute(path, "UPDATE vectors SET used = 0 WHERE rowid > 100")
-    assert module.prune(path, 1) == 3900
-    assert path.stat().st_size < size / 10
+    counts = [len(cache.get([bytes([number, row]) * 8 for row in range(20)]).keys) for number in range(30)]
+    assert {*counts} <= {0, 20}
+    cache.put([OTHER], DENSE[:1], 1.0)
+    assert cache.get([OTHER]).keys == [OTHER]

@@ -10,7 +10,6 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from cai_pyserini.cli.encode import main
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import artifact, identity
 from cai_pyserini.core.config import load_encoder
@@ -26,8 +25,10 @@ from cai_pyserini.vectors.cache import VARIABLE, VectorCache
 from cai_pyserini.vectors.encode import encode, encode_texts, project_vectors
 from cai_pyserini.vectors.queries import Queries
 from cai_pyserini.vectors.shards import Vectors, text_keys
-from tests.conftest import damaged
+from tests.conftest import damaged, stage_command
 from tests.vectors.interruption import interrupted_after
+
+main = stage_command("encode")
 
 KINDS = pytest.mark.parametrize("kind", ["splade", "dense"])
 

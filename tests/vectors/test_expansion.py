@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from cai_pyserini.cli.expand import main
 from cai_pyserini.cli.run import main as run_beir
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.collections.contract import Collection
@@ -28,10 +27,12 @@ from cai_pyserini.vectors.expansion import WordAssociations, expand
 from cai_pyserini.vectors.near import find_neighbours
 from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.vectors.word_vectors import RIDGE, Regression, learn, read_regression, regression, word_vectors
-from tests.conftest import corpus_of, json_lines, stored_vectors
+from tests.conftest import corpus_of, json_lines, stage_command, stored_vectors
 from tests.vectors.support import vectors_of, words_of
 from tests.vectors.test_encode import cache as cache
 from tests.vectors.test_encode import encoded as encoded
+
+main = stage_command("expand")
 
 slow = pytest.mark.slow
 

@@ -21,8 +21,10 @@ from cai_pyserini.runs.trec import read_run, scores_by_query
 from cai_pyserini.vectors.bm25 import Bm25
 from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.vectors.weighting import open_impacts, write_impacts
-from tests.conftest import stored_vectors
+from tests.conftest import stage_command, stored_vectors
 from tests.vectors.support import counted, vectors_of, words_of
+
+main = stage_command("impact")
 
 slow = pytest.mark.slow
 LARGEST, WORD_LARGEST = 1023, 127  # of 10 and of 7 bits

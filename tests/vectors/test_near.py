@@ -16,9 +16,11 @@ from cai_pyserini.vectors import neighbours as searching
 from cai_pyserini.vectors.near import find_neighbours
 from cai_pyserini.vectors.neighbours import build_index, mapped_index, nearest, recall, write_index
 from cai_pyserini.vectors.shards import Vectors
-from tests.conftest import stored_vectors
+from tests.conftest import stage_command, stored_vectors
 from tests.vectors.interruption import interrupted_after
 from tests.vectors.matrices import matrix_of
+
+main = stage_command("near")
 
 
 def expected(similarity: np.ndarray, neighbours: int) -> np.ndarray:

@@ -12,9 +12,11 @@ from cai_pyserini.vectors.mixing import mix
 from cai_pyserini.vectors.near import find_neighbours
 from cai_pyserini.vectors.neighbours import NEIGHBOURS
 from cai_pyserini.vectors.shards import Vectors
-from tests.conftest import stored_vectors
+from tests.conftest import stage_command, stored_vectors
 from tests.vectors.interruption import interrupted_after
 from tests.vectors.matrices import matrix_of
+
+main = stage_command("smooth")
 
 BLANK = [1, 6]  # documents of `inputs`
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from cai_pyserini.cli.impact import main
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig, load_encoder
@@ -25,8 +24,10 @@ from cai_pyserini.vectors.quantization import Quantizer, loss_stats, weighted
 from cai_pyserini.vectors.queries import as_terms
 from cai_pyserini.vectors.shards import Matrix, Vectors
 from cai_pyserini.vectors.weighting import impacts_of_index, open_impacts, write_impacts
-from tests.conftest import stored_vectors
+from tests.conftest import stage_command, stored_vectors
 from tests.vectors.support import counted, vectors_of, words_of
+
+main = stage_command("impact")
 
 
 @pytest.fixture(scope="module")

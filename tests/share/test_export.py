@@ -14,7 +14,7 @@ from cai_pyserini.models.folder import token_weights
 from cai_pyserini.models.idf import Idf
 from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.share.source import Source
-from tests.exports.conftest import BY_HAND, stored_impacts
+from tests.share.conftest import BY_HAND, stored_impacts
 
 
 def test_ciff_by_command(impacts_by_hand: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,7 +59,7 @@ def test_a_missing_package_is_named_with_the_extra(
 ) -> None:
     missing = FORMATS[format].needs[0]
     monkeypatch.setattr(packages, "find_spec", lambda name: None if name == missing else find_spec(name))
-    is_server = issubclass(FORMATS[format].settings, ServerExport)
+    is_server = issubclass(FORMATS[format], ServerExport)
     source = ["--impacts", str(tmp_path), "--uri", "x.db"] if is_server else ["--encoder", "splade-tiny"]
     with pytest.raises(CaiError, match=rf"{missing}.* not installed: .*\[export\]"):
         main([format, *source, "--output", str(tmp_path / "x")])

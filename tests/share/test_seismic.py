@@ -8,15 +8,15 @@ import pytest
 from cai_pyserini.share.seismic import write_seismic
 from cai_pyserini.share.source import Source
 from tests.conftest import json_lines
-from tests.exports.conftest import Rankings
+from tests.share.conftest import Rankings
 
 
 @pytest.mark.slow
 def test_seismic_finds_the_best_documents_of_lucene(
-    java: None, impacts: Path, topics: dict[str, str], expected: Rankings, tmp_path: Path
+    java: None, impacts: Path, queries: dict[str, str], expected: Rankings, tmp_path: Path
 ) -> None:
     seismic = pytest.importorskip("seismic")
-    Source(impacts, topics).export(tmp_path / "seismic", write_seismic, "seismic")
+    Source(impacts, queries).export(tmp_path / "seismic", write_seismic, "seismic")
     index = seismic.SeismicIndex.build(str(tmp_path / "seismic" / "documents.jsonl"), summary_energy=1.0)
     for record in json_lines(tmp_path / "seismic" / "queries.jsonl"):
         terms, weights = zip(*record["vector"].items(), strict=True)

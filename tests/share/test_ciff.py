@@ -13,7 +13,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from cai_pyserini.share.ciff import write_ciff
 from cai_pyserini.share.source import Source
 from tests.conftest import json_lines
-from tests.exports.conftest import stored_impacts
+from tests.share.conftest import stored_impacts
 
 Message = dict[int, list[Any]]
 
@@ -52,9 +52,9 @@ def read_ciff(path: Path) -> tuple[Message, dict[str, list[tuple[int, int]]], li
 
 @pytest.mark.slow
 def test_the_postings_are_those_of_the_documents(
-    java: None, impacts: Path, topics: dict[str, str], tmp_path: Path
+    java: None, impacts: Path, queries: dict[str, str], tmp_path: Path
 ) -> None:
-    source = Source(impacts, topics)
+    source = Source(impacts, queries)
     source.export(tmp_path / "ciff", write_ciff, "ciff")
     header, postings, records = read_ciff(tmp_path / "ciff" / "index.ciff")
     assert list(postings) == sorted(postings, key=str.encode)
@@ -69,8 +69,8 @@ def test_the_postings_are_those_of_the_documents(
     assert struct.pack("<Q", header[7][0]) == struct.pack("<d", total / 12)
     assert [record[3][0] for record in records] == [sum(vectors[id].values()) for id in ids]
     assert [record.get(1, [0])[0] for record in records] == list(range(12))
-    queries = {record["id"]: record["vector"] for record in json_lines(tmp_path / "ciff" / "queries.jsonl")}
-    assert queries == source.queries() and len(queries) == len(topics)
+    written = {record["id"]: record["vector"] for record in json_lines(tmp_path / "ciff" / "queries.jsonl")}
+    assert written == source.queries() and len(written) == len(queries)
 
 
 def test_numbers_of_every_length(checkpoint: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Exported encoders in sentence-transformers and in Anserini: equal vectors of queries and documents."""
+"""Exported encoders in sentence-transformers: equal vectors of queries and documents."""
 
 from pathlib import Path
 
@@ -9,11 +9,10 @@ from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.text import normalized
-from cai_pyserini.indexes import jvm
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.idf import Idf
 from cai_pyserini.share.source import export_encoder
-from cai_pyserini.vectors.queries import Representation, as_terms, encode_queries, quantize_queries
+from cai_pyserini.vectors.queries import Representation, encode_queries
 
 pytestmark = pytest.mark.slow
 
@@ -80,36 +79,6 @@ def test_bags_of_words_are_truncated_like_ours(sentence_transformers) -> None:
     np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("query", ["splade", "bow"])
-def test_anserini_has_the_impacts_of_queries(
-    query: Representation, java: None, index: Path, texts: list[str], tmp_path: Path
-) -> None:
-    pytest.importorskip("onnxscript")
-    import onnx
-
-    from cai_pyserini.share.onnx import ENCODER, MODEL, write_onnx
-
-    config = load_encoder(str(index))
-    export_encoder(config, tmp_path / "anserini", "anserini", write_onnx, query)
-    model = onnx.load(tmp_path / "anserini" / "encoders" / MODEL)
-    assert model.ir_version == 8
-    assert [value.name for value in model.graph.input] == ["input_ids", "attention_mask", "token_type_ids"]
-    assert [value.name for value in model.graph.output] == ["output_idx", "output_weights"]
-
-    jvm.java_class("java.lang.System").setProperty("pyserini.cache", str(tmp_path / "anserini"))
-    theirs = jvm.java_class(f"io.anserini.encoder.sparse.{ENCODER}Encoder")()
-    encoder = Encoder(config, "cpu")
-    texts = [text for text in texts if max(text) < "\u2e80"]  # Anserini does not split Chinese and Japanese
-    impacts = quantize_queries(encode_queries(encoder, texts, query), config.query_scale)
-    ours = as_terms(impacts, encoder.tokenizer.terms)
-    special = {"[PAD]", "[CLS]", "[SEP]"}
-    for text, expected in zip(texts, ours, strict=True):
-        encoded = theirs.encode(text)
-        found = {entry.getKey(): entry.getValue() for entry in encoded.entrySet().toArray()}
-        assert {t: i for t, i in found.items() if i} == {t: i for t, i in expected.items() if t not in special}, text
-    theirs.close()
-
-
 def test_pruning_is_listed_as_lost(sentence_transformers) -> None:
     _, loses = sentence_transformers("splade", keep_mass=0.9, keep_query_mass=0.6, rescore=100)
     assert "static pruning: documents keep all their terms" in loses
@@ -131,7 +100,7 @@ def test_binary_bags_of_words_lose_nothing(sentence_transformers) -> None:
 @pytest.mark.parametrize(
     "name, changes, message",
     [
-        ("joint", {}, "anserini would leave the words of BM25 out of queries"),
+        ("joint", {}, "sentence-transformers would leave the words of BM25 out of queries"),
         ("minilm", {}, "is a dense encoder: only SPLADE encoders are exported"),
         ("splade-tiny", {"max_document_length": 1024}, "has 512 positions, too few for max_document_length 1024"),
     ],
@@ -141,5 +110,5 @@ def test_an_encoder_that_the_format_cannot_hold_is_refused(
 ) -> None:
     spec = str(run_folder / "indexes" / "joint-splade-idf") if name == "joint" else name
     with pytest.raises(CaiError, match=message):
-        export_encoder(load_encoder(spec).replace(**changes), tmp_path / "x", "anserini", lambda *_: [])
+        export_encoder(load_encoder(spec).replace(**changes), tmp_path / "x", "sentence-transformers", lambda *_: [])
     assert not (tmp_path / "x").exists()

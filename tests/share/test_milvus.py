@@ -16,7 +16,7 @@ from cai_pyserini.service.queue import Service
 from cai_pyserini.share.ciff import write_ciff
 from cai_pyserini.share.source import Source
 from tests.conftest import json_lines
-from tests.exports.conftest import BY_HAND, Rankings, assert_same, stored_impacts
+from tests.share.conftest import BY_HAND, Rankings, assert_same, stored_impacts
 
 pymilvus = pytest.importorskip("pymilvus")
 
@@ -51,9 +51,9 @@ def searched(client: TestClient, folder: Path) -> tuple[int, list[str]]:
 
 
 def test_milvus_finds_the_documents_of_lucene(
-    java: None, impacts: Path, topics: dict[str, str], expected: Rankings, uri: str, tmp_path: Path
+    java: None, impacts: Path, queries: dict[str, str], expected: Rankings, uri: str, tmp_path: Path
 ) -> None:
-    manifest = export_milvus(Source(impacts, topics), tmp_path / "milvus", uri, "cai")
+    manifest = export_milvus(Source(impacts, queries), tmp_path / "milvus", uri, "cai")
     client = connect(uri)
     client.load_collection("cai")
     found: Rankings = {}
@@ -63,7 +63,7 @@ def test_milvus_finds_the_documents_of_lucene(
         found[query["id"]] = {hit["id"]: hit["distance"] for hit in hits}
     client.close()
     assert_same(found, expected)
-    assert manifest.stats["documents"] == 12 and manifest.stats["queries"] == len(topics)
+    assert manifest.stats["documents"] == 12 and manifest.stats["queries"] == len(queries)
     terms = (tmp_path / "milvus" / "terms.txt").read_text().splitlines()
     assert len(set(terms)) == len(terms)
     assert any(term.startswith("bm25:") for term in terms) == ("joint-splade-idf" in impacts.name)

@@ -3,7 +3,6 @@ specifications, and searches with the scores of Lucene's queries, which both are
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import jsonschema
 import pytest
 
 pytest.importorskip("opensearchpy")
-pytest.importorskip("elasticsearch")
 
 from cai_pyserini.cli.export import main
 from cai_pyserini.collections.readers import load_collection
@@ -22,20 +20,15 @@ from cai_pyserini.indexes import jvm
 from cai_pyserini.indexes.engines import open_searcher
 from cai_pyserini.indexes.impact_index import index_impacts
 from cai_pyserini.share import search_server
-from cai_pyserini.share.search_engines import SEISMIC, representable
-from cai_pyserini.share.search_server import export_elasticsearch, export_opensearch
+from cai_pyserini.share.search_server import export_elasticsearch, export_opensearch, representable
 from cai_pyserini.share.source import Source, Texts
 from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.vectors.weighting import write_impacts
 from tests.conftest import json_lines
-from tests.exports.conftest import BY_HAND, Rankings, assert_same, search_lucene, stored_impacts
-from tests.exports.server import Json, Server, running
+from tests.share.conftest import BY_HAND, Rankings, assert_same, search_lucene, stored_impacts
+from tests.share.server import Json, Server, running
 
-EXPORTS = {
-    "opensearch": export_opensearch,
-    "seismic": partial(export_opensearch, field="sparse_vector"),
-    "elasticsearch": export_elasticsearch,
-}
+EXPORTS = {"opensearch": export_opensearch, "elasticsearch": export_elasticsearch}
 ENGINES = pytest.mark.parametrize("engine", EXPORTS)
 TINY = Path(__file__).parents[1] / "data" / "tiny.yaml"
 
@@ -69,9 +62,8 @@ class LuceneServer:
         )
         for fields in documents.values():
             document = java("org.apache.lucene.document.Document")()
-            for name in ("impacts", "rare"):
-                for key, value in fields.get(name, {}).items():
-                    document.add(self.feature(name, key, value))
+            for key, value in fields.get("impacts", {}).items():
+                document.add(self.feature("impacts", key, value))
             if "contents" in fields:
                 stored = java("org.apache.lucene.document.Field$Store").NO
                 document.add(java("org.apache.lucene.document.TextField")("contents", fields["contents"], stored))
@@ -123,26 +115,22 @@ def test_searches_have_the_scores_of_ours(
     java: None,
     run_folder: Path,
     impacts: Path,
-    topics: dict[str, str],
+    queries: dict[str, str],
     expected: Rankings,
     server: Server,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if engine == "seismic":  # some terms are rare
-        monkeypatch.setattr(search_server, "SEISMIC", replace(SEISMIC, max_keys=100))
-    source = Source(impacts, topics, texts=texts())
+    source = Source(impacts, queries, texts=texts())
     manifest = EXPORTS[engine](source, tmp_path / "export", server.uri, "cai")
     documents = server.documents("cai")
     assert len(documents) == manifest.stats["documents"] == 12
-    assert any("rare" in fields for fields in documents.values()) == (engine == "seismic")
     emulated = LuceneServer(documents, engine)
     exact = searches(tmp_path / "export")
     found = {id: emulated.search(search["body"]) for id, search in exact.items()}
     ours = {id: {doc: score * exact[id]["scale"] for doc, score in hits.items()} for id, hits in found.items()}
     assert_same(ours, expected, rel=1 / 512)
     bm25 = open_searcher(run_folder / "indexes" / "bm25")
-    (both,) = bm25.search_many(topics, 1000, 1)
+    (both,) = bm25.search_many(queries, 1000, 1)
     bm25.close()
     for id, hits in both.items():  # the fusion "sum"
         scores = {doc: score / source.score_scale for doc, score in expected[id].items()}
@@ -152,19 +140,19 @@ def test_searches_have_the_scores_of_ours(
 
 @pytest.mark.slow
 def test_impacts_of_9_bits_lose_nothing(
-    java: None, run_folder: Path, topics: dict[str, str], server: Server, tmp_path: Path
+    java: None, run_folder: Path, queries: dict[str, str], server: Server, tmp_path: Path
 ) -> None:
     config = load_encoder("splade-tiny").replace(bits=9, idf=str(run_folder / "idf"))
     impacts = write_impacts(Vectors(run_folder / "vectors" / "documents"), config, tmp_path / "impacts")
     index = index_impacts(impacts, tmp_path / "index")
-    manifest = export_opensearch(Source(impacts, topics), tmp_path / "export", server.uri, "cai")
+    manifest = export_opensearch(Source(impacts, queries), tmp_path / "export", server.uri, "cai")
     assert "0.00% were rounded to 9 significant bits" in manifest.stats["loses"][2]
     emulated = LuceneServer(server.documents("cai"), "opensearch")
     found = {
         id: {doc: score * search["scale"] for doc, score in emulated.search(search["body"]).items()}
         for id, search in searches(tmp_path / "export").items()
     }
-    assert_same(found, search_lucene(index, topics))
+    assert_same(found, search_lucene(index, queries))
 
 
 @pytest.mark.slow
@@ -179,91 +167,29 @@ def test_lucene_keeps_the_values_that_are_written(java: None) -> None:
 
 @ENGINES
 def test_requests_follow_the_published_specification(
-    engine: str, checkpoint: Path, topics: dict[str, str], server: Server, tmp_path: Path
+    engine: str, checkpoint: Path, queries: dict[str, str], server: Server, tmp_path: Path
 ) -> None:
-    """The fault: a server refuses the request. OpenSearch's specification lacks some of what its documentation has: the
-    field sparse_vector, method_parameters, pipelines in the body of a search, and the two-phase processor."""
+    """The fault: a server refuses the request."""
+    schema = json.loads((Path(__file__).parent / f"{engine}.schema.json").read_text())
+
+    def check(what: str, *values: Any) -> None:
+        validator = jsonschema.Draft202012Validator({**schema, "$ref": f"#/definitions/{what}"})
+        for value in values:
+            validator.validate(value)
+
     ids = [document.id for document in texts().collection.documents()]
     impacts = stored_impacts(checkpoint, tmp_path / "impacts", [{id: {"fever": 700, "cold": 2} for id in ids}])
-    EXPORTS[engine](Source(impacts, topics, "bow", texts=texts()), tmp_path / "export", server.uri, "cai")
+    EXPORTS[engine](Source(impacts, queries, "bow", texts=texts()), tmp_path / "export", server.uri, "cai")
     body = server.body("cai")
-    settings, mappings = body["settings"]["index"], body["mappings"]
-    if engine == "seismic":
-        assert settings.pop("sparse") is True
-        method = mappings["properties"].pop("impacts")["method"]
-        assert method["name"] == "seismic" and method["parameters"].keys() == {"quantization_ceiling_ingest"}
-    check = Specification("elasticsearch" if engine == "elasticsearch" else "opensearch").check
-    check("BM25", settings["similarity"]["default"])
-    check("mappings", mappings)
-    for action in server.bulk_actions:
-        check("bulk action", action)
-    for action in server.actions:
-        check("alias action", action)
-    written = {path.stem.partition("-")[2] for path in (tmp_path / "export").glob("queries*.jsonl")}
-    assert written == {"", "sum", "rrf", "minmax"} | ({"two-phase"} if engine == "opensearch" else set())
-    for name in written:
-        for made in searches(tmp_path / "export", name).values():
-            pipeline = made["body"].pop("search_pipeline", None)
-            if name == "two-phase":
-                assert pipeline == {"request_processors": [{"neural_sparse_two_phase_processor": {"enabled": True}}]}
-            elif pipeline:
-                check("pipeline", pipeline)
-            check("search", without_method_parameters(made["body"]) if engine == "seismic" else made["body"])
+    check("BM25", body["settings"]["index"]["similarity"]["default"])
+    check("mappings", body["mappings"])
+    check("bulk action", *server.bulk_actions)
+    check("alias action", *server.actions)
+    for name in ("", "sum"):
+        check("search", *(search["body"] for search in searches(tmp_path / "export", name).values()))
 
 
-class Specification:
-    def __init__(self, engine: str):
-        self.schema = json.loads((Path(__file__).parent / f"{engine}.schema.json").read_text())
-        self.validators: dict[str, Any] = {}
-
-    def check(self, what: str, value: Any) -> None:
-        if what not in self.validators:
-            schema = {**self.schema, "$ref": f"#/definitions/{what}"}
-            self.validators[what] = jsonschema.Draft202012Validator(schema)
-        self.validators[what].validate(value)
-
-
-def without_method_parameters(body: Json) -> Json:
-    def without(pairs: list[tuple[str, Any]]) -> Json:
-        found = dict(pairs)
-        if parameters := found.pop("method_parameters", None):
-            assert parameters == {"k": 1000, "top_n": len(found["query_tokens"]), "heap_factor": 1.0}
-            assert max(found["query_tokens"].values()) == 16.0
-        return found
-
-    changed: Json = json.loads(json.dumps(body), object_pairs_hook=without)
-    return changed
-
-
-def test_rare_terms_get_a_field_of_their_own(
-    impacts_by_hand: Path, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The fault: SEISMIC takes keys modulo 32,768, and a rare word matches a frequent one."""
-    export = EXPORTS["seismic"]
-    export(Source(impacts_by_hand), tmp_path / "few", server.uri, "few")
-    assert "rare" not in server.body("few")["mappings"]["properties"]
-    assert server.body("few")["mappings"]["properties"]["impacts"]["method"]["parameters"] == {
-        "quantization_ceiling_ingest": 300.0
-    }
-    monkeypatch.setattr(search_server, "SEISMIC", replace(SEISMIC, max_keys=2))
-    export(Source(impacts_by_hand, {"q": "cold quuxs"}, "bow"), tmp_path / "many", server.uri, "many")
-    terms = (tmp_path / "many" / "terms.txt").read_text().splitlines()
-    assert terms[:2] == ["fever", "cold"] and set(terms) == {"fever", "cold", "##s", "é"}
-    assert server.documents("many")["d3"] == {"impacts": {"0": 100, "1": 2}, "rare": {str(terms.index("##s")): 7}}
-    assert server.documents("many")["empty"] == {}
-    (search,) = searches(tmp_path / "many").values()
-    found = [part["neural_sparse"] for part in search["body"]["query"]["bool"]["should"]]
-    (frequent,), (rare,) = ([part[name] for part in found if name in part] for name in ("impacts", "rare"))
-    assert frequent["query_tokens"] == {"1": 16.0} and "method_parameters" in frequent
-    assert rare == {"query_tokens": {str(terms.index("##s")): 16.0}}
-
-
-LOADING = pytest.mark.parametrize("export", [export_opensearch, export_elasticsearch])
-
-
-@LOADING
 def test_there_is_always_an_index_to_search(
-    export: Any,
     impacts_by_hand: Path,
     checkpoint: Path,
     server: Server,
@@ -277,7 +203,7 @@ def test_there_is_always_an_index_to_search(
         return Source(stored_impacts(checkpoint, tmp_path / "changed", [BY_HAND], version=2))
 
     def exported(source: Source) -> Any:
-        return export(source, tmp_path / "out", server.uri, "cai").stats["seconds"]
+        return export_opensearch(source, tmp_path / "out", server.uri, "cai").stats["seconds"]
 
     first = exported(Source(impacts_by_hand))
     assert exported(Source(impacts_by_hand)) == first and len(server.bulk_sizes) == 5
@@ -306,11 +232,10 @@ def stopping(documents: Any) -> Iterator[tuple[str, dict[str, int]]]:
     raise KeyboardInterrupt
 
 
-@LOADING
-def test_a_busy_server_is_asked_again(export: Any, impacts_by_hand: Path, server: Server, tmp_path: Path) -> None:
+def test_a_busy_server_is_asked_again(impacts_by_hand: Path, server: Server, tmp_path: Path) -> None:
     """The first request is refused, then two documents, then nothing."""
     server.fault = lambda request, id: 429 if (request, id) in {(0, "*"), (1, "d1"), (1, "d5")} else 201
-    export(Source(impacts_by_hand), tmp_path / "out", server.uri, "cai")
+    export_opensearch(Source(impacts_by_hand), tmp_path / "out", server.uri, "cai")
     assert server.documents("cai").keys() == {*BY_HAND, "d5"} and server.bulk_sizes == [10, 10, 4]
 
 
@@ -324,18 +249,15 @@ def test_indexes_of_others_are_kept(impacts_by_hand: Path, server: Server, tmp_p
         export_opensearch(Source(impacts_by_hand), tmp_path / "other", server.uri, "c*")
 
 
-@LOADING
-def test_a_password_is_neither_stored_nor_shown(
-    export: Any, impacts_by_hand: Path, server: Server, tmp_path: Path
-) -> None:
+def test_a_password_is_neither_stored_nor_shown(impacts_by_hand: Path, server: Server, tmp_path: Path) -> None:
     secret = server.uri.replace("//", "//me:pa%40ss@")
-    export(Source(impacts_by_hand), tmp_path / "out", secret, "cai")
+    export_opensearch(Source(impacts_by_hand), tmp_path / "out", secret, "cai")
     assert not any("pa%40ss" in path.read_text() for path in (tmp_path / "out").iterdir())
     assert server.uri in (tmp_path / "out" / "manifest.json").read_text()
     server.shutdown()
     server.server_close()
     with pytest.raises(CaiError, match=f"^{server.uri}: .*refused") as error:
-        export(Source(impacts_by_hand), tmp_path / "new", secret, "cai")
+        export_opensearch(Source(impacts_by_hand), tmp_path / "new", secret, "cai")
     assert "pa%40ss" not in str(error.value)
 
 
@@ -358,5 +280,5 @@ def test_texts_of_another_collection_are_refused(impacts_by_hand: Path, server: 
         main([*command, "--output", str(tmp_path / "one")])
     main([*command, "--no-texts", "--query", "bow", "--output", str(tmp_path / "two")])
     assert {path.name for path in (tmp_path / "two").iterdir()} == {
-        *("queries.jsonl", "queries-two-phase.jsonl", "terms.txt", "encoder.yaml", "manifest.json")
+        *("queries.jsonl", "terms.txt", "encoder.yaml", "manifest.json")
     }
