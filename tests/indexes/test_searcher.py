@@ -18,6 +18,7 @@ from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.indexes import batch, jvm
+from cai_pyserini.indexes import searcher as searching
 from cai_pyserini.indexes.engines import open_searcher
 from cai_pyserini.indexes.impact_index import index_impacts
 from cai_pyserini.indexes.lucene_impacts import LuceneImpacts
