@@ -60,7 +60,10 @@ STAGES = {
     "near": Stage("stage near --vectors {dense}", "near", ("--neighbours 3",)),
     "smooth": Stage("stage near-documents --vectors {vectors} --near {near}", "smooth", ("--weight 0.3",)),
     "expansion": Stage(
-        "stage near-words --words {words} --vectors {dense} --near {near} --encoder minilm", "expand", (), ("--device cpu",)
+        "stage near-words --words {words} --vectors {dense} --near {near} --encoder minilm",
+        "expand",
+        (),
+        ("--device cpu",),
     ),
     "impacts": Stage(
         "stage impact --vectors {vectors} --idf {idf} --encoder splade-tiny",
