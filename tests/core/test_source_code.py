@@ -42,7 +42,6 @@ MAIN_WAY = {  # its files, in order, and the stages that each of them shapes
     "experiments.plan": set(),
     "core.steps": set(),
     "experiments.execute": set(),
-    "experiments.results": set(),
     "collections.contract": READING
     | ENCODE
     | SEARCH
