@@ -69,7 +69,8 @@ class Connections:
                 self.waiting.pop(connection, None)
             return message
 
-        if not any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"]):
+        body = [value for name, value in scope["headers"] if name in (b"content-length", b"transfer-encoding")]
+        if body in ([], [b"0"]):
             self.waiting.pop(connection, None)
         connection.begin_answer()
         try:
