@@ -206,7 +206,7 @@ class Server(uvicorn.Server):
             h11_max_incomplete_event_size=MAX_HEADER_BYTES,
             backlog=BACKLOG,
             timeout_graceful_shutdown=int(seconds) + 1,
-            log_level="warning",
+            log_level="error",  # its warnings are faults of clients, which could fill the log
             use_colors=False,
             access_log=False,
             server_header=False,
