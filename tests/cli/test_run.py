@@ -247,19 +247,6 @@ def test_joint_smooth_and_bm25_splade_dense(
 
 
 @slow
-def test_alpha_is_the_weight_of_bm25(tiny: Path, copied: Path, run_folder: Path) -> None:
-    main([f"{tiny}.yaml", "--output", str(copied), "--systems", "joint-doc", "--alpha", "0.5"])
-    assert results(copied)["alpha"] == {"joint-splade-idf": {"splade": 0.5, "bow": 0.5}}
-    half, bm25, splade = (
-        run_of_system(folder, name)
-        for folder, name in ((copied, "joint-doc"), (run_folder, "bm25"), (run_folder, "splade-doc-idf"))
-    )
-    for query, hits in half.items():
-        summed = {d: 0.5 * bm25.get(query, {}).get(d, 0) + splade[query].get(d, 0) for d in hits}
-        assert hits == pytest.approx(summed, rel=0.01, abs=0.01)
-
-
-@slow
 def test_depth_reaches_fusion_reranking_and_the_table(
     tiny: Path,
     copied: Path,
@@ -415,41 +402,6 @@ def test_judgments_of_unknown_documents_change_no_score(
     assert "t1" in run_of_system(output, "bm25") and results(output)["counts"]["judgments"] == 10
 
 
-@pytest.fixture
-def numbered(tiny: Path, tmp_path: Path) -> Path:
-    """The tiny collection with documents and queries both numbered from 0; query 1 has document 1 as its answer."""
-    folder = tmp_path / "numbered"
-    (folder / "qrels").mkdir(parents=True)
-    documents = {record["_id"]: str(i) for i, record in enumerate(json_lines(tiny / "corpus.jsonl"))}
-    queries = {"q1": "0", "q3": "3", "q2": "1", "q4": "2"}  # q1 finds d1, which is document 0
-    for name, ids in (("corpus", documents), ("queries", queries)):
-        records = [r | {"_id": ids[r["_id"]]} for r in json_lines(tiny / f"{name}.jsonl") if r["_id"] in ids]
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    rows = [("q1", "d1"), ("q2", "d4"), ("q3", "d5"), ("q4", "d6")]
-    lines = [f"{queries[query]}\t{documents[document]}\t1\n" for query, document in rows]
-    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(lines))
-    return folder
-
-
-@slow
-def test_documents_that_are_merely_numbered_like_queries_are_kept(
-    numbered: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    def run(setting: str) -> dict[str, dict[str, float]]:
-        caplog.clear()
-        main([str(numbered), "--output", str(tmp_path / "run"), "--systems", "bm25", "--remove-query", setting])
-        return run_of_system(tmp_path / "run", "bm25")
-
-    auto = run("auto")
-    assert "judge document '0' relevant to the query of the same id (1 such queries)" in caplog.text
-    automatic = scores(tmp_path / "run")
-    assert next(iter(auto["0"])) == "0"
-    assert run("never") == auto and scores(tmp_path / "run") == automatic and not caplog.records
-    always = run("always")
-    assert always == {query: {d: s for d, s in hits.items() if d != query} for query, hits in auto.items()}
-    assert scores(tmp_path / "run")["bm25"]["RR@10"] < automatic["bm25"]["RR@10"] and not caplog.records
-
-
 @slow
 def test_a_system_that_finds_nothing_has_0_in_every_measure(
     cross_encoder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -472,23 +424,6 @@ def test_a_system_that_finds_nothing_has_0_in_every_measure(
 
     manifests = [*output.rglob("*.json")]
     assert len(manifests) > 20 and all(json.loads(path.read_text(), parse_constant=refuse) for path in manifests)
-
-
-@slow
-def test_verify(tiny: Path, copied: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    score = results(copied)["systems"]["bm25"]["nDCG@10"]
-    config = tmp_path / "tiny.yaml"
-
-    def run(expected: str) -> str:
-        config.write_text(f"source: {tiny}\n{expected}")
-        main([str(config), "--systems", "bm25", "--output", str(copied), "--verify"])
-        return capsys.readouterr().out
-
-    assert "ok   bm25" in run(f"expected:\n  any: {{bm25: {score:.4f}}}\n")
-    with pytest.raises(CaiError, match=r"(?s)FAIL bm25.*1 of 1 scores differ"):
-        run(f"expected:\n  any: {{bm25: {score - 0.004:.4f}}}\n")
-    with pytest.raises(CaiError, match="nothing to verify"):
-        run("")
 
 
 def test_the_folder_of_a_run_is_named_by_collection_and_encoder(

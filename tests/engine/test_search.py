@@ -275,14 +275,6 @@ def test_passages_are_shown_and_documents_ranked(tiny: Path, tmp_path: Path) -> 
         assert engine.explain(QUERIES["q1"], [hits[0].id])[hits[0].id].score == pytest.approx(hits[0].score, abs=2e-4)
 
 
-def test_systems_of_a_run_share_indexes_and_models(folder: Path) -> None:
-    run = Run(folder)
-    single, hybrid, joint = map(run.open, ("splade-idf", "hybrid-splade-idf", "joint"))
-    assert hybrid._retrievers["splade-idf"] is single._retrievers["splade-idf"]
-    encoders = {retriever._queries.encoder for engine in (single, joint) for retriever in engine._retrievers.values()}
-    assert len(encoders) == 1
-
-
 def test_documents_alone_can_be_searched_and_not_shown_where_none_are_stored(tiny: Path, tmp_path: Path) -> None:
     shutil.copy(tiny / "corpus.jsonl", tmp_path / "corpus.jsonl")
     systems = ["bm25", "joint-doc"]
