@@ -8,17 +8,14 @@ from pathlib import Path
 import pytest
 
 from cai_pyserini.analysis.explain import explain_query
-from cai_pyserini.cli.export import main as export
 from cai_pyserini.cli.plugin import main as plugin
 from cai_pyserini.cli.run import main as beir
-from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.config import WORD
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.engine.open import Run
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.runs.trec import read_run
-from cai_pyserini.share.source import Source
-from tests.conftest import damaged, json_lines
+from tests.conftest import damaged
 from tests.plugin.conftest import scores, search_topics
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
@@ -82,14 +79,6 @@ def test_stock_pyserini_finds_what_we_find_in_a_joint_index(run: Path, tiny: Pat
     assert not (tmp_path / "topics" / "splade.jsonl").exists()
     cached = CachedDataQueryEncoder(str(tmp_path / "topics" / "splade-doc.jsonl"))
     assert search_topics(index, cached, tiny, min_idf=-1) == pytest.approx(expected, abs=2e-6)
-
-
-def test_exports_have_the_queries_of_the_query_model(run: Path, tiny: Path, tmp_path: Path) -> None:
-    arguments = ["--impacts", str(run / "impacts" / INDEX), "--collection", str(tiny)]
-    for name in ("ciff", "seismic"):
-        export([name, *arguments, "--output", str(tmp_path / name)])
-        queries = {line["id"]: line["vector"] for line in json_lines(tmp_path / name / "queries.jsonl")}
-        assert queries == Source(run / "impacts" / INDEX, BeirFolder(tiny, "tiny").topics("test")).queries()
 
 
 def test_engines_explanations_and_hybrids_have_the_scores_of_runs(run: Path) -> None:

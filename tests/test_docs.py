@@ -1,10 +1,13 @@
 """The documentation: its links lead somewhere, its command lines are understood, its tutorial works."""
 
 import ast
+import asyncio
 import doctest
 import importlib
 import importlib.util
+import io
 import json
+import logging
 import os
 import re
 import runpy
@@ -13,8 +16,11 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
+import warnings
 from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,16 +29,20 @@ import pytest
 import yaml
 
 from cai_pyserini.__main__ import COMMANDS
+from cai_pyserini.__main__ import main as command_line
 from cai_pyserini.analysis.settings import ANALYSES
 from cai_pyserini.cli import command
 from cai_pyserini.cli.export import main as export
 from cai_pyserini.core.config import EncoderConfig, IndexConfig, Joint, load_encoder, load_index_config, names
 from cai_pyserini.core.settings import Settings, parse
+from cai_pyserini.engine.open import open_systems
 from cai_pyserini.experiments.experiment import Experiment
 from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.plan import plan
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.runs.fusions import DEFAULT, FUSIONS
+from cai_pyserini.service.mcp import create_server
+from cai_pyserini.service.queue import Service
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -166,7 +176,7 @@ def test_command_lines_of_benchmarks_are_understood(script: str, monkeypatch: py
 
     parse_args = ArgumentParser.parse_args
     monkeypatch.setattr(ArgumentParser, "parse_args", parse_only)
-    monkeypatch.syspath_prepend(ROOT / "tests" / "benchmarks")
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
     try:
         main = runpy.run_path(str(ROOT / script))["main"]
     except ModuleNotFoundError as error:
@@ -283,52 +293,83 @@ def test_pages_that_the_code_names_exist() -> None:
     assert len(named) > 2 and not {page for page in named if not (ROOT / page).is_file()}
 
 
-def run(cwd: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    """Run a command that finds ours."""
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environment = os.environ | {"PATH": path, "HF_HUB_OFFLINE": "1"}
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, check=False, timeout=600)
-
-
-def executed(cwd: Path, page: str) -> Iterator[tuple[str, str]]:
-    """Run all bash blocks of a page in one shell; yield each block of output as shown, and what was really printed."""
-    parts, end = FENCE.findall(page), "-- end of a block --"
-    code = "".join(f"{code}echo '{end}'\n" for language, code in parts if language == "bash")
-    setup = "exec 2>&1; trap 'kill $(jobs -p) 2> /dev/null || :' EXIT\n"
-    done = run(cwd, "bash", "-euo", "pipefail", "-c", setup + code)
+def bash(code: str) -> str:
+    """What bash prints."""
+    command = ["bash", "-euo", "pipefail", "-c", code]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     assert done.returncode == 0, done.stdout
-    printed = iter(done.stdout.split(f"{end}\n"))
-    for language, code in parts:
-        if language == "bash":
-            output = next(printed)
-        else:
-            yield code, output
+    return done.stdout
+
+
+def executed(code: str, background: list[subprocess.Popen[bytes]]) -> str:
+    """What a bash block prints. Our commands run in this process, unless they go on in the background."""
+    printed, others, logger = io.StringIO(), "", logging.getLogger("cai_pyserini")
+    with tempfile.TemporaryFile("w+") as of_background:
+        for line in code.replace("\\\n", " ").splitlines():
+            words = shlex.split(line) if line.startswith("cai-pyserini ") else []
+            if words or line == "kill $!":
+                printed.write(bash(others))
+                others = ""
+            if words and words[-1] == "&":
+                command = [sys.executable, "-m", "cai_pyserini", *words[1:-1]]
+                background.append(subprocess.Popen(command, stdout=of_background, stderr=of_background))
+            elif words:
+                logger.addHandler(handler := logging.StreamHandler(printed))
+                with redirect_stdout(printed), redirect_stderr(printed):
+                    command_line(words[1:])
+                logger.removeHandler(handler)
+            elif line == "kill $!":
+                background[-1].terminate()
+            else:
+                others += f"{line}\n"
+        printed.write(bash(others))
+        of_background.seek(0)
+        return of_background.read() + printed.getvalue()
 
 
 def without_measurements(line: str) -> str:
-    """A line without its fractions, dates and widths, which differ between machines and days."""
-    return " ".join(re.sub(r"\d+\.\d+|\d{4}-\d\d-\d\d", "0", re.sub("--+", "--", line)).split())
+    """A line without its fractions, dates and widths, which differ between machines and days, and without its level."""
+    line = re.sub("--+", "--", re.sub("^(note|warning): ", "", line))
+    return " ".join(re.sub(r"\d+\.\d+|\d{4}-\d\d-\d\d", "0", line).split())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "package"), [("tutorial", ""), ("tutorial-files", "debian-policy")])
-def test_a_tutorial_prints_what_it_shows(name: str, package: str, tmp_path: Path) -> None:
+def test_a_tutorial_prints_what_it_shows(
+    name: str,
+    package: str,
+    java: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """The page shows the lines that are printed, in their order; it may leave some out."""
     needed = ["curl", *(["apt-get", "dpkg-deb", "zcat"] if package else [])]
     if missing := [program for program in needed if not shutil.which(program)]:
         pytest.skip(f"there is no {missing[0]}")
-    if package and (done := run(tmp_path, "apt-get", "download", package)).returncode:
-        pytest.skip(f"{package} cannot be downloaded: {done.stderr}")
+    monkeypatch.chdir(tmp_path)
+    if package and subprocess.run(["apt-get", "download", package], check=False).returncode:
+        pytest.skip(f"{package} cannot be downloaded")
+    Path("tests").symlink_to(ROOT / "tests")
+    page = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+    is_shown_version = not package or all(path.name.split("_")[1] in page for path in Path().glob(f"{package}_*.deb"))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    (tmp_path / "tests").symlink_to(ROOT / "tests")
-    page = re.sub(r"\b876\d\b", port, (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8"))
-    for shown, printed in executed(tmp_path, page):
-        lines = map(without_measurements, printed.splitlines())
-        absent = [line for line in shown.splitlines() if without_measurements(line) not in lines]
-        if not package or all(path.name.split("_")[1] in page for path in tmp_path.glob(f"{package}_*.deb")):
-            assert not absent, printed  # from the first absent line on
+        page = re.sub(r"\b876\d\b", str(free.getsockname()[1]), page)
+    caplog.set_level(logging.INFO, "cai_pyserini")
+    background: list[subprocess.Popen[bytes]] = []
+    try:
+        for language, code in FENCE.findall(page):
+            if language == "bash":
+                printed = executed(code, background)
+            elif is_shown_version:
+                lines = map(without_measurements, printed.splitlines())
+                absent = [line for line in code.splitlines() if without_measurements(line) not in lines]
+                assert not absent, printed  # from the first absent line on
+    finally:
+        for process in background:
+            process.kill()
+            process.wait()
 
 
 @pytest.mark.slow
@@ -350,25 +391,44 @@ def test_the_notebook_works(java: None, tmp_path: Path, monkeypatch: pytest.Monk
     assert names["run"].systems[0] == "trio" and names["rankings"][1]["doc_id"][0] == "d4"
 
 
+def executed_python(code: str, **names: Any) -> str:
+    """What Python prints."""
+    with redirect_stdout(io.StringIO()) as printed, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        exec(compile(code, "page", "exec"), {"__name__": "page"} | names)
+    return printed.getvalue()
+
+
 @pytest.mark.slow
-def test_the_session_of_an_assistant_is_as_shown(run_folder: Path) -> None:
+def test_the_session_of_an_assistant_is_as_shown(run_folder: Path, java: None) -> None:
+    """With a server in this process; tests/service has one that is started as assistants start it."""
     page = ROOT / "docs" / "how-to" / "mcp.md"
     (code,), (shown,) = blocks(page, "python"), blocks(page, "")
-    done = run(ROOT, sys.executable, "-c", code.replace("runs/tiny", str(run_folder)))
-    assert done.stdout == shown, done.stderr
+    tasks: list[asyncio.Task[None]] = []
+
+    def server() -> Any:
+        service = Service(lambda: open_systems([run_folder], ["joint", "bm25"]))
+        tasks.append(asyncio.create_task(service.work()))
+        return create_server(service)
+
+    started = "StdioServerParameters(command=sys.executable, args=ARGUMENTS)"
+    assert started in code
+    assert executed_python(code.replace(started, "server_here()"), server_here=server) == shown
 
 
 @pytest.mark.slow
-def test_mteb_scores_an_exported_encoder_as_shown(run_folder: Path, tmp_path: Path) -> None:
+def test_mteb_scores_an_exported_encoder_as_shown(
+    run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The run of the tiny collection has the same score, if the model encodes the queries too."""
     index = str(run_folder / "indexes" / "splade-idf")
     export(["sentence-transformers", "--encoder", "splade-tiny", "--output", str(tmp_path / "model")])
     export(["sentence-transformers", "--encoder", index, "--query", "bow", "--output", str(tmp_path / "table")])
-    (tmp_path / "tests").symlink_to(ROOT / "tests")
+    monkeypatch.chdir(tmp_path)
+    Path("tests").symlink_to(ROOT / "tests")
     page = ROOT / "docs" / "how-to" / "mteb.md"
     (code,), (shown,) = blocks(page, "python"), blocks(page, "")
-    done = run(tmp_path, sys.executable, "-c", code)
-    assert done.stdout == shown, done.stderr
+    assert executed_python(code) == shown
     scores = json.loads((run_folder / "results.json").read_text(encoding="utf-8"))["systems"]["splade"]
     assert float(shown.split()[1]) == pytest.approx(scores["nDCG@10"], abs=1e-4)
 

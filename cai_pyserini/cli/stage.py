@@ -29,7 +29,7 @@ class Stage(Command):
 
         self.make()
         stats = artifact.require(self.output, self.recipe).stats
-        each = stats["nonzeros"] / stats["vectors"] if "nonzeros" in stats else 0.0
+        each = stats["nonzeros"] / stats["vectors"] if {"nonzeros", "vectors"} <= stats.keys() else 0.0
         print(f"{self.output}: {self.describe(stats | {'each': each})}")
 
     def make(self) -> None:

@@ -5,7 +5,7 @@ import math
 import multiprocessing
 import re
 import shutil
-import time
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -25,10 +25,8 @@ from cai_pyserini.indexes.text_index import index_bm25
 from cai_pyserini.runs.trec import read_run, scores_by_query
 
 SYSTEMS = [
-    *("bm25", "bm25-near", "splade-idf", "splade-doc-idf", "dense"),
-    *("joint", "joint-doc-near"),
-    *("hybrid-splade-idf", "hybrid-splade-idf-minmax", "hybrid-dense-product", "hybrid-splade-idf-dense-zscore"),
-    "fused-bm25-near-splade-idf-dense-zscore",
+    *("bm25", "bm25-near", "splade-idf", "splade-doc-idf", "dense", "joint", "joint-doc-near"),
+    *("hybrid-splade-idf", "hybrid-dense-product", "hybrid-splade-idf-dense-zscore"),
 ]
 QUERIES = {
     "q1": "phytate for the treatment of cancer",
@@ -94,32 +92,32 @@ def test_a_document_that_a_hybrid_did_not_find_is_explained(folder: Path) -> Non
 
 
 def test_late_parts_are_left_out_and_come_back(run: Run) -> None:
-    """A model that another thread uses for long stands for one that is slow; it must not be used twice at a time."""
+    """Models that another thread uses stand for slow ones; none may be used twice at a time."""
     text, name = QUERIES["q1"], "hybrid-splade-idf-dense-zscore"
     whole, product, bm25 = (run.open(system) for system in (name, "hybrid-dense-product", "bm25"))
-    parts = {name: whole._retrievers[name] for name in ("bm25", "splade-idf")}
-    rest = Engine("rest", parts, "zscore", weights=whole._weights and whole._weights[:2])
-    encoder = whole._retrievers["dense"]._queries.encoder
-    assert encoder and whole._retrievers["splade-idf"].needs_model and not bm25._retrievers["bm25"].needs_model
+    rest = Engine("rest", {"bm25": whole._retrievers["bm25"]}, "zscore", weights=whole._weights and whole._weights[:1])
+    models = ["splade-idf", "dense"]
+    assert [name for name, retriever in whole._retrievers.items() if retriever.needs_model] == models
     for engine in (whole, product):
         engine.search([text])  # loads the models
 
-    def search_until(engine: Engine, seconds: float) -> tuple[list[Hit], list[str]]:
-        effort = Effort(time.monotonic() + seconds)
+    def search_until(engine: Engine, deadline: float) -> tuple[list[Hit], list[str]]:
+        effort = Effort(deadline)
         (found,) = engine.search([text], effort=effort)
         return found, effort.late
 
-    with encoder.lock:
-        start = time.monotonic()
-        assert search_until(whole, 0.5) == (rest.search([text])[0], ["dense"])
-        assert search_until(product, 0.5) == (bm25.search([text])[0], ["dense"])
-        assert 1 <= time.monotonic() - start < 5
-        start = time.monotonic()
-        assert search_until(whole, 60)[1] == ["dense"]  # its last search still runs
-        assert time.monotonic() - start < 30
+    late, in_time = 0.0, 1e9
+    with ExitStack() as locks:
+        for encoder in {whole._retrievers[name]._queries.encoder for name in models}:
+            assert encoder
+            locks.enter_context(encoder.lock)
+        assert search_until(whole, late) == (rest.search([text])[0], models)
+        assert search_until(product, late) == (bm25.search([text])[0], ["dense"])
+        assert search_until(whole, in_time)[1] == models  # their last searches still run
     for engine in (whole, product):
-        engine._last_calls["dense"].result(60)
-        assert search_until(engine, 60) == (engine.search([text])[0], [])
+        for call in engine._last_calls.values():
+            call.result()
+        assert search_until(engine, in_time) == (engine.search([text])[0], [])
 
 
 def test_documents_are_shown_with_the_words_of_their_scores(engine: Engine) -> None:
@@ -163,27 +161,13 @@ def test_words_are_demanded_and_left_out_without_metadata(run: Run, name: str) -
     assert [hit.id for hit in found] == [hit.id for hit in whole if hit.id != "d1"]
 
 
-def test_an_index_is_a_system_of_its_own(folder: Path, run: Run) -> None:
-    index = folder / "indexes" / "joint-splade-idf"
-    of_index, of_run = open_index(index), run.open("joint")
-    assert of_index.name == "joint-splade-idf"
-    assert of_index.search(["bladder"]) == of_run.search(["bladder"])
-    bow = open_index(index, query="bow").search(["bladder"])
-    assert bow == run.open("joint-doc").search(["bladder"]) != of_run.search(["bladder"])
-    dense = open_index(folder / "indexes" / "dense", encoder="splade-tiny")
-    assert dense.document("d1") is None  # a Faiss index has no texts, and nothing is beside it
-
-
-@pytest.mark.parametrize("method", ["hnsw", "lucene"])
-def test_the_dense_index_of_a_run_can_be_approximate(
-    folder: Path, run: Run, tiny: Path, tmp_path: Path, method: str
-) -> None:
+def test_the_dense_index_of_a_run_can_be_lucenes(folder: Path, run: Run, tiny: Path, tmp_path: Path) -> None:
     """In a collection as small as this one, it finds the same."""
-    flags = "--dense", "splade-tiny", "--dense-index", method, "--systems", "dense"
+    flags = "--dense", "splade-tiny", "--dense-index", "lucene", "--systems", "dense"
     beir([str(tiny), "--output", str(shutil.copytree(folder, tmp_path / "run")), *flags])
     assert artifact.require(tmp_path / "run" / "indexes" / "dense", "index").stats["recall@100"] == 1
     other, exact = Run(tmp_path / "run").open("dense"), run.open("dense")
-    assert (other.can_filter, exact.has_words) == (method != "lucene", True)
+    assert (other.can_filter, exact.has_words) == (False, True)
     for text in QUERIES.values():
         ours, (expected,) = other.search([text], k=100)[0], exact.search([text], k=100)
         assert {hit.id: pytest.approx(hit.score, abs=1e-5) for hit in ours} == {hit.id: hit.score for hit in expected}
@@ -278,11 +262,6 @@ def test_an_open_system_needs_no_file_that_an_update_replaces(adapted_run: Path,
         engine.close()
 
 
-def test_a_query_without_hits_has_none(run: Run) -> None:
-    assert run.open("bm25").search(["xyzzy", "bladder"])[0] == []
-    assert run.open("bm25").explain("xyzzy", ["d1"])["d1"].score == 0
-
-
 def test_passages_are_shown_and_documents_ranked(tiny: Path, tmp_path: Path) -> None:
     names = ["bm25", "splade-idf", "hybrid-splade-idf-minmax"]
     beir([str(tiny), "--output", str(tmp_path), "--passages", "5", "--systems", *names])
@@ -294,14 +273,6 @@ def test_passages_are_shown_and_documents_ranked(tiny: Path, tmp_path: Path) -> 
         document = engine.document(hits[0].stored)
         assert document and hits[0].stored.startswith(f"{hits[0].id}#") and len(document.contents.split()) <= 5 + 4
         assert engine.explain(QUERIES["q1"], [hits[0].id])[hits[0].id].score == pytest.approx(hits[0].score, abs=2e-4)
-
-
-def test_systems_of_a_run_share_indexes_and_models(folder: Path) -> None:
-    run = Run(folder)
-    single, hybrid, joint = map(run.open, ("splade-idf", "hybrid-splade-idf", "joint"))
-    assert hybrid._retrievers["splade-idf"] is single._retrievers["splade-idf"]
-    encoders = {retriever._queries.encoder for engine in (single, joint) for retriever in engine._retrievers.values()}
-    assert len(encoders) == 1
 
 
 def test_documents_alone_can_be_searched_and_not_shown_where_none_are_stored(tiny: Path, tmp_path: Path) -> None:
@@ -322,7 +293,7 @@ def test_a_fork_is_refused(run: Run, folder: Path, system: str) -> None:
     engine, context = run.open(system), multiprocessing.get_context("fork")
     engine.search(["bladder"])
     receiver, sender = context.Pipe(duplex=False)
-    late = Effort(deadline=time.monotonic() + 60)
+    late = Effort(deadline=1e9)
 
     def search() -> None:
         for call in (partial(engine.search, ["bladder"], effort=late), partial(Run(folder).open, "splade-idf")):

@@ -83,16 +83,6 @@ def test_analyses_use_the_encoder_of_each_system(adapted_run: Path) -> None:
         assert found and found == pytest.approx({document: scores[document] for document in found}, rel=1e-5)
 
 
-@pytest.mark.slow
-def test_documents_alone_can_be_adapted_to(tiny: Path, tmp_path: Path) -> None:
-    documents = tmp_path / "documents.jsonl"
-    documents.write_bytes((tiny / "corpus.jsonl").read_bytes())
-    run, _ = adapting(documents, tmp_path, dense=None)
-    results = execute(run, systems(["adapted-splade-doc-idf"]))
-    assert results.searches == {"adapted-splade-idf": "adapted-splade-doc-idf"} and not results.searched
-    assert parse_system("adapted-splade-idf").index(run).output.is_dir()
-
-
 def test_what_was_typed_is_what_adaptation_gets(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[AdaptSettings | None] = []
 

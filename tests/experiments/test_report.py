@@ -21,7 +21,7 @@ from cai_pyserini.experiments.artifacts import Evaluation
 from cai_pyserini.experiments.execute import gather
 from cai_pyserini.experiments.experiment import Experiment
 from cai_pyserini.experiments.names import parse_system
-from cai_pyserini.experiments.report import markdown, searches, table, verify
+from cai_pyserini.experiments.report import markdown, table, verify
 from cai_pyserini.experiments.report_charts import charts, scores_chart
 from cai_pyserini.experiments.report_page import page, values_by_query, write_page
 from cai_pyserini.experiments.results import Results
@@ -210,14 +210,6 @@ def test_without_qrels_there_are_runs_and_without_queries_indexes() -> None:
     text = "no queries: nothing is searched or evaluated; the indexes are in indexes/"
     assert table(alone) == text
     assert f"{text}." in markdown(alone).splitlines() and "| system" not in markdown(alone)
-
-
-def test_every_system_that_was_asked_for_has_a_command_that_searches_with_it() -> None:
-    named = replace(RESULTS, systems={"hybrid-splade-idf": {}, "cross-encoder": {}, "joint": {}})
-    assert searches(named, Path("runs/my own")).splitlines() == [
-        "cai-pyserini search 'runs/my own' --system hybrid-splade-idf \"free text\"",
-        "cai-pyserini search 'runs/my own' --system joint \"free text\"",
-    ]
 
 
 def test_the_report_says_what_is_left_out() -> None:

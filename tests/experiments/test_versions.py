@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from cai_pyserini.cli.run import main as beir
-from cai_pyserini.cli.update import main
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import write_text
@@ -214,19 +213,6 @@ def test_a_run_that_is_a_mount_point_is_updated(mounting: list[str], only_bm25: 
     assert state(only_bm25) == NEW
 
 
-def test_parts_on_another_disk_are_links(only_bm25: Path, tmp_path: Path) -> None:
-    """The faults: the folder of a link is replaced; a link of ours leads from the other disk into nothing."""
-    (only_bm25 / "indexes").rename(tmp_path / "disk")
-    (only_bm25 / "indexes").symlink_to(tmp_path / "disk")
-    checked = only_bm25 / "collection.json"
-    checked.rename(tmp_path / "elsewhere.json")
-    checked.symlink_to("../elsewhere.json")
-    for _ in range(2):
-        updated(only_bm25)
-        assert artifact.require(only_bm25 / "indexes" / "bm25", "index") and checked.exists()
-    assert (tmp_path / "elsewhere.json").exists() and (only_bm25 / "indexes").is_symlink()
-
-
 def test_systems_that_are_opened_while_their_version_is_deleted(
     only_bm25: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,13 +246,6 @@ def test_what_cannot_be_updated_is_refused_before_the_work(
     ):
         next_version.begin(opened)
     assert state(copy) == NEW
-
-
-def test_settings_beside_clean_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    """The fault: what --dry-run or --keep would have spared is removed."""
-    with pytest.raises(SystemExit, match="2"):
-        main(["run", "--clean", "--dry-run"])
-    assert "--clean only removes: leave out --dry-run" in capsys.readouterr().err
 
 
 def test_one_at_a_time(run: Path, broken: Path) -> None:

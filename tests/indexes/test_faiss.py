@@ -122,7 +122,7 @@ def test_other_methods_find_nearly_the_same_and_open_in_stock_pyserini(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["flat", "flat16", "hnsw", "ivfpq", "lucene"])
+@pytest.mark.parametrize("method", ["flat", "hnsw", "lucene"])
 def test_a_zero_vector_is_not_found_and_finds_nothing(
     java: None, many: Vectors, tmp_path: Path, method: DenseMethod
 ) -> None:
@@ -150,7 +150,7 @@ def lucene(tmp_path_factory: pytest.TempPathFactory) -> LuceneIndex:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method, error", [("flat", 1e-4), ("flat16", 0.01), ("hnsw", 1e-4), ("ivfpq", 0.3)])
+@pytest.mark.parametrize("method, error", [("flat", 1e-4), ("hnsw", 1e-4), ("ivfpq", 0.3)])
 def test_a_filter_finds_every_document_that_it_lets_through(
     many: Vectors, lucene: LuceneIndex, tmp_path: Path, method: DenseMethod, error: float
 ) -> None:
@@ -163,10 +163,6 @@ def test_a_filter_finds_every_document_that_it_lets_through(
     assert [score for _, score in hits] == sorted((score for _, score in hits), reverse=True)
     assert search(searcher, {"q": query}, 5)["q"] == hits[:5]
     assert search(whole, {"q": query}, 1)["q"][0][0] not in allowed  # the open index itself is not filtered
-
-
-def test_the_index_of_vectors_without_a_zero_stays_as_it_was(many: Vectors, tmp_path: Path) -> None:
-    assert "left_out" not in artifact.require(index_dense(many, tmp_path / "index"), "index").recipe["settings"]
 
 
 def test_an_index_of_a_later_version_is_refused(many: Vectors, tmp_path: Path) -> None:

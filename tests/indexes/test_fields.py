@@ -11,10 +11,8 @@ from cai_pyserini.core import artifact
 from cai_pyserini.engine.open import open_index
 from cai_pyserini.indexes.impact_index import index_impacts
 from cai_pyserini.indexes.text_index import index_bm25
-from cai_pyserini.share.index import ship_index
-from cai_pyserini.share.registry import SUFFIX
 from tests.indexes.stock import bm25, everything, reader, search
-from tests.metadata import KINDS, QUERIES, metadata
+from tests.metadata import QUERIES, metadata
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
 
@@ -71,16 +69,3 @@ def test_a_corrected_year_makes_indexes_again_and_no_vectors(
     assert [
         hit.id for hit in open_index(tmp_path / "run" / "indexes" / "bm25").search(["Title"], filter="year:1066")[0]
     ] == ["d1"]
-
-
-def test_metadata_goes_with_a_shipped_index(metadata_run: Path, tmp_path: Path) -> None:
-    import tarfile
-
-    entry = ship_index(metadata_run / "indexes" / "joint-splade-idf", tmp_path / "shipped")
-    with tarfile.open(tmp_path / "shipped" / entry.filename) as archive:
-        archive.extractall(tmp_path / "unpacked", filter="data")
-    engine = open_index(tmp_path / "unpacked" / entry.filename.removesuffix(SUFFIX))
-    assert engine.metadata == KINDS
-    assert engine.facets(["journal"], filter="year>=2010")["journal"]["BMJ"] == sum(
-        of.get("journal") == "BMJ" and of["year"] >= 2010 for of in metadata().values()
-    )

@@ -1,6 +1,5 @@
 """Forward indexes against sums by hand."""
 
-import random
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -56,20 +55,6 @@ def test_scores_are_dot_products(tmp_path: Path) -> None:
         found = index.scores(query, np.array(numbers, np.int64))
         assert found.tolist() == [expected[number] for number in numbers] and found.dtype == np.float32
     assert not index.scores({"absent": 1}, np.arange(6)).any()  # nothing is left of the query before
-
-
-def test_parts_write_the_bytes_that_one_writes(tmp_path: Path) -> None:
-    """Also parts whose terms come in another order, and a part without terms."""
-    draw = random.Random(0)
-    many: Documents = {
-        f"d{n}": {f"t{t}": draw.randrange(1, 300) for t in draw.sample(range(50), n % 9)} for n in range(90)
-    }
-    one = forward_index(tmp_path / "one", many, batch=90)
-    ids = [*many]
-    parts = [of_ids(many, ids[:1]), of_ids(many, ids[1:40]), of_ids(many, ids[40:])]
-    several = forward_index(tmp_path / "several", *parts, batch=7)
-    files = {path.name: path.read_bytes() for path in one.iterdir()}
-    assert {path.name: path.read_bytes() for path in several.iterdir()} == files and len(files) == 4
 
 
 @pytest.mark.parametrize("impact, size", [(1023, 4), (2**30 - 1, 4), (2**30, 8), (2**31 - 1, 8)])

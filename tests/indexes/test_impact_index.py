@@ -2,7 +2,6 @@
 
 import json
 import random
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -98,15 +97,6 @@ def test_odd_terms_and_ids(write, tmp_path: Path) -> None:
     assert sorted(id for id, _ in search(index, {"|": 1})[0]) == sorted(vectors)
 
 
-def test_json_in_another_form(write, tmp_path: Path) -> None:
-    folder = write(['{"vector": {"x":2,"y": 3}, "id": "a"}', '{"id": "b", "contents": "", "vector": {"x": 2}} '])
-    with (folder / "00000.jsonl").open("a") as file:
-        file.write(vector_line("c", {"x": 1}))  # without a newline at the end
-    index = index_impacts(folder, tmp_path / "index")
-    assert postings(index, "x") == {"a": 2, "b": 2, "c": 1} and postings(index, "y") == {"a": 3}
-    assert reader(index).stats()["unique_terms"] == 2
-
-
 VALID_LINE = vector_line("a", {"x": 2})
 
 
@@ -118,14 +108,6 @@ def test_a_broken_line_is_named_and_nothing_is_left(write, tmp_path: Path, line:
         index_impacts(write([VALID_LINE, line, vector_line("c", {"x": 1})]), tmp_path / "index")
     assert str(error.value).startswith(f"{tmp_path / 'vectors'}/00000.jsonl:2: {message}")
     assert [path.name for path in tmp_path.iterdir()] == ["vectors"]
-
-
-def test_after_a_failure_the_mended_vectors_are_indexed(write, tmp_path: Path) -> None:
-    write([VALID_LINE])
-    with pytest.raises(CaiError, match=r"00001\.jsonl:1: document id 'a' occurs twice"):
-        index_impacts(write([VALID_LINE], "00001.jsonl"), tmp_path / "index")
-    index = index_impacts(write({"b": {"x": 1}}, "00001.jsonl"), tmp_path / "index")
-    assert postings(index, "x") == {"a": 2, "b": 1}
 
 
 @pytest.mark.parametrize("empty", [True, False])
@@ -253,12 +235,6 @@ def test_impacts_of_fewer_documents_than_the_manifest_says_are_refused(tmp_path:
     with pytest.raises(CaiError, match="impacts has 4 documents, its manifest says 5"):
         index_impacts(impacts, tmp_path / "index")
     assert not (tmp_path / "index").exists()
-
-
-def test_files_of_others_in_a_folder_of_impacts_are_not_indexed(run_folder: Path, tmp_path: Path) -> None:
-    impacts = Path(shutil.copytree(run_folder / "impacts" / "splade", tmp_path / "impacts"))
-    (impacts / "more.jsonl").write_text(vector_line("mine", {"fever": 1}))
-    assert "mine" not in [id for id, _, _ in everything(index_impacts(impacts, tmp_path / "index"))]
 
 
 TEXT = "A case report without a title: a myocardial infarction in a marathon runner."

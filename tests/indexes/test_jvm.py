@@ -1,7 +1,5 @@
 """The choice of a Java on simulated machines, and the real JVM."""
 
-import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -97,19 +95,6 @@ def test_the_vector_module_is_requested_where_it_exists(
     options = jvm.options(jvm.find_java())
     assert (VECTOR in options) == has_vector
     assert len([option for option in options if option.startswith("--add-modules")]) == has_vector
-
-
-def test_the_environment_points_to_the_java_found(bare: pytest.MonkeyPatch, install) -> None:
-    old, new = install("old", "17"), install("new", "22")
-    bare.setenv("JAVA_HOME", str(old))
-    bare.setenv("PATH", os.pathsep.join([str(old / "bin"), str(new / "bin")]))
-    bare.setenv("JAVA_HOME", str(new))
-    for _ in range(2):  # the second call changes nothing
-        assert jvm.set_environment().home == new
-        assert os.environ["JAVA_HOME"] == str(new)
-        assert shutil.which("java") == str(new / "bin" / "java")
-        assert os.environ["PATH"].split(os.pathsep).count(str(new / "bin")) == 1
-        assert str(old / "bin") in os.environ["PATH"].split(os.pathsep)
 
 
 def test_the_jar_folder_can_be_configured(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -16,12 +16,10 @@ import pytest
 
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import artifact
-from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.indexes import batch, jvm
 from cai_pyserini.indexes import searcher as lucene
 from cai_pyserini.indexes.impact_index import index_impacts
-from cai_pyserini.indexes.retrieve import queries_for
 from cai_pyserini.indexes.searcher import LuceneSearcher
 from cai_pyserini.indexes.text_index import index_bm25
 from cai_pyserini.indexes.writer import document_adder, writing
@@ -109,21 +107,7 @@ def test_documents_that_the_first_step_ranks_too_low_are_missed(java: None, forw
     assert LuceneSearcher(index, two_step=TwoStep(0.5, 5)).search(query, 3) == [("c", 914), ("d", 812), ("e", 700)]
 
 
-def test_two_steps_over_a_whole_collection_lose_nothing(run_folder: Path, tiny: Path) -> None:
-    folder = run_folder / "indexes" / "joint-splade-idf"
-    config, topics = load_encoder(str(folder)), BeirFolder(tiny, "tiny").topics("test")
-    whole = queries_for(folder, topics, config, device="cpu")
-    of_two = queries_for(folder, topics, config.replace(keep_query_mass=0.3, rescore=12), device="cpu")
-    encoded, _ = whole.for_search(100)
-    assert of_two.for_search(100)[0] == encoded and of_two.identity != whole.identity
-    expected, found = LuceneSearcher(folder), LuceneSearcher(folder, two_step=of_two.two_step)
-    for query in encoded.values():
-        for hits in (1, 3, 12):
-            assert found.search(query, hits) == expected.search(query, hits)
-
-
-@pytest.mark.parametrize("characters", [1, 20, 1 << 23])
-@pytest.mark.parametrize("hits_per_crossing", [1, 6, 1 << 16])
+@pytest.mark.parametrize(("hits_per_crossing", "characters"), [(1, 1 << 23), (6, 1), (1 << 16, 20), (1 << 16, 1 << 23)])
 def test_many_queries_at_a_time(
     index: Path, hits_per_crossing: int, characters: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,14 +153,14 @@ def test_bm25_scores_are_anserinis_where_hits_end_among_equal_scores(java: None,
     words = [f"word{number}" for number in range(20)]
     texts = [" ".join(draw.choices(words, k=draw.choice([3, 4, 8]))) for _ in range(150)]
     index = bm25_of(tmp_path, {f"d{number}": draw.choice(texts) for number in range(600)})
-    queries = {str(number): " ".join(draw.choices(words, k=draw.choice([1, 2, 3]))) for number in range(1_000)}
+    queries = {str(number): " ".join(draw.choices(words, k=draw.choice([1, 2, 3]))) for number in range(200)}
     ours, ties = LuceneSearcher(index), 0
     for hits in (3, 20):
         found = {id: of_query for batch in ours.search_many(queries, hits, 2) for id, of_query in batch.items()}
         for id, own in zip(queries, bm25(index, queries.values(), hits=hits), strict=True):
             assert [(document, np.float32(score)) for document, score in found[id]] == own
             ties += sum(before - after < 2e-6 for (_, before), (_, after) in pairwise(own))
-    assert ties > 10_000
+    assert ties > 2_000
 
 
 PROCESS = """
@@ -240,13 +224,6 @@ def test_hits_that_cannot_be_read_are_an_error(java: None, tmp_path: Path) -> No
         CaiError, match="index: Lucene found 2 documents, but of the best 2, 1 could be read; every doc"
     ):
         searcher.search({"fever": 1}, 10)
-
-
-def test_bm25_parameters(run_folder: Path) -> None:
-    default, other = (LuceneSearcher(run_folder / "indexes" / "bm25", **s) for s in ({}, {"k1": 2.0, "b": 0.9}))
-    first, second = (dict(searcher.search("blood pressure", 10)) for searcher in (default, other))
-    assert first.keys() == second.keys() and first != second
-    assert dict(default.search("blood pressure", 10)) == first  # a searcher keeps its own
 
 
 def test_an_index_that_cannot_be_opened_is_named(run_folder: Path, tmp_path: Path) -> None:

@@ -137,13 +137,6 @@ def test_the_lexicon_does_not_depend_on_the_order_in_which_forms_are_counted(
     assert (tmp_path / "other" / "lexicon.jsonl").read_text() == whole
 
 
-def test_command(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["--collection", str(tiny), "--output", str(tmp_path / "words")])
-    words = (tmp_path / "words" / "words.txt").read_text().splitlines()
-    assert capsys.readouterr().out == f"{tmp_path / 'words'}: {len(words)} words in 12 documents\n"
-    assert {"phytat", "lozeng"} < set(words)
-
-
 def test_words_without_spaces_are_their_own_forms(tmp_path: Path) -> None:
     collection = BeirFolder(DATA / "ja", "ja")
     collection.language = "ja"

@@ -1,7 +1,6 @@
 """Whole updates of a real run, compared with runs from scratch."""
 
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -21,7 +20,6 @@ from cai_pyserini.core import artifact, steps
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import API_KEY as KEY
 from cai_pyserini.engine.open import Run
-from cai_pyserini.experiments import plan as planning
 from cai_pyserini.experiments import versions
 from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.plan import plan
@@ -32,7 +30,6 @@ from cai_pyserini.runs.trec import read_run, scores_by_query
 from cai_pyserini.updates.update import evaluate, reload, update
 from cai_pyserini.vectors.cache import VARIABLE
 from tests.experiments.conftest import SYSTEMS, change, on_collection
-from tests.experiments.test_versions import CHANGES
 from tests.service.conftest import served
 
 pytestmark = pytest.mark.slow
@@ -130,29 +127,6 @@ def test_what_would_be_done(run: Path, broken: Path, capsys: pytest.CaptureFixtu
     main([str(run), "--dry-run"])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == CHANGED and any(line.startswith("index joint-splade-idf ") for line in lines[1:])
-    assert list(run.parent.iterdir()) == [run]
-
-
-def test_killed_in_a_step_the_run_is_whole_and_the_update_continues(
-    run_of_two: Path, broken: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The faults: a killed update leaves half a run in place, or begins anew."""
-    run, old = run_of_two, hits_of(run_of_two, "joint")
-    change(broken)
-
-    def killed(*_: object, **settings: object) -> None:
-        for name in CHANGES:  # nor does anything happen to files afterwards
-            patch.setattr(os, name, killed)
-        raise KeyboardInterrupt
-
-    impacts = planning.write_impacts
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(planning, "write_impacts", lambda *s: impacts(*s) if artifact.in_dry_run() else killed())
-        list(update(run))
-    assert hits_of(run, "joint") == old and not versions.earlier(run)
-    made = (run / "versions" / "2" / "idf" / "manifest.json").stat().st_ino
-    assert CHANGED in list(update(run))
-    assert (run / "idf" / "manifest.json").stat().st_ino == made and "new" in hits_of(run, "joint")
     assert list(run.parent.iterdir()) == [run]
 
 

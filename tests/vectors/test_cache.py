@@ -105,11 +105,10 @@ def test_waiting_for_a_locked_cache_times_out(
     monkeypatch.setattr(database_module, "WAIT_SECONDS", 0.1)
     with closing(sqlite3.connect(filled(tmp_path), isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        cache, start = opened(tmp_path), time.perf_counter()
-        for _ in range(20):
+        cache = opened(tmp_path)
+        for _ in range(20):  # it waits once
             cache.put([OTHER], DENSE[:1], 1.0)
-        assert time.perf_counter() - start < 1
-    assert "database is locked" in caplog.text
+    assert caplog.text.count("database is locked") == 1
     assert sorted(opened(tmp_path).get([*KEYS, OTHER]).keys) == KEYS
 
 
