@@ -12,7 +12,7 @@ from cai_pyserini.experiments.settings import RunSettings
 def main(argv: Argv = None) -> None:
     settings = parse(RunSettings, argv, "cai-pyserini run")
 
-    from cai_pyserini.core.notes import quiet
+    from cai_pyserini.core.bars import quiet
 
     with quiet() if settings.quiet else nullcontext():
         _run(settings)

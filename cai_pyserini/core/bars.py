@@ -1,5 +1,7 @@
-"""Progress bars, and the one line that a step of a run has on a terminal, which the bars of its work feed."""
+"""Progress bars, the one line that a step of a run has on a terminal, which the bars of its work feed, and `--quiet`,
+which leaves out both, and what is logged."""
 
+import logging
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -8,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
-
-from cai_pyserini.core.notes import is_quiet, progress_line
 
 if TYPE_CHECKING:
     Tqdm = tqdm[Any]
@@ -25,6 +25,26 @@ SETTLED_SECONDS, SETTLED_SHARE = 3.0, 0.02
 SMOOTHING = 0.1  # tqdm's, for the speed
 
 _line: "_StepLine | None" = None
+_quiet = False
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Show only errors: no bars, lines of steps, notes and warnings."""
+    global _quiet
+    logging.disable(logging.WARNING)
+    _quiet = True
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+        _quiet = False
+
+
+def progress_line(text: str) -> None:
+    """Print a line on standard error, unless it is quiet."""
+    if not _quiet:
+        print(text, file=sys.stderr)
 
 
 def bar[T](items: Iterable[T], total: int | None, label: str, unit: str) -> "tqdm[T]":
@@ -32,7 +52,7 @@ def bar[T](items: Iterable[T], total: int | None, label: str, unit: str) -> "tqd
     options: dict[str, Any] = {"iterable": items, "total": total, "mininterval": INTERVAL, "smoothing": SMOOTHING}
     if _line is not None:
         return _Part(_line, unit=unit, **options)
-    disable = is_quiet() or None  # None: shown only on a terminal
+    disable = _quiet or None  # None: shown only on a terminal
     return tqdm(desc=label, unit="B" if unit == "B" else f" {unit}", unit_scale=unit == "B", disable=disable, **options)
 
 
@@ -58,7 +78,7 @@ class _StepLine(Tqdm):
     def __init__(self, name: str, estimate: float | None, later: float | None):
         self._name, self._estimate, self._later = name, estimate, later
         self.part: _Part | None = None  # the bar that feeds it
-        super().__init__(leave=False, disable=is_quiet() or None)
+        super().__init__(leave=False, disable=_quiet or None)
 
     def __str__(self) -> str:
         own, part = self.format_dict, self.part.format_dict if self.part is not None else None

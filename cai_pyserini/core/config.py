@@ -130,13 +130,22 @@ class EncoderConfig(Settings):
             )
         return values
 
+    @property
+    def is_sparse(self) -> bool:
+        """Whether vectors have a column per token, as SPLADE's; dense ones do not."""
+        return self.kind == "splade"
+
+    def needs_query_model(self, query: str | None = None) -> bool:
+        """Whether a model encodes queries, in a representation or in the one of the settings."""
+        return not self.is_sparse or (query or self.query) == "splade"
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         if bool(self.rescore) != bool(self.keep_query_mass):
             raise ValueError("rescore, keep_query_mass: two steps need both")
-        if self.projection and self.kind != "dense":
-            raise ValueError(f"projection: only a dense encoder has one, but kind is {self.kind}")
-        poolings = ("max", "sum") if self.kind == "splade" else POOLING
+        if self.projection and self.is_sparse:
+            raise ValueError("projection: only a dense encoder has one, but kind is splade")
+        poolings = ("max", "sum") if self.is_sparse else POOLING
         if self.pooling not in (None, *poolings):
             raise ValueError(f"pooling: {self.pooling!r} is not one of {', '.join(poolings)} ({self.kind} encoders)")
         for model, revision in ((self.checkpoint, self.revision), (self.query_checkpoint, self.query_revision)):

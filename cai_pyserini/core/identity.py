@@ -67,7 +67,7 @@ STAGES = {
     ),
     "fusion fuse": Stage("fuse", "runs.fuse"),
     "fusion rerank": Stage("rerank", "runs.rerank"),
-    "idf": Stage("stage idf", "models.idf"),
+    "idf": Stage("stage idf", "models.idf collections.contract"),
     "impact": Stage("stage impact", "vectors.weighting -models.dense -models.splade"),
     "index": Stage(
         "stage index",

@@ -41,7 +41,6 @@ def _without_loop(path: Path) -> Path:
 
 
 SCIENTIFIC = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+\Z")
-UNKNOWN = re.compile("unrecognized arguments: (.*)", re.DOTALL)
 CHOICE = re.compile(r"(.*invalid choice: '(.*?)') \(choose from (.*)\)", re.DOTALL)
 LOOP = AfterValidator(_without_loop)
 AnyPath = Annotated[Path, BeforeValidator(_on_this_machine), Field(strict=False), LOOP]  # a string in YAML
@@ -140,12 +139,8 @@ class _Formatter(argparse.HelpFormatter):
 class _Parser(argparse.ArgumentParser):
     """A parser whose errors are one line, with the names that are most similar to a wrong one."""
 
-    def error(self, message: str) -> NoReturn:
-        hint = ""
-        if unknown := UNKNOWN.match(message):
-            names = [word.partition("=")[0] for word in unknown[1].split() if word.startswith("-")]
-            hint = did_you_mean(names[0], self._option_string_actions) if names else ""
-        elif wrong := CHOICE.match(message):
+    def error(self, message: str, hint: str = "") -> NoReturn:
+        if wrong := CHOICE.match(message):
             message, choices = wrong[1], re.findall(r"[\w@.-]+", wrong[3])
             hint = did_you_mean(wrong[2], choices) or f"; choose from {', '.join(choices)}"
         self.exit(2, f"{self.prog}: error: {message}{hint or ';'} `{self.prog} --help` says more\n")
@@ -199,7 +194,8 @@ def parse(kind: type[Settings] | Group, argv: Argv, prog: str) -> Settings:
         print(f"{_text(kind).partition('\n\n')[0]}\n\n{parser.epilog}\n", file=sys.stderr)  # then an error
     found, unknown = parser.parse_known_intermixed_args(argv)
     if unknown:
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+        wrong = next((word.partition("=")[0] for word in unknown if word.startswith("-")), "")
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}", did_you_mean(wrong, parser._option_string_actions))
     values = {name: value for name, value in vars(found).items() if value not in (None, [])}
     for value in values.values():
         for text in value if isinstance(value, list) else [value]:

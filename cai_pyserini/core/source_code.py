@@ -28,7 +28,7 @@ TABLE = resources.files(__package__) / "stages.json"  # also in a package withou
 # settings that shape results are in recipes.
 MACHINERY = {
     *("core.artifact", "core.bars", "core.database", "core.errors", "core.file_formats", "core.files", "core.flags"),
-    *("core.identity", "core.lock", "core.manifest", "core.notes", "core.ownership", "core.packages"),
+    *("core.identity", "core.lock", "core.manifest", "core.ownership", "core.packages"),
     *("core.processes", "core.settings", "core.source_code", "core.steps", "core.store", "core.terminal"),
     *("core.version", "core.writing", "indexes.cached", "indexes/logging.properties", "vectors.speed"),
 }

@@ -8,11 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from cai_pyserini.core import artifact, steps
-from cai_pyserini.core.bars import step_line
+from cai_pyserini.core.bars import progress_line, step_line
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import json_text, remove_leftovers, write_text
 from cai_pyserini.core.lock import locked
-from cai_pyserini.core.notes import progress_line
 from cai_pyserini.experiments.artifacts import Evaluation
 from cai_pyserini.experiments.estimate import describe, estimate
 from cai_pyserini.experiments.names import parse_system

@@ -133,7 +133,7 @@ class SpladeSystem(System):
 
     def require(self, experiment: "Experiment") -> None:
         encoder = experiment.encoder
-        if encoder.kind == "dense":
+        if not encoder.is_sparse:
             raise CaiError(f"encoder {encoder.name} is dense: give it as the setting dense")
         if self.weighted and encoder.idf_power == 0:
             raise CaiError(

@@ -37,8 +37,7 @@ def index_dense(
     their document's first passage with this weight, see vectors.first_passage. Raises CaiError for sparse vectors, and
     for vectors that the method cannot index.
     """
-    if vectors.kind != "dense":
-        raise CaiError(f"{vectors.folder} has sparse vectors: make impacts of them, and index those")
+    vectors.require("dense", "make impacts of them, and index those")
     has_zeros = vectors.manifest.stats["nonzeros"] < len(vectors) * vectors.width
 
     def shards(label: str) -> Iterator[Shard]:

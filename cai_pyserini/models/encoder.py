@@ -195,7 +195,7 @@ class Encoder:
     def _idf(self) -> Path | None:
         """The IDF folder that dense vectors depend on; None for SPLADE, whose vectors are weighted later."""
         config = self.config
-        return config.idf_folder if config.kind == "dense" and config.idf_power else None
+        return config.idf_folder if config.idf_power and not config.is_sparse else None
 
     def load(self, role: Role) -> "Splade | Dense":
         """The model for the texts of a role, with its prompt. Raises CaiError for a model that cannot be loaded, for
@@ -224,7 +224,7 @@ class Encoder:
 
     def _load(self, side: Side, precision: Precision) -> "Splade | Dense":
         config = self.config
-        if config.kind == "splade":
+        if config.is_sparse:
             from cai_pyserini.models.splade import Splade  # imports torch, which takes seconds
 
             model = Splade(

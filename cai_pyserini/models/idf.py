@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cai_pyserini.collections.contract import Collection
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig, IdfFormula
 from cai_pyserini.core.errors import CaiError
@@ -22,6 +22,9 @@ from cai_pyserini.core.terminal import progress
 from cai_pyserini.models.checkpoint import checkpoint_digest
 from cai_pyserini.models.folder import model_folder, tokenizer_of
 from cai_pyserini.models.tokenizer import Tokenizer, text_batches
+
+if TYPE_CHECKING:  # or an edit of how collections are read would change the code of all that IDF weights
+    from cai_pyserini.collections.contract import Collection
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +73,7 @@ class Idf:
         return idf
 
 
-def compute(collection: Collection, encoder: EncoderConfig, output: Path, formula: IdfFormula = "idf") -> Path:
+def compute(collection: "Collection", encoder: EncoderConfig, output: Path, formula: IdfFormula = "idf") -> Path:
     """Write the IDF of the tokens of an encoder's tokenizer in a collection to a folder, for a formula.
 
     Warns if the vocabulary lacks words of most documents, as that of another language does.

@@ -43,7 +43,7 @@ class CaiQueryEncoder(QueryEncoder):
         self.config = self._encoder.config
         self.query = query or self.config.query
         self._words = word_queries(self.config)
-        if self.query == "splade" or self.config.kind == "dense":
+        if self.config.needs_query_model(self.query):
             self._encoder.load("queries")
 
     def encode(self, query: str, max_length: int | None = None, **kwargs: Any) -> Any:

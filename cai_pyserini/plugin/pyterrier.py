@@ -66,7 +66,7 @@ class CaiEncoder(pt.Transformer):
         with pt.validate.any(inp) as frame:
             frame.query_frame(["query"], mode="queries")
             frame.columns(includes=["text"], mode="documents")
-        is_dense = self._encoder.config.kind == "dense"
+        is_dense = not self._encoder.config.is_sparse
         if frame.mode == "queries":
             name, encode = "query_vec" if is_dense else "query_toks", self._encode_queries
         else:

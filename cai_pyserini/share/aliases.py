@@ -18,7 +18,7 @@ from cai_pyserini.share.source import Source
 class Server(Protocol):
     """A server with collections, and aliases for them."""
 
-    kind: str  # what the server calls a collection
+    noun: str  # what the server calls a collection
     address: str  # without password, for messages and manifests
 
     def behind(self, alias: str) -> str | None:
@@ -54,7 +54,7 @@ def export_to_server(
     CaiError if the alias is taken, unless the manifest of `output` says that it is ours.
     """
     server, alias = place.server, place.alias
-    address = {"uri": server.address, server.kind: alias}
+    address = {"uri": server.address, server.noun: alias}
     manifest = artifact.read_manifest(output)
     is_ours = manifest is not None and address.items() <= manifest.recipe["settings"].get("to", {}).items()
     old = server.behind(alias)
@@ -63,11 +63,11 @@ def export_to_server(
         files.remove(output)  # so that the collection is made again
     elif old is not None and not is_ours:
         raise CaiError(
-            f"{server.address} has a {server.kind} {alias!r} that {output} does not belong to; choose another --name"
+            f"{server.address} has a {server.noun} {alias!r} that {output} does not belong to; choose another --name"
         )
     if old == alias:
         raise CaiError(
-            f"{server.address} has a {server.kind} {alias!r} of an earlier version, which has no alias: drop it"
+            f"{server.address} has a {server.noun} {alias!r} of an earlier version, which has no alias: drop it"
         )
     new = server.unused(f"{alias}_{artifact.digest(str(output.resolve()))}", old)
 

@@ -37,13 +37,15 @@ def ship_encoder(spec: str, output: Path, license: str, language: str = "en", ba
     run_scores = scores.encoder_scores(folder) if folder else None
     adaptation = _adaptation(folder) if folder else None
     require_outside(output, Path(spec), checkpoint_folder(config))
-    origin = config.checkpoint if config.kind == "dense" else run_scores.checkpoint if run_scores else ""
+    origin = config.checkpoint
+    if config.is_sparse:
+        origin = run_scores.checkpoint if run_scores else ""
     if not base and HUB_ID.fullmatch(origin) and not Path(origin).exists():
         base = origin
 
     def write(folder: Path) -> None:
         bundle(config, folder, ".", checkpoint=True)
-        tags = ["splade", "sparse", "learned-sparse-retrieval"] if config.kind == "splade" else ["dense"]
+        tags = ["splade", "sparse", "learned-sparse-retrieval"] if config.is_sparse else ["dense"]
         metadata = ModelCardData(
             license=license,
             language=language,

@@ -51,7 +51,7 @@ class Milvus:
 
     client: Any
     address: str
-    kind: str = "collection"
+    noun: str = "collection"
 
     def behind(self, alias: str) -> str | None:
         found = self.client.has_collection(alias)

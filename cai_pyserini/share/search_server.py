@@ -76,7 +76,7 @@ ELASTICSEARCH = Engine(
 class SearchServer:
     """A server with indexes, and aliases for them; `options` are those of the client."""
 
-    kind = "index"
+    noun = "index"
 
     def __init__(self, uri: str, options: dict[str, Any]):
         self.address = without_password(uri)

@@ -178,7 +178,7 @@ def export_encoder(
     """
     encoder = Encoder(config, "cpu")
     config = encoder.config
-    if config.kind == "dense":
+    if not config.is_sparse:
         raise CaiError(f"{config.name} is a dense encoder: only SPLADE encoders are exported")
     if config.joint:
         raise CaiError(

@@ -115,7 +115,7 @@ class AdaptationData:
     def vectors(self, encoder: Encoder) -> Path:
         """The folder of an encoder's vectors, named as in a run folder: of the whole collection if that is small, or is
         encoded by now or by an earlier step; otherwise of the sample."""
-        name = "dense-documents" if encoder.config.kind == "dense" else "documents"
+        name = "documents" if encoder.config.is_sparse else "dense-documents"
         full, collection = self.folder / name, self.full_collection
         if self._is_small or full in self.planned or artifact.is_up_to_date(full, recipe(collection, encoder)):
             return full

@@ -265,7 +265,7 @@ def _open_cache(encoder: Encoder, role: Role) -> VectorCache | None:
     if (folder := cache_folder()) is None:
         return None
     made_from = artifact.recipe("encode", {"encoder": encoder.identity(role)}, encoder.variant(role), role=role)
-    width = len(encoder.tokenizer) if encoder.config.kind == "splade" else None
+    width = len(encoder.tokenizer) if encoder.config.is_sparse else None
     return VectorCache(folder, artifact.digest(made_from), f"{encoder.config.name} ({role})", width)
 
 

@@ -60,7 +60,7 @@ def check(requested: EncoderConfig, device: str = "auto", precision: Precision =
     plain = requested.replace(idf=None, projection=None, binary_queries=False, expand_queries=True)
     measured, exact = Encoder(plain, device, precision), Encoder(plain, "cpu", "float32")
     exact.require_loadable("documents")
-    config, documents, is_sparse = exact.config, _documents(exact), exact.config.kind == "splade"
+    config, documents, is_sparse = exact.config, _documents(exact), exact.config.is_sparse
     # The library makes bags of words only if the folder itself has token weights.
     has_token_weights = not exact.has_query_model and not config.query_weights
     queries = encode_queries(exact, TEXTS) if not is_sparse or config.query == "splade" or has_token_weights else None
@@ -137,7 +137,7 @@ def _documents(encoder: Encoder) -> Matrix:
 
 def open_library(config: EncoderConfig) -> SentenceTransformer | SparseEncoder:
     """Open an encoder, whose settings are complete, with sentence-transformers, in float32."""
-    folder, is_sparse = checkpoint_folder(config), config.kind == "splade"
+    folder, is_sparse = checkpoint_folder(config), config.is_sparse
     kind: Any = SparseEncoder if is_sparse else SentenceTransformer
     trust = {"trust_remote_code": config.trust_remote_code}
     options = {"dtype": torch.float32, "use_safetensors": True}
@@ -161,7 +161,7 @@ def _reference(library: Any, requested: EncoderConfig, encoder: Encoder, role: R
     options: dict[str, Any] = {}
     if prompt in requested.model_fields_set or not folder_prompt:
         options["prompt"] = getattr(config, prompt)
-    is_sparse = config.kind == "splade"
+    is_sparse = config.is_sparse
     setting, argument = ("max_active_dims", "max_active_dims") if is_sparse else ("dimensions", "truncate_dim")
     if setting in requested.model_fields_set:
         options[argument] = getattr(requested, setting)

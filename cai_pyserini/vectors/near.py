@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 
 from cai_pyserini.core import artifact
-from cai_pyserini.core.errors import CaiError
 from cai_pyserini.vectors.mixing import work_folder
 from cai_pyserini.vectors.neighbours import NEIGHBOURS, is_exact, limited_clusters, mapped_index, nearest, recall
 from cai_pyserini.vectors.shards import SHARD_NAMES, Shard, Vectors, shard_progress, write_shards
@@ -22,8 +21,7 @@ def find_neighbours(vectors: Vectors, output: Path, neighbours: int = NEIGHBOURS
     In a small collection, every document is a neighbour of every other. If interrupted, the same call continues with
     the first missing shard. Raises CaiError for vectors that are not dense.
     """
-    if vectors.kind != "dense":
-        raise CaiError(f"{vectors.folder} has {vectors.kind} vectors: choose a folder with those of a dense encoder")
+    vectors.require("dense", "choose a folder with those of a dense encoder")
     size = len(vectors)
     inputs = {"vectors": vectors.manifest.digest}
     recipe = artifact.recipe("near", inputs, neighbours=neighbours, **limited_clusters(size))

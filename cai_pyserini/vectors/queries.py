@@ -40,7 +40,7 @@ def encode_queries(
     """
     texts = [*map(normalized, texts)]
     config, length = encoder.config, max_length or encoder.config.max_query_length
-    if config.kind == "dense" or (query or config.query) == "splade":
+    if config.needs_query_model(query):
         return apply_query_settings(encoder, encoder.load("queries").encode(texts, length), texts, length)
     if (weights := encoder.token_weights) is not None:
         texts = [config.query_prompt + text for text in texts]
@@ -122,7 +122,7 @@ def for_index(
     words: WordQueries | None = None,
 ) -> list[Query]:
     """Raw vectors (texts, width) in the form that an index takes; `words` adds the words of BM25."""
-    if encoder.config.kind == "dense":
+    if not isinstance(vectors, csr_matrix):
         return list(vectors)
     query = query or encoder.config.query
     terms = as_terms(quantize_queries(vectors, query_scale), encoder.tokenizer.terms)

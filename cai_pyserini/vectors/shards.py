@@ -195,8 +195,12 @@ class Vectors:
         # Identity of the document encoder; for vectors of no encoder, only their kind.
         self.encoder: dict[str, Any] = recipe["inputs"]["encoder"] if recipe["stage"] == "encode" else stats["encoder"]
         self.documents_digest: list[str | None] | None = stats.get("documents_digest")  # see Collection
-        self.kind: str = self.encoder["kind"]
         self.shards: int = stats["shards"]
+
+    def require(self, encoder: str, remedy: str) -> None:
+        """Raise CaiError if they are not those of this kind of encoder."""
+        if (kind := self.encoder["kind"]) != encoder:
+            raise CaiError(f"{self.folder} has {kind} vectors: {remedy}")
 
     def __len__(self) -> int:
         return self.manifest.stats["vectors"]

@@ -14,7 +14,6 @@ from pathlib import Path
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.core import artifact
-from cai_pyserini.core.errors import CaiError
 from cai_pyserini.vectors.mixing import mix, stored_rows, work_folder
 from cai_pyserini.vectors.shards import SHARD_NAMES, Shard, Vectors, paired, shard_progress, write_shards
 
@@ -28,8 +27,7 @@ def smooth(vectors: Vectors, near: Vectors, output: Path, weight: float = WEIGHT
 
     Raises CaiError for vectors other than SPLADE's, and if `near` has other documents.
     """
-    if vectors.kind != "splade":
-        raise CaiError(f"{vectors.folder} has {vectors.kind} vectors: choose a folder with splade ones")
+    vectors.require("splade", "choose a folder with splade ones")
     inputs = {"vectors": vectors.manifest.digest, "near": near.manifest.digest}
     recipe = artifact.recipe("smooth", inputs, weight=weight)
     digest = artifact.digest(recipe)

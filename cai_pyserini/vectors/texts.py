@@ -29,7 +29,7 @@ class TextImpacts:
                 "collection; build the index again with the new documents"
             )
         self._model, self._terms = encoder.load("documents"), encoder.tokenizer.terms
-        if config.kind == "splade":
+        if config.is_sparse:
             idf = idf_weights(config, encoder.tokenizer.vocabulary)
             largest = 1.0 if idf is None else float(idf.max())
             self._weighting = Weighting(config.replace(range=config.range or TYPICAL_RANGE * largest), idf)

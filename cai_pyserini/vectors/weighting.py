@@ -228,8 +228,7 @@ def write_impacts(
 
 
 def _require_fitting(vectors: Vectors, encoder: Encoder, bm25: Bm25 | None) -> None:
-    if vectors.kind == "dense":
-        raise CaiError(f"{vectors.folder} has dense vectors: index them with `index dense`")
+    vectors.require("splade", "index them with `index dense`")
     encoder.require_identity(vectors.encoder, vectors.folder)
     if bm25:
         require_same_documents(vectors, bm25.counts)

@@ -26,9 +26,9 @@ def write(folder: Path) -> artifact.Stats:
     return {"lines": 5}
 
 
-@pytest.fixture(params=[pytest.param("s3", marks=pytest.mark.slow), "memory"])
-def root(request: pytest.FixtureRequest) -> StorePath:
-    return request.getfixturevalue("bucket") if request.param == "s3" else StorePath("memory://bucket")
+@pytest.fixture
+def root() -> StorePath:
+    return StorePath("memory://bucket")
 
 
 @pytest.mark.parametrize("text", ["s3://bucket/a", "gs://b", "memory://x/y", "adl+x://a"])
@@ -45,7 +45,9 @@ def test_other_strings_are_local_paths(text: str) -> None:
     assert as_path("s3://bucket/a") / "/b" == Path("/b")
 
 
-def test_an_artifact_in_a_store(root: StorePath, tmp_path: Path) -> None:
+@pytest.mark.parametrize("store", [pytest.param("bucket", marks=pytest.mark.slow), "root"])
+def test_an_artifact_in_a_store(store: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    root: StorePath = request.getfixturevalue(store)
     artifact.make(tmp_path / "same", {"stage": "idf"}, write)
     path = root / "folder" / "artifact"
     assert not path.exists() and list(path.iterdir()) == list(path.glob("*")) == [] and not artifact.read_manifest(path)
@@ -176,12 +178,11 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
         StorePath("s3://bucket/a").exists()
 
 
-@pytest.mark.slow
-def test_paths_in_an_encoder_yaml(bucket: StorePath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_in_an_encoder_yaml(root: StorePath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "idf").mkdir()
-    for folder in (bucket / "impacts", tmp_path / "impacts"):
-        for idf, kept in ((f"{bucket}/idf", f"{bucket}/idf"), ("idf", str(tmp_path / "idf"))):
+    for folder in (root / "impacts", tmp_path / "impacts"):
+        for idf, kept in ((f"{root}/idf", f"{root}/idf"), ("idf", str(tmp_path / "idf"))):
             text = encoder_yaml(EncoderConfig(name="", checkpoint="pip:x/y", idf=idf), folder)
             files.write_text(folder / "encoder.yaml", text)
             config = load_encoder(str(folder))

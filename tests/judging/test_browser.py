@@ -116,18 +116,18 @@ def test_two_judges_make_qrels_and_a_verdict(
     assert "unjudged of the best 10" in printed and "of 12 queries, B wins" in printed and "decided" in printed
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_is_accessible(opened: Callable[..., Page], address: str, scheme: str) -> None:
-    page = opened(f"cleo, {scheme}")
-    page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+def test_the_page_is_accessible(opened: Callable[..., Page], address: str) -> None:
+    page = opened("cleo")
     page.keyboard.press("2")
     page.get_by_text("Judged for this query").click()
     expect(page.get_by_role("article")).to_be_visible()
     for path in (None, page.get_by_role("link", name="progress").get_attribute("href"), "./"):
         if path:
             page.goto(f"{address}{path}")
-        found = Axe().run(page)
-        assert found.violations_count == 0, found.generate_report()
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+            found = Axe().run(page)
+            assert found.violations_count == 0, found.generate_report()
 
 
 def test_keys_count_only_in_the_main_part_and_a_phone_is_wide_enough(

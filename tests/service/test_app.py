@@ -91,7 +91,6 @@ def queries(*texts: str, **others: object) -> dict[str, object]:
         (queries("x", " \x1c"), "queries.1.text: should not be blank"),
         (queries("x" * (MAX_QUERY_LENGTH - 1), "yy"), "queries: 10001 characters in all; 10000 are allowed"),
         (queries("x", "y", hits=501), "hits: 1002 for all queries; 1000 are allowed"),
-        (queries("x", hits=0), "hits: Input should be greater than or equal to 1"),
         (queries("x", hits="3"), "hits: Input should be a valid integer"),
         (queries("x", hit=3), "hit: Extra inputs are not permitted"),
         (queries("x", "y", hits=51, snippets=True), "snippets: with 102 hits; 100 are allowed"),
@@ -167,27 +166,20 @@ def test_explanations(client: TestClient) -> None:
     [
         ("/v1/bm25/search", 400, "query: Field required"),
         ("/v1/bm25/search?query=", 400, "query: String should have at least 1 character"),
-        ("/v1/bm25/search?query=%20%09", 400, "query: should not be blank"),
         ("/v1/bm25/search?query=%1C", 400, "query: should not be blank"),
         (f"/v1/bm25/search?query={TOO_LONG}", 400, "query: String should have at most 10000 characters"),
-        (f"/v1/bm25/explain?query={TOO_LONG}&docid=d3", 400, "query: String should have at most 10000 characters"),
         (f"/v1/bm25/explain?query=x&docid={TOO_LONG}", 400, "docid: String should have at most 10000 characters"),
-        (f"/v1/bm25/doc/{TOO_LONG}", 400, "docid: String should have at most 10000 characters"),
         (f"/?q={TOO_LONG}", 400, "q: String should have at most 10000 characters"),
         ("/?q=x&hits=101", 400, "hits: Input should be less than or equal to 100"),
         ("/v1/bm25/search?query=x&parse=false&max_doc_length=1", 400, "max_doc_length: not with parse=false"),
-        ("/v1/bm25/doc/d3?parse=false&max_doc_length=1", 400, "max_doc_length: not with parse=false"),
         ("/v1/bm25/search?query=x&hits=0", 400, "hits: Input should be greater than or equal to 1"),
         ("/v1/bm25/search?query=x&hits=1001", 400, "hits: Input should be less than or equal to 1000"),
         ("/v1/bm25/search?query=x&rerank=3", 400, "rerank: this server has no cross-encoder"),
-        ("/v1/bm25/search?query=x&rerank=101", 400, "rerank: Input should be less than or equal to 100"),
         ("/v1/bm26/search?query=x", 404, f"no index bm26; this server has {', '.join(SYSTEMS)}"),
         ("/v1/bm25/search?like=d99", 404, "no document 'd99', or bm25 does not store documents"),
         ("/v1/bm25/search?like=d1&query=x", 400, "like: not with query, rerank or syntax"),
-        ("/v1/bm25/search?like=d1&rerank=2", 400, "like: not with query, rerank or syntax"),
         ("/v1/bm25/search?query=-x&syntax=true", 400, "query: it only excludes words"),
         ("/v1/bm25/search?query=x&hits=101&snippets=true", 400, "snippets: with 101 hits; 100 are allowed"),
-        ("/v1/bm25/doc/d99", 404, "no document 'd99', or bm25 does not store documents"),
         ("/v2/bm25/search?query=x", 404, "Not Found"),
         ("/docs", 404, "Not Found"),  # FastAPI's page would load scripts from elsewhere
     ],
@@ -196,19 +188,6 @@ def test_wrong_requests_get_a_reason(client: TestClient, path: str, status: int,
     answer = client.get(path)
     assert answer.status_code == status
     assert answer.json()["error"].startswith(reason)
-
-
-def test_all_methods_of_a_path_are_allowed(client: TestClient) -> None:
-    answer = client.options("/v1/bm25/search")
-    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD, POST")
-
-
-@pytest.mark.parametrize(
-    "query", ["\x00", "\x1c", "🧬 " * 500, "'; --", "\ud7ff", "a\u0000b", "bm25:cancer [CLS] ##s", "x " * 4999]
-)
-@pytest.mark.parametrize("index", SYSTEMS)
-def test_odd_queries_are_answered(client: TestClient, index: str, query: str) -> None:
-    assert client.get(f"/v1/{index}/search", params={"query": query}).status_code in (200, 400)
 
 
 def test_health_and_metrics(client: TestClient) -> None:
@@ -223,13 +202,6 @@ def test_health_and_metrics(client: TestClient) -> None:
     for stage in ("encode", "search", "fetch"):
         seconds = re.search(rf'cai_stage_seconds_sum{{index="joint",stage="{stage}"}} (\S+)', metrics.text)
         assert seconds and 0 < float(seconds[1]) < 600
-
-
-def test_answers_have_security_headers(client: TestClient) -> None:
-    for path in ("/", "/health", "/v1/bm25/search", "/style.css", "/nowhere"):
-        headers = client.get(path).headers
-        assert headers["content-security-policy"].startswith("default-src 'none'; style-src 'self'")
-        assert headers["x-content-type-options"] == "nosniff"
 
 
 def test_an_api_key(run_folder: Path) -> None:
@@ -304,7 +276,10 @@ def test_head_is_get_without_the_body(client: TestClient) -> None:
         got, head = client.get(path), client.head(path)
         assert (head.status_code, head.content) == (got.status_code, b"") == (200, b"")
         assert head.headers["content-type"] == got.headers["content-type"]
+        assert got.headers["content-security-policy"].startswith("default-src 'none'; style-src 'self'")
     assert client.head("/v1/bm25/search").status_code == 400 and client.head("/reload").status_code == 405
+    answer = client.options("/v1/bm25/search")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD, POST")
 
 
 @pytest.mark.parametrize(
@@ -317,7 +292,6 @@ def test_head_is_get_without_the_body(client: TestClient) -> None:
         ("/v1/bm25/search?query=x&filter=year<2000&filter=year>2010", "filter: given 2 times"),
         ("/v1/bm25/doc/d1?max_length=3", "max_length: no such parameter; did you mean max_doc_length?"),
         ("/v1/bm25/explain?query=x&docid=d1&filter=x", "filter: no such parameter; there are query, docid"),
-        ("/v1/bm25/suggest?query=x&hits=1", "hits: no such parameter; there are query"),
         ("/?q=x&filters=x", "filters: no such parameter; did you mean filter?"),
         ("/style.css?v=1", "v: no such parameter; there are none"),
         ("/v1/bm25/suggest?query=caf%E9", "the parameters are not UTF-8: a byte is %E9"),

@@ -28,39 +28,25 @@ def client(metadata_run: Path) -> Iterator[TestClient]:
 
 
 @pytest.mark.parametrize("index", SYSTEMS)
-def test_several_queries_and_similar_documents_take_filters_too(client: TestClient, index: str) -> None:
-    limits = {"hits": 5, "filter": "year>=2010", "sort": "-impact"}
-    texts = {"1": "risk of cancer", "2": "sleep"}
-    queries = [{"qid": qid, "text": text} for qid, text in texts.items()]
-    body = {"queries": queries, **limits, "facets": ["journal", "authors"]}
-    several = client.post(f"/v1/{index}/search", json=body).json()["results"]
-    limits["facets"] = "journal,authors"
-    for of_topic in several:
-        alone = client.get(f"/v1/{index}/search", params={"query": texts[of_topic["qid"]], **limits}).json()
-        assert of_topic["facets"] == alone["facets"]
-        assert [one["doc"] for one in of_topic["candidates"]] == [one["doc"] for one in alone["candidates"]]
-    like = client.get(f"/v1/{index}/search", params={"like": "d1", **limits}).json()
-    found = [candidate["doc"]["metadata"] for candidate in like["candidates"]]
-    assert (
-        len(found) == 5 and all(of["year"] >= 2010 for of in found) and like["facets"].keys() == {"journal", "authors"}
-    )
-    assert [of["impact"] for of in found] == sorted((of["impact"] for of in found), reverse=True)
-
-
-@pytest.mark.parametrize("index", SYSTEMS)
 def test_searches_are_filtered_sorted_and_counted(client: TestClient, index: str) -> None:
-    asked = {"query": "risk of cancer", "hits": 5, "filter": "year>=2010", "sort": "-impact"}
-    asked["facets"] = "journal,authors"
-    answer = client.get(f"/v1/{index}/search", params=asked).json()
-    found = [candidate["doc"]["metadata"] for candidate in answer["candidates"]]
-    assert found == [metadata()[candidate["docid"]] for candidate in answer["candidates"]]
-    assert len(found) == 5 and all(of["year"] >= 2010 for of in found)
-    assert [of["impact"] for of in found] == sorted((of["impact"] for of in found), reverse=True)
-    kept = [of for of in metadata().values() if FILTERS["year>=2010"](of)]
-    counts = Counter(of["journal"] for of in kept)
-    assert answer["facets"].keys() == {"journal", "authors"} and answer["facets"]["journal"].keys() <= counts.keys()
-    if index == "dense":
-        assert answer["facets"]["journal"] == counts
+    """Of one query, of several, and of a document."""
+    limits = {"hits": 5, "filter": "year>=2010", "sort": "-impact"}
+    queries = [{"qid": "1", "text": "risk of cancer"}, {"qid": "2", "text": "sleep"}]
+    body = {"queries": queries, **limits, "facets": ["journal", "authors"]}
+    one, _ = client.post(f"/v1/{index}/search", json=body).json()["results"]
+    counts = Counter(of["journal"] for of in metadata().values() if FILTERS["year>=2010"](of))
+    for asked in ({"query": "risk of cancer"}, {"like": "d1"}):
+        answer = client.get(f"/v1/{index}/search", params=asked | limits | {"facets": "journal,authors"}).json()
+        found = [candidate["doc"]["metadata"] for candidate in answer["candidates"]]
+        assert found == [metadata()[candidate["docid"]] for candidate in answer["candidates"]]
+        assert len(found) == 5 and all(of["year"] >= 2010 for of in found)
+        assert [of["impact"] for of in found] == sorted((of["impact"] for of in found), reverse=True)
+        assert answer["facets"].keys() == {"journal", "authors"} and answer["facets"]["journal"].keys() <= counts.keys()
+        if index == "dense":
+            assert answer["facets"]["journal"] == counts
+        if "query" in asked:
+            assert one["facets"] == answer["facets"]
+            assert [hit["doc"] for hit in one["candidates"]] == [hit["doc"] for hit in answer["candidates"]]
     plain = client.get(f"/v1/{index}/search", params={"query": "risk of cancer"}).json()
     assert "facets" not in plain and "metadata" not in client.get(f"/v1/{index}/doc/d10").json()["doc"]
 

@@ -7,14 +7,12 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from mcp import Client
 
 from cai_pyserini.cli.export import main as export
 from cai_pyserini.engine.open import open_systems
 from cai_pyserini.service.app import create_app
 from cai_pyserini.service.queue import Service
-from tests.metadata import FILTERS, KINDS, metadata
-from tests.service.test_mcp import call, session
+from tests.metadata import FILTERS
 
 pytest.importorskip("pymilvus")
 pytestmark = pytest.mark.slow
@@ -89,13 +87,3 @@ def test_several_queries_and_the_page_are_those_of_lucene(client: TestClient) ->
 def test_what_milvus_lacks_is_refused(client: TestClient, parameters: dict[str, str], reason: str) -> None:
     answer = client.get("/v1/exported/search", params=QUERY | parameters)
     assert (answer.status_code, answer.json()["error"][: len(reason)]) == (400, reason)
-
-
-def test_assistants_search_milvus(exported: Path) -> None:
-    async def scenario(client: Client) -> None:
-        (index,) = (await call(client, "list_indexes"))["indexes"]
-        assert (index["documents"], index["metadata"]) == (300, KINDS)
-        hits = (await call(client, "search", query="risk of cancer", filter="year>=2010"))["hits"]
-        assert hits and all(FILTERS["year>=2010"](metadata()[hit["docid"]]) for hit in hits)
-
-    session(open_systems([exported]), scenario)

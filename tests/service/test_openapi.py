@@ -1,19 +1,15 @@
-"""The OpenAPI document holds for requests that schemathesis generates, invalid ones too, and clients can be
-generated from it."""
+"""The OpenAPI document holds for requests that schemathesis generates, invalid ones too."""
 
 import gc
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from urllib.request import urlopen
 
-import httpx2
 import pytest
 
-from cai_pyserini.indexes.jvm import find_java
 from cai_pyserini.service.queue import Service
 from tests.service.conftest import engines, served
 
@@ -44,36 +40,6 @@ def address(run_folder: Path) -> Iterator[str]:
         gc.freeze()  # what all tests have imported, which each reload would search for garbage
         yield address
         gc.unfreeze()
-
-
-def test_a_generated_client_searches(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The faults: a generator cannot read the document, or its types differ from the responses."""
-    generator = pytest.importorskip("openapi_generator_cli")
-    java = find_java().command, "-XX:TieredStopAtLevel=1", "-jar"
-    generate = Path(generator.__file__).with_name("openapi-generator.jar"), "generate", "--generator-name", "python"
-    where = "--input-spec", f"{address}openapi.json", "--output", tmp_path, "--package-name", "generated"
-    only = "--global-property", "apiTests=false,modelTests=false,apiDocs=false,modelDocs=false"
-    subprocess.run([*java, *generate, *where, *only], check=True, capture_output=True)
-    monkeypatch.syspath_prepend(tmp_path)
-    generated = import_module("generated")
-    settings = generated.Configuration(address.rstrip("/"), api_key={"APIKeyHeader": "sesame"})
-    client = generated.DefaultApi(generated.ApiClient(settings))
-
-    asked = {"query": "bladder -cancer infection", "hits": 3, "syntax": True, "snippets": True}
-    found = client.search(INDEXES[1], **asked)
-    answer = httpx2.get(f"{address}v1/{INDEXES[1]}/search", params=asked, headers={"X-API-Key": "sesame"})
-    candidates = [one.to_dict() for one in found.candidates]
-    assert [{**one, "page": None} for one in answer.json()["candidates"]] == candidates
-    assert type(found.candidates[0].doc.actual_instance) is generated.Document
-    queries = [generated.Topic(qid="a", text="zinc"), generated.Topic(qid="b", text="bladder")]
-    several = client.search_all("bm25", generated.SearchRequest(queries=queries, hits=1))
-    assert [(of.qid, of.candidates[0].docid) for of in several.results] == [("a", "d11"), ("b", "d4")]
-    explained = client.explain("bm25", "bladder", "d4").explanation
-    assert explained.terms[0].contribution == pytest.approx(explained.score)
-    assert client.document("bm25", "d4").doc.actual_instance.title == "Urinary tract infection"
-    with pytest.raises(generated.exceptions.NotFoundException) as refused:
-        client.search("bm26", "zinc")
-    assert refused.value.data.error.startswith("no index bm26")
 
 
 def test_responses_conform_to_the_openapi_document(address: str, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import threading
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -124,26 +124,6 @@ def test_a_full_queue_and_late_answers(opened: dict[str, Engine]) -> None:
 
     run(service, crowd)
     assert called == []  # both had timed out
-
-
-def test_work_stops_for_requests_that_timed_out(opened: dict[str, Engine]) -> None:
-    service = Service(lambda: opened, timeout=0.5)
-    described: list[int] = []
-
-    def describe(engine: Engine) -> Iterator[int]:
-        for number in range(50):
-            time.sleep(0.1)
-            described.append(number)
-            yield number
-
-    async def give_up() -> None:
-        with pytest.raises(TimeoutError):
-            await service.call("bm25", describe)
-        (((hit, _),)) = await search(service, "bm25", "bladder", 1)
-        assert hit.id == "d4"
-
-    run(service, give_up)
-    assert len(described) < 10
 
 
 def test_snippets_come_from_the_beginning_of_documents_until_the_request_times_out(

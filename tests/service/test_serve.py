@@ -19,7 +19,7 @@ from tests.service.conftest import serve
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "example.org"])
 def test_other_machines_need_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     monkeypatch.delenv(KEY, raising=False)
     with pytest.raises(CaiError, match="everybody who reaches this machine"):
@@ -34,16 +34,15 @@ def test_other_machines_need_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             main([str(tmp_path), "--host", host, *arguments])
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
 @pytest.mark.parametrize("key", ["", " ", "sésame", "a b"])
-def test_a_key_that_cannot_be_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, key: str) -> None:
+def test_a_key_that_cannot_be_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
     monkeypatch.setenv(KEY, key)
     with pytest.raises(CaiError, match=f"{KEY} is empty or has other characters"):
-        main([str(tmp_path), "--host", host, "--proxy-authenticates"])
+        main([str(tmp_path), "--proxy-authenticates"])
     (tmp_path / "key").write_text(key, encoding="utf-8")
     monkeypatch.setenv(KEY, "sesame")
     with pytest.raises(CaiError, match="key is empty or has other characters"):
-        main([str(tmp_path), "--host", host, "--key-file", str(tmp_path / "key")])
+        main([str(tmp_path), "--key-file", str(tmp_path / "key")])
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def words_of(vector: Mapping[str, int]) -> dict[str, int]:
 def matrix_of(vectors: Vectors) -> np.ndarray:
     """All vectors (documents, width)."""
     matrices: list[Any] = [shard.vectors for shard in vectors]
-    return np.vstack([matrix if vectors.kind == "dense" else matrix.toarray() for matrix in matrices])
+    return np.vstack([matrix if isinstance(matrix, np.ndarray) else matrix.toarray() for matrix in matrices])
 
 
 @contextmanager

@@ -67,7 +67,7 @@ def test_a_shard_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
 
 def test_a_folder_is_its_shards_in_order(folder: Path) -> None:
     vectors = Vectors(folder)
-    assert (len(vectors), vectors.shards, vectors.kind, vectors.width) == (6, 2, "splade", 4)
+    assert (len(vectors), vectors.shards, vectors.encoder["kind"], vectors.width) == (6, 2, "splade", 4)
     assert [shard.ids[0] for shard in vectors] == ["0-007", "1-007"]
     assert [shard.vectors.sum() for shard in vectors] == [5.75, 11.5]
 

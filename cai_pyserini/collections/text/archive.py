@@ -40,6 +40,11 @@ def local_name(element: etree._Element) -> str:
     return element.tag.rpartition("}")[2]
 
 
+def attribute(element: etree._Element, name: str) -> str:
+    """An attribute in any namespace."""
+    return next((value for key, value in element.items() if key.rpartition("}")[2] == name), "")
+
+
 def iso_day(text: str | None) -> str | None:
     """The day of a time in ISO 8601; None for anything else."""
     try:

@@ -10,10 +10,11 @@ from openpyxl.styles.numbers import BUILTIN_FORMATS, is_date_format, is_timedelt
 from openpyxl.utils.datetime import MAC_EPOCH, WINDOWS_EPOCH, from_excel, from_ISO8601
 
 from cai_pyserini.collections.formats import MAX_CHARACTERS, PAGE, TOO_LONG, Text, Unreadable
-from cai_pyserini.collections.text.archive import local_name, xml
+from cai_pyserini.collections.text.archive import attribute, local_name, xml
 from cai_pyserini.collections.text.charset import decoded
+from cai_pyserini.collections.text.lines import LABEL
 from cai_pyserini.collections.text.mail import read_mail
-from cai_pyserini.collections.text.openxml import HEADING, LABEL, Package, attribute, list_of, unescaped, value_of
+from cai_pyserini.collections.text.openxml import HEADING, Package, list_of, unescaped, value_of
 from cai_pyserini.collections.text.rtf import read_rtf
 from cai_pyserini.collections.text.web import html_text
 

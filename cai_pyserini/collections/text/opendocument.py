@@ -7,8 +7,8 @@ from posixpath import join, normpath
 from lxml import etree
 
 from cai_pyserini.collections.formats import NO_TITLE, PAGE, LeftOut, Text, Unreadable
-from cai_pyserini.collections.text.archive import DUBLIN_CORE, iso_day, local_name, open_archive, xml
-from cai_pyserini.collections.text.openxml import LABEL, PRIVATE_USE, attribute, ended_line
+from cai_pyserini.collections.text.archive import DUBLIN_CORE, attribute, iso_day, local_name, open_archive, xml
+from cai_pyserini.collections.text.lines import LABEL, PRIVATE_USE, ended_line
 
 OUT = {  # deleted text, comments, also of formulas, contents of files, programs, prompts of cells, page numbers
     *("tracked-changes", "annotation", "annotation-xml", "binary-data", "script", "event-listeners"),

@@ -14,7 +14,24 @@ from urllib.parse import unquote
 from lxml import etree, html
 
 from cai_pyserini.collections.formats import NO_TITLE, LeftOut, Text, Unreadable
-from cai_pyserini.collections.text.archive import CORE_DATE, DUBLIN_CORE, XML, iso_day, local_name, open_archive, xml
+from cai_pyserini.collections.text.archive import (
+    CORE_DATE,
+    DUBLIN_CORE,
+    XML,
+    attribute,
+    iso_day,
+    local_name,
+    open_archive,
+    xml,
+)
+from cai_pyserini.collections.text.lines import (
+    FILE_NAME,
+    PRIVATE_USE,
+    ended_line,
+    shown_by_field,
+    symbol,
+    without_empty_cells,
+)
 
 OUT = {  # deleted and moved text; positions of tabs; the workbook of a chart; readings that Excel does not show
     *("del", "moveFrom", "delText", "delInstrText", "tabs", "tabLst", "externalData", "rPh", "phoneticPr")
@@ -22,32 +39,14 @@ OUT = {  # deleted and moved text; positions of tabs; the workbook of a chart; r
 BREAKS = {"tab": "\t", "ptab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
 PRINTED = {"oddHeader", "evenHeader", "firstHeader", "oddFooter", "evenFooter", "firstFooter"}  # of sheets and charts
 PRINT_CODE = re.compile(r'&(?:"[^"]*"|K[\dA-F]{6}|\d+|([LCR])|(&)|[A-Z])')
-SHOWN_FIELD = re.compile(r"\s*(EQ|MACROBUTTON\s+\w+)\b")  # fields whose instruction has the text that is shown
-SYMBOL_FIELD = re.compile(r"\s*SYMBOL\s+(\d{1,5})\b[^\0]*\\f\s*\W?Symbol\b[^\0]*$")
 RESULT = "\0"
-SWITCH = re.compile(r"\\\w+|[(),;]")
 ESCAPED = re.compile(r"_x([\dA-Fa-f]{4})_")
-LABEL = re.compile(r"\w{2,}")  # text in the format of a list's numbers
-FILE_NAME = re.compile(r"\S*\.\w{2,5}\s*$|\w:\\")  # a description that is only the picture's file
 HEADING = re.compile(r"(?i)(title|heading [12])$")
 SILENT = {  # relations to what has no text of its own, or is read at another place or not at all
     *("hyperlink", "image", "comments", "slide", "slideLayout", "slideMaster", "notesSlide", "notesMaster", "ctrlProp"),
     *("diagramDrawing", "diagramLayout", "diagramQuickStyle", "diagramColors", "audio", "video", "media", "theme"),
     *("font", "attachedTemplate", "mailMergeSource", "printerSettings", "customProperty", "footnotes", "endnotes"),
 }
-SYMBOLS = {  # of the font Symbol
-    **dict(enumerate("ΑΒΧΔΕΦΓΗΙϑΚΛΜΝΟΠΘΡΣΤΥςΩΞΨΖ", ord("A"))),
-    **dict(enumerate("αβχδεφγηιϕκλμνοπθρστυϖωξψζ", ord("a"))),
-    **dict(zip(b"\xa3\xa5\xae\xb0\xb1\xb3\xb4\xb5\xb7\xb9\xbb\xd6\xe5\xf2", "≤∞→°±≥×∝•≠≈√∑∫", strict=True)),
-}
-
-PRIVATE_USE = {0xF000 + code: character for code, character in SYMBOLS.items()}  # Word and PowerPoint write these
-
-
-def symbol(code: int) -> str:
-    """A character of the font Symbol."""
-    code = code & 0xFF if 0xF000 <= code <= 0xF0FF else code
-    return SYMBOLS.get(code, "" if 0x80 <= code <= 0xFF else chr(code))
 
 
 class Relation(NamedTuple):
@@ -330,14 +329,6 @@ class Package:
         return "".join(map(ended_line, lines))
 
 
-def shown_by_field(instruction: str) -> str:
-    """The text in the instruction of a field that has no result."""
-    if found := SYMBOL_FIELD.match(instruction):
-        return symbol(int(found[1]))
-    shown = SHOWN_FIELD.match(instruction)
-    return " ".join(SWITCH.sub(" ", instruction[shown.end() :]).split()) if shown else ""
-
-
 def printed(text: str) -> str:
     """A header or footer of a sheet without its codes."""
     return PRINT_CODE.sub(lambda code: "\t" if code[1] else code[2] or "", text).strip()
@@ -346,15 +337,6 @@ def printed(text: str) -> str:
 def unescaped(text: str) -> str:
     """Text of Excel and PowerPoint, which write `_x000D_` for what XML cannot have, with a space for a control."""
     return ESCAPED.sub(lambda code: chr(max(32, int(code[1], 16))), text) if "_x" in text else text
-
-
-def attribute(element: etree._Element, name: str) -> str:
-    """An attribute in any namespace."""
-    return next((value for key, value in element.items() if key.rpartition("}")[2] == name), "")
-
-
-def without_empty_cells(text: str) -> str:
-    return "\n".join("\t".join(filter(str.strip, line.rstrip().split("\t"))) for line in text.split("\n"))
 
 
 def value_of(element: etree._Element, path: str, default: str = "") -> str:
@@ -367,10 +349,6 @@ def list_of(properties: etree._Element | None) -> tuple[str, str] | None:
     """The list and the level of a paragraph or a style that names them; list 0 is none."""
     id = value_of(properties, "numPr/{*}numId") if properties is not None else ""
     return (id, value_of(properties, "numPr/{*}ilvl", "0")) if id else None
-
-
-def ended_line(text: str) -> str:
-    return text if not text or text.endswith("\n") else f"{text}\n"
 
 
 def _visible(character: str) -> str:

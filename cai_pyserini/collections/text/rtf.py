@@ -5,7 +5,7 @@ from codecs import lookup
 from dataclasses import dataclass, replace
 
 from cai_pyserini.collections.formats import LeftOut, Text, Unreadable
-from cai_pyserini.collections.text.openxml import FILE_NAME, ended_line, shown_by_field, symbol, without_empty_cells
+from cai_pyserini.collections.text.lines import FILE_NAME, ended_line, shown_by_field, symbol, without_empty_cells
 
 TOKEN = re.compile(
     r"\\([a-zA-Z]{1,32})(-?\d{1,10})? ?|\\'([0-9a-fA-F]{2})|\\([^a-zA-Z])|([{}])|[\r\n]+|([^\\{}\r\n]+)", re.DOTALL
