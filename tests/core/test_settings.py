@@ -7,7 +7,7 @@ import pytest
 from pydantic import model_validator
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.settings import AnyPath, Settings, flag, parse, read_yaml
+from cai_pyserini.core.settings import AnyPath, Group, Settings, flag, parse, read_yaml
 from cai_pyserini.experiments.settings import RunSettings
 
 
@@ -139,8 +139,8 @@ def test_the_help_has_descriptions_defaults_and_an_example(capsys: pytest.Captur
 
 
 def test_the_first_argument_chooses_a_command(capsys: pytest.CaptureFixture[str]) -> None:
-    commands = {"train": Train, "show": Show}
-    assert parse(commands, ["show", "a.trec"], "run", "All of it.") == Show(run=Path("a.trec"))
+    commands = Group("All of it.", {"train": Train, "show": Show})
+    assert parse(commands, ["show", "a.trec"], "run") == Show(run=Path("a.trec"))
     assert isinstance(parse(commands, ["train", *REQUIRED], "run"), Train)
     for arguments, message in (
         ([], "run: error: the following arguments are required: COMMAND"),
@@ -153,7 +153,7 @@ def test_the_first_argument_chooses_a_command(capsys: pytest.CaptureFixture[str]
         assert exit.value.code == 2
         assert capsys.readouterr().err.splitlines()[-1].startswith(message)
     with pytest.raises(SystemExit) as exit:
-        parse(commands, ["--help"], "run", "All of it.")
+        parse(commands, ["--help"], "run")
     text = capsys.readouterr().out
     assert exit.value.code == 0
     assert "All of it." in text
