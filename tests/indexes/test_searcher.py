@@ -14,7 +14,6 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.indexes import batch, jvm
@@ -23,7 +22,6 @@ from cai_pyserini.indexes.impact_index import index_impacts
 from cai_pyserini.indexes.searcher import LuceneSearcher
 from cai_pyserini.indexes.text_index import index_bm25
 from cai_pyserini.indexes.writer import document_adder, writing
-from cai_pyserini.runs.trec import read_run, scores_by_query
 from cai_pyserini.vectors.json_vectors import DELIMITER
 from cai_pyserini.vectors.queries import TwoStep
 from tests.conftest import corpus_of
@@ -120,18 +118,6 @@ def test_many_queries_at_a_time(
     found = {id: hits for batch in batches for id, hits in batch.items()}
     assert list(found) == sorted(queries)
     assert found == {"b": [("d3", 100), ("d1", 3), ("d4", 2)], "a": [("d4", 7)], "none": [], "empty": []}
-
-
-def test_one_query_at_a_time_or_many_give_the_run(run_folder: Path, tiny: Path) -> None:
-    topics = BeirFolder(tiny, "tiny").topics("test")
-    searcher = LuceneSearcher(run_folder / "indexes" / "bm25")
-    run = scores_by_query(read_run(run_folder / "runs" / "bm25.trec"))
-    many = {id: hits for batch in searcher.search_many(topics, 1000, 1) for id, hits in batch.items()}
-    assert sum(map(len, many.values())) > 8
-    for id, text in topics.items():
-        assert searcher.search(text, 1000) == many[id]
-        kept = {document: score for document, score in many[id] if document != id}
-        assert kept == pytest.approx(run.get(id, {}), abs=1e-5)
 
 
 def test_bm25_scores_are_pyserinis_own_with_ties_and_near_ties(java: None, tmp_path: Path) -> None:

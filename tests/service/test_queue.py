@@ -148,9 +148,8 @@ def test_snippets_come_from_the_beginning_of_documents_until_the_request_times_o
             await service.snippets("bm25", ["bladder zinc"], found)
         await service.call("bm25", lambda engine: None)
 
-    start = time.monotonic()
     run(service, give_up)
-    assert len(shown) < 6 and time.monotonic() - start < 5
+    assert len(shown) < 6
     (snippet,) = engine.snippets("zinc bladder", [found[0][0][0]])
     assert snippet.text.startswith("bladder w0 w1") and snippet.page is None
 
