@@ -39,8 +39,8 @@ from cai_pyserini.runs.significance import compare, p_text
 from cai_pyserini.runs.trec import run_of
 from cai_pyserini.vectors import word_vectors as learning
 from cai_pyserini.vectors.bm25 import ASSOCIATED_FACTOR, Bm25, stored_lengths, weights_of
-from cai_pyserini.vectors.expansion import WordAssociations
 from cai_pyserini.vectors.mixing import POWER
+from cai_pyserini.vectors.near_words import WordAssociations
 from cai_pyserini.vectors.neighbours import NEIGHBOURS
 from cai_pyserini.vectors.queries import encode_queries
 from cai_pyserini.vectors.shards import Shard, Vectors
@@ -76,7 +76,7 @@ class Run:
         bm25, analyze = Bm25(words), Analyzer()
         self.weights = _stacked(bm25.shards())
         expansion = run.folder / "expansion"
-        self.counted = _stacked(Bm25(words, expansion=expansion, documents_only=True).shards())
+        self.counted = _stacked(Bm25(words, near_words=expansion, documents_only=True).shards())
         columns = {word: column for column, word in enumerate(bm25.words)}
         asked = {"queries": [run.topics[query] for query in self.queries], "spans": [text for text, _ in bm25.spans]}
         self.splade = {kind: encode_queries(encoded.opened(), texts) for kind, texts in asked.items()}

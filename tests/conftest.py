@@ -42,7 +42,7 @@ if TYPE_CHECKING:  # slow imports
 
 DATA = Path(__file__).parent / "data"
 
-LONG = (*("test_continued.py", "test_stages.py", "test_docs.py", "test_pairs.py", "test_update.py"),)
+LONG = ("test_run.py", "test_stages.py", "test_continued.py", "test_docs.py", "test_pairs.py", "test_update.py")
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 

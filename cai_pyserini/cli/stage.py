@@ -1,5 +1,7 @@
 """`cai-pyserini stage`: the stages of a run, one at a time. A new one is a class here, and its line in STAGES."""
 
+import logging
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -8,9 +10,10 @@ from cai_pyserini.core import flags
 from cai_pyserini.core.config import BM25, Bm25Parameters
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import OR_URL
-from cai_pyserini.core.settings import AnyPath, Group, PathOrUrl, flag
+from cai_pyserini.core.settings import AnyPath, Argv, Group, PathOrUrl, flag
 
-BM25_NEEDS = {"alpha": "words", "expansion": "words", "documents_only": "expansion"}  # flags of `impact`
+logger = logging.getLogger(__name__)
+BM25_NEEDS = {"alpha": "words", "near_words": "words", "documents_only": "near_words"}  # flags of `impact`
 
 
 class Stage(Command):
@@ -119,8 +122,8 @@ class Words(Stage):
 class Near(Stage):
     """Find the nearest neighbours of every document, by dense vectors.
 
-    The smooth and expand stages mix documents with their neighbours. If interrupted, run the same command again: it
-    continues with the first missing shard.
+    The stages near-documents and near-words mix documents with their neighbours. If interrupted, run the same command
+    again: it continues with the first missing shard.
     """
 
     recipe = "near"
@@ -137,7 +140,7 @@ class Near(Stage):
         find_neighbours(Vectors(self.vectors), self.output, self.neighbours)
 
 
-class Smooth(Stage):
+class NearDocuments(Stage):
     """Mix the raw SPLADE vector of each document with those of its nearest neighbours.
 
     The output replaces the raw vectors, for example in the impact stage. If interrupted, run the same command again: it
@@ -146,20 +149,20 @@ class Smooth(Stage):
 
     recipe = "smooth"
     summary = "{vectors:,} vectors, {each:.1f} non-zeros per vector"
-    example = "cai-pyserini stage smooth --vectors vectors --near near --output smoothed"
+    example = "cai-pyserini stage near-documents --vectors vectors --near near --output mixed"
     vectors: PathOrUrl = flag(help=f"folder of SPLADE vectors, written by the encode stage, {OR_URL}")
     near: AnyPath = flag(help="folder of the neighbours of the same documents, written by the near stage")
     output: AnyPath = flags.OUTPUT_FOLDER
     weight: float = flag(0.4, "weight of the neighbours' mean, from 0 to 1", ge=0, le=1)
 
     def make(self) -> None:
+        from cai_pyserini.vectors.near_documents import mix_near
         from cai_pyserini.vectors.shards import Vectors
-        from cai_pyserini.vectors.smooth import smooth
 
-        smooth(Vectors(self.vectors), Vectors(self.near, "near"), self.output, self.weight)
+        mix_near(Vectors(self.vectors), Vectors(self.near, "near"), self.output, self.weight)
 
 
-class Expand(Stage):
+class NearWords(Stage):
     """Expand documents with words that a dense encoder associates with them, such as synonyms, and neighbours' words.
 
     The impact stage adds both to the words of a joint index. If interrupted, run the same command again: it continues
@@ -168,7 +171,9 @@ class Expand(Stage):
 
     recipe = "expand"
     summary = "{each:.1f} weights and rates per document, with a lexicon of {lexicon:,} words"
-    example = "cai-pyserini stage expand --words words --vectors dense --near near --encoder minilm --output expansion"
+    example = (
+        "cai-pyserini stage near-words --words words --vectors dense --near near --encoder minilm --output near-words"
+    )
     words: AnyPath = flag(help="folder written by the words stage")
     vectors: AnyPath = flag(help="folder of dense vectors of the same documents, written by the encode stage")
     near: AnyPath = flag(help="folder of the neighbours by these vectors, written by the near stage")
@@ -179,12 +184,12 @@ class Expand(Stage):
     def make(self) -> None:
         from cai_pyserini.core.config import load_encoder
         from cai_pyserini.models.encoder import Encoder
-        from cai_pyserini.vectors.expansion import expand
+        from cai_pyserini.vectors.near_words import find_near_words
         from cai_pyserini.vectors.shards import Vectors
 
         encoder = Encoder(load_encoder(self.encoder).replace(kind="dense"), self.device)
         near = Vectors(self.near, "near")
-        expand(Vectors(self.words, "words"), Vectors(self.vectors), near, encoder, self.output)
+        find_near_words(Vectors(self.words, "words"), Vectors(self.vectors), near, encoder, self.output)
 
 
 class Impact(Stage):
@@ -210,11 +215,11 @@ class Impact(Stage):
         "with --words: weight of BM25 beside SPLADE (default: estimated, so that both have the same spread of scores)",
         gt=0,
     )
-    expansion: AnyPath | None = flag(
+    near_words: AnyPath | None = flag(
         None,
-        "with --words: folder written by the expand stage; adds associated words and neighbours' words",
+        "with --words: folder written by the stage near-words; adds associated words and neighbours' words",
     )
-    documents_only: bool = flag(False, "with --expansion: add only neighbours' words")
+    documents_only: bool = flag(False, "with --near-words: add only neighbours' words")
     k1: float = flag(BM25.k1, "with --words: k1 of BM25", ge=0)
     b: float = flag(BM25.b, "with --words: b of BM25", ge=0, le=1)
     keep_terms: int | None = flag(
@@ -252,7 +257,7 @@ class Impact(Stage):
         bm25 = None
         if self.words:
             parameters = Bm25Parameters(self.k1, self.b)
-            bm25 = Bm25(self.words, parameters, self.alpha, self.expansion, self.documents_only)
+            bm25 = Bm25(self.words, parameters, self.alpha, self.near_words, self.documents_only)
         overrides = Impact.model_fields.keys() & EncoderConfig.model_fields.keys()
         changes = self.model_dump(include=overrides, exclude_none=True)
         config = with_folder_settings(load_encoder(self.encoder)).replace(**changes)
@@ -396,8 +401,8 @@ STAGES: dict[str, type[Command] | Group] = {
     "encode": Encode,
     "words": Words,
     "near": Near,
-    "smooth": Smooth,
-    "expand": Expand,
+    "near-documents": NearDocuments,
+    "near-words": NearWords,
     "impact": Impact,
     "index": Group(
         "Write an index that Pyserini opens: of impacts, of text, or of dense vectors.",
@@ -406,4 +411,12 @@ STAGES: dict[str, type[Command] | Group] = {
     "search": Search,
 }
 
-main = command(Group("Run one stage of `cai-pyserini run`.", STAGES), "stage")
+FORMER = {"smooth": "near-documents", "expand": "near-words", "--expansion": "--near-words"}  # names of version 0.2
+_main = command(Group("Run one stage of `cai-pyserini run`.", STAGES), "stage")
+
+
+def main(argv: Argv = None) -> int | None:
+    words = [*(sys.argv[1:] if argv is None else argv)]
+    for word in FORMER.keys() & words:
+        logger.warning("%s is now %s; its former name will go", word, FORMER[word])
+    return _main([FORMER.get(word, word) for word in words])

@@ -61,7 +61,7 @@ STAGES = {
             }.items()
         },
     ),
-    "expand": Stage("stage expand", "vectors.expansion -models.splade"),
+    "expand": Stage("stage near-words", "vectors.near_words -models.splade"),
     "export": Stage(
         "export",
         "share.ciff share.idf share.milvus share.search_server share.seismic share.sentence_transformers",
@@ -88,7 +88,7 @@ STAGES = {
         },
     ),
     "ship": Stage("ship", "share.encoder share.index"),
-    "smooth": Stage("stage smooth", "vectors.smooth"),
+    "smooth": Stage("stage near-documents", "vectors.near_documents"),
     "text": Stage(  # of a file in a format
         "run", {name: f"collections.file_text {format.module}" for name, format in FORMATS.items()}
     ),

@@ -36,11 +36,11 @@ from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.runs.fuse import fuse
 from cai_pyserini.runs.rerank import rerank
 from cai_pyserini.vectors.encode import project_vectors
-from cai_pyserini.vectors.expansion import expand
 from cai_pyserini.vectors.near import find_neighbours
+from cai_pyserini.vectors.near_documents import mix_near
+from cai_pyserini.vectors.near_words import find_near_words
 from cai_pyserini.vectors.queries import Queries, Representation
 from cai_pyserini.vectors.shards import Vectors
-from cai_pyserini.vectors.smooth import smooth
 
 if TYPE_CHECKING:
     from cai_pyserini.experiments.results import Results
@@ -128,10 +128,11 @@ class NearDocuments(Documents):
 
     def __init__(self, encoder: RunEncoder):
         self.raw, self.near = EncodedDocuments(encoder), Neighbours(encoder.run, encoder.adapted)
-        super().__init__(encoder, "mix", self.raw, self.near, suffix="-near")
+        super().__init__(encoder, "near", self.raw, self.near, suffix="-near")
+        self.name = f"{encoder.prefix}near-documents"
 
     def make(self) -> Path:
-        return smooth(Vectors(self.raw.output), Vectors(self.near.output, "near"), self.output)
+        return mix_near(Vectors(self.raw.output), Vectors(self.near.output, "near"), self.output)
 
 
 class NearWords(Artifact):
@@ -149,7 +150,7 @@ class NearWords(Artifact):
 
     def make(self) -> Path:
         words, near = Vectors(self.words.output, "words"), Vectors(self.near.output, "near")
-        return expand(words, Vectors(self.vectors.output), near, self.encoder.opened(), self.output)
+        return find_near_words(words, Vectors(self.vectors.output), near, self.encoder.opened(), self.output)
 
     def seconds(self) -> float | None:
         if self.encoder.adapted:

@@ -69,7 +69,8 @@ class Connections:
                 self.waiting.pop(connection, None)
             return message
 
-        if not any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"]):
+        body = [value for name, value in scope["headers"] if name in (b"content-length", b"transfer-encoding")]
+        if body in ([], [b"0"]):
             self.waiting.pop(connection, None)
         connection.begin_answer()
         try:
@@ -205,7 +206,7 @@ class Server(uvicorn.Server):
             h11_max_incomplete_event_size=MAX_HEADER_BYTES,
             backlog=BACKLOG,
             timeout_graceful_shutdown=int(seconds) + 1,
-            log_level="warning",
+            log_level="error",  # its warnings are faults of clients, which could fill the log
             use_colors=False,
             access_log=False,
             server_header=False,

@@ -34,14 +34,14 @@ EXACT_LENGTHS = 24  # Lucene's SmallFloat.intToByte4 stores smaller lengths unch
 class Bm25:
     """The words of a collection, in a folder written by the words stage, with the parameters of BM25.
 
-    `alpha` is the weight of BM25 in a joint index; None: estimated. `expansion` is a folder of the expand stage; with
+    `alpha` is the weight of BM25 in a joint index; None: estimated. `near_words` is a folder of that stage; with
     `documents_only`, only its neighbours' words are added.
     """
 
     folder: Path
     parameters: Bm25Parameters = BM25
     alpha: float | None = None
-    expansion: Path | None = None
+    near_words: Path | None = None
     documents_only: bool = False
 
     @cached_property
@@ -53,12 +53,12 @@ class Bm25:
         return self.counts.manifest.recipe["settings"].get("language", ENGLISH)
 
     @cached_property
-    def expansion_vectors(self) -> Vectors | None:
+    def near_vectors(self) -> Vectors | None:
         """Weights of associated words, and rates of neighbours' words, side by side (documents, 2 * words). Raises
         CaiError if they were made from other counts."""
-        vectors = Vectors(self.expansion, "expand") if self.expansion else None
+        vectors = Vectors(self.near_words, "expand") if self.near_words else None
         if vectors and vectors.manifest.stats["words"] != self.counts.manifest.digest:
-            raise CaiError(f"{self.expansion} was not made from {self.folder}: expand these words")
+            raise CaiError(f"{self.near_words} was not made from {self.folder}: make them again from these words")
         return vectors
 
     @cached_property
@@ -82,9 +82,9 @@ class Bm25:
 
     def shard(self, number: int) -> Shard:
         counts = self.counts.shard(number)
-        if self.expansion_vectors is None:
+        if self.near_vectors is None:
             return Shard(counts.ids, self.weighting.weights(counts.vectors))
-        expansion, width = self.expansion_vectors.shard(number).vectors, len(self.words)
+        expansion, width = self.near_vectors.shard(number).vectors, len(self.words)
         associated = None if self.documents_only else expansion[:, :width]
         return Shard(counts.ids, self.weighting.weights(counts.vectors, expansion[:, width:], associated))
 

@@ -160,7 +160,7 @@ def _inputs(vectors: Vectors, config: EncoderConfig, bm25: Bm25 | None) -> dict[
         "vectors": vectors.manifest.digest,
         "idf": idf_digest(config.idf_folder),
         "words": bm25 and bm25.counts.manifest.digest,
-        "expansion": bm25 and bm25.expansion_vectors and bm25.expansion_vectors.manifest.digest,
+        "expansion": bm25 and bm25.near_vectors and bm25.near_vectors.manifest.digest,
     }
 
 
@@ -170,7 +170,7 @@ def _bm25_of_index(config: EncoderConfig, words: Path | None, near_words: Path |
     if joint is None or words is None:
         return None
     used = near_words if joint.expanded else None
-    return Bm25(words, joint.bm25, expansion=used, documents_only=joint.documents_only)
+    return Bm25(words, joint.bm25, near_words=used, documents_only=joint.documents_only)
 
 
 def write_impacts(
@@ -250,7 +250,7 @@ def _with_ranges(impacts: Impacts, encoder: Encoder) -> EncoderConfig:
         range=largest_weight((shard.vectors for shard in bm25.shards()), bm25.folder),
         **bm25.parameters._asdict(),
         language=bm25.language,
-        expanded=bm25.expansion is not None,
+        expanded=bm25.near_words is not None,
         documents_only=bm25.documents_only,
     )
     return used.replace(joint=joint)
@@ -277,7 +277,7 @@ def estimate_alpha(
         return _default_alpha(kinds, "short")
     queries = {kind: encode_queries(encoder, [text for text, _ in spans], kind) for kind in kinds}
     words = term_matrix([counts for _, counts in spans], bm25.words)
-    shards = zip(shard_progress(vectors, len(vectors), "alpha"), replace(bm25, expansion=None).shards(), strict=True)
+    shards = zip(shard_progress(vectors, len(vectors), "alpha"), replace(bm25, near_words=None).shards(), strict=True)
     documents = ((weighted(shard.vectors, weights), word_shard.vectors) for shard, word_shard in shards)
     return balanced_alpha(queries, words, documents)
 

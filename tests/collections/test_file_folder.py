@@ -4,6 +4,7 @@ import io
 import logging
 import os
 import re
+import shutil
 import sqlite3
 import zipfile
 from collections.abc import Callable

@@ -7,7 +7,7 @@ import pytest
 from pydantic import model_validator
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.settings import AnyPath, Settings, flag, parse, read_yaml
+from cai_pyserini.core.settings import AnyPath, Group, Settings, flag, parse, read_yaml
 from cai_pyserini.experiments.settings import RunSettings
 
 
@@ -139,21 +139,23 @@ def test_the_help_has_descriptions_defaults_and_an_example(capsys: pytest.Captur
 
 
 def test_the_first_argument_chooses_a_command(capsys: pytest.CaptureFixture[str]) -> None:
-    commands = {"train": Train, "show": Show}
-    assert parse(commands, ["show", "a.trec"], "run", "All of it.") == Show(run=Path("a.trec"))
+    commands = Group("All of it.", {"train": Train, "show": Show, "more": Group("And more.", {"show": Show})})
+    assert parse(commands, ["show", "a.trec"], "run") == Show(run=Path("a.trec"))
+    assert parse(commands, ["more", "show", "a.trec"], "run") == Show(run=Path("a.trec"))
     assert isinstance(parse(commands, ["train", *REQUIRED], "run"), Train)
     for arguments, message in (
         ([], "run: error: the following arguments are required: COMMAND"),
         (["tarin"], "run: error: argument COMMAND: invalid choice: 'tarin'; did you mean train?"),
         (["show", "a", "--depth", "0"], "run show: error: --depth: 0 should be greater than or equal to 1"),
         (["show"], "run show: error: the following arguments are required: run"),
+        (["more", "show"], "run more show: error: the following arguments are required: run"),
     ):
         with pytest.raises(SystemExit) as exit:
             parse(commands, arguments, "run")
         assert exit.value.code == 2
         assert capsys.readouterr().err.splitlines()[-1].startswith(message)
     with pytest.raises(SystemExit) as exit:
-        parse(commands, ["--help"], "run", "All of it.")
+        parse(commands, ["--help"], "run")
     text = capsys.readouterr().out
     assert exit.value.code == 0
     assert "All of it." in text
@@ -161,6 +163,7 @@ def test_the_first_argument_chooses_a_command(capsys: pytest.CaptureFixture[str]
         ["train", "Train", "a", "model."],
         ["show", "Show", "a", "run."],
     ]
+    assert "And more." in text
 
 
 # YAML files.

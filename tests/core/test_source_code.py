@@ -42,11 +42,7 @@ MAIN_WAY = {  # its files, in order, and the stages that each of them shapes
     "experiments.plan": set(),
     "core.steps": set(),
     "experiments.execute": set(),
-    "experiments.results": set(),
-    "collections.contract": READING
-    | ENCODE
-    | SEARCH
-    | {"expand", "fusion rerank", "impact", "index bm25", "index impact"},
+    "collections.contract": READING | ENCODE | SEARCH | {"expand", "fusion rerank", "index bm25", "index impact"},
     "collections.beir_folder": FOLDERS,
     "models.idf": {*("expand", "idf", "impact", "search dense"), *(name for name in ENCODE if name.endswith("idf"))},
     "vectors.encode": ENCODE | {"expand"},

@@ -11,8 +11,11 @@ import pytest
 
 from cai_pyserini.cli.search import main
 from cai_pyserini.collections.readers import load_collection
+<<<<<<< HEAD
 from cai_pyserini.core import artifact
 from cai_pyserini.engine.hits import Hit
+=======
+>>>>>>> main
 from cai_pyserini.engine.open import Run, open_index
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.experiments.run_folder import RunFolder
@@ -22,7 +25,7 @@ from cai_pyserini.indexes.impact_index import index_impacts
 from cai_pyserini.indexes.lucene_impacts import LuceneImpacts
 from cai_pyserini.indexes.text_index import index_bm25
 from cai_pyserini.runs.fuse import fuse_runs
-from cai_pyserini.runs.trec import read_run, run_of, scores_by_query
+from cai_pyserini.runs.trec import run_of, scores_by_query
 from cai_pyserini.vectors.queries import TwoStep
 from tests.conftest import stage_command
 from tests.metadata import FILTERS, KINDS, QUERIES, metadata, texts
@@ -180,7 +183,7 @@ def test_shards_are_filtered_and_counted_as_one(engines: dict[str, Engine], meta
     assert {"authors": counted.values("authors", "list", 9)} == expected
 
 
-def test_the_command(metadata_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(metadata_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--filter", "year>=2010", "--sort=-impact", "--facets", "journal", "--hits", "2"]
     of_dense = ["--system", "dense"]
     main([str(metadata_run), "cancer", *of_dense, *flags, "--format", "json"])
@@ -200,22 +203,3 @@ def test_the_command(metadata_run: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert {hit["id"] for hit in hits} == {
         id for id, text in texts().items() if "blood pressure" in text and "cancer" not in text
     }
-
-    run, index, queries = tmp_path / "run.trec", metadata_run / "indexes" / "bm25", tmp_path / "collection"
-    queries.mkdir()
-    (queries / "queries.jsonl").write_text(
-        "".join(json.dumps({"_id": f"q{n}", "text": q}) + "\n" for n, q in enumerate(QUERIES))
-    )
-    (queries / "corpus.jsonl").write_text((metadata_run.parent / "corpus.jsonl").read_text())
-    of_run = ["--index", str(index), "--collection", str(queries), "--output", str(run)]
-    write_run([*of_run, "--filter", "year>=2010"])
-    of_queries = scores_by_query(read_run(run))
-    engine = open_index(index)
-    for number, hits_of in enumerate(engine.search(QUERIES, 300, filter="year>=2010")):
-        assert list(of_queries[f"q{number}"]) == [hit.id for hit in hits_of]
-    filtered = artifact.require(run, "search").digest
-    write_run(of_run)
-    assert artifact.require(run, "search").digest != filtered
-    dense = ["--index", str(metadata_run / "indexes" / "dense"), "--encoder", "minilm", *of_run[2:]]
-    with pytest.raises(BadFilter, match="has no metadata: filter a system of a run folder"):
-        write_run([*dense, "--filter", "year>=2010"])

@@ -21,7 +21,7 @@ impact = stage_command("impact")
 index = stage_command("index")
 near = stage_command("near")
 write_run = stage_command("search")
-smooth = stage_command("smooth")
+smooth = stage_command("near-documents")
 words = stage_command("words")
 
 pytestmark = pytest.mark.slow

@@ -77,7 +77,7 @@ def test_the_steps_of_systems(run: RunFolder) -> None:
     }
     assert {label for label in labels(dense, "joint-splade-near") if "joint" not in label} == {
         *("check", "encode documents", "encode dense-documents", "encode queries-test"),
-        *("words", "near", "mix documents-near", "near-words"),
+        *("words", "near", "near-documents", "near-words"),
     }
     with pytest.raises(CaiError, match=r"^joint-near needs the setting dense"):
         require(run, [parse_system("joint-near")])

@@ -58,9 +58,12 @@ STAGES = {
     ),
     "words": Stage("stage words --collection {hand-written}", "words"),
     "near": Stage("stage near --vectors {dense}", "near", ("--neighbours 3",)),
-    "smooth": Stage("stage smooth --vectors {vectors} --near {near}", "smooth", ("--weight 0.3",)),
+    "smooth": Stage("stage near-documents --vectors {vectors} --near {near}", "smooth", ("--weight 0.3",)),
     "expansion": Stage(
-        "stage expand --words {words} --vectors {dense} --near {near} --encoder minilm", "expand", (), ("--device cpu",)
+        "stage near-words --words {words} --vectors {dense} --near {near} --encoder minilm",
+        "expand",
+        (),
+        ("--device cpu",),
     ),
     "impacts": Stage(
         "stage impact --vectors {vectors} --idf {idf} --encoder splade-tiny",
@@ -69,7 +72,7 @@ STAGES = {
         ("--threads 1",),
     ),
     "joint": Stage(
-        "stage impact --vectors {smooth} --idf {idf} --words {words} --expansion {expansion} --encoder splade-tiny",
+        "stage impact --vectors {smooth} --idf {idf} --words {words} --near-words {expansion} --encoder splade-tiny",
         "impact",
         ("--alpha 2", "--k1 1.2", "--b 0.7", "--documents-only", "--bits 8"),
         ("--threads 1",),

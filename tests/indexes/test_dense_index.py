@@ -1,6 +1,5 @@
 """Dense indexes: files that Pyserini opens, what they find, and what is refused."""
 
-import json
 from pathlib import Path
 
 import faiss
@@ -59,14 +58,3 @@ def test_refused(tmp_path: Path, matrix: Matrix, method: DenseMethod, message: s
 def test_parameters_grow_with_the_graph() -> None:
     small, large, huge = graph(0), graph(100_001), graph(10**9)
     assert small[2] < large[2] < huge[2] and small[0] < huge[0]
-
-
-def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    stored_vectors(tmp_path / "vectors", ROWS, kind="dense")
-    flags = ["dense", "--vectors", str(tmp_path / "vectors"), "--output", str(tmp_path / "index")]
-    main(flags)
-    said = capsys.readouterr().out
-    assert said.startswith(f"{tmp_path / 'index'}: 3 documents, ") and "recall" not in said
-    main([*flags, "--method", "hnsw"])
-    assert capsys.readouterr().out.endswith(" s, recall@10 1.000, recall@100 1.000\n")
-    assert json.loads((tmp_path / "index" / "manifest.json").read_text())["stats"]["recall@10"] == 1

@@ -10,7 +10,6 @@ import pytest
 
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import artifact, terminal
-from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.indexes import jvm
 from cai_pyserini.indexes.impact_index import index_impacts
@@ -210,17 +209,6 @@ def test_the_index_is_as_anserinis_own(name: str, run_folder: Path, tiny: Path, 
     found = search(ours, *queries)
     assert min(map(len, found)) > 2
     assert found == search(theirs, *queries)
-
-
-def test_an_index_says_how_its_queries_are_encoded(run_folder: Path) -> None:
-    for name, power in (("splade", 0.0), ("splade-idf", 1.0), ("joint-splade-idf", 1.0)):
-        index, impacts = run_folder / "indexes" / name, run_folder / "impacts" / name
-        config, written = load_encoder(str(index)), load_encoder(str(impacts))
-        assert config.replace(idf=None) == written.replace(idf=None, name=config.name)
-        assert bool(config.idf) == bool(power) and (not power or Path(config.idf or "").samefile(run_folder / "idf"))
-        stats, made = artifact.require(index, "index").stats, artifact.require(impacts, "impact")
-        assert stats["encoder"] == made.stats["encoder"] and stats["query_scale"] == 100
-        assert (stats["document_scale"], stats["nonzeros"]) == (made.stats["document_scale"], made.stats["nonzeros"])
 
 
 def test_impacts_of_fewer_documents_than_the_manifest_says_are_refused(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.indexes import batch, jvm
@@ -24,7 +23,6 @@ from cai_pyserini.indexes.impact_index import index_impacts
 from cai_pyserini.indexes.lucene_impacts import LuceneImpacts
 from cai_pyserini.indexes.text_index import index_bm25
 from cai_pyserini.indexes.writer import document_adder, writing
-from cai_pyserini.runs.trec import read_run, scores_by_query
 from cai_pyserini.vectors.json_vectors import DELIMITER
 from cai_pyserini.vectors.queries import TwoStep
 from tests.conftest import corpus_of
@@ -123,6 +121,7 @@ def test_many_queries_at_a_time(
     assert found == {"b": [("d3", 100), ("d1", 3), ("d4", 2)], "a": [("d4", 7)], "none": [], "empty": []}
 
 
+<<<<<<< HEAD
 def test_one_query_at_a_time_or_many_give_the_run(run_folder: Path, tiny: Path) -> None:
     topics = BeirFolder(tiny, "tiny").topics("test")
     searcher = open_searcher(run_folder / "indexes" / "bm25")
@@ -135,6 +134,8 @@ def test_one_query_at_a_time_or_many_give_the_run(run_folder: Path, tiny: Path) 
         assert kept == pytest.approx(run.get(id, {}), abs=1e-5)
 
 
+=======
+>>>>>>> main
 def test_bm25_scores_are_pyserinis_own_with_ties_and_near_ties(java: None, tmp_path: Path) -> None:
     texts = ["fever " * (1 + n % 5) + "cold " * (n % 7) + "zinc " * (n % 45) for n in range(600)]
     index = bm25_of(tmp_path, {f"d{n}": text for n, text in enumerate(texts)})

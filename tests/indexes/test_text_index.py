@@ -127,23 +127,6 @@ def test_generated_queries_are_appended_to_their_documents(
     assert bm25(index, ["quinsy"]) == [[]]
 
 
-@pytest.mark.parametrize(
-    ("file", "line", "message"),
-    [
-        ("queries.jsonl", '{"_id": "g2", "text": "x"}', r"queries\.jsonl:4: query id 'g2' occurs twice"),
-        ("qrels/train.tsv", "g9\td7\t1", r"train\.tsv:5: query 'g9' is in the qrels but not among the queries: add it"),
-    ],
-)
-def test_broken_generated_queries_are_named(
-    file: str, line: str, message: str, tiny: Path, generated: Path, tmp_path: Path
-) -> None:
-    with (generated / file).open("a") as opened:
-        opened.write(line + "\n")
-    with pytest.raises(CaiError, match=message):
-        index_bm25(BeirFolder(tiny, "tiny"), tmp_path / "index", 1, BeirFolder(generated, "generated"))
-    assert not (tmp_path / "index").exists()
-
-
 def test_passages_have_the_generated_queries_of_their_documents(tiny: Path, generated: Path, tmp_path: Path) -> None:
     """Those of a passage's own id too; none was found, as the ids of passages are others."""
     passages = BeirFolder(tiny, "tiny").in_passages(3, 1)

@@ -12,7 +12,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.plugin import hook
 from cai_pyserini.plugin.export import export_encoder, export_topics
 from cai_pyserini.share.encoder import ship_encoder
-from tests.conftest import damaged, json_lines
+from tests.conftest import json_lines
 from tests.indexes.stock import run_module
 from tests.plugin.conftest import ranking, scores, search_arguments, search_topics
 
@@ -60,24 +60,6 @@ def test_a_checkpoint_without_a_tokenizer_is_not_written(checkpoint: Path, tmp_p
     assert not (tmp_path / "splade").exists()
 
 
-def test_an_encoder_is_written_again_only_if_a_file_changes(checkpoint: Path, tmp_path: Path) -> None:
-    copy, output = Path(shutil.copytree(checkpoint, tmp_path / "copy")), tmp_path / "splade"
-    other = damaged(checkpoint, tmp_path / "other", "position_embeddings.weight", 0, 0.5)
-
-    def written() -> bool:
-        """Whether it was."""
-        before = output.stat().st_ino if output.exists() else None
-        return export_encoder(load_encoder(str(copy)), output).stat().st_ino != before
-
-    assert [written(), written()] == [True, False]
-    for changed in ("tokenizer.json", "config.json", "model.safetensors"):
-        padding = b"" if changed.endswith(".safetensors") else b"\n"
-        (copy / changed).write_bytes((other / changed).read_bytes() + padding)
-        assert written(), changed
-    for name in ("tokenizer.json", "config.json"):
-        assert (output / name).read_bytes() == (copy / name).read_bytes()
-
-
 def test_commands(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     encoder, output = ["--encoder", "splade-tiny"], tmp_path / "a-splade"
     main(["export-encoder", *encoder, "--output", str(output)])
@@ -104,7 +86,6 @@ def test_stock_pyserini_with_exported_topics(
 @pytest.mark.parametrize(
     "index, file, name",
     [
-        ("splade-idf", "splade-doc.jsonl", "splade-doc-idf"),
         ("joint-splade-idf", "splade.jsonl", "joint-splade-idf"),
         ("joint-splade-idf", "splade-doc.jsonl", "joint-splade-doc-idf"),
     ],

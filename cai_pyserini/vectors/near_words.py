@@ -14,7 +14,7 @@ Neighbours' words have rates, from which counts are derived that are added to th
 
     rate(w, d) = mean of tf(w, d') / length(d') over the neighbours d' of d    for the 50 words with the largest mean
 
-The mean is that of the smooth stage (see mixing). A Lucene index thus gets the dense encoder's knowledge, above all
+The mean is that of near documents (see mixing). A Lucene index thus gets the dense encoder's knowledge, above all
 synonyms, and is searched without a model.
 """
 
@@ -40,7 +40,7 @@ BATCH = 256  # documents compared at a time
 TINY = 1e-9
 
 
-def expand(words: Vectors, dense: Vectors, near: Vectors, encoder: Encoder, output: Path) -> Path:
+def find_near_words(words: Vectors, dense: Vectors, near: Vectors, encoder: Encoder, output: Path) -> Path:
     """Write weights and rates, side by side (documents, 2 * words), to a folder of shards; both have the columns of
     `words`, the counts of the words stage. `near` has the neighbours by the dense vectors, and `encoder` is the encoder
     of these vectors. If interrupted, the same call continues with the first missing shard.

@@ -23,8 +23,8 @@ from cai_pyserini.vectors import word_vectors as learning
 from cai_pyserini.vectors.bm25 import Bm25
 from cai_pyserini.vectors.cache import VARIABLE
 from cai_pyserini.vectors.encode import encode
-from cai_pyserini.vectors.expansion import WordAssociations, expand
 from cai_pyserini.vectors.near import find_neighbours
+from cai_pyserini.vectors.near_words import WordAssociations, find_near_words
 from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.vectors.word_vectors import RIDGE, Regression, learn, read_regression, regression, word_vectors
 from tests.conftest import corpus_of, json_lines, stage_command, stored_vectors
@@ -32,7 +32,7 @@ from tests.vectors.support import vectors_of, words_of
 from tests.vectors.test_encode import cache as cache
 from tests.vectors.test_encode import encoded as encoded
 
-main = stage_command("expand")
+main = stage_command("near-words")
 
 slow = pytest.mark.slow
 
@@ -127,7 +127,7 @@ def dense() -> Encoder:
 def make(inputs: Path, output: Path, vectors: str = "dense", encoder: Encoder | None = None) -> Path:
     words, given = Vectors(inputs / "words", "words"), Vectors(inputs / vectors)
     near = find_neighbours(given, output.with_name(f"near-{Path(vectors).name}"))
-    return expand(words, given, Vectors(near, "near"), encoder or dense(), output)
+    return find_near_words(words, given, Vectors(near, "near"), encoder or dense(), output)
 
 
 @slow
@@ -204,7 +204,7 @@ def test_neighbours_by_other_vectors_are_refused(inputs: Path, tmp_path: Path) -
     other = stored_vectors(tmp_path / "other", np.ones((12, 384), np.float32), kind="dense")
     near = Vectors(find_neighbours(other, tmp_path / "near"), "near")
     with pytest.raises(CaiError, match=r"near was not made from .*dense: run the near stage with these vectors"):
-        expand(words, vectors, near, dense(), tmp_path / "expansion")
+        find_near_words(words, vectors, near, dense(), tmp_path / "expansion")
 
 
 @slow
@@ -260,7 +260,7 @@ def test_expanded_bm25_finds_documents_without_the_query_word(broken: Path, tmp_
     with (broken / "corpus.jsonl").open("a") as corpus:
         corpus.writelines(json.dumps({"_id": text[0], "text": text}) + "\n" for text in texts)
     near, folder = expanded(tmp_path, BeirFolder(broken, "broken")), tmp_path / "words"
-    (own,), (both,) = Bm25(folder).shards(), Bm25(folder, expansion=near).shards()
+    (own,), (both,) = Bm25(folder).shards(), Bm25(folder, near_words=near).shards()
     ((added,), (counted,)) = Vectors(near, "expand"), Vectors(folder, "words")
     names, counts = Bm25(folder).words, counted.vectors.toarray()
     near_words, rates = added.vectors[:, : len(names)].toarray(), added.vectors[:, len(names) :].toarray()
@@ -275,14 +275,14 @@ def test_expanded_bm25_finds_documents_without_the_query_word(broken: Path, tmp_
     assert both.vectors.nnz > own.vectors.nnz + np.count_nonzero(near_words)
     other = stored_vectors(tmp_path / "other", own.vectors, stage="words", kind="words").folder
     with pytest.raises(CaiError, match=r"near was not made from .*/other: expand these words"):
-        list(Bm25(other, expansion=near).shards())
+        list(Bm25(other, near_words=near).shards())
 
 
 @slow
 def test_smooth_joint_indexes_have_both_expansions_and_bm25_smooth_one(tiny: Path, tmp_path: Path) -> None:
     output, names = tmp_path / "run", ["joint-doc", "joint-doc-near", "bm25-near"]
     run_beir([str(tiny), "--dense", "minilm", "--output", str(output), "--systems", *names])
-    plain, near = (Bm25(output / "words", expansion=folder) for folder in (None, output / "expansion"))
+    plain, near = (Bm25(output / "words", near_words=folder) for folder in (None, output / "expansion"))
     documents = replace(near, documents_only=True)
     for name, bm25 in zip(names, (plain, near, documents), strict=True):
         index = parse_system(name).index

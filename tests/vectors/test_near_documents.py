@@ -7,16 +7,15 @@ import pytest
 from scipy.sparse import csr_matrix, random_array
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.vectors import smooth as stage
+from cai_pyserini.vectors import near_documents as stage
 from cai_pyserini.vectors.mixing import mix
 from cai_pyserini.vectors.near import find_neighbours
 from cai_pyserini.vectors.neighbours import NEIGHBOURS
 from cai_pyserini.vectors.shards import Vectors
 from tests.conftest import stage_command, stored_vectors
-from tests.vectors.interruption import interrupted_after
-from tests.vectors.matrices import matrix_of
+from tests.vectors.support import interrupted_after, matrix_of
 
-main = stage_command("smooth")
+main = stage_command("near-documents")
 
 BLANK = [1, 6]  # documents of `inputs`
 
@@ -26,7 +25,7 @@ def smooth(
 ) -> Path:
     """Smooth vectors with the neighbours by dense vectors."""
     near = find_neighbours(dense, output.with_name(f"{output.name}-near"), neighbours)
-    return stage.smooth(vectors, Vectors(near, "near"), output, weight)
+    return stage.mix_near(vectors, Vectors(near, "near"), output, weight)
 
 
 def expected(raw: np.ndarray, similarity: np.ndarray, neighbours: int, weight: float) -> np.ndarray:
@@ -104,7 +103,7 @@ def test_documents_without_weights_are_nobodys_neighbours() -> None:
 def test_unfinished_work_of_another_recipe_is_not_used(splade: Vectors, dense: Vectors, tmp_path: Path) -> None:
     near = Vectors(find_neighbours(dense, tmp_path / "near"), "near")
     with interrupted_after(2), pytest.raises(KeyboardInterrupt):
-        stage.smooth(splade, near, tmp_path / "smoothed", weight=0.9)
+        stage.mix_near(splade, near, tmp_path / "smoothed", weight=0.9)
     small = stored_vectors(tmp_path / "small", csr_matrix(np.eye(3, dtype=np.float32) + 1))
     few = stored_vectors(tmp_path / "few", np.ones((3, 2), np.float32), kind="dense")
     smoothed, fresh = (Vectors(smooth(small, tmp_path / name, few, weight=0.5)) for name in ("smoothed", "fresh"))
