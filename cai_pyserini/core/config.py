@@ -126,7 +126,7 @@ class EncoderConfig(Settings):
         if isinstance(values, dict) and "overlap" in values:
             raise ValueError(
                 "overlap: an encoder no longer reads documents in windows; remove it, and search long documents as "
-                "passages (`passages` in the collection's YAML file, or --passages of a run)"
+                "passages (`passages` in the YAML file of the collection, or of a run)"
             )
         return values
 

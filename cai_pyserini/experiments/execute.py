@@ -15,7 +15,7 @@ from cai_pyserini.core.lock import locked
 from cai_pyserini.experiments.artifacts import Evaluation
 from cai_pyserini.experiments.estimate import describe, estimate
 from cai_pyserini.experiments.names import parse_system
-from cai_pyserini.experiments.plan import artifacts, plan, require
+from cai_pyserini.experiments.plan import Reasons, artifacts, plan, require
 from cai_pyserini.experiments.provenance import encoding_precision, manifests_of, provenance, versions
 from cai_pyserini.experiments.report import write
 from cai_pyserini.experiments.report_page import write_page
@@ -36,8 +36,9 @@ OTHER_COUNTS = ("cut", "lost", "empty_queries", "left_out_queries", "left_out_ju
 
 def execute(run: RunFolder, systems: Sequence[System], evaluate: bool = True) -> Results:
     """Run the steps of `plan` that are not up to date, write results.json and both reports, and return the results."""
-    require(run, systems, evaluate, keep=run.earlier is not None)
-    planned = plan(run, systems, evaluate)
+    with step_line("what must run", None, None):
+        reasons = require(run, systems, evaluate, keep=run.earlier is not None)
+    planned = [*reasons]
     run.root.mkdir(parents=True, exist_ok=True)
     with locked(run.lock, run.root, {}):
         if current(run.root).resolve() != run.folder.resolve():
@@ -47,7 +48,7 @@ def execute(run: RunFolder, systems: Sequence[System], evaluate: bool = True) ->
             previous = RunFolder(run.root).results
         if previous:
             _require_same_collection(run, previous)
-        timings = _run_steps(run, systems, planned, previous, evaluate)
+        timings = _run_steps(run, systems, reasons, previous, evaluate)
         results = gather(run, systems, timings, evaluate)
         reopened = run.reopened()
         with step_line("whether inputs have changed", None, None):
@@ -70,16 +71,16 @@ def execute(run: RunFolder, systems: Sequence[System], evaluate: bool = True) ->
 
 
 def _run_steps(
-    run: RunFolder, systems: Sequence[System], planned: Sequence[steps.Step], previous: Results | None, evaluate: bool
+    run: RunFolder, systems: Sequence[System], planned: Reasons, previous: Results | None, evaluate: bool
 ) -> dict[str, float]:
     """Run steps, after saying how long they take, and return their seconds. Meanwhile, what has been made is recorded,
     so that it can be searched."""
-    with step_line("what must run", None, None):
-        reasons = {step.output: reason for step, reason in steps.plan(planned)}
-        must_run = [step for step in planned if reasons[step.output] is not None]
-        estimates = estimate(must_run)
+    reasons = {step.output: reason for step, reason in planned.items()}
+    must_run = [step for step, reason in planned.items() if reason is not None]
     if not must_run:
-        return steps.run(planned, {})
+        return steps.run([*planned], {})
+    with step_line("how long it takes", None, None):
+        estimates = estimate(must_run)
     for line in describe(run, must_run, estimates):
         progress_line(line)
     started = begun(run.experiment, systems)
@@ -94,7 +95,7 @@ def _run_steps(
         write_text(run.started_file, json_text(asdict(started)))
 
     record()
-    return steps.run(planned, estimates, record)
+    return steps.run([*planned], estimates, record)
 
 
 def _kept(run: RunFolder, systems: Sequence[System]) -> list[Path]:
@@ -125,10 +126,8 @@ def _add_others(
     others = {name for name in others if not (adapts and name.startswith(ADAPTED))}
     for name in sorted(others):
         with suppress(CaiError):  # the experiment lacks a setting that the system needs
-            system = [parse_system(name)]
-            require(run, system, evaluate, keep=True)
-            planned = steps.plan(plan(run, system, evaluate))
-            results.made |= _digests(run, [step.output for step, reason in planned if reason is None])
+            planned = require(run, [parse_system(name)], evaluate, keep=True)
+            results.made |= _digests(run, [step.output for step, reason in planned.items() if reason is None])
     searches = {
         index: name
         for index, name in previous.searches.items()

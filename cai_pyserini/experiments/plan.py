@@ -46,10 +46,15 @@ def plan(run: RunFolder, systems: Sequence[System], evaluate: bool = True) -> li
     return list(planned.values())
 
 
-def require(run: RunFolder, systems: Sequence[System], evaluate: bool = True, keep: bool = False) -> None:
-    """Raise CaiError, before any step runs, if the experiment lacks a setting that a system needs, if a step that must
-    run cannot, or if the run folder is not writable. With `keep`, adapted encoders that exist need no adaptation
-    settings."""
+type Reasons = dict[Step, str | None]  # why each step must run; None if its output is up to date
+
+
+def require(run: RunFolder, systems: Sequence[System], evaluate: bool = True, keep: bool = False) -> Reasons:
+    """The steps of `plan`, and why they must run. With `keep`, adapted encoders that exist need no adaptation settings.
+
+    Raises CaiError, before any step runs, if the experiment lacks a setting that a system needs, if a step that must run
+    cannot, or if the run folder is not writable.
+    """
     artifact.require_writable(run.root, marker=run.lock.name)
     experiment, needed = run.experiment, with_parts(systems)
     _require_weights(run, needed)
@@ -67,9 +72,11 @@ def require(run: RunFolder, systems: Sequence[System], evaluate: bool = True, ke
                 description = RunSettings.model_fields[setting].description
                 raise CaiError(f"{system.name} needs the setting {setting}, {description}")
         system.require(experiment)
-    for step, reason in steps.plan(plan(run, systems, evaluate)):
+    reasons = dict(steps.plan(plan(run, systems, evaluate)))
+    for step, reason in reasons.items():
         if reason is not None:
             step.require()
+    return reasons
 
 
 def _require_weights(run: RunFolder, needed: Sequence[System]) -> None:

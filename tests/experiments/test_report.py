@@ -137,7 +137,7 @@ def test_the_page_of_charts() -> None:
         "hybrid-splade-idf is better on 5, bm25 on 5; the mean difference is +0.0500.",
         "both faster and better than those on the line: bm25 (0.50 ms, 0.6789), splade-idf (12.00 ms, 0.7000), hybrid",
         '<th scope="row">splade-idf</th><td>*0.7000</td><td>0.9000</td>',
-        "Nothing is cut off",
+        "No document was encoded",
     ):
         assert part in text, part
     few = {name: {"q1": 0.5} for name in PER_QUERY}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cai_pyserini.cli.run import main
-from cai_pyserini.core import artifact
+from cai_pyserini.core import artifact, manifest
 from cai_pyserini.core.config import IndexConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.experiments.names import parse_system
@@ -117,7 +117,8 @@ def test_several_collections_in_one_run(
     assert {line.partition(":")[0] for line in table(systems, results).splitlines()} >= {"†", "–"}
 
     # Alone, each has the same scores, and nothing is made again.
-    monkeypatch.setattr(artifact, "now", lambda: "2999")  # manifests are dated to the second
+    for module in (artifact, manifest):  # manifests are dated to the second
+        monkeypatch.setattr(module, "now", lambda: "2999")
     main([collections[1], *arguments, f"{output}/de"])
     assert capsys.readouterr().err == "" and "summary" not in printed.partition("de:")[0]
     assert load_results(tmp_path / "de").systems == results[1].systems
@@ -140,7 +141,8 @@ def test_a_failing_collection_is_named_and_the_same_command_continues(
     assert f"{output}/tiny/report.md" in printed and printed.endswith("broken:\n")
     assert not (output / "summary-splade-tiny.md").exists()
     (broken / "corpus.jsonl").write_text(text)
-    monkeypatch.setattr(artifact, "now", lambda: "2999")  # manifests are dated to the second
+    for module in (artifact, manifest):  # manifests are dated to the second
+        monkeypatch.setattr(module, "now", lambda: "2999")
     main(arguments)
     printed = capsys.readouterr()
     assert printed.err.count("index bm25 ") == 1

@@ -42,7 +42,7 @@ def test_one_thread_gives_the_same_index_again(many: Vectors, tmp_path: Path, me
 @pytest.mark.parametrize(
     "matrix, method, message",
     [
-        (csr_matrix(ROWS), "flat", "has sparse vectors: make impacts of them"),
+        (csr_matrix(ROWS), "flat", "has splade vectors: make impacts of them"),
         (ROWS, "ivfpq", "has 3 vectors, too few to train ivfpq, which takes more than 50,000: choose hnsw or flat"),
         (ROWS * 0, "hnsw", "all vectors are zero, so that no document can be found"),
     ],

@@ -163,7 +163,7 @@ def test_a_setting_that_did_not_exist_when_impacts_were_made_is_refused(
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["splade", "splade-idf", "joint-splade-idf"])
 def test_the_impacts_of_an_index_are_recomputed(name: str, run_folder: Path) -> None:
-    folders = (run_folder / folder for folder in ("vectors/documents", "words", "expansion"))
+    folders = (run_folder / folder for folder in ("vectors/documents", "words", "near-words"))
     impacts = impacts_of_index(run_folder / "indexes" / name, *folders)
     written = artifact.require(run_folder / "impacts" / name, "impact").stats
     assert impacts.weighting.quantizer == Quantizer(written["document_scale"], 10)
@@ -176,7 +176,7 @@ def test_the_impacts_of_an_index_are_recomputed(name: str, run_folder: Path) -> 
 def test_impacts_are_not_recomputed_from_other_inputs(run_folder: Path, tiny: Path, tmp_path: Path) -> None:
     """Otherwise IDF found by its path weights the documents of another collection."""
     run = shutil.copytree(run_folder, tmp_path / "run")
-    folders = [run / folder for folder in ("vectors/documents", "words", "expansion")]
+    folders = [run / folder for folder in ("vectors/documents", "words", "near-words")]
     compute(BeirFolder(tiny / "corpus.jsonl", "other", ["title"]), load_encoder("splade-tiny"), run / "idf")
     with pytest.raises(CaiError, match="joint-splade-idf was made from other idf than the current ones"):
         impacts_of_index(run / "indexes" / "joint-splade-idf", *folders)
@@ -186,7 +186,7 @@ def test_impacts_are_not_recomputed_from_other_inputs(run_folder: Path, tiny: Pa
 @pytest.mark.parametrize("words", [True, False])
 def test_queries_have_the_columns_of_the_impacts(words: bool, run_folder: Path) -> None:
     index = run_folder / "indexes" / ("joint-splade-idf" if words else "splade-idf")
-    folders = (run_folder / name for name in ("vectors/documents", "words", "expansion"))
+    folders = (run_folder / name for name in ("vectors/documents", "words", "near-words"))
     impacts = impacts_of_index(index, *folders)
     queries = queries_for(index, {"b": "bladder, unheard", "none": "", "a": "a"}, query="bow")
     found = impacts.queries(queries)
@@ -281,7 +281,7 @@ def test_command(inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     with pytest.raises(CaiError, match="keep_terms: 0 leaves nothing of SPLADE: give words too"):
         main([*map(str, [*paths, "--keep-terms", 0])])
     for flags, other in (
-        (["--documents-only"], "expansion"),
+        (["--documents-only"], "near-words"),
         (["--near-words", inputs], "words"),
         (["--alpha", 2], "words"),
     ):
