@@ -94,7 +94,7 @@ def exact(index: str, queries: str) -> harness.Result:
 
 
 def open_lucene(index: Path, hits: int = HITS) -> Search:
-    from cai_pyserini.indexes.retrieve import open_searcher
+    from cai_pyserini.indexes.engines import open_searcher
 
     searcher, stats = open_searcher(index), harness.stats(index)
     scale = stats["document_scale"] * stats["query_scale"]
@@ -102,7 +102,7 @@ def open_lucene(index: Path, hits: int = HITS) -> Search:
 
 
 def open_milvus(folder: Path) -> Search:
-    from cai_pyserini.engine.milvus import FIELD, connect
+    from cai_pyserini.indexes.milvus import FIELD, connect
 
     client = connect(str(folder / "milvus.db"))
     client.load_collection("cai")

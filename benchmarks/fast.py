@@ -74,10 +74,10 @@ def build_others(folder: str) -> harness.Result:
 
 
 def open_lucene(folder: Path, index: str, mass: float | None = None, rescored: int | None = None) -> deploy.Search:
-    from cai_pyserini.indexes.searcher import LuceneSearcher
+    from cai_pyserini.indexes.lucene_impacts import LuceneImpacts
     from cai_pyserini.vectors.queries import TwoStep
 
-    searcher = LuceneSearcher(folder / index, two_step=TwoStep(mass, rescored) if rescored else None)
+    searcher = LuceneImpacts(folder / index, two_step=TwoStep(mass, rescored) if rescored else None)
     return lambda query: searcher.search(query, deploy.HITS)
 
 

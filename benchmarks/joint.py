@@ -63,7 +63,7 @@ def search(collection: str, folder: str) -> harness.Result:
     """Median milliseconds, sizes and nDCG@10 of every system."""
     from cai_pyserini.core.config import load_encoder
     from cai_pyserini.indexes.analyzer import Analyzer
-    from cai_pyserini.indexes.retrieve import open_searcher
+    from cai_pyserini.indexes.engines import open_searcher
     from cai_pyserini.models.encoder import Encoder
     from cai_pyserini.runs.measures import mean, measure
     from cai_pyserini.runs.trec import run_of

@@ -111,10 +111,10 @@ def searching(index: str, queries: str, two_step: list[Any], hits: int) -> harne
     """Percentiles of the milliseconds of a query, and the private memory afterwards."""
     import numpy as np
 
-    from cai_pyserini.indexes.retrieve import open_searcher
+    from cai_pyserini.indexes.engines import SearchOptions, open_searcher
     from cai_pyserini.vectors.queries import TwoStep
 
-    searcher = open_searcher(Path(index), two_step=TwoStep(*two_step) if two_step else None)
+    searcher = open_searcher(Path(index), SearchOptions(two_step=TwoStep(*two_step) if two_step else None))
     milliseconds, _ = harness.timed(partial(searcher.search, hits=hits), json.loads(Path(queries).read_text()))
     p50, p99 = np.percentile(milliseconds, [50, 99]).tolist()
     return {"p50": p50, "p99": p99, "memory": harness.memory("self", PRIVATE)}

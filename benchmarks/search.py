@@ -26,7 +26,7 @@ Hits = list[tuple[str, float]]  # document id and score, best first
 
 def opening(index: str, peer: str) -> harness.Result:
     """Seconds to open a searcher."""
-    from cai_pyserini.indexes.retrieve import open_searcher
+    from cai_pyserini.indexes.engines import open_searcher
 
     harness.import_stock()
     start = time.perf_counter()
@@ -38,7 +38,7 @@ def searching(index: str, queries: str, hits: int) -> harness.Result:
     """Percentiles of the milliseconds of one query for each searcher, and how many queries had the same results."""
     import numpy as np
 
-    from cai_pyserini.indexes.retrieve import open_searcher
+    from cai_pyserini.indexes.engines import open_searcher
 
     encoded: dict[str, harness.Impacts] = json.loads(Path(queries).read_text())
     stock, mine, stats = harness.open_stock(index, encoded), open_searcher(Path(index)), harness.stats(index)

@@ -56,7 +56,7 @@ def searching(folder: str) -> harness.Result:
     import numpy as np
 
     from cai_pyserini.indexes import jvm
-    from cai_pyserini.indexes.retrieve import open_searcher
+    from cai_pyserini.indexes.engines import open_searcher
 
     def java_threads() -> int:
         with jvm.using_java("counting"):

@@ -23,13 +23,13 @@ from cai_pyserini.core.errors import CaiError as CaiError
 from cai_pyserini.core.packages import require_trainer
 from cai_pyserini.core.settings import build
 from cai_pyserini.core.text import normalized
+from cai_pyserini.engine.hits import Hit as Hit
 from cai_pyserini.engine.make import index as index
 from cai_pyserini.engine.make import open_run
 from cai_pyserini.engine.make import run as run
 from cai_pyserini.engine.open import Run as Run
 from cai_pyserini.engine.open import open_index as open_index
 from cai_pyserini.engine.search import Engine as Engine
-from cai_pyserini.engine.search import Hit as Hit
 from cai_pyserini.models.device import Precision
 from cai_pyserini.models.encoder import Encoder as ModelEncoder
 from cai_pyserini.runs import significance

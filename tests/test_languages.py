@@ -16,9 +16,9 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.engine.open import open_systems
 from cai_pyserini.indexes import jvm
 from cai_pyserini.indexes.analyzer import Analyzer, lucene_analyzer
+from cai_pyserini.indexes.engines import open_searcher
 from cai_pyserini.indexes.impact_index import index_impacts
 from cai_pyserini.indexes.retrieve import require_same_encoder
-from cai_pyserini.indexes.searcher import LuceneSearcher
 from cai_pyserini.indexes.text_index import index_bm25
 from cai_pyserini.indexes.words import count_words
 from cai_pyserini.service.app import create_app
@@ -75,7 +75,7 @@ def test_words_and_weights_in_other_scripts_are_lucenes(code: str, tmp_path: Pat
     collection.language = code  # type: ignore[assignment]
     index, words = index_bm25(collection, tmp_path / "index", 1), Bm25(count_words(collection, tmp_path / "words"))
     assert words.language == code
-    searcher, (shard,) = LuceneSearcher(index), words.shards()
+    searcher, (shard,) = open_searcher(index), words.shards()
     for row, id in enumerate(shard.ids):
         found = {words.words[column]: shard.vectors[row, column] for column in shard.vectors[row].indices}
         assert found.keys() == reader(index).get_document_vector(id).keys()
@@ -100,7 +100,7 @@ def test_words_are_whole_in_an_impact_index_whatever_is_between_them(tmp_path: P
         vectors[language] = dict(zip((WORD + word for word in dict.fromkeys(words)), count(1), strict=False))
     lines = [json.dumps({"id": id, "contents": "", "vector": vector}) + "\n" for id, vector in vectors.items()]
     (tmp_path / "vectors.jsonl").write_text("".join(lines))
-    searcher = LuceneSearcher(index_impacts(tmp_path, tmp_path / "index"))
+    searcher = open_searcher(index_impacts(tmp_path, tmp_path / "index"))
     assert "bm25:ab\u202fab" in vectors["en"] and "bm25:ab\xa0ab" in vectors["sw"]
     assert {id: searcher.impacts([id], vector)[id] for id, vector in vectors.items()} == vectors
 
@@ -132,7 +132,7 @@ def test_shipped_indexes_know_their_language(run: Path, language: str, cache: Pa
         (added,) = registry.add(str(next((tmp_path / name).glob("*.*.json"))))
         folder = registry.fetch(added)
         if name == "bm25":
-            assert LuceneSearcher(folder).search(query, 9) == LuceneSearcher(run / "indexes" / name).search(query, 9)
+            assert open_searcher(folder).search(query, 9) == open_searcher(run / "indexes" / name).search(query, 9)
             assert (
                 f"--index {entry.name} --language {language} --topics" in (tmp_path / name / entry.readme).read_text()
             )

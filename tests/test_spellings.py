@@ -18,7 +18,7 @@ from cai_pyserini.engine.search import Engine
 from cai_pyserini.indexes import jvm
 from cai_pyserini.indexes.accents import plain_spellings
 from cai_pyserini.indexes.analyzer import lucene_analyzer
-from cai_pyserini.indexes.searcher import LuceneSearcher
+from cai_pyserini.indexes.engines import open_searcher
 from cai_pyserini.indexes.text_index import index_bm25
 from cai_pyserini.runs.trec import read_run
 from tests.conftest import corpus_of
@@ -158,14 +158,14 @@ def test_explanations_marks_and_counts_have_the_variants(run: Run, system: str) 
 
 def test_queries_without_variants_are_sent_as_pyserini_sends_them(run: Run) -> None:
     folder = run.folder / "indexes" / "bm25"
-    ours, queries = LuceneSearcher(folder), ["fever and cough", "cold", "thermostat"]
+    ours, queries = open_searcher(folder), ["fever and cough", "cold", "thermostat"]
     generator = jvm.java_class("io.anserini.search.query.BagOfWordsQueryGenerator")()
     analyzer = lucene_analyzer("en")
     assert ours.with_variants(queries) == queries
     for query, hits in zip(queries, bm25(folder, queries), strict=True):
         assert ours.lucene_query(query).equals(generator.buildQuery("contents", analyzer, query))
         assert ours.search(query, 100) == [(id, pytest.approx(score, abs=1e-5)) for id, score in hits]
-    joint = LuceneSearcher(run.folder / "indexes" / "joint-splade-idf")
+    joint = open_searcher(run.folder / "indexes" / "joint-splade-idf")
     assert joint.with_variants([{"bm25:cough": 3, "fever": 2}]) == [{"bm25:cough": 3, "fever": 2}]
     assert joint.with_variants([{"bm25:cafe": 30, "cafe": 2}]) == [{"bm25:cafe": 30, "cafe": 2, "bm25:café": 15}]
     assert joint.language == "en"

@@ -26,8 +26,8 @@ from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import System
 from cai_pyserini.indexes.impact_index import index_impacts
+from cai_pyserini.indexes.lucene_impacts import LuceneImpacts
 from cai_pyserini.indexes.retrieve import search
-from cai_pyserini.indexes.searcher import LuceneSearcher
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.plugin import hook
 from cai_pyserini.runs.measures import mean, measure_run
@@ -160,7 +160,7 @@ class PrunedSystem:
         self._queries, _ = queries.for_search(self._stats["query_scale"])
 
     def searcher(self, hits: int) -> Searcher:
-        searcher = LuceneSearcher(self.index, two_step=self._two_step)
+        searcher = LuceneImpacts(self.index, two_step=self._two_step)
         return lambda id: searcher.search(self._queries[id], hits)
 
     def stock_searcher(self, hits: int) -> Searcher:
@@ -176,7 +176,7 @@ class PrunedSystem:
 
     def measure(self, run: RunFolder, latency: Latencies) -> Efficiency:
         """The cost and effectiveness, beside the latencies."""
-        stats, index = self._stats, LuceneSearcher(self.index, two_step=self._two_step)
+        stats, index = self._stats, LuceneImpacts(self.index, two_step=self._two_step)
         document_frequency = cache(index.document_frequency)
         queries: list[Any] = list(self._queries.values())
         postings = float(np.mean([sum(map(document_frequency, index.first_query(query))) for query in queries]))

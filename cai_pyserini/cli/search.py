@@ -18,8 +18,9 @@ from cai_pyserini.core.terminal import BOLD, PLAIN, printable
 if TYPE_CHECKING:
     from cai_pyserini.core.metadata import Value
     from cai_pyserini.engine.explanation import Explanation
+    from cai_pyserini.engine.found import Described
     from cai_pyserini.engine.highlight import Marked
-    from cai_pyserini.engine.search import Described, Engine
+    from cai_pyserini.engine.search import Engine
 
 logger = logging.getLogger(__name__)
 HITS = 10  # hits shown of each query
@@ -74,7 +75,7 @@ class Search(Command):
         asks = not (self.queries or self.topics) and sys.stdin.isatty()
         queries = iter(()) if asks else _queries(self)
 
-        from cai_pyserini.engine.search import without_operators
+        from cai_pyserini.indexes.filters import without_operators
 
         engine = _opened(self)
         several = not asks and len(self.queries) != 1
@@ -113,11 +114,11 @@ def _opened(settings: Search) -> "Engine":
 
 def _as_text(described: "Described", bold: bool) -> Iterator[str]:
     """Yield the lines of a hit: title, snippet, metadata and contributions; matching words in bold if `bold`."""
-    hit, explanation, title, snippet, metadata, page = described
+    hit, explanation, title, snippet, _, page = described
     yield f"{hit.rank:>3}. {hit.score:.4f}  {hit.id}  {' '.join(_text(title, bold).split())}".rstrip()
     if snippet:
         yield f"     {f'page {page}: ' if page else ''}{_text(snippet, bold)}"
-    if metadata:
+    if metadata := described.metadata:
         yield "     " + printable(", ".join(f"{name}: {_value(value)}" for name, value in metadata.items()))
     if explanation.terms or explanation.parts:
         yield f"     {' · '.join(_contributions(explanation))}"
@@ -125,10 +126,10 @@ def _as_text(described: "Described", bold: bool) -> Iterator[str]:
 
 def _as_json(query: str, described: "Described") -> str:
     """A hit as a JSON object: query, rank, id, score, title, snippet, page, metadata and terms or parts."""
-    hit, explanation, title, snippet, metadata, page = described
+    hit, explanation, title, snippet, _, page = described
     fields = {"query": query, "rank": hit.rank, "id": hit.id, "score": hit.score}
     fields |= {"title": _text(title), "snippet": _text(snippet)} | ({"page": page} if page else {})
-    fields |= {"metadata": metadata} if metadata else {}
+    fields |= {"metadata": described.metadata} if described.metadata else {}
     if explanation.parts:
         fields["parts"] = {part.explanation.system: _significant(part.share) for part in explanation.parts}
     else:

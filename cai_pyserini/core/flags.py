@@ -50,12 +50,11 @@ REMOVE_QUERY = flag(
 FILTER = flag(None, "search only documents with such metadata and words: year>=2020 AND NOT contents:mouse")
 TOPICS_FILE = "JSONL, Parquet, CSV, TSV with id and text, or TREC's topics"
 Search = Literal["exact", "fast"]
-DenseMethod = Literal["flat", "flat16", "hnsw", "ivfpq", "lucene"]
+DenseMethod = Literal["flat", "hnsw", "ivfpq"]
 DENSE_METHOD: DenseMethod = flag(
     "flat",
-    "flat: exact search; flat16: the same in float16, half the size; the others are approximate, for millions of "
-    "vectors: hnsw, a graph, the fastest; ivfpq: clusters of compressed vectors, the smallest; lucene: a graph in a "
-    "Lucene index, of vectors of length 1. The recall of an approximate search is measured and printed",
+    "flat: exact search; the others are approximate, for millions of vectors: hnsw, a graph, the fastest; ivfpq: "
+    "clusters of compressed vectors, the smallest. The recall of an approximate search is measured and printed",
 )
 API_KEY = "CAI_PYSERINI_API_KEY"  # environment variable with the key of a service
 MODEL_KEY = "CAI_PYSERINI_MODEL_KEY"  # environment variable with the key for a language model

@@ -36,6 +36,7 @@ class Stage(NamedTuple):
     pyserini: bool = False  # whether it depends on Pyserini's jar; later stages do so through their inputs
 
 
+SEARCH = "indexes.retrieve -indexes.dense_index -indexes.milvus"
 # By their names in recipes. Their versions are in stages.json.
 STAGES = {
     "adapt": Stage("adapt", "trainer.adapt"),
@@ -81,9 +82,9 @@ STAGES = {
     "search": Stage(
         "stage search",
         {
-            "bm25": "indexes.retrieve -indexes.dense_index -indexes.faiss -models.encoder -vectors.queries",
-            "dense": "indexes.retrieve -models.splade",
-            "impact": "indexes.retrieve -indexes.dense_index -indexes.faiss -models.dense -models.idf",
+            "bm25": f"{SEARCH} -indexes.faiss -indexes.lucene_impacts -models.encoder -vectors.queries",
+            "dense": f"{SEARCH} -indexes.lucene_impacts -indexes.lucene_text -models.splade",
+            "impact": f"{SEARCH} -indexes.faiss -indexes.lucene_text -models.dense -models.idf",
         },
     ),
     "ship": Stage("ship", "share.encoder share.index"),

@@ -8,35 +8,10 @@ Contributions and shares add up to the score in the run, up to rounding; shares 
 """
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from cai_pyserini.core.tables import aligned
-
-
-@dataclass(frozen=True)
-class Term:
-    """A query term's contribution to a score."""
-
-    term: str
-    query: float  # weight in the query; BM25: occurrences
-    document: float  # weight in the index, IDF included; BM25: occurrences, except in a joint index
-    idf: float | None  # BM25's; None for SPLADE and in a joint index
-    impact: int | None  # quantized weight, as in the index; None for BM25
-    contribution: float
-
-
-class Scored(NamedTuple):
-    """A score and the terms that add up to it; no terms for dense vectors."""
-
-    score: float
-    terms: list[Term]  # largest contribution first
-
-    @classmethod
-    def of(cls, terms: Iterable[Term]) -> "Scored":
-        ordered = sorted(terms, key=lambda term: -term.contribution)
-        return cls(math.fsum(term.contribution for term in ordered), ordered)
+from cai_pyserini.indexes.searcher import Term
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from cai_pyserini.collections.values import checked_path
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.lock import alone_in
+from cai_pyserini.engine.found import Fusing
 from cai_pyserini.engine.retriever import Retriever
 from cai_pyserini.engine.search import Action as Action
 from cai_pyserini.engine.search import Engine
@@ -24,8 +25,9 @@ from cai_pyserini.experiments.report_page import values_by_query
 from cai_pyserini.experiments.run_folder import BEIR, RunFolder, current
 from cai_pyserini.experiments.systems import BM25, System
 from cai_pyserini.indexes.cached import index_here
+from cai_pyserini.indexes.engines import SearchOptions, open_searcher
 from cai_pyserini.indexes.index_shards import Index, by_index, folders
-from cai_pyserini.indexes.reader import LuceneIndex
+from cai_pyserini.indexes.searcher import Searcher
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.runs.rerank import Reranker as Reranker
 from cai_pyserini.vectors.queries import Representation
@@ -52,8 +54,9 @@ def open_index(
         index = checked_path(index, "the index")
     retriever = Retriever(index, encoder, query, device)
     name = folders(index)[0].resolve().name
-    passages = retriever.index is not None and retriever.index.manifest.stats.get("passages", False)
-    return Engine(name, {name: retriever}, passages=passages, language=retriever.language)
+    searcher = retriever.searcher
+    passages = searcher.manifest.stats.get("passages", False)
+    return Engine(name, {name: retriever}, passages=passages, language=searcher.language)
 
 
 def open_systems(folders: Sequence[Path], systems: Sequence[str] = (), device: str = "auto") -> dict[str, Engine]:
@@ -216,17 +219,15 @@ class Run:
             raise CaiError(f"{self._run.root} has no up-to-date {missing}: {remedy}{others}")
         retrievers = {part.name: self._retriever(part) for part in system.searched}
         has_words = BM25.name in self._run.results.searches and not self._missing(BM25)
-        texts = self._retriever(BM25).index if has_words else None
+        texts = self._retriever(BM25).searcher if has_words else None
         if texts is None and not any(part.index(self._run).stores_documents for part in system.searched):
             texts = self._texts
         ranking, collection = system.ranking(self._run), experiment.collection
         engine = Engine(
             system.name,
             retrievers,
-            fusion=ranking.method,
-            depth=experiment.depth,
-            hits=collection.hits,
-            weights=ranking.weights(),
+            Fusing(ranking.method, experiment.depth, ranking.weights()) if ranking.method else None,
+            most_hits=collection.hits,
             passages=bool(collection.passages),
             texts=texts,
             language=collection.language,
@@ -265,22 +266,21 @@ class Run:
                 index.query_encoder(),
                 system.query,
                 self._device,
-                k1=config.k1,
-                b=config.b,
+                options=SearchOptions(config.k1, config.b),
                 encoders=self._encoders,
             )
         return self._retrievers[system.name]
 
     @cached_property
-    def _texts(self) -> LuceneIndex | None:
+    def _texts(self) -> Searcher | None:
         return index_with_texts(self._run)
 
 
-def index_with_texts(run: RunFolder) -> LuceneIndex | None:
+def index_with_texts(run: RunFolder) -> Searcher | None:
     """An index of a run that stores the documents, as dense ones cannot; None if there is none."""
     is_complete = run.has if run.is_finished else artifact.read_manifest
     indexes = filter(is_complete, (path.parent for path in sorted(run.folder.glob("indexes/*/segments_*"))))
-    return next((LuceneIndex(index) for index in indexes if artifact.require(index, "index").stats["raw"]), None)
+    return next((open_searcher(index) for index in indexes if artifact.require(index, "index").stats["raw"]), None)
 
 
 def _unsearchable_part(system: System) -> str | None:

@@ -375,7 +375,7 @@ class TextIndex(Index):
 
     def make(self) -> Path:
         experiment = self.run.experiment
-        return index_bm25(self.run.collection, self.output, experiment.threads, self._generated(), experiment.raw)
+        return index_bm25(self.run.collection, self.output, experiment.threads, self._generated(), raw=experiment.raw)
 
 
 class ImpactIndex(Index):

@@ -1,5 +1,6 @@
-"""Index dense vectors for exact or approximate search by inner product, with Faiss or Lucene."""
+"""Index dense vectors for exact or approximate search by inner product with Faiss."""
 
+import math
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -13,7 +14,6 @@ from cai_pyserini.core import artifact, files
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import DenseMethod
 from cai_pyserini.core.packages import lazy
-from cai_pyserini.indexes.hnsw import graph, index_hnsw
 from cai_pyserini.vectors.first_passage import with_first_passage
 from cai_pyserini.vectors.neighbours import EXACT, Positions, build_index, header, recall, write_index
 from cai_pyserini.vectors.shards import Matrix, Shard, Vectors, shard_progress, without_zero_vectors
@@ -24,13 +24,16 @@ else:
     faiss = lazy("faiss")
 
 CUTOFFS = (10, 100)  # recall is measured at these
+# Of HNSW graphs (Malkov & Yashunin 2018): largest number of vectors, links per vector and level, candidates for a new
+# vector's links, candidates of a search. Larger graphs need more candidates for the same recall. With these, recall@100
+# of MiniLM's vectors is .97 or more; above a million, more links cost less than even more candidates.
+GRAPHS = ((100_000, 16, 100, 128), (1_000_000, 16, 100, 256), (math.inf, 32, 200, 512))
 
 
 def index_dense(
     vectors: Vectors, output: Path, method: DenseMethod = "flat", threads: int = 0, first_passage: float = 0.0
 ) -> Path:
-    """Index dense vectors in a format of Pyserini's: files `index` and `docid` for its FaissSearcher, or a Lucene index
-    for its LuceneHnswDenseSearcher.
+    """Index dense vectors as Pyserini's FaissSearcher reads them, in the files `index` and `docid`.
 
     Flat indexes are written shard by shard; graphs and clusters are built in memory with at most `threads` threads.
     Measures the recall of other methods against exact search. Zero vectors are left out. Passages have the vector of
@@ -59,13 +62,10 @@ def index_dense(
                 "choose hnsw or flat"
             )
         with faiss_threads(threads):
-            if method == "lucene":
-                index: Any = index_hnsw(vectors, size, shards("index"), folder, threads)
-            else:
-                _write_faiss(method, vectors, size, folder / "index", rows)
-                with (folder / "docid").open("w", encoding="utf-8") as ids:
-                    ids.writelines(f"{id}\n" for shard in shards("ids") for id in shard.ids)
-                index = faiss.read_index(str(folder / "index"), faiss.IO_FLAG_MMAP_IFC)
+            _write_faiss(method, vectors, size, folder / "index", rows)
+            with (folder / "docid").open("w", encoding="utf-8") as ids:
+                ids.writelines(f"{id}\n" for shard in shards("ids") for id in shard.ids)
+            index = faiss.read_index(str(folder / "index"), faiss.IO_FLAG_MMAP_IFC)
             recalls = {} if method == "flat" else {f"recall@{n}": recall(index, rows, min(n, others)) for n in CUTOFFS}
         return recalls | {
             "kind": "dense",
@@ -85,6 +85,11 @@ def index_dense(
         first_passage=first_passage or None,
     )
     return artifact.make(output, recipe, write)
+
+
+def graph(vectors: int) -> tuple[int, int, int]:
+    """The parameters M, efConstruction and efSearch for a graph of this many vectors."""
+    return next((m, construction, search) for most, m, construction, search in GRAPHS if vectors <= most)
 
 
 @contextmanager
@@ -110,21 +115,13 @@ def _write_faiss(method: DenseMethod, vectors: Vectors, size: int, path: Path, r
     elif method == "ivfpq":
         index = build_index(rows, width, size)
     else:
-        return _write_flat(vectors, size, path, rows("index"), half=method == "flat16")
+        return _write_flat(width, size, path, rows("index"))
     write_index(index, path)
 
 
-def _write_flat(vectors: Vectors, size: int, path: Path, matrices: Iterable[Matrix], half: bool) -> None:
+def _write_flat(width: int, size: int, path: Path, matrices: Iterable[Matrix]) -> None:
     """Write Faiss's file format, a header and the vectors, without holding all vectors in memory."""
-    width = vectors.width
-    float16 = faiss.IndexScalarQuantizer(width, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT)
-    empty = float16 if half else faiss.IndexFlatIP(width)
-    count = size * width * (2 if half else 1)  # float16: bytes; float32: numbers
     with path.open("wb") as file:
-        file.write(header(empty, size, count))
+        file.write(header(faiss.IndexFlatIP(width), size, size * width))
         for matrix in matrices:
-            with np.errstate(over="ignore"):
-                stored = matrix.astype("<f2" if half else "<f4")
-            if half and not np.isfinite(stored).all():
-                raise CaiError(f"{vectors.folder} has values that float16 cannot hold: choose flat")
-            file.write(stored.tobytes())
+            file.write(matrix.astype("<f4").tobytes())

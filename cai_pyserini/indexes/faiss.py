@@ -1,20 +1,23 @@
 """Search dense indexes with Faiss."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from functools import partial
 from itertools import batched
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 import numpy as np
 
 from cai_pyserini.core import artifact
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.flags import DenseMethod
 from cai_pyserini.core.packages import lazy
 from cai_pyserini.indexes.dense_index import faiss_threads
 from cai_pyserini.indexes.filters import Filter
-from cai_pyserini.indexes.reader import LuceneIndex
-from cai_pyserini.runs.trec import Hits
+from cai_pyserini.indexes.index_shards import Index
+from cai_pyserini.indexes.searcher import Scored, Searcher
+from cai_pyserini.runs.trec import Ranking
 from cai_pyserini.vectors.queries import Query
 
 if TYPE_CHECKING:
@@ -25,60 +28,74 @@ else:
 BATCH = 512  # queries at a time
 
 
-class FaissSearcher:
+class FaissSearcher(Searcher):
     """An open dense index, memory-mapped, so that the operating system can evict and share its pages."""
 
-    query_scale = 1
+    engine = "Faiss"
 
-    def __init__(self, index: Path):
-        self._index = faiss.read_index(str(index / "index"), faiss.IO_FLAG_MMAP_IFC)
-        self._rows: dict[LuceneIndex, np.ndarray] = {}  # row of each document of a Lucene index; -1: no vector
-        self._search = self._index.search
-        self._ids = (index / "docid").read_text(encoding="utf-8").splitlines()
+    def __init__(self, index: Index):
+        super().__init__(index)
+        folder = self.name
+        method_of(folder)
+        self._index = faiss.read_index(str(folder / "index"), faiss.IO_FLAG_MMAP_IFC)
+        self._rows: dict[Searcher, np.ndarray] = {}  # row of each document of a filtering index; -1: no vector
+        self._search_rows = self._index.search
+        self._ids = np.array((folder / "docid").read_text(encoding="utf-8").splitlines(), object)
         for count in (self._index.ntotal, len(self._ids)):
-            artifact.require_count(index, count, artifact.require(index, "index").stats["documents"])
+            artifact.require_count(folder, count, self.documents)
 
-    def filtered(self, filter: Filter, index: LuceneIndex) -> Self:
-        """A view whose searches find only documents that pass a filter in `index`, a Lucene index of the same ones. It
-        searches graphs exactly, and clusters too, up to the compression of their vectors."""
-        if index not in self._rows:
+    def filtered(self, filter: Filter, filter_index: Searcher | None = None) -> Self:
+        """Searches graphs exactly, and clusters too, up to the compression of their vectors."""
+        if filter_index is None:
+            return super().filtered(filter)  # raises BadFilter
+        if filter_index not in self._rows:
             row_of = {id: row for row, id in enumerate(self._ids)}
-            self._rows[index] = np.array([row_of.get(id, -1) for id in index.ids])
-        rows = self._rows[index][index.matching(filter)]
+            self._rows[filter_index] = np.array([row_of.get(id, -1) for id in filter_index.ids])
+        rows = self._rows[filter_index][filter_index.matching(filter)]
         allowed = np.zeros(len(self._ids), bool)
         allowed[rows[rows >= 0]] = True
         view = copy(self)
-        view._search = _search_among(self._index, np.packbits(allowed, bitorder="little"))
+        view._search_rows = _search_among(self._index, np.packbits(allowed, bitorder="little"))
         return view
 
-    def search_many(self, queries: dict[str, Query], hits: int, threads: int) -> Iterator[dict[str, Hits]]:
-        """Yield the best documents for many queries, vectors (width,), by query id, in the order of the ids."""
-        results: dict[str, list[np.ndarray]] = {}  # rows and scores
-        for batch in batched(queries.items(), BATCH):  # in the given order: a score's last bits depend on its batch
-            vectors = np.array([vector for _, vector in batch], np.float32)
+    def search_all(self, queries: Sequence[Query], hits: int, threads: int = 1) -> list[Ranking]:
+        rankings: list[Ranking] = []
+        for batch in batched(queries, BATCH):
+            vectors = np.array(batch, np.float32)
             with faiss_threads(threads):
-                scores, rows = self._search(vectors, min(hits, len(self._ids)))
+                scores, rows = self._search_rows(vectors, min(hits, len(self._ids)))
             rows[~vectors.any(axis=1)] = -1  # a zero query, as of unknown words, has no hits
-            results |= {id: best for (id, _), *best in zip(batch, rows, scores, strict=True)}
-        for ids in batched(sorted(results), BATCH):
-            part: dict[str, Hits] = {}
-            for id in ids:
-                pairs = zip(*(values.tolist() for values in results[id]), strict=True)
-                ranking = [(self._ids[row], score) for row, score in pairs if row >= 0]  # -1: no more hits
-                part[id] = sorted(ranking, key=lambda hit: (-hit[1], hit[0]))  # ties as in Lucene
-            yield part
+            rankings += map(self._ranking, rows, scores)
+        return rankings
 
-    def scores(self, query: np.ndarray, ids: Sequence[str]) -> dict[str, float]:
-        """Inner products of a query and documents; documents that the index lacks are left out."""
+    def search_many(self, queries: Mapping[str, Query], hits: int, threads: int) -> Iterator[dict[str, Ranking]]:
+        # searched in the given order, because a score's last bits depend on its batch
+        rankings = dict(zip(queries, self.search_all([*queries.values()], hits, threads), strict=True))
+        for ids in batched(sorted(queries), BATCH):
+            yield {id: rankings[id] for id in ids}
+
+    def _ranking(self, rows: np.ndarray, scores: np.ndarray) -> Ranking:
+        found = rows >= 0  # -1: no more hits
+        ids, scores = self._ids[rows[found]], scores[found]
+        order = np.lexsort([ids.astype(str), -scores])  # ties as in Lucene
+        return Ranking(ids[order], scores[order])
+
+    def explain(self, query: Query, ids: Sequence[str]) -> dict[str, Scored]:
+        assert isinstance(query, np.ndarray)
         requested = set(ids)
         rows = {id: row for row, id in enumerate(self._ids) if id in requested}
-        return {id: float(self._index.reconstruct(row) @ query) for id, row in rows.items()}
+        return {id: Scored(float(self._index.reconstruct(row) @ query), []) for id, row in rows.items()}
 
-    def document(self, id: str) -> None:
-        """None: a Faiss index stores no documents."""
 
-    def close(self) -> None:
-        """Nothing to close: the file is unmapped with the object."""
+def method_of(index: Path) -> DenseMethod:
+    """The method of a dense index. Raises CaiError for an unknown one."""
+    method = artifact.require(index, "index").recipe["settings"].get("method", "flat")
+    if method not in get_args(DenseMethod):
+        raise CaiError(
+            f"{index} was made by method {method!r}, which this version cannot search: index again by one of "
+            + ", ".join(get_args(DenseMethod))
+        )
+    return method
 
 
 def _search_among(index: Any, allowed: np.ndarray) -> Any:

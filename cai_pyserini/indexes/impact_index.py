@@ -47,6 +47,7 @@ def index_impacts(
     output: Path,
     collection: Collection | None = None,
     threads: int = 0,
+    *,
     shard_id: int = 0,
     shard_num: int = 1,
     forward_index: bool | None = None,
@@ -61,16 +62,7 @@ def index_impacts(
     the impact stage.
     """
     ours = artifact.require_if_ours(impacts, *WRITERS)
-    paths = (impacts / name for name in ours.files) if ours else impacts.glob("*.jsonl")
-    files = sorted(path for path in paths if path.suffix == ".jsonl")
-    if not files:
-        raise CaiError(f"{impacts}: no *.jsonl; make JSON vectors with `cai-pyserini stage impact`")
-    if shard_num > 1 and not ours:
-        raise CaiError(f"{impacts} was not made by `cai-pyserini stage impact`, and cannot be indexed in shards")
-    if len(files) < shard_num:
-        raise CaiError(f"{impacts} has {len(files)} files, too few for {shard_num} shards")
-    if ours:
-        require_room(ours.stats["vectors"] // shard_num, impacts)
+    files = _files(impacts, ours, shard_num)
     source = ours.digest if ours else [artifact.file_digest(file) for file in files]
     inputs: dict[str, Any] = {"impacts": source}
     if collection:
@@ -111,6 +103,21 @@ def index_impacts(
     if config:
         artifact.renew(output / "encoder.yaml", encoder_yaml(config, output))
     return output
+
+
+def _files(impacts: Path, ours: artifact.Manifest | None, shard_num: int) -> list[Path]:
+    """The files of JSON vectors. Raises CaiError if there are none, and for more shards or documents than can be."""
+    paths = (impacts / name for name in ours.files) if ours else impacts.glob("*.jsonl")
+    files = sorted(path for path in paths if path.suffix == ".jsonl")
+    if not files:
+        raise CaiError(f"{impacts}: no *.jsonl; make JSON vectors with `cai-pyserini stage impact`")
+    if shard_num > 1 and not ours:
+        raise CaiError(f"{impacts} was not made by `cai-pyserini stage impact`, and cannot be indexed in shards")
+    if len(files) < shard_num:
+        raise CaiError(f"{impacts} has {len(files)} files, too few for {shard_num} shards")
+    if ours:
+        require_room(ours.stats["vectors"] // shard_num, impacts)
+    return files
 
 
 def _write_index(

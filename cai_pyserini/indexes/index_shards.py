@@ -37,12 +37,13 @@ def folders(index: Index) -> list[Path]:
     return [index] if isinstance(index, Path) else [*index]
 
 
-def require_index(index: Index) -> artifact.Manifest:
-    """The manifest of an index; for shards, the first one's, with the recipe of the whole index.
+def require_index(index: Index, *stages: str) -> artifact.Manifest:
+    """The manifest of an index, made by one of `stages` (default: index); for shards, the first one's, with the recipe
+    of the whole index.
 
     Raises CaiError for a folder that is not an index, and for folders that are not all shards of one index.
     """
-    manifests = [(folder, artifact.require(folder, "index")) for folder in folders(index)]
+    manifests = [(folder, artifact.require(folder, *(stages or ["index"]))) for folder in folders(index)]
     first, manifest = manifests[0]
     if len(manifests) == 1:
         return manifest

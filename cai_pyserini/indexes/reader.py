@@ -3,26 +3,25 @@
 import json
 import re
 from binascii import a2b_base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property, partial
 from string import ascii_lowercase
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 import numpy as np
 
 from cai_pyserini.core import artifact
-from cai_pyserini.core.config import ENGLISH, WORD, Language
+from cai_pyserini.core.config import ENGLISH, Language
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.metadata import Kind, Value
 from cai_pyserini.indexes import batch, jvm
 from cai_pyserini.indexes.accents import ACCENTED, Variants
-from cai_pyserini.indexes.analyzer import Analyzer, lucene_analyzer
+from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.indexes.batch import LUCENE, MAPPER, QUERY, SEARCHER
-from cai_pyserini.indexes.facets import Matches
 from cai_pyserini.indexes.fields import IDS
-from cai_pyserini.indexes.filters import BadFilter, Filter, boolean_query, lucene_query, require_field
-from cai_pyserini.indexes.index_shards import Index, folders, open_reader, require_index
-from cai_pyserini.indexes.writer import FIELD, raw_json
+from cai_pyserini.indexes.filters import BadFilter, Filter, boolean_query, lucene_query
+from cai_pyserini.indexes.index_shards import Index, open_reader
+from cai_pyserini.indexes.searcher import Searcher, Stored
+from cai_pyserini.indexes.writer import FIELD
 
 MOST_LISTED = 100_000  # matches of a filter's words to look up in another index, at most; 1,000 take about 10 ms
 MOST_DOCUMENTS = 500_000  # ids to list for an index without metadata, at most; they are in the JVM's memory
@@ -34,89 +33,57 @@ HIT = re.compile(r'"fields":\[([^,]+),{"bytes":"([^"]*)","offset":0,"length":(\d
 READING = jvm.using_java("reading an index")
 
 
-class Stored(NamedTuple):
-    """A stored document."""
+class LuceneIndex(Searcher):
+    """What an open Lucene index has: the terms, texts and metadata of documents. Calls into Java go one at a time, see
+    indexes.jvm."""
 
-    id: str
-    title: str
-    contents: str  # indexed text, includes the title
-    metadata: Mapping[str, Value] = {}
-
-    @classmethod
-    def parse(cls, id: str, raw: str) -> Self:
-        """The document of stored JSON."""
-        fields = json.loads(raw)
-        return cls(id, fields.get("title", ""), fields["contents"], fields.get("metadata", {}))
-
-    @property
-    def raw(self) -> str:
-        """The stored JSON."""
-        return raw_json(self.id, self.title, self.contents, self.metadata)
-
-
-class LuceneIndex:
-    """An open Lucene index, or all its shards, for reading the terms and texts of documents.
-
-    Threads can share it or open several: calls into Java go one at a time, see indexes.jvm.
-    """
+    engine = "Lucene"
+    can_filter = True
 
     @READING
     def __init__(self, index: Index):
-        self.manifest = require_index(index)
+        super().__init__(index)
         java = jvm.java_class
         self._utils = java("io.anserini.index.IndexReaderUtils")
         self._term = java("org.apache.lucene.index.Term")
         self._bytes = java("org.apache.lucene.util.BytesRef")
         self._postings = java("org.apache.lucene.index.MultiTerms").getTermPostingsEnum
-        self._name, *_ = self._folders = folders(index)
         self._reader = open_reader(index)
         self._searcher = java(SEARCHER)(self._reader)
         self._json = java(MAPPER)()
         sort_field, kind = java(LUCENE + "SortField"), java(LUCENE + "SortField$Type")
         self._by_id = sort_field("id", kind.STRING_VAL)
         self._index_order = java(LUCENE + "Sort")(sort_field.FIELD_DOC, self._by_id)
-        self.documents: int = self._reader.getDocCount(FIELD)
+        self.term_documents: int = self._reader.getDocCount(FIELD)  # documents that have terms
         # Opened now, because an update may replace the folder.
         self._id_files = [(f / IDS).open(encoding="utf-8") for f in self._folders] if self.metadata else []
 
     @property
     def language(self) -> Language:
-        """The language of the analyzer that made the index's words."""
-        joint = self.manifest.stats.get("settings", {}).get("joint")
-        return (joint or self.manifest.recipe["settings"]).get("language", ENGLISH)
-
-    @property
-    def word_prefix(self) -> str | None:
-        """The prefix of the index's word terms; None if it has no words."""
-        if self.manifest.stats["kind"] == "bm25":
-            return ""
-        return WORD if self.manifest.stats.get("settings", {}).get("joint") else None
+        return self._joint.language if self._joint else self.manifest.recipe["settings"].get("language", ENGLISH)
 
     @cached_property
     def _analyze(self) -> Analyzer:
         return Analyzer(self.language)
 
     @cached_property
-    def _variants(self) -> Variants:
-        prefix = self.word_prefix or ""
+    def _variants(self) -> Variants | None:
+        if (prefix := self.word_prefix) is None:
+            return None
         patterns = [f".*{ACCENTED}.*"]
-        if self.documents > MANY_DOCUMENTS:  # fewer terms at a time, because Lucene holds those that it finds in memory
+        if (
+            self.term_documents > MANY_DOCUMENTS
+        ):  # fewer terms at a time, because Lucene holds those that it finds in memory
             patterns = [f"{letter}.*{ACCENTED}.*" for letter in ascii_lowercase]
             patterns.append(f"({ACCENTED}|[^a-z].*{ACCENTED}).*")
         terms = [term for pattern in patterns for term in self.terms(prefix + pattern)]
-        return Variants(terms, prefix, self.language, self.documents, self.document_frequency)
-
-    @property
-    def metadata(self) -> dict[str, Kind]:
-        """The types of metadata fields by name."""
-        return self.manifest.stats.get("metadata", {})
+        return Variants(terms, prefix, self.language, self.term_documents, self.document_frequency)
 
     @cached_property
     def ids(self) -> list[str]:
-        """Document ids in index order."""
         ids = [id for file in self._id_files for id in file.read().splitlines()]
         ids = ids or self._matching_ids()
-        artifact.require_count(self._name, len(ids), self._reader.maxDoc())
+        artifact.require_count(self.name, len(ids), self._reader.maxDoc())
         return ids
 
     @cached_property
@@ -145,74 +112,27 @@ class LuceneIndex:
         """A Lucene query for documents by id."""
         return build_query(self._build_id_query, json.dumps(ids))
 
-    def _phrase_query(self, text_index: "LuceneIndex", text: str, listed: list[str]) -> Any:
-        """A Lucene query for documents that have the words of a text as a phrase in `text_index`.
+    def _phrase(self, text: str) -> Any:
+        """A Lucene query for documents that have the words of a text as a phrase. Raises BadFilter if the index has no
+        words, or the text."""
+        raise BadFilter(f"filter: {self.name} has no words; they are in an index of BM25, of the same run")
 
-        If that is another index, the matching ids are added to `listed`. Raises BadFilter if it is not a text index,
-        for a text without words, and for too many documents.
-        """
-        if text_index.manifest.stats["kind"] != "bm25":
-            raise BadFilter(f"filter: {self._name} has no words; they are in an index of BM25, of the same run")
-        builder = jvm.java_class("org.apache.lucene.util.QueryBuilder")(lucene_analyzer(text_index.language))
-        if (query := builder.createPhraseQuery(FIELD, text)) is None:
-            raise BadFilter(f"filter: {text[:50]!r} has no word that BM25 knows")
+    def _phrase_query(self, text_index: Searcher, text: str, listed: list[str]) -> Any:
+        """A Lucene query for documents that have the words of a text as a phrase in `text_index`. If that is another
+        index, the matching ids are added to `listed`. Raises BadFilter for too many documents."""
         if text_index.manifest.digest == self.manifest.digest:
-            return query
-        ids = text_index._matching_ids(query, MOST_LISTED - len(listed))
+            return self._phrase(text)
+        ids = text_index.with_phrase(text, MOST_LISTED - len(listed))
         listed += ids
         return self._id_query(ids)
 
-    def _filter_query(self, filter: Filter, text_index: "LuceneIndex | None") -> Any:
+    def _filter_query(self, filter: Filter, text_index: Searcher | None) -> Any:
         """A Lucene query for the documents that pass a filter."""
         return lucene_query(filter, self.metadata, partial(self._phrase_query, text_index or self, listed=[]))
 
     @READING
-    def matching(self, filter: Filter) -> np.ndarray:
-        """Which documents pass a filter, bool (documents,), in index order."""
-        passes = np.zeros(self._reader.maxDoc(), bool)
-        for segment in self.matches(filter).collector.getMatchingDocs():
-            start, size = segment.context().docBase, segment.context().reader().maxDoc()
-            bits = jvm.java_class("org.apache.lucene.util.FixedBitSet")(size)
-            getattr(bits, "or")(segment.bits().iterator())
-            words = np.array(bits.getBits(), np.int64)
-            passes[start : start + size] = np.unpackbits(words.view(np.uint8), count=size, bitorder="little")
-        return passes
-
-    def counts(
-        self,
-        names: Sequence[str],
-        most: int,
-        filter: Filter | None = None,
-        query: Any = None,
-        text_index: "LuceneIndex | None" = None,
-    ) -> dict[str, dict[str, int]]:
-        """Field -> its `most` frequent values, most frequent first -> their numbers of documents.
-
-        Counts documents that pass `filter` and match the Lucene query `query`, if given. Dates are counted by year. See
-        LuceneSearcher.filtered for `text_index`. Raises BadFilter for a field that the index lacks.
-        """
-        kinds = {name: require_field(name, self.metadata, "facets") for name in names}
-        matches = self.matches(filter, query, text_index)
-        return {name: matches.values(name, kind, most) for name, kind in kinds.items()}
-
-    @READING
-    def matches(
-        self, filter: Filter | None = None, query: Any = None, text_index: "LuceneIndex | None" = None
-    ) -> Matches:
-        """The documents that pass a filter and match a Lucene query, to count; `text_index` as in `counts`."""
-        java = jvm.java_class
-        filter_query = self._filter_query(filter, text_index) if filter else java(LUCENE + "MatchAllDocsQuery")()
-        both = boolean_query(FILTER=[filter_query] if query is None else [filter_query, query])
-        manager = java("org.apache.lucene.facet.FacetsCollectorManager")()
-        return Matches(self._reader, self._searcher.search(both, manager), self._json)
-
-    @READING
-    def impacts(self, documents: Sequence[str], terms: Iterable[str]) -> dict[str, dict[str, int]]:
-        """Document id -> term -> impact (frequency in a text index), for the terms that the document has.
-
-        Documents that the index lacks are left out.
-        """
-        numbers = ((self._utils.convertDocidToLuceneDocid(self._reader, id), id) for id in set(documents))
+    def impacts(self, ids: Sequence[str], terms: Iterable[str]) -> dict[str, dict[str, int]]:
+        numbers = ((self._utils.convertDocidToLuceneDocid(self._reader, id), id) for id in set(ids))
         known = sorted((number, id) for number, id in numbers if number >= 0)
         impacts: dict[str, dict[str, int]] = {id: {} for _, id in known}
         for term in terms:
@@ -225,7 +145,6 @@ class LuceneIndex:
 
     @READING
     def document(self, id: str) -> Stored | None:
-        """A stored document; None if the index lacks it, or stores no documents."""
         raw = self._utils.documentRaw(self._reader, id)
         return None if raw is None else Stored.parse(id, raw)
 
@@ -240,13 +159,8 @@ class LuceneIndex:
     def document_frequency(self, term: str) -> int:
         return self._reader.docFreq(self._term(FIELD, term))
 
-    def variants_of(self, word: str) -> list[str]:
-        """The words that differ from an analyzed word by accents alone."""
-        return [] if self.word_prefix is None else [*self._variants.of(word)]
-
     @READING
     def documents_with(self, term: str) -> int:
-        """The number of documents with a term or, if it is a word, one of its variants."""
         prefix = self.word_prefix or ""
         if not (variants := self.variants_of(term.removeprefix(prefix))):
             return self.document_frequency(term)
@@ -271,8 +185,6 @@ class LuceneIndex:
 
     @READING
     def most_similar(self, term: str, prefix: int, edits: int) -> tuple[str, Stored | None] | None:
-        """The most frequent term within `edits` edits, 1 or 2, of a term with the same first `prefix` characters, and
-        the first document that has it."""
         java = jvm.java_class
         terms = java("org.apache.lucene.index.MultiTerms").getTerms(self._reader, FIELD)
         matches = java("org.apache.lucene.search.FuzzyTermsEnum")(terms, self._term(FIELD, term), edits, prefix, True)
@@ -295,7 +207,7 @@ class LuceneIndex:
         parsed, total = HIT.findall(top_docs), TOTAL.search(top_docs)
         if total is None or len(parsed) != min(hits, int(total[1])):
             raise CaiError(
-                f"{self._name}: Lucene found {total and total[1]} documents, but of the best {hits}, {len(parsed)} "
+                f"{self.name}: Lucene found {total and total[1]} documents, but of the best {hits}, {len(parsed)} "
                 "could be read; every document needs a field `id` with doc values, as Anserini writes it"
             )
         ids = [a2b_base64(id)[: int(length)].decode() for _, id, length in parsed]

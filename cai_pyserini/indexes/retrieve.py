@@ -6,48 +6,27 @@ import time
 from collections.abc import Iterator
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pandas as pd
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.flags import DenseMethod
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.indexes.analyzer import Analyzer
-from cai_pyserini.indexes.faiss import FaissSearcher
+from cai_pyserini.indexes.engines import SearchOptions, open_searcher
 from cai_pyserini.indexes.filters import BadFilter, parse_filter
 from cai_pyserini.indexes.index_shards import Index, folders, require_index
-from cai_pyserini.indexes.searcher import LuceneSearcher
+from cai_pyserini.indexes.searcher import Searcher
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.runs.trec import fold_passages, run_of, top, without_query, write_parts
-from cai_pyserini.vectors.queries import Queries, Query, Representation, TwoStep, WordQueries
+from cai_pyserini.vectors.queries import Queries, Query, Representation, WordQueries
 
 PASSAGE_HITS = 10  # passages to retrieve per document of the run, as in Pyserini (--max-passage-hits)
 WARM_UP = 256  # queries to search before timing, so that the JVM compiles the code
 
-Searcher = LuceneSearcher | FaissSearcher
 logger = logging.getLogger(__name__)
-
-
-def open_searcher(index: Index, k1: float = 0.9, b: float = 0.4, two_step: TwoStep | None = None) -> Searcher:
-    """Open an index of the index stage, or all its shards; see LuceneSearcher."""
-    first, *_ = folders(index)
-    if require_index(index).stats["kind"] == "dense" and method_of(first) != "lucene":
-        return FaissSearcher(first)
-    return LuceneSearcher(index, k1, b, two_step)
-
-
-def method_of(index: Path) -> DenseMethod:
-    """The method of a dense index. Raises CaiError for an unknown one."""
-    method = artifact.require(index, "index").recipe["settings"].get("method", "flat")
-    if method not in get_args(DenseMethod):
-        raise CaiError(
-            f"{index} was made by method {method!r}, which this version cannot search: index again by one of "
-            + ", ".join(get_args(DenseMethod))
-        )
-    return method
 
 
 def search(
@@ -83,9 +62,9 @@ def search(
     recipe = artifact.recipe("search", inputs, manifest.stats["kind"], candidates=candidates, **settings)
 
     def write(path: Path) -> artifact.Stats:
-        searcher = open_searcher(index, k1, b, queries.two_step)
+        searcher = open_searcher(index, SearchOptions(k1, b, queries.two_step))
         if filter is not None:
-            if isinstance(searcher, FaissSearcher):
+            if not searcher.can_filter:
                 raise BadFilter(f"{first} has no metadata: filter a system of a run folder that has a Lucene index too")
             searcher = searcher.filtered(parse_filter(filter, searcher.metadata))
         encoded, seconds = queries.for_search(searcher.query_scale)
@@ -120,7 +99,8 @@ def queries_for(
 ) -> Queries:
     """The topics in the representation that an index takes. `encoder` defaults to an impact index's own; raises
     CaiError for a dense index without one."""
-    kind = artifact.require(index, "index", "export").stats["kind"]
+    stats = artifact.require(index, "index", "export").stats
+    kind, query = stats["kind"], query or stats.get("query")
     if kind == "bm25":
         return Queries(topics)
     if kind == "dense" and not encoder:

@@ -1,270 +1,231 @@
-"""Search Lucene indexes.
+"""What all search engines have in common, and what each says it can do.
 
-Queries, similarities and the order of hits are Anserini's, except that the ids of hits come from doc values, which ties
-are sorted by anyway, instead of stored fields, which would be read whole for every hit. Impact scores are divided by
-the scales of documents and queries, to give the scores of the paper's equations up to quantization; BM25 scores are
-rounded as in Anserini. Scores of dense vectors are inner products x; Lucene's own are (1 + x) / 2.
+An engine is a subclass of Searcher in a file of its own, and an entry of `engines.ENGINES`. It has to have `_search`;
+everything else has a default, which is honest: it stores no documents, filters nothing and explains nothing, until the
+engine overrides it.
 """
 
 import json
 import math
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from copy import copy
-from functools import cache, cached_property, partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import batched
-from typing import Any, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 
-from cai_pyserini.indexes import batch, jvm
-from cai_pyserini.indexes.analyzer import lucene_analyzer
-from cai_pyserini.indexes.batch import INTEGER, LUCENE, QUERY, REFERENCE, STRING, Batch
-from cai_pyserini.indexes.filters import BadFilter, Filter, boolean_query
-from cai_pyserini.indexes.forward_index import ForwardIndex, best_documents
-from cai_pyserini.indexes.hnsw import graph
-from cai_pyserini.indexes.index_shards import Index
-from cai_pyserini.indexes.reader import READING, TOTAL, LuceneIndex, build_query
-from cai_pyserini.indexes.writer import FIELD, delimited_analyzer
-from cai_pyserini.runs.trec import Hits
-from cai_pyserini.vectors.json_vectors import DELIMITER
-from cai_pyserini.vectors.queries import Query, TwoStep, pruned
+from cai_pyserini.core import artifact
+from cai_pyserini.core.config import ENGLISH, WORD, Joint, Language
+from cai_pyserini.core.metadata import Kind, Value
+from cai_pyserini.indexes.accents import Variants
+from cai_pyserini.indexes.filters import BadFilter, Filter
+from cai_pyserini.indexes.index_shards import Index, folders, require_index
+from cai_pyserini.indexes.writer import raw_json
+from cai_pyserini.runs.trec import NO_HITS, Ranking
+from cai_pyserini.vectors.queries import Query
 
-VECTOR = "vector"
-KNN = "org.apache.lucene.search.KnnFloatVectorQuery"
+if TYPE_CHECKING:
+    from cai_pyserini.indexes.facets import Matches
+
 HITS = 1 << 16  # hits per batch, at most
 
 
-class LuceneSearcher(LuceneIndex):
-    """An open index to search: with text for BM25, {term: impact} for impacts, and vectors for dense indexes.
+class Stored(NamedTuple):
+    """A stored document."""
 
-    `k1` and `b` are parameters of BM25. `two_step` searches impacts in two steps: scores are exact, but documents that
-    the first step ranks too low are missed; if it finds too few documents, a search for all terms follows. Scores are
-    computed from the forward index, if there is one, instead of Lucene's. Only the queries of one `search_many` run in
-    parallel.
-    """
+    id: str
+    title: str
+    contents: str  # indexed text, includes the title
+    metadata: Mapping[str, Value] = {}
 
-    @jvm.using_java("searching")
-    def __init__(self, index: Index, k1: float = 0.9, b: float = 0.4, two_step: TwoStep | None = None):
-        super().__init__(index)
-        java = jvm.java_class
-        self._two_step = two_step
-        self._idf = cache(self._inverse_document_frequency)
-        self._filter: Any = None  # a Lucene query
-        self._kind: str = self.manifest.stats["kind"]
-        self.query_scale: int = self.manifest.stats.get("query_scale", 1)
-        self.document_scale: float = self.manifest.stats.get("document_scale", 1)
-        self._max_hits = max(1, self._reader.maxDoc())
-        by_score = java(LUCENE + "SortField").FIELD_SCORE
-        self._order = java(LUCENE + "Sort")(by_score, self._by_id)  # Anserini's
-        *_, self._candidates = graph(self._max_hits)  # of a vector search
-        self._builders: dict[type, Any] = {}  # type of queries -> handle that builds Lucene's
-        if self._kind == "dense":
-            builder = "io.anserini.search.query.VectorQueryGenerator"
-            make = batch.virtual(builder, "buildQuery", KNN, STRING, STRING, INTEGER)
-            self._builders[np.ndarray] = batch.bind(make, 0, java(builder)(), VECTOR)
-        else:
-            builder = "org.apache.lucene.util.QueryBuilder"
-            make = batch.virtual(builder, "createBooleanQuery", QUERY, STRING, STRING)
-            make = batch.bind(make, 0, java(builder)(delimited_analyzer("delimitedBoost")))
-            self._builders[dict] = batch.bind(make, 0, FIELD)
-        if self._kind == "impact":
-            self._searcher.setSimilarity(java("io.anserini.search.similarity.ImpactSimilarity")())
-        elif self._kind == "bm25":
-            self._searcher.setSimilarity(java("org.apache.lucene.search.similarities.BM25Similarity")(k1, b))
-            builder = "io.anserini.search.query.BagOfWordsQueryGenerator"
-            make = batch.virtual(builder, "buildQuery", QUERY, STRING, "org.apache.lucene.analysis.Analyzer", STRING)
-            self._builders[str] = batch.bind(make, 0, java(builder)(), FIELD, lucene_analyzer(self.language))
-        has_forward = two_step and self.manifest.recipe["settings"].get("forward_index")
-        self._forward = [ForwardIndex(folder) for folder in self._folders] if has_forward else []
-        self._one_step_searches, self._two_step_search = self._compile_searches(lambda build: build)
+    @classmethod
+    def parse(cls, id: str, raw: str) -> Self:
+        """The document of stored JSON."""
+        fields = json.loads(raw)
+        return cls(id, fields.get("title", ""), fields["contents"], fields.get("metadata", {}))
 
-    def _compile_searches(self, limited: Callable[[Any], Any]) -> tuple[dict[type, Batch], Batch | None]:
-        """The searches by one step, by type of queries, and by two steps; `limited` limits a handle that builds queries
-        to some documents."""
-        one_step = {
-            kind: Batch(batch.one_step_search(self._searcher, limited(build), self._order), self._json)
-            for kind, build in self._builders.items()
-        }
-        if not self._two_step:
-            return one_step, None
-        build = self._builders[dict]
-        if self._forward:
-            return one_step, Batch(batch.first_step(self._searcher, limited(build)), self._json)
-        two_step = batch.two_step_search(self._searcher, limited(build), build, self._order)
-        return one_step, Batch(two_step, self._json)
+    @property
+    def raw(self) -> str:
+        """The stored JSON."""
+        return raw_json(self.id, self.title, self.contents, self.metadata)
 
-    @jvm.using_java("filtering")
-    def filtered(self, filter: Filter, text_index: LuceneIndex | None = None) -> Self:
-        """A view whose searches find only documents that pass a filter, with the same scores. `text_index` is an index
-        of the same documents that has their words; by default, this one. Raises BadFilter if the indexes lack a field
-        or words that the filter needs."""
-        if self._kind == "dense":
-            raise BadFilter(f"{self._name} has no metadata and cannot be filtered")
-        searches = self._filtered_searches  # cached before the copy
-        view = copy(self)
-        view._one_step_searches, view._two_step_search = searches
-        view._filter = self._filter_query(filter, text_index)
-        return view
 
-    @cached_property
-    def _filtered_searches(self) -> tuple[dict[type, Batch], Batch | None]:
-        return self._compile_searches(partial(batch.filtered_query, filter=self._current_filter))
+@dataclass(frozen=True)
+class Term:
+    """A query term's contribution to a score."""
+
+    term: str
+    query: float  # weight in the query; BM25: occurrences
+    document: float  # weight in the index, IDF included; BM25: occurrences, except in a joint index
+    idf: float | None  # BM25's; None for SPLADE and in a joint index
+    impact: int | None  # quantized weight, as in the index; None for BM25
+    contribution: float
+
+
+class Scored(NamedTuple):
+    """A score and the terms that add up to it; no terms for dense vectors."""
+
+    score: float
+    terms: list[Term]  # largest contribution first
+
+    @classmethod
+    def of(cls, terms: Iterable[Term]) -> "Scored":
+        ordered = sorted(terms, key=lambda term: -term.contribution)
+        return cls(math.fsum(term.contribution for term in ordered), ordered)
+
+
+class Searcher:
+    """An open index, or all its shards, of any engine. Queries are texts, {term: weight} or vectors, as the index takes
+    them. Threads can share it."""
+
+    engine = "an engine"  # as messages name it
+    can_filter = False  # by metadata of its own
+    has_phrases = False  # whether filters can have words
+
+    def __init__(self, index: Index):
+        """Raises CaiError for a folder that is not an index, or not all of its shards."""
+        self.manifest = require_index(index, "index", "export")
+        self.name, *_ = self._folders = folders(index)
+        manifests = (artifact.require(folder, "index", "export") for folder in self._folders)
+        self.documents: int = sum(manifest.stats["documents"] for manifest in manifests)
+        self.query_scale: int = self.manifest.stats.get("query_scale", 1)  # impact of a weight of 1 in queries
+        self.document_scale: float = self.manifest.stats.get("document_scale", 1)  # and in documents
+        # distinguishes the documents' words from other terms; None if the index has no words
+        self.word_prefix: str | None = WORD if self._joint else None
+
+    @property
+    def language(self) -> Language:
+        """The language of the analyzer that made the index's words; English if it has none."""
+        return self._joint.language if self._joint else ENGLISH
+
+    @property
+    def metadata(self) -> dict[str, Kind]:
+        """The types of metadata fields by name."""
+        return self.manifest.stats.get("metadata", {})
 
     @cached_property
-    def _current_filter(self) -> Any:
-        return jvm.java_class(REFERENCE)()
+    def _joint(self) -> Joint | None:
+        """How the words of BM25 are in an index of impacts; None if they are not."""
+        joint = self.manifest.stats.get("settings", {}).get("joint")
+        return Joint.model_validate({"alpha": {}, **joint}) if joint else None  # alpha is of queries
 
-    def with_variants(self, queries: Sequence[Query], threads: int = 1) -> list[Query]:
-        """The queries as they are searched with: with the index's variants of their words, see indexes.accents. A text
-        without any stays a text; others become {word: weight}."""
-        if self.word_prefix is None:
-            return [*queries]
-        texts = [query for query in queries if isinstance(query, str)]
-        words = dict(zip(texts, self._analyze.many(texts, threads), strict=True)) if texts else {}
-        expanded: list[Query] = []
-        for query in queries:
-            assert not isinstance(query, np.ndarray)
-            terms = Counter(words[query]) if isinstance(query, str) else query
-            added = self._variants.added(terms)
-            expanded.append({**terms, **added} if added else query)
-        return expanded
-
-    @READING
-    def lucene_query(self, query: Query) -> Any:
-        """The Lucene query; None for a query without terms."""
-        (query,) = self.with_variants([query])
-        return build_query(self._builders[str if isinstance(query, str) else dict], _text(query))
-
-    def search(self, query: Query, hits: int) -> Hits:
-        (ranking,) = self._search([query], hits, 1)
+    def search(self, query: Query, hits: int) -> Ranking:
+        (ranking,) = self.search_all([query], hits)
         return ranking
 
-    def search_many(self, queries: dict[str, Query], hits: int, threads: int) -> Iterator[dict[str, Hits]]:
+    def search_all(self, queries: Sequence[Query], hits: int, threads: int = 1) -> list[Ranking]:
+        """The best `hits` documents for each query, ties by document id. Queries without terms, and zero vectors, as of
+        unknown words, find nothing."""
+        hits = max(1, min(hits, self.documents))
+        expanded = self.with_variants(queries, threads)
+        rankings = [NO_HITS] * len(queries)
+        found = (number for number, query in enumerate(expanded) if not _is_empty(query))
+        for part in batched(found, max(1, HITS // hits)):
+            results = self._search([expanded[number] for number in part], hits, threads)
+            for number, ranking in zip(part, results, strict=True):
+                rankings[number] = ranking
+        return rankings
+
+    def search_many(self, queries: Mapping[str, Query], hits: int, threads: int) -> Iterator[dict[str, Ranking]]:
         """Yield the best documents for many queries by query id, batch by batch, in the order of the ids."""
         for ids in batched(sorted(queries), max(1, HITS // hits)):
-            yield dict(zip(ids, self._search([queries[id] for id in ids], hits, threads), strict=True))
+            yield dict(zip(ids, self.search_all([queries[id] for id in ids], hits, threads), strict=True))
 
-    @jvm.using_java("scoring")
-    def scores(self, query: Query, ids: Sequence[str]) -> dict[str, float]:
-        """Scores of documents: BM25 for a text, 0 where no word matches, without a ranking's tie-breaking; or inner
-        products with a vector, without documents that the index lacks."""
-        count = min(len(ids), self._max_hits)
-        if isinstance(query, np.ndarray):  # with no more documents than hits, Lucene compares them all
-            nearest = jvm.java_class(KNN)(VECTOR, query.tolist(), count, self._id_query(ids))
-            matching, scores = self._best(nearest, self._order, count)
-            return dict(zip(matching, _products(scores), strict=True))
-        both = boolean_query(MUST=[self.lucene_query(query)], FILTER=[self._id_query(ids)])
-        matching, scores = self._best(both, self._order, count)
-        return dict.fromkeys(ids, 0.0) | dict(zip(matching, _as_floats(_rounded(scores)), strict=True))
+    def _search(self, queries: Sequence[Query], hits: int, threads: int) -> Sequence[Ranking]:
+        """The best documents for queries that have terms, their variants included."""
+        raise NotImplementedError
 
-    def _search(self, queries: Sequence[Query], hits: int, threads: int) -> list[Hits]:
-        hits, queries = min(hits, self._max_hits), self.with_variants(queries, threads)
-        rankings: dict[int, Hits] = {number: [] for number, query in enumerate(queries) if _is_empty(query)}
-        if self._two_step and self._two_step_search:
-            steps = {
-                number: first
-                for number, query in enumerate(queries)
-                if isinstance(query, dict) and (first := self.first_query(query)) and first != query
-            }
-            best = self._search_in_two_steps([(queries[n], first) for n, first in steps.items()], hits, threads)
-            rankings |= {number: ranking for number, ranking in zip(steps, best, strict=True) if ranking is not None}
-        candidates = [str(max(hits, self._candidates))] if self._kind == "dense" else []
-        for kind, search in self._one_step_searches.items():
-            rest = [n for n, query in enumerate(queries) if n not in rankings and isinstance(query, kind)]
-            one_step = [(_text(queries[number]), *candidates, str(hits), str(hits)) for number in rest]
-            found = self._run(search, one_step, threads)
-            rankings |= {number: self._parse(top_docs, hits) for number, top_docs in zip(rest, found, strict=True)}
-        return [rankings[number] for number in range(len(queries))]
+    def filtered(self, filter: Filter, filter_index: "Searcher | None" = None) -> Self:
+        """A view whose searches find only documents that pass a filter, with the same scores.
 
-    def _search_in_two_steps(
-        self, queries: Sequence[tuple[Any, dict[str, int]]], hits: int, threads: int
-    ) -> Iterator[Hits | None]:
-        """The rankings of queries, each with the query of its first step; None if that finds fewer documents than the
-        second would score."""
-        assert self._two_step and self._two_step_search
-        count = min(self._two_step.candidates(hits), self._max_hits)
-        if not self._forward:
-            steps = [(_text(first), str(count), _text(query), str(count), str(hits)) for query, first in queries]
-            for top_docs in self._run(self._two_step_search, steps, threads):
-                yield self._parse(top_docs, hits) if TOTAL.findall(top_docs) == [str(count)] else None
-            return
-        found = self._run(self._two_step_search, [(_text(first), str(count)) for _, first in queries], threads)
-        for (query, _), of_query in zip(queries, found, strict=True):
-            numbers = np.array(json.loads(of_query), np.int64)
-            yield None if len(numbers) < count else self._scaled(*best_documents(self._forward, query, numbers, hits))
+        `filter_index` is an index of the same documents that has their words or, if this one cannot filter, their
+        metadata. Raises BadFilter if they lack a field or words that the filter needs.
+        """
+        raise BadFilter(f"{self.name} has no metadata and cannot be filtered")
 
-    def first_query(self, query: dict[str, int]) -> dict[str, int]:
-        """The query of the first of two steps."""
-        return pruned(query, self._two_step.mass, self._idf) if self._two_step else query
+    def explain(self, query: Query, ids: Sequence[str]) -> dict[str, Scored]:
+        """The scores of documents with their terms, without documents that the index lacks; empty if it cannot tell."""
+        if not isinstance(query, Mapping):
+            return {}
+        (terms,) = self.with_variants([query])
+        assert isinstance(terms, Mapping)
+        word_scale = self._joint.scale if self._joint else 1.0
+        scale = self.query_scale * self.document_scale
+        return {
+            id: Scored.of(
+                Term(
+                    term,
+                    terms[term] / self.query_scale,
+                    impact / (word_scale if term.startswith(WORD) else self.document_scale),
+                    None,
+                    impact,
+                    terms[term] * impact / scale,
+                )
+                for term, impact in impacts.items()
+            )
+            for id, impacts in self.impacts(ids, terms).items()
+        }
 
-    def _inverse_document_frequency(self, term: str) -> float:
-        """ln(1 + documents / document frequency); 0 for a term that the index lacks."""
-        frequency = self.document_frequency(term)
-        return math.log1p(self.documents / frequency) if frequency else 0.0
+    def impacts(self, ids: Sequence[str], terms: Iterable[str]) -> dict[str, dict[str, int]]:
+        """Document id -> term -> impact (frequency in a text index), for the terms that the document has, without
+        documents that the index lacks."""
+        return {}
 
-    def _run(self, search: Batch, arguments: Sequence[Sequence[str]], threads: int) -> Iterator[str]:
-        """The results as JSON."""
-        for part in batch.parts(arguments):
-            with jvm.using_java("searching"):
-                if self._filter is not None:
-                    self._current_filter.set(self._filter)
-                results = search(part, threads)
-            yield from results
+    def document(self, id: str) -> Stored | None:
+        """A stored document; None if the index lacks it, or stores no documents."""
+        return None
 
-    def _parse(self, top_docs: str, hits: int) -> Hits:
-        return self._scaled(*self._parse_hits(top_docs, hits))
+    @property
+    def ids(self) -> Sequence[str]:
+        """Document ids in index order."""
+        raise BadFilter(f"{self.name}: {self.engine} does not list its documents")
 
-    def _scaled(self, ids: list[str], scores: list[float]) -> Hits:
-        return list(zip(ids, self._from_lucene(scores), strict=True))
+    def matching(self, filter: Filter) -> np.ndarray:
+        """Which documents pass a filter, bool (documents,), in the order of `ids`."""
+        raise BadFilter(f"{self.name}: {self.engine} does not list its documents")
 
-    def _from_lucene(self, scores: list[float]) -> list[float]:
-        """Convert Lucene's scores, best first."""
-        if self._kind == "dense":
-            return _products(scores)
-        if self._kind == "bm25":
-            return _without_ties(scores)
-        scale = self.document_scale * self.query_scale
-        return [score / scale for score in scores]
+    def with_phrase(self, text: str, most: int) -> list[str]:
+        """The ids of the documents that have the words of a text as a phrase. Raises BadFilter for more than `most`."""
+        raise BadFilter(f"filter: {self.name} has no words; they are in an index of BM25, of the same run")
+
+    def matches(
+        self, filter: Filter | None = None, query: Query | None = None, filter_index: "Searcher | None" = None
+    ) -> "Matches | None":
+        """The documents that pass a filter and have a word of a query, to count; None if it cannot count them."""
+        return None
+
+    def document_frequency(self, term: str) -> int:
+        return 0
+
+    def documents_with(self, term: str) -> int:
+        """The number of documents with a term or, if it is a word, one of its variants."""
+        return self.document_frequency(term)
+
+    def most_similar(self, term: str, prefix: int, edits: int) -> tuple[str, Stored | None] | None:
+        """The most frequent term within `edits` edits, 1 or 2, of a term with the same first `prefix` characters, and
+        the first document that has it."""
+        return None
+
+    @property
+    def _variants(self) -> Variants | None:
+        """Words that differ by accents alone, see indexes.accents."""
+        return None
+
+    def variants_of(self, word: str) -> Sequence[str]:
+        """The words that differ from an analyzed word by accents alone, with which it is searched for."""
+        return [*self._variants.of(word)] if self._variants else ()
+
+    def with_variants(self, queries: Sequence[Query], threads: int = 1) -> list[Query]:
+        """The queries as they are searched with: with the index's variants of their words."""
+        if self._variants is None:
+            return [*queries]
+        return [{**query, **self._variants.added(query)} if isinstance(query, Mapping) else query for query in queries]
+
+    def close(self) -> None:
+        """Nothing to close, by default."""
 
 
 def _is_empty(query: Query) -> bool:
     """Whether a query has no terms, or is a zero vector, as of unknown words."""
     return not (query.any() if isinstance(query, np.ndarray) else query)
-
-
-def _text(query: Query) -> str:
-    if isinstance(query, str):
-        return query
-    if isinstance(query, np.ndarray):
-        return json.dumps(query.tolist())
-    return " ".join([f"{term}{DELIMITER}{weight}" for term, weight in query.items()])
-
-
-def _products(scores: Sequence[float]) -> list[float]:
-    return [2 * score - 1 for score in scores]
-
-
-def _rounded(scores: Sequence[float]) -> np.ndarray:
-    """BM25 scores rounded to 4 decimals in single precision, as in Anserini."""
-    return (np.floor(np.array(scores, np.float32).astype(np.float64) * 1e4 + 0.5) / 1e4).astype(np.float32)
-
-
-def _without_ties(scores: Sequence[float]) -> list[float]:
-    """BM25 scores, best first, as in Anserini: rounded, with ties 1e-6 apart.
-
-    Anserini's ScoreTiesAdjusterReranker subtracts 1e-6 times n from the n-th score in a row that is at most 1e-4 below
-    the adjusted score before it, in single precision.
-    """
-    gap, step = np.float32(1e-4), np.float32(1e-6)
-    rounded = _rounded(scores)
-    ties = 0
-    for n in range(1, len(rounded)):
-        ties = ties + 1 if rounded[n - 1] - rounded[n] <= gap else 0
-        rounded[n] -= step * np.float32(ties)
-    return _as_floats(rounded)
-
-
-def _as_floats(scores: np.ndarray) -> list[float]:
-    """Single-precision scores with no more digits than needed."""
-    return [float(str(score)) for score in scores]

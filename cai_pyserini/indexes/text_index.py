@@ -44,6 +44,7 @@ def index_bm25(
     output: Path,
     threads: int = 0,
     generated: Collection | None = None,
+    *,
     raw: bool = True,
     shard_id: int = 0,
     shard_num: int = 1,

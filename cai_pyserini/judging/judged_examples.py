@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from cai_pyserini.collections.contract import Qrels
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.indexes.reader import Stored
+from cai_pyserini.indexes.searcher import Stored
 
 
 class LabelledQuery(NamedTuple):

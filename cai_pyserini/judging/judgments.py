@@ -20,7 +20,7 @@ from cai_pyserini.collections.contract import Qrels
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError, did_you_mean
 from cai_pyserini.core.lock import alone_in
-from cai_pyserini.indexes.reader import Stored
+from cai_pyserini.indexes.searcher import Stored
 
 SCHEMA = """
 PRAGMA journal_mode = WAL;

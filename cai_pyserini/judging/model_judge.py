@@ -21,7 +21,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.engine.reasons import Stems, best_passage
 from cai_pyserini.indexes.analyzer import CachedAnalyzer
-from cai_pyserini.indexes.reader import Stored
+from cai_pyserini.indexes.searcher import Stored
 from cai_pyserini.judging.chat import Chat, Unanswered
 from cai_pyserini.judging.judgments import MODEL, Grades
 from cai_pyserini.judging.pool import Pool

@@ -16,7 +16,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.text import normalized
 from cai_pyserini.engine.open import index_with_texts, open_systems
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.indexes.reader import Stored
+from cai_pyserini.indexes.searcher import Stored
 from cai_pyserini.judging.judgments import Grades, Judgments
 from cai_pyserini.runs.trec import read_run, removes_query, run_of, scores_by_query, top, without_query
 

@@ -4,7 +4,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.engine.search import Engine, Hit, Stored
+from cai_pyserini.engine.hits import Hit
+from cai_pyserini.engine.search import Engine
+from cai_pyserini.indexes.searcher import Stored
 
 
 class RetrievedDocument(NamedTuple):

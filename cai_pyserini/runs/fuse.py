@@ -15,6 +15,7 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.runs import trec
 from cai_pyserini.runs.fusions import DEFAULT, DEPTH, FUSIONS, Fusion, ranks_within
+from cai_pyserini.runs.trec import Ranking
 
 logger = logging.getLogger(__name__)
 
@@ -103,38 +104,64 @@ def fuse_runs(
     `weights`, one positive number per run, multiply contributions to a sum; None: all 1. Raises CaiError for an
     unknown method, and for invalid weights.
     """
-    if method not in FUSIONS:
-        raise CaiError(f"no fusion method {method!r}; known are {', '.join(FUSIONS)}")
-    if len(runs) < 2:
-        raise CaiError(f"{method} of {len(runs)} runs: it takes two or more")
-    fusion = FUSIONS[method]
-    if weights is not None:
-        if not fusion.is_sum:
-            raise CaiError(f"weights have no effect on {method}: leave them out, or choose another method")
-        if len(weights) != len(runs):
-            raise CaiError(f"{len(weights)} weights for {len(runs)} runs: give one per run, in the order of the runs")
-        if not all(0 < weight < math.inf for weight in weights):
-            raise CaiError(f"weights {', '.join(map(str, weights))}: each must be a positive number")
+    fusion = _checked(method, len(runs), weights)
     fused, values = candidates(runs, fusion, depth, weights)
     ranked = trec.sorted_run(fused.assign(score=fusion.combined(values)))  # ties in the order of documents
     return trec.top(ranked, hits)
 
 
-class Shares(NamedTuple):
-    """The fused score of a document, and the contribution of each run."""
-
-    score: float
-    by_run: list[float]
-
-
-def shares(
-    runs: Sequence[pd.DataFrame], method: str, depth: int, weights: Sequence[float] | None = None
-) -> dict[str, Shares]:
-    """The shares of every candidate, by document id, for runs of a single query."""
+def _checked(method: str, runs: int, weights: Sequence[float] | None) -> Fusion:
+    """The fusion of this method. Raises CaiError for an unknown one, and for weights that it cannot have."""
+    if method not in FUSIONS:
+        raise CaiError(f"no fusion method {method!r}; known are {', '.join(FUSIONS)}")
+    if runs < 2:
+        raise CaiError(f"{method} of {runs} runs: it takes two or more")
     fusion = FUSIONS[method]
-    fused, values = candidates(runs, fusion, depth, weights)
-    scores = fusion.combined(values).tolist()
-    return dict(zip(fused["doc_id"].astype(object), map(Shares, scores, values.T.tolist()), strict=True))
+    if weights is not None:
+        if not fusion.is_sum:
+            raise CaiError(f"weights have no effect on {method}: leave them out, or choose another method")
+        if len(weights) != runs:
+            raise CaiError(f"{len(weights)} weights for {runs} runs: give one per run, in the order of the runs")
+        if not all(0 < weight < math.inf for weight in weights):
+            raise CaiError(f"weights {', '.join(map(str, weights))}: each must be a positive number")
+    return fusion
+
+
+class Fused(NamedTuple):
+    """The fusion of the rankings of a query: the documents, (documents,), in the order of their ids, their scores, and
+    the contributions of each ranking, float64 (rankings, documents)."""
+
+    ids: np.ndarray
+    scores: np.ndarray
+    contributions: np.ndarray
+
+    @property
+    def ranking(self) -> Ranking:
+        """The documents as `fuse_runs` ranks them."""
+        return Ranking(self.ids, self.scores).as_read()
+
+    @property
+    def shares(self) -> dict[str, tuple[float, list[float]]]:
+        """Document id -> its score, and the contributions to it."""
+        pairs = zip(self.scores.tolist(), self.contributions.T.tolist(), strict=True)
+        return dict(zip(self.ids.tolist(), pairs, strict=True))
+
+
+def fuse_rankings(
+    rankings: Sequence[Ranking], method: str, depth: int = DEPTH, weights: Sequence[float] | None = None
+) -> Fused:
+    """Fuse the rankings of one query, as `fuse_runs` fuses the runs of many."""
+    fusion = FUSIONS[method]
+    read = [ranking.as_read() for ranking in rankings]
+    if fusion.missing == "zero":
+        read = [ranking[:depth] for ranking in read]
+    ids, codes = np.unique(np.concatenate([ranking.ids for ranking in read]), return_inverse=True)
+    scores = np.concatenate([ranking.scores for ranking in read])
+    runs = np.repeat(np.arange(len(read)), [*map(len, read)])
+    queries = np.zeros(len(codes), np.int64)
+    counts = len(read), 1, len(ids)
+    fused, values = _contributions(_Hits(runs, queries, codes, scores), counts, fusion, depth, weights)
+    return Fused(ids[fused], fusion.combined(values), values)
 
 
 def candidates(
@@ -147,32 +174,51 @@ def candidates(
     if fusion.missing == "zero":
         runs = [trec.top(run, depth) for run in runs]
     query_ids, doc_ids = (_concatenate([run[name].array for run in runs]) for name in ("query_id", "doc_id"))
-    run_numbers = np.repeat(np.arange(len(runs)), [len(run) for run in runs])  # (all hits,), like scores and keys
+    run_numbers = np.repeat(np.arange(len(runs)), [len(run) for run in runs])
     scores = np.concatenate([run["score"] for run in runs])
-    keys = query_ids.codes.astype(np.int64) * len(doc_ids.categories) + doc_ids.codes
-    starts = np.flatnonzero((np.diff(query_ids.codes, prepend=-1) != 0) | (np.diff(run_numbers, prepend=-1) != 0))
-    if not len(scores):
-        return pd.DataFrame({"query_id": query_ids, "doc_id": doc_ids}), np.zeros((len(runs), 0))
-    contributions = fusion.normalize(scores, starts, depth)
-    ordered = np.sort(keys[ranks_within(scores, starts) <= depth])
-    fused = ordered[np.diff(ordered, prepend=-1) > 0]  # distinct; np.unique hashes, which is far slower
-    query, document = np.divmod(fused, len(doc_ids.categories))
-    values = np.zeros((len(runs), len(fused)))
-    if fusion.missing == "last":
-        ends = np.append(starts[1:], len(scores)) - 1
-        last = np.zeros((len(runs), len(query_ids.categories)))
-        last[run_numbers[ends], query_ids.codes[ends]] = contributions[ends]
-        values = last[:, query]
-    positions = np.searchsorted(fused, keys)
-    is_fused = fused.take(positions, mode="clip") == keys
-    values[run_numbers[is_fused], positions[is_fused]] = contributions[is_fused]
-    if weights is not None:
-        values *= np.array(weights)[:, None]
+    hits = _Hits(run_numbers, query_ids.codes.astype(np.int64), doc_ids.codes.astype(np.int64), scores)
+    counts = len(runs), len(query_ids.categories), len(doc_ids.categories)
+    fused, values = _contributions(hits, counts, fusion, depth, weights)
+    query, document = np.divmod(fused, counts[2])
     columns = {
         "query_id": pd.Categorical.from_codes(query, dtype=query_ids.dtype),
         "doc_id": pd.Categorical.from_codes(document, dtype=doc_ids.dtype),
     }
     return pd.DataFrame(columns), values
+
+
+class _Hits(NamedTuple):
+    """The hits of several runs, one after the other, each sorted by query: arrays (hits,)."""
+
+    runs: np.ndarray  # numbers, as of queries and documents
+    queries: np.ndarray
+    documents: np.ndarray
+    scores: np.ndarray
+
+
+def _contributions(
+    hits: _Hits, counts: tuple[int, int, int], fusion: Fusion, depth: int, weights: Sequence[float] | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The candidates, as query * documents + document, sorted, and each run's contribution to their scores, (runs,
+    candidates); `counts` are the numbers of runs, queries and documents."""
+    runs, queries, documents = counts
+    if not len(hits.scores):
+        return np.zeros(0, np.int64), np.zeros((runs, 0))
+    keys = hits.queries * documents + hits.documents
+    starts = np.flatnonzero((np.diff(hits.queries, prepend=-1) != 0) | (np.diff(hits.runs, prepend=-1) != 0))
+    contributions = fusion.normalize(hits.scores, starts, depth)
+    ordered = np.sort(keys[ranks_within(hits.scores, starts) <= depth])
+    fused = ordered[np.diff(ordered, prepend=-1) > 0]  # distinct; np.unique hashes, which is far slower
+    values = np.zeros((runs, len(fused)))
+    if fusion.missing == "last":
+        ends = np.append(starts[1:], len(keys)) - 1
+        last = np.zeros((runs, queries))
+        last[hits.runs[ends], hits.queries[ends]] = contributions[ends]
+        values = last[:, fused // documents]
+    positions = np.searchsorted(fused, keys)
+    is_fused = fused.take(positions, mode="clip") == keys
+    values[hits.runs[is_fused], positions[is_fused]] = contributions[is_fused]
+    return fused, values if weights is None else values * np.array(weights)[:, None]
 
 
 def _concatenate(columns: Sequence[pd.Categorical]) -> pd.Categorical:

@@ -40,7 +40,6 @@ def rerank(
 
     `minutes` is a time limit: the model's speed is measured first, and the depth lowered to fit. The recipe has the
     lowered depth, so that the run is reproducible elsewhere; a run made with the same limit stays up to date.
-
     Raises CaiError for a query that is not among the topics, for a document that is not in the collection, and if even
     one document per query takes longer than `minutes`.
     """
@@ -78,10 +77,10 @@ def rerank(
         hits, model, seconds = load()
         scored, ms = _scored(top(hits, lowered), model, seconds)
         write_run(sorted_run(scored), path, tag)
-        latency = add_latency(ms / len(topics), [run])
-        stats = {"queries": len(topics), "ms_per_query": latency, "limit": limit, "depth": lowered}
+        stats: artifact.Stats = {"queries": len(topics), "ms_per_query": add_latency(ms / len(topics), [run])}
         line = f"{tag} reranks the best {lowered} of {depth} documents: more would take over {minutes or 0:g} minutes"
-        return stats | {"decision": [line] if lowered < depth else [], "documents_digest": digest}
+        stats |= {"limit": limit, "depth": lowered, "decision": [line] if lowered < depth else []}
+        return stats | {"documents_digest": digest}
 
     return artifact.make(output, recipe(lowered), write, folder=False)
 

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, overload
 
 import numpy as np
 import pandas as pd
@@ -33,11 +33,56 @@ SUBNORMAL = (1 << 23) - 1  # how many numbers of single precision are between 0 
 BLANK = r"^$|[\t-\r\x1c-\x1f \x85\p{Z}]"  # an empty id, or a separator of str.split()
 
 
+class Ranking(Sequence[tuple[str, float]]):
+    """The hits of a query, best first: document `ids`, strings (hits,), and `scores`, float64 (hits,); as a sequence,
+    pairs of these."""
+
+    def __init__(self, ids: Sequence[str] | np.ndarray, scores: Sequence[float] | np.ndarray):
+        self.ids, self.scores = np.array(ids, object), np.asarray(scores, np.float64)
+
+    @classmethod
+    def of(cls, hits: Hits) -> "Ranking":
+        return hits if isinstance(hits, cls) else cls([id for id, _ in hits], [score for _, score in hits])
+
+    def as_read(self) -> "Ranking":
+        """What `read_run` would return after it is written, see `sorted_run`."""
+        order = np.argsort(-self.scores, kind="stable")
+        ranks = np.arange(1, len(order) + 1)
+        return Ranking(self.ids[order], _tied(_descending(self.scores[order], ranks, 0), ranks))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __iter__(self) -> Iterator[tuple[str, float]]:
+        return zip(self.ids.tolist(), self.scores.tolist(), strict=True)
+
+    @overload
+    def __getitem__(self, place: int) -> tuple[str, float]: ...
+    @overload
+    def __getitem__(self, place: slice) -> "Ranking": ...
+    def __getitem__(self, place: int | slice) -> "tuple[str, float] | Ranking":
+        if isinstance(place, slice):
+            return Ranking(self.ids[place], self.scores[place])
+        return self.ids[place], float(self.scores[place])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and [*self] == [*other]
+
+    __hash__ = None  # type: ignore[assignment]  # arrays can change
+
+    def __repr__(self) -> str:
+        return f"Ranking({[*self]})"
+
+
+NO_HITS = Ranking([], [])
+
+
 def run_of(hits: Mapping[str, Hits]) -> pd.DataFrame:
     """The run with these hits by query id."""
-    queries = np.repeat(np.array(list(hits), object), [len(ranking) for ranking in hits.values()])
-    documents = np.array([document for ranking in hits.values() for document, _ in ranking], object)
-    scores = np.array([score for ranking in hits.values() for _, score in ranking], np.float64)
+    rankings = [*map(Ranking.of, hits.values())]
+    queries = np.repeat(np.array(list(hits), object), [*map(len, rankings)])
+    documents = np.concatenate([NO_HITS.ids, *(ranking.ids for ranking in rankings)])
+    scores = np.concatenate([NO_HITS.scores, *(ranking.scores for ranking in rankings)])
     return sorted_run(pd.DataFrame({"query_id": queries, "doc_id": documents, "score": scores}))
 
 
@@ -58,19 +103,25 @@ def _sorted(frame: pd.DataFrame, sort_keys: Callable[[pd.DataFrame], list[np.nda
 
 def strictly_descending(run: pd.DataFrame) -> np.ndarray:
     """The scores of a run, (hits,), with ties lowered to the next smaller numbers of single precision."""
-    scores = run["score"].to_numpy()
-    steps, offset = _steps(scores), run["query_id"].cat.codes.to_numpy(np.int64) << 33  # separates the queries
-    lowered = np.minimum.accumulate(steps + ranks(run) - offset) + offset - ranks(run)
+    return _descending(run["score"].to_numpy(), ranks(run), run["query_id"].cat.codes.to_numpy(np.int64))
+
+
+def _descending(scores: np.ndarray, ranks: np.ndarray, queries: np.ndarray | int) -> np.ndarray:
+    steps, offset = _steps(scores), queries << 33  # separates the queries
+    lowered = np.minimum.accumulate(steps + ranks - offset) + offset - ranks
     return np.where(lowered < steps, _from_steps(lowered), scores)
 
 
 def _with_ties(run: pd.DataFrame) -> pd.DataFrame:
-    """Undo `strictly_descending`: successive scores that are one step apart become the first of them."""
-    scores = run["score"].to_numpy()
+    return run.assign(score=_tied(run["score"].to_numpy(), ranks(run)))
+
+
+def _tied(scores: np.ndarray, ranks: np.ndarray) -> np.ndarray:
+    """Undo `_descending`: successive scores that are one step apart become the first of them."""
     steps = _steps(scores)
     down = np.diff(steps, prepend=0)
-    tied = ((down == 0) | ((down == -1) & (scores == _from_steps(steps)))) & (ranks(run) > 1)
-    return run.assign(score=scores[_last_true(~tied)])
+    tied = ((down == 0) | ((down == -1) & (scores == _from_steps(steps)))) & (ranks > 1)
+    return np.asarray(scores[_last_true(~tied)])
 
 
 def _steps(scores: np.ndarray) -> np.ndarray:

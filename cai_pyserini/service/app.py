@@ -12,7 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from cai_pyserini.core.version import VERSION
-from cai_pyserini.engine.search import BadFilter
+from cai_pyserini.indexes.filters import BadFilter
 from cai_pyserini.service.access_log import AccessLog
 from cai_pyserini.service.guard import EVERYBODY, KEY_SCHEMES, Access, Guard, Metrics, error_response
 from cai_pyserini.service.mcp import over_http

@@ -6,7 +6,7 @@ output, or over HTTP at /mcp.
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Annotated, Any
@@ -25,7 +25,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from cai_pyserini.core.metadata import Metadata
 from cai_pyserini.core.version import VERSION
 from cai_pyserini.engine.explanation import Explanation
-from cai_pyserini.engine.search import BadFilter, Engine
+from cai_pyserini.engine.found import Described
+from cai_pyserini.engine.found import Found as Ranked
+from cai_pyserini.engine.search import Engine
+from cai_pyserini.indexes.filters import BadFilter
 from cai_pyserini.service.access_log import note
 from cai_pyserini.service.guard import MAX_BODY_BYTES, unknown_parameter
 from cai_pyserini.service.page import MAX_SHOWN_HITS
@@ -89,6 +92,7 @@ class SearchResult(BaseModel):
     query: str
     hits: list[Found]
     next_offset: int | None = Field(description="the offset of the next hits; null if there are no more")
+    degraded: str | None = Field(None, description="why hits are missing, such as a part of the index that timed out")
 
 
 class Text(BaseModel):
@@ -171,26 +175,32 @@ class Tools:
         """Find the documents of an index that match a query best, best first, each with its title and best passage.
         For more hits, search again with `offset`; for the whole text, use `document`."""
         end = min(offset + hits, MAX_HITS)
-        note(texts=[query], hits=hits)
         if offset >= end:
             raise ToolError(f"offset: a search has at most {MAX_HITS} hits; make the query more specific instead")
-        name, described = await self._ask(index, lambda engine: engine.describe(query, end, offset, filter))
+        name = index or self._service.default
+
+        def show(engine: Engine) -> Callable[[Ranked], Iterator[Described]]:
+            return lambda found: found.describe(found.hits[offset:])
+
+        searched = await _answered(self._service.search_all(name, [query], end, filter=filter, show=show))
         results = [
             Found(
-                rank=hit.rank,
-                docid=hit.id,
-                score=hit.score,
-                title="".join(piece for piece, _ in title),
-                snippet="".join(piece for piece, _ in snippet),
-                passage=None if hit.stored == hit.id else hit.stored,
-                page=page,
-                metadata=dict(metadata),
+                rank=described.hit.rank,
+                docid=described.hit.id,
+                score=described.hit.score,
+                title="".join(piece for piece, _ in described.title),
+                snippet="".join(piece for piece, _ in described.snippet),
+                passage=None if described.hit.stored == described.hit.id else described.hit.stored,
+                page=described.page,
+                metadata=dict(described.metadata),
             )
-            for hit, _, title, snippet, metadata, page in described
+            for described in searched.rankings[0]
         ]
-        note(returned=len(results))
+        note(hits=hits)
         has_more = offset + len(results) == end < MAX_HITS
-        return SearchResult(index=name, query=query, hits=results, next_offset=end if has_more else None)
+        return SearchResult(
+            index=name, query=query, hits=results, next_offset=end if has_more else None, degraded=searched.degraded
+        )
 
     async def document(
         self,
@@ -227,14 +237,19 @@ class Tools:
     async def _ask(self, index: str | None, function: Callable[[Engine], Any]) -> tuple[str, Any]:
         """Call a function on an index's engine in the worker thread: the index's name, and the result."""
         name = index or self._service.default
-        try:
-            return name, await self._service.call(name, function)
-        except HTTPException as error:
-            raise ToolError(str(error.detail)) from None
-        except BadFilter as error:
-            raise ToolError(str(error)) from None
-        except TimeoutError:
-            raise ToolError("the request took too long; try again later") from None
+        return name, await _answered(self._service.call(name, function))
+
+
+async def _answered[T](answer: Awaitable[T]) -> T:
+    """An answer of the service. Raises ToolError for what it refuses, and if it is late."""
+    try:
+        return await answer
+    except HTTPException as error:
+        raise ToolError(str(error.detail)) from None
+    except BadFilter as error:
+        raise ToolError(str(error)) from None
+    except TimeoutError:
+        raise ToolError("the request took too long; try again later") from None
 
 
 def create_server(service: Service) -> MCPServer[Any]:

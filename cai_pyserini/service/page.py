@@ -1,6 +1,6 @@
 """The search page: a query box, the hits of one system or of two side by side, their facets, and why they are there."""
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -12,12 +12,14 @@ from pydantic import BaseModel, Field, StringConstraints, model_validator
 from cai_pyserini.core.metadata import Value
 from cai_pyserini.core.template import template
 from cai_pyserini.engine.explanation import Explanation
+from cai_pyserini.engine.found import Described, Found
 from cai_pyserini.engine.highlight import Marked
 from cai_pyserini.engine.reasons import Asked, Origin, Reasons, main_origin
-from cai_pyserini.engine.search import BadFilter, Described, Engine, Filters, without_operators
+from cai_pyserini.engine.search import Engine
+from cai_pyserini.indexes.filters import BadFilter, without_operators
 from cai_pyserini.service.access_log import note
 from cai_pyserini.service.facets import Facet, Option, chosen_of, facets_of
-from cai_pyserini.service.queue import MAX_HITS, MAX_QUERY_LENGTH, Service
+from cai_pyserini.service.queue import MAX_HITS, MAX_QUERY_LENGTH, SearchResults, Service
 
 HERE = Path(__file__).parent
 STYLE = (HERE / "style.css").read_text(encoding="utf-8")
@@ -130,11 +132,15 @@ async def _found(service: Service, search: Search, engines: Mapping[str, Engine]
     nothing = bool(missing) and len(missing) == len(frequencies)
     fields = [facet.field for facet in facets]
     is_short = len(search.q) <= MAX_LINKED_QUERY  # each link of a facet has the query
-    columns = []
+    columns, end = [], min(search.start + search.hits + 1, MAX_HITS)  # one more, if there is a page after it
     for name, (words, conditions) in parsed.items():
         filters = (search.filter,) * bool(search.filter) + conditions
-        found = await service.call(name, partial(_hits, search, name, words, filters or None, fields))
+        show = partial(_describe, search, name, words, fields)
+        found = await service.search_all(
+            name, [words], end, filter=filters or None, sort=search.sort or None, show=show
+        )
         columns.append(_column(engines[name], search, found, nothing))
+    note(texts=[search.q], hits=search.hits)
     return {
         "columns": columns,
         "facets": [(facet.field, _links(search, facet.options)) for facet in facets if is_short],
@@ -154,17 +160,20 @@ def parse_query(engine: Engine, query: str) -> tuple[str, tuple[str, ...]]:
 async def _like(service: Service, search: Search) -> dict[str, Any]:
     """The hits for the text of a document, without the document itself."""
     document = await service.document(search.a, search.like, MAX_QUERY_LENGTH)
-    find = partial(_hits, search, search.a, document.contents, search.filter or None, [])
-    hits = await service.call(search.a, find) if document.contents.strip() else []
-    column = _column(service.engines[search.a], search, hits)
+    text, found = document.contents, SearchResults([[]], [])
+    if text.strip():
+        show = partial(_describe, search, search.a, text, [])
+        end, filters = min(search.start + search.hits + 1, MAX_HITS), search.filter or None
+        found = await service.search_all(search.a, [text], end, filter=filters, sort=search.sort or None, show=show)
+    column = _column(service.engines[search.a], search, found)
     return {"columns": [column | {"next": ""}], "like_title": document.title[:MAX_TITLE] or search.like}
 
 
-def _column(engine: Engine, search: Search, found: list[dict[str, Any]], nothing: bool = False) -> dict[str, Any]:
+def _column(engine: Engine, search: Search, found: SearchResults, nothing: bool = False) -> dict[str, Any]:
     """The hits of a system, with the addresses of the pages before and after. If `nothing` has a word of the query,
     hits by parts of its words are kept apart, and those by one or two letters, or common words, left out."""
-    end = search.start + search.hits
-    hits = found[: search.hits]
+    end, (ranking,) = search.start + search.hits, found.rankings
+    hits = ranking[: search.hits]
     parts = [hit for hit in hits if nothing and hit["origin"] == "part"]
     if nothing:
         hits = [hit for hit in hits if hit["origin"] not in ("part", None)]
@@ -174,20 +183,25 @@ def _column(engine: Engine, search: Search, found: list[dict[str, Any]], nothing
         "language": engine.language,
         "hits": hits,
         "parts": parts,
+        "degraded": found.degraded,
         "previous": search.link(start=max(0, search.start - search.hits)) if search.start else "",
-        "next": search.link(start=end) if hits and len(found) > search.hits and end < MAX_HITS else "",
+        "next": search.link(start=end) if hits and len(ranking) > search.hits and end < MAX_HITS else "",
     }
 
 
-def _hits(
-    search: Search, index: str, text: str, filters: Filters, fields: Sequence[str], engine: Engine
-) -> Iterator[dict[str, Any]]:
-    """Yield the hits of a page, and one more if there is a page after it, without the document that they are like."""
+def _describe(
+    search: Search, index: str, text: str, fields: Sequence[str], engine: Engine
+) -> Callable[[Found], Iterator[dict[str, Any]]]:
+    """What the page shows of hits for a text, without the document that they are like."""
     asked, common = engine.asked(text), _common_words(engine, text) if search.like else set()
-    end, itself = min(search.start + search.hits + 1, MAX_HITS), engine.document_of(search.like)
-    for described in engine.describe(text, end, search.start, filters, search.sort or None):
-        if described.hit.id != itself:
-            yield _hit(engine, index, search, described, asked=asked, common=common, fields=fields)
+    itself = engine.document_of(search.like)
+
+    def show(found: Found) -> Iterator[dict[str, Any]]:
+        for described in found.describe(found.hits[search.start :]):
+            if described.hit.id != itself:
+                yield _hit(engine, index, search, described, asked=asked, common=common, fields=fields)
+
+    return show
 
 
 def _common_words(engine: Engine, text: str) -> set[str]:
@@ -207,8 +221,8 @@ def _hit(
     fields: Sequence[str],
 ) -> dict[str, Any]:
     """What the page shows of a hit; metadata of `fields` come first, and `common` words are no reasons."""
-    hit, explanation, title, snippet, metadata, page = described
-    stored, labels = engine.document(hit.stored), LIKE_LABELS if search.like else LABELS
+    hit, explanation, title, snippet, stored, page = described
+    labels = LIKE_LABELS if search.like else LABELS
     reasons = asked.reasons(explanation.scored, stored.contents if stored else "")
     telling: Reasons = {
         origin: {word: value for word, value in words.items() if word not in common}
@@ -227,8 +241,8 @@ def _hit(
         "title": mark_words(_text(title)[:MAX_TITLE]),
         "snippet": mark_words(_text(snippet)),
         "page": page,
-        "url": url_of(metadata),
-        "chips": _chips(metadata, fields),
+        "url": url_of(described.metadata),
+        "chips": _chips(described.metadata, fields),
         "why": reasons_of,
         "origin": "related" if _is_dense(explanation) else main_origin(reasons),
         "tables": _numbers(explanation, reasons, labels),

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from itertools import islice, takewhile
+from itertools import islice, repeat, takewhile
 from typing import Any, NamedTuple
 
 from starlette.exceptions import HTTPException
@@ -25,8 +25,12 @@ from starlette.exceptions import HTTPException
 from cai_pyserini.core.errors import CaiError, Unavailable
 from cai_pyserini.core.processes import trim_memory
 from cai_pyserini.core.text import normalized
+from cai_pyserini.engine.found import Found
+from cai_pyserini.engine.hits import Hit, Hits
 from cai_pyserini.engine.retriever import Effort
-from cai_pyserini.engine.search import Engine, Filters, Hit, Snippet, Stored
+from cai_pyserini.engine.search import Engine
+from cai_pyserini.indexes.filters import Filters
+from cai_pyserini.indexes.searcher import Stored
 from cai_pyserini.service.access_log import note
 
 MAX_QUERY_LENGTH = 10_000  # characters of a query, and of all queries of a request or batch
@@ -38,15 +42,25 @@ MIN_INTERVAL = 1.0  # seconds between probes, and between reloads
 TRIM_SECONDS = 60.0  # freed memory is returned so often
 PROBE_QUERY = "ready"  # the query of the readiness probe
 
-Hits = list[tuple[Hit, Stored | None]]
+type Show = Callable[[Engine], Callable[[Found], Iterator[Any]]]  # what is shown of the hits of a request
 Rerank = Callable[[str, Sequence[str], float], list[float]]  # Reranker.scores
 logger = logging.getLogger(__name__)
 
 
-class SearchResults(NamedTuple):
-    """The hits of each query of a request, the parts of a fusion that were late, and the number of reranked hits."""
+class Shown(NamedTuple):
+    """A hit with its stored document and, if requested, a snippet and its page; None if there is none."""
 
-    rankings: list[Hits]
+    hit: Hit
+    stored: Stored | None
+    snippet: str | None = None
+    page: int | None = None
+
+
+class SearchResults(NamedTuple):
+    """What is shown of the hits of each query of a request, the parts of a fusion that were late, and the number of
+    reranked hits."""
+
+    rankings: list[list[Any]]
     late: list[str]
     reranked: int | None = None
 
@@ -113,11 +127,10 @@ class Job:
     filter: Filters = None
     sort: str | None = None
     returned: int = 0  # hits to return, per query
-    length: int | None = None  # characters of each document to return
+    show: "Show | None" = None  # of a search
     call: Callable[[Engine], Any] | None = None
     answer: "asyncio.Future[Any]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     arrived: float = field(default_factory=time.monotonic)
-    answer_length: AnswerLength = field(default_factory=lambda: _answer_length.get(None) or AnswerLength(set()))
 
 
 class Service:
@@ -161,16 +174,16 @@ class Service:
         rerank: int = 0,
         filter: Filters = None,
         sort: str | None = None,
-        length: int | None = None,
+        show: Show | None = None,
     ) -> SearchResults:
-        """The best hits for each of several queries, with their stored documents, as one request.
+        """The best hits for each of several queries, as one request; by default, with their stored documents.
 
-        A single query can have its best `rerank` hits reranked. Contents are truncated to `length` characters.
+        A single query can have its best `rerank` hits reranked.
         """
         note(texts=texts, hits=hits)
         if rerank and self._rerank is None:
             raise HTTPException(400, "rerank: this server has no cross-encoder; it is started with --cross-encoder")
-        job = Job(index, texts, max(hits, rerank), rerank, filter, sort, hits, length)
+        job = Job(index, texts, max(hits, rerank), rerank, filter, sort, hits, show or documents())
         searched: SearchResults = await self._answer(job)
         note(returned=sum(map(len, searched.rankings)))
         if searched.late or rerank:
@@ -185,27 +198,17 @@ class Service:
         *,
         filter: Filters = None,
         sort: str | None = None,
-        length: int | None = None,
+        show: Show | None = None,
     ) -> tuple[str, SearchResults]:
         """The text of a document, and the best other documents with this text as the query."""
         text = (await self.document(index, id, MAX_QUERY_LENGTH)).contents
         if not text.strip():
             raise HTTPException(404, f"document {id!r} has no text")
-        searched = await self.search_all(index, [text], hits + 1, filter=filter, sort=sort, length=length)
-        others = [(hit, stored) for hit, stored in searched.rankings[0] if id not in (hit.id, hit.stored)]
-        ranking = [(hit.at(rank), stored) for rank, (hit, stored) in enumerate(others[:hits], 1)]
+        searched = await self.search_all(index, [text], hits + 1, filter=filter, sort=sort, show=show)
+        others = [shown for shown in searched.rankings[0] if id not in (shown.hit.id, shown.hit.stored)]
+        ranking = [shown._replace(hit=shown.hit.at(rank)) for rank, shown in enumerate(others[:hits], 1)]
         note(hits=hits, returned=len(ranking))
         return text, searched._replace(rankings=[ranking])
-
-    async def snippets(self, index: str, texts: Sequence[str], rankings: Sequence[Hits]) -> list[list[Snippet]]:
-        """The snippets of the hits of each query."""
-
-        def all_snippets(engine: Engine) -> Iterator[Snippet]:  # lazy, so that it stops when the request times out
-            for text, ranking in zip(texts, rankings, strict=True):
-                yield from engine.snippets(text, [hit for hit, _ in ranking])
-
-        snippets = iter(await self.call(index, all_snippets))
-        return [[next(snippets) for _ in ranking] for ranking in rankings]
 
     async def document(self, index: str, id: str, length: int | None = None) -> Stored:
         """A document, with `length` characters of its contents. Raises HTTPException if there is none."""
@@ -325,24 +328,25 @@ class Service:
         texts = [text for job in jobs for text in job.texts]
         self.batches(len(texts))
         effort = Effort(min(job.arrived for job in jobs) + self._deadline)
-        all_rankings = iter(engine.search(texts, first.hits, self._threads, first.filter, first.sort, effort))
-        rankings: list[list[list[Hit]]] = [[*islice(all_rankings, len(job.texts))] for job in jobs]
+        how: dict[str, Any] = {"filter": first.filter, "sort": first.sort, "effort": effort}
+        found = iter(engine.find(texts, first.hits, threads=self._threads, **how))
+        of_jobs = [[*islice(found, len(job.texts))] for job in jobs]
         stages = {"encode": effort.encode, "search": effort.search}
         reranked = None
         if first.rerank:  # it is alone in its batch
             start = time.perf_counter()
-            rankings[0][0], reranked = self._rerank_hits(first, engine, rankings[0][0])
+            ((only,),) = of_jobs
+            only.hits, reranked = self._rerank_hits(first, engine, only.hits)
             stages["rerank"] = time.perf_counter() - start
         start = time.perf_counter()
         results = [
-            _fetch_documents(job, engine, job_rankings, effort.late, reranked)
-            for job, job_rankings in zip(jobs, rankings, strict=True)
+            _shown(job, engine, of_job, effort.late, reranked) for job, of_job in zip(jobs, of_jobs, strict=True)
         ]
         stages["fetch"] = time.perf_counter() - start
         self.stages(first.index, stages)
         return results
 
-    def _rerank_hits(self, job: Job, engine: Engine, ranking: list[Hit]) -> tuple[list[Hit], int]:
+    def _rerank_hits(self, job: Job, engine: Engine, ranking: Hits) -> tuple[Hits, int]:
         """A ranking with its best hits rescored by the cross-encoder, and the number of these."""
         stored = [engine.document(hit.stored) for hit in ranking[: job.rerank]]
         if None in stored:
@@ -353,7 +357,7 @@ class Service:
         scored = [hit.at(hit.rank, score) for hit, score in zip(ranking, scores, strict=False)]
         scored.sort(key=lambda hit: -hit.score)
         both = enumerate([*scored, *ranking[len(scored) :]], 1)
-        return [hit.at(rank) for rank, hit in both], len(scored)
+        return Hits(hit.at(rank) for rank, hit in both), len(scored)
 
     async def _answer(self, job: Job) -> Any:
         self._engine(job.index)
@@ -391,24 +395,44 @@ def _batches(jobs: Sequence[Job]) -> list[list[Job]]:
     return [batch for batches in groups.values() for batch in batches if batch]
 
 
-def _fetch_documents(
-    job: Job, engine: Engine, rankings: Sequence[Sequence[Hit]], late: list[str], reranked: int | None
-) -> SearchResults | HTTPException:
-    """The hits of a job with their stored documents, until it times out; or the error if these are too long."""
-    fetched: list[Hits] = [[] for _ in rankings]
-    characters = 0
-    try:
-        for hits, ranking in zip(fetched, rankings, strict=True):
-            for hit in takewhile(lambda _: not job.answer.done(), ranking[: job.returned]):
-                stored = engine.document(hit.stored)
+def documents(length: int | None = None, snippets: bool = False) -> Show:
+    """Shows hits with their documents, of which contents are truncated to `length` characters, and snippets. Raises
+    HTTPException for documents that are too long for one answer, or with all that wait to be sent."""
+    limit = _answer_length.get(None) or AnswerLength(set())
+
+    def for_request(engine: Engine) -> Callable[[Found], Iterator[Shown]]:
+        characters = 0
+
+        def show(found: Found) -> Iterator[Shown]:
+            nonlocal characters
+            described = found.describe(found.hits) if snippets else repeat(None)
+            for hit, each in zip(found.hits, described, strict=False):
+                stored = each.document if each else engine.document(hit.stored)
                 if stored:
-                    stored = _truncate(stored, job.length)
+                    stored = _truncate(stored, length)
                     characters += len(stored.contents)
-                    job.answer_length.update(characters)
-                hits.append((hit, stored))
+                    limit.update(characters)
+                snippet = "".join(piece for piece, _ in each.snippet) if each else None
+                yield Shown(hit, stored, snippet, each and each.page)
+
+        return show
+
+    return for_request
+
+
+def _shown(
+    job: Job, engine: Engine, found: Sequence[Found], late: list[str], reranked: int | None
+) -> SearchResults | HTTPException:
+    """What is shown of the hits of a job, until it times out; or the error if that is too much."""
+    assert job.show
+    show, rankings = job.show(engine), [list[Any]() for _ in found]
+    try:
+        for ranking, each in zip(rankings, found, strict=True):
+            each.hits = Hits(each.hits[: job.returned])
+            ranking += takewhile(lambda _: not job.answer.done(), show(each))
     except HTTPException as error:
         return error
-    return SearchResults(fetched, late, reranked)
+    return SearchResults(rankings, late, reranked)
 
 
 def _truncate(stored: Stored, length: int | None) -> Stored:

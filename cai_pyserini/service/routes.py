@@ -9,14 +9,14 @@ from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.version import VERSION
-from cai_pyserini.engine.search import Filters, without_operators
+from cai_pyserini.indexes.filters import Filters, without_operators
 from cai_pyserini.service import schema
 from cai_pyserini.service.access_log import note
 from cai_pyserini.service.document_page import MAX_PARTS, render_document
 from cai_pyserini.service.guard import CHECK_PARAMETERS
 from cai_pyserini.service.mcp import ForwardedResponse
 from cai_pyserini.service.page import SCRIPT, STYLE, Search, render
-from cai_pyserini.service.queue import Hits, Service
+from cai_pyserini.service.queue import Service, documents
 from cai_pyserini.service.schema import DocumentForm, Name, Text
 
 MAX_REDIRECT = 2000  # characters of an address; nginx refuses 4 KiB of headers in an answer
@@ -50,26 +50,23 @@ async def search(
     a word of the query and pass the filter."""
     asked.check()
     filters: Filters = asked.filter or None
-    sort, length = asked.sort or None, form.max_doc_length
+    sort, show = asked.sort or None, documents(form.max_doc_length, asked.snippets)
     if asked.query is None:
-        text, answer = await service.similar(
-            index, asked.like or "", asked.hits, filter=filters, sort=sort, length=length
-        )
+        text, answer = await service.similar(index, asked.like or "", asked.hits, filter=filters, sort=sort, show=show)
     else:
         text = asked.query
         if asked.syntax:
             text, filters = without_operators(asked.query, asked.filter)
         answer = await service.search_all(
-            index, [text], asked.hits, rerank=asked.rerank, filter=filters, sort=sort, length=length
+            index, [text], asked.hits, rerank=asked.rerank, filter=filters, sort=sort, show=show
         )
         note(texts=[asked.query])
     facets = asked.facets.split(",") if asked.facets else []
     counts = await _facets(service, index, [text], facets, filters)
-    (candidates,) = await _candidates(service, index, [text], answer.rankings, form, asked.snippets)
     return schema.SearchAnswer(
         index=index,
         query=schema.Query(text=text if asked.query is None else asked.query),
-        candidates=candidates,
+        candidates=form.candidates(answer.rankings[0]),
         facets=counts[0],
         degraded=answer.degraded,
         reranked=answer.reranked,
@@ -84,13 +81,17 @@ async def search_all(
     body.check_limits()
     texts, filter = [topic.text for topic in body.queries], body.filter or None
     answer = await service.search_all(
-        index, texts, body.hits, filter=filter, sort=body.sort or None, length=form.max_doc_length
+        index,
+        texts,
+        body.hits,
+        filter=filter,
+        sort=body.sort or None,
+        show=documents(form.max_doc_length, body.snippets),
     )
     counts = await _facets(service, index, texts, body.facets, filter)
-    candidates = await _candidates(service, index, texts, answer.rankings, form, body.snippets)
     results = [
-        schema.TopicAnswer(qid=topic.qid, candidates=of_topic, facets=facets)
-        for topic, of_topic, facets in zip(body.queries, candidates, counts, strict=True)
+        schema.TopicAnswer(qid=topic.qid, candidates=form.candidates(ranking), facets=facets)
+        for topic, ranking, facets in zip(body.queries, answer.rankings, counts, strict=True)
     ]
     return schema.SearchAnswers(index=index, results=results, degraded=answer.degraded)
 
@@ -105,14 +106,6 @@ async def _facets(
         index, lambda engine: (engine.facets(fields, text, filter) for text in texts)
     )
     return counts
-
-
-async def _candidates(
-    service: Service, index: str, texts: Sequence[str], rankings: Sequence[Hits], form: DocumentForm, snippets: bool
-) -> list[list[schema.Candidate]]:
-    """The candidates of each query, with snippets if requested."""
-    shown = await service.snippets(index, texts, rankings) if snippets else [[] for _ in texts]
-    return [form.candidates(hits, of_hits) for hits, of_hits in zip(rankings, shown, strict=True)]
 
 
 @routes.get("/v1/{index}/doc/{docid:path}")

@@ -1,7 +1,6 @@
 """The parameters of requests and the content of responses, which the OpenAPI document describes."""
 
 from collections.abc import Sequence
-from itertools import zip_longest
 from typing import Annotated, Any, Literal
 
 from fastapi import Query as Parameter
@@ -12,9 +11,9 @@ from starlette.exceptions import HTTPException
 from cai_pyserini.core.metadata import Value
 from cai_pyserini.core.version import VERSION
 from cai_pyserini.engine.explanation import Explanation
-from cai_pyserini.engine.search import Snippet, Stored
+from cai_pyserini.indexes.searcher import Stored
 from cai_pyserini.service.page import FILTER, MAX_SHOWN_HITS, SORT, Name
-from cai_pyserini.service.queue import BATCH, MAX_HITS, MAX_QUERY_LENGTH, Hits
+from cai_pyserini.service.queue import BATCH, MAX_HITS, MAX_QUERY_LENGTH, Shown
 
 NOT_BLANK = r"[^\s\x1c-\x1f]"  # as in str.strip, these four characters are white space, too
 MAX_ID_LENGTH = 200  # characters of query ids and field names
@@ -93,17 +92,17 @@ class DocumentForm(BaseModel):
             return stored.contents
         return Document(title=stored.title, contents=stored.contents, metadata=dict(stored.metadata))
 
-    def candidates(self, hits: Hits, snippets: Sequence[Snippet] = ()) -> list[Candidate]:
+    def candidates(self, ranking: Sequence[Shown]) -> list[Candidate]:
         return [
             Candidate(
                 docid=hit.id,
                 score=hit.score,
                 rank=hit.rank,
                 doc=stored and self.of(stored),
-                snippet=snippet and snippet.text,
-                page=snippet and snippet.page,
+                snippet=snippet,
+                page=page,
             )
-            for (hit, stored), snippet in zip_longest(hits, snippets)
+            for hit, stored, snippet, page in ranking
         ]
 
 

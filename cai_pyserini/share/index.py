@@ -15,17 +15,18 @@ from cai_pyserini.core.packages import PIP
 from cai_pyserini.core.template import template
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.indexes import jvm
-from cai_pyserini.indexes.retrieve import method_of, require_same_encoder
+from cai_pyserini.indexes.faiss import method_of
+from cai_pyserini.indexes.retrieve import require_same_encoder
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.share import scores
 from cai_pyserini.share.encoder import bundle, require_outside
 from cai_pyserini.share.registry import SUFFIX, Entry, parse_entries, to_json
 
 README = Path(__file__).with_name("index.md.jinja")
-PREFIXES = {"impact": "lucene-inverted", "bm25": "lucene-inverted", "lucene": "lucene-hnsw"}  # as in Pyserini's names
+PREFIXES = {"impact": "lucene-inverted", "bm25": "lucene-inverted"}  # as in Pyserini's names
 COMPRESSION_LEVEL = 6  # gzip's level 9 takes twice the time and saves 1%
 EXCLUDED = (artifact.UNFINISHED, "write.lock")  # locks of processes
-TITLES = {"impact": "Lucene impact index", "bm25": "Lucene index for BM25", "lucene": "Lucene HNSW index"}
+TITLES = {"impact": "Lucene impact index", "bm25": "Lucene index for BM25"}
 
 
 def ship_index(index: Path, output: Path, name: str | None = None, with_encoder: bool = False) -> Entry:

@@ -21,8 +21,8 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import without_password
 from cai_pyserini.core.identity import same_documents
 from cai_pyserini.core.metadata import Kind, bounds
-from cai_pyserini.engine.milvus import FIELD, FREQUENCIES, RAW, asking, column, connect, count
 from cai_pyserini.indexes.impact_index import COPIED_STATS
+from cai_pyserini.indexes.milvus import FIELD, FREQUENCIES, RAW, asking, column, connect, count
 from cai_pyserini.indexes.writer import raw_documents
 from cai_pyserini.share.aliases import Place, export_to_server
 from cai_pyserini.share.source import TIES, Keys, Source

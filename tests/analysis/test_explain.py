@@ -15,10 +15,11 @@ from cai_pyserini.cli.run import main as beir
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.engine.explanation import Case, Explanation, Part, Term
+from cai_pyserini.engine.explanation import Case, Explanation, Part
 from cai_pyserini.engine.open import Run
 from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.run_folder import RunFolder
+from cai_pyserini.indexes.searcher import Term
 from cai_pyserini.runs.trec import read_run
 
 SINGLE = ["bm25", "splade", "splade-idf", "splade-doc-idf", "dense"]

@@ -11,12 +11,14 @@ import pytest
 
 from cai_pyserini.cli.search import main
 from cai_pyserini.collections.readers import load_collection
+from cai_pyserini.engine.hits import Hit
 from cai_pyserini.engine.open import Run, open_index
-from cai_pyserini.engine.search import Engine, Hit
+from cai_pyserini.engine.search import Engine
 from cai_pyserini.experiments.run_folder import RunFolder
+from cai_pyserini.indexes.engines import open_searcher
 from cai_pyserini.indexes.filters import BadFilter, parse_filter
 from cai_pyserini.indexes.impact_index import index_impacts
-from cai_pyserini.indexes.searcher import LuceneSearcher
+from cai_pyserini.indexes.lucene_impacts import LuceneImpacts
 from cai_pyserini.indexes.text_index import index_bm25
 from cai_pyserini.runs.fuse import fuse_runs
 from cai_pyserini.runs.trec import run_of, scores_by_query
@@ -85,11 +87,11 @@ def test_what_is_found_is_what_would_be_picked_by_hand(
 def test_a_search_in_two_steps_stays_filtered(forward: bool, metadata_run: Path, tmp_path: Path) -> None:
     impacts, collection = metadata_run / "impacts" / "splade-idf", RunFolder(metadata_run).collection
     index = index_impacts(impacts, tmp_path / "index", collection, forward_index=forward)
-    searcher = LuceneSearcher(index, two_step=TwoStep(0.6, 30))
+    searcher = LuceneImpacts(index, two_step=TwoStep(0.6, 30))
     keep = parse_filter("year>=2010", searcher.metadata)
     query = {"infection": 90, "bladder": 80, "kidney": 40, "fever": 20}
     found = searcher.filtered(keep).search(query, 10)
-    whole = dict(LuceneSearcher(index).search(query, 300))
+    whole = dict(open_searcher(index).search(query, 300))
     assert len(found) == 10 and all(metadata()[id].get("year", 0) >= 2010 for id, _ in found)
     assert found == [(id, whole[id]) for id, _ in found]
     assert searcher.search(query, 10) != found  # the open index itself is not filtered
@@ -166,13 +168,15 @@ def test_what_cannot_be_understood_is_refused(
 def test_shards_are_filtered_and_counted_as_one(engines: dict[str, Engine], metadata_run: Path, tmp_path: Path) -> None:
     collection = load_collection(str(metadata_run.parent / "papers.yaml"))
     shards = [index_bm25(collection, tmp_path / f"{n}", 1, shard_id=n, shard_num=2) for n in range(2)]
-    searcher, keep = LuceneSearcher(shards), parse_filter("year>=2010", KINDS)  # type: ignore[arg-type]
+    searcher, keep = open_searcher(shards), parse_filter("year>=2010", KINDS)  # type: ignore[arg-type]
     whole = engines["bm25"].search(["bladder infection"], 300, filter="year>=2010")[0]
     assert [id for id, _ in searcher.filtered(keep).search("bladder infection", 300)] == [hit.id for hit in whole]
     assert {id for id, it in zip(searcher.ids, searcher.matching(keep), strict=True) if it} == {
         id for id, of in metadata().items() if of.get("year", 0) >= 2010
     }
-    assert searcher.counts(["authors"], 9, keep) == engines["bm25"].facets(["authors"], filter="year>=2010", most=9)
+    assert (counted := searcher.matches(keep))
+    expected = engines["bm25"].facets("authors", filter="year>=2010", most=9)
+    assert {"authors": counted.values("authors", "list", 9)} == expected
 
 
 def test_the_command(metadata_run: Path, capsys: pytest.CaptureFixture[str]) -> None:

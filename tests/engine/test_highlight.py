@@ -2,9 +2,10 @@
 
 import pytest
 
-from cai_pyserini.engine.explanation import Explanation, Term
+from cai_pyserini.engine.explanation import Explanation
 from cai_pyserini.engine.highlight import Marked, marked, word_strengths
 from cai_pyserini.engine.highlight import snippet as snippet_and_pages
+from cai_pyserini.indexes.searcher import Term
 
 TERMS = [Term("bone", 1, 1, None, 9, 4.0), Term("##s", 1, 1, None, 1, 1.0), Term("leg", 1, 1, None, 1, -0.5)]
 

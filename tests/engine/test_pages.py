@@ -37,8 +37,9 @@ def test_a_hit_is_on_the_page_of_its_match(folder: Path, engine: Engine, capsys:
     (described,) = engine.describe("bladder")
     assert (described.hit.id, described.hit.page, described.page) == ("a.pdf", 1, 5)
     (hit,) = engine.search("bladder", filter="type:pdf AND pages=6")
-    (snippet,) = engine.snippets("bladder", [hit])
-    assert snippet.page == 5 and "bladder infection" in snippet.text
+    (found,) = engine.find(["bladder"], filter="type:pdf AND pages=6")
+    ((described, *_),) = [[*found.describe(found.hits)]]
+    assert described.hit == hit and "bladder infection" in "".join(piece for piece, _ in described.snippet)
     assert {one.hit.id: one.page for one in engine.describe("gout")} == {"a.pdf": 6, "b.md": None}
     (described,) = engine.describe("ankle")
     assert (described.hit.id, described.hit.page, described.page) == ("d.pdf", 4, 8)

@@ -81,9 +81,7 @@ STAGES = {
     "bm25-index": Stage(
         "stage index bm25 --collection {hand-written}", "index", ("--no-raw", "--shard-num 2"), ("--threads 1",)
     ),
-    "dense-index": Stage(
-        "stage index dense --vectors {dense}", "index", ("--method flat16", "--method hnsw"), ("--threads 1",)
-    ),
+    "dense-index": Stage("stage index dense --vectors {dense}", "index", ("--method hnsw",), ("--threads 1",)),
     "run": Stage(
         "stage search --index {index} --collection {hand-written}",
         "search",

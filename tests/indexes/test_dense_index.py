@@ -10,8 +10,7 @@ from scipy.sparse import csr_matrix
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import DenseMethod
-from cai_pyserini.indexes import hnsw
-from cai_pyserini.indexes.dense_index import index_dense
+from cai_pyserini.indexes.dense_index import graph, index_dense
 from cai_pyserini.vectors.shards import Matrix, Vectors
 from tests.conftest import stage_command, stored_vectors
 
@@ -20,21 +19,18 @@ main = stage_command("index")
 ROWS = np.array([[1, 0], [0, 2], [3, 4]], np.float32)
 
 
-@pytest.mark.parametrize("method", ["flat", "flat16"])
-def test_the_file_is_the_one_that_faiss_writes(tmp_path: Path, method: DenseMethod) -> None:
+def test_the_file_is_the_one_that_faiss_writes(tmp_path: Path) -> None:
     rows = np.random.default_rng(0).standard_normal((24, 12), np.float32)
     vectors = stored_vectors(tmp_path / "vectors", rows[:20], rows[20:], kind="dense", checkpoint="of the encoder")
-    half = faiss.IndexScalarQuantizer(12, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT)
-    half.train(rows)
-    expected = faiss.IndexFlatIP(12) if method == "flat" else half
+    expected = faiss.IndexFlatIP(12)
     expected.add(rows)
     faiss.write_index(expected, str(tmp_path / "by faiss"))
-    index = index_dense(vectors, tmp_path / "index", method)
+    index = index_dense(vectors, tmp_path / "index")
     assert (index / "index").read_bytes() == (tmp_path / "by faiss").read_bytes()
     assert (index / "docid").read_text().split() == [chr(ord("a") + number) for number in range(24)]
     stats = artifact.require(index, "index").stats
     assert (stats["documents"], stats["encoder"]["checkpoint"]) == (24, "of the encoder")
-    assert stats["bytes"] > (4 if method == "flat" else 2) * 24 * 12
+    assert stats["bytes"] > 4 * 24 * 12
 
 
 @pytest.mark.parametrize("method", ["hnsw", "ivfpq"])
@@ -43,18 +39,12 @@ def test_one_thread_gives_the_same_index_again(many: Vectors, tmp_path: Path, me
     assert (first / "index").read_bytes() == (second / "index").read_bytes()
 
 
-WIDE = np.ones((1, 4097), np.float32)
-
-
 @pytest.mark.parametrize(
     "matrix, method, message",
     [
         (csr_matrix(ROWS), "flat", "has sparse vectors: make impacts of them"),
         (ROWS, "ivfpq", "has 3 vectors, too few to train ivfpq, which takes more than 50,000: choose hnsw or flat"),
-        (ROWS * 1e5, "flat16", "has values that float16 cannot hold: choose flat"),
-        (ROWS, "lucene", "vectors of length 5.00, but Lucene compares vectors of length 1: choose hnsw"),
         (ROWS * 0, "hnsw", "all vectors are zero, so that no document can be found"),
-        (WIDE, "lucene", "has 4,097 dimensions, Lucene at most 4,096: choose hnsw"),
     ],
 )
 def test_refused(tmp_path: Path, matrix: Matrix, method: DenseMethod, message: str) -> None:
@@ -66,5 +56,5 @@ def test_refused(tmp_path: Path, matrix: Matrix, method: DenseMethod, message: s
 
 
 def test_parameters_grow_with_the_graph() -> None:
-    small, large, huge = hnsw.graph(0), hnsw.graph(100_001), hnsw.graph(10**9)
+    small, large, huge = graph(0), graph(100_001), graph(10**9)
     assert small[2] < large[2] < huge[2] and small[0] < huge[0]

@@ -13,12 +13,11 @@ from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import DenseMethod
 from cai_pyserini.indexes import faiss as searching
-from cai_pyserini.indexes import jvm
 from cai_pyserini.indexes.dense_index import index_dense
+from cai_pyserini.indexes.engines import open_searcher
 from cai_pyserini.indexes.faiss import FaissSearcher
 from cai_pyserini.indexes.filters import parse_filter
-from cai_pyserini.indexes.reader import LuceneIndex
-from cai_pyserini.indexes.retrieve import Searcher, open_searcher
+from cai_pyserini.indexes.searcher import Searcher
 from cai_pyserini.indexes.text_index import index_bm25
 from cai_pyserini.models.checkpoint import checkpoint_folder
 from cai_pyserini.models.encoder import Encoder
@@ -79,14 +78,11 @@ def exact(vectors: Vectors, queries: np.ndarray, hits: int) -> list[dict[str, fl
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method, error", [("flat16", 0.01), ("hnsw", 1e-4), ("ivfpq", 0.3), ("lucene", 2e-6)])
+@pytest.mark.parametrize("method, error", [("hnsw", 1e-4), ("ivfpq", 0.3)])
 def test_other_methods_find_nearly_the_same_and_open_in_stock_pyserini(
     java: None, many: Vectors, tmp_path: Path, method: DenseMethod, error: float
 ) -> None:
-    """With vectors of different lengths, by their products, except for Lucene's, which compares those of length 1."""
-    if method == "lucene":
-        units = [shard.vectors / np.linalg.norm(shard.vectors, axis=1, keepdims=True) for shard in many]
-        many = stored_vectors(tmp_path / "units", *units, ids=[shard.ids for shard in many], kind="dense")
+    """With vectors of different lengths, by their products."""
     index = index_dense(many, tmp_path / "index", method, threads=2)
     stats = artifact.require(index, "index").stats
     queries = many.shard(1).vectors[:40]
@@ -98,31 +94,20 @@ def test_other_methods_find_nearly_the_same_and_open_in_stock_pyserini(
     for of_query, products in zip(hits, exact(many, queries, len(many)), strict=True):
         assert [score for _, score in of_query] == pytest.approx([products[id] for id, _ in of_query], abs=error)
     some = ["d7", "d1999", "missing"]
-    scores = searcher.scores(queries[0], some)
+    scores = {id: score for id, (score, _) in searcher.explain(queries[0], some).items()}
     assert scores == {id: pytest.approx(exact(many, queries, 2000)[0][id], abs=error) for id in some[:2]}
     (deep,) = search(searcher, {"q": queries[0]}, 2000).values()
     assert 128 < len(deep) == len({id for id, _ in deep}) <= 2000  # no place without a document
     searcher.close()
 
-    if method == "lucene":
-        from pyserini.search.lucene import LuceneHnswDenseSearcher
+    from pyserini.search.faiss import FaissSearcher as Stock
 
-        try:
-            searcher = LuceneHnswDenseSearcher(str(index), ef_search=128)
-        except jvm.start().JavaException as error:
-            assert "PrebuiltIndex" in str(error)
-            pytest.skip("Anserini's searcher reads the list of prebuilt indexes, which cannot be reached")
-        theirs = searcher.search(json.dumps(queries[0].tolist()), 128)
-        stock = [(hit.docid, 2 * hit.score - 1) for hit in theirs]
-    else:
-        from pyserini.search.faiss import FaissSearcher as Stock
-
-        stock = [(hit.docid, hit.score) for hit in Stock(str(index), None).search(queries[:1], 128)]
+    stock = [(hit.docid, hit.score) for hit in Stock(str(index), None).search(queries[:1], 128)]
     assert hits[0] == [(id, pytest.approx(score, abs=1e-5)) for id, score in stock]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["flat", "hnsw", "lucene"])
+@pytest.mark.parametrize("method", ["flat", "hnsw", "ivfpq"])
 def test_a_zero_vector_is_not_found_and_finds_nothing(
     java: None, many: Vectors, tmp_path: Path, method: DenseMethod
 ) -> None:
@@ -135,24 +120,24 @@ def test_a_zero_vector_is_not_found_and_finds_nothing(
     hits = search(searcher, {"q": -rows.sum(0), "zero": 0 * rows[0]}, 2000)
     assert hits["zero"] == [] and len(hits["q"]) > 90
     assert not {id for id, _ in hits["q"]} & {*NAMES[::3]}
-    assert [*searcher.scores(rows[1], ["d0", "d1", "d3"])] == ["d1"]
+    assert [*searcher.explain(rows[1], ["d0", "d1", "d3"])] == ["d1"]
     assert artifact.require(tmp_path / "index", "index").stats["documents"] == 1333
 
 
 @pytest.fixture(scope="module")
-def lucene(tmp_path_factory: pytest.TempPathFactory) -> LuceneIndex:
+def lucene(tmp_path_factory: pytest.TempPathFactory) -> Searcher:
     """The metadata of the documents of `many`, in another order."""
     folder = tmp_path_factory.mktemp("metadata")
     records = [{"_id": f"d{number}", "text": "text", "rest": number % 40} for number in reversed(range(2000))]
     (folder / "corpus.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     collection = BeirFolder(folder / "corpus.jsonl", "numbers", metadata={"rest": "number"})
-    return LuceneIndex(index_bm25(collection, folder / "bm25", 1, raw=False))
+    return open_searcher(index_bm25(collection, folder / "bm25", 1, raw=False))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method, error", [("flat", 1e-4), ("hnsw", 1e-4), ("ivfpq", 0.3)])
 def test_a_filter_finds_every_document_that_it_lets_through(
-    many: Vectors, lucene: LuceneIndex, tmp_path: Path, method: DenseMethod, error: float
+    many: Vectors, lucene: Searcher, tmp_path: Path, method: DenseMethod, error: float
 ) -> None:
     """Also with a graph or clusters, where the nearest documents may all be others."""
     query, whole = many.shard(0).vectors[3], FaissSearcher(index_dense(many, tmp_path / "index", method, threads=2))

@@ -16,10 +16,11 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.engine.open import open_index, open_systems
 from cai_pyserini.engine.retriever import Retriever
 from cai_pyserini.indexes import index_shards, words
+from cai_pyserini.indexes.engines import open_searcher
 from cai_pyserini.indexes.impact_index import index_impacts
 from cai_pyserini.indexes.index_shards import require_index
+from cai_pyserini.indexes.lucene_impacts import LuceneImpacts
 from cai_pyserini.indexes.retrieve import queries_for
-from cai_pyserini.indexes.searcher import LuceneSearcher
 from cai_pyserini.vectors import encode
 from cai_pyserini.vectors.queries import TwoStep
 from tests.conftest import stage_command
@@ -101,12 +102,13 @@ def test_shards_have_the_run_scores_and_explanations_of_the_whole_index(
         assert expected.count("\n") > 100 and "-again" in expected
     one, several = Retriever(whole_index(folder, name)), Retriever(shards(folder, name))
     assert several.search(QUERIES, 1000) == one.search(QUERIES, 1000)  # the same bits
-    for text, found in zip(QUERIES, several.search(QUERIES, 1000), strict=True):
-        assert len(found) > 3
-        ids = [id for id, _ in found]
-        assert several.explain(text, ids) == one.explain(text, ids)
-        assert [several.document(id) for id in ids] == [one.document(id) for id in ids]
-        assert several.document(ids[0]) is not None
+    for query, ranking in several.search(QUERIES, 1000):
+        assert len(ranking) > 3
+        ids = [id for id, _ in ranking]
+        whole, parts = one.searcher, several.searcher
+        assert parts.explain(query, ids) == whole.explain(query, ids)
+        assert [parts.document(id) for id in ids] == [whole.document(id) for id in ids]
+        assert parts.document(ids[0]) is not None
     assert open_index(shards(folder, name)).name == f"{name}-2"
 
 
@@ -120,8 +122,8 @@ def test_two_steps_over_shards_find_what_they_find_in_the_whole_index(folder: Pa
     ]
     topics, config = dict(zip("abc", QUERIES, strict=True)), load_encoder(str(whole))
     queries, _ = queries_for(whole, topics, config, device="cpu").for_search(config.query_scale)
-    one, several = (LuceneSearcher(index, two_step=TwoStep(0.5, 30)) for index in (whole, parts))
-    exact = LuceneSearcher(whole)
+    one, several = (LuceneImpacts(index, two_step=TwoStep(0.5, 30)) for index in (whole, parts))
+    exact = open_searcher(whole)
     for query in queries.values():
         found = one.search(query, 10)
         assert found == several.search(query, 10) and len(found) == 10
@@ -136,7 +138,7 @@ def test_all_shards_of_an_index_are_served_as_one(folder: Path) -> None:
     found, expected = (
         [hit.id for hit in engine.search(QUERIES[0], k=100)] for engine in (engines["joint-splade-idf-2"], whole)
     )
-    assert found == expected and len(found) > 3
+    assert found == expected and len(found.ranking) > 3
     with pytest.raises(CaiError, match="shard 0 is missing"):
         open_systems([shards(folder, "bm25")[number] for number in (0, 2)])
 

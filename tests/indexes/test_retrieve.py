@@ -17,8 +17,9 @@ from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.indexes import retrieve
 from cai_pyserini.indexes.dense_index import index_dense
+from cai_pyserini.indexes.engines import open_searcher
 from cai_pyserini.indexes.faiss import FaissSearcher
-from cai_pyserini.indexes.retrieve import open_searcher, queries_for, require_same_encoder, search
+from cai_pyserini.indexes.retrieve import queries_for, require_same_encoder, search
 from cai_pyserini.models.checkpoint import checkpoint_digest
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.idf import compute

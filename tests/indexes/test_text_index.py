@@ -13,7 +13,7 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.indexes import jvm
 from cai_pyserini.indexes import text_index as stage
-from cai_pyserini.indexes.searcher import LuceneSearcher
+from cai_pyserini.indexes.engines import open_searcher
 from cai_pyserini.indexes.text_index import index_bm25
 from tests.conftest import DATA, Command, stage_command
 from tests.indexes.stock import bm25, reader, run_module
@@ -64,7 +64,7 @@ def test_bm25_is_as_pyserinis_own(name: str, document: str, tmp_path: Path) -> N
     assert max(map(len, found)) > 2
     assert found == bm25(tmp_path / "own", queries, language=language)
     assert (found != bm25(ours, queries)) == bool(language)
-    searcher = LuceneSearcher(ours)
+    searcher = open_searcher(ours)
     assert [searcher.search(query, 100) for query in queries] == [
         [(id, pytest.approx(score, abs=1e-5)) for id, score in hits] for hits in found
     ]

@@ -13,7 +13,8 @@ import pytest
 
 from cai_pyserini.indexes import jvm
 from cai_pyserini.indexes.analyzer import Analyzer
-from cai_pyserini.indexes.searcher import LuceneSearcher
+from cai_pyserini.indexes.engines import open_searcher
+from cai_pyserini.indexes.searcher import Searcher
 from tests.indexes.test_searcher import bm25_of, impacts_of
 
 pytestmark = pytest.mark.slow
@@ -39,12 +40,12 @@ def indexes(java: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
     return made
 
 
-def calls_of(indexes: dict[str, Path], searchers: dict[str, LuceneSearcher], draw: random.Random) -> list[Call]:
+def calls_of(indexes: dict[str, Path], searchers: dict[str, Searcher], draw: random.Random) -> list[Call]:
     """Calls of all kinds, one kind after the other; each has the same result whenever it is called."""
     analyze = Analyzer()
 
     def reopen(name: str, query: Any) -> Any:
-        searcher = LuceneSearcher(indexes[name])
+        searcher = open_searcher(indexes[name])
         found = searcher.search(query, 5)
         searcher.close()
         return found
@@ -53,7 +54,7 @@ def calls_of(indexes: dict[str, Path], searchers: dict[str, LuceneSearcher], dra
     for number in range(CALLS // 5):
         name = draw.choice(["text", "other text"])
         words, ids = draw.choices(WORDS, k=3), [f"d{draw.randrange(300)}" for _ in range(5)]
-        calls["scores"].append(partial(searchers[name].scores, " ".join(words), ids))
+        calls["explain"].append(partial(searchers[name].explain, " ".join(words), ids))
         calls["document"].append(partial(searchers[name].document, ids[0]))
         calls["analyze"].append(partial(analyze, " ".join(words)))
         name = draw.choice(list(indexes))
@@ -67,7 +68,7 @@ def calls_of(indexes: dict[str, Path], searchers: dict[str, LuceneSearcher], dra
 
 def test_threads_find_what_one_thread_finds(indexes: dict[str, Path]) -> None:
     """pyjnius confuses objects of one class that two threads call at the same time."""
-    searchers = {name: LuceneSearcher(path) for name, path in indexes.items()}
+    searchers = {name: open_searcher(path) for name, path in indexes.items()}
     calls = calls_of(indexes, searchers, random.Random(2))
     expected = [call() for call in calls]
     with ThreadPoolExecutor(THREADS) as pool:
@@ -81,7 +82,7 @@ def java_threads() -> int:
 
 
 def test_searches_leave_no_threads_in_the_jvm(indexes: dict[str, Path]) -> None:
-    searchers = [LuceneSearcher(path) for path in (indexes["impacts"], indexes["text"])]
+    searchers = [open_searcher(path) for path in (indexes["impacts"], indexes["text"])]
     queries = {str(n): {word: 1} for n, word in enumerate(WORDS)}, {str(n): word for n, word in enumerate(WORDS)}
     for number in range(70):
         if number == 20:
@@ -93,7 +94,7 @@ def test_searches_leave_no_threads_in_the_jvm(indexes: dict[str, Path]) -> None:
 
 def test_threads_that_end_leave_the_jvm(indexes: dict[str, Path]) -> None:
     """As those of a user's program, or of a server, that each search once."""
-    searcher = LuceneSearcher(indexes["impacts"])
+    searcher = open_searcher(indexes["impacts"])
     before = java_threads()
     for _ in range(50):
         thread = threading.Thread(target=searcher.search, args=({"fevera": 1}, 10))

@@ -6,7 +6,7 @@ import pytest
 
 from cai_pyserini.cli.judge import RUBRIC, main
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.indexes.reader import Stored
+from cai_pyserini.indexes.searcher import Stored
 from cai_pyserini.judging.judged_examples import LabelledQuery, label_queries, write_examples
 from cai_pyserini.judging.judgments import Judgments
 from cai_pyserini.judging.pool import open_pool

@@ -12,7 +12,7 @@ from cai_pyserini.cli.judge import RUBRIC, main
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.indexes.reader import Stored
+from cai_pyserini.indexes.searcher import Stored
 from cai_pyserini.judging.judgments import Judgment, Judgments, qrels_of
 from cai_pyserini.judging.pool import stored_texts
 from cai_pyserini.runs.trec import run_of

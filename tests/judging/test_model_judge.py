@@ -18,7 +18,7 @@ from cai_pyserini.core.config import ENGLISH
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import MODEL_KEY
 from cai_pyserini.engine.reasons import words_of
-from cai_pyserini.indexes.reader import Stored
+from cai_pyserini.indexes.searcher import Stored
 from cai_pyserini.judging.chat import Chat
 from cai_pyserini.judging.judgments import MODEL, Judgment, Judgments, qrels_of
 from cai_pyserini.judging.model_judge import judge, questions, read_prompt, shortened

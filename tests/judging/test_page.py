@@ -12,7 +12,7 @@ from cai_pyserini.cli.judge import RUBRIC, main
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import API_KEY
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.indexes.reader import Stored
+from cai_pyserini.indexes.searcher import Stored
 from cai_pyserini.judging.app import create_app
 from cai_pyserini.judging.judgments import Judgments
 from cai_pyserini.judging.pool import Pool, next_query, open_pool, run_of_system, shuffled

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from cai_pyserini.runs.fuse import fuse_runs
+from cai_pyserini.runs.fuse import fuse_rankings, fuse_runs
 from cai_pyserini.runs.fusions import FUSIONS
-from cai_pyserini.runs.trec import read_run, run_of, scores_by_query, write_run
+from cai_pyserini.runs.trec import Ranking, read_run, run_of, scores_by_query, write_run
 
 Scores = dict[str, dict[str, float]]
 ALL = pytest.mark.parametrize("method", FUSIONS)
@@ -171,6 +171,23 @@ def test_ties_are_by_document(method: str, tmp_path: Path) -> None:
     for each, path in zip((run, other), paths, strict=True):
         write_run(each, path, "t")
     assert fuse_runs(list(map(read_run, paths)), method).equals(fuse_runs([run, other], method))
+
+
+@ALL
+@pytest.mark.parametrize("depth", [5, 100])
+def test_the_rankings_of_one_query_are_fused_as_those_of_many(method: str, depth: int) -> None:
+    """To the last bit: a search in a run's system has the scores of the run, also with ties and without hits."""
+    ties = {"q0": [("b", 1.0), ("a", 1.0), ("d1", 0.5)], "q1": [], "q2": [("d2", -1.0)]}
+    several = [random_run(1), random_run(2), {id: ties.get(id, []) for id in random_run(1)}]
+    weights = [2.0, 0.3, 1.0] if FUSIONS[method].is_sum else None
+    fused = scores_by_query(fuse_runs([run_of(run) for run in several], method, depth, weights=weights))
+    for query, expected in fused.items():
+        rankings = [Ranking.of(run[query]) for run in several]
+        found = fuse_rankings(rankings, method, depth, weights)
+        assert [*found.ranking] == [*expected.items()]
+        assert {id: score for id, (score, _) in found.shares.items()} == {
+            id: pytest.approx(score, abs=1e-6) for id, score in expected.items()
+        }
 
 
 @pytest.mark.slow

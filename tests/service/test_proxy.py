@@ -14,7 +14,7 @@ import httpx2
 import pytest
 
 from cai_pyserini.cli.judge import RUBRIC
-from cai_pyserini.indexes.reader import Stored
+from cai_pyserini.indexes.searcher import Stored
 from cai_pyserini.judging.app import create_app
 from cai_pyserini.judging.judgments import Judgments
 from cai_pyserini.judging.pool import Pool

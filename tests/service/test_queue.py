@@ -12,9 +12,10 @@ import pytest
 from starlette.exceptions import HTTPException
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.engine.search import Documents, Engine, Hit, Stored
+from cai_pyserini.engine.search import Engine
+from cai_pyserini.indexes.searcher import Stored
 from cai_pyserini.service import queue as service_module
-from cai_pyserini.service.queue import BATCH, MAX_HITS, MAX_QUERY_LENGTH, Hits, Service
+from cai_pyserini.service.queue import BATCH, MAX_HITS, MAX_QUERY_LENGTH, Service, Shown, documents
 from tests.service.conftest import SYSTEMS, engines
 
 pytestmark = pytest.mark.slow
@@ -38,7 +39,7 @@ def run(service: Service, scenario: Callable[[], Awaitable[Any]]) -> Any:
     return asyncio.run(working())
 
 
-async def search(service: Service, index: str, text: str, hits: int) -> Hits:
+async def search(service: Service, index: str, text: str, hits: int) -> list[Shown]:
     """The hits of a single query."""
     (ranking,) = (await service.search_all(index, [text], hits)).rankings
     return ranking
@@ -63,7 +64,9 @@ def test_waiting_searches_are_batched(service: Service) -> None:
     answers = run(service, lambda: together(service, *(search(service, "joint", text, 5) for text in texts)))
     for text, found in zip(texts, answers, strict=True):
         (alone,) = service.engines["joint"].search([text], 5)
-        assert [(hit.id, pytest.approx(hit.score, rel=1e-6)) for hit, _ in found] == [(h.id, h.score) for h in alone]
+        assert [(one.hit.id, pytest.approx(one.hit.score, rel=1e-6)) for one in found] == [
+            (h.id, h.score) for h in alone
+        ]
     assert sizes == [5]
 
 
@@ -119,7 +122,7 @@ def test_a_full_queue_and_late_answers(opened: dict[str, Engine]) -> None:
         await asyncio.sleep(0.7)
         assert service.stuck
         release.set()
-        (((hit, _),)) = await search(service, "bm25", "bladder", 1)
+        ((hit, *_),) = await search(service, "bm25", "bladder", 1)
         assert hit.id == "d4" and not service.stuck
 
     run(service, crowd)
@@ -140,18 +143,16 @@ def test_snippets_come_from_the_beginning_of_documents_until_the_request_times_o
         return Stored(id, "", f"bladder {words} zinc")
 
     monkeypatch.setattr(engine, "document", document)
-    documents, ids = Documents(engine.document), [f"d{rank % 12 + 1}" for rank in range(100)]
-    found = [[(Hit(rank, id, 1.0, id, documents), None) for rank, id in enumerate(ids)]]
 
     async def give_up() -> None:
         with pytest.raises(TimeoutError):
-            await service.snippets("bm25", ["bladder zinc"], found)
+            await service.search_all("bm25", ["bladder zinc cancer fever"] * 20, 12, show=documents(snippets=True))
         await service.call("bm25", lambda engine: None)
 
     run(service, give_up)
     assert len(shown) < 6
-    (snippet,) = engine.snippets("zinc bladder", [found[0][0][0]])
-    assert snippet.text.startswith("bladder w0 w1") and snippet.page is None
+    described = next(engine.describe("zinc bladder", 1))
+    assert "".join(piece for piece, _ in described.snippet).startswith("bladder w0 w1") and described.page is None
 
 
 def test_waiting_probes_and_reloads_are_merged(opened: dict[str, Engine], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,8 @@ import pytest
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import artifact, files, jsonl
 from cai_pyserini.core.config import encoder_yaml, load_encoder
-from cai_pyserini.indexes.retrieve import open_searcher, queries_for
+from cai_pyserini.indexes.engines import open_searcher
+from cai_pyserini.indexes.retrieve import queries_for
 from cai_pyserini.models.encoder import Encoder
 from tests.plugin.conftest import topics
 

@@ -22,7 +22,7 @@ pymilvus = pytest.importorskip("pymilvus")
 
 from milvus_lite.adapter.grpc.server import start_server_in_thread  # noqa: E402
 
-from cai_pyserini.engine.milvus import FIELD, connect  # noqa: E402
+from cai_pyserini.indexes.milvus import FIELD, connect  # noqa: E402
 from cai_pyserini.share.milvus import export_milvus  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -138,7 +138,7 @@ def test_a_service_survives_its_server(
 ) -> None:
     """While Milvus is away, requests get a 503 with a reason; when it is back, here at another address, hits again."""
     output, database = tmp_path / "milvus", str(tmp_path / "milvus.db")
-    monkeypatch.setattr("cai_pyserini.engine.milvus.TIMEOUT", 0.5)
+    monkeypatch.setattr("cai_pyserini.indexes.milvus.TIMEOUT", 0.5)
     server, opened, port = start_server_in_thread(database)
     export_milvus(Source(impacts_by_hand), output, f"http://127.0.0.1:{port}", "cai")
     with TestClient(create_app(Service(lambda: open_systems([output])))) as client:

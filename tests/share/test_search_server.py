@@ -17,8 +17,8 @@ from cai_pyserini.collections.readers import load_collection
 from cai_pyserini.core.config import BM25, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.indexes import jvm
+from cai_pyserini.indexes.engines import open_searcher
 from cai_pyserini.indexes.impact_index import index_impacts
-from cai_pyserini.indexes.retrieve import open_searcher
 from cai_pyserini.share import search_server
 from cai_pyserini.share.search_server import export_elasticsearch, export_opensearch, representable
 from cai_pyserini.share.source import Source, Texts

@@ -23,16 +23,16 @@ from pymilvus import MilvusClient, MilvusException
 from pymilvus.client.types import LoadState
 
 from cai_pyserini.core import artifact
-from cai_pyserini.core.config import ENGLISH, WORD
+from cai_pyserini.core.config import WORD
 from cai_pyserini.core.errors import CaiError, Unavailable
 from cai_pyserini.core.flags import without_password
 from cai_pyserini.core.metadata import Kind
 from cai_pyserini.indexes.accents import ACCENTED, Variants
 from cai_pyserini.indexes.filters import CONTENTS, BadFilter, Combined, Filter, Range, require_field
-from cai_pyserini.indexes.reader import Stored
-from cai_pyserini.indexes.searcher import HITS
-from cai_pyserini.runs.trec import Hits
-from cai_pyserini.vectors.queries import Representation
+from cai_pyserini.indexes.index_shards import Index
+from cai_pyserini.indexes.searcher import Searcher, Stored
+from cai_pyserini.runs.trec import NO_HITS, Ranking
+from cai_pyserini.vectors.queries import Query
 
 FIELD, RAW = "impacts", "raw"
 TERMS, FREQUENCIES = "terms.txt", "document_frequencies.txt"  # of an export: a line per key of the sparse vectors
@@ -80,26 +80,23 @@ def column(field: str) -> str:
     return "metadata_" + re.sub(r"\W", lambda other: f"_{ord(other[0]):x}_", field, flags=re.ASCII)
 
 
-class MilvusSearcher:
-    """The collection of the output folder `folder` of an export, to search as a LuceneSearcher searches an index.
+class MilvusSearcher(Searcher):
+    """The collection of the output folder `index` of an export.
 
     It stays with one collection, even if a later export moves the alias. MILVUS_URI in the environment replaces the
-    address in the folder. Threads can share it. Raises CaiError for another folder, for a collection without some of
-    the documents, and if Milvus cannot be reached; methods raise Unavailable.
+    address in the folder. Raises CaiError for a collection without some of the documents, and if Milvus cannot be
+    reached; methods raise Unavailable.
     """
 
-    def __init__(self, folder: Path):
-        self.manifest = artifact.require(folder, "export")
-        stats = self.manifest.stats
-        if "milvus" not in stats:
-            raise CaiError(f"{folder} is no export to Milvus that can be searched here: export again")
+    engine = "Milvus"
+    can_filter = True
+
+    def __init__(self, index: Index):
+        super().__init__(index)
+        folder, place = self.name, self.manifest.stats["milvus"]
         self._keys, self._frequencies = _terms(folder)
-        uri = os.environ.get(ADDRESS) or stats["milvus"]["uri"]
-        self._collection, self._address = stats["milvus"]["collection"], without_password(uri)
-        self.documents: int = stats["documents"]
-        self.query_scale: int = stats["query_scale"]
-        self.document_scale: float = stats["document_scale"]
-        self.query: Representation | None = stats["query"]  # by default
+        uri = os.environ.get(ADDRESS) or place["uri"]
+        self._collection, self._address = place["collection"], without_password(uri)
         self._filter = ""
         self._together: dict[str, tuple[str, ...]] = {}  # id -> documents near it in the last rankings
         self._read = lru_cache(maxsize=KEPT)(self._read_documents)
@@ -111,63 +108,36 @@ class MilvusSearcher:
                 self._client.load_collection(self._collection)
             artifact.require_count(folder, count(self._client, self._collection), self.documents)
 
-    @property
-    def metadata(self) -> dict[str, Kind]:
-        """The types of metadata fields by name."""
-        return self.manifest.stats.get("metadata", {})
-
     def document_frequency(self, term: str) -> int:
         return self._frequencies[self._keys[term]] if term in self._keys else 0
 
-    @property
-    def word_prefix(self) -> str | None:
-        """What distinguishes the documents' words from other terms; None if there are none."""
-        return WORD if self.manifest.stats["settings"].get("joint") else None
-
     @cached_property
-    def _variants(self) -> Variants:
-        joint = self.manifest.stats["settings"].get("joint") or {}
+    def _variants(self) -> Variants | None:
+        if self.word_prefix is None:
+            return None
         words = filter(re.compile(f"{WORD}.*{ACCENTED}").match, self._keys)
-        return Variants(words, WORD, joint.get("language", ENGLISH), self.documents, self.document_frequency)
+        return Variants(words, WORD, self.language, self.documents, self.document_frequency)
 
-    def variants_of(self, word: str) -> list[str]:
-        """The words that differ from an analyzed word by accents alone."""
-        return [*self._variants.of(word)]
-
-    def with_variants(self, queries: Sequence[Any]) -> list[Any]:
-        """The queries, {term: weight}, with the variants of their words, see indexes.accents."""
-        return [{**query, **self._variants.added(query)} for query in queries]
-
-    def filtered(self, filter: Filter) -> Self:
-        """A view whose searches find only documents that pass a filter. Raises BadFilter if that has words."""
+    def filtered(self, filter: Filter, filter_index: Searcher | None = None) -> Self:
         view = copy(self)
         view._filter = expression(filter, self.metadata)
         return view
 
-    def search_many(self, queries: Mapping[str, Any], hits: int, threads: int) -> Iterator[dict[str, Hits]]:
-        """Yield the best documents for many queries, {term: weight}, by query id, batch by batch, in the order of the
-        ids. Equal scores are ordered by document id."""
-        hits = min(hits, self.documents)
-        if hits > MOST_HITS:
+    def search_all(self, queries: Sequence[Query], hits: int, threads: int = 1) -> list[Ranking]:
+        if min(hits, self.documents) > MOST_HITS:
             raise CaiError(f"Milvus returns at most {MOST_HITS:,} documents for a query, not {hits:,}")
         self._together.clear()
-        for ids in batched(sorted(queries), max(1, HITS // hits)):
-            expanded = zip(ids, self.with_variants([queries[id] for id in ids]), strict=True)
-            vectors = {id: vector for id, query in expanded if (vector := self._vector(query))}
-            found = dict(zip(vectors, self._search([*vectors.values()], hits), strict=True))
-            yield {id: found.get(id, []) for id in ids}
+        return super().search_all(queries, hits, threads)
 
-    def impacts(self, documents: Sequence[str], terms: Iterable[str]) -> dict[str, dict[str, int]]:
-        """Document id -> term -> impact, for the terms that the document has, without documents that are not there."""
+    def impacts(self, ids: Sequence[str], terms: Iterable[str]) -> dict[str, dict[str, int]]:
         keys = {term: self._keys[term] for term in terms if term in self._keys}
-        vectors = {row["id"]: row[FIELD] for row in self._get(documents, FIELD)}
+        vectors = {row["id"]: row[FIELD] for row in self._get(ids, FIELD)}
         return {
             id: {term: int(vector[key]) for term, key in keys.items() if key in vector}
             for id, vector in vectors.items()
         }
 
     def document(self, id: str) -> Stored | None:
-        """A stored document; None if the collection lacks it, or stores no documents."""
         if not self.manifest.stats["raw"]:
             return None
         return self._read(self._together.get(id, (id,))).get(id)
@@ -175,11 +145,21 @@ class MilvusSearcher:
     def close(self) -> None:
         self._client.close()
 
-    def _vector(self, query: Mapping[str, float]) -> dict[int, float]:
+    def _vector(self, query: Query) -> dict[int, float]:
         """A query by key, without terms that no document has."""
+        assert isinstance(query, Mapping)
         return {self._keys[term]: float(weight) for term, weight in query.items() if term in self._keys}
 
-    def _search(self, vectors: list[dict[int, float]], hits: int) -> list[Hits]:
+    def _search(self, queries: Sequence[Query], hits: int, threads: int) -> Sequence[Ranking]:
+        vectors = [*map(self._vector, queries)]
+        with_terms = [number for number, vector in enumerate(vectors) if vector]
+        rankings = [NO_HITS] * len(queries)
+        found = self._search_vectors([vectors[number] for number in with_terms], hits)
+        for number, ranking in zip(with_terms, found, strict=True):
+            rankings[number] = ranking
+        return rankings
+
+    def _search_vectors(self, vectors: list[dict[int, float]], hits: int) -> list[Ranking]:
         if not vectors:
             return []
         limits = {"limit": hits, "filter": self._filter, "timeout": TIMEOUT}
@@ -190,7 +170,9 @@ class MilvusSearcher:
         for ranking in rankings:
             for group in batched((id for _, id in ranking), READ_AHEAD):
                 self._together.update(dict.fromkeys(group, group))
-        return [[(id, -negative / scale) for negative, id in ranking] for ranking in rankings]
+        return [
+            Ranking([id for _, id in ranking], [-negative / scale for negative, _ in ranking]) for ranking in rankings
+        ]
 
     def _get(self, ids: Sequence[str], field: str) -> list[dict[str, Any]]:
         if not ids:

@@ -1,0 +1,56 @@
+"""The engines that search indexes, by what lies in a folder. A new one is a subclass of Searcher, and an entry here."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from cai_pyserini.core.artifact import Manifest
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.packages import require_modules
+from cai_pyserini.indexes.faiss import FaissSearcher
+from cai_pyserini.indexes.index_shards import Index, folders, require_index
+from cai_pyserini.indexes.lucene_impacts import LuceneImpacts
+from cai_pyserini.indexes.lucene_text import LuceneText
+from cai_pyserini.indexes.searcher import Searcher
+from cai_pyserini.vectors.queries import TwoStep
+
+
+class SearchOptions(NamedTuple):
+    """How an index is searched, for the engines that can be told."""
+
+    k1: float = 0.9  # of BM25
+    b: float = 0.4
+    two_step: TwoStep | None = None  # for impacts
+
+
+DEFAULTS = SearchOptions()
+
+
+def _milvus(index: Index, options: SearchOptions) -> Searcher:
+    require_modules(("pymilvus",), "export")
+    from cai_pyserini.indexes.milvus import MilvusSearcher  # of an extra
+
+    return MilvusSearcher(index)
+
+
+ENGINES: dict[str, Callable[[Index, SearchOptions], Searcher]] = {  # by the kind of an index
+    "impact": lambda index, options: LuceneImpacts(index, options.two_step),
+    "bm25": lambda index, options: LuceneText(index, options.k1, options.b),
+    "dense": lambda index, options: FaissSearcher(index),
+    "milvus": _milvus,
+}
+
+
+def open_searcher(index: Index, options: SearchOptions = DEFAULTS) -> Searcher:
+    """Open an index, all its shards, or an export to Milvus. Raises CaiError for another folder."""
+    kind = kind_of(require_index(index, "index", "export"))
+    if kind not in ENGINES:
+        first, *_ = folders(index)
+        raise CaiError(f"{first} cannot be searched here: it is of the kind {kind}, and known are {', '.join(ENGINES)}")
+    return ENGINES[kind](index, options)
+
+
+def kind_of(manifest: Manifest) -> str:
+    """What an index is searched by, a key of ENGINES; of an export, the server."""
+    if manifest.recipe["stage"] == "export":
+        return "milvus" if "milvus" in manifest.stats else "export"
+    return manifest.stats["kind"]
