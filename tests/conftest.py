@@ -21,7 +21,7 @@ from cai_pyserini.cli.run import main as beir
 from cai_pyserini.cli.stage import main as stage
 from cai_pyserini.collections import text_cache
 from cai_pyserini.collections.beir_folder import BeirFolder
-from cai_pyserini.core import artifact
+from cai_pyserini.core import artifact, manifest
 from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.store import StorePath
@@ -186,6 +186,17 @@ def on_terminal() -> Callable[..., str]:
         return got.decode().replace("\r\n", "\n")
 
     return run
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Go to another second: manifests are dated to the second, by which a run knows what it has made."""
+
+    def advance() -> None:
+        for module in (artifact, manifest):
+            monkeypatch.setattr(module, "now", lambda: "2999-01-01T00:00:00Z")
+
+    return advance
 
 
 @pytest.fixture(scope="session")

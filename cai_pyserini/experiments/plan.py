@@ -52,8 +52,8 @@ type Reasons = dict[Step, str | None]  # why each step must run; None if its out
 def require(run: RunFolder, systems: Sequence[System], evaluate: bool = True, keep: bool = False) -> Reasons:
     """The steps of `plan`, and why they must run. With `keep`, adapted encoders that exist need no adaptation settings.
 
-    Raises CaiError, before any step runs, if the experiment lacks a setting that a system needs, if a step that must run
-    cannot, or if the run folder is not writable.
+    Raises CaiError, before any step runs, if the experiment lacks a setting that a system needs, if a step that has to
+    run cannot, or if the run folder is not writable.
     """
     artifact.require_writable(run.root, marker=run.lock.name)
     experiment, needed = run.experiment, with_parts(systems)

@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
@@ -11,7 +12,6 @@ import pytest
 from cai_pyserini.analysis.explain import explain_query
 from cai_pyserini.cli.run import main
 from cai_pyserini.collections.beir_folder import BeirFolder
-from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.engine.open import Run
@@ -90,16 +90,11 @@ def test_scores_of_runs_are_on_the_scale_of_the_equations(run_folder: Path, tiny
         assert score == pytest.approx(exact[document], rel=0.02, abs=0.05)
 
 
-@pytest.fixture
-def later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Manifests are dated to the second, by which a run knows what it has made."""
-    monkeypatch.setattr(artifact, "now", lambda: "2999")
-
-
 @slow
 def test_runs_again_without_doing_anything_twice(
-    copied: Path, tiny: Path, later: None, capsys: pytest.CaptureFixture[str]
+    copied: Path, tiny: Path, later: Callable[[], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
+    later()
     before = {path: path.stat().st_mtime_ns for path in copied.rglob("*") if path.is_file()}
     main([f"{tiny}.yaml", "--output", str(copied)])
     printed = capsys.readouterr()
@@ -312,7 +307,7 @@ def test_documents_alone_leave_indexes(
     run_folder: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    later: Callable[[], None],
 ) -> None:
     with (tmp_path / "notes.csv").open("w", encoding="utf-8", newline="") as file:
         rows = csv.DictWriter(file, ["text", "docid", "title"], extrasaction="ignore")
@@ -332,7 +327,7 @@ def test_documents_alone_leave_indexes(
     for name in ("impacts/splade-idf", "impacts/joint-splade-idf"):
         made, expected = (json_lines(folder / name / "00000.jsonl") for folder in (output, run_folder))
         assert made == expected
-    monkeypatch.setattr(artifact, "now", lambda: "2999")
+    later()
     main([str(tmp_path / "notes.csv"), "--output", str(output), "--systems", *systems])
     assert not capsys.readouterr().err  # nothing is done twice
     with pytest.raises(CaiError, match="collection notes has no queries"):

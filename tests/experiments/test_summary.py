@@ -2,13 +2,13 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cai_pyserini.cli.run import main
-from cai_pyserini.core import artifact, manifest
 from cai_pyserini.core.config import IndexConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.experiments.names import parse_system
@@ -102,7 +102,7 @@ def load_results(folder: Path) -> Results:
 
 @slow
 def test_several_collections_in_one_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], later: Callable[[], None]
 ) -> None:
     collections, output = [f"{DATA}/tiny.yaml", f"{DATA}/de.yaml"], str(tmp_path)
     arguments = ["--systems", "bm25", "splade-doc-idf", "hybrid-splade-doc-idf", "--output"]
@@ -117,8 +117,7 @@ def test_several_collections_in_one_run(
     assert {line.partition(":")[0] for line in table(systems, results).splitlines()} >= {"†", "–"}
 
     # Alone, each has the same scores, and nothing is made again.
-    for module in (artifact, manifest):  # manifests are dated to the second
-        monkeypatch.setattr(module, "now", lambda: "2999")
+    later()
     main([collections[1], *arguments, f"{output}/de"])
     assert capsys.readouterr().err == "" and "summary" not in printed.partition("de:")[0]
     assert load_results(tmp_path / "de").systems == results[1].systems
@@ -129,7 +128,7 @@ def test_several_collections_in_one_run(
 
 @slow
 def test_a_failing_collection_is_named_and_the_same_command_continues(
-    tiny: Path, broken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tiny: Path, broken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], later: Callable[[], None]
 ) -> None:
     text, output = (broken / "corpus.jsonl").read_text(), tmp_path / "runs"
     (broken / "corpus.jsonl").write_text("broken\n")
@@ -141,8 +140,7 @@ def test_a_failing_collection_is_named_and_the_same_command_continues(
     assert f"{output}/tiny/report.md" in printed and printed.endswith("broken:\n")
     assert not (output / "summary-splade-tiny.md").exists()
     (broken / "corpus.jsonl").write_text(text)
-    for module in (artifact, manifest):  # manifests are dated to the second
-        monkeypatch.setattr(module, "now", lambda: "2999")
+    later()
     main(arguments)
     printed = capsys.readouterr()
     assert printed.err.count("index bm25 ") == 1
