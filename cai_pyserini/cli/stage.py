@@ -253,7 +253,7 @@ class Impact(Stage):
 
         for name, other in BM25_NEEDS.items():
             if getattr(self, name) and not getattr(self, other):
-                raise CaiError(f"--{name.replace('_', '-')} has no effect without --{other}")
+                raise CaiError(f"--{name.replace('_', '-')} has no effect without --{other.replace('_', '-')}")
         bm25 = None
         if self.words:
             parameters = Bm25Parameters(self.k1, self.b)

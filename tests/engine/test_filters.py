@@ -11,11 +11,7 @@ import pytest
 
 from cai_pyserini.cli.search import main
 from cai_pyserini.collections.readers import load_collection
-<<<<<<< HEAD
-from cai_pyserini.core import artifact
 from cai_pyserini.engine.hits import Hit
-=======
->>>>>>> main
 from cai_pyserini.engine.open import Run, open_index
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.experiments.run_folder import RunFolder

@@ -121,21 +121,6 @@ def test_many_queries_at_a_time(
     assert found == {"b": [("d3", 100), ("d1", 3), ("d4", 2)], "a": [("d4", 7)], "none": [], "empty": []}
 
 
-<<<<<<< HEAD
-def test_one_query_at_a_time_or_many_give_the_run(run_folder: Path, tiny: Path) -> None:
-    topics = BeirFolder(tiny, "tiny").topics("test")
-    searcher = open_searcher(run_folder / "indexes" / "bm25")
-    run = scores_by_query(read_run(run_folder / "runs" / "bm25.trec"))
-    many = {id: hits for batch in searcher.search_many(topics, 1000, 1) for id, hits in batch.items()}
-    assert sum(map(len, many.values())) > 8
-    for id, text in topics.items():
-        assert searcher.search(text, 1000) == many[id]
-        kept = {document: score for document, score in many[id] if document != id}
-        assert kept == pytest.approx(run.get(id, {}), abs=1e-5)
-
-
-=======
->>>>>>> main
 def test_bm25_scores_are_pyserinis_own_with_ties_and_near_ties(java: None, tmp_path: Path) -> None:
     texts = ["fever " * (1 + n % 5) + "cold " * (n % 7) + "zinc " * (n % 45) for n in range(600)]
     index = bm25_of(tmp_path, {f"d{n}": text for n, text in enumerate(texts)})

@@ -18,7 +18,7 @@ from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.indexes.words import count_words
 from cai_pyserini.models import device
 from cai_pyserini.models.encoder import Encoder
-from cai_pyserini.vectors import expansion as stage
+from cai_pyserini.vectors import near_words as stage
 from cai_pyserini.vectors import word_vectors as learning
 from cai_pyserini.vectors.bm25 import Bm25
 from cai_pyserini.vectors.cache import VARIABLE
