@@ -428,6 +428,8 @@ def _shown(
     show, rankings = job.show(engine), [list[Any]() for _ in found]
     try:
         for ranking, each in zip(rankings, found, strict=True):
+            if job.answer.done():
+                break
             each.hits = Hits(each.hits[: job.returned])
             ranking += takewhile(lambda _: not job.answer.done(), show(each))
     except HTTPException as error:
