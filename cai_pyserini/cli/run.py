@@ -62,7 +62,7 @@ def _run(settings: RunSettings) -> None:
         print(f"{summary.table(preparation.systems, all_results)}\n\n{path}")
     if settings.verify:
         pairs = zip(all_results, configs.values(), strict=True)
-        print(summary.verify(pairs) if several else report.verify(*next(pairs)))
+        print(summary.verify_all(pairs) if several else summary.verify(*next(pairs)))
 
 
 @contextmanager

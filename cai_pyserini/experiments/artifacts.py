@@ -10,17 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from cai_pyserini.collections.check import check
-from cai_pyserini.collections.contract import Collection
-from cai_pyserini.collections.readers import load_collection
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig, IdfFormula, load_encoder
-from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.steps import Step
 from cai_pyserini.experiments.sample import Rate, Size, sampled
 from cai_pyserini.experiments.systems import ADAPTED
 from cai_pyserini.indexes.impact_index import index_impacts
 from cai_pyserini.indexes.retrieve import search, word_queries
-from cai_pyserini.indexes.text_index import GENERATED, index_bm25
 from cai_pyserini.indexes.words import count_words
 from cai_pyserini.models.device import has_int8, resolve_device
 from cai_pyserini.models.encoder import Encoder
@@ -104,24 +100,6 @@ class CheckedCollection(Artifact):
         return check(run.collection, run.split, self.output, run.reading if self.is_encoded else None)
 
 
-class AdaptedEncoders(Artifact):
-    """A SPLADE encoder that is adapted to the collection, and a dense one in the subfolder `dense`."""
-
-    def __init__(self, run: "RunFolder"):
-        super().__init__(run, "adapt", "adapted")
-        self.is_kept = run.adaptation is None
-
-    def steps(self, planned: Container[Path]) -> Sequence[Step]:
-        if self.run.adaptation is None:
-            return []
-        from cai_pyserini.trainer.adapt import steps  # needs the extra `trainer`
-
-        return steps(self.run.adaptation, planned=planned)
-
-    def collect(self, results: "Results", manifest: artifact.Manifest) -> None:
-        results.decision += manifest.stats["decision"]
-
-
 @dataclass(frozen=True)
 class RunEncoder:
     """An encoder of a run, adapted to the collection or as it is."""
@@ -139,7 +117,7 @@ class RunEncoder:
 
     @property
     def made_from(self) -> list[Artifact]:
-        return [AdaptedEncoders(self.run)] if self.adapted else []
+        return [self.run.artifacts.adapted_encoders()] if self.adapted else []
 
     def config(self) -> EncoderConfig:
         """Its settings. Raises CaiError if it is adapted, but does not exist yet."""
@@ -351,31 +329,6 @@ class Index(Artifact):
 
     def collect(self, results: "Results", manifest: artifact.Manifest) -> None:
         results.index_bytes[self.title] = manifest.stats["bytes"]
-
-
-class TextIndex(Index):
-    """The text of documents for BM25, with generated queries if `generated`."""
-
-    size = Size(per_character=1.1)
-
-    def __init__(self, run: "RunFolder", title: str, generated: bool):
-        super().__init__(run, title)
-        self.generated = generated
-
-    def require(self) -> None:
-        self._generated()
-
-    def _generated(self) -> Collection | None:
-        if not self.generated:
-            return None
-        collection = load_collection(self.run.experiment.generated or "")
-        if not collection.has_qrels(GENERATED):
-            raise CaiError(f"{self.run.experiment.generated} has no queries of `cai-pyserini train generate`")
-        return collection
-
-    def make(self) -> Path:
-        experiment = self.run.experiment
-        return index_bm25(self.run.collection, self.output, experiment.threads, self._generated(), raw=experiment.raw)
 
 
 class ImpactIndex(Index):

@@ -1,14 +1,19 @@
 """The artifacts off the main way: dense vectors, what is near, reranking, fusion; see experiments.artifacts."""
 
 import json
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cai_pyserini.collections.contract import Collection
+from cai_pyserini.collections.readers import load_collection
 from cai_pyserini.collections.spans import CONTEXTS, SPANS_PER_TEXT
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig, IdfFormula, load_encoder
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.steps import Step
 from cai_pyserini.experiments.artifacts import (
     Artifact,
     Documents,
@@ -22,13 +27,13 @@ from cai_pyserini.experiments.artifacts import (
     RunEncoder,
     Search,
     SpladeEncoder,
-    TextIndex,
     Words,
     with_weights,
 )
 from cai_pyserini.experiments.sample import Rate, Size
 from cai_pyserini.experiments.systems import ADAPTED
 from cai_pyserini.indexes.dense_index import index_dense
+from cai_pyserini.indexes.text_index import GENERATED, index_bm25
 from cai_pyserini.indexes.words import LEXICON
 from cai_pyserini.models.checkpoint import load_checkpoint
 from cai_pyserini.models.device import resolve_device
@@ -302,11 +307,57 @@ class Rerank(Ranking):
         results.decision += manifest.stats["decision"]
 
 
+class TextIndex(Index):
+    """The text of documents for BM25, with generated queries if `generated`."""
+
+    size = Size(per_character=1.1)
+
+    def __init__(self, run: "RunFolder", title: str, generated: bool):
+        super().__init__(run, title)
+        self.generated = generated
+
+    def require(self) -> None:
+        self._generated()
+
+    def _generated(self) -> Collection | None:
+        if not self.generated:
+            return None
+        collection = load_collection(self.run.experiment.generated or "")
+        if not collection.has_qrels(GENERATED):
+            raise CaiError(f"{self.run.experiment.generated} has no queries of `cai-pyserini train generate`")
+        return collection
+
+    def make(self) -> Path:
+        experiment = self.run.experiment
+        return index_bm25(self.run.collection, self.output, experiment.threads, self._generated(), raw=experiment.raw)
+
+
+class AdaptedEncoders(Artifact):
+    """A SPLADE encoder that is adapted to the collection, and a dense one in the subfolder `dense`."""
+
+    def __init__(self, run: "RunFolder"):
+        super().__init__(run, "adapt", "adapted")
+        self.is_kept = run.adaptation is None
+
+    def steps(self, planned: Container[Path]) -> Sequence[Step]:
+        if self.run.adaptation is None:
+            return []
+        from cai_pyserini.trainer.adapt import steps  # needs the extra `trainer`
+
+        return steps(self.run.adaptation, planned=planned)
+
+    def collect(self, results: "Results", manifest: artifact.Manifest) -> None:
+        results.decision += manifest.stats["decision"]
+
+
 class Artifacts:
     """The artifacts that systems name, in one run; systems are declared without importing what makes these."""
 
     def __init__(self, run: "RunFolder"):
         self._run = run
+
+    def adapted_encoders(self) -> Artifact:
+        return AdaptedEncoders(self._run)
 
     def text_index(self, title: str, *, generated: bool) -> Index:
         return TextIndex(self._run, title, generated)

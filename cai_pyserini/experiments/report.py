@@ -8,8 +8,6 @@ from typing import Any
 
 from cai_pyserini.collections.check import SAMPLE_SIZE
 from cai_pyserini.core import files, tables
-from cai_pyserini.core.config import IndexConfig
-from cai_pyserini.core.errors import CaiError
 from cai_pyserini.experiments.names import canonical_name, parse_system
 from cai_pyserini.experiments.results import BASELINE, COUNTS, Results
 from cai_pyserini.experiments.run_folder import RunFolder
@@ -192,31 +190,3 @@ def legend(results: Results, mark: str) -> list[str]:
         depth = results.settings["depth"]
         lines.append(f"hybrids and reranking use the best {depth} documents of each run (the setting depth)")
     return lines
-
-
-def verify(results: Results, config: IndexConfig) -> str:
-    """Compare results with the expected scores of the index config, and return the lines to print.
-
-    Raises CaiError with these lines if a score differs by more than the tolerance, and if no scores are expected.
-    """
-    expected = config.expected.get("any", {}) | config.expected.get(results.encoder, {})
-    expected = {canonical_name(name): score for name, score in expected.items() if results.scored}
-    expected = {name: score for name, score in expected.items() if name in results.systems}
-    if not expected:
-        raise CaiError(
-            f"index config {config.name} expects no scores of these systems with {results.encoder}: nothing to verify"
-        )
-    lines, wrong = [], []
-    for name, score in expected.items():
-        measured = results.systems[name]["nDCG@10"]
-        agrees = round(abs(measured - score), 9) <= config.tolerance
-        if not agrees:
-            wrong.append(name)
-        verdict = "ok  " if agrees else "FAIL"
-        lines.append(f"{verdict} {name}: nDCG@10 {measured:.4f}, expected {score:.4f} ± {config.tolerance}")
-    if wrong:
-        lines.append(
-            f"{len(wrong)} of {len(expected)} scores differ by more than {config.tolerance}: {', '.join(wrong)}"
-        )
-        raise CaiError("\n".join(lines))
-    return "\n".join(lines)

@@ -17,8 +17,8 @@ from cai_pyserini.collections.readers import open_collection
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.lock import holder, holder_name
-from cai_pyserini.experiments.artifacts import AdaptedEncoders, RunEncoder
-from cai_pyserini.experiments.branches import Artifacts
+from cai_pyserini.experiments.artifacts import RunEncoder
+from cai_pyserini.experiments.branches import AdaptedEncoders, Artifacts
 from cai_pyserini.experiments.experiment import Experiment
 from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.results import Results

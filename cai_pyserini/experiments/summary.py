@@ -9,7 +9,7 @@ from cai_pyserini.core import tables
 from cai_pyserini.core.config import IndexConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.experiments import report
-from cai_pyserini.experiments.names import with_parts
+from cai_pyserini.experiments.names import canonical_name, with_parts
 from cai_pyserini.experiments.results import Results
 from cai_pyserini.experiments.systems import System
 from cai_pyserini.runs.measures import MEASURES
@@ -38,12 +38,40 @@ def markdown(systems: Sequence[System], by_report: Mapping[Path, Results], folde
     return "\n\n".join(sections) + "\n"
 
 
-def verify(pairs: Iterable[tuple[Results, IndexConfig]]) -> str:
-    """Like report.verify, for several collections; each line begins with the collection's name."""
+def verify(results: Results, config: IndexConfig) -> str:
+    """Compare results with the expected scores of the index config, and return the lines to print.
+
+    Raises CaiError with these lines if a score differs by more than the tolerance, and if no scores are expected.
+    """
+    expected = config.expected.get("any", {}) | config.expected.get(results.encoder, {})
+    expected = {canonical_name(name): score for name, score in expected.items() if results.scored}
+    expected = {name: score for name, score in expected.items() if name in results.systems}
+    if not expected:
+        raise CaiError(
+            f"index config {config.name} expects no scores of these systems with {results.encoder}: nothing to verify"
+        )
+    lines, wrong = [], []
+    for name, score in expected.items():
+        measured = results.systems[name]["nDCG@10"]
+        agrees = round(abs(measured - score), 9) <= config.tolerance
+        if not agrees:
+            wrong.append(name)
+        verdict = "ok  " if agrees else "FAIL"
+        lines.append(f"{verdict} {name}: nDCG@10 {measured:.4f}, expected {score:.4f} ± {config.tolerance}")
+    if wrong:
+        lines.append(
+            f"{len(wrong)} of {len(expected)} scores differ by more than {config.tolerance}: {', '.join(wrong)}"
+        )
+        raise CaiError("\n".join(lines))
+    return "\n".join(lines)
+
+
+def verify_all(pairs: Iterable[tuple[Results, IndexConfig]]) -> str:
+    """Like `verify`, for several collections; each line begins with the collection's name."""
     lines, wrong = [], False
     for results, config in pairs:
         try:
-            text = report.verify(results, config)
+            text = verify(results, config)
         except CaiError as error:
             text, wrong = str(error), True
         lines += [f"{config.name}: {line}" for line in text.splitlines()]

@@ -21,11 +21,12 @@ from cai_pyserini.experiments.artifacts import Evaluation
 from cai_pyserini.experiments.execute import gather
 from cai_pyserini.experiments.experiment import Experiment
 from cai_pyserini.experiments.names import parse_system
-from cai_pyserini.experiments.report import markdown, table, verify
+from cai_pyserini.experiments.report import markdown, table
 from cai_pyserini.experiments.report_charts import charts, scores_chart
 from cai_pyserini.experiments.report_page import page, values_by_query, write_page
 from cai_pyserini.experiments.results import Results
 from cai_pyserini.experiments.run_folder import RunFolder
+from cai_pyserini.experiments.summary import verify
 from tests.conftest import stored_vectors
 
 

@@ -13,7 +13,7 @@ from cai_pyserini.core.config import IndexConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.results import Results
-from cai_pyserini.experiments.summary import markdown, table, verify
+from cai_pyserini.experiments.summary import markdown, table, verify_all
 from tests.conftest import DATA
 from tests.experiments.test_report import RESULTS, UNSCORED, row
 
@@ -91,9 +91,9 @@ def test_collections_without_scores_are_named_and_not_in_the_mean() -> None:
 
 def test_verify_names_the_collection() -> None:
     configs = [IndexConfig(name=name, source="", expected={"any": {"bm25": 0.5}}) for name in ("scifact", "cacm")]
-    assert verify([(SECOND, configs[1])]) == "cacm: ok   bm25: nDCG@10 0.5000, expected 0.5000 ± 0.003"
+    assert verify_all([(SECOND, configs[1])]) == "cacm: ok   bm25: nDCG@10 0.5000, expected 0.5000 ± 0.003"
     with pytest.raises(CaiError, match=r"(?s)scifact: FAIL bm25: .*scifact: 1 of 1 scores.*\ncacm: ok   bm25"):
-        verify(list(zip([FIRST, SECOND], configs, strict=True)))
+        verify_all(list(zip([FIRST, SECOND], configs, strict=True)))
 
 
 def load_results(folder: Path) -> Results:
