@@ -87,13 +87,21 @@ ODD_TERMS = [
 
 def test_odd_terms_and_ids(write, tmp_path: Path) -> None:
     vector = {term: i for i, term in enumerate(ODD_TERMS, 1) if term.split() == [term]}
-    quick = {"|": 9, "🧬": 4, ":": 5, "a|3": 6}
+    quick = {
+        "|": 9,
+        "🧬": 4,
+        ":": 5,
+        "a|3": 6,
+        "\u2581fever": 3,
+        "\u0120cold": 2,
+    }  # with the marks of spaces of tokenizers
     vectors = {'"quoted"': vector, "血/圧\\": vector, "🧬": vector, "plain": quick}
     index = index_impacts(write(vectors), tmp_path / "index")
     for term, impact in vector.items():
         expected = {id: impact for id in vectors if id != "plain"} | ({"plain": quick[term]} if term in quick else {})
         assert postings(index, term) == expected, term
     assert sorted(id for id, _ in search(index, {"|": 1})[0]) == sorted(vectors)
+    assert postings(index, "\u2581fever") == {"plain": 3} and postings(index, "\u0120cold") == {"plain": 2}
 
 
 VALID_LINE = vector_line("a", {"x": 2})
