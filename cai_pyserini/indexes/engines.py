@@ -1,9 +1,11 @@
 """The engines that search indexes, by what lies in a folder. A new one is a subclass of Searcher, and an entry here."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 from cai_pyserini.core.artifact import Manifest
+from cai_pyserini.core.config import BM25
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import require_modules
 from cai_pyserini.indexes.faiss import FaissSearcher
@@ -17,8 +19,8 @@ from cai_pyserini.vectors.queries import TwoStep
 class SearchOptions(NamedTuple):
     """How an index is searched, for the engines that can be told."""
 
-    k1: float = 0.9  # of BM25
-    b: float = 0.4
+    k1: float = BM25.k1
+    b: float = BM25.b
     two_step: TwoStep | None = None  # for impacts
 
 
@@ -42,15 +44,18 @@ ENGINES: dict[str, Callable[[Index, SearchOptions], Searcher]] = {  # by the kin
 
 def open_searcher(index: Index, options: SearchOptions = DEFAULTS) -> Searcher:
     """Open an index, all its shards, or an export to Milvus. Raises CaiError for another folder."""
-    kind = kind_of(require_index(index, "index", "export"))
-    if kind not in ENGINES:
-        first, *_ = folders(index)
-        raise CaiError(f"{first} cannot be searched here: it is of the kind {kind}, and known are {', '.join(ENGINES)}")
-    return ENGINES[kind](index, options)
+    first, *_ = folders(index)
+    return ENGINES[kind_of(first, require_index(index, "index", "export"))](index, options)
 
 
-def kind_of(manifest: Manifest) -> str:
-    """What an index is searched by, a key of ENGINES; of an export, the server."""
+def kind_of(folder: Path, manifest: Manifest) -> str:
+    """What an index is searched by, a key of ENGINES. Raises CaiError for one that cannot be searched."""
     if manifest.recipe["stage"] == "export":
-        return "milvus" if "milvus" in manifest.stats else "export"
-    return manifest.stats["kind"]
+        if "milvus" in manifest.stats:
+            return "milvus"
+        raise CaiError(f"{folder} is no export to Milvus that can be searched here: export again")
+    if (kind := manifest.stats["kind"]) not in ENGINES:
+        raise CaiError(
+            f"{folder} cannot be searched here: it is of the kind {kind}, and known are {', '.join(ENGINES)}"
+        )
+    return kind

@@ -15,7 +15,7 @@ from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.indexes.analyzer import Analyzer
-from cai_pyserini.indexes.engines import SearchOptions, open_searcher
+from cai_pyserini.indexes.engines import SearchOptions, kind_of, open_searcher
 from cai_pyserini.indexes.filters import BadFilter, parse_filter
 from cai_pyserini.indexes.index_shards import Index, folders, require_index
 from cai_pyserini.indexes.searcher import Searcher
@@ -99,8 +99,8 @@ def queries_for(
 ) -> Queries:
     """The topics in the representation that an index takes. `encoder` defaults to an impact index's own; raises
     CaiError for a dense index without one."""
-    stats = artifact.require(index, "index", "export").stats
-    kind, query = stats["kind"], query or stats.get("query")
+    manifest = artifact.require(index, "index", "export")
+    kind, query = kind_of(index, manifest), query or manifest.stats.get("query")
     if kind == "bm25":
         return Queries(topics)
     if kind == "dense" and not encoder:

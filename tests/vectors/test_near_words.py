@@ -274,7 +274,7 @@ def test_expanded_bm25_finds_documents_without_the_query_word(broken: Path, tmp_
     assert own.ids[without.argmax()] == "d6"  # on infarction
     assert both.vectors.nnz > own.vectors.nnz + np.count_nonzero(near_words)
     other = stored_vectors(tmp_path / "other", own.vectors, stage="words", kind="words").folder
-    with pytest.raises(CaiError, match=r"near was not made from .*/other: expand these words"):
+    with pytest.raises(CaiError, match=r"near was not made from .*/other: make them again from these words"):
         list(Bm25(other, near_words=near).shards())
 
 
@@ -282,10 +282,10 @@ def test_expanded_bm25_finds_documents_without_the_query_word(broken: Path, tmp_
 def test_smooth_joint_indexes_have_both_expansions_and_bm25_smooth_one(tiny: Path, tmp_path: Path) -> None:
     output, names = tmp_path / "run", ["joint-doc", "joint-doc-near", "bm25-near"]
     run_beir([str(tiny), "--dense", "minilm", "--output", str(output), "--systems", *names])
-    plain, near = (Bm25(output / "words", near_words=folder) for folder in (None, output / "expansion"))
+    plain, near = (Bm25(output / "words", near_words=folder) for folder in (None, output / "near-words"))
     documents = replace(near, documents_only=True)
     for name, bm25 in zip(names, (plain, near, documents), strict=True):
-        index = parse_system(name).index
+        index = parse_system(name).index_name
         found = {id: words_of(vector) for id, vector in vectors_of(output / "impacts" / index).items()}
         largest = max(float(shard.vectors.max()) for shard in bm25.shards())
         for shard in bm25.shards():
