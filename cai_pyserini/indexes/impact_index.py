@@ -63,8 +63,7 @@ def index_impacts(
     """
     ours = artifact.require_if_ours(impacts, *WRITERS)
     files = _files(impacts, ours, shard_num)
-    source = ours.digest if ours else [artifact.file_digest(file) for file in files]
-    inputs: dict[str, Any] = {"impacts": source}
+    inputs: dict[str, Any] = {"impacts": ours.digest if ours else [artifact.file_digest(file) for file in files]}
     if collection:
         inputs |= {"documents": collection.fingerprint("documents"), "metadata": collection.metadata_fingerprint}
     config = load_encoder(str(impacts / "encoder.yaml")) if ours else None
