@@ -14,7 +14,7 @@ from cai_pyserini.core.version import VERSION
 __version__ = VERSION
 TYPE_CHECKING = False  # as in typing, which takes time to import
 if TYPE_CHECKING:
-    from cai_pyserini.api import (
+    from cai_pyserini.engine.api import (
         CaiError,
         Encoder,
         Engine,
@@ -51,7 +51,7 @@ def __getattr__(name: str) -> object:
     if name in __all__:
         from importlib import import_module
 
-        return getattr(import_module("cai_pyserini.api"), name)
+        return getattr(import_module("cai_pyserini.engine.api"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

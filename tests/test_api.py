@@ -53,7 +53,7 @@ def test_the_names_are_listed_and_imported_when_they_are_used() -> None:
 
 def test_errors_name_settings_not_flags() -> None:
     """The fault: a Python user is told to give `--output`. A command in backticks may have flags."""
-    names, seen = ["cai_pyserini.api", "cai_pyserini.trainer.adapt"], set()
+    names, seen = ["cai_pyserini.engine.api", "cai_pyserini.trainer.adapt"], set()
     while names:
         file = Path(cai.__file__).parents[1] / f"{names.pop().replace('.', '/')}.py"
         if file in seen or not file.is_file():

@@ -21,10 +21,10 @@ from cai_pyserini.indexes.impact_index import index_impacts
 from cai_pyserini.indexes.retrieve import require_same_encoder
 from cai_pyserini.indexes.text_index import index_bm25
 from cai_pyserini.indexes.words import count_words
+from cai_pyserini.plugin import registry
+from cai_pyserini.plugin.index import ship_index
 from cai_pyserini.service.app import create_app
 from cai_pyserini.service.queue import Service
-from cai_pyserini.share import registry
-from cai_pyserini.share.index import ship_index
 from cai_pyserini.vectors.bm25 import Bm25
 from tests.conftest import DATA, corpus_of, json_lines
 from tests.indexes.stock import bm25, reader

@@ -8,7 +8,7 @@ from cai_pyserini.core.settings import AnyPath, Group, flag
 
 if TYPE_CHECKING:
     from cai_pyserini.core.artifact import Manifest
-    from cai_pyserini.share.source import Source
+    from cai_pyserini.plugin.source import Source
 
 IMPACTS = "--impacts runs/hpo/splade-tiny/impacts/joint-splade-idf"
 PREFIX = "cai-pyserini export"
@@ -55,7 +55,7 @@ class SentenceTransformers(EncoderExport):
 
     def export(self, write: Any) -> "Manifest":
         from cai_pyserini.core.config import load_encoder
-        from cai_pyserini.share.source import export_encoder
+        from cai_pyserini.plugin.source import export_encoder
 
         return export_encoder(load_encoder(self.encoder), self.output, "sentence-transformers", write, self.query)
 
@@ -74,7 +74,7 @@ class Idf(EncoderExport):
 
     def export(self, write: Any) -> "Manifest":
         from cai_pyserini.core.config import load_encoder
-        from cai_pyserini.share.source import export_encoder
+        from cai_pyserini.plugin.source import export_encoder
 
         config = load_encoder(self.encoder).replace(idf=str(self.idf.resolve()))
         return export_encoder(config, self.output, "idf", write, "bow")
@@ -92,7 +92,7 @@ class DocumentExport(Export):
     def export(self, write: Any) -> "Manifest":
         from cai_pyserini.collections.readers import open_collection
         from cai_pyserini.core.config import load_index_config
-        from cai_pyserini.share.source import Source, Texts
+        from cai_pyserini.plugin.source import Source, Texts
 
         topics = texts = None
         if self.collection:

@@ -23,7 +23,7 @@ class ShipIndex(Command):
     with_encoder: bool = flag(False, "include the encoder in the archive even if it is in a package or on a hub")
 
     def execute(self) -> None:
-        from cai_pyserini.share.index import ship_index
+        from cai_pyserini.plugin.index import ship_index
 
         entry = ship_index(self.index, self.output, self.name, self.with_encoder)
         print(f"{entry.name}: {entry.documents:,} documents, {entry.size / 1e6:.2f} MB, SHA-256 {entry.sha256}")
@@ -41,7 +41,7 @@ class ShipEncoder(Command):
     base_model: str | None = flag(None, "hub id of the model it was adapted from (default: as in its run folder)")
 
     def execute(self) -> None:
-        from cai_pyserini.share.encoder import ship_encoder
+        from cai_pyserini.plugin.encoder import ship_encoder
 
         print(ship_encoder(self.encoder, self.output, self.license, self.language, self.base_model))
 
@@ -56,7 +56,7 @@ class Add(Command):
     entry: str = flag(help="a file or https URL with entries, as `ship index` writes it", positional=True)
 
     def execute(self) -> None:
-        from cai_pyserini.share import registry
+        from cai_pyserini.plugin import registry
 
         for entry in registry.add(self.entry):
             print(f"{entry.name}: {entry.size / 1e6:.2f} MB, {entry.urls[0]}")
@@ -70,7 +70,7 @@ class Get(Command):
     name: str = flag(help="name of an index in the registry", positional=True)
 
     def execute(self) -> None:
-        from cai_pyserini.share import registry
+        from cai_pyserini.plugin import registry
 
         print(registry.fetch(registry.find(self.name)))
 
@@ -88,7 +88,7 @@ class Push(Command):
     private: bool = flag(False, "create a private repository; a public one is refused")
 
     def execute(self) -> None:
-        from cai_pyserini.share.repository import push
+        from cai_pyserini.plugin.repository import push
 
         print(push(self.folder, self.repository, self.private))
 
@@ -105,7 +105,7 @@ class Pull(Command):
     revision: str | None = flag(None, "branch, tag or commit (default: the main branch)")
 
     def execute(self) -> None:
-        from cai_pyserini.share.repository import pull
+        from cai_pyserini.plugin.repository import pull
 
         print(pull(self.repository, self.revision))
 

@@ -43,10 +43,10 @@ class Update(Command):
         return self
 
     def execute(self) -> None:
+        from cai_pyserini.experiments.next_version import clean
+        from cai_pyserini.experiments.update import evaluate, reload, update
         from cai_pyserini.judging.judgments import Judgments
         from cai_pyserini.judging.pool import proposal
-        from cai_pyserini.updates.next_version import clean
-        from cai_pyserini.updates.update import evaluate, reload, update
 
         if self.clean:
             for folder in clean(self.run):

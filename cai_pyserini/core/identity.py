@@ -64,7 +64,7 @@ STAGES = {
     "expand": Stage("stage near-words", "vectors.near_words -models.splade"),
     "export": Stage(
         "export",
-        "share.ciff share.idf share.milvus share.search_server share.seismic share.sentence_transformers",
+        "plugin.ciff plugin.idf plugin.milvus plugin.search_server plugin.seismic plugin.sentence_transformers",
     ),
     "fusion fuse": Stage("fuse", "runs.fuse"),
     "fusion rerank": Stage("rerank", "runs.rerank"),
@@ -87,7 +87,7 @@ STAGES = {
             "impact": f"{SEARCH} -indexes.faiss -indexes.lucene_text -models.dense -models.idf",
         },
     ),
-    "ship": Stage("ship", "share.encoder share.index"),
+    "ship": Stage("ship", "plugin.encoder plugin.index"),
     "smooth": Stage("stage near-documents", "vectors.near_documents"),
     "text": Stage(  # of a file in a format
         "run", {name: f"collections.file_text {format.module}" for name, format in FORMATS.items()}

@@ -16,7 +16,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import atomic_write
 from cai_pyserini.engine.open import Action
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.updates.update import update
+from cai_pyserini.experiments.update import update
 
 logger = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """Let Pyserini load our encoders by name or path, and indexes by their names in our registry, and provide Java.
 
 `register()` patches Pyserini in this process: given the name of one of our encoders, its encoder classes and
-LuceneImpactSearcher use ours; prebuilt indexes are looked up in the user's registry first (share.registry); and it can
+LuceneImpactSearcher use ours; prebuilt indexes are looked up in the user's registry first (plugin.registry); and it can
 be imported without a network (plugin.catalogues).
 `cai-pyserini -m pyserini.…` registers and then runs the module; after `cai-pyserini plugin enable`,
 every Python in this environment registers when it starts. Pyserini's files on disk do not change.
@@ -138,8 +138,7 @@ def _register_indexes(util: Any) -> None:
     stock = util.download_prebuilt_index
 
     def download_prebuilt_index(index_name: str, *args: Any, **kwargs: Any) -> str:
-        from cai_pyserini.plugin import catalogues
-        from cai_pyserini.share import registry
+        from cai_pyserini.plugin import catalogues, registry
 
         entry = registry.entries().get(index_name)
         return str(registry.fetch(entry)) if entry else catalogues.download(stock, index_name, *args, **kwargs)
@@ -154,7 +153,7 @@ def _register_validation(module: Any) -> None:
     stock = module.LuceneIndexReader.validate
 
     def validate(self: Any, prebuilt_index_name: str, verbose: bool = False) -> bool:
-        from cai_pyserini.share import registry
+        from cai_pyserini.plugin import registry
 
         return prebuilt_index_name in registry.entries() or stock(self, prebuilt_index_name, verbose)
 

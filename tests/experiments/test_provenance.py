@@ -15,7 +15,7 @@ from cai_pyserini.cli.run import main as run
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.experiments import provenance
 from cai_pyserini.experiments.settings import RunSettings
-from cai_pyserini.updates.update import update
+from cai_pyserini.experiments.update import update
 from cai_pyserini.vectors.cache import VARIABLE
 
 

@@ -17,12 +17,11 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import write_text
 from cai_pyserini.core.lock import locked
 from cai_pyserini.engine.open import open_systems
-from cai_pyserini.experiments import versions
+from cai_pyserini.experiments import next_version, versions
 from cai_pyserini.experiments.plan import plan
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import BM25
-from cai_pyserini.updates import next_version
-from cai_pyserini.updates.update import update
+from cai_pyserini.experiments.update import update
 from tests.experiments.conftest import on_collection
 
 pytestmark = pytest.mark.slow

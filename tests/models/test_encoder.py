@@ -165,7 +165,7 @@ def test_a_device_that_does_not_exist_is_refused(checkpoint: Path) -> None:
 def test_a_search_without_a_model_does_not_wait_for_torch() -> None:
     """Importing torch and transformers takes four seconds, longer than a BM25 search."""
     modules = ["engine.open", "service.queue", "runs.rerank"]
-    modules += ["share.index", "vectors.weighting", "indexes.dense_index"]
+    modules += ["plugin.index", "vectors.weighting", "indexes.dense_index"]
     imports = "\n".join(f"import cai_pyserini.{module}" for module in modules)
     program = f"import sys\n{imports}\nsys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)

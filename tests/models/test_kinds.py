@@ -16,11 +16,11 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.indexes.dense_index import index_dense
 from cai_pyserini.indexes.impact_index import index_impacts
 from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.plugin.encoder import ship_encoder
 from cai_pyserini.plugin.encoders import CaiDocumentEncoder, CaiQueryEncoder
-from cai_pyserini.share.encoder import ship_encoder
-from cai_pyserini.share.index import ship_index
-from cai_pyserini.share.sentence_transformers import write_sparse_encoder
-from cai_pyserini.share.source import export_encoder
+from cai_pyserini.plugin.index import ship_index
+from cai_pyserini.plugin.sentence_transformers import write_sparse_encoder
+from cai_pyserini.plugin.source import export_encoder
 from cai_pyserini.vectors.encode import encode
 from cai_pyserini.vectors.queries import encode_queries
 from cai_pyserini.vectors.shards import Vectors

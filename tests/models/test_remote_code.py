@@ -21,7 +21,7 @@ from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.idf import Idf, compute
 from cai_pyserini.models.splade import Splade
 from cai_pyserini.models.tokenizer import Tokenizer
-from cai_pyserini.share.encoder import bundle
+from cai_pyserini.plugin.encoder import bundle
 from tests.models.test_architectures import SENTENCES, make_tokenizer
 
 CODE = """

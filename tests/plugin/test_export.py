@@ -10,8 +10,8 @@ from cai_pyserini.cli.plugin import main
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.plugin import hook
+from cai_pyserini.plugin.encoder import ship_encoder
 from cai_pyserini.plugin.export import export_encoder, export_topics
-from cai_pyserini.share.encoder import ship_encoder
 from tests.conftest import json_lines
 from tests.indexes.stock import run_module
 from tests.plugin.conftest import ranking, scores, search_arguments, search_topics

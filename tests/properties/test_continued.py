@@ -30,8 +30,8 @@ from cai_pyserini.experiments.execute import execute
 from cai_pyserini.experiments.experiment import Experiment
 from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.run_folder import RunFolder
+from cai_pyserini.experiments.update import evaluate, update
 from cai_pyserini.runs.trec import read_run, scores_by_query
-from cai_pyserini.updates.update import evaluate, update
 from tests.conftest import damaged, json_lines
 from tests.properties import conftest as conftest  # has the profiles
 

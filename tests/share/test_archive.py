@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.share import registry
-from cai_pyserini.share.index import pack
-from cai_pyserini.share.registry import unpack
+from cai_pyserini.plugin import registry
+from cai_pyserini.plugin.index import pack
+from cai_pyserini.plugin.registry import unpack
 
 Write = Callable[[tarfile.TarFile], None]
 

@@ -10,8 +10,8 @@ from google.protobuf.empty_pb2 import Empty
 from google.protobuf.proto import parse_length_prefixed
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from cai_pyserini.share.ciff import write_ciff
-from cai_pyserini.share.source import Source
+from cai_pyserini.plugin.ciff import write_ciff
+from cai_pyserini.plugin.source import Source
 from tests.conftest import json_lines
 from tests.share.conftest import stored_impacts
 
@@ -84,7 +84,7 @@ def test_numbers_of_every_length(checkpoint: Path, tmp_path: Path) -> None:
 
 def test_batches_make_the_same_file(impacts_by_hand: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Source(impacts_by_hand).export(tmp_path / "one", write_ciff, "ciff")
-    monkeypatch.setattr("cai_pyserini.share.ciff.BATCH", 1)
+    monkeypatch.setattr("cai_pyserini.plugin.ciff.BATCH", 1)
     Source(impacts_by_hand).export(tmp_path / "two", write_ciff, "ciff")
     assert (tmp_path / "one" / "index.ciff").read_bytes() == (tmp_path / "two" / "index.ciff").read_bytes()
     _, postings, records = read_ciff(tmp_path / "one" / "index.ciff")

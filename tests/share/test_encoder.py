@@ -13,7 +13,7 @@ from cai_pyserini.cli.ship import main
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.checkpoint import checkpoint_digest
-from cai_pyserini.share.encoder import ship_encoder
+from cai_pyserini.plugin.encoder import ship_encoder
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
 

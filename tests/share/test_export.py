@@ -13,7 +13,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.folder import token_weights
 from cai_pyserini.models.idf import Idf
 from cai_pyserini.models.tokenizer import Tokenizer
-from cai_pyserini.share.source import Source
+from cai_pyserini.plugin.source import Source
 from tests.share.conftest import BY_HAND, stored_impacts
 
 

@@ -15,9 +15,9 @@ from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.indexes.dense_index import index_dense
 from cai_pyserini.models.checkpoint import checkpoint_digest
-from cai_pyserini.share import registry
-from cai_pyserini.share.index import ship_index
-from cai_pyserini.share.registry import Entry
+from cai_pyserini.plugin import registry
+from cai_pyserini.plugin.index import ship_index
+from cai_pyserini.plugin.registry import Entry
 from tests.conftest import stored_vectors
 from tests.indexes.stock import reader, run_module
 from tests.plugin.conftest import ranking, search_arguments

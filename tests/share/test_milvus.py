@@ -11,10 +11,10 @@ from fastapi.testclient import TestClient
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.engine.open import open_systems
+from cai_pyserini.plugin.ciff import write_ciff
+from cai_pyserini.plugin.source import Source
 from cai_pyserini.service.app import create_app
 from cai_pyserini.service.queue import Service
-from cai_pyserini.share.ciff import write_ciff
-from cai_pyserini.share.source import Source
 from tests.conftest import json_lines
 from tests.share.conftest import BY_HAND, Rankings, assert_same, stored_impacts
 
@@ -23,7 +23,7 @@ pymilvus = pytest.importorskip("pymilvus")
 from milvus_lite.adapter.grpc.server import start_server_in_thread  # noqa: E402
 
 from cai_pyserini.indexes.milvus import FIELD, connect  # noqa: E402
-from cai_pyserini.share.milvus import export_milvus  # noqa: E402
+from cai_pyserini.plugin.milvus import export_milvus  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -219,7 +219,7 @@ def test_a_password_is_neither_stored_nor_shown(
     with pytest.raises(CaiError, match=r"^https://db\.example:19530/base: Milvus cannot be reached") as error:
         connect(secret)
     assert "pa@ss" not in str(error.value)
-    monkeypatch.setattr("cai_pyserini.share.milvus.connect", lambda address: connect(uri))  # in place of a server
+    monkeypatch.setattr("cai_pyserini.plugin.milvus.connect", lambda address: connect(uri))  # in place of a server
     export_milvus(Source(impacts_by_hand), tmp_path / "milvus", secret, "cai")
     texts = [path.read_text() for path in (tmp_path / "milvus").iterdir()]
     assert not any("pa@ss" in text for text in texts) and any("https://db.example:19530/base" in text for text in texts)

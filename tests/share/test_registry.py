@@ -18,9 +18,9 @@ import pytest
 from cai_pyserini.cli.ship import main
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.share import registry
-from cai_pyserini.share.index import pack
-from cai_pyserini.share.registry import Entry
+from cai_pyserini.plugin import registry
+from cai_pyserini.plugin.index import pack
+from cai_pyserini.plugin.registry import Entry
 
 pytestmark = pytest.mark.usefixtures("cache")
 

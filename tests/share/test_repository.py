@@ -14,10 +14,10 @@ from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
 from cai_pyserini.models.idf import idf_digest
-from cai_pyserini.share import registry
-from cai_pyserini.share.encoder import ship_encoder
-from cai_pyserini.share.index import pack
-from cai_pyserini.share.repository import pull, push
+from cai_pyserini.plugin import registry
+from cai_pyserini.plugin.encoder import ship_encoder
+from cai_pyserini.plugin.index import pack
+from cai_pyserini.plugin.repository import pull, push
 from tests.hub import OTHER, OWNER, Hub
 from tests.share.test_registry import index, write_entry
 

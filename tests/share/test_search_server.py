@@ -19,9 +19,9 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.indexes import jvm
 from cai_pyserini.indexes.engines import open_searcher
 from cai_pyserini.indexes.impact_index import index_impacts
-from cai_pyserini.share import search_server
-from cai_pyserini.share.search_server import export_elasticsearch, export_opensearch, representable
-from cai_pyserini.share.source import Source, Texts
+from cai_pyserini.plugin import search_server
+from cai_pyserini.plugin.search_server import export_elasticsearch, export_opensearch, representable
+from cai_pyserini.plugin.source import Source, Texts
 from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.vectors.weighting import write_impacts
 from tests.conftest import json_lines

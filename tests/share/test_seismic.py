@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cai_pyserini.share.seismic import write_seismic
-from cai_pyserini.share.source import Source
+from cai_pyserini.plugin.seismic import write_seismic
+from cai_pyserini.plugin.source import Source
 from tests.conftest import json_lines
 from tests.share.conftest import Rankings
 

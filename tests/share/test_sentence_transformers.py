@@ -11,7 +11,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.text import normalized
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.idf import Idf
-from cai_pyserini.share.source import export_encoder
+from cai_pyserini.plugin.source import export_encoder
 from cai_pyserini.vectors.queries import Representation, encode_queries
 
 pytestmark = pytest.mark.slow
@@ -38,7 +38,7 @@ def sentence_transformers(index: Path, tmp_path: Path):
     pytest.importorskip("sentence_transformers")
     from sentence_transformers import SparseEncoder
 
-    from cai_pyserini.share.sentence_transformers import write_sparse_encoder
+    from cai_pyserini.plugin.sentence_transformers import write_sparse_encoder
 
     def export(query: Representation, **changes: object) -> tuple[SparseEncoder, list[str]]:
         config = load_encoder(str(index)).replace(**changes)

@@ -18,7 +18,7 @@ from typing import BinaryIO
 import numpy as np
 
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.share.source import Source
+from cai_pyserini.plugin.source import Source
 
 VERSION = 1
 BATCH = 10_000  # documents between writes to the temporary file

@@ -24,9 +24,9 @@ from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import without_password
 from cai_pyserini.indexes.analyzer import UNANALYZED
+from cai_pyserini.plugin.aliases import Place, export_to_server
+from cai_pyserini.plugin.source import TIES, Keys, Source
 from cai_pyserini.runs.fusions import DEPTH
-from cai_pyserini.share.aliases import Place, export_to_server
-from cai_pyserini.share.source import TIES, Keys, Source
 
 MAX_REQUEST_BYTES = 10_000_000  # largest bulk request; servers take 100 MB by default, small ones in a cloud 10 MB
 BUSY_RETRIES = 8  # a busy server gets documents again so often, after twice as long each time

@@ -24,8 +24,8 @@ from cai_pyserini.core.metadata import Kind, bounds
 from cai_pyserini.indexes.impact_index import COPIED_STATS
 from cai_pyserini.indexes.milvus import FIELD, FREQUENCIES, RAW, asking, column, connect, count
 from cai_pyserini.indexes.writer import raw_documents
-from cai_pyserini.share.aliases import Place, export_to_server
-from cai_pyserini.share.source import TIES, Keys, Source
+from cai_pyserini.plugin.aliases import Place, export_to_server
+from cai_pyserini.plugin.source import TIES, Keys, Source
 
 BATCH, BATCH_LENGTH = 1000, 4_000_000  # documents per request, and characters; a server takes 64 MB
 MAX_ID_BYTES = 512  # in UTF-8

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from cai_pyserini.core import jsonl
-from cai_pyserini.share.source import Source, empty_documents_note
+from cai_pyserini.plugin.source import Source, empty_documents_note
 
 
 def write_seismic(source: Source, folder: Path) -> list[str]:

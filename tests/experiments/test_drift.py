@@ -7,12 +7,12 @@ import pytest
 
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.experiments.drift import compare, idf_drift, idf_line
 from cai_pyserini.experiments.run_folder import RunFolder
+from cai_pyserini.experiments.update import lines
 from cai_pyserini.judging import pool
 from cai_pyserini.judging.judgments import Judgments
 from cai_pyserini.judging.pool import proposal, stored_texts
-from cai_pyserini.updates.drift import compare, idf_drift, idf_line
-from cai_pyserini.updates.update import lines
 from cai_pyserini.vectors.shards import shard_path, text_keys, write_shard
 from tests.conftest import corpus_of, stored_idf, stored_vectors
 from tests.experiments.conftest import change

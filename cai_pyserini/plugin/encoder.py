@@ -14,7 +14,7 @@ from cai_pyserini.models.checkpoint import checkpoint_files, checkpoint_folder, 
 from cai_pyserini.models.encoder import Encoder, Role
 from cai_pyserini.models.folder import read_folder
 from cai_pyserini.models.idf import idf_digest
-from cai_pyserini.share import scores
+from cai_pyserini.plugin import scores
 
 CARD = Path(__file__).with_name("encoder.md.jinja")
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")

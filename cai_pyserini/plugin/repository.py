@@ -11,7 +11,7 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.checkpoint import SUFFIXES
 from cai_pyserini.models.hub import LOGIN, NotOnHubError, download, remedies
-from cai_pyserini.share import registry
+from cai_pyserini.plugin import registry
 
 CARD = "README.md"  # the page of a repository
 TAGS = ["information-retrieval", "lucene", "pyserini", "cai-pyserini"]

@@ -14,15 +14,15 @@ from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_ope
 from cai_pyserini.core import artifact, files, steps
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import API_KEY
+from cai_pyserini.experiments import next_version
 from cai_pyserini.experiments.artifacts import Artifact, EncodedDocuments, Idf, SpladeEncoder
 from cai_pyserini.experiments.branches import SEED, DenseEncoder, Weights
+from cai_pyserini.experiments.drift import READAPT_SHARE, Changes, compare, idf_drift, idf_line
 from cai_pyserini.experiments.execute import execute
 from cai_pyserini.experiments.plan import artifacts, plan
 from cai_pyserini.experiments.report import table
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import System
-from cai_pyserini.updates import next_version
-from cai_pyserini.updates.drift import READAPT_SHARE, Changes, compare, idf_drift, idf_line
 from cai_pyserini.vectors.shards import Vectors
 
 RELOAD_SECONDS = 600.0  # timeout for a service to reopen its indexes

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from cai_pyserini.core import artifact, files
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.share.source import Source
+from cai_pyserini.plugin.source import Source
 
 
 class Server(Protocol):

@@ -18,9 +18,9 @@ from cai_pyserini.indexes import jvm
 from cai_pyserini.indexes.faiss import method_of
 from cai_pyserini.indexes.retrieve import require_same_encoder
 from cai_pyserini.models.encoder import Encoder
-from cai_pyserini.share import scores
-from cai_pyserini.share.encoder import bundle, require_outside
-from cai_pyserini.share.registry import SUFFIX, Entry, parse_entries, to_json
+from cai_pyserini.plugin import scores
+from cai_pyserini.plugin.encoder import bundle, require_outside
+from cai_pyserini.plugin.registry import SUFFIX, Entry, parse_entries, to_json
 
 README = Path(__file__).with_name("index.md.jinja")
 PREFIXES = {"impact": "lucene-inverted", "bm25": "lucene-inverted"}  # as in Pyserini's names

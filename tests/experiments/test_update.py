@@ -24,10 +24,10 @@ from cai_pyserini.experiments import versions
 from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.plan import plan
 from cai_pyserini.experiments.run_folder import RunFolder
+from cai_pyserini.experiments.update import evaluate, reload, update
 from cai_pyserini.judging.judgments import Judgments
 from cai_pyserini.judging.pool import stored_texts
 from cai_pyserini.runs.trec import read_run, scores_by_query
-from cai_pyserini.updates.update import evaluate, reload, update
 from cai_pyserini.vectors.cache import VARIABLE
 from tests.experiments.conftest import SYSTEMS, change, on_collection
 from tests.service.conftest import served

@@ -1,1 +1,0 @@
-"""For others: indexes and encoders as packages, and exports to other engines."""

@@ -1,1 +1,0 @@
-"""Runs of collections that have changed: their next version, and what shifted."""
