@@ -181,7 +181,7 @@ def test_an_edit_elsewhere(file: str, stages: set[str], copy: Path, before: tupl
 
 
 def test_a_data_file_counts_where_a_module_names_it(copy: Path, before: tuple[dict[str, str], SourceCode]) -> None:
-    assert changed(copy / "share" / "index.md.jinja", "another card", before) == {"ship"}
+    assert changed(copy / "plugin" / "index.md.jinja", "another card", before) == {"ship"}
 
 
 @pytest.mark.parametrize(
