@@ -89,7 +89,7 @@ class Retriever:
         if self._queries.encoder is None:
             return "BM25 (the words of the query)"
         config, joint = self._queries.encoder.config, self._queries.words and self._queries.words.config.joint
-        if config.kind == "dense":
+        if not config.is_sparse:
             return "dense vectors (similar meaning)"
         expansion = ", also where only similar documents have them" if joint and joint.expanded else ""
         bm25 = f"BM25 (the words of the query{expansion})"
@@ -101,10 +101,8 @@ class Retriever:
     @property
     def needs_model(self) -> bool:
         """Whether a model encodes the queries."""
-        if self._queries.encoder is None:
-            return False
-        config = self._queries.encoder.config
-        return config.kind == "dense" or (self._queries.query or config.query) == "splade"
+        encoder = self._queries.encoder
+        return encoder is not None and encoder.config.needs_query_model(self._queries.query)
 
     @cached_property
     def _analyze(self) -> Callable[[str], Sequence[str]]:
@@ -174,7 +172,7 @@ class Retriever:
         """The index terms for a word; none in a dense index."""
         if self._queries.encoder is None:
             return list(self._analyze(word))
-        if self._queries.encoder.config.kind == "dense":
+        if not self._queries.encoder.config.is_sparse:
             return []
         words = [WORD + stem for stem in self._analyze(word)] if self._queries.words else []
         with self._queries.encoder.lock:
