@@ -40,6 +40,8 @@ if TYPE_CHECKING:  # slow imports
 
     from cai_pyserini.experiments.run_folder import RunFolder
 
+os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"  # before any test imports it
+
 DATA = Path(__file__).parent / "data"
 
 LONG = ("test_run.py", "test_stages.py", "test_continued.py", "test_docs.py", "test_pairs.py", "test_update.py")
