@@ -71,7 +71,7 @@ except OSError:
   }
   # On all processors, where pip uses one, without what is hardly ever imported; fails for templates among the
   # modules. The warnings are about other packages.
-  local rarely='/(tests|transformers/models|moto|mypy|nltk|openai|pip|posthog|sqlalchemy|statsmodels)/'
+  local rarely='/(tests|transformers/models|mypy|nltk|openai|pip|posthog|sqlalchemy|statsmodels)/'
   PYTHONWARNINGS=ignore "$venv/bin/python" -m compileall -qq -j 0 -x "$rarely" "$venv"/lib/python3*/site-packages || true
   cp "$root/setup.cfg" "$venv/.set-up-$1"
 }

@@ -9,9 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
-import fsspec
 import huggingface_hub
 import numpy as np
 import pytest
@@ -24,7 +22,6 @@ from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import artifact, manifest
 from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.store import StorePath
 from cai_pyserini.experiments import report_charts
 from cai_pyserini.indexes import jvm
 from cai_pyserini.models.checkpoint import checkpoint_folder
@@ -266,32 +263,6 @@ def adapted_run(tiny: Path, shared: Path) -> Path:
         if not run.report.exists():
             execute(run, [parse_system(name) for name in ADAPTED], adaptation)
     return run.folder
-
-
-@pytest.fixture(scope="session")
-def s3_server() -> Iterator[str]:
-    """The endpoint of a server on this machine that speaks S3."""
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(port=0, verbose=False)
-    server.start()
-    yield "http://{}:{}".format(*server.get_host_and_port())
-    server.stop()
-
-
-def s3_environment(endpoint: str) -> dict[str, str]:
-    """The variables with which commands use this server."""
-    return {"AWS_ENDPOINT_URL": endpoint, "AWS_ACCESS_KEY_ID": "someone", "AWS_SECRET_ACCESS_KEY": "secret"}
-
-
-@pytest.fixture
-def bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> StorePath:
-    """An empty bucket, which commands find through the environment."""
-    for name, value in s3_environment(s3_server).items():
-        monkeypatch.setenv(name, value)
-    name = f"bucket-{uuid4()}"
-    fsspec.filesystem("s3").mkdir(name)
-    return StorePath(f"s3://{name}")
 
 
 @pytest.fixture

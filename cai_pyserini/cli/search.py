@@ -11,8 +11,8 @@ from pydantic import model_validator
 
 from cai_pyserini.cli.command import Command, command
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.flags import DEVICE, FILTER, OR_URL, QUERY, TOPICS_FILE
-from cai_pyserini.core.settings import AnyPath, PathOrUrl, flag
+from cai_pyserini.core.flags import DEVICE, FILTER, QUERY, TOPICS_FILE
+from cai_pyserini.core.settings import AnyPath, flag
 from cai_pyserini.core.terminal import BOLD, PLAIN, printable
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ class Search(Command):
         'cai-pyserini search runs/hpo/splade-tiny "short fingers"\n'
         '  cai-pyserini search runs/hpo/splade-tiny --system bm25 "short fingers" "long toes"'
     )
-    run: PathOrUrl | None = flag(None, f"run folder, or the folder of an index, {OR_URL}", positional=True)
+    run: AnyPath | None = flag(None, "run folder, or the folder of an index", positional=True)
     queries: list[str] = flag([], "texts to search for; quote each that has several words", positional=True)
-    index: list[PathOrUrl] = flag([], "a shard of an index, in place of RUN; repeat it for each shard", repeated=True)
+    index: list[AnyPath] = flag([], "a shard of an index, in place of RUN; repeat it for each shard", repeated=True)
     system: str | None = flag(None, "system of the run to search with (default: the best that has indexes)")
     hits: int = flag(HITS, "hits per query", ge=1)
     filter: str | None = FILTER
@@ -98,10 +98,10 @@ class Search(Command):
 def _opened(settings: Search) -> "Engine":
     """The system to search with. Raises CaiError for a folder that is neither a run nor an index."""
     from cai_pyserini.core.artifact import require_if_ours
+    from cai_pyserini.core.files import without_links
     from cai_pyserini.engine.open import Run, open_index
-    from cai_pyserini.indexes.cached import index_here
 
-    folders = [index_here(folder) for folder in (*settings.index, settings.run) if folder]
+    folders = [without_links(folder) for folder in (*settings.index, settings.run) if folder]
     if settings.index or require_if_ours(folders[0]):
         if settings.system:
             raise CaiError(f"{folders[0]} is an index: --system is of a run folder")

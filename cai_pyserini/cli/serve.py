@@ -6,8 +6,8 @@ from typing import Self
 from pydantic import field_validator, model_validator
 
 from cai_pyserini.cli.command import Command, command
-from cai_pyserini.core.flags import DEVICE, OR_URL
-from cai_pyserini.core.settings import AnyPath, PathOrUrl, flag
+from cai_pyserini.core.flags import DEVICE
+from cai_pyserini.core.settings import AnyPath, flag
 from cai_pyserini.service.settings import Listening, origin_and_path
 
 
@@ -26,8 +26,8 @@ class Serve(Listening, Command):
         "cai-pyserini serve runs/hpo/splade-tiny --systems bm25 joint\n"
         "  curl 'http://127.0.0.1:8000/v1/joint/search?query=short+fingers&hits=3'"
     )
-    runs: list[PathOrUrl] = flag(
-        help=f"run folders, or folders of indexes, {OR_URL} (all shards of one index are served as one), or output "
+    runs: list[AnyPath] = flag(
+        help="run folders, or folders of indexes (all shards of one index are served as one), or output "
         "folders of `cai-pyserini export milvus`",
         positional=True,
     )

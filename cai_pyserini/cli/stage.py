@@ -9,8 +9,7 @@ from cai_pyserini.cli.command import Command, command
 from cai_pyserini.core import flags
 from cai_pyserini.core.config import BM25, Bm25Parameters
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.flags import OR_URL
-from cai_pyserini.core.settings import AnyPath, Argv, Group, PathOrUrl, flag
+from cai_pyserini.core.settings import AnyPath, Argv, Group, flag
 
 logger = logging.getLogger(__name__)
 BM25_NEEDS = {"alpha": "words", "near_words": "words", "documents_only": "near_words"}  # flags of `impact`
@@ -51,7 +50,7 @@ class Idf(Stage):
     example = "cai-pyserini stage idf --collection hpo --encoder splade-tiny --output idf"
     collection: str = flags.COLLECTION
     encoder: str = flags.ENCODER
-    output: PathOrUrl = flags.OUTPUT_OR_URL
+    output: AnyPath = flags.OUTPUT_FOLDER
 
     def make(self) -> None:
         from cai_pyserini.collections.readers import load_collection
@@ -70,7 +69,7 @@ class Encode(flags.Sharded, Command):
     example = "cai-pyserini stage encode --collection hpo --encoder splade-tiny --output vectors"
     collection: str = flags.COLLECTION
     encoder: str = flags.ENCODER
-    output: PathOrUrl = flags.OUTPUT_OR_URL
+    output: AnyPath = flags.OUTPUT_FOLDER
     split: str | None = flag(None, "encode the queries of this split, such as test, instead of the documents")
     device: str = flags.DEVICE
     precision: Literal["auto", "float32", "bfloat16", "int8"] = flags.DOCUMENT_PRECISION
@@ -129,7 +128,7 @@ class Near(Stage):
     recipe = "near"
     summary = "{vectors:,} documents, {each:.1f} neighbours each, {search} search, recall {recall:.2f}"
     example = "cai-pyserini stage near --vectors dense-vectors --output near"
-    vectors: PathOrUrl = flag(help=f"folder of dense vectors, written by the encode stage, {OR_URL}")
+    vectors: AnyPath = flag(help="folder of dense vectors, written by the encode stage")
     output: AnyPath = flags.OUTPUT_FOLDER
     neighbours: int = flag(40, "number of neighbours per document", ge=1)
 
@@ -150,7 +149,7 @@ class NearDocuments(Stage):
     recipe = "smooth"
     summary = "{vectors:,} vectors, {each:.1f} non-zeros per vector"
     example = "cai-pyserini stage near-documents --vectors vectors --near near --output mixed"
-    vectors: PathOrUrl = flag(help=f"folder of SPLADE vectors, written by the encode stage, {OR_URL}")
+    vectors: AnyPath = flag(help="folder of SPLADE vectors, written by the encode stage")
     near: AnyPath = flag(help="folder of the neighbours of the same documents, written by the near stage")
     output: AnyPath = flags.OUTPUT_FOLDER
     weight: float = flag(0.4, "weight of the neighbours' mean, from 0 to 1", ge=0, le=1)
@@ -198,11 +197,11 @@ class Impact(Stage):
     recipe = "impact"
     summary = "{each:.1f} impacts per document, scale {document_scale:.3f}; quantization: {loss}"
     example = "cai-pyserini stage impact --vectors vectors --idf idf --encoder splade-tiny --output impacts"
-    vectors: PathOrUrl = flags.VECTORS
+    vectors: AnyPath = flags.VECTORS
     encoder: str = flag(help="encoder that the vectors were made with")
-    output: PathOrUrl = flags.OUTPUT_OR_URL
+    output: AnyPath = flags.OUTPUT_FOLDER
     idf: str | None = flag(
-        None, f"folder written by the idf stage, {OR_URL} (default: the encoder's; if it has none, no weighting)"
+        None, "folder written by the idf stage (default: the encoder's; if it has none, no weighting)"
     )
     idf_power: float | None = flag(
         None, "exponent of the IDF weights; 0: no weighting (default: the encoder's, usually 1)", ge=0
@@ -277,7 +276,7 @@ class Index(Stage):
     """Write an index that Pyserini opens."""
 
     recipe = "index"
-    output: PathOrUrl = flag(help=f"output folder for the index, {OR_URL}")
+    output: AnyPath = flag(help="output folder for the index")
     threads: int = flags.THREADS
 
     def describe(self, stats: dict[str, Any]) -> str:
@@ -293,7 +292,7 @@ class ImpactIndex(flags.Sharded, Index):
     """
 
     example = "cai-pyserini stage index impact --input impacts --collection hpo --output index"
-    input: PathOrUrl = flag(help=f"folder of JSON vectors, *.jsonl, {OR_URL}")
+    input: AnyPath = flag(help="folder of JSON vectors, *.jsonl")
     collection: str | None = flag(None, "also store the documents of this collection, so that searches can show them")
     forward_index: bool | None = flag(
         None, "also store impacts by document, for a search in two steps (default: as the encoder's settings say)"
@@ -337,7 +336,7 @@ class DenseIndex(Index):
     """
 
     example = "cai-pyserini stage index dense --vectors vectors --method hnsw --output index"
-    vectors: PathOrUrl = flags.VECTORS
+    vectors: AnyPath = flags.VECTORS
     method: flags.DenseMethod = flags.DENSE_METHOD
 
     def make(self) -> None:
@@ -353,8 +352,8 @@ class Search(Stage):
     recipe = "search"
     summary = "{queries:,} queries, {ms_per_query:.2f} ms per query"
     example = "cai-pyserini stage search --index index --collection hpo --output run.trec"
-    index: list[PathOrUrl] = flag(
-        help=f"folder written by the index stage, {OR_URL}; repeat it for each shard", repeated=True, min_length=1
+    index: list[AnyPath] = flag(
+        help="folder written by the index stage; repeat it for each shard", repeated=True, min_length=1
     )
     collection: str = flags.COLLECTION
     output: AnyPath = flags.OUTPUT_RUN
@@ -373,11 +372,11 @@ class Search(Stage):
     def make(self) -> None:
         from cai_pyserini.collections.readers import open_collection
         from cai_pyserini.core.config import load_index_config
-        from cai_pyserini.indexes.cached import index_here
+        from cai_pyserini.core.files import without_links
         from cai_pyserini.indexes.retrieve import queries_for, search
         from cai_pyserini.runs.trec import removes_query
 
-        index = [index_here(folder) for folder in self.index]
+        index = [without_links(folder) for folder in self.index]
         changes = self.model_dump(include={"k1", "b", "hits", "split", "remove_query", "strict"}, exclude_none=True)
         config = load_index_config(self.collection).replace(**changes)
         collection, split = open_collection(config), config.split

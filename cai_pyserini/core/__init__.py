@@ -1,1 +1,1 @@
-"""Artifacts and their identity, steps, settings, files, locks and object stores."""
+"""Artifacts and their identity, steps, settings, files and locks."""

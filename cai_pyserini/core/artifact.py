@@ -1,4 +1,4 @@
-"""Artifacts: results on disk or in an object store, each with a manifest that records how it was made.
+"""Artifacts: results on disk, each with a manifest that records how it was made.
 
 An artifact is a file or a folder. Its recipe says what shaped it (core.identity); its manifest, written last, says
 whether it is complete and up to date (core.manifest); otherwise it is made again (core.writing). Two processes cannot
@@ -34,7 +34,6 @@ from cai_pyserini.core.manifest import versions as versions
 from cai_pyserini.core.ownership import artifact_files as artifact_files
 from cai_pyserini.core.ownership import foreign_files as foreign_files
 from cai_pyserini.core.ownership import require_writable as require_writable
-from cai_pyserini.core.store import StorePath
 from cai_pyserini.core.writing import Write as Write
 
 
@@ -52,8 +51,7 @@ def make(
     """Make the artifact at `path` unless it is up to date, and return `path`.
 
     `write` gets a temporary path, an empty folder or a file that does not exist yet, and returns statistics for the
-    manifest. On success the temporary path replaces `path`; if `write` fails, it is deleted and `path` is unchanged. A
-    folder in an object store is written on this machine, then uploaded.
+    manifest. On success the temporary path replaces `path`; if `write` fails, it is deleted and `path` is unchanged.
 
     A `resumable` artifact is a folder that is written in place: `write` gets `path` itself, continues from the files
     of earlier attempts, and returns None while parts are missing. The artifact's files are those at the top of the
@@ -75,8 +73,6 @@ def make(
         attempt = writing.Parts(place, recipe, write, start, names, shared)
     elif not folder:
         attempt = writing.ReplacedFile(place.absolute(), recipe, write, start)
-    elif isinstance(place, StorePath):
-        attempt = writing.Uploaded(place, recipe, write, start)
     else:
         attempt = writing.ReplacedFolder(place.absolute(), recipe, write, start)
     attempt.make()

@@ -14,7 +14,6 @@ from cai_pyserini.core.errors import CaiError, did_you_mean
 from cai_pyserini.core.metadata import NAME, Kind
 from cai_pyserini.core.packages import PIP
 from cai_pyserini.core.settings import Settings, build, read_yaml
-from cai_pyserini.core.store import StorePath, as_path
 
 PASSAGE = "#"  # passage ids are `document#number`, as with Pyserini's --max-passage
 PYSERINI = "pyserini:"  # prefix of the source of a collection that is a prebuilt index
@@ -172,8 +171,7 @@ class EncoderConfig(Settings):
 
     @property
     def idf_folder(self) -> Path | None:
-        """`idf` as a path, possibly in an object store."""
-        return as_path(self.idf) if self.idf else None
+        return Path(self.idf) if self.idf else None
 
 
 class PublishedScore(Settings):
@@ -256,7 +254,7 @@ def is_checkpoint(spec: str) -> bool:
 
 
 def _encoder_file(spec: str) -> Path | None:
-    own = as_path(spec) / "encoder.yaml"
+    own = Path(spec) / "encoder.yaml"
     return _find("encoders", spec) or (own if own.is_file() else None)
 
 
@@ -299,9 +297,7 @@ def encoder_yaml(config: EncoderConfig, folder: Path) -> str:
     values = config.model_dump(exclude_defaults=True, exclude=set() if config.name else {"name"}) | overrides
     for key in LOCATED:
         if key in values and (key not in CHECKPOINTS or Path(values[key]).is_dir()):
-            path = as_path(values[key])
-            in_store = StorePath in (type(path), type(folder))
-            values[key] = str(path.absolute()) if in_store else os.path.relpath(path, folder)
+            values[key] = os.path.relpath(values[key], folder)
     return yaml.safe_dump(values, sort_keys=False)
 
 
@@ -314,9 +310,9 @@ def _folder(kind: str) -> Path:
 def _find(kind: str, spec: str) -> Path | None:
     """The YAML file that a name or a path refers to; None if there is none."""
     if spec.endswith((".yaml", ".yml")):
-        if not as_path(spec).is_file():
+        if not Path(spec).is_file():
             raise CaiError(f"no file {spec}")
-        return as_path(spec)
+        return Path(spec)
     path = _folder(kind) / f"{spec}.yaml"
     return path if "/" not in spec and path.is_file() else None
 

@@ -6,7 +6,6 @@ import os
 import re
 import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import Any
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.lock import HOST
-from cai_pyserini.core.store import StorePath
 
 PARTIAL = re.compile(r"[^/]+-\d+-[0-9a-f]{8}\.partial")  # the name of an incomplete file or folder
 MANIFEST = "manifest.json"  # name of a folder's manifest
@@ -54,13 +52,19 @@ def remove(path: Path) -> None:
 
 def resolved(path: Path) -> Path:
     """The target of a symbolic link; any other path unchanged."""
-    return path if isinstance(path, StorePath) or not path.is_symlink() else Path(os.path.realpath(path))
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
+def without_links(folder: Path) -> Path:
+    """A folder by its path without symbolic links, which an update of a run redirects."""
+    target = Path(os.path.realpath(folder))  # which, unlike resolve, raises nothing for a link to itself
+    return folder if target == folder.absolute() else target
 
 
 def destination(path: Path) -> Path:
     """The path that a write to `path` replaces, with links resolved. Raises CaiError for a device or pipe."""
     path = resolved(path)
-    if not isinstance(path, StorePath) and path.exists() and not (path.is_file() or path.is_dir()):
+    if path.exists() and not (path.is_file() or path.is_dir()):
         raise CaiError(f"{path} is neither a file nor a folder: choose another output")
     return path
 
@@ -69,11 +73,6 @@ def destination(path: Path) -> Path:
 def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path, which replaces `path` on success and is deleted on failure."""
     path = destination(path)
-    if isinstance(path, StorePath):
-        with tempfile.TemporaryDirectory() as folder:
-            yield (partial := Path(folder) / path.name)
-            path.upload(partial)
-        return
     partial = temporary(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     try:

@@ -22,10 +22,8 @@ STRICT = flag(
 )
 OUTPUT_FOLDER = flag(help="output folder")
 OUTPUT_ANALYSIS = flag(help="output folder; earlier results in it are replaced")
-OR_URL = "or its URL in an object store, such as s3://bucket/folder"
-OUTPUT_OR_URL = flag(help=f"output folder, {OR_URL}")
 RUN_FOLDER = flag(help="run folder, written by `cai-pyserini run`", positional=True)
-VECTORS = flag(help=f"folder written by the encode stage, {OR_URL}")
+VECTORS = flag(help="folder written by the encode stage")
 OUTPUT_RUN = flag(help="output file, a TREC run")
 DEVICE = flag("auto", "cpu, cuda, cuda:1, …; auto: the GPU if there is one")
 PRECISION = flag("auto", "precision of matrix products; auto: bfloat16 where the hardware runs it faster than float32")

@@ -1,7 +1,4 @@
-"""Lock files that record their holder. The system releases the lock of a process that ends, however it ends.
-
-An object store has no locks: there, the file only shows afterwards whether another process has begun.
-"""
+"""Lock files that record their holder. The system releases the lock of a process that ends, however it ends."""
 
 import errno
 import fcntl
@@ -16,7 +13,6 @@ from pathlib import Path
 from typing import IO, Any
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.store import StorePath
 
 HOST = socket.gethostname()
 
@@ -31,25 +27,24 @@ class Lock:
     place: Path
     what: Path
     note: Note
-    alone: bool = True
-    file: IO[str] | None = None
+    alone: bool
+    file: IO[str]
 
     def share(self) -> None:
         """Admit processes that share the lock. It is free for a moment, in which another may become its sole holder."""
-        while self.file and not _flock(self.file, fcntl.LOCK_SH):
+        while not _flock(self.file, fcntl.LOCK_SH):
             _wait_to_share(self.what, self.note | SHARED, self.place)
 
     def remove(self) -> None:
         """Delete the file, unless another process has replaced it."""
-        if not self.file or _is_at(self.file, self.place):
+        if _is_at(self.file, self.place):
             self.place.unlink(missing_ok=True)
 
     def add(self, **fields: Any) -> None:
-        if self.file:
-            note = read_note(self.place) | fields
-            self.file.truncate(0)
-            self.file.write(json.dumps(note) + "\n")
-            self.file.flush()
+        note = read_note(self.place) | fields
+        self.file.truncate(0)
+        self.file.write(json.dumps(note) + "\n")
+        self.file.flush()
 
     def require_held(self) -> None:
         """Raise CaiError if another process has begun, where locks could not prevent it."""
@@ -69,10 +64,6 @@ def locked(
     the note, holds it alone until it calls `share`; the others wait.
     """
     note = note | SHARED if shared else note
-    if isinstance(place, StorePath):
-        place.put(_text(note | more()))
-        yield Lock(place, what, note)
-        return
     while True:
         with place.open("a+", encoding="utf-8") as file:
             alone = _flock(file, fcntl.LOCK_EX)
@@ -121,7 +112,7 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 def holder(place: Path) -> Note | None:
     """The note of the holder of a lock; None if the lock is free."""
-    if place.is_file() and not isinstance(place, StorePath):
+    if place.is_file():
         with place.open(encoding="utf-8") as file:
             if not _flock(file, fcntl.LOCK_SH):
                 return read_note(place)

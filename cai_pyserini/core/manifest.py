@@ -17,7 +17,6 @@ from typing import Any, Self
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import MANIFEST, PARTIAL, json_text, require_file, resolved
 from cai_pyserini.core.identity import Recipe, changes, command_of, digest
-from cai_pyserini.core.store import StorePath
 from cai_pyserini.core.version import VERSION
 
 FORMAT = 4  # version of the manifest's format
@@ -80,14 +79,11 @@ def manifest_path(path: Path) -> Path:
 
 def sizes_in(folder: Path) -> Sizes:
     """The sizes of the files in a folder, sorted by path; without manifest, locks and partial files."""
-    if isinstance(folder, StorePath):
-        sizes = folder.sizes()
-    else:
-        sizes = {}
-        for file in folder.rglob("*"):
-            with suppress(FileNotFoundError):  # another process has just renamed it
-                if file.is_file():
-                    sizes[file.relative_to(folder).as_posix()] = file.stat().st_size
+    sizes = {}
+    for file in folder.rglob("*"):
+        with suppress(FileNotFoundError):  # another process has just renamed it
+            if file.is_file():
+                sizes[file.relative_to(folder).as_posix()] = file.stat().st_size
     return {name: sizes[name] for name in sorted(sizes.keys() - UNLISTED) if not PARTIAL.fullmatch(name)}
 
 

@@ -8,7 +8,6 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import MANIFEST, PARTIAL
 from cai_pyserini.core.lock import read_note, require_free
 from cai_pyserini.core.manifest import UNFINISHED, UNLISTED, manifest_data, manifest_path, sizes_in
-from cai_pyserini.core.store import StorePath
 
 REMEDY = "choose another output"
 
@@ -57,8 +56,6 @@ def require_writable(path: Path, folder: bool = True, marker: str = UNFINISHED, 
         if not inside and (foreign := foreign_files(path)):
             some = ", ".join(foreign if len(foreign) <= 3 else [*foreign[:3], "…"])
             raise CaiError(f"{path} has files that this command has not made ({some}): {REMEDY}, or move them away")
-    if isinstance(path, StorePath):
-        return  # the first write fails if the store refuses it
     if folder and not inside and path.resolve() == Path.cwd():
         raise CaiError(f"{path} is the current folder, which cannot be replaced: {REMEDY}")
     path = path.absolute()

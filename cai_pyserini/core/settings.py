@@ -22,30 +22,29 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from cai_pyserini.core.errors import CaiError, did_you_mean, require_utf8
-from cai_pyserini.core.store import URL, StorePath, as_path
 
 
 def _on_this_machine(value: object) -> object:
     if isinstance(value, str) and URL.match(value):
-        raise ValueError("is in an object store, which is not supported here: give a path on this machine")
+        raise ValueError("is a URL: give a path on this machine, such as of a copy or a mounted bucket")
     return value
 
 
 def _without_loop(path: Path) -> Path:
     try:
-        _ = isinstance(path, StorePath) or path.stat()
+        path.stat()
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise ValueError("is a link to itself: give another path") from None
     return path
 
 
+URL = re.compile(r"[a-z][a-z0-9+.]*://")
 SCIENTIFIC = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+\Z")
 CHOICE = re.compile(r"(.*invalid choice: '(.*?)') \(choose from (.*)\)", re.DOTALL)
-LOOP = AfterValidator(_without_loop)
-AnyPath = Annotated[Path, BeforeValidator(_on_this_machine), Field(strict=False), LOOP]  # a string in YAML
+# A string in YAML.
+AnyPath = Annotated[Path, BeforeValidator(_on_this_machine), Field(strict=False), AfterValidator(_without_loop)]
 Argv = Sequence[str] | None  # the arguments of a command; None: those of this process
-PathOrUrl = Annotated[Path, BeforeValidator(as_path), LOOP]  # a URL in an object store is a StorePath
 
 
 class Settings(BaseModel):

@@ -29,8 +29,8 @@ TABLE = resources.files(__package__) / "stages.json"  # also in a package withou
 MACHINERY = {
     *("core.artifact", "core.bars", "core.database", "core.errors", "core.file_formats", "core.files", "core.flags"),
     *("core.identity", "core.lock", "core.manifest", "core.ownership", "core.packages"),
-    *("core.processes", "core.settings", "core.source_code", "core.steps", "core.store", "core.terminal"),
-    *("core.version", "core.writing", "indexes.cached", "indexes/logging.properties", "vectors.speed"),
+    *("core.processes", "core.settings", "core.source_code", "core.steps", "core.terminal"),
+    *("core.version", "core.writing", "indexes/logging.properties", "vectors.speed"),
 }
 # Choose a reader, whose code is in the digest of the collection or the text that it returns.
 CHOOSING = {"collections.readers", "collections.file_text"}

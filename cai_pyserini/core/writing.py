@@ -1,14 +1,12 @@
 """The ways in which an artifact is written, so that nothing half-written is ever taken for whole.
 
 A file or folder is written under a temporary name, and replaces the artifact as a whole. A resumable folder is written
-in place, marked as unfinished until its manifest is there. A folder in an object store is made on this machine, then
-uploaded. In every way, a lock keeps out other processes, and the manifest comes last.
+in place, marked as unfinished until its manifest is there. In both ways, a lock keeps out other processes, and the
+manifest comes last.
 """
 
 import os
 import re
-import secrets
-import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -40,8 +38,6 @@ from cai_pyserini.core.manifest import (
     sizes_in,
 )
 from cai_pyserini.core.ownership import foreign_files, lock_path, require_writable
-from cai_pyserini.core.store import StorePath
-from cai_pyserini.core.terminal import progress
 
 Write = Callable[[Path], Stats | None]
 
@@ -209,16 +205,14 @@ class InPlace(Attempt):
         """The files of the artifact; `others` were there before."""
 
     def finish(self, stats: Stats, files: Sizes) -> None:
-        if not isinstance(self.path, StorePath):
-            sync(*(self.path / name for name in files), self.path)
+        sync(*(self.path / name for name in files), self.path)
         write_text(self.path / MANIFEST, self.manifest(stats, files))
 
     def remove_outdated(self) -> None:
         """Remove what killed processes have left, and the files of another recipe."""
-        if not isinstance(self.path, StorePath):
-            remove_leftovers(self.path, r".*")
-            if (old := manifest_data(self.path)) and old["digest"] != digest(self.recipe):
-                self.unlink(old.get("files", ()))
+        remove_leftovers(self.path, r".*")
+        if (old := manifest_data(self.path)) and old["digest"] != digest(self.recipe):
+            self.unlink(old.get("files", ()))
 
     def remove_partial(self) -> None:
         """Remove what a killed attempt has left, also on another machine, but not the manifest that a process which
@@ -260,29 +254,3 @@ class MovedToTop(InPlace):
             (self.path / self.subfolder / name).replace(self.path / name)
         sizes = sizes_in(self.path)
         return {name: sizes[name] for name in names}
-
-
-@dataclass
-class Uploaded(Attempt):
-    """A folder that is made on this machine, then uploaded to an object store, the manifest last."""
-
-    path: StorePath
-
-    def make(self) -> None:
-        token = {"token": secrets.token_hex(8)}
-        with (
-            locked(self.path / UNFINISHED, self.path, token) as lock,  # first, to fail early without access
-            tempfile.TemporaryDirectory() as work,
-        ):
-            folder = Path(work) / self.path.name
-            ReplacedFolder(folder, self.recipe, self.write, self.start).make()
-            require_writable(self.path)
-            (self.path / MANIFEST).unlink(missing_ok=True)
-            names = [*sizes_in(folder), MANIFEST]
-            for stale in sizes_in(self.path).keys() - names:
-                (self.path / stale).unlink(missing_ok=True)
-            for name in progress(names, len(names), f"upload {self.path.name}", "files"):
-                if name == MANIFEST:
-                    lock.require_held()
-                (self.path / name).upload(folder / name)
-            lock.place.unlink(missing_ok=True)

@@ -14,6 +14,7 @@ import pandas as pd
 from cai_pyserini.collections.values import checked_path
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.files import without_links
 from cai_pyserini.core.lock import alone_in
 from cai_pyserini.engine.found import Fusing
 from cai_pyserini.engine.retriever import Retriever
@@ -24,7 +25,6 @@ from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.report_page import values_by_query
 from cai_pyserini.experiments.run_folder import BEIR, RunFolder, current
 from cai_pyserini.experiments.systems import BM25, System
-from cai_pyserini.indexes.cached import index_here
 from cai_pyserini.indexes.engines import SearchOptions, open_searcher
 from cai_pyserini.indexes.index_shards import Index, by_index, folders
 from cai_pyserini.indexes.searcher import Searcher
@@ -91,8 +91,8 @@ def open_systems(folders: Sequence[Path], systems: Sequence[str] = (), device: s
 
 
 def _resolve(folders: Sequence[Path]) -> list[Path]:
-    """The local folders of indexes and of the current versions of runs."""
-    return [current(index_here(folder)) for folder in folders]
+    """The folders of indexes and of the current versions of runs, without links."""
+    return [current(without_links(folder)) for folder in folders]
 
 
 class Run:

@@ -7,7 +7,6 @@ from textwrap import wrap
 
 from cai_pyserini.core.bars import columns, duration
 from cai_pyserini.core.steps import Estimates, Step, total
-from cai_pyserini.core.store import StorePath
 from cai_pyserini.experiments.run_folder import RunFolder
 
 logger = logging.getLogger(__name__)
@@ -50,7 +49,7 @@ def describe_time(steps: Sequence[Step], estimates: Estimates) -> Iterator[str]:
 
 def describe_space(run: RunFolder, steps: Sequence[Step]) -> Iterator[str]:
     """Yield a line that says how much disk steps will take, if it is much; warn if less is free."""
-    if isinstance(run.root, StorePath) or (needed := sum(step.bytes() for step in steps)) < ANNOUNCED_BYTES:
+    if (needed := sum(step.bytes() for step in steps)) < ANNOUNCED_BYTES:
         return
     free = disk_usage(next(path for path in (run.root, *run.root.absolute().parents) if path.exists())).free
     yield f"about {needed / 1e9:,.0f} GB of disk will be needed (estimated); {free / 1e9:,.0f} GB are free"

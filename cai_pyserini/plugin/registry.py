@@ -11,6 +11,7 @@ import hashlib
 import io
 import os
 import tarfile
+import tempfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
@@ -26,13 +27,12 @@ from pydantic import Field, TypeAdapter, ValidationError
 from requests.exceptions import InvalidSchema
 from urllib3.exceptions import HTTPError
 
-from cai_pyserini.core import files
+from cai_pyserini.core import artifact, files
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import cache_home
 from cai_pyserini.core.lock import alone_in
 from cai_pyserini.core.settings import Settings, read_yaml
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.indexes.cached import cached_index
 
 SUFFIX = ".tar.gz"
 TIMEOUT = 60  # seconds to wait for a response
@@ -134,17 +134,29 @@ def fetch(entry: Entry) -> Path:
     Raises CaiError, and leaves nothing behind, for an archive that cannot be downloaded, does not have the size and
     SHA-256 of its entry, does not fit on the disk, or is refused by `unpack`.
     """
-
-    def make(work: Path) -> Path:
+    target = cache_home() / "indexes" / f"{entry.folder}.{entry.sha256}"
+    if artifact.read_manifest(target):
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".", dir=target.parent) as temporary:
+        work = Path(temporary)
         if (free := disk_usage(work).free) < (needed := entry.size + entry.unpacked_size):
             raise CaiError(
                 f"{entry.name} needs {needed / 1e9:,.1f} GB to be unpacked, and {work.parent} has {free / 1e9:,.1f} GB "
                 "free: set PYSERINI_CACHE to a folder on another disk"
             )
         _download(entry, work / entry.filename)
-        return unpack(work / entry.filename, entry.folder, entry.unpacked_size, work / "unpacked")
-
-    return cached_index(f"{entry.folder}.{entry.sha256}", make)
+        folder = unpack(work / entry.filename, entry.folder, entry.unpacked_size, work / "unpacked")
+        artifact.require(folder, "index")
+        files.sync(*folder.rglob("*"), folder)
+        if not artifact.read_manifest(target):
+            files.remove(target)
+        try:
+            folder.rename(target)
+        except OSError:
+            if not target.is_dir():  # else another process was faster
+                raise
+    return target
 
 
 def _download(entry: Entry, output: Path) -> None:

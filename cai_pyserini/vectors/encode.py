@@ -41,7 +41,7 @@ from cai_pyserini.vectors.shards import (
     finish_shards,
     shard_path,
     shard_progress,
-    stats_of_shards,
+    shard_stats,
     text_keys,
     write_shard,
     write_shards,
@@ -88,7 +88,7 @@ def encode(
             texts, total = (Document(*topic) for topic in topics.items()), len(topics)
         # List the folder instead of probing single files: NFS caches that a file is missing.
         existing = sorted(folder.glob("*.npz"))
-        done = {path for path, stats in zip(existing, stats_of_shards(existing, digest), strict=True) if stats}
+        done = {path for path in existing if shard_stats(path, digest)}
         shards, at_a_time = 0, _shards_at_a_time(encoder, total)
         source = _TextVectors(encoder, role, batch_size, _open_earlier(earlier, made_from), at_a_time)
 
@@ -281,8 +281,8 @@ def _open_earlier(folder: Path | None, made_from: artifact.Recipe) -> EarlierVec
 
 def _finished_stats(folder: Path, count: int, digest: str, encoder: Encoder, role: Role) -> artifact.Stats | None:
     """The manifest's statistics of all shards; None while a shard is missing."""
-    paths = [shard_path(folder, number) for number in range(count)]
-    shards = [stats for stats in stats_of_shards(paths, digest) if stats]
+    found = [shard_stats(shard_path(folder, number), digest) for number in range(count)]
+    shards = [stats for stats in found if stats]
     if len(shards) < count:
         return None
     totals = {

@@ -1,4 +1,4 @@
-"""Vectors, on disk or in an object store: a folder of shards with the vectors and ids of consecutive documents.
+"""Vectors on disk: a folder of shards with the vectors and ids of consecutive documents.
 
 A shard is an .npz file without pickled objects. Sparse vectors are stored as a CSR matrix (`data` float32, `indices`
 int32, `indptr` int64, `shape`), dense ones as an array `vectors` (float32). The file also has `ids`, statistics, and
@@ -12,9 +12,6 @@ import re
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from io import BytesIO
 from itertools import compress, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,7 +28,6 @@ from cai_pyserini.core.terminal import progress
 from cai_pyserini.models.rows import Matrix as Matrix
 
 SHARD = 4096  # vectors per shard; texts of similar length within a shard make a batch
-THREADS = 16  # concurrent requests to an object store
 SHARD_NAMES = r"\d{5,}\.npz"
 UNREADABLE = (BadZipFile, EOFError, KeyError, OSError, RuntimeError, ValueError, zlib.error)  # raised for broken files
 
@@ -92,8 +88,7 @@ def write_shard(
 def read_shard(path: Path, digest: str) -> Shard | None:
     """Read a shard; None if it is missing, broken, or made by a recipe with another digest."""
     try:
-        data = BytesIO(path.read_bytes())  # one request to a store, instead of one per array
-        with np.load(data, allow_pickle=False) as arrays:
+        with np.load(path, allow_pickle=False) as arrays:
             if arrays["made_from"] != _made_from(path, digest):
                 return None
             ids, keys = arrays["ids"].tolist(), arrays.get("keys")
@@ -108,19 +103,13 @@ def read_shard(path: Path, digest: str) -> Shard | None:
 def shard_stats(path: Path, digest: str) -> ShardStats | None:
     """The statistics of a shard; None if it is missing, broken, or made by a recipe with another digest."""
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        with np.load(path, allow_pickle=False) as arrays:
             if arrays["made_from"] != _made_from(path, digest):
                 return None
             rows, nonzeros, *_, seconds, found, encoding = arrays["stats"].tolist()  # earlier versions had six
             return ShardStats(int(rows), int(nonzeros), seconds, int(found), encoding)
     except UNREADABLE:
         return None
-
-
-def stats_of_shards(paths: Sequence[Path], digest: str) -> list[ShardStats | None]:
-    """`shard_stats` of several shards, read concurrently."""
-    with ThreadPoolExecutor(THREADS) as pool:
-        return list(pool.map(partial(shard_stats, digest=digest), paths))
 
 
 def write_shards[Part](folder: Path, digest: str, parts: Iterable[Part], make: Callable[[Part], Shard]) -> Stats:
@@ -257,7 +246,7 @@ def document_keys(vectors: Vectors) -> Iterator[tuple[list[str], np.ndarray]]:
     for number in range(vectors.shards):
         path = shard_path(vectors.folder, number)
         try:
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            with np.load(path, allow_pickle=False) as arrays:
                 made_from, ids, keys = arrays["made_from"], arrays["ids"].tolist(), arrays["keys"]
         except UNREADABLE:
             raise vectors.broken(path) from None

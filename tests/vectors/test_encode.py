@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from functools import cache
 from pathlib import Path
 
@@ -41,12 +42,6 @@ def collection(tiny: Path) -> BeirFolder:
 @pytest.fixture
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage, "SHARD", 5)  # of 12 documents
-
-
-@pytest.fixture(params=["folder", pytest.param("store", marks=pytest.mark.slow)])
-def output(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """Where vectors are written, on this machine or in an object store."""
-    return (request.getfixturevalue("bucket") if request.param == "store" else tmp_path) / "vectors"
 
 
 @cache  # models are loaded once
@@ -136,8 +131,9 @@ def test_a_vector_that_is_not_finite_is_refused_by_id(
 
 
 def test_an_interrupted_stage_continues_with_the_first_missing_shard(
-    collection: BeirFolder, output: Path, tmp_path: Path, small_shards: None, encoded: list[int]
+    collection: BeirFolder, tmp_path: Path, small_shards: None, encoded: list[int]
 ) -> None:
+    output = tmp_path / "vectors"
     whole = encode(collection, encoder(), tmp_path / "whole")
     with interrupted_after(1), pytest.raises(KeyboardInterrupt):
         encode(collection, encoder(), output)
@@ -152,8 +148,9 @@ def test_an_interrupted_stage_continues_with_the_first_missing_shard(
 
 
 def test_a_smaller_collection_leaves_no_stale_shard_but_the_files_of_others(
-    broken: Path, output: Path, small_shards: None
+    broken: Path, tmp_path: Path, small_shards: None
 ) -> None:
+    output = tmp_path / "vectors"
     encode(BeirFolder(broken, "tiny"), encoder(), output)
     assert len(list(output.glob("*.npz"))) == 3
     shorten(broken)
@@ -210,6 +207,21 @@ def test_several_commands_share_the_shards(
     for split, ids in (("test", ["q1", "q2", "q3", "q4", "d8"]), ("train", ["t1"])):
         main([*arguments, "--split", split])
         assert capsys.readouterr().out.startswith(f"{output}: {len(ids)} vectors, ") and ids_of(output) == ids
+
+
+def test_shards_of_several_machines_are_copied_together(
+    collection: BeirFolder, tmp_path: Path, small_shards: None
+) -> None:
+    """Machines without a common disk; the vectors are those of one command."""
+    whole = encode(collection, encoder(), tmp_path / "whole")
+    for number, machine in enumerate(("one", "two")):
+        encode(collection, encoder(), tmp_path / machine / "vectors", shard_id=number, shard_num=2)
+        shutil.copytree(tmp_path / machine / "vectors", tmp_path / "vectors", dirs_exist_ok=True)
+    with pytest.raises(CaiError, match="vectors is unfinished"):
+        Vectors(tmp_path / "vectors")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stage._TextVectors, "get", lambda *arguments: pytest.fail("it encodes"))
+        assert_same(whole, encode(collection, encoder(), tmp_path / "vectors"))
 
 
 def test_a_shard_beyond_the_last_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
