@@ -47,54 +47,35 @@ def java() -> Finding:
     return True, "; ".join([f"Java {chosen.version} at {chosen.home} ({chosen.origin})", *others])
 
 
-def vector_module() -> Finding:
-    if "jdk.incubator.vector" in jvm.find_java().modules:
-        return True, "jdk.incubator.vector is available"
-    return None, (
-        "this Java lacks jdk.incubator.vector, with which Lucene searches impacts 4 to 16% faster, and vectors more; a "
-        "full JDK has it"
-    )
-
-
 @jvm.using_java("starting the JVM")
 def lucene() -> Finding:
     return True, f"Lucene {jvm.versions()['lucene']} in {jvm.anserini_jar().name}, and the JVM starts"
 
 
-def processor() -> Finding:
+def encoding() -> Finding:
     import torch
 
     from cai_pyserini.models.device import resolve_precision
 
+    if torch.cuda.is_available():
+        return True, ", ".join(map(torch.cuda.get_device_name, range(torch.cuda.device_count())))
     precision = resolve_precision("auto", torch.device("cpu"))
-    text = f"{os.cpu_count()} processors, {torch.backends.cpu.get_cpu_capability()}, encoding in {precision}"
-    if precision != "bfloat16":
-        return None, f"{text}: no bfloat16 instructions, so at about half the speed"
-    return True, text
-
-
-def gpu() -> Finding:
-    import torch
-
-    if not torch.cuda.is_available():
-        return None, "none that torch sees; encoding runs on the CPU"
-    return True, ", ".join(map(torch.cuda.get_device_name, range(torch.cuda.device_count())))
+    slow = "" if precision == "bfloat16" else ", at about half the speed of bfloat16"
+    return None, f"no GPU that torch sees: on {os.cpu_count()} processors, in {precision}{slow}"
 
 
 CHECKS: dict[str, Callable[[], Finding]] = {
     "Python": lambda: (True, f"{sys.version.split()[0]} at {sys.executable}"),
     "packages": packages,
     "Java": java,
-    "vector module": vector_module,
     "Lucene": lucene,
-    "processor": processor,
-    "GPU": gpu,
+    "encoding": encoding,
     "plugin": lambda: (True, "enabled" if pth_path().exists() else f"not enabled: {INSTEAD}"),
 }
 
 
 class Doctor(Command):
-    """Check this machine: Python, packages, Java, Lucene, processor, GPU. Exits with 1 if a check fails.
+    """Check this machine: Python, packages, Java, Lucene, and what encodes. Exits with 1 if a check fails.
 
     With --encoder, check an encoder instead: what its folder says (modules, prompts, lengths, similarity), whether its
     vectors are those of sentence-transformers, and how many documents of 100 tokens this machine encodes per second.

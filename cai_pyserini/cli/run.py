@@ -1,7 +1,7 @@
 """`cai-pyserini run`, which ./run_beir.sh calls."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 
 from cai_pyserini.core.errors import CaiError
@@ -12,13 +12,6 @@ from cai_pyserini.experiments.settings import RunSettings
 def main(argv: Argv = None) -> None:
     settings = parse(RunSettings, argv, "cai-pyserini run")
 
-    from cai_pyserini.core.bars import quiet
-
-    with quiet() if settings.quiet else nullcontext():
-        _run(settings)
-
-
-def _run(settings: RunSettings) -> None:
     from cai_pyserini.core import files, steps
     from cai_pyserini.experiments import report, summary
     from cai_pyserini.experiments.estimate import describe, estimate

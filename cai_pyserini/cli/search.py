@@ -11,7 +11,7 @@ from pydantic import model_validator
 
 from cai_pyserini.cli.command import Command, command
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.flags import DEVICE, FILTER, QUERY, TOPICS_FILE
+from cai_pyserini.core.flags import DEVICE, FILTER, QUERY
 from cai_pyserini.core.settings import AnyPath, flag
 from cai_pyserini.core.terminal import BOLD, PLAIN, printable
 
@@ -48,7 +48,6 @@ class Search(Command):
     syntax: bool = flag(False, 'a "quoted phrase" in a query must occur as such, and a -word must not occur')
     facets: list[str] = flag([], "fields of metadata whose most frequent values are counted")
     format: Literal["text", "json"] = flag("text", "how hits are shown; json: one object per line")
-    topics: AnyPath | None = flag(None, f"a file of queries to search for: {TOPICS_FILE}")
     encoder: str | None = flag(None, "of an index: query encoder; a dense index needs it (default: the index's own)")
     query: Literal["splade", "bow"] | None = QUERY
     device: str = DEVICE
@@ -67,12 +66,10 @@ class Search(Command):
             raise ValueError("give a run folder or an index to search")
         if self.index and self.system:
             raise ValueError("--system is of a run folder, not of an --index")
-        if self.queries and self.topics:
-            raise ValueError("give queries or --topics, not both")
         return self
 
     def execute(self) -> None:
-        asks = not (self.queries or self.topics) and sys.stdin.isatty()
+        asks = not self.queries and sys.stdin.isatty()
         queries = iter(()) if asks else _queries(self)
 
         from cai_pyserini.indexes.filters import without_operators
@@ -169,29 +166,17 @@ def _contributions(explanation: "Explanation") -> Iterator[str]:
 
 
 def _queries(settings: Search) -> Iterator[str]:
-    """The queries of arguments, a topics file or standard input. Raises CaiError at once if there are none."""
-    queries = _read(settings)
-    if (first := next(queries, None)) is None:
-        raise CaiError(f"{settings.topics or 'standard input'} has no queries")
-    return chain([first], queries)
-
-
-def _read(settings: Search) -> Iterator[str]:
+    """The queries of arguments or of standard input. Raises CaiError at once if there are none."""
     if words := settings.queries:
         if len(words) > 1 and all(len(word.split()) == 1 for word in words):
             logger.info(
                 'these are %d queries; a query of several words needs quotes: "%s"', len(words), " ".join(words)
             )
-        yield from words
-    elif settings.topics:
-        from cai_pyserini.collections.records import Columns, read_records
-
-        for where, values in read_records(settings.topics, Columns()):
-            if not isinstance(values["text"], str) or not values["text"].strip():
-                raise CaiError(f"{where}: the query has no text")
-            yield values["text"]
-    else:
-        yield from filter(None, map(str.strip, sys.stdin))
+        return iter(words)
+    queries = filter(None, map(str.strip, sys.stdin))
+    if (first := next(queries, None)) is None:
+        raise CaiError("standard input has no queries")
+    return chain([first], queries)
 
 
 def _asked(name: str) -> Iterator[str]:

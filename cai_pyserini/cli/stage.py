@@ -1,7 +1,5 @@
 """`cai-pyserini stage`: the stages of a run, one at a time. A new one is a class here, and its line in STAGES."""
 
-import logging
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -9,10 +7,7 @@ from cai_pyserini.cli.command import Command, command
 from cai_pyserini.core import flags
 from cai_pyserini.core.config import BM25, Bm25Parameters
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.settings import AnyPath, Argv, Group, flag
-
-logger = logging.getLogger(__name__)
-BM25_NEEDS = {"alpha": "words", "near_words": "words", "documents_only": "near_words"}  # flags of `impact`
+from cai_pyserini.core.settings import AnyPath, Group, flag
 
 
 class Stage(Command):
@@ -203,9 +198,6 @@ class Impact(Stage):
     idf: str | None = flag(
         None, "folder written by the idf stage (default: the encoder's; if it has none, no weighting)"
     )
-    idf_power: float | None = flag(
-        None, "exponent of the IDF weights; 0: no weighting (default: the encoder's, usually 1)", ge=0
-    )
     words: AnyPath | None = flag(
         None, "folder written by the words stage; adds BM25, for a joint index of SPLADE and BM25"
     )
@@ -218,7 +210,6 @@ class Impact(Stage):
         None,
         "with --words: folder written by the stage near-words; adds associated words and neighbours' words",
     )
-    documents_only: bool = flag(False, "with --near-words: add only neighbours' words")
     k1: float = flag(BM25.k1, "with --words: k1 of BM25", ge=0)
     b: float = flag(BM25.b, "with --words: b of BM25", ge=0, le=1)
     keep_terms: int | None = flag(
@@ -235,12 +226,6 @@ class Impact(Stage):
         le=1,
     )
     bits: int | None = flag(None, "bits per impact (default: the encoder's, usually 10)", ge=1, le=16)
-    range: float | None = flag(
-        None,
-        "weight that maps to the largest impact; larger weights are clipped (default: the encoder's, or else the "
-        "collection's largest weight)",
-        ge=1e-6,
-    )
     threads: int = flags.THREADS
 
     def make(self) -> None:
@@ -250,18 +235,17 @@ class Impact(Stage):
         from cai_pyserini.vectors.shards import Vectors
         from cai_pyserini.vectors.weighting import write_impacts
 
-        for name, other in BM25_NEEDS.items():
-            if getattr(self, name) and not getattr(self, other):
-                raise CaiError(f"--{name.replace('_', '-')} has no effect without --{other.replace('_', '-')}")
+        if not self.words and (self.alpha or self.near_words):
+            raise CaiError(f"{'--alpha' if self.alpha else '--near-words'} has no effect without --words")
         bm25 = None
         if self.words:
             parameters = Bm25Parameters(self.k1, self.b)
-            bm25 = Bm25(self.words, parameters, self.alpha, self.near_words, self.documents_only)
+            bm25 = Bm25(self.words, parameters, self.alpha, self.near_words)
         overrides = Impact.model_fields.keys() & EncoderConfig.model_fields.keys()
         changes = self.model_dump(include=overrides, exclude_none=True)
         config = with_folder_settings(load_encoder(self.encoder)).replace(**changes)
-        if self.idf and self.idf_power is None and config.idf_power == 0:
-            raise CaiError(f"--idf {self.idf} has no effect, because {config.name} has idf_power 0: give --idf-power 1")
+        if self.idf and config.idf_power == 0:
+            raise CaiError(f"--idf {self.idf} has no effect, because {config.name} has idf_power 0: leave it out")
         write_impacts(Vectors(self.vectors), config, self.output, bm25, threads=self.threads)
 
     def describe(self, stats: dict[str, Any]) -> str:
@@ -410,12 +394,4 @@ STAGES: dict[str, type[Command] | Group] = {
     "search": Search,
 }
 
-FORMER = {"smooth": "near-documents", "expand": "near-words", "--expansion": "--near-words"}  # names of version 0.2
-_main = command(Group("Run one stage of `cai-pyserini run`.", STAGES), "stage")
-
-
-def main(argv: Argv = None) -> int | None:
-    words = [*(sys.argv[1:] if argv is None else argv)]
-    for word in FORMER.keys() & words:
-        logger.warning("%s is now %s; its former name will go", word, FORMER[word])
-    return _main([FORMER.get(word, word) for word in words])
+main = command(Group("Run one stage of `cai-pyserini run`.", STAGES), "stage")

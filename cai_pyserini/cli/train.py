@@ -1,10 +1,8 @@
 """The commands of the trainer."""
 
-import json
 import os
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 from typing import NamedTuple
 
 from cai_pyserini.core import terminal
@@ -12,7 +10,6 @@ from cai_pyserini.core.artifact import require
 from cai_pyserini.core.packages import require_trainer
 from cai_pyserini.core.settings import Argv, Group, Settings, parse
 from cai_pyserini.core.steps import unchanged
-from cai_pyserini.core.tables import aligned
 from cai_pyserini.trainer import settings as schemas
 
 
@@ -22,13 +19,14 @@ class Command(NamedTuple):
     settings: type[Settings]
     module: str
     function: str
-    summary: str = ""
+    summary: str
 
 
+EXPANDED = "{added:,} new tokens in {steps:,} steps, see report.json and entropy.png; {vocabulary:,} in all"
 TRAINED = "{steps:,} steps on {examples:,} examples, training loss {loss:.4f}"
 PRETRAINED = "{steps:,} steps, held-out loss {held_out_loss_before:.3f} -> {held_out_loss_after:.3f}"
 COMMANDS = {
-    "vocabulary": Command(schemas.VocabularySettings, "trainer.vocabulary", "expand_checkpoint"),
+    "vocabulary": Command(schemas.VocabularySettings, "trainer.vocabulary", "expand_checkpoint", EXPANDED),
     "pretrain": Command(schemas.PretrainSettings, "trainer.pretrain", "pretrain", PRETRAINED),
     "splade": Command(schemas.SpladeSettings, "trainer.pairs", "train", TRAINED),
     "dense": Command(schemas.DenseSettings, "trainer.pairs", "train", TRAINED),
@@ -53,22 +51,7 @@ def main(argv: Argv = None) -> None:
     name, command = next(item for item in COMMANDS.items() if type(settings) is item[1].settings)
     call = partial(getattr(import_module(f"cai_pyserini.{command.module}"), command.function), settings)
     output = call() if int(os.environ.get("RANK", "0")) else unchanged(call)  # only the first process writes
-    if name == "vocabulary":
-        print(f"{_table(output / 'report.json')}\n{output / 'report.json'}, entropy.png")
-        return
     stats = require(output, f"trainer {name}").stats
     left_out = stats.get("without_negatives")
     suffix = f"; {left_out:,} left out, without a negative" if left_out else ""
     terminal.say(f"{output}: {command.summary.format(**stats)}{suffix}")
-
-
-def _table(path: Path) -> str:
-    """Format the report of a vocabulary expansion: its steps, and its most frequent new tokens."""
-    report = json.loads(path.read_text(encoding="utf-8"))
-    header = ["step", "vocabulary", "added", "tokens", "entropy, nats"]
-    rows = [
-        [f"{number}", f"{step['vocabulary']:,}", f"{step['added']:,}", f"{step['tokens']:,}", f"{step['entropy']:,.0f}"]
-        for number, step in enumerate(report["steps"])
-    ]
-    added = report["added"]
-    return f"{aligned([header, *rows])}\n\nthe most frequent of {len(added):,} new tokens: {' '.join(added[:40])}"

@@ -1,7 +1,5 @@
-"""Progress bars, the one line that a step of a run has on a terminal, which the bars of its work feed, and `--quiet`,
-which leaves out both, and what is logged."""
+"""Progress bars, and the one line that a step of a run has on a terminal, which the bars of its work feed."""
 
-import logging
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -25,26 +23,11 @@ SETTLED_SECONDS, SETTLED_SHARE = 3.0, 0.02
 SMOOTHING = 0.1  # tqdm's, for the speed
 
 _line: "_StepLine | None" = None
-_quiet = False
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Show only errors: no bars, lines of steps, notes and warnings."""
-    global _quiet
-    logging.disable(logging.WARNING)
-    _quiet = True
-    try:
-        yield
-    finally:
-        logging.disable(logging.NOTSET)
-        _quiet = False
 
 
 def progress_line(text: str) -> None:
-    """Print a line on standard error, unless it is quiet."""
-    if not _quiet:
-        print(text, file=sys.stderr)
+    """Print a line on standard error."""
+    print(text, file=sys.stderr)
 
 
 def bar[T](items: Iterable[T], total: int | None, label: str, unit: str) -> "tqdm[T]":
@@ -52,8 +35,8 @@ def bar[T](items: Iterable[T], total: int | None, label: str, unit: str) -> "tqd
     options: dict[str, Any] = {"iterable": items, "total": total, "mininterval": INTERVAL, "smoothing": SMOOTHING}
     if _line is not None:
         return _Part(_line, unit=unit, **options)
-    disable = _quiet or None  # None: shown only on a terminal
-    return tqdm(desc=label, unit="B" if unit == "B" else f" {unit}", unit_scale=unit == "B", disable=disable, **options)
+    unit_text = "B" if unit == "B" else f" {unit}"
+    return tqdm(desc=label, unit=unit_text, unit_scale=unit == "B", disable=None, **options)  # None: on a terminal only
 
 
 @contextmanager
@@ -78,30 +61,23 @@ class _StepLine(Tqdm):
     def __init__(self, name: str, estimate: float | None, later: float | None):
         self._name, self._estimate, self._later = name, estimate, later
         self.part: _Part | None = None  # the bar that feeds it
-        super().__init__(leave=False, disable=_quiet or None)
+        super().__init__(leave=False, disable=None)
 
     def __str__(self) -> str:
         own, part = self.format_dict, self.part.format_dict if self.part is not None else None
-        counts = [""]
+        count = ""
         left = None if self._estimate is None else max(self._estimate - own["elapsed"], 0.0)
         if part:
-            done, total, unit = part["n"], part["total"], part["unit"]
-            counts = [f"{done:,} {unit}"]
-            if total:
-                share = f"{min(done / total, 1):.0%}"
-                counts = [f"{share} of {total:,} {unit}", f"{share} of {unit}", share]
-                settled = part["elapsed"] > SETTLED_SECONDS and done > SETTLED_SHARE * total
-                if part["rate"] and (left is None or settled):
-                    left = max(total - done, 0) / part["rate"]
+            done, total = part["n"], part["total"]
+            count = f"{min(done / total, 1):.0%}" if total else f"{done:,} {part['unit']}"
+            settled = total and part["elapsed"] > SETTLED_SECONDS and done > SETTLED_SHARE * total
+            if total and part["rate"] and (left is None or settled):
+                left = max(total - done, 0) / part["rate"]
         times = [] if left is None else [f"{clock(left)} left"]
         if left is not None and self._later is not None:
             times.append(f"{duration(left + self._later)} in all")
-        width = columns() or COLUMNS
-        for count in counts:
-            more = "".join(f"  {text}" for text in (count, ", ".join(times)) if text)
-            if len(self._name) + len(more) <= width:
-                break
-        return shortened(self._name, max(width - len(more), 1)) + more
+        more = "".join(f"  {text}" for text in (count, ", ".join(times)) if text)
+        return shortened(self._name, max((columns() or COLUMNS) - len(more), 1)) + more
 
 
 class _Part(Tqdm):

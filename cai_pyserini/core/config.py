@@ -119,16 +119,6 @@ class EncoderConfig(Settings):
     joint: Joint | None = shapes("impacts", None)  # the index has BM25 words too; written by the impact stage
     source: str | None = None  # origin of the checkpoint; informative only
 
-    @model_validator(mode="before")
-    @classmethod
-    def _no_windows(cls, values: Any) -> Any:
-        if isinstance(values, dict) and "overlap" in values:
-            raise ValueError(
-                "overlap: an encoder no longer reads documents in windows; remove it, and search long documents as "
-                "passages (`passages` in the YAML file of the collection, or of a run)"
-            )
-        return values
-
     @property
     def is_sparse(self) -> bool:
         """Whether vectors have a column per token, as SPLADE's; dense ones do not."""

@@ -129,13 +129,13 @@ def code(stage: str, variant: str = "") -> dict[str, Any]:
 
 @cache
 def _running() -> source_code.SourceCode:
-    return source_code.SourceCode(recorded=source_code.recorded()[1])
+    return source_code.SourceCode()
 
 
 @cache
 def changed_stages() -> dict[str, str]:
     """The digests of all code that is not the recorded one; none if the package is installed without sources."""
-    if not _running().has_sources:
+    if not _running().has_sources or _running().bytes_digest == source_code.recorded()[1]:
         return {}
     found = {name: _running().digest(code) for name, code in code_of_stages().items()}
     return {name: digest for name, digest in found.items() if digest != _recorded(name).code}

@@ -40,18 +40,6 @@ class Lock:
         if _is_at(self.file, self.place):
             self.place.unlink(missing_ok=True)
 
-    def add(self, **fields: Any) -> None:
-        note = read_note(self.place) | fields
-        self.file.truncate(0)
-        self.file.write(json.dumps(note) + "\n")
-        self.file.flush()
-
-    def require_held(self) -> None:
-        """Raise CaiError if another process has begun, where locks could not prevent it."""
-        if not self.note.items() <= (current := read_note(self.place)).items():
-            holder = holder_name(current)
-            raise CaiError(f"{self.what} was started again by {holder}: run the command again when that has ended")
-
 
 @contextmanager
 def locked(

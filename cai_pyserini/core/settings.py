@@ -6,7 +6,6 @@ A settings class declares each value once, with its type, default, limits and he
 """
 
 import argparse
-import errno
 import inspect
 import re
 import sys
@@ -17,7 +16,7 @@ from textwrap import fill, wrap
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, NoReturn, Self, Union, get_args, get_origin, overload
 
 import yaml
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
@@ -30,20 +29,10 @@ def _on_this_machine(value: object) -> object:
     return value
 
 
-def _without_loop(path: Path) -> Path:
-    try:
-        path.stat()
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise ValueError("is a link to itself: give another path") from None
-    return path
-
-
 URL = re.compile(r"[a-z][a-z0-9+.]*://")
 SCIENTIFIC = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+\Z")
 CHOICE = re.compile(r"(.*invalid choice: '(.*?)') \(choose from (.*)\)", re.DOTALL)
-# A string in YAML.
-AnyPath = Annotated[Path, BeforeValidator(_on_this_machine), Field(strict=False), AfterValidator(_without_loop)]
+AnyPath = Annotated[Path, BeforeValidator(_on_this_machine), Field(strict=False)]  # a string in YAML
 Argv = Sequence[str] | None  # the arguments of a command; None: those of this process
 
 

@@ -4,8 +4,8 @@ The code of a stage is its modules and the files of this package that they need,
 modules, also inside functions, with the packages they are in; modules run as programs, which are named in strings; data
 files beside or below a module that names them. Comments, docstrings and line breaks do not count.
 
-`stages.json` records each stage's version with the digest that its code had. Its list of files saves time: of a file
-whose bytes are the recorded ones, the rest of the record is used instead of parsing the file.
+`stages.json` records each stage's version with the digest that its code had, and the digest of the bytes of all files:
+while these are the recorded ones, no file has to be parsed.
 """
 
 import ast
@@ -14,9 +14,9 @@ import io
 import json
 import re
 import tokenize
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
-from functools import cache
+from functools import cache, cached_property
 from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
@@ -28,31 +28,38 @@ TABLE = resources.files(__package__) / "stages.json"  # also in a package withou
 # settings that shape results are in recipes.
 MACHINERY = {
     *("core.artifact", "core.bars", "core.database", "core.errors", "core.file_formats", "core.files", "core.flags"),
-    *("core.identity", "core.lock", "core.manifest", "core.ownership", "core.packages"),
+    *("core.identity", "core.lock", "core.manifest", "core.packages"),
     *("core.processes", "core.settings", "core.source_code", "core.steps", "core.terminal"),
-    *("core.version", "core.writing", "indexes/logging.properties", "vectors.speed"),
+    *("core.version", "indexes/logging.properties", "vectors.speed"),
 }
 # Choose a reader, whose code is in the digest of the collection or the text that it returns.
 CHOOSING = {"collections.readers", "collections.file_text"}
+NO_CODE = re.compile(r"stages\.json|.*\.(pyc|yaml)")  # YAML files are inside installed packages only
 BESIDE = re.compile(r"[\w/-]+(\.\w+)+")  # a path of a file
 
 
 class Source(NamedTuple):
     """A file of the package."""
 
-    bytes: str  # their digest
     code: str  # the digest of what counts
     needs: list[str]  # other files, by their names here
 
 
 class SourceCode:
-    """The files of a package in `root`. A module is named without the package's name, as in models.head, a data file by
-    its path. `recorded` has files as they were."""
+    """The files of a package in `root`, as they are now. A module is named without the package's name, as in
+    models.head, a data file by its path."""
 
-    def __init__(self, root: Path = PACKAGE, recorded: Mapping[str, Source] | None = None):
-        self.root, self._recorded = root, recorded or {}
-        self.files: dict[str, Source] = {}  # those read so far
-        self._modified: dict[str, tuple[Path, int]] = {}  # and when they were
+    def __init__(self, root: Path = PACKAGE):
+        self.root = root
+        self.files: dict[str, Source] = {}  # those parsed so far
+        paths = (path for path in root.rglob("*") if not NO_CODE.fullmatch(path.name) and path.is_file())
+        self._data = {path: (_modified(path), path.read_bytes()) for path in sorted(paths)}
+
+    @cached_property
+    def bytes_digest(self) -> str:
+        """The digest of the bytes of all files."""
+        files = (f"{path.relative_to(self.root)} {_digest(data)}\n" for path, (_, data) in self._data.items())
+        return _digest("".join(files).encode())
 
     @property
     def has_sources(self) -> bool:
@@ -75,27 +82,22 @@ class SourceCode:
         return sorted(found)
 
     def edited(self, code: str) -> list[str]:
-        """The files of a stage's code that have become other code since they were read."""
-        read, now = self._modified, SourceCode(self.root)
-        later = [name for name in self.closure(code) if name in read and _modified(read[name][0]) != read[name][1]]
-        return [name for name in later if now.read(name).code != self.files[name].code]
+        """The files of a stage's code that have become other code meanwhile."""
+        if not any(_modified(path) != before for path, (before, _) in self._data.items()):
+            return []
+        now = SourceCode(self.root)
+        return [name for name in self.closure(code) if now.read(name).code != self.read(name).code]
 
     def read(self, name: str) -> Source:
-        """A file, read or recorded; an empty one if it has been deleted."""
+        """A file; an empty one if there is none of this name."""
         if name not in self.files:
             path = self.root / name if "/" in name else self._path(name)
-            self._modified[name] = path, _modified(path)
-            data, known = path.read_bytes() if path.is_file() else b"", self._recorded.get(name)
-            self.files[name] = known if known and known.bytes == _digest(data) else self._parsed(path, data)
+            _, data = self._data.get(path, (0, b""))
+            self.files[name] = Source(_digest(data), [])
+            if path.suffix == ".py":
+                with suppress(SyntaxError):  # it is being edited
+                    self.files[name] = Source(_digest(_code(data)), sorted({*self._needed(path, data)}))
         return self.files[name]
-
-    def _parsed(self, path: Path, data: bytes) -> Source:
-        digest = _digest(data)
-        if path.suffix == ".py":
-            with suppress(SyntaxError):  # it is being edited
-                needs = sorted({*self._needed(path, data)})
-                return Source(digest, _digest(_code(data)), needs)
-        return Source(digest, digest, [])
 
     def _path(self, module: str) -> Path:
         path = self.root.joinpath(*module.split("."))
@@ -162,9 +164,7 @@ class Record(NamedTuple):
 
 
 @cache
-def recorded() -> tuple[dict[str, Record], dict[str, Source]]:
-    """The recorded stages and files."""
+def recorded() -> tuple[dict[str, Record], str]:
+    """The recorded stages, and the digest of the bytes of all files."""
     table = json.loads(TABLE.read_text(encoding="utf-8"))
-    stages = {name: Record(**row) for name, row in table["stages"].items()}
-    files = {name: line.split() for name, line in table["files"].items()}
-    return stages, {name: Source(words[0], words[1], words[2:]) for name, words in files.items()}
+    return {name: Record(**row) for name, row in table["stages"].items()}, table.get("bytes", "")

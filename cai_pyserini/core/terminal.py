@@ -1,6 +1,5 @@
 """Exit codes, error messages and progress bars of commands; terminals get control characters escaped."""
 
-import errno
 import logging
 import os
 import re
@@ -19,16 +18,6 @@ CONTROLS = "[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"  # control ch
 CONTROL = re.compile(CONTROLS)
 BARS = r"\A\r|\r\Z|\A(?:\x1b\[A|\n)+\Z"  # control sequences of tqdm
 ALLOWED_OR_CONTROL = re.compile(rf"({BARS}|{re.escape(BOLD)}|{re.escape(PLAIN)})|{CONTROLS}")
-
-REMEDIES = {
-    errno.ENOSPC: "no space left on the device of {}; free some and start again",
-    errno.EROFS: "{} is on a read-only file system; choose another output",
-    errno.EACCES: "no permission to use {}",
-    errno.EISDIR: "{} is a folder, not a file",
-    errno.ENOTDIR: "{} is not a folder",
-    errno.EEXIST: "{} already exists and is not a folder",
-    errno.ENOENT: "no file {}",
-}
 
 
 def run(main: Callable[[], int | None], torchrun: bool = False) -> NoReturn:
@@ -57,9 +46,8 @@ def run(main: Callable[[], int | None], torchrun: bool = False) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of our output has gone
         code = 1
     except OSError as error:
-        code = _fail(
-            REMEDIES[error.errno].format(error.filename or "the output") if error.errno in REMEDIES else str(error)
-        )
+        reason = error.strerror or str(error)
+        code = _fail(f"{error.filename}: {reason}" if error.filename else reason)
     sys.exit(code)
 
 

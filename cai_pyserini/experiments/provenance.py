@@ -25,7 +25,7 @@ from cai_pyserini.indexes import jvm
 from cai_pyserini.models.device import device_name, resolve_device
 
 RESULTS = "results.json"
-OF_A_COMMAND = {"dry_run", "output", "quiet", "verify"}  # settings that are not repeated
+OF_A_COMMAND = {"dry_run", "output", "verify"}  # settings that are not repeated
 logger = logging.getLogger(__name__)
 
 

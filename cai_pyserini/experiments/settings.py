@@ -84,7 +84,6 @@ class RunSettings(Settings):
     threads: int = flags.THREADS
     no_raw: bool = flags.NO_RAW
     dry_run: bool = flag(False, "only print each step and whether it is up to date, or why it must run")
-    quiet: bool = flag(False, "no progress, notes and warnings: only errors and the table")
     verify: bool = flag(False, "fail if nDCG@10 differs from what the YAML file in index_configs/ expects")
 
 

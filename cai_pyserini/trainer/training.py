@@ -1,7 +1,7 @@
 """Run transformers.Trainer so that its result is an artifact, and an interrupted training resumes.
 
-While a training runs, its checkpoints are in `output`/training. A resumed training ends with bitwise the same weights
-as one without interruption.
+While a training runs, its checkpoints are beside the output, in `<output>.training`. A resumed training ends with
+bitwise the same weights as one without interruption.
 """
 
 import json
@@ -33,8 +33,7 @@ from cai_pyserini.models.device import resolve_device, resolve_precision
 from cai_pyserini.models.splade import load_masked_lm
 from cai_pyserini.trainer.settings import TrainingSettings, write_encoder
 
-WORK_FOLDER = "training"  # subfolder of the output for checkpoints
-RESULT_FOLDER = "result"  # subfolder of WORK_FOLDER for the files of the output
+RESULT_FOLDER = "result"  # subfolder of the working folder for the files of the output
 CHECKPOINT_FILES = ("optimizer.pt", "scheduler.pt")  # besides trainer_state.json, which is written last
 
 
@@ -176,11 +175,15 @@ def make(
     """Make the resumable artifact of a training. All processes call `train`, which returns the result of `run`; only
     the first process touches the output folder itself."""
     output = settings.output
+    work = output.with_name(f"{output.name}.training")
 
     def write(folder: Path) -> artifact.Stats | None:
-        arguments = training_arguments(settings, folder / WORK_FOLDER)
+        arguments = training_arguments(settings, work)
         prepare_work_folder(arguments, recipe)
-        return train(arguments)
+        if (stats := train(arguments)) is not None:
+            for path in (work / RESULT_FOLDER).iterdir():
+                path.rename(folder / path.name)
+        return stats
 
     if artifact.is_up_to_date(output, recipe):
         processes = int(os.environ.get("WORLD_SIZE", "1"))
@@ -193,10 +196,10 @@ def make(
         if int(os.environ.get("RANK", "0")):
             write(output)
         else:
-            artifact.make(output, recipe, write, resumable=True, result=f"{WORK_FOLDER}/{RESULT_FOLDER}")
+            artifact.make(output, recipe, write)
         if dist.is_initialized():
             dist.barrier()
-    shutil.rmtree(output / WORK_FOLDER, ignore_errors=True)  # needed until the manifest is written
+    shutil.rmtree(work, ignore_errors=True)  # needed until the manifest is written
     return output
 
 
@@ -241,12 +244,11 @@ def prepare_work_folder(arguments: TrainingArguments, recipe: artifact.Recipe) -
         known, _, before = path.read_text(encoding="utf-8").partition(" ") if path.is_file() else ("", "", "")
         if known == digest and before != processes:
             raise CaiError(
-                f"{work.parent} was started with {before} processes, not {processes}: continue with {before}, or "
-                "delete it"
+                f"{work} was started with {before} processes, not {processes}: continue with {before}, or delete it"
             )
         if known != digest and arguments.process_index == 0:
             files.remove(work)
-            work.mkdir()
+            work.mkdir(parents=True)
             files.write_text(path, f"{digest} {processes}")
 
 

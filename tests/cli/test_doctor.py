@@ -33,26 +33,20 @@ def test_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     assert works is False and text.endswith(f"; missing: pyjnius, faiss-cpu: {install_command()}")
 
 
-@pytest.mark.parametrize("module, works", [("jdk.incubator.vector", True), ("java.base", None)])
-def test_java_and_its_vector_module(module: str, works: bool | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    old = jvm.Java(Path("/old"), 17, frozenset(["jdk.incubator.vector"]), "JAVA_HOME")
-    new = jvm.Java(Path("/new"), 25, frozenset([module]), "PATH")
+def test_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = jvm.Java(Path("/old"), 17, frozenset(), "JAVA_HOME")
+    new = jvm.Java(Path("/new"), 25, frozenset(), "PATH")
     monkeypatch.setattr(jvm, "candidates", lambda: [old, new])
     assert doctor.java() == (True, "Java 25 at /new (PATH); Java 17 (JAVA_HOME) is not used")
-    found, text = doctor.vector_module()
-    assert found is works and ("this Java lacks" in text) == (works is None)
     monkeypatch.setattr(jvm, "candidates", lambda: [old])
     with pytest.raises(CaiError, match=r"needs Java 21 or later; found Java 17 at /old \(JAVA_HOME\)"):
         doctor.java()
 
 
-@pytest.mark.parametrize("gains", [True, False])
-def test_the_processor(gains: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": gains})
-    works, text = doctor.processor()
-    assert works is (True if gains else None)
-    assert text.startswith(f"{os.cpu_count()} processors, ")
-    assert ("encoding in bfloat16" in text) == gains and ("at about half the speed" in text) != gains
+def test_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    works, text = doctor.encoding()
+    assert works is None and text.startswith(f"no GPU that torch sees: on {os.cpu_count()} processors, in ")
 
 
 def failing(error: Exception) -> Callable[[], doctor.Finding]:
@@ -66,19 +60,19 @@ def test_exit_codes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
     """A check that fails does not stop the others."""
     for name in CHECKS:
         monkeypatch.setitem(CHECKS, name, lambda: (True, "fine"))
-    monkeypatch.setitem(CHECKS, "GPU", lambda: (None, "none"))
+    monkeypatch.setitem(CHECKS, "encoding", lambda: (None, "none"))
     assert main([]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == len(CHECKS) == 8
-    assert lines[0] == "ok   Python         fine" and "note GPU            none" in lines
+    assert len(lines) == len(CHECKS) == 6
+    assert lines[0] == "ok   Python         fine" and "note encoding       none" in lines
     for check in (
         lambda: (False, "broken"),
         *map(failing, (CaiError("broken"), ImportError("broken"), OSError("broken"))),
     ):
-        monkeypatch.setitem(CHECKS, "GPU", check)
+        monkeypatch.setitem(CHECKS, "encoding", check)
         assert main([]) == 1
         lines = capsys.readouterr().out.splitlines()
-        assert len(lines) == 8 and lines[-2:] == ["FAIL GPU            broken", "ok   plugin         fine"]
+        assert len(lines) == 6 and lines[-2:] == ["FAIL encoding       broken", "ok   plugin         fine"]
 
 
 @pytest.mark.slow

@@ -154,17 +154,6 @@ def test_another_setting_runs_only_what_depends_on_it_again(copied: Path, tiny: 
 
 
 @slow
-def test_quiet_prints_only_the_table(
-    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    """The fault: a note, a warning or the line of a step is printed all the same."""
-    main([str(tiny), "--systems", "bm25", "--output", str(tmp_path / "run"), "--quiet"])
-    printed = capsys.readouterr()
-    assert not printed.err and not caplog.records
-    assert "\nbm25 " in printed.out and printed.out.endswith("/report.md\n")
-
-
-@slow
 def test_all_systems_are_those_that_there_are_models_for(
     tiny: Path, copied: Path, cross_encoder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -45,21 +45,12 @@ def test_hits_as_json(run_folder: Path, capsys: Output) -> None:
 
 
 @pytest.mark.slow
-def test_queries_come_from_a_file_or_the_standard_input(
-    run_folder: Path, tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+def test_queries_come_from_the_standard_input(
+    run_folder: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    where = [str(run_folder), "--system", "bm25", "--hits", "1", "--format", "json"]
-    (tmp_path / "topics.tsv").write_text("q2\tbladder infection\nq3\tsalt restriction\n")
-    main([*where, "--topics", str(tmp_path / "topics.tsv")])
-    from_file = capsys.readouterr().out
-    assert [json.loads(line)["id"] for line in from_file.splitlines()] == ["d4", "d5"]
     monkeypatch.setattr(sys, "stdin", io.StringIO("bladder infection\n\nsalt restriction\n"))
-    main(where)
-    assert capsys.readouterr().out == from_file
-
-    (tmp_path / "topics.tsv").write_text("q2\tbladder infection\nhigh blood pressure\n")
-    with pytest.raises(CaiError, match=r"topics.tsv:2: "):
-        main([*where, "--topics", str(tmp_path / "topics.tsv")])
+    main([str(run_folder), "--system", "bm25", "--hits", "1", "--format", "json"])
+    assert [json.loads(line)["id"] for line in capsys.readouterr().out.splitlines()] == ["d4", "d5"]
 
 
 def test_what_is_wrong_with_queries_is_said_before_an_index_is_opened(
@@ -137,7 +128,6 @@ def test_the_shards_of_an_index_are_given_one_by_one(java: None, tiny: Path, tmp
     [
         ([], "give a run folder or an index to search"),
         (["--index", "i", "text", "--system", "s"], "--system is of a run folder, not of an --index"),
-        (["r", "text", "--topics", "t"], "give queries or --topics, not both"),
         (["r", "text", "--sytem", "s"], "unrecognized arguments: --sytem s; did you mean --system?"),
     ],
 )

@@ -3,8 +3,8 @@
     python -m tests.core.stages [STAGE ...]
 
 raises the versions of the stages that are named (`impact`, or `'index bm25'`), whose results are other ones for the
-same inputs and settings; of all others, it says that no result changes. Then it runs the test that compares results
-with the recorded ones, which records those of raised versions.
+same inputs and settings; of all others, it says that no result changes. If the code of a stage has changed, it then
+runs the test that compares results with the recorded ones, which records those of raised versions.
 """
 
 import json
@@ -18,8 +18,9 @@ from cai_pyserini.core.source_code import TABLE, Record, SourceCode, recorded
 from tests.experiments import outputs
 
 
-def record(raised: list[str]) -> None:
-    """Write the table. Exits with a message for a stage that does not exist."""
+def record(raised: list[str]) -> bool:
+    """Write the table, and return whether the code of a stage has changed. Exits with a message for a stage that does
+    not exist."""
     source, before = SourceCode(), recorded()[0]
     after: dict[str, Record] = {}
     for name, code in code_of_stages().items():
@@ -31,21 +32,16 @@ def record(raised: list[str]) -> None:
             print(f"{name}: {change}")
     if unknown := [each for each in raised if not any(f"{name} ".startswith(f"{each} ") for name in after)]:
         sys.exit(f"no stage {', '.join(unknown)}: the stages are {', '.join(after)}")
-    parts = {
-        "stages": {name: each._asdict() for name, each in after.items()},
-        "files": {name: " ".join([*file[:2], *file.needs]) for name, file in sorted(source.files.items())},
-    }
-    text = ",\n".join(f'"{part}": {{\n{_lines(values)}\n}}' for part, values in parts.items())
-    Path(str(TABLE)).write_text(f"{{\n{text}\n}}\n", encoding="utf-8")
-
-
-def _lines(values: dict[str, object]) -> str:
-    """A line for each value, so that a change is one line."""
-    return ",\n".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in values.items())
+    # A line for each stage, so that a change is one line.
+    stages = ",\n".join(f"{json.dumps(name)}: {json.dumps(each._asdict())}" for name, each in after.items())
+    text = f'{{\n"bytes": "{source.bytes_digest}",\n"stages": {{\n{stages}\n}}\n}}\n'
+    Path(str(TABLE)).write_text(text, encoding="utf-8")
+    return after != before
 
 
 if __name__ == "__main__":
-    record(sys.argv[1:])
+    if not record(sys.argv[1:]):
+        sys.exit()
     test = "tests/experiments/test_stages.py::test_results_change_only_with_versions"
     environment = os.environ | {outputs.RECORD: "1"}
     sys.exit(subprocess.run([sys.executable, "-m", "pytest", "-q", "-n", "0", test], env=environment).returncode)

@@ -57,7 +57,6 @@ def test_every_index_config_loads(name: str) -> None:
         ('checkpoint: m\nbits: "8"', "bits: '8' should be a valid integer"),
         ("checkpoint: m\nrescore: 50", "rescore, keep_query_mass: two steps need both"),
         ("checkpoint: m\nquery: sparse", "query: 'sparse' should be 'splade' or 'bow'"),
-        ("checkpoint: m\noverlap: 32", "overlap: an encoder no longer reads documents in windows; remove it"),
         ("checkpoint: m\nprojection: p", "projection: only a dense encoder has one, but kind is splade"),
         ("bits: 8", "checkpoint is missing"),
         ("source: hpo\nfields: [title, abstract]", "fields.1: 'abstract' should be 'title' or 'text'"),

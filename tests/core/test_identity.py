@@ -66,7 +66,7 @@ def test_changed_code_is_in_the_identity_of_its_stage_alone(
     assert caplog.messages == notes  # once
     monkeypatch.undo()
     raised = recorded()[0] | {"words": Record(100, "")}
-    monkeypatch.setattr(identity.source_code, "recorded", lambda: (raised, {}))
+    monkeypatch.setattr(identity.source_code, "recorded", lambda: (raised, ""))
     assert changes(before[2], recipe("words", {})) == f"version {before[2]['version']} → 100"
 
 

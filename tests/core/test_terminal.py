@@ -45,14 +45,8 @@ def test_notes_and_warnings_are_lines_of_stderr() -> None:
     [
         (CaiError("a.yaml:3: not YAML"), 1, "a.yaml:3: not YAML"),
         (KeyboardInterrupt(), 130, "interrupted; run the same command again to continue"),
-        (OSError(errno.ENOSPC, "…"), 1, "no space left on the device of the output; free some and start again"),
-        (OSError(errno.ENOSPC, "…", "/a/b"), 1, "no space left on the device of /a/b; free some and start again"),
-        (OSError(errno.EROFS, "…", "/a/b"), 1, "/a/b is on a read-only file system; choose another output"),
-        (PermissionError(errno.EACCES, "…", "/a/b"), 1, "no permission to use /a/b"),
-        (IsADirectoryError(errno.EISDIR, "…", "/a/b"), 1, "/a/b is a folder, not a file"),
-        (NotADirectoryError(errno.ENOTDIR, "…", "/a/b"), 1, "/a/b is not a folder"),
-        (FileExistsError(errno.EEXIST, "…", "/a/b"), 1, "/a/b already exists and is not a folder"),
-        (FileNotFoundError(errno.ENOENT, "…", "/a/b"), 1, "no file /a/b"),
+        (OSError(errno.ENOSPC, "No space left on device"), 1, "No space left on device"),
+        (PermissionError(errno.EACCES, "Permission denied", "/a/b"), 1, "/a/b: Permission denied"),
         (OSError("the hub is down"), 1, "the hub is down"),
     ],
 )
@@ -146,7 +140,7 @@ def test_a_step_has_one_line_which_fits_the_terminal_and_the_finished_steps_stay
     drawn = {frame.rstrip() for frame in re.split(r"[\r\n]", got)}
     assert max(map(len, drawn)) < 60 and "\x1b" not in got
     for line in (
-        r"\[1/2\] expand  100% of contexts  1:2\d:\d\d left, 84 min in all",
+        r"\[1/2\] expand  100%  1:2\d:\d\d left, 84 min in all",
         r"\[1/2\] expand  \d queries  1:2\d:\d\d left, 84 min in all",
         r"\[2/2\] a step with a name.*…  100%  1:\d\d left, \d\d s in all",
     ):

@@ -68,13 +68,13 @@ STAGES = {
     "impacts": Stage(
         "stage impact --vectors {vectors} --idf {idf} --encoder splade-tiny",
         "impact",
-        ("--bits 8", "--range 9", "--keep-terms 5", "--keep-mass 0.5", "--idf-power 0.5"),
+        ("--bits 8", "--keep-terms 5", "--keep-mass 0.5"),
         ("--threads 1",),
     ),
     "joint": Stage(
         "stage impact --vectors {smooth} --idf {idf} --words {words} --near-words {expansion} --encoder splade-tiny",
         "impact",
-        ("--alpha 2", "--k1 1.2", "--b 0.7", "--documents-only", "--bits 8"),
+        ("--alpha 2", "--k1 1.2", "--b 0.7", "--bits 8"),
         ("--threads 1",),
     ),
     "index": Stage("stage index impact --input {joint} --collection {hand-written}", "index", (), ("--threads 1",)),

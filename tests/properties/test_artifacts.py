@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.files import remove, write_text
+from cai_pyserini.core.files import write_text
 from tests.properties import conftest as conftest  # has the profiles
 
 EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree", "fcntl.flock", "os.truncate"}
@@ -27,7 +27,6 @@ KINDS = {
     "folder": {},
     "file": {"folder": False},
     "in-place": {"resumable": True, "names": r"part\d"},
-    "result": {"resumable": True, "result": "work"},  # as a training
 }
 
 kinds, settings = st.sampled_from(sorted(KINDS)), st.integers(1, 3)
@@ -38,23 +37,17 @@ def parts(setting: int) -> dict[str, str]:
     return {f"part{number}": f"{setting} {'x' * number}" for number in range(setting + 1)}
 
 
-def writer(setting: int, result: str, pause: Callable[[], None] = lambda: None) -> artifact.Write:
-    """Write these files, those that are there already only where they are of another setting; half way, pause. With
-    `result`, all go to this subfolder."""
+def writer(setting: int, pause: Callable[[], None] = lambda: None) -> artifact.Write:
+    """Write these files, those that are there already only where they are of another setting; half way, pause."""
 
     def write(place: Path) -> artifact.Stats:
         if not place.is_dir():
             place.write_text(str(parts(setting)))
             pause()
             return {}
-        if result:
-            place = place / result
-            remove(place)
-            place.mkdir()
-        else:
-            kept = {*artifact.foreign_files(place), *parts(setting)}
-            for stale in [path for path in place.glob("part[0-9]") if path.name not in kept]:
-                stale.unlink()
+        kept = {*artifact.foreign_files(place), *parts(setting)}
+        for stale in [path for path in place.glob("part[0-9]") if path.name not in kept]:
+            stale.unlink()
         for name, text in parts(setting).items():
             if not (place / name).exists() or (place / name).read_text() != text:
                 write_text(place / name, text)
@@ -67,7 +60,7 @@ def writer(setting: int, result: str, pause: Callable[[], None] = lambda: None) 
 
 def make(path: Path, setting: int, pause: Callable[[], None] = lambda: None) -> None:
     form: dict[str, Any] = KINDS[path.name]
-    artifact.make(path, recipe(setting), writer(setting, form.get("result", ""), pause), **form)
+    artifact.make(path, recipe(setting), writer(setting, pause), **form)
 
 
 def recipe(setting: int) -> artifact.Recipe:
@@ -170,7 +163,7 @@ class Artifacts(RuleBasedStateMachine):
 
     @precondition(lambda self: any(self.root.glob("*/")))
     @rule(
-        kind=st.sampled_from(["folder", "in-place", "result"]),
+        kind=st.sampled_from(["folder", "in-place"]),
         name=st.sampled_from(["notes.txt", "sub/mine", "partly", "part9"]),
     )
     def put_a_file_of_others(self, kind: str, name: str) -> None:
@@ -202,8 +195,7 @@ class Artifacts(RuleBasedStateMachine):
             else:
                 names = {file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file()}
                 own = names - {file.relative_to(path).as_posix() for file in self.theirs if file.is_relative_to(path)}
-                left = {name for name in own if name.startswith("work/")}  # its stage removes it when all is done
-                assert own - left - {"manifest.json", artifact.UNFINISHED} == expected.keys() == manifest.files.keys()
+                assert own - {"manifest.json", artifact.UNFINISHED} == expected.keys() == manifest.files.keys()
                 assert {name: (path / name).read_text() for name in expected} == expected
 
     @invariant()

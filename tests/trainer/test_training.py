@@ -84,14 +84,15 @@ def test_a_training_that_diverges_is_stopped(splade_settings: MakeSettings, tmp_
 def test_an_interrupted_training_is_not_continued_with_fewer_processes(
     splade_settings: MakeSettings, tmp_path: Path
 ) -> None:
-    work = tmp_path / "model" / "training"
+    work = tmp_path / "model.training"
     arguments = training.training_arguments(splade_settings(tmp_path / "model"), work)
-    work.parent.mkdir()
     training.prepare_work_folder(arguments, {"stage": "x"})
     training.prepare_work_folder(arguments, {"stage": "x"})
     started = work / "recipe.txt"
     started.write_text(started.read_text().replace(" 1", " 8"))
-    with pytest.raises(CaiError, match="model was started with 8 processes, not 1: continue with 8, or delete it"):
+    with pytest.raises(
+        CaiError, match=r"model\.training was started with 8 processes, not 1: continue with 8, or delete it"
+    ):
         training.prepare_work_folder(arguments, {"stage": "x"})
     training.prepare_work_folder(arguments, {"stage": "y"})  # starts again
 

@@ -137,15 +137,8 @@ def test_the_same_corpus_gives_the_same_checkpoint(expanded: Path, capsys: pytes
     run(expanded.parent / "corpus.txt", again)
     for name in ("tokenizer.json", "model.safetensors"):
         assert (expanded / name).read_bytes() == (again / name).read_bytes()
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["step", "vocabulary", "added", "tokens", "entropy,", "nats"]
-    assert [line.split()[:3] for line in lines[2:5]] == [
-        ["0", "30,522", "0"], ["1", "30,722", "200"], ["2", "30,922", "400"]
-    ]  # fmt: skip
-    added = json.loads((again / "report.json").read_text())["added"]
-    assert lines[6:] == [
-        f"the most frequent of 400 new tokens: {' '.join(added[:40])}", f"{again}/report.json, entropy.png"
-    ]  # fmt: skip
+    printed = f"{again}: 400 new tokens in 2 steps, see report.json and entropy.png; 30,922 in all\n"
+    assert capsys.readouterr().out == printed
 
 
 @pytest.mark.slow
