@@ -31,8 +31,8 @@ import yaml
 from cai_pyserini.__main__ import COMMANDS
 from cai_pyserini.__main__ import main as command_line
 from cai_pyserini.analysis.settings import ANALYSES
-from cai_pyserini.cli import command
 from cai_pyserini.cli.export import main as export
+from cai_pyserini.core import settings
 from cai_pyserini.core.config import EncoderConfig, IndexConfig, Joint, load_encoder, load_index_config, names
 from cai_pyserini.core.settings import Settings, parse
 from cai_pyserini.engine.open import open_systems
@@ -129,7 +129,7 @@ def parses(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         raise Parsed
 
     with monkeypatch.context() as patch:
-        patch.setattr(module if hasattr(module, "parse") else command, "parse", parse_only)
+        patch.setattr(module if hasattr(module, "parse") else settings, "parse", parse_only)
         patch.setattr(Path, "exists", lambda path: " " not in path.name)  # inputs of an example do, queries do not
         with pytest.raises(Parsed):
             module.main(arguments[1:])

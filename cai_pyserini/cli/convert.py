@@ -1,8 +1,7 @@
 from typing import ClassVar
 
-from cai_pyserini.cli.command import Command, command
 from cai_pyserini.core.flags import OUTPUT_FOLDER
-from cai_pyserini.core.settings import AnyPath, Group, flag
+from cai_pyserini.core.settings import AnyPath, Command, Group, command, flag
 
 MIN_WORDS = "leave out articles whose abstract has fewer words; 0 keeps every article with a title or an abstract"
 

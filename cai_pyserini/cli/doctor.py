@@ -11,11 +11,10 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from cai_pyserini.cli.command import Command, command
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import DEVICE, DOCUMENT_PRECISION, ENCODER_TEXT
 from cai_pyserini.core.packages import install_command
-from cai_pyserini.core.settings import flag
+from cai_pyserini.core.settings import Command, command, flag
 from cai_pyserini.indexes import jvm
 from cai_pyserini.plugin.hook import pth_path
 

@@ -1,6 +1,5 @@
-from cai_pyserini.cli.command import Command, command
 from cai_pyserini.core.flags import COLLECTION, SPLIT, STRICT
-from cai_pyserini.core.settings import AnyPath, flag
+from cai_pyserini.core.settings import AnyPath, Command, command, flag
 
 
 class Evaluate(Command):

@@ -1,10 +1,9 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from cai_pyserini.cli.command import Command, command
 from cai_pyserini.core.flags import DEVICE, OUTPUT_FOLDER, QUERY
 from cai_pyserini.core.packages import require_modules
-from cai_pyserini.core.settings import AnyPath, Group, flag
+from cai_pyserini.core.settings import AnyPath, Command, Group, command, flag
 
 if TYPE_CHECKING:
     from cai_pyserini.core.artifact import Manifest

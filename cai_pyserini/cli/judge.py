@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from cai_pyserini.cli.command import Command, command
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import MODEL_KEY, RUN_FOLDER, TOPICS_FILE
-from cai_pyserini.core.settings import AnyPath, Group, flag
+from cai_pyserini.core.settings import AnyPath, Command, Group, command, flag
 from cai_pyserini.service.settings import Listening, origin_and_path
 
 if TYPE_CHECKING:

@@ -1,6 +1,5 @@
-from cai_pyserini.cli.command import Command, command
 from cai_pyserini.core.flags import COLLECTION, DEVICE, ENCODER, OUTPUT_FOLDER, SPLIT
-from cai_pyserini.core.settings import AnyPath, Group
+from cai_pyserini.core.settings import AnyPath, Command, Group, command
 from cai_pyserini.plugin import hook
 
 

@@ -1,8 +1,7 @@
 """`cai-pyserini rerank`."""
 
-from cai_pyserini.cli.command import Command, command
 from cai_pyserini.core.flags import COLLECTION, DEVICE, OUTPUT_RUN, SPLIT
-from cai_pyserini.core.settings import AnyPath, flag
+from cai_pyserini.core.settings import AnyPath, Command, command, flag
 from cai_pyserini.runs.fusions import DEPTH
 
 

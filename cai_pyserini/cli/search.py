@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import model_validator
 
-from cai_pyserini.cli.command import Command, command
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import DEVICE, FILTER, QUERY
-from cai_pyserini.core.settings import AnyPath, flag
+from cai_pyserini.core.settings import AnyPath, Command, command, flag
 from cai_pyserini.core.terminal import BOLD, PLAIN, printable
 
 if TYPE_CHECKING:

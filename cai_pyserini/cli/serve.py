@@ -5,9 +5,8 @@ from typing import Self
 
 from pydantic import field_validator, model_validator
 
-from cai_pyserini.cli.command import Command, command
 from cai_pyserini.core.flags import DEVICE
-from cai_pyserini.core.settings import AnyPath, flag
+from cai_pyserini.core.settings import AnyPath, Command, command, flag
 from cai_pyserini.service.settings import Listening, origin_and_path
 
 

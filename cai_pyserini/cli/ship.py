@@ -1,6 +1,5 @@
-from cai_pyserini.cli.command import Command, command
 from cai_pyserini.core.flags import ENCODER_TEXT, OUTPUT_FOLDER
-from cai_pyserini.core.settings import AnyPath, Group, flag
+from cai_pyserini.core.settings import AnyPath, Command, Group, command, flag
 
 REPOSITORY = "repository on the hub, ORG/NAME"
 

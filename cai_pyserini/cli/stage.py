@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from cai_pyserini.cli.command import Command, command
 from cai_pyserini.core import flags
 from cai_pyserini.core.config import BM25, Bm25Parameters
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.settings import AnyPath, Group, flag
+from cai_pyserini.core.settings import AnyPath, Command, Group, command, flag
 
 
 class Stage(Command):

@@ -2,9 +2,8 @@ from typing import Self
 
 from pydantic import model_validator
 
-from cai_pyserini.cli.command import Command, command
 from cai_pyserini.core.flags import BATCH_SIZE, DEVICE, THREADS
-from cai_pyserini.core.settings import AnyPath, flag
+from cai_pyserini.core.settings import AnyPath, Command, command, flag
 
 
 class Update(Command):

@@ -10,7 +10,7 @@ import inspect
 import re
 import sys
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from textwrap import fill, wrap
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, NoReturn, Self, Union, get_args, get_origin, overload
@@ -194,6 +194,27 @@ def parse(kind: type[Settings] | Group, argv: Argv, prog: str) -> Settings:
         return kind(**values)
     except ValidationError as error:
         parser.error("; ".join(_flag_message(kind, detail) for detail in error.errors()))
+
+
+class Command(Settings):
+    """The settings of a command, whose docstring is its help."""
+
+    def execute(self) -> int | None:
+        """Do the work, and print its result; returns the exit code, if it is not 0.
+
+        Slow modules are imported here, so that --help responds at once.
+        """
+        raise NotImplementedError
+
+
+def command(kinds: type[Command] | Group, name: str) -> Callable[[Argv], int | None]:
+    """The function `main` of the module of a command, which parses a command line and executes it."""
+
+    def main(argv: Argv = None) -> int | None:
+        settings: Command = parse(kinds, argv, f"cai-pyserini {name}")
+        return settings.execute()
+
+    return main
 
 
 def _read_partial(kind: type[Settings], path: Path) -> dict[str, Any]:

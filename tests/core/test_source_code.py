@@ -12,22 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import grimp
-import numpy as np
 import pytest
 
-from cai_pyserini import __version__
 from cai_pyserini.cli.run import main as run
 from cai_pyserini.core import identity
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.file_formats import FORMATS
 from cai_pyserini.core.identity import STAGES, Stage, changed_stages, code_of_stages
 from cai_pyserini.core.source_code import MACHINERY, NAME, PACKAGE, SourceCode, recorded
-from cai_pyserini.models import idf, splade
-from cai_pyserini.vectors.cache import VARIABLE
-from cai_pyserini.vectors.shards import Vectors
-from tests.conftest import DATA, stage_command
-
-encode = stage_command("encode")
+from cai_pyserini.models import idf
+from tests.conftest import DATA
 
 ENCODE = {f"encode {role} {kind}" for role in ("documents", "queries") for kind in ("splade", "dense", "dense idf")}
 QUERIES = {name for name in ENCODE if "queries" in name}
@@ -159,10 +153,7 @@ def test_an_edit_changes_the_code_of_the_stages_behind_it(
 @pytest.mark.parametrize(
     ("file", "stages"),
     {
-        "core/bars.py": set(),
         "core/lock.py": set(),
-        "core/settings.py": set(),
-        "core/terminal.py": set(),
         "collections/file_text.py": {"collection file_folder", *(f"text {name}" for name in FORMATS)},
         "collections/text/mail.py": {"text eml", "text docx", "text pptx", "text xlsx"},
         "models/dense.py": {*(name for name in ENCODE if "dense" in name), "expand", "search dense"},
@@ -329,25 +320,3 @@ def test_a_run_of_an_edited_clone_has_other_scores(
     again = {name for name, digest in after["made"].items() if before["made"][name] != digest}
     kinds = ("idf", "impacts/splade-idf", "indexes/splade-idf", "runs/splade-idf.trec", "evaluations/splade-idf.json")
     assert again == {*kinds}
-
-
-@pytest.mark.slow
-def test_an_edited_clone_takes_no_vectors_of_other_code_from_the_cache(
-    edited: Edited, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The fault: with another activation, vectors of the activation before come from the cache."""
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "cache"))
-
-    def encoded(name: str) -> np.ndarray:
-        arguments = ("--collection", tiny, "--encoder", "splade-tiny", "--precision", "float32")
-        encode([*map(str, arguments), "--output", str(tmp_path / name)])
-        vectors = Vectors(tmp_path / name).shard(0).vectors
-        assert not isinstance(vectors, np.ndarray)
-        return vectors.toarray()
-
-    before = encoded("before")
-    names = edited("models/head.py", "torch.log1p(torch", "torch.sqrt(torch")
-    monkeypatch.setattr(splade, "activated", names["activated"])
-    after = encoded("after")
-    assert f"the code of encode differs from {__version__}: made again" in caplog.messages
-    assert abs(np.sqrt(np.expm1(before)) - after).max() < 1e-4
