@@ -223,6 +223,7 @@ def test_a_stage_that_is_not_recorded_or_has_lost_a_module_is_changed_code(
     source = SourceCode(copy)
     source.files |= before[1].files
     monkeypatch.setattr(identity, "_running", lambda: source)
+    source.bytes_digest = "edited"
     monkeypatch.setitem(STAGES, "own", Stage("own", "vectors.moved"))
     assert changed_stages.__wrapped__().keys() >= {"own"}
 
