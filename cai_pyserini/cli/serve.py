@@ -27,8 +27,7 @@ class Serve(Listening, Command):
         "  curl 'http://127.0.0.1:8000/v1/joint/search?query=short+fingers&hits=3'"
     )
     runs: list[PathOrUrl] = flag(
-        help=f"run folders, or folders of indexes, {OR_URL} (all shards of one index are served as one), or output "
-        "folders of `cai-pyserini export milvus`",
+        help=f"run folders, or folders of indexes, {OR_URL}; or output folders of `cai-pyserini export milvus`",
         positional=True,
     )
     systems: list[str] = flag(

@@ -69,9 +69,9 @@ def test_all_stages_in_a_store(
     assert load_encoder(str(downloaded)).idf == f"{bucket}/idf"
     written = downloaded.stat().st_ctime_ns
     capsys.readouterr()
-    search(["short fingers", "--index", f"{bucket}/index", "--format", "json"])
+    search([f"{bucket}/index", "short fingers", "--format", "json"])
     there = capsys.readouterr().out
-    search(["short fingers", "--index", f"{tmp_path}/index", "--format", "json"])
+    search([f"{tmp_path}/index", "short fingers", "--format", "json"])
     assert there == capsys.readouterr().out != ""
     assert downloaded.stat().st_ctime_ns == written
 
@@ -105,5 +105,5 @@ def test_what_is_refused(
     with pytest.raises(CaiError, match=rf"^{bucket}/impacts: no \*.jsonl; make JSON vectors"):
         index(["impact", "--input", f"{bucket}/impacts", "--output", "index"])
     with pytest.raises(CaiError, match=f"{bucket}/index is missing"):
-        search(["fingers", "--index", f"{bucket}/index"])
+        search([f"{bucket}/index", "fingers"])
     assert not list(tmp_path.iterdir())
