@@ -203,11 +203,10 @@ def main() -> None:
             "exact": ("index10", "Lucene", {"index": "index10"}),
             "exact, 8 bits": ("index8", "Lucene", {"index": "index8"}),
         }
-        for name, index in (("", "index10"), (", forward index", "forward")):
-            for mass in args.query_mass:
-                for rescored in args.rescored:
-                    settings = {"index": index, "mass": mass, "rescored": rescored}
-                    peers[f"{mass} / {rescored}{name}"] = index, "Lucene", settings
+        for mass in args.query_mass:
+            for rescored in args.rescored:
+                settings = {"index": "forward", "mass": mass, "rescored": rescored}
+                peers[f"{mass} / {rescored}"] = "forward", "Lucene", settings
         for cut, factor in SEISMIC_SEARCHES:
             settings = {"query_cut": cut, "heap_factor": factor}
             peers[f"Seismic, {cut}, {factor}"] = "seismic", "Seismic", settings

@@ -54,7 +54,8 @@ def anserini(vectors: str, index: str, threads: int) -> harness.Result:
 
     shutil.rmtree(index, ignore_errors=True)
     java = jvm.find_java()
-    command = [java.command, *jvm.options(java), "-cp", str(jvm.anserini_jar()), "io.anserini.index.IndexCollection"]
+    command = [str(java.home / "bin" / "java"), *jvm.options(java), "-cp", str(jvm.anserini_jar())]
+    command.append("io.anserini.index.IndexCollection")
     command += ["-collection", "JsonVectorCollection", "-generator", "DefaultLuceneDocumentGenerator", "-impact"]
     command += ["-pretokenized", "-optimize", "-input", vectors, "-index", index, "-threads", str(threads)]
     log, peak = harness.run(command, merge=True)

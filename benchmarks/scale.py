@@ -9,13 +9,11 @@ at a time, in one thread, after 1,000 queries as warm-up; bags of words need no 
 by 32 clients at a time, each its next query when it has the answer to the last, after 100 queries as a warm-up; it
 encodes the queries.
 
-Of BM25 with generated queries, what is measured is all but Anserini, whose JVM has a heap of 2 GB. `encode` is left out
-unless --stages asks for it.
+`encode` is left out unless --stages asks for it.
 """
 
 import json
 import sys
-import time
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,7 +30,7 @@ STORED = "index, documents stored"
 JOINT = "joint index, forward index, all processors"
 STAGES = ["encode", "idf", "impact", "words", "near", "expand", "joint impact", "index", STORED, ALL]
 STAGES += [FORWARD, JOINT, "generated queries", "dense index", "search", "search, two steps"]
-STAGES += ["search, two steps, forward index", "search, bags of words", "joint search", "joint search, two steps"]
+STAGES += ["search, bags of words", "joint search", "joint search, two steps"]
 STAGES += ["serve", "serve, two steps", "serve joint", "serve joint, two steps"]
 DENSE = "minilm"  # encoder of the dense vectors
 QUERIES = 3  # generated for each document
@@ -89,22 +87,6 @@ def write_generated(texts: list[list[str]], documents: int, output: Path) -> Non
                 id = f"d{document:07d}-{number}"
                 queries.write(json.dumps({"_id": id, "text": " ".join(words[number : number + 6])}) + "\n")
                 judged.write(f"{id}\td{document:07d}\t1\n")
-
-
-def staging(corpus: str, generated: str, folder: str) -> harness.Result:
-    """Prepare documents and their generated queries for Anserini: seconds, private memory at the end, bytes."""
-    from cai_pyserini.collections.beir_folder import BeirFolder
-    from cai_pyserini.indexes.text_index import _stage_json, queries_of_documents
-
-    start = time.perf_counter()
-    output = Path(folder, "staged")
-    output.mkdir()
-    collection = BeirFolder(Path(corpus), "corpus")
-    queries = BeirFolder(Path(generated), "generated")
-    appended = queries_of_documents(queries, Path(folder, "generated queries"), collection)
-    _stage_json(collection, output, appended, 0, 1)
-    memory, written = harness.memory("self", PRIVATE), sum(path.stat().st_size for path in output.iterdir())
-    return {"seconds": time.perf_counter() - start, "memory": memory, "bytes": written}
 
 
 def searching(index: str, queries: str, two_step: list[Any], hits: int) -> harness.Result:
@@ -181,17 +163,14 @@ def stages(
             ALL: ("index impact", {"input": impacts}),
             FORWARD: ("index impact", {"input": impacts, "forward_index": []}),
             JOINT: ("index impact", {"input": joint, "forward_index": []}),
+            "generated queries": ("index bm25", {"generated": generated} | text),
             "dense index": ("index dense", {"vectors": dense}),
         }
         measures = {name: partial(measure, name, stage, folder, **options) for name, (stage, options) in runs.items()}
-        measures["generated queries"] = partial(
-            harness.fresh, staging, corpus=corpus, generated=generated, folder=folder
-        )
         steps = [args.query_mass, args.rescored]
         for name, index, queries, two_step in (
             ("search", ALL, "queries", []),
-            ("search, two steps", ALL, "queries", steps),
-            ("search, two steps, forward index", FORWARD, "queries", steps),
+            ("search, two steps", FORWARD, "queries", steps),
             ("search, bags of words", ALL, "bags", []),
         ):
             searched = {"index": f"{folder}/{index}", "queries": f"{folder_of_queries}/{queries}.json"}

@@ -47,7 +47,7 @@ def anew(folder: str, output: str) -> harness.Result:
 
 def in_place(folder: str, before: str, output: str) -> harness.Result:
     from cai_pyserini.indexes import jvm
-    from cai_pyserini.indexes.writer import document_adder, writing
+    from cai_pyserini.indexes.writer import DocumentAdder, writing
     from cai_pyserini.vectors.json_vectors import read_vectors
 
     shutil.rmtree(output, ignore_errors=True)
@@ -60,10 +60,10 @@ def in_place(folder: str, before: str, output: str) -> harness.Result:
         for id in old:
             ids.add(bytes_of(id.encode()))
         with writing(Path(output)) as writer:
-            add = document_adder(writer, None)
+            add = DocumentAdder(writer, {}, is_text=False, stores_raw=False)
             writer.deleteDocuments(jvm.java_class("org.apache.lucene.search.TermInSetQuery")("id", ids))
             for _, _, id, contents in read_vectors([Path(folder, "new", "vectors.jsonl")]):
-                add(id, contents)
+                add(id, contents, "")
         return {"seconds": time.perf_counter() - start}
 
 

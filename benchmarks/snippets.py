@@ -9,14 +9,14 @@ import threads
 
 from cai_pyserini.engine.passages import words_that_may_match
 from cai_pyserini.engine.reasons import best_passage, query_beginnings, words_of
-from cai_pyserini.indexes.analyzer import CachedAnalyzer
+from cai_pyserini.indexes.analyzer import Analyzer
 
 QUERY = "word77 word777 word7777 word17777 word33333 word44444"
 
 
 def main() -> None:
     harness.parser(__doc__, collection=False, repeats=None).parse_args()
-    stems = CachedAnalyzer()
+    stems = Analyzer()
     of_query = {word: stems(word) for word in words_of(QUERY)}
     whole = " ".join(" ".join(row) for row in threads.random_texts(np.random.default_rng(0), 5_000))
 

@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 
 from cai_pyserini.cli.analyse import main as analysis
 from cai_pyserini.cli.run import main as beir
-from cai_pyserini.core.config import WORD, Language
+from cai_pyserini.core.config import BM25, WORD, Language
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.engine.open import open_systems
 from cai_pyserini.indexes import jvm
@@ -79,7 +79,7 @@ def test_words_and_weights_in_other_scripts_are_lucenes(code: str, tmp_path: Pat
     for row, id in enumerate(shard.ids):
         found = {words.words[column]: shard.vectors[row, column] for column in shard.vectors[row].indices}
         assert found.keys() == reader(index).get_document_vector(id).keys()
-        assert found == {word: pytest.approx(searcher.bm25_weight(id, word, 0.9, 0.4), abs=1e-5) for word in found}
+        assert found == {word: pytest.approx(searcher.bm25_weight(id, word, BM25), abs=1e-5) for word in found}
     (expected,) = bm25(index, TEXTS[code][1:], language=code)
     assert searcher.search(TEXTS[code][1], 9) == [(id, pytest.approx(score, abs=1e-5)) for id, score in expected]
 

@@ -25,7 +25,7 @@ from cai_pyserini.experiments.names import adapted
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import SINGLE
 from cai_pyserini.indexes.analyzer import Analyzer
-from cai_pyserini.indexes.reader import LuceneIndex
+from cai_pyserini.indexes.lucene_text import LuceneText
 
 SPLADE = [system for system in SINGLE.values() if system.role == "splade"]
 SYSTEMS = [SINGLE["bm25"], SINGLE["doct5query"], *SPLADE, *map(adapted, SPLADE)]
@@ -107,7 +107,7 @@ def activations(matrices: Iterable[csr_matrix]) -> tuple[np.ndarray, np.ndarray]
 
 def _bm25_nonzeros(folder: Path, queries: Iterable[str]) -> tuple[np.ndarray, np.ndarray, float]:
     """The numbers of distinct terms of a BM25 index's documents and of queries, and FLOPS."""
-    index = LuceneIndex(folder)
+    index = LuceneText(folder)
     analyze = Analyzer(index.language)
     documents = index.distinct_terms()
     analyzed = [set(analyze(text)) for text in queries]

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import model_validator
 
@@ -37,9 +37,8 @@ class Search(Command):
         'cai-pyserini search runs/hpo/splade-tiny "short fingers"\n'
         '  cai-pyserini search runs/hpo/splade-tiny --system bm25 "short fingers" "long toes"'
     )
-    run: AnyPath | None = flag(None, "run folder, or the folder of an index", positional=True)
+    run: AnyPath = flag(help="run folder, or the folder of an index", positional=True)
     queries: list[str] = flag([], "texts to search for; quote each that has several words", positional=True)
-    index: list[AnyPath] = flag([], "a shard of an index, in place of RUN; repeat it for each shard", repeated=True)
     system: str | None = flag(None, "system of the run to search with (default: the best that has indexes)")
     hits: int = flag(HITS, "hits per query", ge=1)
     filter: str | None = FILTER
@@ -50,22 +49,6 @@ class Search(Command):
     encoder: str | None = flag(None, "of an index: query encoder; a dense index needs it (default: the index's own)")
     query: Literal["splade", "bow"] | None = QUERY
     device: str = DEVICE
-
-    @model_validator(mode="before")
-    @classmethod
-    def _sort_out(cls, values: dict[str, Any]) -> dict[str, Any]:
-        if values.get("index") and "run" in values:  # all positional arguments are queries then
-            values = {**values, "queries": [str(values["run"]), *values.get("queries", [])]}
-            del values["run"]
-        return values
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if not self.index and not self.run:
-            raise ValueError("give a run folder or an index to search")
-        if self.index and self.system:
-            raise ValueError("--system is of a run folder, not of an --index")
-        return self
 
     def execute(self) -> None:
         asks = not self.queries and sys.stdin.isatty()
@@ -97,14 +80,14 @@ def _opened(settings: Search) -> "Engine":
     from cai_pyserini.core.files import without_links
     from cai_pyserini.engine.open import Run, open_index
 
-    folders = [without_links(folder) for folder in (*settings.index, settings.run) if folder]
-    if settings.index or require_if_ours(folders[0]):
+    folder = without_links(settings.run)
+    if require_if_ours(folder):
         if settings.system:
-            raise CaiError(f"{folders[0]} is an index: --system is of a run folder")
-        return open_index(folders, settings.encoder, settings.query, settings.device)
+            raise CaiError(f"{folder} is an index: --system is of a run folder")
+        return open_index(folder, settings.encoder, settings.query, settings.device)
     if settings.encoder or settings.query:
-        raise CaiError(f"{folders[0]} is a run folder: --encoder and --query are of an index")
-    run = Run(folders[0], settings.device)
+        raise CaiError(f"{folder} is a run folder: --encoder and --query are of an index")
+    run = Run(folder, settings.device)
     return run.open(settings.system or run.best_name)
 
 

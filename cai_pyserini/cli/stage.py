@@ -268,11 +268,8 @@ class Index(Stage):
         return f"{size}, in {stats['seconds']:.1f} s{recalls}"
 
 
-class ImpactIndex(flags.Sharded, Index):
-    """Index JSON vectors, from the impact stage or pyserini.encode, in Lucene.
-
-    With --shard-num, index one shard of the impact stage's files; search treats all shards as one index.
-    """
+class ImpactIndex(Index):
+    """Index JSON vectors, from the impact stage or pyserini.encode, in Lucene."""
 
     example = "cai-pyserini stage index impact --input impacts --collection hpo --output index"
     input: AnyPath = flag(help="folder of JSON vectors, *.jsonl")
@@ -286,15 +283,11 @@ class ImpactIndex(flags.Sharded, Index):
         from cai_pyserini.indexes.impact_index import index_impacts
 
         collection = load_collection(self.collection) if self.collection else None
-        work = self.model_dump(include={"threads", "shard_id", "shard_num"})
-        index_impacts(self.input, self.output, collection, forward_index=self.forward_index, **work)
+        index_impacts(self.input, self.output, collection, self.threads, forward_index=self.forward_index)
 
 
-class Bm25Index(flags.Sharded, Index):
-    """Index the text of a collection for BM25, with Anserini.
-
-    With --shard-num, index one shard of it; search treats all shards as one index.
-    """
+class Bm25Index(Index):
+    """Index the text of a collection for BM25, with Anserini's analyzers."""
 
     example = "cai-pyserini stage index bm25 --collection hpo --output index"
     collection: str = flags.COLLECTION
@@ -307,8 +300,7 @@ class Bm25Index(flags.Sharded, Index):
 
         generated = load_collection(self.generated) if self.generated else None
         raw, collection = not self.no_raw, load_collection(self.collection)
-        work = self.model_dump(include={"threads", "shard_id", "shard_num"})
-        index_bm25(collection, self.output, generated=generated, raw=raw, **work)
+        index_bm25(collection, self.output, self.threads, generated, raw=raw)
 
 
 class DenseIndex(Index):
@@ -335,9 +327,7 @@ class Search(Stage):
     recipe = "search"
     summary = "{queries:,} queries, {ms_per_query:.2f} ms per query"
     example = "cai-pyserini stage search --index index --collection hpo --output run.trec"
-    index: list[AnyPath] = flag(
-        help="folder written by the index stage; repeat it for each shard", repeated=True, min_length=1
-    )
+    index: AnyPath = flag(help="folder written by the index stage")
     collection: str = flags.COLLECTION
     output: AnyPath = flags.OUTPUT_RUN
     split: str | None = flags.SPLIT
@@ -359,19 +349,18 @@ class Search(Stage):
         from cai_pyserini.indexes.retrieve import queries_for, search
         from cai_pyserini.runs.trec import removes_query
 
-        index = [without_links(folder) for folder in self.index]
+        index = without_links(self.index)
         changes = self.model_dump(include={"k1", "b", "hits", "split", "remove_query", "strict"}, exclude_none=True)
         config = load_index_config(self.collection).replace(**changes)
         collection, split = open_collection(config), config.split
         qrels = collection.qrels(split) if collection.has_qrels(split) else None
         search(
             index,
-            queries_for(index[0], collection.topics(split), self.encoder, self.query, self.device),
+            queries_for(index, collection.topics(split), self.encoder, self.query, self.device),
             self.output,
             hits=config.hits,
             remove_query=removes_query(config.remove_query, qrels),
-            k1=config.k1,
-            b=config.b,
+            bm25=config.bm25,
             threads=self.threads,
             passages=bool(config.passages),
             filter=self.filter,

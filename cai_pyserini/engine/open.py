@@ -26,7 +26,6 @@ from cai_pyserini.experiments.report_page import values_by_query
 from cai_pyserini.experiments.run_folder import BEIR, RunFolder, current
 from cai_pyserini.experiments.systems import BM25, System
 from cai_pyserini.indexes.engines import SearchOptions, open_searcher
-from cai_pyserini.indexes.index_shards import Index, by_index, folders
 from cai_pyserini.indexes.searcher import Searcher
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.runs.rerank import Reranker as Reranker
@@ -37,9 +36,9 @@ logger = logging.getLogger(__name__)
 
 
 def open_index(
-    index: Index | Sequence[str], encoder: str | None = None, query: Representation | None = None, device: str = "auto"
+    index: str | Path, encoder: str | None = None, query: Representation | None = None, device: str = "auto"
 ) -> Engine:
-    """Open an index, all its shards, or an export to Milvus, as an engine named after the first folder.
+    """Open an index, or an export to Milvus, as an engine named after the folder.
 
     `encoder` encodes queries; it defaults to the index's own and is required for a dense index. Raises CaiError for a
     folder that is none of these, and if Milvus cannot be reached.
@@ -48,12 +47,9 @@ def open_index(
     ...     [hit.id for hit in engine.search("high blood pressure", k=2)]
     ['d10', 'd5']
     """
-    if isinstance(index, Sequence) and not isinstance(index, str):
-        index = [checked_path(each, "the index") for each in index]
-    else:
-        index = checked_path(index, "the index")
+    index = checked_path(index, "the index")
     retriever = Retriever(index, encoder, query, device)
-    name = folders(index)[0].resolve().name
+    name = index.resolve().name
     searcher = retriever.searcher
     passages = searcher.manifest.stats.get("passages", False)
     return Engine(name, {name: retriever}, passages=passages, language=searcher.language)
@@ -69,19 +65,18 @@ def open_systems(folders: Sequence[Path], systems: Sequence[str] = (), device: s
     resolved = _resolve(folders)
     with ExitStack() as on_error:
         try:
-            for index in by_index(resolved):
-                first, *_ = index
+            for folder in resolved:
                 opened: Iterable[Engine]
-                if artifact.require_if_ours(first):
-                    opened = [open_index(index, device=device)]
+                if artifact.require_if_ours(folder):
+                    opened = [open_index(folder, device=device)]
                 else:
-                    run = Run(first, device)
+                    run = Run(folder, device)
                     best = [run.best_name, *run.systems[1:]]
                     opened = map(run.open, sorted(systems or best, key=lambda name: (*best, name).index(name)))
                 for engine in opened:
                     on_error.callback(engine.close)
                     if engines.setdefault(engine.name, engine) is not engine:
-                        raise CaiError(f"{first}: there are two {engine.name}; serve them on two ports, or rename one")
+                        raise CaiError(f"{folder}: there are two {engine.name}; serve them on two ports, or rename one")
             on_error.pop_all()
             return engines
         except Exception:  # missing files raise many kinds
@@ -266,7 +261,7 @@ class Run:
                 index.query_encoder(),
                 system.query,
                 self._device,
-                options=SearchOptions(config.k1, config.b),
+                options=SearchOptions(config.bm25),
                 encoders=self._encoders,
             )
         return self._retrievers[system.name]

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import NamedTuple
 
 from cai_pyserini.core import artifact
@@ -14,7 +15,6 @@ from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.indexes.engines import DEFAULTS, SearchOptions, open_searcher
 from cai_pyserini.indexes.facets import Matches
 from cai_pyserini.indexes.filters import Filter
-from cai_pyserini.indexes.index_shards import Index, folders
 from cai_pyserini.indexes.retrieve import queries_for, require_same_encoder
 from cai_pyserini.indexes.searcher import Searcher
 from cai_pyserini.models.encoder import Encoder
@@ -60,7 +60,7 @@ class Retriever:
 
     def __init__(
         self,
-        index: Index,
+        index: Path,
         encoder: str | EncoderConfig | None = None,
         query: Representation | None = None,
         device: str = "auto",
@@ -68,10 +68,9 @@ class Retriever:
         options: SearchOptions = DEFAULTS,
         encoders: dict[str, Encoder] | None = None,
     ):
-        first, *_ = folders(index)
-        queries = queries_for(first, {}, encoder, query, device)
+        queries = queries_for(index, {}, encoder, query, device)
         if own := queries.encoder:
-            require_same_encoder(first, own, queries.words.config if queries.words else None)
+            require_same_encoder(index, own, queries.words.config if queries.words else None)
             if encoders is not None:
                 key = artifact.digest([own.identity("queries"), own.config.shaping("queries")])
                 own = encoders.setdefault(key, own)

@@ -26,7 +26,7 @@ from cai_pyserini.engine.highlight import Marked
 from cai_pyserini.engine.hits import Documents, Hit, Hits
 from cai_pyserini.engine.reasons import Asked, words_of
 from cai_pyserini.engine.retriever import Effort, Retrieved, Retriever, Where
-from cai_pyserini.indexes.analyzer import CachedAnalyzer
+from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.indexes.facets import Matches
 from cai_pyserini.indexes.filters import BadFilter, Combined, Filter, Filters, filter_text, parse_filter, require_field
 from cai_pyserini.indexes.retrieve import PASSAGE_HITS
@@ -379,8 +379,8 @@ class Engine:
         return " and ".join(dict.fromkeys(searcher.engine for searcher in self._searchers))
 
     @cached_property
-    def _stems(self) -> CachedAnalyzer:
-        return CachedAnalyzer(self.language)
+    def _stems(self) -> Analyzer:
+        return Analyzer(self.language)
 
     def _part_depth(self, hits: int, sort: str | None = None) -> int:
         """How many hits of each retriever are needed for `hits` of the system."""

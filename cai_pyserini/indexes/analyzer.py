@@ -10,7 +10,7 @@ from cai_pyserini.indexes import batch, jvm
 from cai_pyserini.vectors.json_vectors import DELIMITER
 
 UTILS = "io.anserini.analysis.AnalyzerUtils"
-LONGEST_KEPT = 64  # characters of texts whose analysis CachedAnalyzer keeps
+LONGEST_KEPT = 64  # characters of texts whose words an Analyzer keeps, as for marking each word of a long text
 UNANALYZED = ("ha", "so", "sw", "yo")  # languages whose texts are only split at white space
 
 
@@ -34,13 +34,17 @@ class Analyzer:
     def __init__(self, language: Language = ENGLISH) -> None:
         self._analyzer = lucene_analyzer(language)
         self._analyze = jvm.java_class(UTILS).analyze
-        self._json = jvm.java_class("com.fasterxml.jackson.databind.ObjectMapper")()
+        self._json = jvm.java_class(batch.MAPPER)()
+        self._words_of_short = lru_cache(maxsize=1 << 16)(self._words)
 
     def __call__(self, text: str) -> list[str]:
-        with jvm.using_java("analyzing"):
-            # One string from Java is faster than a call per word.
-            words = self._analyze(self._analyzer, text.replace(DELIMITER, " "))
-            return json.loads(self._json.writeValueAsString(words))
+        return [*self._words_of_short(text)] if len(text) <= LONGEST_KEPT else self._words(text)
+
+    @jvm.using_java("analyzing")
+    def _words(self, text: str) -> list[str]:
+        # One string from Java is faster than a call per word.
+        words = self._analyze(self._analyzer, text.replace(DELIMITER, " "))
+        return json.loads(self._json.writeValueAsString(words))
 
     @jvm.using_java("analyzing")
     def many(self, texts: Sequence[str], threads: int = 1) -> list[list[str]]:
@@ -54,14 +58,3 @@ class Analyzer:
     def _batch(self) -> batch.Batch:
         analyze = batch.static(UTILS, "analyze", batch.LIST, "org.apache.lucene.analysis.Analyzer", batch.STRING)
         return batch.Batch(batch.bind(analyze, 0, self._analyzer), self._json)
-
-
-class CachedAnalyzer:
-    """An Analyzer that remembers the words of short texts, as for marking each word of a long one."""
-
-    def __init__(self, language: Language = ENGLISH) -> None:
-        self._analyze = Analyzer(language)
-        self._words_of_short = lru_cache(maxsize=1 << 16)(self._analyze)
-
-    def __call__(self, text: str) -> list[str]:
-        return self._words_of_short(text) if len(text) <= LONGEST_KEPT else self._analyze(text)

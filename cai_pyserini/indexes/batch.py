@@ -18,10 +18,9 @@ LUCENE = "org.apache.lucene.search."
 QUERY, SEARCHER, TOP_DOCS, SORT = LUCENE + "Query", LUCENE + "IndexSearcher", LUCENE + "TopDocs", LUCENE + "Sort"
 MAPPER = "com.fasterxml.jackson.databind.ObjectMapper"
 OBJECT, STRING, CLASS, LIST = "java.lang.Object", "java.lang.String", "java.lang.Class", "java.util.List"
-BYTES = "org.apache.lucene.util.BytesRef"
 INTEGER, REFERENCE = "java.lang.Integer", "java.util.concurrent.atomic.AtomicReference"
 STREAM, BASE_STREAM = "java.util.stream.Stream", "java.util.stream.BaseStream"
-FUNCTION, CONSUMER = "java.util.function.Function", "java.util.function.Consumer"
+FUNCTION = "java.util.function.Function"
 SCORE_DOC, INVOKE = LUCENE + "ScoreDoc", "java.lang.invoke."
 CHARACTERS = 1 << 23  # per call into Java, which holds several copies
 PRIMITIVES = {"int": "Integer", "long": "Long", "float": "Float", "double": "Double", "void": "Void"}
@@ -39,41 +38,14 @@ def one_step_search(searcher: Any, build: Any, order: Any) -> Any:
 
 def first_step(searcher: Any, build: Any) -> Any:
     """A handle (query, hits) -> the numbers of the best documents; `build` makes a Lucene query from strings."""
+    search = bind(virtual(SEARCHER, "search", TOP_DOCS, QUERY, "int"), 0, searcher)
+    hits = _lookup().findGetter(_class(TOP_DOCS), "scoreDocs", _class(f"[L{SCORE_DOC};"))
+    stream_of_hits = static("java.util.Arrays", "stream", STREAM, f"[L{OBJECT};")
     number = _lookup().findGetter(_class(SCORE_DOC), "doc", _class("int")).asType(_type("int", OBJECT))
     stream, function = "java.util.stream.IntStream", "java.util.function.ToIntFunction"
     of_hits = _feed(virtual(STREAM, "mapToInt", stream, function), 1, _interface(function, number))
-    numbers = reduce(_then, [_find(searcher), _stream_of_hits(), of_hits, virtual(stream, "toArray", "[I")])
+    numbers = reduce(_then, [search, hits, stream_of_hits, of_hits, virtual(stream, "toArray", "[I")])
     return _from_strings(numbers, build)
-
-
-def two_step_search(searcher: Any, build_limited: Any, build: Any, order: Any) -> Any:
-    """A handle (first query, candidates, query, candidates, hits) -> the best documents in `order` for the query, among
-    the best candidates for the first query; `build_limited` and `build` make their Lucene queries from strings."""
-    candidates = _then(_feed(_find(searcher), 0, build_limited), _without_scores())
-    rescore = static(LUCENE + "QueryRescorer", "rescore", TOP_DOCS, SEARCHER, TOP_DOCS, QUERY, "double", "int")
-    rescore = bind(bind(rescore, 3, jvm.java_class("java.lang.Double")(1.0)), 0, searcher)
-    sorter = jvm.java_class(LUCENE + "SortRescorer")(order)
-    sort = virtual(LUCENE + "SortRescorer", "rescore", TOP_DOCS, SEARCHER, TOP_DOCS, "int")
-    return _from_strings(_feed(bind(sort, 0, sorter, searcher), 0, _feed(rescore, 0, candidates)), build)
-
-
-def _find(searcher: Any) -> Any:
-    """A handle (Lucene query, hits) -> TopDocs, in Lucene's own order."""
-    return bind(virtual(SEARCHER, "search", TOP_DOCS, QUERY, "int"), 0, searcher)
-
-
-def _without_scores() -> Any:
-    """A handle that sets the scores of TopDocs to 0, because QueryRescorer adds to them."""
-    score = _lookup().findSetter(_class(SCORE_DOC), "score", _class("float"))
-    clear = bind(score, 1, jvm.java_class("java.lang.Float")(0.0)).asType(_type("void", OBJECT))
-    each = _feed(virtual(STREAM, "forEach", "void", CONSUMER), 1, _interface(CONSUMER, clear))
-    return _handles().foldArguments(_handles().identity(_class(TOP_DOCS)), _then(_stream_of_hits(), each))
-
-
-def _stream_of_hits() -> Any:
-    """A handle that makes a stream of the hits in TopDocs."""
-    hits = _lookup().findGetter(_class(TOP_DOCS), "scoreDocs", _class(f"[L{SCORE_DOC};"))
-    return _then(hits, static("java.util.Arrays", "stream", STREAM, f"[L{OBJECT};"))
 
 
 def filtered_query(build: Any, filter: Any) -> Any:
@@ -88,13 +60,6 @@ def filtered_query(build: Any, filter: Any) -> Any:
     return _then(both, virtual(clauses, "build", LUCENE + "BooleanQuery"))
 
 
-def id_query(mapper: Any) -> Any:
-    """A handle that makes a query for documents with these ids, a JSON array; `mapper` is an ObjectMapper."""
-    bytes = _lookup().findConstructor(_class(BYTES), _type("void", "java.lang.CharSequence"))
-    query = _lookup().findConstructor(_class(LUCENE + "TermInSetQuery"), _type("void", STRING, "java.util.Collection"))
-    return reduce(_then, [_json_reader(mapper, f"[L{STRING};"), _map(bytes), bind(query, 0, "id")])
-
-
 class Batch:
     """Applies a handle that takes strings to many tuples of arguments in one call."""
 
@@ -103,7 +68,8 @@ class Batch:
         write = bind(virtual(MAPPER, "writeValueAsString", STRING, OBJECT), 0, mapper)
         one = _then(function, write).asSpreader(_class(f"[L{STRING};"), function.type().parameterCount())
         groups = _map_lines(_map_lines(one), virtual(BASE_STREAM, "parallel", BASE_STREAM))
-        self._run = _then(_json_reader(mapper, f"[[[L{STRING};"), groups)
+        read = bind(virtual(MAPPER, "readValue", OBJECT, STRING, CLASS), 0, mapper)
+        self._run = _then(bind(read, 1, _class(f"[[[L{STRING};")), groups)
 
     def __call__(self, arguments: Sequence[Sequence[str]], threads: int) -> list[str]:
         """The results as JSON, from up to `threads` threads, but no more than there are processors."""
@@ -136,23 +102,13 @@ def static(owner: str, name: str, *types: str) -> Any:
     return _lookup().findStatic(_class(owner), name, _type(*types))
 
 
-def _json_reader(mapper: Any, kind: str) -> Any:
-    """A handle that reads an object of a class from JSON."""
-    return bind(bind(virtual(MAPPER, "readValue", OBJECT, STRING, CLASS), 0, mapper), 1, _class(kind))
-
-
 def _map_lines(function: Any, *stream_methods: Any) -> Any:
-    """Like _map, but joins the results by line breaks."""
-    join = bind(static(STRING, "join", STRING, "java.lang.CharSequence", "java.lang.Iterable"), 0, "\n")
-    return _then(_map(function, *stream_methods), join)
-
-
-def _map(function: Any, *stream_methods: Any) -> Any:
-    """A handle that applies a function to every element of an array and returns the list of results; `stream_methods`
-    are called on the stream first."""
+    """A handle that applies a function to every element of an array and joins the results by line breaks;
+    `stream_methods` are called on the stream first."""
     apply = _feed(virtual(STREAM, "map", STREAM, FUNCTION), 1, _interface(FUNCTION, function))
     stream = static("java.util.Arrays", "stream", STREAM, f"[L{OBJECT};")
-    return reduce(_then, [stream, *stream_methods, apply, virtual(STREAM, "toList", LIST)])
+    join = bind(static(STRING, "join", STRING, "java.lang.CharSequence", "java.lang.Iterable"), 0, "\n")
+    return reduce(_then, [stream, *stream_methods, apply, virtual(STREAM, "toList", LIST), join])
 
 
 def _interface(name: str, function: Any) -> Any:

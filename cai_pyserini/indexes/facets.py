@@ -9,7 +9,7 @@ from typing import Any
 
 from cai_pyserini.core.metadata import STRINGS, Kind, year_of
 from cai_pyserini.indexes import jvm
-from cai_pyserini.indexes.fields import PREFIX
+from cai_pyserini.indexes.writer import PREFIX
 
 FACET = "org.apache.lucene.facet."
 _COUNTING = jvm.using_java("counting metadata")

@@ -15,7 +15,6 @@ from cai_pyserini.core.flags import DenseMethod
 from cai_pyserini.core.packages import lazy
 from cai_pyserini.indexes.dense_index import faiss_threads
 from cai_pyserini.indexes.filters import Filter
-from cai_pyserini.indexes.index_shards import Index
 from cai_pyserini.indexes.searcher import Scored, Searcher
 from cai_pyserini.runs.trec import Ranking
 from cai_pyserini.vectors.queries import Query
@@ -33,7 +32,7 @@ class FaissSearcher(Searcher):
 
     engine = "Faiss"
 
-    def __init__(self, index: Index):
+    def __init__(self, index: Path):
         super().__init__(index)
         folder = self.name
         method_of(folder)

@@ -24,7 +24,7 @@ from cai_pyserini.core.errors import CaiError, require_utf8
 from cai_pyserini.core.metadata import NAME, STRINGS, Kind, bounds
 from cai_pyserini.core.text import normalized
 from cai_pyserini.indexes import jvm
-from cai_pyserini.indexes.fields import PREFIX
+from cai_pyserini.indexes.writer import PREFIX
 
 CONTENTS = "contents"  # the field for words
 DEPTH = 100  # at most so many nested parentheses and NOT
@@ -297,16 +297,21 @@ def lucene_query(filter: Filter, kinds: Mapping[str, Kind], phrase_query: Callab
         double = java("org.apache.lucene.document.DoubleField")
         return double.newRangeQuery(PREFIX + filter.field, filter.first, filter.last)
     if isinstance(filter, AnyOf) and filter.field != CONTENTS:
-        terms = java("java.util.ArrayList")()
-        for value in filter.values:
-            terms.add(java("org.apache.lucene.util.BytesRef")(value.encode()))
-        return java("org.apache.lucene.search.TermInSetQuery")(PREFIX + filter.field, terms)
+        return any_term_query(PREFIX + filter.field, filter.values)
     if isinstance(filter, AnyOf):
         return boolean_query(SHOULD=[phrase_query(value) for value in filter.values])
     queries = [lucene_query(each, kinds, phrase_query) for each in filter.filters]
     if filter.operator == "NOT":
         return boolean_query(FILTER=[java("org.apache.lucene.search.MatchAllDocsQuery")()], MUST_NOT=queries)
     return boolean_query(FILTER=queries) if filter.operator == "AND" else boolean_query(SHOULD=queries)
+
+
+def any_term_query(field: str, values: Iterable[str]) -> Any:
+    """A Lucene query for the documents that have one of these terms in a field."""
+    terms, make_bytes = jvm.java_class("java.util.ArrayList")(), jvm.java_class("org.apache.lucene.util.BytesRef")
+    for value in values:
+        terms.add(make_bytes(value.encode()))
+    return jvm.java_class("org.apache.lucene.search.TermInSetQuery")(field, terms)
 
 
 def boolean_query(**queries: Sequence[Any]) -> Any:

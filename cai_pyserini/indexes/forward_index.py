@@ -13,13 +13,12 @@ import shutil
 import threading
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from types import TracebackType
-from typing import BinaryIO, Self
+from typing import BinaryIO
 
 import numpy as np
 
@@ -34,33 +33,26 @@ CHUNK = 1 << 22  # entries copied at a time
 CACHED_TERMS = 1 << 16
 
 
-class ForwardWriter:
-    """Writes the forward index of some documents, a part of a forward index, to a new folder, in one pass."""
+@contextmanager
+def writing_forward(folder: Path) -> Iterator[Callable[[Sequence[str], Sequence[str]], None]]:
+    """A function that adds documents, by ids and delimited contents, which Lucene has taken, to the forward index of
+    some documents, a part of a forward index, in a new folder."""
+    folder.mkdir()
+    numbers_of: defaultdict[str, int] = defaultdict()
+    numbers_of.default_factory = numbers_of.__len__
+    with ExitStack() as files:
+        names = (IDS, LENGTHS, NUMBERS, IMPACTS)
+        of_ids, lengths, numbers, impacts = (files.enter_context((folder / name).open("wb")) for name in names)
 
-    def __init__(self, folder: Path):
-        folder.mkdir()
-        self._folder = folder
-        self._numbers: defaultdict[str, int] = defaultdict()
-        self._numbers.default_factory = self._numbers.__len__
-        self._files = [(folder / name).open("wb") for name in (IDS, LENGTHS, NUMBERS, IMPACTS)]
+        def add(ids: Sequence[str], contents: Sequence[str]) -> None:
+            entries = " ".join(filter(None, contents)).replace("   ", " ").replace(DELIMITER, " ").split(" ")
+            of_ids.write("".join(f"{id}\n" for id in ids).encode())
+            lengths.write(np.array([text.count(DELIMITER) for text in contents], np.int64))
+            numbers.write(np.array([numbers_of[term] for term in entries[:-1:2]], np.uint32))
+            impacts.write(np.array([*map(int, entries[1::2])], np.uint32))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def add(self, ids: Sequence[str], contents: Sequence[str]) -> None:
-        """Add documents with these delimited contents, which Lucene has taken."""
-        entries = " ".join(filter(None, contents)).replace("   ", " ").replace(DELIMITER, " ").split(" ")
-        of_ids, lengths, numbers, impacts = self._files
-        of_ids.write("".join(f"{id}\n" for id in ids).encode())
-        lengths.write(np.array([text.count(DELIMITER) for text in contents], np.int64))
-        numbers.write(np.array([self._numbers[term] for term in entries[:-1:2]], np.uint32))
-        impacts.write(np.array([*map(int, entries[1::2])], np.uint32))
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: TracebackType | None) -> None:
-        for file in self._files:
-            file.close()
-        if kind is None:
-            (self._folder / TERMS).write_text("".join(f"{term}\n" for term in self._numbers), encoding="utf-8")
+        yield add
+    (folder / TERMS).write_text("".join(f"{term}\n" for term in numbers_of), encoding="utf-8")
 
 
 def merge_forward(parts: Sequence[Path], index: Path) -> None:
@@ -128,12 +120,15 @@ class ForwardIndex:
         self._weights = np.zeros(len(self._terms), np.float32)  # of the query that is being scored
         self._lock = threading.Lock()
 
-    def __len__(self) -> int:
-        return len(self._ids)
-
-    def ids(self, documents: np.ndarray) -> list[str]:
-        """The ids of documents by number."""
-        return [self._ids[document] for document in documents.tolist()]
+    def best(self, query: dict[str, int], documents: np.ndarray, hits: int) -> tuple[list[str], list[float]]:
+        """Ids and scores of the best `hits` of some documents by number, ties by id."""
+        scores = self.scores(query, documents)
+        if len(scores) > hits:
+            good = scores >= np.partition(scores, -hits)[-hits]
+            documents, scores = documents[good], scores[good]
+        ids = (self._ids[document] for document in documents.tolist())
+        found = sorted(zip((-scores).tolist(), ids, strict=True))[:hits]
+        return [id for _, id in found], [-score for score, _ in found]
 
     def scores(self, query: dict[str, int], documents: np.ndarray) -> np.ndarray:
         """The float32 scores (documents,) of documents by number, as Lucene computes them."""
@@ -157,22 +152,3 @@ class ForwardIndex:
     def _find(self, term: str) -> int | None:
         place = bisect_left(self._terms, term)
         return place if place < len(self._terms) and self._terms[place] == term else None
-
-
-def best_documents(
-    indexes: Sequence[ForwardIndex], query: dict[str, int], documents: np.ndarray, hits: int
-) -> tuple[list[str], list[float]]:
-    """Ids and scores of the best `hits` of these documents, ties by id. `documents` are numbers in the index of which
-    `indexes` are the shards, in this order."""
-    found: list[tuple[float, str]] = []
-    start = 0
-    for index in indexes:
-        inside = documents[(start <= documents) & (documents < start + len(index))] - start
-        scores = index.scores(query, inside)
-        if len(scores) > hits:
-            good = scores >= np.partition(scores, -hits)[-hits]
-            inside, scores = inside[good], scores[good]
-        found += zip((-scores).tolist(), index.ids(inside), strict=True)
-        start += len(index)
-    found = sorted(found)[:hits]
-    return [id for _, id in found], [-score for score, _ in found]

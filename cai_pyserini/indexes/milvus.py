@@ -29,7 +29,6 @@ from cai_pyserini.core.flags import without_password
 from cai_pyserini.core.metadata import Kind
 from cai_pyserini.indexes.accents import ACCENTED, Variants
 from cai_pyserini.indexes.filters import CONTENTS, BadFilter, Combined, Filter, Range, require_field
-from cai_pyserini.indexes.index_shards import Index
 from cai_pyserini.indexes.searcher import Searcher, Stored
 from cai_pyserini.runs.trec import NO_HITS, Ranking
 from cai_pyserini.vectors.queries import Query
@@ -91,7 +90,7 @@ class MilvusSearcher(Searcher):
     engine = "Milvus"
     can_filter = True
 
-    def __init__(self, index: Index):
+    def __init__(self, index: Path):
         super().__init__(index)
         folder, place = self.name, self.manifest.stats["milvus"]
         self._keys, self._frequencies = _terms(folder)

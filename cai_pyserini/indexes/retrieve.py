@@ -11,13 +11,12 @@ from typing import Any
 import pandas as pd
 
 from cai_pyserini.core import artifact
-from cai_pyserini.core.config import EncoderConfig, load_encoder
+from cai_pyserini.core.config import BM25, Bm25Parameters, EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.indexes.engines import SearchOptions, kind_of, open_searcher
 from cai_pyserini.indexes.filters import BadFilter, parse_filter
-from cai_pyserini.indexes.index_shards import Index, folders, require_index
 from cai_pyserini.indexes.searcher import Searcher
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.runs.trec import fold_passages, run_of, top, without_query, write_parts
@@ -30,14 +29,13 @@ logger = logging.getLogger(__name__)
 
 
 def search(
-    index: Index,
+    index: Path,
     queries: Queries,
     output: Path,
     *,
     hits: int = 1000,
     remove_query: bool = False,
-    k1: float = 0.9,
-    b: float = 0.4,
+    bm25: Bm25Parameters = BM25,
     threads: int = 0,
     tag: str = "cai_pyserini",
     passages: bool = False,
@@ -50,22 +48,21 @@ def search(
     PASSAGE_HITS * `hits`. Raises CaiError if the queries' encoder is not the one that the index was built with, and
     BadFilter for a filter on an index without metadata.
     """
-    manifest = require_index(index)
-    first, *_ = folders(index)
+    manifest = artifact.require(index, "index")
     if queries.encoder:
-        require_same_encoder(first, queries.encoder, queries.words.config if queries.words else None)
+        require_same_encoder(index, queries.encoder, queries.words.config if queries.words else None)
     inputs = {"index": manifest.digest, "queries": queries.identity}
     depth = (hits + remove_query) * (PASSAGE_HITS if passages else 1)
     candidates = queries.two_step and queries.two_step.candidates(depth)
-    settings: dict[str, Any] = {"k1": k1, "b": b} if manifest.stats["kind"] == "bm25" else {}
+    settings: dict[str, Any] = bm25._asdict() if manifest.stats["kind"] == "bm25" else {}
     settings |= {"hits": hits, "remove_query": remove_query, "passages": passages, "filter": filter}
     recipe = artifact.recipe("search", inputs, manifest.stats["kind"], candidates=candidates, **settings)
 
     def write(path: Path) -> artifact.Stats:
-        searcher = open_searcher(index, SearchOptions(k1, b, queries.two_step))
+        searcher = open_searcher(index, SearchOptions(bm25, queries.two_step))
         if filter is not None:
             if not searcher.can_filter:
-                raise BadFilter(f"{first} has no metadata: filter a system of a run folder that has a Lucene index too")
+                raise BadFilter(f"{index} has no metadata: filter a system of a run folder that has a Lucene index too")
             searcher = searcher.filtered(parse_filter(filter, searcher.metadata))
         encoded, seconds = queries.for_search(searcher.query_scale)
 
@@ -119,15 +116,11 @@ def timed_search(
     for _ in searcher.search_many(warm_up, hits, threads):
         pass
     with progress(range(0), len(queries), label, "queries") as bar:
-        batches = searcher.search_many(queries, hits, threads)
-        while True:
-            start = time.perf_counter()
-            batch = next(batches, None)
-            if batch is None:
-                break
-            seconds = time.perf_counter() - start
-            yield run_of(batch), seconds
+        start = time.perf_counter()
+        for batch in searcher.search_many(queries, hits, threads):
+            yield run_of(batch), time.perf_counter() - start
             bar.update(len(batch))
+            start = time.perf_counter()
 
 
 def require_same_encoder(index: Path, encoder: Encoder, joint: EncoderConfig | None) -> None:
@@ -144,10 +137,7 @@ def require_same_encoder(index: Path, encoder: Encoder, joint: EncoderConfig | N
         return
     if bool(joint) != bool(stats["settings"]["joint"]):
         mismatch = "no joint index, but the encoder adds" if joint else "a joint index, but the encoder does not add"
-        raise CaiError(f"{index} is {mismatch} the words of BM25 to queries: search it with the encoder {index}")
+        raise CaiError(f"{index} is {mismatch} the words of BM25 to queries: {remedy}")
     word_settings = ("bits", "range", "joint")  # they determine the weights of words in queries
     if joint and any(joint.shaping("impacts", defaults=True)[key] != stats["settings"][key] for key in word_settings):
-        raise CaiError(
-            f"{index} and the encoder {joint.name} weight the words of BM25 differently: search it with "
-            f"the encoder {index}"
-        )
+        raise CaiError(f"{index} and the encoder {joint.name} weight the words of BM25 differently: {remedy}")

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import batched
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
@@ -20,7 +21,6 @@ from cai_pyserini.core.config import ENGLISH, WORD, Joint, Language
 from cai_pyserini.core.metadata import Kind, Value
 from cai_pyserini.indexes.accents import Variants
 from cai_pyserini.indexes.filters import BadFilter, Filter
-from cai_pyserini.indexes.index_shards import Index, folders, require_index
 from cai_pyserini.indexes.writer import raw_json
 from cai_pyserini.runs.trec import NO_HITS, Ranking
 from cai_pyserini.vectors.queries import Query
@@ -76,19 +76,17 @@ class Scored(NamedTuple):
 
 
 class Searcher:
-    """An open index, or all its shards, of any engine. Queries are texts, {term: weight} or vectors, as the index takes
+    """An open index of any engine. Queries are texts, {term: weight} or vectors, as the index takes
     them. Threads can share it."""
 
     engine = "an engine"  # as messages name it
     can_filter = False  # by metadata of its own
     has_phrases = False  # whether filters can have words
 
-    def __init__(self, index: Index):
-        """Raises CaiError for a folder that is not an index, or not all of its shards."""
-        self.manifest = require_index(index, "index", "export")
-        self.name, *_ = self._folders = folders(index)
-        manifests = (artifact.require(folder, "index", "export") for folder in self._folders)
-        self.documents: int = sum(manifest.stats["documents"] for manifest in manifests)
+    def __init__(self, index: Path):
+        """Raises CaiError for a folder that is not an index."""
+        self.name, self.manifest = index, artifact.require(index, "index", "export")
+        self.documents: int = self.manifest.stats["documents"]
         self.query_scale: int = self.manifest.stats.get("query_scale", 1)  # impact of a weight of 1 in queries
         self.document_scale: float = self.manifest.stats.get("document_scale", 1)  # and in documents
         # distinguishes the documents' words from other terms; None if the index has no words
@@ -97,7 +95,7 @@ class Searcher:
     @property
     def language(self) -> Language:
         """The language of the analyzer that made the index's words; English if it has none."""
-        return self._joint.language if self._joint else ENGLISH
+        return self._joint.language if self._joint else self.manifest.recipe["settings"].get("language", ENGLISH)
 
     @property
     def metadata(self) -> dict[str, Kind]:
@@ -179,11 +177,11 @@ class Searcher:
     @property
     def ids(self) -> Sequence[str]:
         """Document ids in index order."""
-        raise BadFilter(f"{self.name}: {self.engine} does not list its documents")
+        raise BadFilter(f"{self.name} does not list its documents")
 
     def matching(self, filter: Filter) -> np.ndarray:
         """Which documents pass a filter, bool (documents,), in the order of `ids`."""
-        raise BadFilter(f"{self.name}: {self.engine} does not list its documents")
+        raise BadFilter(f"{self.name} does not list its documents")
 
     def with_phrase(self, text: str, most: int) -> list[str]:
         """The ids of the documents that have the words of a text as a phrase. Raises BadFilter for more than `most`."""

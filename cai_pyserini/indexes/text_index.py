@@ -1,9 +1,10 @@
-"""Index text for BM25 with Anserini."""
+"""Index text for BM25 with Lucene and Anserini's analyzers, as Anserini's IndexCollection does."""
 
 import logging
-import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import closing
+from functools import partial
 from itertools import batched, islice
 from pathlib import Path
 
@@ -11,24 +12,18 @@ from cai_pyserini.collections.contract import Collection
 from cai_pyserini.core import artifact, files
 from cai_pyserini.core.config import unless_english
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.processes import processes_for
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.indexes.anserini import run_indexer
-from cai_pyserini.indexes.fields import add_metadata
-from cai_pyserini.indexes.index_shards import require_room, shard_settings
-from cai_pyserini.indexes.writer import raw_json
+from cai_pyserini.indexes import jvm
+from cai_pyserini.indexes.writer import BATCH, DocumentAdder, Part, raw_json, write_index, writing
 
-HEAP = "2g"
-BUFFER_MB = "512"  # Lucene's indexing buffer
-FILE_DOCUMENTS = 20_000  # documents per file that Anserini reads; a file is a unit of work for its threads
+MIN_DOCUMENTS = 100_000  # per process, as its JVM takes seconds to warm up
 GENERATED = "train"  # split of the qrels of generated queries
 TABLES = """
 PRAGMA journal_mode = OFF;
 PRAGMA synchronous = OFF;
-CREATE TABLE queries (place TEXT, id TEXT, text TEXT);
+CREATE TABLE queries (id TEXT PRIMARY KEY, text TEXT);
 CREATE TABLE judged (place TEXT, query TEXT, document TEXT)"""
-DUPLICATE_QUERY = """
-SELECT (SELECT place FROM queries WHERE id = every.id ORDER BY rowid LIMIT 1 OFFSET 1), id
-FROM queries AS every GROUP BY id HAVING count(*) > 1 LIMIT 1"""
 UNKNOWN_QUERY = "SELECT judged.place, query FROM judged LEFT JOIN queries ON id = query WHERE id IS NULL LIMIT 1"
 MISSING_DOCUMENTS = """
 SELECT place, document, (SELECT count(DISTINCT document) FROM judged WHERE document NOT IN there),
@@ -46,89 +41,87 @@ def index_bm25(
     generated: Collection | None = None,
     *,
     raw: bool = True,
-    shard_id: int = 0,
-    shard_num: int = 1,
 ) -> Path:
-    """Index the text of a collection with Anserini's IndexCollection and its analyzer for the collection's language.
+    """Index the text of a collection with Anserini's analyzer for its language.
 
     Stores positions and document vectors (for RM3) and, with `raw`, the documents. `generated` is a collection of
     generated queries to append to the documents that its qrels assign them to, or to all their passages (docT5query,
-    Nogueira & Lin 2019). With `shard_num`, indexes only documents whose number modulo `shard_num` is `shard_id`. Raises
-    CaiError if there are none.
+    Nogueira & Lin 2019). Runs at most `threads` processes (0: one per processor).
     """
     inputs = {
         "documents": collection.fingerprint("documents"),
         "metadata": collection.metadata_fingerprint,
         "generated": generated and [generated.fingerprint(part) for part in ("queries", "train")],
     }
-    settings = {"language": unless_english(collection.language), **shard_settings(shard_id, shard_num)}
-    recipe = artifact.recipe("index", inputs, kind="bm25", raw=raw, **settings)
+    language = unless_english(collection.language)
+    recipe = artifact.recipe("index", inputs, kind="bm25", raw=raw, language=language)
 
     def write(folder: Path) -> artifact.Stats:
-        staging, index = folder / "staging", folder / "index"
-        staging.mkdir()
-        queries_of = queries_of_documents(generated, folder / "generated", collection) if generated else None
-        count = _stage_json(collection, staging, queries_of or (lambda id: []), shard_id, shard_num)
-        files.remove(folder / "generated")
-        require_room(count, f"collection {collection.name}")
-        if not count:
-            raise CaiError(f"collection {collection.name} has too few documents for {shard_num} shards")
-        options = {"input": staging, "index": index, "threads": threads or os.cpu_count() or 1}
-        options |= {"collection": "JsonCollection", "generator": "DefaultLuceneDocumentGenerator"}
-        options |= {"language": collection.language, "memoryBuffer": BUFFER_MB}
-        switches = ["storePositions", "storeDocvectors", *(["storeRaw"] if raw else [])]
-        indexed = run_indexer("IndexCollection", count, HEAP, options, *switches)
-        files.remove(staging)
-        for path in list(index.iterdir()):
-            path.rename(folder / path.name)
-        index.rmdir()
-        stats = {"kind": "bm25", "raw": raw, "documents": indexed, "documents_digest": collection.documents_digest}
-        stats |= add_metadata(folder, collection)
-        return stats | {"bytes": files.folder_bytes(folder)}
+        queries = folder / "generated" if generated else None
+        if generated and queries:
+            store_queries(generated, queries, collection)
+        count = processes_for(collection.whole_size or 0, MIN_DOCUMENTS, threads)
+        write_part = partial(_write_part, collection, raw, queries)
+        kinds, total = collection.metadata, collection.size
+        documents = write_index(folder, count, write_part, kinds, total=total, label="index bm25")
+        if queries:
+            files.remove(queries)
+        stats = {"kind": "bm25", "raw": raw, "documents": documents, "documents_digest": collection.documents_digest}
+        return stats | ({"metadata": kinds} if kinds else {}) | {"bytes": files.folder_bytes(folder)}
 
     return artifact.make(output, recipe, write)
 
 
-def _stage_json(
-    collection: Collection, folder: Path, queries_of: Callable[[str], list[str]], shard_id: int, shard_num: int
-) -> int:
-    """Write the documents of a shard as files for Anserini's JsonCollection. Returns the number of documents."""
-    count = 0
-    records = progress(collection.records(), collection.size, "index bm25")
-    for number, part in enumerate(batched(islice(records, shard_id, None, shard_num), FILE_DOCUMENTS)):
-        with (folder / f"{number:05d}.jsonl").open("w", encoding="utf-8") as file:
-            for record in part:
-                contents = " ".join([collection.contents_of(record), *queries_of(record.id)])
-                file.write(raw_json(record.id, record.title, contents, record.metadata) + "\n")
-        count += len(part)
-    return count
+def _write_part(collection: Collection, raw: bool, queries: Path | None, part: Part) -> Generator[int]:
+    """Write the index of every n-th document, and yield the number of documents of each batch that are not empty."""
+    queries_of = stored_queries(queries, collection) if queries else lambda id: []
+    with writing(part.folder, collection.language) as writer:
+        with jvm.using_java("indexing text"):
+            add = DocumentAdder(writer, collection.metadata, is_text=True, stores_raw=raw)
+        for batch in batched(islice(collection.records(), part.number, None, part.parts), BATCH):
+            added = 0
+            with jvm.using_java("indexing text"):
+                for record in batch:
+                    contents = " ".join([collection.contents_of(record), *queries_of(record.id)])
+                    if contents.strip():
+                        json = raw_json(record.id, record.title, contents, record.metadata, pretty=True)
+                        add(record.id, contents, json)
+                        added += 1
+            yield added
 
 
-def queries_of_documents(generated: Collection, path: Path, collection: Collection) -> Callable[[str], list[str]]:
-    """A function from a document or passage id to its generated queries, in order, as the qrels of `generated` assign
-    them.
+def store_queries(generated: Collection, path: Path, collection: Collection) -> None:
+    """Store generated queries, and the documents or passages that the qrels of `generated` assign them to, in a new
+    SQLite file, as there are several per document.
 
-    The queries are in a new SQLite file `path`, as there are several per document. Warns of judged documents that
-    `collection` lacks. Raises CaiError if it lacks all of them or is strict, for a duplicate query id, and for qrels of
-    an unknown query.
+    Warns of judged documents that `collection` lacks. Raises CaiError if it lacks all of them or is strict, for a
+    duplicate query id, and for qrels of an unknown query.
     """
-    file = sqlite3.connect(path)
-    file.executescript(TABLES)
     queries, judgments = generated.streamed(GENERATED)
-    texts = ((query.where, query.id, " ".join(query.text.split())) for query in queries)
-    file.executemany("INSERT INTO queries VALUES (?, ?, ?)", texts)
-    judged = ((judgment.where, judgment.query, judgment.document) for judgment in judgments)
-    file.executemany("INSERT INTO judged VALUES (?, ?, ?)", judged)
-    file.executescript("CREATE INDEX ids ON queries (id); CREATE INDEX documents ON judged (document)")
-    for where, id in file.execute(DUPLICATE_QUERY):
-        raise CaiError(f"{where}: query id {id!r} occurs twice; ids must be unique")
-    for where, id in file.execute(UNKNOWN_QUERY):
-        raise CaiError(
-            f"{where}: query {id!r} is in the qrels but not among the queries: add it to them, or remove its judgments"
-        )
-    if file.execute("SELECT 1 FROM judged LIMIT 1").fetchone() is None:
-        raise CaiError(f"{generated.place}: its qrels, split {GENERATED!r}, assign no query to any document")
-    _require_documents(file, collection)
+    with closing(sqlite3.connect(path)) as file:
+        file.executescript(TABLES)
+        for query in queries:
+            try:
+                file.execute("INSERT INTO queries VALUES (?, ?)", (query.id, " ".join(query.text.split())))
+            except sqlite3.IntegrityError:
+                raise CaiError(f"{query.where}: query id {query.id!r} occurs twice; ids must be unique") from None
+        judged = ((judgment.where, judgment.query, judgment.document) for judgment in judgments)
+        file.executemany("INSERT INTO judged VALUES (?, ?, ?)", judged)
+        file.execute("CREATE INDEX documents ON judged (document)")
+        for where, id in file.execute(UNKNOWN_QUERY):
+            raise CaiError(
+                f"{where}: query {id!r} is in the qrels but not among the queries: add it to them, or remove its "
+                "judgments"
+            )
+        if file.execute("SELECT 1 FROM judged LIMIT 1").fetchone() is None:
+            raise CaiError(f"{generated.place}: its qrels, split {GENERATED!r}, assign no query to any document")
+        _require_documents(file, collection)
+        file.commit()
+
+
+def stored_queries(path: Path, collection: Collection) -> Callable[[str], list[str]]:
+    """A function from a document or passage id to its generated queries, in order."""
+    file = sqlite3.connect(path)
 
     def queries_of(id: str) -> list[str]:
         return [text for _, text in file.execute(QUERIES_OF_DOCUMENT, (id, collection.document_of(id)))]

@@ -1,34 +1,63 @@
-"""Write impacts with Lucene's IndexWriter, and the JSON that indexes store for documents.
+"""Write Lucene indexes, of impacts and of text, which Anserini and Pyserini open as their own.
 
-Anserini's JsonVectorCollection repeats each term as often as its impact, so its indexing time grows with the sum of
-impacts. Here, a document is `term␁impact term␁impact …`, split at white space and analyzed by
-DelimitedTermFrequencyTokenFilter, so that the time grows with the number of terms. Anserini and Pyserini see the same
-index: a field `contents` with documents and frequencies but no norms, scored by ImpactSimilarity; a field `id`, stored
-and in doc values; and the stored field `raw`, which Pyserini's `searcher.doc(id).raw()` returns.
+The fields are Anserini's: `id`, stored and in doc values; `contents`, the terms; and the stored field `raw`, which
+Pyserini's `searcher.doc(id).raw()` returns. Text has positions, norms and term vectors (for RM3). Of impacts, documents
+have frequencies: Anserini's JsonVectorCollection repeats each term as often as its impact, so its indexing time grows
+with the sum of impacts. Here, a document is `term␁impact term␁impact …`, split at white space and analyzed by
+DelimitedTermFrequencyTokenFilter, so that the time grows with the number of terms.
+
+Metadata, which Anserini does not write, have fields of their own, for filters and facets. A number, or the day of a
+date, is a DoubleField `metadata.NAME` (points and sorted numeric doc values); a string, or each string of a list, is a
+KeywordField (terms and sorted set doc values).
+
+Several processes write a part of the documents each, and the parts are merged in order to a single segment. Threads
+would not help: calls into Java go one at a time, see indexes.jvm.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cai_pyserini.collections.contract import Collection
 from cai_pyserini.core import files
-from cai_pyserini.core.config import PASSAGE
+from cai_pyserini.core.config import PASSAGE, Language
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.metadata import STRINGS, Kind, Metadata, bounds
+from cai_pyserini.core.processes import spread
+from cai_pyserini.core.terminal import progress
 from cai_pyserini.indexes import jvm
+from cai_pyserini.indexes.analyzer import lucene_analyzer
 from cai_pyserini.vectors.json_vectors import DELIMITER
 
 FIELD = "contents"
+PREFIX = "metadata."  # of the names of metadata fields
+IDS = "docid"  # a file of indexes with metadata: document ids in index order
+BATCH = 1024  # documents per step of the progress bar
 RAM_BUFFER_MB = 64.0  # megabytes in the JVM's heap
 
 
-def raw_json(id: str, title: str, contents: str, metadata: Mapping[str, Any]) -> str:
-    """The stored JSON of a document; `contents` is the indexed text."""
+class Part(NamedTuple):
+    """One of several parts of the documents of an index, which a process writes."""
+
+    number: int
+    parts: int
+    whole: Path
+
+    @property
+    def folder(self) -> Path:
+        """Where the part is written: of a single one, the index itself."""
+        return self.whole / f"part {self.number}" if self.parts > 1 else self.whole
+
+
+def raw_json(id: str, title: str, contents: str, metadata: Mapping[str, Any], pretty: bool = False) -> str:
+    """The stored JSON of a document; `contents` is the indexed text. `pretty` is as Anserini's JsonCollection stores
+    it."""
     others = {key: value for key, value in {"title": title, "metadata": metadata}.items() if value}
-    return json.dumps({"id": id, **others, "contents": contents}, ensure_ascii=False)
+    style: dict[str, Any] = {"indent": 2, "separators": (",", " : ")} if pretty else {}
+    return json.dumps({"id": id, **others, "contents": contents}, ensure_ascii=False, **style)
 
 
 def raw_documents(collection: Collection) -> Callable[[str], str]:
@@ -50,24 +79,49 @@ def raw_documents(collection: Collection) -> Callable[[str], str]:
     return raw
 
 
+def write_index(
+    folder: Path,
+    count: int,
+    write_part: Callable[[Part], Generator[int]],
+    kinds: Mapping[str, Kind],
+    *,
+    total: int | None,
+    label: str,
+) -> int:
+    """Write an index with one segment in `count` parts and, if documents have metadata, the file IDS; return the number
+    of documents. `write_part` writes a part, and yields the numbers of documents that it has added."""
+    parts = [Part(number, count, folder) for number in range(count)]
+    with spread(write_part, parts) as counts:
+        added = (document for count in counts for document in range(count))
+        documents = sum(1 for _ in progress(added, total, label))
+    with writing(folder) as writer:
+        if count > 1:
+            writer.addIndexes(*(directory(part.folder) for part in parts))
+            for part in parts:
+                files.remove(part.folder)
+        writer.forceMerge(1)
+    if kinds:
+        _write_ids(folder)
+    return documents
+
+
 def delimited_analyzer(filter: str) -> Any:
     """A Lucene analyzer for `term␁number term␁number …`; the token filter `filter` interprets the numbers."""
     # Allow tokens longer than Lucene's longest term, so that too long a term is refused, not split.
     builder = jvm.java_class("org.apache.lucene.analysis.custom.CustomAnalyzer").builder()
-    builder = builder.withTokenizer("whitespace", jvm.java_map({"maxTokenLen": str(1 << 20)}))
-    return builder.addTokenFilter(filter, jvm.java_map({"delimiter": DELIMITER})).build()
+    builder = builder.withTokenizer("whitespace", "maxTokenLen", str(1 << 20))
+    return builder.addTokenFilter(filter, "delimiter", DELIMITER).build()
 
 
 @contextmanager
-def writing(folder: Path) -> Iterator[Any]:
-    """A Lucene IndexWriter that keeps the order of documents and merges segments only on request. It is closed at the
-    end, or rolled back after an error, which also closes its files."""
+def writing(folder: Path, language: Language | None = None) -> Iterator[Any]:
+    """A Lucene IndexWriter of impacts or, with a language, of text, which keeps the order of documents and merges
+    segments only on request. It is closed at the end, or rolled back after an error, which also closes its files."""
     using_java = partial(jvm.using_java, f"writing {folder}")
     with using_java():
         java = jvm.java_class
-        analyzer = delimited_analyzer("delimitedTermFrequency")
+        analyzer = lucene_analyzer(language) if language else delimited_analyzer("delimitedTermFrequency")
         config = java("org.apache.lucene.index.IndexWriterConfig")(analyzer)
-        config.setSimilarity(java("io.anserini.search.similarity.ImpactSimilarity")())
         config.setRAMBufferSizeMB(RAM_BUFFER_MB)
         config.setUseCompoundFile(False)
         policy = java("org.apache.lucene.index.LogDocMergePolicy")()  # keeps the order of documents
@@ -85,53 +139,80 @@ def writing(folder: Path) -> Iterator[Any]:
         raise
 
 
-def document_adder(writer: Any, raw: Callable[[str], str] | None) -> Callable[[str, str], None]:
-    """A function that adds a document to an IndexWriter, with the stored JSON from `raw` if given."""
-    java = jvm.java_class
-    kind = java("org.apache.lucene.document.FieldType")()
-    kind.setIndexOptions(java("org.apache.lucene.index.IndexOptions").DOCS_AND_FREQS)
-    kind.setOmitNorms(True)
-    text = jvm.start().cast("java.lang.CharSequence", java("java.lang.String")(""))
-    contents_field = java("org.apache.lucene.document.Field")(FIELD, text, kind)
-    id_field = java("org.apache.lucene.document.StringField")(
-        "id", "", java("org.apache.lucene.document.Field$Store").YES
-    )
-    no_bytes = java("org.apache.lucene.util.BytesRef")(b"")
-    id_values = java("org.apache.lucene.document.BinaryDocValuesField")("id", no_bytes)
-    raw_field = java("org.apache.lucene.document.StoredField")("raw", "")
-    document = java("org.apache.lucene.document.Document")()
-    for field in (id_field, id_values, contents_field, *([raw_field] if raw else [])):
-        document.add(field)
+class DocumentAdder:
+    """Adds documents to an IndexWriter, with metadata of these types. Java objects are reused, because creating them
+    from Python is slow."""
 
-    def add(id: str, contents: str) -> None:
-        # The Document is reused, because creating Java objects from Python is slow.
-        id_field.setStringValue(id)
-        id_values.setBytesValue(id.encode())
-        contents_field.setStringValue(contents)
-        if raw:
-            raw_field.setStringValue(raw(id))
-        writer.addDocument(document)
+    def __init__(self, writer: Any, kinds: Mapping[str, Kind], is_text: bool, stores_raw: bool):
+        java = jvm.java_class
+        self._writer, self._kinds = writer, kinds
+        kind, options = java("org.apache.lucene.document.FieldType")(), java("org.apache.lucene.index.IndexOptions")
+        kind.setIndexOptions(options.DOCS_AND_FREQS_AND_POSITIONS if is_text else options.DOCS_AND_FREQS)
+        kind.setOmitNorms(not is_text)
+        kind.setStoreTermVectors(is_text)
+        kind.setStoreTermVectorPositions(is_text)
+        text = jvm.start().cast("java.lang.CharSequence", java("java.lang.String")(""))
+        store = java("org.apache.lucene.document.Field$Store")
+        self._not_stored = store.NO
+        self._contents = java("org.apache.lucene.document.Field")(FIELD, text, kind)
+        self._id = java("org.apache.lucene.document.StringField")("id", "", store.YES)
+        no_bytes = java("org.apache.lucene.util.BytesRef")(b"")
+        self._id_values = java("org.apache.lucene.document.BinaryDocValuesField")("id", no_bytes)
+        self._raw = java("org.apache.lucene.document.StoredField")("raw", "") if stores_raw else None
+        self._metadata: dict[str, list[Any]] = {}  # name -> as many fields as a document has had values
+        self._document = java("org.apache.lucene.document.Document")()
+        self._always = [field for field in (self._id, self._id_values, self._contents, self._raw) if field]
+        for field in self._always:
+            self._document.add(field)
 
-    return add
+    def __call__(self, id: str, contents: str, raw: str) -> None:
+        """Add a document; `raw` is its JSON, from which its metadata are."""
+        self._id.setStringValue(id)
+        self._id_values.setBytesValue(id.encode())
+        self._contents.setStringValue(contents)
+        if self._raw:
+            self._raw.setStringValue(raw)
+        if self._kinds:
+            self._document.clear()
+            for field in (*self._always, *self._fields(json.loads(raw).get("metadata", {}))):
+                self._document.add(field)
+        self._writer.addDocument(self._document)
+
+    def _fields(self, metadata: Metadata) -> Iterator[Any]:
+        for name, value in metadata.items():
+            is_string, fields = self._kinds[name] in STRINGS, self._metadata.setdefault(name, [])
+            for number, item in enumerate(value if isinstance(value, list) else [value]):
+                if number == len(fields):
+                    kind, empty = ("KeywordField", "") if is_string else ("DoubleField", 0.0)
+                    make_field = jvm.java_class(f"org.apache.lucene.document.{kind}")
+                    fields.append(make_field(PREFIX + name, empty, self._not_stored))
+                if is_string:
+                    fields[number].setStringValue(item)
+                else:
+                    fields[number].setDoubleValue(bounds(item, self._kinds[name])[0])
+                yield fields[number]
 
 
-def merge(parts: Sequence[Path], index: Path) -> None:
-    """Merge indexes in order to one segment in `index`, which may be the only part, and remove the parts."""
-    with writing(index) as writer:
-        if [*parts] != [index]:
-            writer.addIndexes(*map(directory, parts))
-            for part in parts:
-                files.remove(part)
-        writer.forceMerge(1)
+def _write_ids(index: Path) -> None:
+    with (
+        jvm.using_java(f"reading {index}"),
+        closing(_open(index)) as reader,
+        (index / IDS).open("w", encoding="utf-8") as file,
+    ):
+        values = reader.leaves().get(0).reader().getBinaryDocValues("id")
+        for _ in range(reader.maxDoc()):
+            values.nextDoc()
+            file.write(f"{values.binaryValue().utf8ToString()}\n")
 
 
 def ids_are_unique(index: Path) -> bool:
     """Whether all documents of an index of one segment have different ids."""
-    reader = jvm.java_class("org.apache.lucene.index.DirectoryReader").open(directory(index))
-    ids = reader.leaves().get(0).reader().terms("id").size()
-    documents = reader.maxDoc()
-    reader.close()
-    return bool(ids == documents)
+    with jvm.using_java(f"reading {index}"), closing(_open(index)) as reader:
+        return bool(reader.leaves().get(0).reader().terms("id").size() == reader.maxDoc())
+
+
+def _open(index: Path) -> Any:
+    return jvm.java_class("org.apache.lucene.index.DirectoryReader").open(directory(index))
 
 
 def directory(folder: Path) -> Any:

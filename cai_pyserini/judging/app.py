@@ -12,7 +12,7 @@ from pydantic import AfterValidator, StringConstraints
 
 from cai_pyserini.core.template import template
 from cai_pyserini.engine.reasons import Marks, best_passage, mark
-from cai_pyserini.indexes.analyzer import CachedAnalyzer
+from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.judging.judgments import MODEL, Grades, Judgments
 from cai_pyserini.judging.pool import Pool, next_query, shuffled
 from cai_pyserini.service.document_page import MAX_PARTS, PART
@@ -52,8 +52,8 @@ class Judging:
         self.pool, self.judgments, self.shared = pool, judgments, shared
 
     @cached_property
-    def stems(self) -> CachedAnalyzer:  # starts Java for the first document
-        return CachedAnalyzer(self.pool.language)
+    def stems(self) -> Analyzer:  # starts Java for the first document
+        return Analyzer(self.pool.language)
 
     def mark(self, text: str, query: str) -> Marks:
         """A text with the words of a query marked."""

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.engine.reasons import Stems, best_passage
-from cai_pyserini.indexes.analyzer import CachedAnalyzer
+from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.indexes.searcher import Stored
 from cai_pyserini.judging.chat import Chat, Unanswered
 from cai_pyserini.judging.judgments import MODEL, Grades
@@ -68,7 +68,7 @@ def judge_name(model: str, prompt: Template, characters: int) -> str:
 def questions(pool: Pool, judged: Grades, prompt: Template, characters: int) -> list[Question]:
     """A question for each query and document of a pool that are not judged, in random order, so that the same few
     documents without a grade do not end every run with MAX_FAILURES."""
-    asked, stems = [], cache(lambda: CachedAnalyzer(pool.language))  # starts Java for the first long document
+    asked, stems = [], cache(lambda: Analyzer(pool.language))  # starts Java for the first long document
     for query, documents in pool.documents.items():
         for id in documents - judged.get(query, {}).keys():
             if stored := pool.text(id):

@@ -14,7 +14,6 @@ from cai_pyserini.core import artifact
 from cai_pyserini.engine.open import open_index
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.indexes.engines import ENGINES
-from cai_pyserini.indexes.index_shards import Index
 from cai_pyserini.indexes.searcher import Searcher
 from cai_pyserini.runs.trec import Ranking
 from cai_pyserini.service.app import create_app
@@ -30,7 +29,7 @@ class SparseProduct(Searcher):
 
     engine = "SciPy"
 
-    def __init__(self, index: Index):
+    def __init__(self, index: Path):
         super().__init__(index)
         records = [json.loads(line) for path in sorted(self.name.glob("*.jsonl")) for line in path.open()]
         self._rows = {record["id"]: record["vector"] for record in records}

@@ -40,7 +40,6 @@ RUN_COMMANDS = {
     "analyse": ["cost", "RUN", "--output", "OUT"],
 }
 ARTIFACT_COMMANDS = {
-    "search": ["text", "--index", "RUN"],
     "ship": ["index", "RUN", "--output", "OUT"],
     "export": ["ciff", "--impacts", "RUN", "--output", "OUT"],
 }

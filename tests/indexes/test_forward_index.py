@@ -1,6 +1,5 @@
 """Forward indexes against sums by hand."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +11,8 @@ from cai_pyserini.indexes.forward_index import (
     IDS,
     STARTS,
     ForwardIndex,
-    ForwardWriter,
-    best_documents,
     merge_forward,
+    writing_forward,
 )
 from cai_pyserini.vectors.json_vectors import DELIMITER
 
@@ -34,22 +32,17 @@ def forward_index(folder: Path, *parts: Documents, batch: int = 2) -> Path:
     """The folder of the forward index of some parts, each written in batches of documents."""
     folder.mkdir()
     for number, documents in enumerate(parts):
-        with ForwardWriter(folder / str(number)) as writer:
+        with writing_forward(folder / str(number)) as add:
             contents = [" ".join(f"{t}{DELIMITER}{i}" for t, i in vector.items()) for vector in documents.values()]
             for start in range(0, len(documents), batch):
-                writer.add([*documents][start : start + batch], contents[start : start + batch])
+                add([*documents][start : start + batch], contents[start : start + batch])
     merge_forward([folder / str(number) for number in range(len(parts))], folder)
     return folder
-
-
-def of_ids(documents: Documents, ids: Sequence[str]) -> Documents:
-    return {id: documents[id] for id in ids}
 
 
 def test_scores_are_dot_products(tmp_path: Path) -> None:
     index = ForwardIndex(forward_index(tmp_path / "index", DOCUMENTS))
     query = {"x": 10, "\u00a0x": 7, "absent": 5, "z": 2, "zz": 1}
-    assert len(index) == 6 and index.ids(np.array([2, 0])) == ["b", "none"]
     expected = [0, 7 * 3 + 2 * 1023, 52, 0, 50, 0]
     for numbers in ([*range(6)], [4, 1, 4, 0], [3], [0, 3, 5], []):
         found = index.scores(query, np.array(numbers, np.int64))
@@ -65,19 +58,15 @@ def test_entries_are_as_wide_as_terms_and_impacts_need(impact: int, size: int, t
     assert (found == np.float32([impact, 2 * impact])).all()
 
 
-def test_the_best_of_some_documents_of_several_shards(tmp_path: Path) -> None:
-    ids = [*DOCUMENTS]
-    shards = [
-        ForwardIndex(forward_index(tmp_path / str(number), of_ids(DOCUMENTS, part)))
-        for number, part in enumerate((ids[:1], ids[1:4], ids[4:]))
-    ]
+def test_the_best_of_some_documents(tmp_path: Path) -> None:
+    index = ForwardIndex(forward_index(tmp_path / "index", DOCUMENTS))
     query, every = {"x": 2, "z": 1}, np.array([4, 2, 1, 0])
-    whole = (["odd", "b", "a", "none"], [1023, 11, 10, 0])
+    ids, scores = ["odd", "b", "a", "none"], [1023, 11, 10, 0]
     for hits in range(1, 6):
-        assert best_documents(shards, query, every, hits) == (whole[0][:hits], whole[1][:hits])
-    assert best_documents(shards, {"x": 2}, every, 3) == (["a", "b", "none"], [10, 10, 0])
-    assert best_documents(shards, {"x": 2}, every, 1) == (["a"], [10])  # of two with the same score
-    assert best_documents(shards, query, every[:0], 3) == ([], [])
+        assert index.best(query, every, hits) == (ids[:hits], scores[:hits])
+    assert index.best({"x": 2}, every, 3) == (["a", "b", "none"], [10, 10, 0])
+    assert index.best({"x": 2}, every, 1) == (["a"], [10])  # of two with the same score
+    assert index.best(query, every[:0], 3) == ([], [])
 
 
 @pytest.mark.parametrize("name", [ENTRIES, STARTS, IDS])

@@ -22,7 +22,7 @@ from cai_pyserini.indexes.engines import open_searcher
 from cai_pyserini.indexes.impact_index import index_impacts
 from cai_pyserini.indexes.lucene_impacts import LuceneImpacts
 from cai_pyserini.indexes.text_index import index_bm25
-from cai_pyserini.indexes.writer import document_adder, writing
+from cai_pyserini.indexes.writer import DocumentAdder, writing
 from cai_pyserini.vectors.json_vectors import DELIMITER
 from cai_pyserini.vectors.queries import TwoStep
 from tests.conftest import corpus_of
@@ -73,13 +73,9 @@ def with_forward(java: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return impacts_of(tmp_path_factory.mktemp("forward"), VECTORS, forward_index=True)
 
 
-@pytest.mark.parametrize("fixture", ["index", "with_forward"])
-def test_two_steps_find_documents_by_some_terms_and_score_them_by_all(
-    fixture: str, request: pytest.FixtureRequest
-) -> None:
-    index = request.getfixturevalue(fixture)
+def test_two_steps_find_documents_by_some_terms_and_score_them_by_all(index: Path, with_forward: Path) -> None:
     query = {"fever": 9, "cold": 10, "zinc": 1}
-    searcher = LuceneImpacts(index, two_step=TwoStep(0.5, 2))  # "cold" finds d1 before d3
+    searcher = LuceneImpacts(with_forward, two_step=TwoStep(0.5, 2))  # "cold" finds d1 before d3
     assert searcher.search(query, 1) == [("d3", 920)]  # of two that are scored
     assert searcher.search(query, 2) == [("d3", 920), ("d1", 77)]
     whole = [("d3", 920), ("d1", 77), ("d4", 19), ("d2", 9)]  # "cold" alone finds no third
@@ -87,16 +83,17 @@ def test_two_steps_find_documents_by_some_terms_and_score_them_by_all(
     assert searcher.search({"fever": 2}, 10) == [("d3", 200), ("d1", 6), ("d4", 4), ("d2", 2)]  # nothing to leave out
     assert searcher.search({"absent": 5, "zinc": 2}, 10) == [("d4", 2)] and searcher.search({}, 10) == []
     equal = {"fever": 100, "cold": 3, "zinc": 115}  # without "cold", d4 is before d1
-    assert LuceneImpacts(index, two_step=TwoStep(0.9, 4)).search(equal, 4)[1:3] == [("d1", 315), ("d4", 315)]
+    assert LuceneImpacts(with_forward, two_step=TwoStep(0.9, 4)).search(equal, 4)[1:3] == [("d1", 315), ("d4", 315)]
     queries = {str(n): {"fever": 9 + n % 7, "cold": 10 + n % 5, "zinc": 1 + n % 3} for n in range(400)}
     (found,) = searcher.search_many(queries, 2, 4)
     assert found == {id: searcher.search(query, 2) for id, query in queries.items()}
+    exact = LuceneImpacts(index, two_step=TwoStep(0.5, 1))  # without a forward index
+    assert exact.search({"fever": 100, "cold": 101}, 1) == open_searcher(index).search({"fever": 100, "cold": 101}, 1)
 
 
-@pytest.mark.parametrize("forward", [False, True])
-def test_documents_that_the_first_step_ranks_too_low_are_missed(java: None, forward: bool, tmp_path: Path) -> None:
+def test_documents_that_the_first_step_ranks_too_low_are_missed(java: None, tmp_path: Path) -> None:
     vectors = {"a": {"x": 9, "y": 1}, "b": {"x": 8, "y": 1}, "c": {"x": 7, "y": 900}, "d": {"x": 6, "y": 800}}
-    index = impacts_of(tmp_path, vectors | {"e": {"y": 700}}, forward)
+    index = impacts_of(tmp_path, vectors | {"e": {"y": 700}}, forward_index=True)
     query = {"x": 2, "y": 1}  # "x" alone finds a, b, c, d
     for rescored, best in ((1, ("a", 19)), (2, ("a", 19)), (3, ("c", 914))):
         assert LuceneImpacts(index, two_step=TwoStep(0.5, rescored)).search(query, 1) == [best]
@@ -197,7 +194,7 @@ def test_hits_that_cannot_be_read_are_an_error(java: None, tmp_path: Path) -> No
         document = java("org.apache.lucene.document.Document")()
         document.add(java("org.apache.lucene.document.Field")("contents", text, kind))
         with writing(folder) as writer:
-            document_adder(writer, None)("d1", f"fever{DELIMITER}3")
+            DocumentAdder(writer, {}, is_text=False, stores_raw=False)("d1", f"fever{DELIMITER}3", "")
             writer.addDocument(document)
         return {"documents": 2, "kind": "impact", "raw": False}
 

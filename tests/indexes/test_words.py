@@ -15,7 +15,7 @@ from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.indexes.text_index import index_bm25
 from cai_pyserini.indexes.words import count_words
 from cai_pyserini.vectors.shards import Vectors
-from tests.conftest import DATA, Command, corpus_of, json_lines, stage_command
+from tests.conftest import DATA, corpus_of, json_lines, stage_command
 from tests.indexes.stock import reader
 
 main = stage_command("words")
@@ -124,28 +124,8 @@ def test_the_lexicon_has_frequent_words_in_their_written_forms(tmp_path: Path, m
     assert len(json_lines(count_words(collection, tmp_path / "one") / "lexicon.jsonl")) == 1
 
 
-def test_the_lexicon_does_not_depend_on_the_order_in_which_forms_are_counted(
-    odd: Collection, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = (count_words(odd, tmp_path / "whole") / "lexicon.jsonl").read_text()
-    monkeypatch.setattr(stage, "FORMS", 7)  # the file is written several times
-    folder = count_words(odd, tmp_path / "parts")
-    assert (folder / "lexicon.jsonl").read_text() == whole and not (folder / "forms").exists()
-    command(
-        "cai_pyserini", "stage", "words", "--collection", odd.place, "--output", tmp_path / "other", PYTHONHASHSEED="1"
-    )
-    assert (tmp_path / "other" / "lexicon.jsonl").read_text() == whole
-
-
 def test_words_without_spaces_are_their_own_forms(tmp_path: Path) -> None:
     collection = BeirFolder(DATA / "ja", "ja")
     collection.language = "ja"
     forms = {line["word"]: line["form"] for line in json_lines(count_words(collection, tmp_path) / "lexicon.jsonl")}
     assert len(forms) > 50 and forms["花粉"] == "花粉" and forms["入れる"] == "入れる"
-
-
-def test_languages_with_several_base_forms_per_word_warn(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    collection = corpus_of(tmp_path, {"d": "Ala ma kota"})
-    collection.language = "pl"
-    assert counts(count_words(collection, tmp_path / "words"))["d"].keys() >= {"mieć", "kot"}
-    assert "words of the language pl can have several base forms" in caplog.text
