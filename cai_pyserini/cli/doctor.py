@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
-from typing import Literal, Self
+from typing import Self
 
 from pydantic import model_validator
 
@@ -17,9 +17,9 @@ from cai_pyserini.core.flags import DEVICE, DOCUMENT_PRECISION, ENCODER_TEXT
 from cai_pyserini.core.packages import install_command
 from cai_pyserini.core.settings import flag
 from cai_pyserini.indexes import jvm
+from cai_pyserini.models.device import Precision
 from cai_pyserini.plugin.hook import pth_path
 
-Precision = Literal["auto", "float32", "bfloat16", "int8"]
 Finding = tuple[bool | None, str]  # whether it works, None if it could be better; and what was found
 PACKAGES = ("cai-pyserini", "pyserini", "torch", "transformers", "tokenizers", "pyjnius", "faiss-cpu")
 INSTEAD = "Pyserini's modules run with `cai-pyserini -m …`"

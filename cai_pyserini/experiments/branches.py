@@ -298,7 +298,7 @@ class Rerank(Ranking):
             self.output,
             depth=experiment.depth,
             device=experiment.device,
-            precision="auto" if experiment.precision == "int8" else experiment.precision,  # int8 is for documents only
+            precision=experiment.precision,
             tag=self.system.name,
             minutes=experiment.rerank_minutes,
         )

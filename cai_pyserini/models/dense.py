@@ -46,12 +46,11 @@ class Dense(TextEncoder[np.ndarray]):
         pooling: str | None = None,
         dimensions: int | None = None,
         similarity: Literal["cosine", "dot"] = "cosine",
-        trust_remote_code: bool = False,
     ):
         side = Side(side) if isinstance(side, Path) else side
         checkpoint = side.folder
-        model = TokenVectors(checkpoint) if side.is_static else load_transformer(checkpoint, trust_remote_code)
-        tokenizer = Tokenizer(checkpoint, trust_remote_code, special=not side.is_static)
+        model = TokenVectors(checkpoint) if side.is_static else load_transformer(checkpoint)
+        tokenizer = Tokenizer(checkpoint, special=not side.is_static)
         transformer = Transformer(checkpoint, model, device, precision, tokenizer=tokenizer)
         self._modules = torch.nn.ModuleList()
         if pooling or similarity == "dot" or side.modules or side.is_static:
@@ -170,10 +169,10 @@ def load_projection(path: Path, width: int) -> np.ndarray:
     return weight.numpy()
 
 
-def load_transformer(checkpoint: Path, trust_remote_code: bool = False) -> Any:
+def load_transformer(checkpoint: Path) -> Any:
     """Load the transformer of a checkpoint without its pooler, which is not used."""
     kind = ENCODERS.get(read_json(checkpoint / "config.json").get("model_type"), "AutoModel")
-    model = load_pretrained(kind, checkpoint, "transformer", trust_remote_code)
+    model = load_pretrained(kind, checkpoint, "transformer")
     if hasattr(model, "pooler"):
         model.pooler = None
     return model

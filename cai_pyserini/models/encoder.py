@@ -1,9 +1,8 @@
 """An encoder: a configuration, and the model that is loaded when it is first needed."""
 
-import logging
 from collections.abc import Mapping
 from copy import copy
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,7 +15,6 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.identity import changes, code
 from cai_pyserini.core.processes import enter
 from cai_pyserini.models.checkpoint import (
-    checkpoint_files,
     checkpoint_folder,
     require_positions,
     require_projection,
@@ -32,12 +30,6 @@ if TYPE_CHECKING:
     from cai_pyserini.models.splade import Splade
 
 Role = Literal["documents", "queries"]
-logger = logging.getLogger(__name__)
-
-
-@cache  # once per process
-def _warn_of_code(checkpoint: str, revision: str | None) -> None:
-    logger.warning("the code of %s, revision %s, is trusted and will run here", checkpoint, revision or "none")
 
 
 class Encoder:
@@ -59,10 +51,6 @@ class Encoder:
                 documents = getattr(config, name)
                 if (queries := query_folder.settings.get(name, documents)) != documents:
                     raise CaiError(f"{config.name}: {name} is {documents} for documents and {queries} for queries")
-        if config.trust_remote_code:
-            _warn_of_code(config.checkpoint, config.revision)
-            if config.query_checkpoint:
-                _warn_of_code(config.query_checkpoint, config.query_revision)
         self.checkpoint = folder.documents.folder
         self.projection = require_projection(Path(config.projection)) if config.projection else None
         self.device = device
@@ -88,7 +76,7 @@ class Encoder:
         for role in dict.fromkeys(("documents", *roles)):
             side = self._model_side(role)
             require_safetensors(side.folder, config=not side.is_static)
-            if role in roles and not self.config.trust_remote_code:
+            if role in roles:
                 require_positions(side.folder, {names[role]: self.max_length(role)})
         require_tokenizer(self._model_side("documents").folder)
 
@@ -128,15 +116,12 @@ class Encoder:
 
     @property
     def digest(self) -> str:
-        """A digest of the documents' checkpoint, the projection, and the checkpoint's code, if any."""
+        """A digest of the documents' checkpoint and the projection."""
         return self._digest("documents")
 
     def _digest(self, role: Role) -> str:
         side = self._sides[role]
-        files = [self.projection] if self.projection else []
-        if self.config.trust_remote_code:
-            files += [path for path in checkpoint_files(side.folder, code=True) if path.suffix == ".py"]
-        return artifact.digest([side.digest, *map(artifact.file_digest, files)]) if files else side.digest
+        return artifact.digest([side.digest, artifact.file_digest(self.projection)]) if self.projection else side.digest
 
     @cached_property
     def token_weights(self) -> np.ndarray | None:
@@ -203,24 +188,11 @@ class Encoder:
         if role not in self._models:
             config, side, precision = self.config, self._model_side(role), self.precision(role)
             same = (each for each in self._models if (self._sides[each], self.precision(each)) == (side, precision))
-            if (other := next(same, None)) is not None:
-                model = self._models[other]
-            else:
-                model = self._load_int8(side) if precision == "int8" else self._load(side, precision)
+            other = next(same, None)
+            model = self._models[other] if other else self._load(side, precision)
             prompt = config.query_prompt if role == "queries" else config.document_prompt
             self._models[role] = model.with_prompt(prompt)
         return self._models[role]
-
-    def _load_int8(self, side: Side) -> "Splade | Dense":
-        """Load the model in int8. Raises CaiError if its vectors are far from float32's, which depends on the weights:
-        a few large activations leave no resolution for the others."""
-        from cai_pyserini.models.int8 import PROBES, require_close  # imports torch, which takes seconds
-
-        length = self.max_length("documents")
-        expected = self._load(side, "float32").encode(PROBES, length)
-        model = self._load(side, "int8")
-        require_close(side.folder, model.encode(PROBES, length), expected)
-        return model
 
     def _load(self, side: Side, precision: Precision) -> "Splade | Dense":
         config = self.config
@@ -234,7 +206,6 @@ class Encoder:
                 pooling=config.pooling or "max",
                 activation=config.activation,
                 max_active_dims=config.max_active_dims,
-                trust_remote_code=config.trust_remote_code,
             )
             if side.folder != self.checkpoint and model.tokenizer.vocabulary != self.tokenizer.vocabulary:
                 raise CaiError(f"{side.folder} has another vocabulary than {self.checkpoint}: no query would match")
@@ -251,5 +222,4 @@ class Encoder:
             pooling=config.pooling,
             dimensions=config.dimensions,
             similarity=config.similarity,
-            trust_remote_code=config.trust_remote_code,
         )

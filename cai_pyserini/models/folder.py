@@ -33,7 +33,7 @@ MAX_LENGTH = 512  # tokens, unless the encoder sets more: longer texts cost more
 NO_LIMIT = 1 << 16  # tokens read by a model without a limit
 ROLES = {"query": "queries", "document": "documents"}
 NONSTANDARD = DESCRIBED - {"kind", "max_document_length", "max_query_length", "query", "idf_power"}
-NONSTANDARD |= {"query_checkpoint", "query_weights", "binary_queries", "expand_queries", "trust_remote_code"}
+NONSTANDARD |= {"query_checkpoint", "query_weights", "binary_queries", "expand_queries"}
 PROMPTS = {"query_prompt": ("query",), "document_prompt": ("document", "passage", "corpus")}  # names by setting
 SPLADE_POOLING = {"pooling_strategy": "max", "activation_function": "relu"}  # the library's defaults
 DENSE_MODULES = ("Pooling", "Dense", "Normalize", "LayerNorm", "Dropout")
@@ -135,9 +135,9 @@ def model_folder(config: EncoderConfig) -> Path:
 
 
 def tokenizer_of(config: EncoderConfig) -> Tokenizer:
-    """The documents' tokenizer; its own code runs if the encoder trusts it."""
+    """The documents' tokenizer."""
     side = read_folder(checkpoint_folder(config)).documents
-    return Tokenizer(side.folder, config.trust_remote_code, special=not side.is_static)
+    return Tokenizer(side.folder, special=not side.is_static)
 
 
 def with_folder_settings(config: EncoderConfig) -> EncoderConfig:

@@ -19,7 +19,6 @@ from scipy.sparse import csr_matrix
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.device import Precision
 from cai_pyserini.models.head import activated, max_logits, sum_weights
-from cai_pyserini.models.int8 import Int8Head
 from cai_pyserini.models.rows import largest
 from cai_pyserini.models.tokenizer import Done, TokenIds, Tokenizer
 from cai_pyserini.models.transformer import TextEncoder, Transformer, load_pretrained
@@ -40,10 +39,9 @@ class Splade(TextEncoder[csr_matrix]):
         pooling: str = "max",
         activation: str = "relu",
         max_active_dims: int | None = None,
-        trust_remote_code: bool = False,
     ):
-        model, decoder = load_masked_lm(checkpoint, trust_remote_code)
-        tokenizer = Tokenizer(checkpoint, trust_remote_code)
+        model, decoder = load_masked_lm(checkpoint)
+        tokenizer = Tokenizer(checkpoint)
         transformer = Transformer(checkpoint, model, device, precision, decoder, tokenizer)
         size = len(transformer.tokenizer)  # a decoder may be padded beyond the vocabulary
         super().__init__(transformer, size)
@@ -51,14 +49,9 @@ class Splade(TextEncoder[csr_matrix]):
         bias = torch.zeros(size) if decoder.bias is None else decoder.bias.detach()[:size]
         self._sums, self._activation, self._max_active_dims = pooling == "sum", activation, max_active_dims
         self._pool: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-        if self.transformer.precision == "int8":
-            if self._sums:
-                raise CaiError(f"{checkpoint}: precision int8 does not support sums over tokens; choose another")
-            self._pool = Int8Head(embeddings, bias)
-        else:
-            place = self.transformer.device, self.transformer.dtype
-            pool: Any = partial(sum_weights, activation=activation) if self._sums else max_logits
-            self._pool = partial(pool, weight=embeddings.to(*place).contiguous(), bias=bias.to(*place))
+        place = self.transformer.device, self.transformer.dtype
+        pool: Any = partial(sum_weights, activation=activation) if self._sums else max_logits
+        self._pool = partial(pool, weight=embeddings.to(*place).contiguous(), bias=bias.to(*place))
 
     def encode_batches(
         self, tokens: TokenIds, batch_size: int | None, done: Done
@@ -81,11 +74,11 @@ class Splade(TextEncoder[csr_matrix]):
         return csr_matrix(entries, (len(ids), self.width))
 
 
-def load_masked_lm(checkpoint: Path, trust_remote_code: bool = False) -> tuple[Any, torch.nn.Linear]:
+def load_masked_lm(checkpoint: Path) -> tuple[Any, torch.nn.Linear]:
     """Load a masked language model and its decoder, which is bypassed: the model's `logits` are the decoder's input.
     The transformers library provides the head of each architecture. Raises CaiError for a checkpoint without a
     masked-language-model head, or with one that does not end in a linear decoder."""
-    model = load_pretrained("AutoModelForMaskedLM", checkpoint, "masked-language-model head", trust_remote_code)
+    model = load_pretrained("AutoModelForMaskedLM", checkpoint, "masked-language-model head")
     decoder = model.get_output_embeddings()
     if not isinstance(decoder, torch.nn.Linear):
         raise CaiError(f"{checkpoint}: the head of {type(model).__name__} does not end in a linear decoder: {REMEDY}")

@@ -139,14 +139,11 @@ def open_library(config: EncoderConfig) -> SentenceTransformer | SparseEncoder:
     """Open an encoder, whose settings are complete, with sentence-transformers, in float32."""
     folder, is_sparse = checkpoint_folder(config), config.is_sparse
     kind: Any = SparseEncoder if is_sparse else SentenceTransformer
-    trust = {"trust_remote_code": config.trust_remote_code}
     options = {"dtype": torch.float32, "use_safetensors": True}
     if (folder / "modules.json").is_file():
-        return kind(str(folder), device="cpu", local_files_only=True, model_kwargs=options, **trust)
+        return kind(str(folder), device="cpu", local_files_only=True, model_kwargs=options)
     task: Any = "fill-mask" if is_sparse else "feature-extraction"
-    model = Transformer(
-        str(folder), transformer_task=task, model_kwargs=options | trust, config_kwargs=trust, processor_kwargs=trust
-    )
+    model = Transformer(str(folder), transformer_task=task, model_kwargs=options)
     if is_sparse:
         pooling: Any = SpladePooling(config.pooling or "max", activation_function=config.activation)
     else:

@@ -188,11 +188,6 @@ def test_dimensions_beyond_the_width_are_refused(original: Callable[[str], Path]
         encoder(original("dense"), dimensions=65).load("documents")
 
 
-def test_sums_have_no_int8(vnni: None, original: Callable[[str], Path]) -> None:
-    with pytest.raises(CaiError, match="precision int8 does not support sums over tokens; choose another"):
-        encoder(original("sparse"), "int8").load("documents")
-
-
 def test_only_means_are_weighted_with_idf(original: Callable[[str], Path], tiny: Path, tmp_path: Path) -> None:
     from cai_pyserini.collections.beir_folder import BeirFolder
 
