@@ -75,10 +75,10 @@ def load_checkpoint(spec: str) -> Path:
     return checkpoint_folder(load_encoder(spec))
 
 
-def require_safetensors(checkpoint: Path, config: bool = True) -> None:
-    """Raise CaiError unless a folder is complete, with weights in safetensors and, with `config`, a config.json."""
+def require_safetensors(checkpoint: Path) -> None:
+    """Raise CaiError unless a folder is complete, with weights in safetensors and a config.json."""
     require_complete(checkpoint)
-    if config and not (checkpoint / "config.json").is_file():
+    if not (checkpoint / "config.json").is_file():
         expected = "config.json, *.safetensors and a tokenizer"
         raise CaiError(f"{checkpoint} is not a checkpoint, which has {expected}: it has no config.json")
     if not any(checkpoint.glob("*.safetensors")):

@@ -17,21 +17,18 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from transformers import PretrainedConfig
-from transformers.modeling_outputs import BaseModelOutput
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.checkpoint import PROJECTION_REMEDY, require_projection, require_safetensors
 from cai_pyserini.models.device import Precision
 from cai_pyserini.models.folder import Module, Side, read_json
-from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.models.transformer import TextEncoder, Transformer, load_pretrained
 
 ENCODERS = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel"}  # classes without the decoder, by model type
 
 
 class Dense(TextEncoder[np.ndarray]):
-    """A dense encoder: any transformer checkpoint, or static token vectors. `weights` (vocabulary,) weight the tokens
+    """A dense encoder: any transformer checkpoint. `weights` (vocabulary,) weight the tokens
     in the mean. `projection` is a safetensors file with the tensor `weight` (width, width) that vectors are multiplied
     by. `pooling` replaces the side's modules. Vectors are truncated to `dimensions`."""
 
@@ -49,11 +46,10 @@ class Dense(TextEncoder[np.ndarray]):
     ):
         side = Side(side) if isinstance(side, Path) else side
         checkpoint = side.folder
-        model = TokenVectors(checkpoint) if side.is_static else load_transformer(checkpoint)
-        tokenizer = Tokenizer(checkpoint, special=not side.is_static)
-        transformer = Transformer(checkpoint, model, device, precision, tokenizer=tokenizer)
+        model = load_transformer(checkpoint)
+        transformer = Transformer(checkpoint, model, device, precision)
         self._modules = torch.nn.ModuleList()
-        if pooling or similarity == "dot" or side.modules or side.is_static:
+        if pooling or similarity == "dot" or side.modules:
             modules = () if pooling else side.modules
             self._modules.extend(load_modules(modules, model.config.hidden_size, pooling or "mean"))
         self._modules.eval().to(transformer.device)
@@ -101,25 +97,6 @@ class Dense(TextEncoder[np.ndarray]):
             features = module(features)
         vectors: torch.Tensor = features["sentence_embedding"][:, : self._dimensions]
         return torch.nn.functional.normalize(vectors, dim=-1) if self._scaled else vectors
-
-
-class TokenVectors(torch.nn.Module):
-    """Static token vectors in place of a transformer: the module StaticEmbedding, for instance of model2vec."""
-
-    def __init__(self, folder: Path):
-        from sentence_transformers.sentence_transformer.modules import StaticEmbedding
-
-        super().__init__()
-        require_safetensors(folder, config=False)
-        weight = StaticEmbedding.load(str(folder)).embedding.weight.detach().float()
-        self.embedding = torch.nn.Embedding.from_pretrained(weight)
-        self.config = PretrainedConfig(hidden_size=weight.shape[1])
-
-    def get_input_embeddings(self) -> torch.nn.Embedding:
-        return self.embedding
-
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> BaseModelOutput:
-        return BaseModelOutput(last_hidden_state=self.embedding(input_ids))
 
 
 def load_modules(modules: Sequence[Module], width: int, mode: str) -> list[torch.nn.Module]:

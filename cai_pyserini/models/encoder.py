@@ -21,7 +21,7 @@ from cai_pyserini.models.checkpoint import (
     require_safetensors,
 )
 from cai_pyserini.models.device import Precision, resolve_device, resolve_precision
-from cai_pyserini.models.folder import Side, read_folder, token_weights, tokenizer_of
+from cai_pyserini.models.folder import Side, read_folder, token_weights
 from cai_pyserini.models.idf import load_weights
 from cai_pyserini.models.tokenizer import Tokenizer, require_tokenizer
 
@@ -47,7 +47,7 @@ class Encoder:
             other = config.replace(checkpoint=config.query_checkpoint, revision=config.query_revision)
             query_folder = read_folder(checkpoint_folder(other))
             self._sides["queries"] = query_folder.documents
-            for name in ("kind", "pooling", "activation", "max_active_dims"):
+            for name in ("kind", "activation", "max_active_dims"):
                 documents = getattr(config, name)
                 if (queries := query_folder.settings.get(name, documents)) != documents:
                     raise CaiError(f"{config.name}: {name} is {documents} for documents and {queries} for queries")
@@ -75,7 +75,7 @@ class Encoder:
         names = {"documents": "max_document_length", "queries": "max_query_length"}
         for role in dict.fromkeys(("documents", *roles)):
             side = self._model_side(role)
-            require_safetensors(side.folder, config=not side.is_static)
+            require_safetensors(side.folder)
             if role in roles:
                 require_positions(side.folder, {names[role]: self.max_length(role)})
         require_tokenizer(self._model_side("documents").folder)
@@ -112,7 +112,7 @@ class Encoder:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        return tokenizer_of(self.config)
+        return Tokenizer(self.checkpoint)
 
     @property
     def digest(self) -> str:
@@ -203,7 +203,6 @@ class Encoder:
                 side.folder,
                 self.device,
                 precision,
-                pooling=config.pooling or "max",
                 activation=config.activation,
                 max_active_dims=config.max_active_dims,
             )

@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.checkpoint import max_positions, require_safetensors
-from cai_pyserini.models.folder import Entry, read_json
+from cai_pyserini.models.folder import read_json
 from cai_pyserini.models.transformer import load_pretrained, quiet
 
 CLASSIFIER, CAUSAL = "sequence-classification", "text-generation"  # tasks of sentence-transformers
@@ -68,7 +68,7 @@ def load_reranker(checkpoint: Path) -> Reranker:
         settings: dict[str, Any] = {}
         if (path := checkpoint / "modules.json").exists():
             settings = read_json(checkpoint / "config_sentence_transformers.json")
-            modules = [_module(checkpoint, entry) for entry in read_json(path, list[Entry])]
+            modules = [_module(checkpoint, entry) for entry in read_json(path)]
         elif kind.endswith("ForConditionalGeneration"):
             return Reranker([MonoT5(checkpoint)], torch.nn.Identity(), None)
         else:
@@ -87,7 +87,7 @@ def load_reranker(checkpoint: Path) -> Reranker:
         return Reranker(modules, activation(), (settings.get("prompts") or {}).get(settings.get("default_prompt_name")))
 
 
-def _module(checkpoint: Path, entry: Entry) -> Any:
+def _module(checkpoint: Path, entry: dict[str, str]) -> Any:
     known = {"Transformer": _CheckedTransformer, "LogitScore": LogitScore}
     library, _, name = entry["type"].rpartition(".")
     if not library.startswith("sentence_transformers.") or name not in known:

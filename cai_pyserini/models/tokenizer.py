@@ -14,7 +14,7 @@ from tokenizers import NormalizedString, PreTokenizedString
 from tokenizers import Tokenizer as Backend
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import PreTokenizer
-from tokenizers.processors import BertProcessing, TemplateProcessing
+from tokenizers.processors import BertProcessing
 
 from cai_pyserini.core.artifact import digest
 from cai_pyserini.core.config import WORD
@@ -66,15 +66,13 @@ def require_tokenizer(checkpoint: Path, needed: Set[str] = frozenset()) -> None:
         raise CaiError(f"{checkpoint}: no tokenizer (tokenizer.json) in this folder")
 
 
-def load_tokenizer(checkpoint: Path, special: bool = True) -> Any:
-    """Load a checkpoint's tokenizer with transformers. A tokenizer without `special` tokens belongs to a checkpoint
-    without a transformer. Raises CaiError if the tokenizer is missing or cannot be read."""
+def load_tokenizer(checkpoint: Path) -> Any:
+    """Load a checkpoint's tokenizer with transformers. Raises CaiError if it is missing or cannot be read."""
     require_tokenizer(checkpoint)
     from transformers import AutoTokenizer, PreTrainedTokenizerFast  # imports torch, which takes seconds
 
     try:
-        has_transformer = special and (checkpoint / "config.json").is_file()
-        kind = AutoTokenizer if has_transformer else PreTrainedTokenizerFast
+        kind = AutoTokenizer if (checkpoint / "config.json").is_file() else PreTrainedTokenizerFast
         loaded = kind.from_pretrained(str(checkpoint), trust_remote_code=False)
     except ImportError as error:
         reason = str(error).splitlines()[0]
@@ -105,18 +103,16 @@ class TokenIds(NamedTuple):
 
 
 class Tokenizer:
-    """A checkpoint's tokenizer, by default with `special` tokens, and the names of tokens in indexes."""
+    """A checkpoint's tokenizer, and the names of tokens in indexes."""
 
-    def __init__(self, checkpoint: Path, special: bool = True):
-        loaded = load_tokenizer(checkpoint, special)
+    def __init__(self, checkpoint: Path):
+        loaded = load_tokenizer(checkpoint)
         self._is_fast = loaded.is_fast
         self.backend = loaded.backend_tokenizer if self._is_fast else _backend(checkpoint, loaded)
         self.backend.no_padding()
         # Threads share the truncation. A thread that changes it holds the GIL that _PythonPreTokenizer waits for.
         self._lock = Lock()
         self._truncation_side = loaded.truncation_side
-        if not special:
-            self.backend.post_processor = TemplateProcessing(single="$A")
         self._size = max(self.ids.values()) + 1  # some ids may have no token
         self.pad_id: int = loaded.pad_token_id or 0
         self.unknown_id: int | None = loaded.unk_token_id

@@ -44,10 +44,9 @@ class Transformer:
         device: str = "auto",
         precision: Precision = "auto",
         exclude: torch.nn.Module | None = None,
-        tokenizer: Tokenizer | None = None,
     ):
         self.checkpoint = checkpoint
-        self.tokenizer = tokenizer or Tokenizer(checkpoint)
+        self.tokenizer = Tokenizer(checkpoint)
         if (size := model.get_input_embeddings().num_embeddings) < len(self.tokenizer):
             raise CaiError(
                 f"{checkpoint}: the tokenizer has {len(self.tokenizer):,} entries but the model only {size:,}; they do "

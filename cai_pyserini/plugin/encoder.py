@@ -114,7 +114,7 @@ def bundle(config: EncoderConfig, folder: Path, subfolder: str, checkpoint: bool
 def _copy_folder(config: EncoderConfig, target: Path) -> Path:
     """Copy a checkpoint with its modules."""
     source = checkpoint_folder(config)
-    require_safetensors(read_folder(source).documents.folder, config=False)
+    require_safetensors(read_folder(source).documents.folder)
     for path in checkpoint_files(source, modules=True):
         copy = target / path.relative_to(source)
         copy.parent.mkdir(parents=True, exist_ok=True)

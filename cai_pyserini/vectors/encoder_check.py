@@ -6,7 +6,6 @@ library gets modules with the encoder's settings.
 
 import json
 import sys
-from contextlib import suppress
 from importlib.metadata import version
 from itertools import cycle, islice
 from textwrap import shorten
@@ -145,7 +144,7 @@ def open_library(config: EncoderConfig) -> SentenceTransformer | SparseEncoder:
     task: Any = "fill-mask" if is_sparse else "feature-extraction"
     model = Transformer(str(folder), transformer_task=task, model_kwargs=options)
     if is_sparse:
-        pooling: Any = SpladePooling(config.pooling or "max", activation_function=config.activation)
+        pooling: Any = SpladePooling("max", activation_function=config.activation)
     else:
         pooling = Pooling(model.get_embedding_dimension(), config.pooling or "mean")
     return kind(modules=[model, pooling], device="cpu")
@@ -162,8 +161,7 @@ def _reference(library: Any, requested: EncoderConfig, encoder: Encoder, role: R
     setting, argument = ("max_active_dims", "max_active_dims") if is_sparse else ("dimensions", "truncate_dim")
     if setting in requested.model_fields_set:
         options[argument] = getattr(requested, setting)
-    with suppress(AttributeError):  # static token vectors have no maximum length
-        library.max_seq_length = encoder.max_length(role)
+    library.max_seq_length = encoder.max_length(role)
     encode = library.encode_query if role == "queries" else library.encode_document
     encoded = encode(list(TEXTS), show_progress_bar=False, convert_to_tensor=True, **options)
     vectors = (encoded.to_dense() if is_sparse else encoded).float()
