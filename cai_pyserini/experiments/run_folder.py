@@ -207,7 +207,6 @@ class RunFolder:
     def reading(self) -> Reading:
         """How SPLADE truncates documents."""
         config = self.experiment.encoder
-        tokenizer = checkpoint_digest(model_folder(config), tokenizer_only=True)
-        return Reading(
-            lambda texts: Tokenizer(model_folder(config)).lengths(texts), config.max_document_length, tokenizer
-        )
+        folder = model_folder(config)
+        tokenizer = checkpoint_digest(folder, tokenizer_only=True)
+        return Reading(lambda texts: Tokenizer(folder).lengths(texts), config.max_document_length, tokenizer)

@@ -26,7 +26,7 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     "name, modules, queries",
     [
         ("splade-tiny", ["Transformer", "SpladePooling max relu"], "model"),
-        ("queries without a model", ["Transformer", "SpladePooling max log1p_relu"], "bags of words"),
+        ("bag-of-words queries", ["Transformer", "SpladePooling max log1p_relu"], "bags of words"),
         ("dense, prompt for passages", ["Transformer", "Pooling mean"], "model"),
         ("dense, mean and a layer", ["Transformer", "Pooling mean", "Dense", "Normalize"], "model"),
     ],
