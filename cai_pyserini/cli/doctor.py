@@ -96,8 +96,8 @@ CHECKS: dict[str, Callable[[], Finding]] = {
 class Doctor(Command):
     """Check this machine: Python, packages, Java, Lucene, processor, GPU. Exits with 1 if a check fails.
 
-    With --encoder, check an encoder instead: what its folder says (modules, prompts, lengths, similarity), whether its
-    vectors are those of sentence-transformers, and how many documents of 100 tokens this machine encodes per second.
+    With --encoder, check an encoder instead: its settings, whether its vectors are those of
+    sentence-transformers, and how many documents of 100 tokens this machine encodes per second.
     Exits with 1 if vectors differ by more than 0.0001, in float32. That is so where the encoder's YAML file changes how
     the folder's own modules pool; its prompts, lengths and dimensions are given to the library too.
     """
@@ -130,11 +130,12 @@ class Doctor(Command):
 def check_encoder(encoder: str, device: str, precision: Precision) -> int:
     """Print what is found about an encoder; 1 if its vectors are not those of its library."""
     from cai_pyserini.core.config import load_encoder
-    from cai_pyserini.core.tables import aligned
-    from cai_pyserini.vectors.encoder_check import check, table, verdict
+    from cai_pyserini.vectors.encoder_check import check, verdict
 
     found = check(load_encoder(encoder), device, precision)
-    print(f"{found['folder']}\n\n{aligned(table(found))}\n\n{verdict(found)}")
+    for name, value in found.items():
+        print(f"{name.replace('_', ' '):<23} {f'{value:.3g}' if isinstance(value, float) else value}")
+    print(f"\n{verdict(found)}")
     return int(not found["equal"])
 
 

@@ -4,11 +4,7 @@ sentence-transformers opens its own folders itself. A bare checkpoint does not s
 library gets modules with the encoder's settings.
 """
 
-import json
-import sys
 from importlib.metadata import version
-from itertools import cycle, islice
-from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -20,20 +16,16 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from sentence_transformers.sparse_encoder.modules import SpladePooling
 
 from cai_pyserini.core.config import EncoderConfig
-from cai_pyserini.core.tables import Rows
 from cai_pyserini.models.checkpoint import checkpoint_folder
 from cai_pyserini.models.device import Precision
 from cai_pyserini.models.encoder import Encoder, Role
-from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.vectors.queries import encode_queries
 from cai_pyserini.vectors.shards import Matrix
-from cai_pyserini.vectors.speed import count_tokens, measure
+from cai_pyserini.vectors.speed import measure
 
 MAX_DIFFERENCE = 1e-4  # vectors count as equal up to it, relative to the largest weight if that is above 1
-EXAMPLES = 2048  # documents at most that the speed is measured on
-TOKENS = 100  # per document
-VALUE_WIDTH = 70  # characters of a value in the table
-TABLE_SETTINGS = ("kind", "document_prompt", "query_prompt", "max_document_length", "max_query_length")
+REPEATS = 200  # of the texts, on which the speed is measured
+TOKENS = 100  # of a document
 TEXTS: tuple[str, ...] = (
     "short fingers",
     "How long does a fever of 39.5 °C last?",
@@ -63,68 +55,37 @@ def check(requested: EncoderConfig, device: str = "auto", precision: Precision =
     # The library makes bags of words only if the folder itself has token weights.
     has_token_weights = not exact.has_query_model and not config.query_weights
     queries = encode_queries(exact, TEXTS) if not is_sparse or config.query == "splade" or has_token_weights else None
-    positions, vocabulary = exact.load("documents").transformer.max_length, len(exact.tokenizer)
     del exact  # one model at a time
 
     library = open_library(config)
     differences = [_difference(documents, _reference(library, plain, measured, "documents"))]
-    route = library[0].sub_modules["document"] if hasattr(library[0], "sub_modules") else library
-    model = {
-        "model": type(getattr(route[0], "model", route[0])).__name__,
-        "parameters": sum(parameter.numel() for parameter in library.parameters()),
-        "vocabulary": vocabulary,
-        "positions": None if positions == sys.maxsize else positions,  # None: any number
-        "modules": [_describe_module(module) for module in route],
-    }
     if config.query_checkpoint:
         library = open_library(config.replace(checkpoint=config.query_checkpoint, revision=config.query_revision))
     if queries is not None:
         differences.append(_difference(queries, _reference(library, plain, measured, "queries")))
-    del library, route
-
-    shown = {name: getattr(config, name) for name in TABLE_SETTINGS}
-    shaping = config.shaping("vectors", "query vectors", "queries")
+    del library
     return {
-        "encoder": config.name,
         "folder": str(checkpoint_folder(requested)),
-        **model,
-        **shown,
-        "settings": {name: value for name, value in shaping.items() if name not in shown},
+        "kind": config.kind,
+        "settings": config.shaping("vectors", "query vectors", "queries"),
         "queries": "bags of words" if is_sparse and config.query == "bow" else "model",
-        "similarity": "dot" if is_sparse else config.similarity,
-        "library": f"sentence-transformers {version('sentence-transformers')}",
         "documents_differ_by": differences[0],
         "queries_differ_by": differences[1] if len(differences) > 1 else None,
         "equal": max(differences) <= MAX_DIFFERENCE,
         "precision": measured.precision("documents"),
         "differs_from_float32_by": _deviation(_documents(measured), documents),
-        "documents_per_second": documents_per_second(measured),
+        "documents_per_second": measure(measured, TEXTS * REPEATS, "documents") / TOKENS,
     }
-
-
-def table(result: dict[str, Any]) -> Rows:
-    """Format the result of `check` as a table."""
-    values = {name: value for name, value in result.items() if name not in ("encoder", "folder", "equal")}
-    values |= {name: json.dumps(result[name], ensure_ascii=False) for name in ("document_prompt", "query_prompt")}
-    rows = [[name.replace("_", " "), shorten(_format_value(value), VALUE_WIDTH)] for name, value in values.items()]
-    return [["encoder", result["encoder"]], *rows]
-
-
-def _format_value(value: Any) -> str:
-    if isinstance(value, dict):
-        value = [f"{name} {each}" for name, each in value.items()]
-    if isinstance(value, list) or value is None:
-        return ", ".join(value or "–")
-    return f"{value:.3g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def verdict(result: dict[str, Any]) -> str:
     """Say in a sentence whether the vectors equal the library's."""
+    library = f"sentence-transformers {version('sentence-transformers')}"
     texts, limit = f"The vectors of {len(TEXTS)} texts", f"{MAX_DIFFERENCE:.4f}, in float32"
     if result["equal"]:
-        return f"{texts} are those of {result['library']}: they differ by at most {limit}."
+        return f"{texts} are those of {library}: they differ by at most {limit}."
     return (
-        f"{texts} are NOT those of {result['library']}: they differ by more than {limit}. Does the encoder's YAML file "
+        f"{texts} are NOT those of {library}: they differ by more than {limit}. Does the encoder's YAML file "
         "contradict the folder, or does the model weight entries that its tokenizer does not have?"
     )
 
@@ -185,22 +146,3 @@ def _difference(ours: Matrix, theirs: np.ndarray) -> float:
 
 def _deviation(found: Matrix, exact: Matrix) -> float:
     return float(np.linalg.norm(_dense(found) - _dense(exact)) / np.linalg.norm(_dense(exact)))
-
-
-def documents_per_second(encoder: Encoder) -> float:
-    """The number of documents of about TOKENS tokens that this machine encodes per second."""
-    texts = example_documents(encoder.tokenizer, EXAMPLES)
-    return measure(encoder, texts, "documents") * len(texts) / count_tokens(encoder, texts)
-
-
-def example_documents(tokenizer: Tokenizer, count: int) -> list[str]:
-    """Texts of about TOKENS tokens, made from the words of TEXTS."""
-    words = " ".join(TEXTS[:-1]).split()
-    size = max(1, TOKENS * len(words) // tokenizer.lengths([" ".join(words)])[0])
-    return [" ".join(islice(cycle(words), i, i + size)) for i in range(count)]
-
-
-def _describe_module(module: Any) -> str:
-    """The class of a module and its pooling."""
-    modes = (getattr(module, name, None) for name in ("pooling_strategy", "pooling_mode", "activation_function"))
-    return " ".join([type(module).__name__, *(mode for mode in modes if isinstance(mode, str))])
