@@ -41,9 +41,9 @@ from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.runs.fuse import fuse
 from cai_pyserini.runs.rerank import rerank
 from cai_pyserini.vectors.encode import project_vectors
-from cai_pyserini.vectors.near import find_neighbours
 from cai_pyserini.vectors.near_documents import mix_near
 from cai_pyserini.vectors.near_words import find_near_words
+from cai_pyserini.vectors.neighbours import find_neighbours
 from cai_pyserini.vectors.queries import Queries, Representation
 from cai_pyserini.vectors.shards import Vectors
 

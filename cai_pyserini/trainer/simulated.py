@@ -35,8 +35,7 @@ from cai_pyserini.runs.fuse import candidates
 from cai_pyserini.runs.fusions import FUSIONS
 from cai_pyserini.trainer.adaptation_data import AdaptationData
 from cai_pyserini.trainer.mixture import Bm25
-from cai_pyserini.vectors.mixing import mix, neighbour_means
-from cai_pyserini.vectors.near_documents import WEIGHT
+from cai_pyserini.vectors.near_documents import WEIGHT, mix, neighbour_means
 from cai_pyserini.vectors.near_words import NEIGHBOUR_WORDS, WordAssociations, rates, side_by_side
 from cai_pyserini.vectors.neighbours import NEIGHBOURS, build_index, nearest
 from cai_pyserini.vectors.quantization import Weighting, weighted

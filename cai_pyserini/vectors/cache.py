@@ -4,6 +4,8 @@ The folder `vectors` in Pyserini's cache, or $CAI_PYSERINI_VECTORS, has a SQLite
 the digest of everything that shapes a vector except its text. A row has the key of a text (shards.text_keys) and its
 vector: float32 values if dense, int32 indices and float32 values if sparse. Rows with a wrong checksum are ignored. If
 the cache fails otherwise, a warning is logged and vectors are encoded without it.
+
+Vectors of an earlier run are looked up by the same keys, in its shards.
 """
 
 import logging
@@ -13,7 +15,7 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,9 +24,11 @@ from scipy.sparse import csr_matrix
 
 from cai_pyserini.core.database import connect
 from cai_pyserini.core.files import cache_home
-from cai_pyserini.models.rows import Matrix
+from cai_pyserini.models.rows import Matrix, stacked
+from cai_pyserini.vectors.shards import Vectors, document_keys
 
 VARIABLE = "CAI_PYSERINI_VECTORS"
+OPEN_SHARDS = 2  # of earlier vectors in memory; few, because texts mostly keep their order
 RENEW_SECONDS = 7 * 86400  # precision of times of last use, which the file's own follows: recording each use is slow
 SCHEMA = """
     CREATE TABLE IF NOT EXISTS encoders (name TEXT NOT NULL UNIQUE);
@@ -115,6 +119,34 @@ class VectorCache:
         indices = np.frombuffer(b"".join(row[: len(row) // 2] for row in rows), np.int32)
         data = np.frombuffer(b"".join(row[len(row) // 2 :] for row in rows), np.float32)
         return csr_matrix((data, indices, indptr), shape=(len(rows), self._width))
+
+
+class EarlierVectors:
+    """Vectors encoded earlier, in 24 bytes of memory per vector. Raises CaiError if shards are broken, or have no keys
+    because an earlier version wrote them."""
+
+    def __init__(self, vectors: Vectors):
+        self._shard = lru_cache(OPEN_SHARDS)(vectors.shard)
+        keys = [keys for _, keys in document_keys(vectors)]
+        self._starts = np.cumsum([0, *map(len, keys)])
+        self._keys = np.concatenate(keys).view(np.uint64).reshape(-1, 2)
+        self._order = np.argsort(self._keys[:, 0], kind="stable")
+        self._seconds = vectors.manifest.stats.get("encoding_seconds", 0.0) / max(len(vectors), 1)
+
+    def get(self, keys: Sequence[bytes]) -> Found:
+        """The vectors of these keys that exist, in any order; `keys` are distinct."""
+        requested = np.frombuffer(b"".join(keys), np.uint64).reshape(-1, 2)
+        places = np.searchsorted(self._keys[:, 0], requested[:, 0], sorter=self._order)
+        rows = self._order[np.minimum(places, len(self._order) - 1)]
+        found = np.flatnonzero((self._keys[rows] == requested).all(1))
+        if not len(found):
+            return Found()
+        found = found[np.argsort(rows[found])]
+        shards = np.searchsorted(self._starts, rows[found], side="right") - 1
+        parts = []
+        for number in np.unique(shards).tolist():
+            parts.append(self._shard(number).vectors[rows[found[shards == number]] - self._starts[number]])
+        return Found([keys[i] for i in found.tolist()], stacked(parts), self._seconds * len(found))
 
 
 def _checksum(key: bytes, vector: bytes) -> int:

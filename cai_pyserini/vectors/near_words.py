@@ -14,7 +14,7 @@ Neighbours' words have rates, from which counts are derived that are added to th
 
     rate(w, d) = mean of tf(w, d') / length(d') over the neighbours d' of d    for the 50 words with the largest mean
 
-The mean is that of near documents (see mixing). A Lucene index thus gets the dense encoder's knowledge, above all
+The mean is that of near_documents. A Lucene index thus gets the dense encoder's knowledge, above all
 synonyms, and is searched without a model.
 """
 
@@ -29,8 +29,8 @@ from scipy.sparse import csr_matrix, diags_array, hstack, vstack
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.encoder import Encoder
-from cai_pyserini.vectors.mixing import neighbour_means, stored_rows, work_folder
-from cai_pyserini.vectors.shards import SHARD_NAMES, Shard, Vectors, paired, shard_progress, write_shards
+from cai_pyserini.vectors.near_documents import neighbour_means, stored_rows
+from cai_pyserini.vectors.shards import SHARD_NAMES, Shard, Vectors, paired, shard_progress, work_folder, write_shards
 from cai_pyserini.vectors.word_vectors import word_vectors
 
 ASSOCIATED_WORDS = 100  # per document, on average

@@ -24,14 +24,17 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.core.artifact import Stats, foreign_files, require, require_count
+from cai_pyserini.core.config import PASSAGE
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.files import atomic_write
+from cai_pyserini.core.files import atomic_write, remove
 from cai_pyserini.core.identity import command_of, same_documents
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.models.rows import Matrix as Matrix
+from cai_pyserini.models.rows import stacked
 
 SHARD = 4096  # vectors per shard; texts of similar length within a shard make a batch
 THREADS = 16  # concurrent requests to an object store
+FIRST = f"{PASSAGE}0"  # the end of the id of a first passage
 SHARD_NAMES = r"\d{5,}\.npz"
 UNREADABLE = (BadZipFile, EOFError, KeyError, OSError, RuntimeError, ValueError, zlib.error)  # raised for broken files
 
@@ -152,6 +155,15 @@ def finish_shards(folder: Path, shards: Sequence[ShardStats]) -> Stats:
     }
 
 
+def work_folder(folder: Path, digest: str) -> Path:
+    """The subfolder for unfinished work of the recipe with this digest; those of other recipes are removed."""
+    work = folder / f"work-{digest}"
+    for stale in {*folder.glob("work-*")} - {work}:
+        remove(stale)
+    work.mkdir(exist_ok=True)
+    return work
+
+
 def shard_progress[Part](parts: Iterable[Part], documents: int, label: str) -> Iterator[Part]:
     """Iterate over parts of SHARD documents each, with a progress bar that counts documents."""
     with progress(range(0), documents, label) as bar:
@@ -242,6 +254,31 @@ def without_zero_vectors(shards: Iterable[Shard]) -> Iterator[Shard]:
     for shard in shards:
         nonzero = shard.vectors.any(axis=1)
         yield shard if nonzero.all() else Shard([*compress(shard.ids, nonzero)], shard.vectors[nonzero])
+
+
+def with_first_passage(shard: Shard, before: Iterable[Shard], weight: float) -> Shard:
+    """A shard of passages in which the first passage of each document has this `weight`: passages then know what their
+    document is about. A passage i gets the vector
+
+        p_i' = (p_i + w p_1) / (1 + w)
+
+    of which one search finds both: a document's score, that of its best passage, is max_i q·p_i + w q·p_1, up to a
+    factor. docs/experiments/long-documents.md has the reason for w. The passages of a document follow one another; if
+    its first one is not in this shard, it is in one of those `before`, the nearest first."""
+    if not weight or not shard.ids:
+        return shard
+    starts = _starts(shard)
+    first, documents = shard.vectors[starts], np.searchsorted(starts, np.arange(len(shard.ids)), side="right") - 1
+    if documents[0] < 0:
+        last = next(part.vectors[rows[-1:]] for part in before if len(rows := _starts(part)))
+        first, documents = stacked([last, first]), documents + 1
+    mixed = (shard.vectors + first[documents] * np.float32(weight)) * np.float32(1 / (1 + weight))
+    return Shard(shard.ids, mixed)
+
+
+def _starts(shard: Shard) -> np.ndarray:
+    """The rows of first passages, in their order."""
+    return np.flatnonzero([id.endswith(FIRST) for id in shard.ids])
 
 
 def text_keys(texts: Sequence[str]) -> np.ndarray:

@@ -24,8 +24,7 @@ from cai_pyserini.plugin.source import export_encoder
 from cai_pyserini.vectors.encode import encode
 from cai_pyserini.vectors.queries import encode_queries
 from cai_pyserini.vectors.shards import Vectors
-from cai_pyserini.vectors.texts import TYPICAL_RANGE
-from cai_pyserini.vectors.weighting import write_impacts
+from cai_pyserini.vectors.weighting import TYPICAL_RANGE, write_impacts
 from tests.models.kinds import ALL, DOCUMENTS, KINDS, QUERIES, SPARSE, TEXTS, TINY, BuiltKind, Pair, make
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "models.md"

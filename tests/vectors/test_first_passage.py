@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from cai_pyserini.vectors.first_passage import with_first_passage
-from cai_pyserini.vectors.shards import Matrix, Shard
+from cai_pyserini.vectors.shards import Matrix, Shard, with_first_passage
 
 IDS = ["a#0", "b#0", "b#1", "b#2", "b#3", "b#4", "c#0", "c#1", "c#2", "c#3", "c#4", "c#5", "c#6", "c#7", "c#8", "c#9"]
 IDS += ["c#10", "d#0"]

@@ -8,9 +8,8 @@ from scipy.sparse import csr_matrix, random_array
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.vectors import near_documents as stage
-from cai_pyserini.vectors.mixing import mix
-from cai_pyserini.vectors.near import find_neighbours
-from cai_pyserini.vectors.neighbours import NEIGHBOURS
+from cai_pyserini.vectors.near_documents import mix
+from cai_pyserini.vectors.neighbours import NEIGHBOURS, find_neighbours
 from cai_pyserini.vectors.shards import Vectors
 from tests.conftest import stage_command, stored_vectors
 from tests.vectors.support import interrupted_after, matrix_of

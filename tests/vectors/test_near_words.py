@@ -23,8 +23,8 @@ from cai_pyserini.vectors import word_vectors as learning
 from cai_pyserini.vectors.bm25 import Bm25
 from cai_pyserini.vectors.cache import VARIABLE
 from cai_pyserini.vectors.encode import encode
-from cai_pyserini.vectors.near import find_neighbours
 from cai_pyserini.vectors.near_words import WordAssociations, find_near_words
+from cai_pyserini.vectors.neighbours import find_neighbours
 from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.vectors.word_vectors import RIDGE, Regression, learn, read_regression, regression, word_vectors
 from tests.conftest import corpus_of, json_lines, stage_command, stored_vectors
