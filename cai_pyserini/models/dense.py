@@ -135,11 +135,9 @@ def project(vectors: np.ndarray, projection: np.ndarray) -> np.ndarray:
 def load_projection(path: Path, width: int) -> np.ndarray:
     """Read the tensor `weight`, float32 (width, width), of a safetensors file. Raises CaiError if there is none."""
     try:
-        weight = load_file(require_projection(path)).get("weight")
-    except SafetensorError as error:
-        raise CaiError(f"{path} is not a safetensors file ({error}): {PROJECTION_REMEDY}") from None
-    if weight is None:
-        raise CaiError(f"{path} has no tensor `weight`: {PROJECTION_REMEDY}")
+        weight = load_file(require_projection(path))["weight"]
+    except (SafetensorError, KeyError) as error:
+        raise CaiError(f"{path} is not a safetensors file with `weight` ({error}): {PROJECTION_REMEDY}") from None
     if weight.dtype != torch.float32 or weight.shape != (width, width):
         found = f"{str(weight.dtype).removeprefix('torch.')} {tuple(weight.shape)}"
         raise CaiError(f"{path}: `weight` is {found}, but vectors need float32 {(width, width)}: {PROJECTION_REMEDY}")

@@ -1,8 +1,8 @@
-"""Load a reranker as modules of sentence-transformers: a classifier with one label, bare or saved by CrossEncoder; a
-language model with LogitScore, saved by CrossEncoder; or monoT5.
+"""Load a reranker as modules of sentence-transformers: a classifier with one label, bare or saved by CrossEncoder; or a
+language model with LogitScore, saved by CrossEncoder.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.cross_encoder.modules import LogitScore
-from transformers import AutoConfig, AutoTokenizer
+from transformers import AutoConfig
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.checkpoint import max_positions, require_safetensors
@@ -23,7 +23,6 @@ HEADS = {
     CAUSAL: ("AutoModelForCausalLM", "language-model head"),
 }
 ACTIVATIONS = {"Identity": torch.nn.Identity, "Sigmoid": torch.nn.Sigmoid, "Tanh": torch.nn.Tanh}
-MONO_T5 = 512  # tokens that monoT5 was trained to read
 
 
 class Reranker(NamedTuple):
@@ -44,8 +43,8 @@ def _reading(checkpoint: Path) -> Iterator[None]:
         raise CaiError(f"{checkpoint} cannot be read as a reranker ({str(error).splitlines()[0][:200]})") from None
 
 
-def require_reranker(checkpoint: Path) -> str:
-    """The kind of the reranker in a folder. Raises CaiError if it is none, or has several labels."""
+def require_reranker(checkpoint: Path) -> None:
+    """Raise CaiError if the model in a folder is no reranker, or has several labels."""
     require_safetensors(checkpoint)
     with _reading(checkpoint):
         config = AutoConfig.from_pretrained(str(checkpoint), trust_remote_code=False)
@@ -56,21 +55,18 @@ def require_reranker(checkpoint: Path) -> str:
         kind = read_json(checkpoint / "config_sentence_transformers.json").get("model_type", "SentenceTransformer")
     elif kind.endswith("ForCausalLM"):
         raise CaiError(f"{checkpoint} is a language model: save it as a reranker, by CrossEncoder with LogitScore")
-    if not kind.endswith(("ForSequenceClassification", "ForConditionalGeneration", "CrossEncoder")):
+    if not kind.endswith(("ForSequenceClassification", "CrossEncoder")):
         raise CaiError(f"{checkpoint} is a {kind}, not a reranker")
-    return kind
 
 
 def load_reranker(checkpoint: Path) -> Reranker:
     """Load a reranker. Raises CaiError as require_reranker does, and for weights that are not a reranker's."""
-    kind = require_reranker(checkpoint)
+    require_reranker(checkpoint)
     with _reading(checkpoint):
         settings: dict[str, Any] = {}
         if (path := checkpoint / "modules.json").exists():
             settings = read_json(checkpoint / "config_sentence_transformers.json")
             modules = [_module(checkpoint, entry) for entry in read_json(path)]
-        elif kind.endswith("ForConditionalGeneration"):
-            return Reranker([MonoT5(checkpoint)], torch.nn.Identity(), None)
         else:
             safe = {name: {"trust_remote_code": False} for name in ("config_kwargs", "processor_kwargs")}
             modules = [_CheckedTransformer(str(checkpoint), transformer_task=CLASSIFIER, **safe)]
@@ -105,33 +101,3 @@ class _CheckedTransformer(Transformer):
             raise CaiError(f"{path}: a reranker's task is {' or '.join(HEADS)}, not {task}")
         kind, head = HEADS[task]
         return load_pretrained(kind, Path(path), head, config=config)
-
-
-class MonoT5(torch.nn.Module):
-    """monoT5 (Nogueira et al. 2020): log P(true | true or false) for the first token that the decoder generates."""
-
-    def __init__(self, checkpoint: Path):
-        super().__init__()
-        self.checkpoint = checkpoint
-        self.model = load_pretrained("AutoModelForSeq2SeqLM", checkpoint, "sequence-to-sequence model")
-        self.tokenizer = AutoTokenizer.from_pretrained(str(checkpoint), trust_remote_code=False)
-        self.max_seq_length = MONO_T5
-        self.answers = [ids[0] for ids in self._ids(["true", "false"])]
-
-    def _ids(self, texts: list[str]) -> list[list[int]]:
-        return self.tokenizer(texts, add_special_tokens=False).input_ids
-
-    def preprocess(self, pairs: Sequence[tuple[str, str]], prompt: str | None = None) -> Any:
-        end = [*self._ids(["Relevant:"])[0], self.tokenizer.eos_token_id]
-        texts = self._ids([f"Query: {query} Document: {document}" for query, document in pairs])
-        ids = [text[: self.max_seq_length - len(end)] + end for text in texts]
-        return self.tokenizer.pad({"input_ids": ids}, return_tensors="pt")
-
-    def forward(self, features: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Add `scores` (pairs, 1). Raises CaiError for a model with other answers, such as a query generator."""
-        ids, mask = features["input_ids"], features["attention_mask"]
-        start = torch.full_like(ids[:, :1], self.model.config.decoder_start_token_id)
-        logits = self.model(input_ids=ids, attention_mask=mask, decoder_input_ids=start).logits[:, 0].float()
-        if logits.softmax(-1)[:, self.answers].sum(-1).mean() < 0.5:
-            raise CaiError(f"{self.checkpoint} answers neither true nor false: it is not a reranker (a monoT5)")
-        return {**features, "scores": logits[:, self.answers].log_softmax(-1)[:, :1]}

@@ -29,7 +29,6 @@ from cai_pyserini.vectors.shards import Vectors, document_keys
 
 VARIABLE = "CAI_PYSERINI_VECTORS"
 OPEN_SHARDS = 2  # of earlier vectors in memory; few, because texts mostly keep their order
-RENEW_SECONDS = 7 * 86400  # precision of times of last use, which the file's own follows: recording each use is slow
 SCHEMA = """
     CREATE TABLE IF NOT EXISTS encoders (name TEXT NOT NULL UNIQUE);
     CREATE TABLE IF NOT EXISTS vectors (
@@ -66,7 +65,6 @@ class VectorCache:
 
     def get(self, keys: Sequence[bytes]) -> Found:
         """The cached vectors, in any order; `keys` are distinct."""
-        now = int(time.time())
 
         def read(database: sqlite3.Connection) -> list[sqlite3.Row]:
             database.row_factory = sqlite3.Row
@@ -74,12 +72,9 @@ class VectorCache:
             with database:
                 database.execute("BEGIN")
                 database.executemany("INSERT INTO requested VALUES (?)", ((key,) for key in keys))
-            query = "SELECT key, vector, checksum, seconds, used FROM requested CROSS JOIN vectors USING (key)"
-            rows = database.execute(query).fetchall()
-            if any(row["used"] < now - RENEW_SECONDS for row in rows):
-                update = "UPDATE vectors SET used = ? WHERE used < ? AND key IN (SELECT key FROM requested)"
-                database.execute(update, (now, now - RENEW_SECONDS))
-            return rows
+            query = "SELECT key, vector, checksum, seconds FROM requested CROSS JOIN vectors USING (key)"
+            os.utime(self._path)  # the time of last use
+            return database.execute(query).fetchall()
 
         rows = [row for row in self._call(read) or [] if row["checksum"] == _checksum(row["key"], row["vector"])]
         if not rows:

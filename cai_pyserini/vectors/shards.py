@@ -14,7 +14,6 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from io import BytesIO
 from itertools import compress, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -94,30 +93,34 @@ def write_shard(
 
 def read_shard(path: Path, digest: str) -> Shard | None:
     """Read a shard; None if it is missing, broken, or made by a recipe with another digest."""
-    try:
-        data = BytesIO(path.read_bytes())  # one request to a store, instead of one per array
-        with np.load(data, allow_pickle=False) as arrays:
-            if arrays["made_from"] != _made_from(path, digest):
-                return None
-            ids, keys = arrays["ids"].tolist(), arrays.get("keys")
-            if "vectors" in arrays:
-                return Shard(ids, arrays["vectors"], keys)
-            entries = arrays["data"], arrays["indices"], arrays["indptr"]
-            return Shard(ids, csr_matrix(entries, shape=tuple(arrays["shape"])), keys)
-    except UNREADABLE:
-        return None
+    return _read(path, digest, _shard)
 
 
 def shard_stats(path: Path, digest: str) -> ShardStats | None:
     """The statistics of a shard; None if it is missing, broken, or made by a recipe with another digest."""
+    return _read(path, digest, _stats)
+
+
+def _read[T](path: Path, digest: str, take: Callable[[Any], T]) -> T | None:
+    """What `take` makes of the arrays of a shard; None if it is missing, broken, or made by another recipe."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            if arrays["made_from"] != _made_from(path, digest):
-                return None
-            rows, nonzeros, *_, seconds, found, encoding = arrays["stats"].tolist()  # earlier versions had six
-            return ShardStats(int(rows), int(nonzeros), seconds, int(found), encoding)
+            return take(arrays) if arrays["made_from"] == _made_from(path, digest) else None
     except UNREADABLE:
         return None
+
+
+def _shard(arrays: Any) -> Shard:
+    ids, keys = arrays["ids"].tolist(), arrays.get("keys")
+    if "vectors" in arrays:
+        return Shard(ids, arrays["vectors"], keys)
+    entries = arrays["data"], arrays["indices"], arrays["indptr"]
+    return Shard(ids, csr_matrix(entries, shape=tuple(arrays["shape"])), keys)
+
+
+def _stats(arrays: Any) -> ShardStats:
+    rows, nonzeros, *_, seconds, found, encoding = arrays["stats"].tolist()  # earlier versions had six
+    return ShardStats(int(rows), int(nonzeros), seconds, int(found), encoding)
 
 
 def stats_of_shards(paths: Sequence[Path], digest: str) -> list[ShardStats | None]:
@@ -293,13 +296,9 @@ def document_keys(vectors: Vectors) -> Iterator[tuple[list[str], np.ndarray]]:
     rows = 0
     for number in range(vectors.shards):
         path = shard_path(vectors.folder, number)
-        try:
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-                made_from, ids, keys = arrays["made_from"], arrays["ids"].tolist(), arrays["keys"]
-        except UNREADABLE:
-            raise vectors.broken(path) from None
-        if made_from != _made_from(path, vectors.manifest.digest):
+        found = _read(path, vectors.manifest.digest, lambda arrays: (arrays["ids"].tolist(), arrays["keys"]))
+        if found is None:
             raise vectors.broken(path)
-        rows += len(ids)
-        yield ids, keys
+        rows += len(found[0])
+        yield found
     require_count(vectors.folder, rows, len(vectors))

@@ -72,9 +72,7 @@ def test_the_speed_is_of_the_tokens_that_are_encoded(cache: Path) -> None:
     encoder = Encoder(load_encoder("splade-tiny").replace(max_document_length=16), "cpu", "float32")
     texts = ["short", "short fingers and long toes " * 9, " "] * 20
     assert speed.count_tokens(encoder, texts) == 20 * (8 + 16)
-    assert (
-        speed.tokens_per_second(encoder, texts) == json.loads(cache.read_text()).popitem()[1]["tokens_per_second"] > 0
-    )
+    assert speed.tokens_per_second(encoder, texts) == json.loads(cache.read_text()).popitem()[1] > 0
 
 
 def test_an_encoding_replaces_the_speed_that_was_measured(
