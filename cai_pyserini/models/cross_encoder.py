@@ -5,7 +5,6 @@ score = activation(w · h_[CLS](query, document) + b)                   (Iida & 
 The scores equal those of sentence-transformers' CrossEncoder.
 """
 
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
@@ -21,9 +20,6 @@ from cai_pyserini.models.rows import first_not_finite
 from cai_pyserini.models.tokenizer import NAME_LENGTH, Done, text_batches
 from cai_pyserini.models.transformer import Transformer, batches
 
-logger = logging.getLogger(__name__)
-
-ANNOUNCED_SECONDS = 60.0  # the expected duration is logged if it is at least this long
 PAIR_TOKENS = 512  # tokens of a full pair: a batch has those of `batch_size` full pairs
 TOKENIZED_PAIRS = 1024  # pairs tokenized at a time
 
@@ -67,10 +63,9 @@ class CrossEncoder:
         return scores
 
     def seconds_per_pair(
-        self, queries: Sequence[str], documents: Sequence[str], names: Sequence[str] | None = None, *, pairs: int = 0
+        self, queries: Sequence[str], documents: Sequence[str], names: Sequence[str] | None = None
     ) -> float:
-        """Measure the seconds per pair, on evenly spaced pairs: two batches per thread, or at most a tenth of all; or
-        on the longest alone, if `pairs` of these would take less than ANNOUNCED_SECONDS."""
+        """Measure the seconds per pair, on evenly spaced pairs: two batches per thread, or at most a tenth of all."""
         if not queries:
             return 0.0
         threads = torch.get_num_threads() if self.transformer.device.type == "cpu" else 1
@@ -83,10 +78,7 @@ class CrossEncoder:
             self.score(queries, documents, names=names)
             return (perf_counter() - start) / len(rows)
 
-        longest = max(range(len(queries)), key=lambda row: len(documents[row]))
-        seconds(longest)  # the first call takes longer
-        if pairs and pairs * (slowest := seconds(longest)) < ANNOUNCED_SECONDS:
-            return slowest
+        seconds(0)  # the first call takes longer
         return seconds(*np.linspace(0, len(queries) - 1, count).astype(int))
 
     def _features(self, pairs: list[tuple[str, str]]) -> Any:
@@ -116,13 +108,6 @@ def _in_float32(layer: torch.nn.Linear) -> torch.nn.Linear:
 
     layer.forward = exact  # type: ignore[assignment]
     return layer
-
-
-def announce(pairs: int, seconds: float) -> None:
-    """Log how long scoring `pairs` will take, at `seconds` per pair, unless it is short."""
-    if (total := pairs * seconds) >= ANNOUNCED_SECONDS:
-        time = f"{total / 3600:.1f} hours" if total > 2 * 3600 else f"{total / 60:.0f} minutes"
-        logger.info("scoring %s pairs takes about %s here: %.3g pairs per second", f"{pairs:,}", time, 1 / seconds)
 
 
 def _rows(features: dict[str, Any], rows: list[int], length: int) -> dict[str, Any]:
