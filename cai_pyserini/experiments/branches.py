@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from cai_pyserini.experiments.systems import System
 
 SEED = 42  # samples the pseudo queries that weights are chosen on
-CONTEXT_TOKENS, WORD_TOKENS = 16, 8  # with padding, of what vectors.word_vectors encodes
+CONTEXT_TOKENS, WORD_TOKENS = 16, 8  # with padding, of what vectors.near_words encodes
 WORDS_PER_ROOT = 4.5  # words in two documents or more, per square root of a character
 SOURCES = 600  # documents that weights are chosen on, at most a twentieth of all, see trainer.choice
 QUERIES_PER_SOURCE = 2
