@@ -62,7 +62,7 @@ def check(requested: EncoderConfig, device: str = "auto", precision: Precision =
     if config.query_checkpoint:
         library = open_library(config.replace(checkpoint=config.query_checkpoint, revision=config.query_revision))
     if queries is not None:
-        differences.append(_difference(queries, _reference(library, plain, measured, "queries")))
+        differences.append(_difference(_dense(queries), _reference(library, plain, measured, "queries")))
     del library
     return {
         "folder": str(checkpoint_folder(requested)),
@@ -73,7 +73,7 @@ def check(requested: EncoderConfig, device: str = "auto", precision: Precision =
         "queries_differ_by": differences[1] if len(differences) > 1 else None,
         "equal": max(differences) <= MAX_DIFFERENCE,
         "precision": measured.precision("documents"),
-        "differs_from_float32_by": _deviation(_documents(measured), documents),
+        "differs_from_float32_by": float(np.linalg.norm(_documents(measured) - documents) / np.linalg.norm(documents)),
         "documents_per_second": measure(measured, TEXTS * REPEATS, "documents") / TOKENS,
     }
 
@@ -90,9 +90,9 @@ def verdict(result: dict[str, Any]) -> str:
     )
 
 
-def _documents(encoder: Encoder) -> Matrix:
+def _documents(encoder: Encoder) -> np.ndarray:
     """Encode TEXTS as documents, truncated at the end."""
-    return encoder.load("documents").encode(TEXTS, encoder.max_length("documents"))
+    return _dense(encoder.load("documents").encode(TEXTS, encoder.max_length("documents")))
 
 
 def open_library(config: EncoderConfig) -> SentenceTransformer | SparseEncoder:
@@ -136,13 +136,9 @@ def _dense(vectors: Matrix) -> np.ndarray:
     return vectors.toarray() if isinstance(vectors, csr_matrix) else vectors
 
 
-def _difference(ours: Matrix, theirs: np.ndarray) -> float:
+def _difference(ours: np.ndarray, theirs: np.ndarray) -> float:
     """The largest difference, relative to the largest weight if that is above 1. The narrower side is padded with
     zeros: a model's logits may extend beyond the vocabulary."""
     width = max(ours.shape[1], theirs.shape[1])
-    found, expected = (np.pad(each, ((0, 0), (0, width - each.shape[1]))) for each in (_dense(ours), theirs))
+    found, expected = (np.pad(each, ((0, 0), (0, width - each.shape[1]))) for each in (ours, theirs))
     return float(np.abs(found - expected).max() / max(1, np.abs(expected).max()))
-
-
-def _deviation(found: Matrix, exact: Matrix) -> float:
-    return float(np.linalg.norm(_dense(found) - _dense(exact)) / np.linalg.norm(_dense(exact)))

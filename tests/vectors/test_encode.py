@@ -356,7 +356,7 @@ def test_queries_are_found_too_and_their_latency_is_that_of_encoding(
     assert_same(*folders)
     first, second = (Vectors(folder).manifest.stats for folder in folders)
     assert (first["found"], second["found"]) == (0, 5) and second["encoding_seconds"] == first["encoding_seconds"] > 0
-    assert Queries(collection.topics("test"), stored=folders[1]).encoded.seconds == first["encoding_seconds"]
+    assert Queries(collection.topics("test"), stored=folders[1]).encoded[1] == first["encoding_seconds"]
     encoded.clear()
     encode(collection, encoder(binary_queries=True), tmp_path / "binary", "queries")
     encode(collection, encoder(), tmp_path / "documents")
