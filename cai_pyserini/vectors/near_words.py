@@ -186,8 +186,8 @@ class Regression(NamedTuple):
 def read_regression(
     words: Vectors, dense: Vectors, lexicon: Mapping[str, str], columns: np.ndarray, encoder: Encoder
 ) -> Regression:
-    """The regression for a lexicon, word -> form, whose words have these `columns` in the counts of the words stage, from
-    its contexts, and from documents with their dense vectors by the encoder."""
+    """The regression for a lexicon, word -> form, whose words have these `columns` in the counts of the words stage,
+    from its contexts, and from documents with their dense vectors by the encoder."""
     contexts = [line for _, line in jsonl.read(words.folder / "contexts.jsonl", ["text"])]
     numbers = {word: number for number, word in enumerate(lexicon)}
     rows = [[numbers[word] for word in line["words"] if word in numbers] for line in contexts]

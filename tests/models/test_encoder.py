@@ -167,14 +167,6 @@ def test_code_of_a_checkpoint_never_runs(copied: Path) -> None:
     assert not (copied / "ran").exists()
 
 
-def test_a_device_that_does_not_exist_is_refused(checkpoint: Path) -> None:
-    with pytest.raises(CaiError, match="no device 'tpu'"):
-        encoder(checkpoint, "tpu").require_loadable()
-    beyond = f"cuda:{torch.cuda.device_count()}"
-    with pytest.raises(CaiError, match=f"no device '{beyond}': torch .* sees {torch.cuda.device_count()} GPUs"):
-        encoder(checkpoint, beyond).require_loadable()
-
-
 @pytest.mark.slow
 def test_a_search_without_a_model_does_not_wait_for_torch() -> None:
     """Importing torch and transformers takes four seconds, longer than a BM25 search."""

@@ -408,16 +408,6 @@ def test_an_interrupted_shard_finds_the_batches_it_has_finished(
     assert_same(encode(collection, short, tmp_path / "whole", batch_size=1), resumed)
 
 
-def test_encoding_goes_on_without_a_cache_that_is_broken(
-    collection: BeirFolder, tmp_path: Path, cache: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    whole = encode(collection, encoder(), tmp_path / "whole")
-    (path,) = cache.glob("*.sqlite")
-    path.write_bytes(b"x" * 10_000)
-    assert_same(whole, encode(collection, encoder(), tmp_path / "again"))
-    assert "vectors are not cached in" in caplog.text
-
-
 @KINDS
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_a_vector_does_not_depend_on_the_other_texts(

@@ -124,10 +124,3 @@ def test_dense_vectors_of_other_documents_are_refused(tmp_path: Path, ids: list[
 def test_vectors_of_the_wrong_kind_are_refused(dense: Vectors, tmp_path: Path) -> None:
     with pytest.raises(CaiError, match="dense has dense vectors: choose a folder with splade ones"):
         smooth(dense, tmp_path / "smoothed", dense)
-
-
-def test_a_single_document_is_unchanged(tmp_path: Path) -> None:
-    vectors = stored_vectors(tmp_path / "vectors", csr_matrix(np.array([[0, 0], [2, 1]], np.float32)))
-    dense = stored_vectors(tmp_path / "dense", np.ones((2, 3), np.float32), kind="dense")
-    smoothed = Vectors(smooth(vectors, tmp_path / "smoothed", dense))
-    np.testing.assert_array_equal(matrix_of(smoothed), matrix_of(vectors))
