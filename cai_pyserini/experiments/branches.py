@@ -280,7 +280,7 @@ class Rerank(Ranking):
         super().__init__("rerank", system, run, self.first_stage)
 
     def require(self) -> None:
-        from cai_pyserini.models.rerankers import require_reranker  # imports torch, which takes seconds
+        from cai_pyserini.models.cross_encoder import require_reranker  # imports torch, which takes seconds
 
         resolve_device(self.run.experiment.device)
         require_reranker(self._checkpoint())

@@ -43,13 +43,13 @@ from cai_pyserini.core.terminal import progress
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.vectors.encode import encode_texts
 from cai_pyserini.vectors.near_documents import neighbour_means, stored_rows
+from cai_pyserini.vectors.neighbours import TINY
 from cai_pyserini.vectors.shards import SHARD_NAMES, Shard, Vectors, paired, shard_progress, work_folder, write_shards
 
 ASSOCIATED_WORDS = 100  # per document, on average
 SAMPLE = 500  # documents from which the threshold of the weights is estimated
 NEIGHBOUR_WORDS = 50  # per document
 BATCH = 256  # documents compared at a time
-TINY = 1e-9
 # Of the regression that learns word vectors.
 RIDGE = 1.0
 DOCUMENTS = 20_000  # documents that are contexts, at most

@@ -37,12 +37,6 @@ def test_only_missing_files_are_downloaded(model: Hub) -> None:
     assert [request for request in model.requests if "/resolve/" in request or "/large/" in request] == []
 
 
-def test_a_download_that_breaks_off_continues_where_it_stopped(model: Hub) -> None:
-    model.faults[:] = ["cut"]
-    folder = download("org/model", None, PATTERNS)
-    assert all((folder / name).read_bytes() == FILES[name] for name in WEIGHTS)
-
-
 @pytest.mark.parametrize("fault", ["empty", "stall"])
 def test_a_download_that_fails_is_not_taken_for_whole(fault: str, model: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither then nor offline; the next try gets the rest."""

@@ -82,14 +82,6 @@ def test_weights_equal_the_formula(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(sampled.words(documents).toarray(), expected_of_sample, atol=1e-4)
 
 
-def test_with_few_words_all_positive_weights_are_kept() -> None:
-    draw = np.random.default_rng(0)
-    words, documents = draw.normal(size=(12, 8)).astype(np.float32), draw.normal(size=(26, 8)).astype(np.float32)
-    found = WordAssociations.fit(words, np.ones(12), [documents], 26).words(documents)
-    np.testing.assert_allclose(found.toarray(), plain(words, documents, np.ones(12), 12), atol=1e-4)
-    assert 0.3 < found.nnz / found.toarray().size < 0.7
-
-
 def test_learned_vectors_equal_the_formula() -> None:
     draw = np.random.default_rng(0)
     x = (draw.random((9, 5)) < [0.4, 0.4, 0.4, 0.4, 0]).astype(np.float32)  # the last word has no context
