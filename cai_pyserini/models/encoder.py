@@ -74,13 +74,13 @@ class Encoder:
             )
         names = {"documents": "max_document_length", "queries": "max_query_length"}
         for role in dict.fromkeys(("documents", *roles)):
-            side = self._model_side(role)
+            side = self.model_side(role)
             require_safetensors(side.folder)
             if role in roles:
                 require_positions(side.folder, {names[role]: self.max_length(role)})
-        require_tokenizer(self._model_side("documents").folder)
+        require_tokenizer(self.model_side("documents").folder)
 
-    def _model_side(self, role: Role) -> Side:
+    def model_side(self, role: Role) -> Side:
         """The side of a role. Raises CaiError for bag-of-words queries."""
         if (side := self._sides[role]).weights:
             raise CaiError(
@@ -88,10 +88,6 @@ class Encoder:
                 "systems splade-doc, or `query: bow`"
             )
         return side
-
-    def folder(self, role: Role) -> Path:
-        """The folder of a role's model. Raises CaiError for bag-of-words queries."""
-        return self._model_side(role).folder
 
     def truncated(self, length: int) -> "Encoder":
         """This encoder, sharing its models, but reading only the first `length` tokens of a document."""
@@ -186,7 +182,7 @@ class Encoder:
         """The model for the texts of a role, with its prompt. Raises CaiError for a model that cannot be loaded, for
         another vocabulary of queries than of documents, and for bag-of-words queries."""
         if role not in self._models:
-            config, side, precision = self.config, self._model_side(role), self.precision(role)
+            config, side, precision = self.config, self.model_side(role), self.precision(role)
             same = (each for each in self._models if (self._sides[each], self.precision(each)) == (side, precision))
             other = next(same, None)
             model = self._models[other] if other else self._load(side, precision)

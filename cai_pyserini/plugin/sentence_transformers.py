@@ -58,7 +58,7 @@ def write_sparse_encoder(config: EncoderConfig, query: Representation, folder: P
             loses.append("counts of repeated tokens in queries: a token counts once")
     else:
         modules, changes_length = documents, config.max_query_length != config.max_document_length
-        if (query_folder := encoder.folder("queries")) != encoder.checkpoint:
+        if (query_folder := encoder.model_side("queries").folder) != encoder.checkpoint:
             query_model = Transformer(
                 str(query_folder), transformer_task="fill-mask", max_seq_length=config.max_query_length
             )

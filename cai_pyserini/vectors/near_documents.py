@@ -19,15 +19,7 @@ from scipy.sparse import csr_matrix, diags_array, vstack
 from cai_pyserini.core import artifact, files
 from cai_pyserini.models.rows import largest
 from cai_pyserini.vectors.neighbours import TINY
-from cai_pyserini.vectors.shards import (
-    SHARD_NAMES,
-    Shard,
-    Vectors,
-    paired,
-    shard_progress,
-    work_folder,
-    write_shards,
-)
+from cai_pyserini.vectors.shards import SHARD_NAMES, Shard, Vectors, paired, shard_progress, work_folder, write_shards
 
 WEIGHT = 0.4  # weight of the neighbours' mean
 POWER = 4  # inner products are raised to it
