@@ -2,16 +2,17 @@
 
 Every peer encodes the same first documents of a collection, cut after the encoder's maximal length (256), in a process
 of its own and one process at a time: ours (Splade.encode as the encode stage calls it: bfloat16 where the hardware
-gains from it), ours in float32, Pyserini at its command's batch size of 64 and at 32, and sentence-transformers at its
-default of 32, and also loaded in bfloat16. The clock runs from texts to each library's own sparse vectors; imports,
-loading the model and a warm-up of 8 documents are outside. Peak memory is that of the whole process. Pyserini needs up
-to 11 GB for documents of 256 tokens.
+gains from it), ours in float32 and, on processors with VNNI, in int8, Pyserini at its command's batch size of 64 and at
+32, and sentence-transformers at its default of 32, and also loaded in bfloat16. The clock runs from texts to each
+library's own sparse vectors; imports, loading the model and a warm-up of 8 documents are outside. Peak memory is that
+of the whole process. Pyserini needs up to 11 GB for documents of 256 tokens.
 
 --device cuda encodes on a GPU, and shows its peak memory; --documents should be some thousands. "With all logits" is
 ours with a head that makes the tensor (texts, tokens, vocabulary).
 
---openvino also measures OpenVINO, in its default precision. It gets what was fastest: max pooling as a part of its
-graph, and as many requests of two documents of similar length at a time as it asks for.
+--openvino also measures OpenVINO, in its default precision and in int8 (static, by nncf with SmoothQuant, calibrated
+with other documents of the collection). It gets what was fastest: max pooling as a part of its graph, and as many
+requests of two documents of similar length at a time as it asks for.
 
 Same vectors: both are quantized with Pyserini's own round(w / 5 * 256), and the share of the entries of either that are
 the same integer in ours (float32) and Pyserini's is printed.
@@ -21,8 +22,10 @@ and size, with the tokenizer of the encoder, filled up to the vocabulary, and a 
 some 200 entries. The last table compares the operations per second of encoding, those of linear layers
 counted, with those of one large product in the same precision.
 
---quality also encodes the whole collection in each precision, and compares nDCG@10 of exact dot products of the float
-vectors, with and without IDF; queries are SPLADE's in float32.
+--profile shows instead which operators ours in int8 spends its time in, with one thread.
+
+--quality also encodes the whole collection in each precision, and with OpenVINO, and compares nDCG@10 of exact dot
+products of the float vectors, with and without IDF; queries are SPLADE's in float32.
 """
 
 import json
@@ -39,7 +42,10 @@ import harness
 WARM_UP = 8
 GPU_TIMES = 3  # encodes in one process, most of whose time is its start
 ACTIVE = 200  # entries per vector of a random checkpoint
+OPENVINO = "OpenVINO, int8"
+CALIBRATION = 100  # documents that OpenVINO's int8 is calibrated with
 OPENVINO_BATCH = 2
+SHOWN = 10  # operators of a profile
 
 
 def write_texts(collection: str, encoder: str, documents: int | None, output: str) -> harness.Result:
@@ -102,6 +108,9 @@ def products(checkpoint: str, device: str) -> harness.Result:
     import torch
     from torch.nn.functional import linear
 
+    from cai_pyserini.core.errors import CaiError
+    from cai_pyserini.models.device import resolve_precision
+    from cai_pyserini.models.int8 import Int8Linear, quantize
     from cai_pyserini.models.splade import load_masked_lm
 
     model, _ = load_masked_lm(Path(checkpoint))
@@ -114,6 +123,12 @@ def products(checkpoint: str, device: str) -> harness.Result:
         "float32": lambda: linear(x, weight),
         "bfloat16": lambda: linear(*operands),
     }
+    try:
+        resolve_precision("int8", torch.device(device))
+        quantized, layer = quantize(x, by_token=False), Int8Linear(weight, None, torch.bfloat16)
+        calls["int8"] = lambda: layer.product(quantized)
+    except CaiError:
+        pass
     speeds = {}
     wait = torch.cuda.synchronize if on_gpu else lambda: None
     for name, call in calls.items():
@@ -158,6 +173,25 @@ def ours(
     vectors.eliminate_zeros()
     save_npz(output, vectors)
     return result | {"precision": splade.transformer.precision, "tokens": tokens}
+
+
+def profile(texts: str, checkpoint: str, length: int, device: str) -> harness.Result:
+    """The share of the time of each operator while ours encodes in int8, largest first."""
+    import torch
+    from torch.profiler import ProfilerActivity
+
+    from cai_pyserini.models.splade import Splade
+
+    torch.set_num_threads(1)
+    splade, read = Splade(Path(checkpoint), device, "int8"), json.loads(Path(texts).read_text())
+    splade.encode(read[:WARM_UP], length)
+    tokens = splade.token_ids(read, length)
+    with torch.profiler.profile(activities=[ProfilerActivity.CPU]) as profiled:
+        for _ in splade.encode_batches(tokens, None, lambda count: None):  # in this thread, unlike `encode`
+            pass
+    events = sorted(profiled.key_averages(), key=lambda event: -event.self_cpu_time_total)
+    total = sum(event.self_cpu_time_total for event in events)
+    return {"shares": [(event.key, event.self_cpu_time_total / total) for event in events[:SHOWN]]}
 
 
 def pyserini(texts: str, checkpoint: str, length: int, device: str, batch: int, output: str) -> harness.Result:
@@ -210,8 +244,11 @@ def inputs_of(checkpoint: str, length: int) -> Callable[[list[str]], dict[str, A
     return inputs
 
 
-def export_openvino(checkpoint: str, length: int, output: str) -> harness.Result:
-    """Write OpenVINO's model of SPLADE, output/OpenVINO.xml."""
+def export_openvino(collection: str, checkpoint: str, length: int, skip: int, output: str) -> harness.Result:
+    """Write OpenVINO's model of SPLADE, output/OpenVINO.xml, and the same in int8."""
+    from itertools import islice
+
+    import nncf
     import openvino
     import torch
     from transformers import AutoModelForMaskedLM
@@ -225,22 +262,27 @@ def export_openvino(checkpoint: str, length: int, output: str) -> harness.Result
             logits = self.model(input_ids=input_ids, attention_mask=attention_mask).logits
             return torch.log1p(torch.relu(logits) * attention_mask[:, :, None]).amax(1)
 
+    documents = islice(harness.opened(collection)[0].documents(), skip, skip + CALIBRATION)
+    texts = [document.contents for document in documents]
     inputs = inputs_of(checkpoint, length)
     shapes = [(name, [-1, -1], openvino.Type.i64) for name in ("input_ids", "attention_mask")]
-    model = openvino.convert_model(Pooled().eval(), example_input=inputs(["a longer text", "short"]), input=shapes)
+    model = openvino.convert_model(Pooled().eval(), example_input=inputs([texts[0], "short"]), input=shapes)
     openvino.save_model(model, Path(output, "OpenVINO.xml"), compress_to_fp16=False)
-    return {"versions": [f"openvino {openvino.__version__}"]}
+    data = nncf.Dataset([{name: part.numpy() for name, part in inputs([text]).items()} for text in texts])
+    quantized = nncf.quantize(model, data, model_type=nncf.ModelType.TRANSFORMER, subset_size=CALIBRATION)
+    openvino.save_model(quantized, Path(output, f"{OPENVINO}.xml"))
+    return {"versions": [f"openvino {openvino.__version__}", f"nncf {nncf.__version__}"]}
 
 
-def openvino(texts: str, checkpoint: str, length: int, model: str) -> harness.Result:
-    """Encode with OpenVINO's model."""
+def openvino(texts: str, checkpoint: str, length: int, model: str, output: str | None = None) -> harness.Result:
+    """The vectors of OpenVINO's model, written to `output` if that is given."""
     import threading
     from concurrent.futures import ThreadPoolExecutor
     from itertools import batched
 
     import numpy as np
     import openvino
-    from scipy.sparse import csr_matrix, vstack
+    from scipy.sparse import csr_matrix, save_npz, vstack
 
     compiled = openvino.Core().compile_model(model, "CPU", {"PERFORMANCE_HINT": "THROUGHPUT"})
     inputs, own = inputs_of(checkpoint, length), threading.local()
@@ -257,7 +299,10 @@ def openvino(texts: str, checkpoint: str, length: int, model: str) -> harness.Re
         with ThreadPoolExecutor(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")) as pool:
             return vstack(list(pool.map(one, batches)), format="csr")[np.argsort(order)]
 
-    return timed(encode, texts)[1]
+    vectors, result = timed(encode, texts)
+    if output:
+        save_npz(output, vectors)
+    return result
 
 
 def agreement(first: str, second: str) -> harness.Result:
@@ -269,10 +314,10 @@ def agreement(first: str, second: str) -> harness.Result:
     return {"same": 1 - (a != b).nnz / either, "entries": either}
 
 
-def ndcg(collection: str, encoder: str, folder: str, precisions: list[str]) -> harness.Result:
-    """nDCG@10 of exact dot products, without and with IDF, for each precision of the documents."""
+def ndcg(collection: str, encoder: str, folder: str, precisions: list[str], others: dict[str, str]) -> harness.Result:
+    """nDCG@10 of exact dot products, without and with IDF, for each precision of the documents, and other vectors."""
     import numpy as np
-    from scipy.sparse import vstack
+    from scipy.sparse import load_npz, vstack
 
     from cai_pyserini.collections.readers import open_collection
     from cai_pyserini.core.config import load_encoder, load_index_config
@@ -293,7 +338,7 @@ def ndcg(collection: str, encoder: str, folder: str, precisions: list[str]) -> h
     contents = (document.contents for document in opened.documents())
     weightings = {"splade": None, "splade-idf": Idf.count(contents, loaded.tokenizer).weights()}
     remove_query = removes_query(index_config.remove_query, qrels)
-    vectors = {}
+    vectors = {name: load_npz(file) for name, file in others.items()}
     ids = np.array([document.id for document in opened.documents()])
     for precision in precisions:
         shards = list(Vectors(encode(opened, Encoder(config, "cpu", precision), Path(folder, precision))))
@@ -321,6 +366,7 @@ def main() -> None:
     parser.add_argument(
         "--random", choices=("66M", "110M", "150M"), help="encode with a random checkpoint of this size"
     )
+    parser.add_argument("--profile", action="store_true", help="only: where int8 spends its time")
     parser.add_argument("--batches", type=int, nargs="+", default=[64, 32], help="of Pyserini")
     args = parser.parse_args()
     with TemporaryDirectory() as folder:
@@ -332,6 +378,9 @@ def main() -> None:
         written = harness.fresh(write_texts, **collection, documents=args.documents, output=texts)
         checkpoint = written["checkpoint"]
         settings = {"texts": texts, "length": written["length"], "device": args.device}
+        if args.profile:
+            shares = harness.fresh(profile, **settings, checkpoint=checkpoint)["shares"]
+            return harness.show("int8", ("operator", "share"), [(name, f"{share:.1%}") for name, share in shares])
         # Pyserini loads no safetensors.
         harness.stage("plugin", "export-encoder", encoder=args.encoder, output=exported)
         plain = harness.fresh(products, checkpoint=checkpoint, device=args.device)
@@ -342,30 +391,43 @@ def main() -> None:
         peers = {
             "ours": partial(own, precision="auto", output=f"{folder}/other.npz"),
             "ours, float32": partial(own, precision="float32", output=mine),
+            "ours, int8": partial(own, precision="int8", output=f"{folder}/other.npz"),
             **{f"Pyserini, batches of {size}": partial(theirs, batch=size) for size in args.batches},
             "sentence-transformers": partial(others, dtype="float32"),
             "sentence-transformers, bfloat16": partial(others, dtype="bfloat16"),
         }
+        if "int8" not in speeds:
+            del peers["ours, int8"]
         if args.device == "cuda":
             peers["ours, with all logits"] = partial(peers["ours"], head="all logits")
             peers["sentence-transformers, bfloat16, batches of 256"] = partial(others, dtype="bfloat16", batch=256)
         if args.openvino:
-            made = {"checkpoint": checkpoint, "length": written["length"]}
-            print(*harness.fresh(export_openvino, **made, output=folder)["versions"])
-            peers["OpenVINO"] = partial(harness.fresh, openvino, **made, texts=texts, model=f"{folder}/OpenVINO.xml")
+            made = {"collection": args.collection, "checkpoint": checkpoint, "length": written["length"]}
+            exporting = harness.fresh(export_openvino, **made, skip=args.documents, output=folder)
+            print(*exporting["versions"])
+            other = partial(harness.fresh, openvino, checkpoint=checkpoint, length=written["length"])
+            for name in ("OpenVINO", OPENVINO):
+                peers[name] = partial(other, texts=texts, model=f"{folder}/{name}.xml")
         results = harness.rounds(args.repeats, peers)
         same = harness.fresh(agreement, first=mine, second=stock)
         scores: dict[str, dict[str, float]] = {}
         if args.quality:
-            scores = harness.fresh(ndcg, **collection, folder=folder, precisions=list(speeds))["scores"]
+            encoded = {}
+            if args.openvino:
+                everything, encoded[OPENVINO] = f"{folder}/everything", f"{folder}/openvino.npz"
+                harness.fresh(write_texts, **collection, documents=None, output=everything)
+                other(texts=everything, model=f"{folder}/{OPENVINO}.xml", output=encoded[OPENVINO])
+            quality = partial(harness.fresh, ndcg, **collection, folder=folder, precisions=list(speeds))
+            scores = quality(others=encoded)["scores"]
     first = results["ours"][0]
+    best = results["ours, int8" if args.random and "int8" in speeds else "ours"]
     rows = []
     of_gpu = " of the GPU" if args.device == "cuda" else ""
     for name, result in results.items():
         seconds, gflops = harness.middle(result), ("", "")
         if (precision := result[0].get("precision")) in speeds:
             gflops = f"{plain['per_token'] * result[0]['tokens'] / seconds / 1e9:.0f}", f"{speeds[precision] / 1e9:.0f}"
-        speed = f"{first['documents'] / seconds:.1f}", harness.times(result, results["ours"])
+        speed = f"{first['documents'] / seconds:.1f}", harness.times(result, best)
         rows.append(
             (
                 name,

@@ -74,6 +74,7 @@ def main() -> None:
         peers = {
             "ours": partial(harness.fresh, ours, folder=folder, precision="auto"),
             "ours, float32": partial(harness.fresh, ours, folder=folder, precision="float32"),
+            "ours, int8": partial(harness.fresh, ours, folder=folder, precision="int8"),
             "sentence-transformers": partial(harness.fresh, sentence_transformers, folder=folder),
         }
         results = harness.rounds(args.repeats, peers)
@@ -82,9 +83,9 @@ def main() -> None:
         expected = (
             f"{harness.middle(result, 'expected') / harness.middle(result):.2f}" if "expected" in result[0] else ""
         )
-        speed = f"{args.pairs / harness.middle(result):.1f}", harness.times(result, results["ours"])
+        speed = f"{args.pairs / harness.middle(result):.1f}", harness.times(result, results["ours, int8"])
         rows.append((name, *speed, harness.gigabytes(result), expected))
-    header = ("", "pairs/s", "ours is faster by", "peak memory, GB", "expected time / time")
+    header = ("", "pairs/s", "int8 is faster by", "peak memory, GB", "expected time / time")
     title = f"Reranking {args.pairs} pairs of {Path(args.collection).name}, {size / 1e6:.0f}M parameters"
     precision = results["ours"][0]["precision"]
     harness.show(f"{title}, medians of {args.repeats} (ours: {precision})", header, rows)

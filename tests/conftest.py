@@ -23,6 +23,7 @@ from cai_pyserini.collections import text_cache
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import artifact, manifest
 from cai_pyserini.core.config import load_encoder, load_index_config
+from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.store import StorePath
 from cai_pyserini.experiments import report_charts
 from cai_pyserini.indexes import jvm
@@ -94,6 +95,19 @@ def broken(tiny: Path, tmp_path: Path) -> Path:
 def checkpoint() -> Path:
     """The folder of splade-tiny, a real SPLADE checkpoint."""
     return checkpoint_folder(load_encoder("splade-tiny"))
+
+
+@pytest.fixture(scope="session")
+def vnni() -> None:
+    """Skip where precision int8 cannot run."""
+    import torch
+
+    from cai_pyserini.models.device import resolve_precision
+
+    try:
+        resolve_precision("int8", torch.device("cpu"))
+    except CaiError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")

@@ -73,7 +73,7 @@ class Encode(flags.Sharded, Command):
     output: PathOrUrl = flags.OUTPUT_OR_URL
     split: str | None = flag(None, "encode the queries of this split, such as test, instead of the documents")
     device: str = flags.DEVICE
-    precision: Literal["auto", "float32", "bfloat16"] = flags.DOCUMENT_PRECISION
+    precision: Literal["auto", "float32", "bfloat16", "int8"] = flags.DOCUMENT_PRECISION
     batch_size: int | None = flags.BATCH_SIZE
 
     def execute(self) -> None:

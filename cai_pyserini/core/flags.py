@@ -31,7 +31,9 @@ DEVICE = flag("auto", "cpu, cuda, cuda:1, …; auto: the GPU if there is one")
 PRECISION = flag("auto", "precision of matrix products; auto: bfloat16 where the hardware runs it faster than float32")
 DOCUMENT_PRECISION = flag(
     "auto",
-    "precision of matrix products for documents; auto: bfloat16 where the hardware runs it faster than float32",
+    "precision of matrix products for documents; auto: bfloat16 where the hardware runs it faster than float32; int8, "
+    "on CPUs with VNNI: up to 1.8 times as fast as bfloat16 for models of 66 million parameters or more, but vectors "
+    "deviate by 3 to 10% from float32's",
 )
 BATCH_SIZE = flag(
     None,

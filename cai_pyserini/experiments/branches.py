@@ -298,7 +298,7 @@ class Rerank(Ranking):
             self.output,
             depth=experiment.depth,
             device=experiment.device,
-            precision=experiment.precision,
+            precision="auto" if experiment.precision == "int8" else experiment.precision,  # int8 is for documents only
             tag=self.system.name,
             minutes=experiment.rerank_minutes,
         )

@@ -79,7 +79,7 @@ class RunSettings(Settings):
     seed: int = flag(42, "random seed of the adaptation", ge=0)
     remove_query: Literal["auto", "always", "never"] | None = flags.REMOVE_QUERY
     device: str = flags.DEVICE
-    precision: Literal["auto", "float32", "bfloat16"] = flags.DOCUMENT_PRECISION
+    precision: Literal["auto", "float32", "bfloat16", "int8"] = flags.DOCUMENT_PRECISION
     batch_size: int | None = flags.BATCH_SIZE
     threads: int = flags.THREADS
     no_raw: bool = flags.NO_RAW
@@ -106,7 +106,7 @@ class RunOptions(TypedDict, total=False):
     seed: int
     remove_query: Literal["auto", "always", "never"] | None
     device: str
-    precision: Literal["auto", "float32", "bfloat16"]
+    precision: Literal["auto", "float32", "bfloat16", "int8"]
     batch_size: int | None
     threads: int
     no_raw: bool

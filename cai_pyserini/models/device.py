@@ -8,7 +8,7 @@ from cai_pyserini.core.lock import HOST
 if TYPE_CHECKING:
     import torch
 
-Precision = Literal["auto", "float32", "bfloat16"]
+Precision = Literal["auto", "float32", "bfloat16", "int8"]
 
 
 def resolve_device(device: str) -> "torch.device":
@@ -29,9 +29,14 @@ def resolve_device(device: str) -> "torch.device":
 
 
 def resolve_precision(precision: Precision, device: "torch.device") -> Precision:
-    """`auto`: bfloat16 where the hardware gains from it, else float32."""
+    """`auto`: bfloat16 where the hardware gains from it, else float32. Raises CaiError for int8 where it cannot run."""
     import torch
 
+    if precision == "int8" and not has_int8(device):
+        raise CaiError(
+            "precision int8 needs a CPU with VNNI instructions (AVX-512 VNNI, AVX-VNNI or AMX): choose device cpu on "
+            "such a machine, or another precision"
+        )
     if precision != "auto":
         return precision
     if device.type == "cuda":
@@ -44,6 +49,11 @@ def device_name(device: "torch.device") -> str:
     import torch
 
     return torch.cuda.get_device_name(device) if device.type == "cuda" else f"{HOST}, {torch.get_num_threads()} threads"
+
+
+def has_int8(device: "torch.device") -> bool:
+    """Whether precision int8 can run."""
+    return device.type == "cpu" and _cpu_has("avx512_vnni", "avx_vnni", "amx_int8")
 
 
 def _cpu_has(*instructions: str) -> bool:

@@ -184,11 +184,24 @@ class Encoder:
         if role not in self._models:
             config, side, precision = self.config, self.model_side(role), self.precision(role)
             same = (each for each in self._models if (self._sides[each], self.precision(each)) == (side, precision))
-            other = next(same, None)
-            model = self._models[other] if other else self._load(side, precision)
+            if (other := next(same, None)) is not None:
+                model = self._models[other]
+            else:
+                model = self._load_int8(side) if precision == "int8" else self._load(side, precision)
             prompt = config.query_prompt if role == "queries" else config.document_prompt
             self._models[role] = model.with_prompt(prompt)
         return self._models[role]
+
+    def _load_int8(self, side: Side) -> "Splade | Dense":
+        """Load the model in int8. Raises CaiError if its vectors are far from float32's, which depends on the weights:
+        a few large activations leave no resolution for the others."""
+        from cai_pyserini.models.int8 import PROBES, require_close  # imports torch, which takes seconds
+
+        length = self.max_length("documents")
+        expected = self._load(side, "float32").encode(PROBES, length)
+        model = self._load(side, "int8")
+        require_close(side.folder, model.encode(PROBES, length), expected)
+        return model
 
     def _load(self, side: Side, precision: Precision) -> "Splade | Dense":
         config = self.config

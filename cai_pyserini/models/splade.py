@@ -7,7 +7,8 @@ Some checkpoints were trained with log(1 + log(1 + relu(x))) in place of log(1 +
 weights of a text.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from scipy.sparse import csr_matrix
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.device import Precision
 from cai_pyserini.models.head import activated, max_logits
+from cai_pyserini.models.int8 import Int8Head
 from cai_pyserini.models.rows import largest
 from cai_pyserini.models.tokenizer import Done, TokenIds
 from cai_pyserini.models.transformer import TextEncoder, Transformer, load_pretrained
@@ -45,8 +47,12 @@ class Splade(TextEncoder[csr_matrix]):
         embeddings = decoder.weight.detach()[:size]
         bias = torch.zeros(size) if decoder.bias is None else decoder.bias.detach()[:size]
         self._activation, self._max_active_dims = activation, max_active_dims
-        place = self.transformer.device, self.transformer.dtype
-        self._decoder = embeddings.to(*place).contiguous(), bias.to(*place)
+        self._pool: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+        if self.transformer.precision == "int8":
+            self._pool = Int8Head(embeddings, bias)
+        else:
+            place = self.transformer.device, self.transformer.dtype
+            self._pool = partial(max_logits, weight=embeddings.to(*place).contiguous(), bias=bias.to(*place))
 
     def encode_batches(
         self, tokens: TokenIds, batch_size: int | None, done: Done
@@ -60,7 +66,7 @@ class Splade(TextEncoder[csr_matrix]):
     @torch.inference_mode()
     def _vectors(self, ids: torch.Tensor, mask: torch.Tensor) -> csr_matrix:
         hidden = self.transformer(ids, mask).logits  # the decoder is bypassed
-        pooled = max_logits(hidden, mask, *self._decoder)
+        pooled = self._pool(hidden, mask)
         kept = pooled.le(0).logical_not_()  # keeps NaN, which the caller refuses
         weights = activated(pooled[kept], self._activation)
         columns = kept.nonzero()[:, 1].int()

@@ -23,6 +23,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.processes import enter
 from cai_pyserini.models.checkpoint import max_positions, own_code_error, require_safetensors
 from cai_pyserini.models.device import Precision, resolve_device, resolve_precision
+from cai_pyserini.models.int8 import replace_linears
 from cai_pyserini.models.rows import Matrix, first_not_finite, stacked
 from cai_pyserini.models.tokenizer import NAME_LENGTH, PAD_MULTIPLE, Done, TokenIds, Tokenizer
 
@@ -59,6 +60,8 @@ class Transformer:
         on_gpu = self.device.type == "cuda"
         torch.backends.cuda.enable_cudnn_sdp(False)  # it prepares every new shape of a batch for .1 s
         self.batch_size = GPU_BATCH if on_gpu else max(1, CPU_BATCH // model.config.hidden_size)
+        if self.precision == "int8":
+            replace_linears(model, exclude, getattr(torch, resolve_precision("auto", self.device)))
         for module in model.modules():
             if isinstance(module, torch.nn.Linear) and module is not exclude:
                 module.to(self.dtype)  # once, not in every batch

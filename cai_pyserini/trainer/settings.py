@@ -171,7 +171,7 @@ class AdaptSettings(Settings):
     )
     seed: int = SEED
     device: str = DEVICE
-    precision: Literal["auto", "float32", "bfloat16"] = DOCUMENT_PRECISION
+    precision: Literal["auto", "float32", "bfloat16", "int8"] = DOCUMENT_PRECISION
     dry_run: bool = flag(False, "only print the steps, and for each whether it is up to date, or why it must run")
 
     @model_validator(mode="after")

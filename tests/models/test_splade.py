@@ -79,11 +79,17 @@ def test_blank_texts_are_empty_rows_among_the_others(splade: Splade, expected: n
         assert nothing.shape == (len(texts), len(splade.tokenizer)) and not nothing.nnz
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 @pytest.mark.parametrize("encoder", [Splade, Dense])
 def test_a_vector_that_is_not_finite_is_refused(
-    checkpoint: Path, tmp_path: Path, encoder: type[Splade | Dense], precision: Precision
+    checkpoint: Path,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    encoder: type[Splade | Dense],
+    precision: Precision,
 ) -> None:
+    if precision == "int8":
+        request.getfixturevalue("vnni")
     for value in (math.nan, math.inf):
         # the 41st token of every text has no hidden state
         broken = damaged(checkpoint, tmp_path / str(value), "position_embeddings.weight", 40, value)

@@ -77,5 +77,5 @@ def test_what_cannot_be_checked(capsys: pytest.CaptureFixture[str], monkeypatch:
     with pytest.raises(CaiError, match=r"org/model: no complete answer from .*: check the connection"):
         doctor.main(["--encoder", "org/model"])
     with pytest.raises(SystemExit, match="2"):
-        doctor.main(["--precision", "float32"])
+        doctor.main(["--precision", "int8"])
     assert "--device and --precision are for --encoder: name one" in capsys.readouterr().err
