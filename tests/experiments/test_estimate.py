@@ -48,11 +48,7 @@ def test_a_long_run_says_how_long_each_step_takes_and_what_shortens_it(
     tokens = 400 * 60 * int(splade.split()[-2]) / 2500
     assert 30 < tokens < 50
     assert any("  encode is shorter with: " in line for line in lines) and max(map(len, lines)) < 120
-    known = json.loads(cache.read_text())
-    assert sorted((each["encoder"], each["tokens_per_second"]) for each in known.values()) == [
-        ("minilm", 100.0),
-        ("splade-tiny", 400.0),
-    ]
+    assert sorted(json.loads(cache.read_text()).values()) == [100.0, 400.0]  # of minilm and splade-tiny
     assert said(tmp_path / "c", 2500, "joint", "joint-near") == lines  # no third speed is asked for
     cache.write_text("[")  # by a process that was killed, or another tool
     with pytest.raises(StopIteration):
