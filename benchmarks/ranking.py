@@ -37,9 +37,9 @@ from cai_pyserini.models.rows import largest
 from cai_pyserini.runs.measures import mean, measure
 from cai_pyserini.runs.significance import compare, p_text
 from cai_pyserini.runs.trec import run_of
-from cai_pyserini.vectors import word_vectors as learning
+from cai_pyserini.vectors import near_words as learning
 from cai_pyserini.vectors.bm25 import ASSOCIATED_FACTOR, Bm25, stored_lengths, weights_of
-from cai_pyserini.vectors.mixing import POWER
+from cai_pyserini.vectors.near_documents import POWER
 from cai_pyserini.vectors.near_words import WordAssociations
 from cai_pyserini.vectors.neighbours import NEIGHBOURS
 from cai_pyserini.vectors.queries import encode_queries

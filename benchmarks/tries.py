@@ -36,7 +36,7 @@ from cai_pyserini.trainer.adaptation_data import AdaptationData
 from cai_pyserini.trainer.choice import mean_by_source
 from cai_pyserini.trainer.simulated import SimulatedRetrieval, smoothed
 from cai_pyserini.vectors.bm25 import ASSOCIATED_FACTOR, NEIGHBOUR_FACTOR, stored_lengths, weights_of
-from cai_pyserini.vectors.mixing import POWER
+from cai_pyserini.vectors.near_documents import POWER
 from cai_pyserini.vectors.near_words import NEIGHBOUR_WORDS
 from cai_pyserini.vectors.queries import encode_queries
 

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
-from typing import Literal, Self
+from typing import Self
 
 from pydantic import model_validator
 
@@ -16,9 +16,9 @@ from cai_pyserini.core.flags import DEVICE, DOCUMENT_PRECISION, ENCODER_TEXT
 from cai_pyserini.core.packages import install_command
 from cai_pyserini.core.settings import Command, command, flag
 from cai_pyserini.indexes import jvm
+from cai_pyserini.models.device import Precision
 from cai_pyserini.plugin.hook import pth_path
 
-Precision = Literal["auto", "float32", "bfloat16", "int8"]
 Finding = tuple[bool | None, str]  # whether it works, None if it could be better; and what was found
 PACKAGES = ("cai-pyserini", "pyserini", "torch", "transformers", "tokenizers", "pyjnius", "faiss-cpu")
 INSTEAD = "Pyserini's modules run with `cai-pyserini -m …`"
@@ -76,8 +76,8 @@ CHECKS: dict[str, Callable[[], Finding]] = {
 class Doctor(Command):
     """Check this machine: Python, packages, Java, Lucene, and what encodes. Exits with 1 if a check fails.
 
-    With --encoder, check an encoder instead: what its folder says (modules, prompts, lengths, similarity), whether its
-    vectors are those of sentence-transformers, and how many documents of 100 tokens this machine encodes per second.
+    With --encoder, check an encoder instead: its settings, whether its vectors are those of
+    sentence-transformers, and how many documents of 100 tokens this machine encodes per second.
     Exits with 1 if vectors differ by more than 0.0001, in float32. That is so where the encoder's YAML file changes how
     the folder's own modules pool; its prompts, lengths and dimensions are given to the library too.
     """
@@ -110,11 +110,12 @@ class Doctor(Command):
 def check_encoder(encoder: str, device: str, precision: Precision) -> int:
     """Print what is found about an encoder; 1 if its vectors are not those of its library."""
     from cai_pyserini.core.config import load_encoder
-    from cai_pyserini.core.tables import aligned
-    from cai_pyserini.vectors.encoder_check import check, table, verdict
+    from cai_pyserini.vectors.encoder_check import check, verdict
 
     found = check(load_encoder(encoder), device, precision)
-    print(f"{found['folder']}\n\n{aligned(table(found))}\n\n{verdict(found)}")
+    for name, value in found.items():
+        print(f"{name.replace('_', ' '):<23} {f'{value:.3g}' if isinstance(value, float) else value}")
+    print(f"\n{verdict(found)}")
     return int(not found["equal"])
 
 

@@ -5,9 +5,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
-from typing import TYPE_CHECKING, Literal, Self
-
-from pydantic import model_validator
+from typing import TYPE_CHECKING, Literal
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import DEVICE, FILTER, QUERY

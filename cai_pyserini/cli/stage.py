@@ -127,7 +127,7 @@ class Near(Stage):
     neighbours: int = flag(40, "number of neighbours per document", ge=1)
 
     def make(self) -> None:
-        from cai_pyserini.vectors.near import find_neighbours
+        from cai_pyserini.vectors.neighbours import find_neighbours
         from cai_pyserini.vectors.shards import Vectors
 
         find_neighbours(Vectors(self.vectors), self.output, self.neighbours)

@@ -91,8 +91,7 @@ class EncoderConfig(Settings):
     query_weights: str | None = None  # JSON, {token: weight}: weights for `query: bow`, in place of counts
     kind: Literal["splade", "dense"] = shapes("vectors", "splade")  # dense: for Faiss
     revision: str | None = None  # of a Hugging Face model
-    trust_remote_code: bool = False  # run the checkpoint's code; a Hugging Face model then needs a revision
-    pooling: str | None = shapes(BOTH, None)  # of tokens; splade: max (default) or sum; dense: mean (default), cls, …
+    pooling: str | None = shapes(BOTH, None)  # of tokens: mean (default), cls, …; of SPLADE always max
     activation: Literal["relu", "log1p_relu"] = shapes(BOTH, "relu")  # log(1 + relu(logit)), or log(1 + that)
     max_active_dims: int | None = shapes(BOTH, None, ge=1)  # keep only the largest weights of a SPLADE vector
     dimensions: int | None = shapes(BOTH, None, ge=1)  # keep only the first dimensions of a dense vector (Matryoshka)
@@ -134,13 +133,9 @@ class EncoderConfig(Settings):
             raise ValueError("rescore, keep_query_mass: two steps need both")
         if self.projection and self.is_sparse:
             raise ValueError("projection: only a dense encoder has one, but kind is splade")
-        poolings = ("max", "sum") if self.is_sparse else POOLING
+        poolings = ("max",) if self.is_sparse else POOLING
         if self.pooling not in (None, *poolings):
             raise ValueError(f"pooling: {self.pooling!r} is not one of {', '.join(poolings)} ({self.kind} encoders)")
-        for model, revision in ((self.checkpoint, self.revision), (self.query_checkpoint, self.query_revision)):
-            is_hub = model and not model.startswith((PIP, ".", "/")) and not Path(model).exists()
-            if self.trust_remote_code and is_hub and not revision:
-                raise ValueError(f"trust_remote_code: name the revision of {model} whose code you have read")
         return self
 
     def fast(self) -> Self:

@@ -77,7 +77,7 @@ STAGES = {
     ),
     "judge examples": Stage("judge examples", "judging.judged_examples"),
     "judge export": Stage("judge export", "judging.judgments"),
-    "near": Stage("stage near", "vectors.near"),
+    "near": Stage("stage near", "vectors.neighbours"),
     "plugin": Stage("plugin", {"export": "plugin.export", "prebuilt": "plugin.prebuilt -plugin.hook"}),
     "search": Stage(
         "stage search",

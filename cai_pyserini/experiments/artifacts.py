@@ -18,7 +18,6 @@ from cai_pyserini.experiments.systems import ADAPTED
 from cai_pyserini.indexes.impact_index import index_impacts
 from cai_pyserini.indexes.retrieve import search, word_queries
 from cai_pyserini.indexes.words import count_words
-from cai_pyserini.models.device import has_int8, resolve_device
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.idf import compute
 from cai_pyserini.runs.measures import evaluate
@@ -190,15 +189,10 @@ class Documents(Artifact):
 
 
 class EncodedDocuments(Documents):
+    remedy = "a smaller encoder, or fewer tokens per document (max_document_length)"
+
     def __init__(self, encoder: RunEncoder):
         super().__init__(encoder, "encode", *encoder.made_from)
-
-    @property
-    def remedy(self) -> str:  # type: ignore[override]
-        experiment = self.run.experiment
-        remedy = "a smaller encoder, or fewer tokens per document (max_document_length)"
-        has_faster = experiment.precision != "int8" and has_int8(resolve_device(experiment.device))
-        return f"precision int8, {remedy}" if has_faster else remedy
 
     def require(self) -> None:
         if not self.encoder.adapted:  # the adapted one may not exist yet

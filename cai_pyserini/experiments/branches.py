@@ -41,9 +41,9 @@ from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.runs.fuse import fuse
 from cai_pyserini.runs.rerank import rerank
 from cai_pyserini.vectors.encode import project_vectors
-from cai_pyserini.vectors.near import find_neighbours
 from cai_pyserini.vectors.near_documents import mix_near
 from cai_pyserini.vectors.near_words import find_near_words
+from cai_pyserini.vectors.neighbours import find_neighbours
 from cai_pyserini.vectors.queries import Queries, Representation
 from cai_pyserini.vectors.shards import Vectors
 
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from cai_pyserini.experiments.systems import System
 
 SEED = 42  # samples the pseudo queries that weights are chosen on
-CONTEXT_TOKENS, WORD_TOKENS = 16, 8  # with padding, of what vectors.word_vectors encodes
+CONTEXT_TOKENS, WORD_TOKENS = 16, 8  # with padding, of what vectors.near_words encodes
 WORDS_PER_ROOT = 4.5  # words in two documents or more, per square root of a character
 SOURCES = 600  # documents that weights are chosen on, at most a twentieth of all, see trainer.choice
 QUERIES_PER_SOURCE = 2
@@ -280,7 +280,7 @@ class Rerank(Ranking):
         super().__init__("rerank", system, run, self.first_stage)
 
     def require(self) -> None:
-        from cai_pyserini.models.rerankers import require_reranker  # imports torch, which takes seconds
+        from cai_pyserini.models.cross_encoder import require_reranker  # imports torch, which takes seconds
 
         resolve_device(self.run.experiment.device)
         require_reranker(self._checkpoint())

@@ -26,7 +26,8 @@ from cai_pyserini.experiments.sample import Sample
 from cai_pyserini.experiments.systems import System
 from cai_pyserini.models.checkpoint import checkpoint_digest
 from cai_pyserini.models.encoder import Encoder
-from cai_pyserini.models.folder import model_folder, tokenizer_of
+from cai_pyserini.models.folder import model_folder
+from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.runs.measures import MEASURES
 from cai_pyserini.trainer.settings import AdaptSettings
 
@@ -206,5 +207,6 @@ class RunFolder:
     def reading(self) -> Reading:
         """How SPLADE truncates documents."""
         config = self.experiment.encoder
-        tokenizer = checkpoint_digest(model_folder(config), tokenizer_only=True)
-        return Reading(lambda texts: tokenizer_of(config).lengths(texts), config.max_document_length, tokenizer)
+        folder = model_folder(config)
+        tokenizer = checkpoint_digest(folder, tokenizer_only=True)
+        return Reading(lambda texts: Tokenizer(folder).lengths(texts), config.max_document_length, tokenizer)

@@ -14,9 +14,8 @@ from cai_pyserini.core import artifact, files
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import DenseMethod
 from cai_pyserini.core.packages import lazy
-from cai_pyserini.vectors.first_passage import with_first_passage
 from cai_pyserini.vectors.neighbours import EXACT, Positions, build_index, header, recall, write_index
-from cai_pyserini.vectors.shards import Matrix, Shard, Vectors, shard_progress, without_zero_vectors
+from cai_pyserini.vectors.shards import Matrix, Shard, Vectors, shard_progress, with_first_passage, without_zero_vectors
 
 if TYPE_CHECKING:
     import faiss
@@ -37,7 +36,7 @@ def index_dense(
 
     Flat indexes are written shard by shard; graphs and clusters are built in memory with at most `threads` threads.
     Measures the recall of other methods against exact search. Zero vectors are left out. Passages have the vector of
-    their document's first passage with this weight, see vectors.first_passage. Raises CaiError for sparse vectors, and
+    their document's first passage with this weight, see with_first_passage. Raises CaiError for sparse vectors, and
     for vectors that the method cannot index.
     """
     vectors.require("dense", "make impacts of them, and index those")

@@ -1,10 +1,7 @@
 """Checkpoint folders: find or download them, check their files, and digest their contents."""
 
-import json
 import logging
-import re
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,7 +32,7 @@ def checkpoint_folder(config: EncoderConfig) -> Path:
         raise CaiError(f"no encoder {config.checkpoint!r}{hint}")
     from cai_pyserini.models import hub
 
-    patterns = ("encoder.yaml", *(f"*{suffix}" for suffix in suffixes(config)))
+    patterns = ("encoder.yaml", *(f"*{suffix}" for suffix in SUFFIXES))
     try:
         folder = hub.download(config.checkpoint, config.revision, patterns)
     except CaiError as error:
@@ -73,20 +70,15 @@ def require_complete(folder: Path) -> Path:
     return folder
 
 
-def suffixes(config: EncoderConfig) -> Sequence[str]:
-    """The suffixes of the files that a model is loaded from."""
-    return (*SUFFIXES, ".py") if config.trust_remote_code else SUFFIXES
-
-
 def load_checkpoint(spec: str) -> Path:
     """The local folder of the checkpoint that `spec` refers to, see load_encoder."""
     return checkpoint_folder(load_encoder(spec))
 
 
-def require_safetensors(checkpoint: Path, config: bool = True) -> None:
-    """Raise CaiError unless a folder is complete, with weights in safetensors and, with `config`, a config.json."""
+def require_safetensors(checkpoint: Path) -> None:
+    """Raise CaiError unless a folder is complete, with weights in safetensors and a config.json."""
     require_complete(checkpoint)
-    if config and not (checkpoint / "config.json").is_file():
+    if not (checkpoint / "config.json").is_file():
         expected = "config.json, *.safetensors and a tokenizer"
         raise CaiError(f"{checkpoint} is not a checkpoint, which has {expected}: it has no config.json")
     if not any(checkpoint.glob("*.safetensors")):
@@ -97,25 +89,12 @@ def require_safetensors(checkpoint: Path, config: bool = True) -> None:
         )
 
 
-def untrusted_code_error(checkpoint: Path) -> CaiError:
-    """The error for a checkpoint whose own code was not run."""
+def own_code_error(checkpoint: Path) -> CaiError:
+    """The error for a checkpoint that needs code of its own."""
     return CaiError(
-        f"{checkpoint} has code of its own (auto_map in its JSON files), which was not run: read it, and set "
-        "`trust_remote_code: true` in the encoder's YAML"
+        f"{checkpoint} has code of its own (auto_map in its JSON files), which is not run: choose a checkpoint of an "
+        "architecture that transformers has"
     )
-
-
-def require_own_code(checkpoint: Path) -> None:
-    """Raise CaiError for a checkpoint whose code is in another repository, where it may change at any time."""
-    for name in ("config.json", "tokenizer_config.json"):
-        path = checkpoint / name
-        with suppress(OSError, ValueError):  # loading the model reports a broken file
-            auto_map = json.dumps(json.loads(path.read_text(encoding="utf-8")).get("auto_map"))
-            if others := re.findall(r'"([^"]+)--', auto_map):
-                raise CaiError(
-                    f"{path}: its code is in another repository, {others[0]}, without a pinned revision: copy the "
-                    f"checkpoint and that code to one folder, and remove `{others[0]}--` from auto_map"
-                )
 
 
 def require_projection(path: Path) -> Path:
@@ -157,13 +136,13 @@ def require_positions(checkpoint: Path, lengths: Mapping[str, int]) -> None:
             )
 
 
-def checkpoint_files(checkpoint: Path, modules: bool = False, code: bool = False) -> list[Path]:
-    """A checkpoint's configuration, tokenizer and weights; `modules`: also in subfolders, `code`: also Python files."""
+def checkpoint_files(checkpoint: Path, modules: bool = False) -> list[Path]:
+    """A checkpoint's configuration, tokenizer and weights; `modules`: also in subfolders."""
     is_nested = modules and (checkpoint / "modules.json").is_file()
     return [
         path
         for path in sorted(checkpoint.rglob("*") if is_nested else checkpoint.iterdir())
-        if path.suffix in (*SUFFIXES, *[".py"] * code) and path.name not in ("manifest.json", "log.json", "report.json")
+        if path.suffix in SUFFIXES and path.name not in ("manifest.json", "log.json", "report.json")
     ]
 
 

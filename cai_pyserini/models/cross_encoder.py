@@ -2,35 +2,42 @@
 
 score = activation(w · h_[CLS](query, document) + b)                   (Iida & Okazaki 2022, Appendix A)
 
-The scores equal those of sentence-transformers' CrossEncoder.
+The scores equal those of sentence-transformers' CrossEncoder, whose modules a reranker consists of: a classifier with
+one label, bare or saved by CrossEncoder; or a language model with LogitScore, saved by CrossEncoder.
 """
 
-import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 import torch
+from sentence_transformers.base.modules import Transformer as TransformerModule
+from sentence_transformers.cross_encoder.modules import LogitScore
+from transformers import AutoConfig
 
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.models.checkpoint import max_positions, require_safetensors
 from cai_pyserini.models.device import Precision
-from cai_pyserini.models.rerankers import load_reranker
+from cai_pyserini.models.folder import read_json
 from cai_pyserini.models.rows import first_not_finite
 from cai_pyserini.models.tokenizer import NAME_LENGTH, Done, text_batches
-from cai_pyserini.models.transformer import Transformer, batches
+from cai_pyserini.models.transformer import Transformer, batches, load_pretrained, quiet
 
-logger = logging.getLogger(__name__)
-
-ANNOUNCED_SECONDS = 60.0  # the expected duration is logged if it is at least this long
 PAIR_TOKENS = 512  # tokens of a full pair: a batch has those of `batch_size` full pairs
 TOKENIZED_PAIRS = 1024  # pairs tokenized at a time
+CLASSIFIER, CAUSAL = "sequence-classification", "text-generation"  # tasks of sentence-transformers
+HEADS = {
+    CLASSIFIER: ("AutoModelForSequenceClassification", "sequence-classification head"),
+    CAUSAL: ("AutoModelForCausalLM", "language-model head"),
+}
+ACTIVATIONS = {"Identity": torch.nn.Identity, "Sigmoid": torch.nn.Sigmoid, "Tanh": torch.nn.Tanh}
 
 
 class CrossEncoder:
-    """A reranker of any of the kinds in `rerankers`. Without `activated`, scores are raw logits, whose differences the
-    activation function would shrink."""
+    """A reranker. Unless `activated`, scores are raw logits, whose differences the activation function would shrink."""
 
     def __init__(self, checkpoint: Path, device: str = "auto", precision: Precision = "auto", activated: bool = True):
         self._modules, activation, self._prompt = load_reranker(checkpoint)
@@ -67,10 +74,9 @@ class CrossEncoder:
         return scores
 
     def seconds_per_pair(
-        self, queries: Sequence[str], documents: Sequence[str], names: Sequence[str] | None = None, *, pairs: int = 0
+        self, queries: Sequence[str], documents: Sequence[str], names: Sequence[str] | None = None
     ) -> float:
-        """Measure the seconds per pair, on evenly spaced pairs: two batches per thread, or at most a tenth of all; or
-        on the longest alone, if `pairs` of these would take less than ANNOUNCED_SECONDS."""
+        """Measure the seconds per pair, on evenly spaced pairs: two batches per thread, or at most a tenth of all."""
         if not queries:
             return 0.0
         threads = torch.get_num_threads() if self.transformer.device.type == "cpu" else 1
@@ -83,10 +89,7 @@ class CrossEncoder:
             self.score(queries, documents, names=names)
             return (perf_counter() - start) / len(rows)
 
-        longest = max(range(len(queries)), key=lambda row: len(documents[row]))
-        seconds(longest)  # the first call takes longer
-        if pairs and pairs * (slowest := seconds(longest)) < ANNOUNCED_SECONDS:
-            return slowest
+        seconds(0)  # the first call takes longer
         return seconds(*np.linspace(0, len(queries) - 1, count).astype(int))
 
     def _features(self, pairs: list[tuple[str, str]]) -> Any:
@@ -118,13 +121,6 @@ def _in_float32(layer: torch.nn.Linear) -> torch.nn.Linear:
     return layer
 
 
-def announce(pairs: int, seconds: float) -> None:
-    """Log how long scoring `pairs` will take, at `seconds` per pair, unless it is short."""
-    if (total := pairs * seconds) >= ANNOUNCED_SECONDS:
-        time = f"{total / 3600:.1f} hours" if total > 2 * 3600 else f"{total / 60:.0f} minutes"
-        logger.info("scoring %s pairs takes about %s here: %.3g pairs per second", f"{pairs:,}", time, 1 / seconds)
-
-
 def _rows(features: dict[str, Any], rows: list[int], length: int) -> dict[str, Any]:
     """Select rows of padded features, the longest first, without columns that hold only padding."""
     mask = features["attention_mask"][rows[0]]
@@ -133,3 +129,75 @@ def _rows(features: dict[str, Any], rows: list[int], length: int) -> dict[str, A
         name: value[rows, columns] if isinstance(value, torch.Tensor) and value.dim() == 2 else value
         for name, value in features.items()
     }
+
+
+@contextmanager
+def _reading(checkpoint: Path) -> Iterator[None]:
+    """Turn the libraries' errors about an unreadable checkpoint into CaiError."""
+    try:
+        with quiet():
+            yield
+    except (ValueError, LookupError, TypeError, AttributeError, OSError) as error:
+        raise CaiError(f"{checkpoint} cannot be read as a reranker ({str(error).splitlines()[0][:200]})") from None
+
+
+def require_reranker(checkpoint: Path) -> None:
+    """Raise CaiError if the model in a folder is no reranker, or has several labels."""
+    require_safetensors(checkpoint)
+    with _reading(checkpoint):
+        config = AutoConfig.from_pretrained(str(checkpoint), trust_remote_code=False)
+    kind: str = (config.architectures or ["ForSequenceClassification"])[0]
+    if kind.endswith("ForSequenceClassification") and config.num_labels != 1:
+        raise CaiError(f"{checkpoint} has {config.num_labels} labels; a reranker has one, the score")
+    if (checkpoint / "modules.json").exists():
+        kind = read_json(checkpoint / "config_sentence_transformers.json").get("model_type", "SentenceTransformer")
+    elif kind.endswith("ForCausalLM"):
+        raise CaiError(f"{checkpoint} is a language model: save it as a reranker, by CrossEncoder with LogitScore")
+    if not kind.endswith(("ForSequenceClassification", "CrossEncoder")):
+        raise CaiError(f"{checkpoint} is a {kind}, not a reranker")
+
+
+def load_reranker(checkpoint: Path) -> tuple[list[Any], torch.nn.Module, str | None]:
+    """Load a reranker: its modules, of which the first has `model` and `preprocess` for pairs, and which, run in order,
+    add `scores` (pairs, 1); its activation function; and its prompt. Raises CaiError as require_reranker does, and for
+    weights that are not a reranker's."""
+    require_reranker(checkpoint)
+    with _reading(checkpoint):
+        settings: dict[str, Any] = {}
+        if (path := checkpoint / "modules.json").exists():
+            settings = read_json(checkpoint / "config_sentence_transformers.json")
+            modules = [_module(checkpoint, entry) for entry in read_json(path)]
+        else:
+            safe = {name: {"trust_remote_code": False} for name in ("config_kwargs", "processor_kwargs")}
+            modules = [_CheckedTransformer(str(checkpoint), transformer_task=CLASSIFIER, **safe)]
+        model, task = modules[0].model, modules[0].transformer_task
+        if [type(module) for module in modules[1:]] != ([LogitScore] if task == CAUSAL else []):
+            raise CaiError(f"{checkpoint}/modules.json: a reranker is a Transformer, with LogitScore if that is causal")
+        if task == CAUSAL and max_positions(model) is not None:
+            raise CaiError(f"{checkpoint} counts positions from the padding: its scores would depend on the batch")
+        older = getattr(model.config, "sentence_transformers", None) or {}  # older versions of the library
+        oldest = getattr(model.config, "sbert_ce_default_activation_function", None)
+        name = settings.get("activation_fn") or older.get("activation_fn") or oldest or "torch.nn.Sigmoid"
+        if not name.startswith("torch.nn.") or (activation := ACTIVATIONS.get(name.rpartition(".")[2])) is None:
+            raise CaiError(f"{checkpoint}: activation function {name!r} is not one of {', '.join(ACTIVATIONS)}")
+        return modules, activation(), (settings.get("prompts") or {}).get(settings.get("default_prompt_name"))
+
+
+def _module(checkpoint: Path, entry: dict[str, str]) -> Any:
+    known = {"Transformer": _CheckedTransformer, "LogitScore": LogitScore}
+    library, _, name = entry["type"].rpartition(".")
+    if not library.startswith("sentence_transformers.") or name not in known:
+        raise CaiError(f"{checkpoint}/modules.json: {entry['type']} is not one of {', '.join(known)}")
+    if name == "Transformer" and entry["path"]:
+        raise CaiError(f"{checkpoint}/modules.json: the Transformer is in {entry['path']!r}, not at the root")
+    return known[name].load(str(checkpoint), subfolder=entry["path"], local_files_only=True)
+
+
+class _CheckedTransformer(TransformerModule):
+    """The library's Transformer, with weights loaded and checked by load_pretrained."""
+
+    def _load_model(self, path: str, task: str, config: Any, *unused: Any, **options: Any) -> Any:
+        if task not in HEADS:
+            raise CaiError(f"{path}: a reranker's task is {' or '.join(HEADS)}, not {task}")
+        kind, head = HEADS[task]
+        return load_pretrained(kind, Path(path), head, config=config)

@@ -17,21 +17,18 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from transformers import PretrainedConfig
-from transformers.modeling_outputs import BaseModelOutput
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.checkpoint import PROJECTION_REMEDY, require_projection, require_safetensors
 from cai_pyserini.models.device import Precision
 from cai_pyserini.models.folder import Module, Side, read_json
-from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.models.transformer import TextEncoder, Transformer, load_pretrained
 
 ENCODERS = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel"}  # classes without the decoder, by model type
 
 
 class Dense(TextEncoder[np.ndarray]):
-    """A dense encoder: any transformer checkpoint, or static token vectors. `weights` (vocabulary,) weight the tokens
+    """A dense encoder: any transformer checkpoint. `weights` (vocabulary,) weight the tokens
     in the mean. `projection` is a safetensors file with the tensor `weight` (width, width) that vectors are multiplied
     by. `pooling` replaces the side's modules. Vectors are truncated to `dimensions`."""
 
@@ -46,15 +43,13 @@ class Dense(TextEncoder[np.ndarray]):
         pooling: str | None = None,
         dimensions: int | None = None,
         similarity: Literal["cosine", "dot"] = "cosine",
-        trust_remote_code: bool = False,
     ):
         side = Side(side) if isinstance(side, Path) else side
         checkpoint = side.folder
-        model = TokenVectors(checkpoint) if side.is_static else load_transformer(checkpoint, trust_remote_code)
-        tokenizer = Tokenizer(checkpoint, trust_remote_code, special=not side.is_static)
-        transformer = Transformer(checkpoint, model, device, precision, tokenizer=tokenizer)
+        model = load_transformer(checkpoint)
+        transformer = Transformer(checkpoint, model, device, precision)
         self._modules = torch.nn.ModuleList()
-        if pooling or similarity == "dot" or side.modules or side.is_static:
+        if pooling or similarity == "dot" or side.modules:
             modules = () if pooling else side.modules
             self._modules.extend(load_modules(modules, model.config.hidden_size, pooling or "mean"))
         self._modules.eval().to(transformer.device)
@@ -104,25 +99,6 @@ class Dense(TextEncoder[np.ndarray]):
         return torch.nn.functional.normalize(vectors, dim=-1) if self._scaled else vectors
 
 
-class TokenVectors(torch.nn.Module):
-    """Static token vectors in place of a transformer: the module StaticEmbedding, for instance of model2vec."""
-
-    def __init__(self, folder: Path):
-        from sentence_transformers.sentence_transformer.modules import StaticEmbedding
-
-        super().__init__()
-        require_safetensors(folder, config=False)
-        weight = StaticEmbedding.load(str(folder)).embedding.weight.detach().float()
-        self.embedding = torch.nn.Embedding.from_pretrained(weight)
-        self.config = PretrainedConfig(hidden_size=weight.shape[1])
-
-    def get_input_embeddings(self) -> torch.nn.Embedding:
-        return self.embedding
-
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> BaseModelOutput:
-        return BaseModelOutput(last_hidden_state=self.embedding(input_ids))
-
-
 def load_modules(modules: Sequence[Module], width: int, mode: str) -> list[torch.nn.Module]:
     """Load the modules that pool token vectors of this width; one of this `mode` if none of them is Pooling."""
     from sentence_transformers.base.modules import Dense as Layer
@@ -159,21 +135,19 @@ def project(vectors: np.ndarray, projection: np.ndarray) -> np.ndarray:
 def load_projection(path: Path, width: int) -> np.ndarray:
     """Read the tensor `weight`, float32 (width, width), of a safetensors file. Raises CaiError if there is none."""
     try:
-        weight = load_file(require_projection(path)).get("weight")
-    except SafetensorError as error:
-        raise CaiError(f"{path} is not a safetensors file ({error}): {PROJECTION_REMEDY}") from None
-    if weight is None:
-        raise CaiError(f"{path} has no tensor `weight`: {PROJECTION_REMEDY}")
+        weight = load_file(require_projection(path))["weight"]
+    except (SafetensorError, KeyError) as error:
+        raise CaiError(f"{path} is not a safetensors file with `weight` ({error}): {PROJECTION_REMEDY}") from None
     if weight.dtype != torch.float32 or weight.shape != (width, width):
         found = f"{str(weight.dtype).removeprefix('torch.')} {tuple(weight.shape)}"
         raise CaiError(f"{path}: `weight` is {found}, but vectors need float32 {(width, width)}: {PROJECTION_REMEDY}")
     return weight.numpy()
 
 
-def load_transformer(checkpoint: Path, trust_remote_code: bool = False) -> Any:
+def load_transformer(checkpoint: Path) -> Any:
     """Load the transformer of a checkpoint without its pooler, which is not used."""
     kind = ENCODERS.get(read_json(checkpoint / "config.json").get("model_type"), "AutoModel")
-    model = load_pretrained(kind, checkpoint, "transformer", trust_remote_code)
+    model = load_pretrained(kind, checkpoint, "transformer")
     if hasattr(model, "pooler"):
         model.pooler = None
     return model

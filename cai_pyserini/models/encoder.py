@@ -1,9 +1,8 @@
 """An encoder: a configuration, and the model that is loaded when it is first needed."""
 
-import logging
 from collections.abc import Mapping
 from copy import copy
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,14 +15,13 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.identity import changes, code
 from cai_pyserini.core.processes import enter
 from cai_pyserini.models.checkpoint import (
-    checkpoint_files,
     checkpoint_folder,
     require_positions,
     require_projection,
     require_safetensors,
 )
 from cai_pyserini.models.device import Precision, resolve_device, resolve_precision
-from cai_pyserini.models.folder import Side, read_folder, token_weights, tokenizer_of
+from cai_pyserini.models.folder import Side, read_folder, token_weights
 from cai_pyserini.models.idf import load_weights
 from cai_pyserini.models.tokenizer import Tokenizer, require_tokenizer
 
@@ -32,12 +30,6 @@ if TYPE_CHECKING:
     from cai_pyserini.models.splade import Splade
 
 Role = Literal["documents", "queries"]
-logger = logging.getLogger(__name__)
-
-
-@cache  # once per process
-def _warn_of_code(checkpoint: str, revision: str | None) -> None:
-    logger.warning("the code of %s, revision %s, is trusted and will run here", checkpoint, revision or "none")
 
 
 class Encoder:
@@ -55,14 +47,10 @@ class Encoder:
             other = config.replace(checkpoint=config.query_checkpoint, revision=config.query_revision)
             query_folder = read_folder(checkpoint_folder(other))
             self._sides["queries"] = query_folder.documents
-            for name in ("kind", "pooling", "activation", "max_active_dims"):
+            for name in ("kind", "activation", "max_active_dims"):
                 documents = getattr(config, name)
                 if (queries := query_folder.settings.get(name, documents)) != documents:
                     raise CaiError(f"{config.name}: {name} is {documents} for documents and {queries} for queries")
-        if config.trust_remote_code:
-            _warn_of_code(config.checkpoint, config.revision)
-            if config.query_checkpoint:
-                _warn_of_code(config.query_checkpoint, config.query_revision)
         self.checkpoint = folder.documents.folder
         self.projection = require_projection(Path(config.projection)) if config.projection else None
         self.device = device
@@ -86,13 +74,13 @@ class Encoder:
             )
         names = {"documents": "max_document_length", "queries": "max_query_length"}
         for role in dict.fromkeys(("documents", *roles)):
-            side = self._model_side(role)
-            require_safetensors(side.folder, config=not side.is_static)
-            if role in roles and not self.config.trust_remote_code:
+            side = self.model_side(role)
+            require_safetensors(side.folder)
+            if role in roles:
                 require_positions(side.folder, {names[role]: self.max_length(role)})
-        require_tokenizer(self._model_side("documents").folder)
+        require_tokenizer(self.model_side("documents").folder)
 
-    def _model_side(self, role: Role) -> Side:
+    def model_side(self, role: Role) -> Side:
         """The side of a role. Raises CaiError for bag-of-words queries."""
         if (side := self._sides[role]).weights:
             raise CaiError(
@@ -100,10 +88,6 @@ class Encoder:
                 "systems splade-doc, or `query: bow`"
             )
         return side
-
-    def folder(self, role: Role) -> Path:
-        """The folder of a role's model. Raises CaiError for bag-of-words queries."""
-        return self._model_side(role).folder
 
     def truncated(self, length: int) -> "Encoder":
         """This encoder, sharing its models, but reading only the first `length` tokens of a document."""
@@ -124,19 +108,16 @@ class Encoder:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        return tokenizer_of(self.config)
+        return Tokenizer(self.checkpoint)
 
     @property
     def digest(self) -> str:
-        """A digest of the documents' checkpoint, the projection, and the checkpoint's code, if any."""
+        """A digest of the documents' checkpoint and the projection."""
         return self._digest("documents")
 
     def _digest(self, role: Role) -> str:
         side = self._sides[role]
-        files = [self.projection] if self.projection else []
-        if self.config.trust_remote_code:
-            files += [path for path in checkpoint_files(side.folder, code=True) if path.suffix == ".py"]
-        return artifact.digest([side.digest, *map(artifact.file_digest, files)]) if files else side.digest
+        return artifact.digest([side.digest, artifact.file_digest(self.projection)]) if self.projection else side.digest
 
     @cached_property
     def token_weights(self) -> np.ndarray | None:
@@ -201,7 +182,7 @@ class Encoder:
         """The model for the texts of a role, with its prompt. Raises CaiError for a model that cannot be loaded, for
         another vocabulary of queries than of documents, and for bag-of-words queries."""
         if role not in self._models:
-            config, side, precision = self.config, self._model_side(role), self.precision(role)
+            config, side, precision = self.config, self.model_side(role), self.precision(role)
             same = (each for each in self._models if (self._sides[each], self.precision(each)) == (side, precision))
             if (other := next(same, None)) is not None:
                 model = self._models[other]
@@ -231,10 +212,8 @@ class Encoder:
                 side.folder,
                 self.device,
                 precision,
-                pooling=config.pooling or "max",
                 activation=config.activation,
                 max_active_dims=config.max_active_dims,
-                trust_remote_code=config.trust_remote_code,
             )
             if side.folder != self.checkpoint and model.tokenizer.vocabulary != self.tokenizer.vocabulary:
                 raise CaiError(f"{side.folder} has another vocabulary than {self.checkpoint}: no query would match")
@@ -251,5 +230,4 @@ class Encoder:
             pooling=config.pooling,
             dimensions=config.dimensions,
             similarity=config.similarity,
-            trust_remote_code=config.trust_remote_code,
         )

@@ -8,12 +8,11 @@ modules.json is a bare checkpoint: all settings are the encoder's.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import numpy as np
-from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from safetensors.numpy import load_file
 
 from cai_pyserini.core.artifact import digest, file_digest
@@ -30,45 +29,12 @@ from cai_pyserini.models.checkpoint import (
 from cai_pyserini.models.tokenizer import Tokenizer
 
 MAX_LENGTH = 512  # tokens, unless the encoder sets more: longer texts cost more than they gain
-NO_LIMIT = 1 << 16  # tokens read by a model without a limit
 ROLES = {"query": "queries", "document": "documents"}
 NONSTANDARD = DESCRIBED - {"kind", "max_document_length", "max_query_length", "query", "idf_power"}
-NONSTANDARD |= {"query_checkpoint", "query_weights", "binary_queries", "expand_queries", "trust_remote_code"}
+NONSTANDARD |= {"query_checkpoint", "query_weights", "binary_queries", "expand_queries"}
 PROMPTS = {"query_prompt": ("query",), "document_prompt": ("document", "passage", "corpus")}  # names by setting
-SPLADE_POOLING = {"pooling_strategy": "max", "activation_function": "relu"}  # the library's defaults
 DENSE_MODULES = ("Pooling", "Dense", "Normalize", "LayerNorm", "Dropout")
-
-
-class Entry(TypedDict):
-    """A module in modules.json."""
-
-    type: str
-    path: str
-
-
-class Routes(TypedDict):
-    """router_config.json: the classes of modules, and the modules of each role."""
-
-    types: dict[str, str]
-    structure: dict[str, list[str]]
-
-
-@with_config(ConfigDict(extra="allow"))
-class ModelFile(TypedDict, total=False):
-    """The keys that are read from the other JSON files."""
-
-    architectures: list[str] | None
-    model_type: str
-    similarity_fn_name: str | None
-    prompts: dict[str, str | None] | None
-    truncate_dim: int | None
-    max_active_dims: int | None
-    max_seq_length: int | None
-    model_max_length: float | None
-    max_position_embeddings: float | None
-    modality_config: dict[str, dict[str, Any]] | None
-    pooling_mode: str | list[str]
-    path: str | None  # of the token weights
+DOWNLOAD_AGAIN = "save or download the model again"
 
 
 class Module(NamedTuple):
@@ -94,7 +60,6 @@ class Side:
     modules: Sequence[Module] = ()
     weights: Path | None = None
     is_mean: bool = True  # whether dense vectors are means over all tokens
-    is_static: bool = False  # whether static token vectors take the place of a transformer
 
     @cached_property
     def digest(self) -> str:
@@ -134,12 +99,6 @@ def model_folder(config: EncoderConfig) -> Path:
     return read_folder(checkpoint_folder(config)).documents.folder
 
 
-def tokenizer_of(config: EncoderConfig) -> Tokenizer:
-    """The documents' tokenizer; its own code runs if the encoder trusts it."""
-    side = read_folder(checkpoint_folder(config)).documents
-    return Tokenizer(side.folder, config.trust_remote_code, special=not side.is_static)
-
-
 def with_folder_settings(config: EncoderConfig) -> EncoderConfig:
     """Fill in an encoder's settings from its checkpoint folder."""
     return read_folder(checkpoint_folder(config)).complete(config)
@@ -151,8 +110,8 @@ def require_standard(config: EncoderConfig, consumer: str) -> EncoderConfig:
     folder = read_folder(checkpoint_folder(config))
     config = folder.complete(config)
     values = config.model_dump(include=NONSTANDARD, exclude_defaults=True)
-    if folder.documents.modules or folder.documents.is_static:
-        values["modules"] = ", ".join(module.name for module in folder.documents.modules) or "StaticEmbedding"
+    if folder.documents.modules:
+        values["modules"] = ", ".join(module.name for module in folder.documents.modules)
     if values or folder.queries != folder.documents:
         features = ", ".join(f"{name} {value!r}" for name, value in values.items()) or "another model for queries"
         raise CaiError(f"{config.name} has {features}, which {consumer} cannot take into account")
@@ -161,6 +120,15 @@ def require_standard(config: EncoderConfig, consumer: str) -> EncoderConfig:
 
 def read_folder(path: Path) -> Folder:
     """Read the sides and settings of a folder. Raises CaiError for modules that are not supported."""
+    try:
+        return _read_folder(path)
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
+        raise CaiError(
+            f"{path}: its JSON files are not as sentence-transformers writes them ({error!r}); {DOWNLOAD_AGAIN}"
+        ) from None
+
+
+def _read_folder(path: Path) -> Folder:
     if not (path / "modules.json").is_file():
         architectures = read_json(path / "config.json").get("architectures") or ()
         if any("ForSequenceClassification" in name for name in architectures):
@@ -175,7 +143,7 @@ def read_folder(path: Path) -> Folder:
             f"{path} compares vectors by their {config['similarity_fn_name']} distance; indexes here score by dot "
             "products or cosines"
         )
-    modules = [_module(path, each["type"], each["path"]) for each in read_json(path / "modules.json", list[Entry])]
+    modules = [_module(path, each["type"], each["path"]) for each in read_json(path / "modules.json")]
     if modules and modules[0].name in ("Router", "Asym"):
         queries, documents = (_route(modules[0].folder, role, modules[1:]) for role in ROLES)
     else:
@@ -186,7 +154,7 @@ def read_folder(path: Path) -> Folder:
     lengths = {"max_document_length": _length(documents[0]), "max_query_length": _length(queries[0])}
     settings = _settings(path, kind, config, documents)
     settings |= {name: length for name, length in lengths.items() if length is not None}
-    if query_kind == "splade" and _pooling(queries[1]) != _pooling(documents[1]):
+    if query_kind == "splade" and _activation(queries[1]) != _activation(documents[1]):
         raise CaiError(f"{path}: its queries and documents are pooled in different ways, which is not supported")
     return Folder(path, _side(documents, kind), _side(queries, query_kind), settings)
 
@@ -198,16 +166,19 @@ def token_weights(path: Path, tokenizer: Tokenizer) -> np.ndarray:
         if Tokenizer(path).vocabulary != tokenizer.vocabulary:
             raise CaiError(f"{path}: the tokens of queries are not those of documents")
         if (name := read_json(path / "config.json").get("path")) is None:
-            require_safetensors(path, config=False)
+            require_safetensors(path)
             return _require_nonnegative(load_file(path / "model.safetensors")["weight"].astype(np.float32), path)
         if not (path / name).is_file() or not (path / name).resolve().is_relative_to(path.resolve()):
             raise CaiError(f"{path}: the token weights are in {name}, which is not in this folder: copy it there")
         path = path / name
-    weights, values = np.zeros(len(tokenizer), np.float32), read_json(path, dict[str, float])
+    weights, values = np.zeros(len(tokenizer), np.float32), read_json(path)
     known = [token for token in values if token in tokenizer.ids]
     if not known:
         raise CaiError(f"{path}: none of the weights is of a token in the vocabulary")
-    weights[[tokenizer.ids[token] for token in known]] = [values[token] for token in known]
+    try:
+        weights[[tokenizer.ids[token] for token in known]] = [float(values[token]) for token in known]
+    except (TypeError, ValueError) as error:
+        raise CaiError(f"{path}: expected {{token: weight}} ({error})") from None
     return _require_nonnegative(weights, path)
 
 
@@ -220,7 +191,7 @@ def _require_nonnegative(weights: np.ndarray, path: Path) -> np.ndarray:
 
 def _route(router: Path, role: str, after: Sequence[Module]) -> list[Module]:
     """The router's modules for a role, and those that follow the router."""
-    config = read_json(router / "router_config.json", Routes) or {"structure": {}}
+    config = read_json(router / "router_config.json")
     names = config["structure"].get(role)
     if not names or not config["types"].keys() >= {*names}:
         raise CaiError(f"{router}: its Router has no route for {ROLES[role]}")
@@ -247,7 +218,7 @@ def _kind(path: Path, modules: Sequence[Module]) -> str:
         return "splade"
     if first == "SparseStaticEmbedding" and not rest:
         return "bags of words"
-    if (first == "StaticEmbedding" or (is_transformer and rest[:1] == ["Pooling"])) and {*rest[1:]} <= {*DENSE_MODULES}:
+    if is_transformer and rest[:1] == ["Pooling"] and {*rest} <= {*DENSE_MODULES}:
         return "dense"
     raise CaiError(f"{path}: a model of the modules {', '.join([first, *rest])} is not supported")
 
@@ -262,27 +233,21 @@ def _settings(path: Path, kind: str, config: Mapping[str, Any], documents: Seque
         return settings | {"dimensions": config.get("truncate_dim"), "similarity": similarity or "cosine"}
     if similarity == "cosine":
         raise CaiError(f"{path} compares sparse vectors by cosine; indexes of impacts score by dot products")
-    pooling, activation = _pooling(documents[1])
-    return settings | {
-        "pooling": None if pooling == "max" else pooling,
-        "activation": activation,
-        "max_active_dims": config.get("max_active_dims"),
-    }
+    return settings | {"activation": _activation(documents[1]), "max_active_dims": config.get("max_active_dims")}
 
 
-def _pooling(module: Module) -> tuple[str, str]:
-    """The strategy and activation of a SpladePooling."""
-    pooling, activation = (module.config.get(name, default) for name, default in SPLADE_POOLING.items())
-    if pooling not in ("max", "sum") or activation not in ("relu", "log1p_relu"):
+def _activation(module: Module) -> str:
+    """The activation of a SpladePooling. Raises CaiError unless it takes the maximum."""
+    pooling = module.config.get("pooling_strategy", "max")
+    activation: str = module.config.get("activation_function", "relu")
+    if pooling != "max" or activation not in ("relu", "log1p_relu"):
         raise CaiError(f"{module.folder}: pooling by {pooling} of {activation} is not supported")
-    return pooling, activation
+    return activation
 
 
 def _length(module: Module) -> int | None:
     """The number of tokens that a module reads, at most MAX_LENGTH; None if it does not specify one."""
     folder = module.folder
-    if module.name == "StaticEmbedding":
-        return (read_json(folder / "tokenizer.json").get("truncation") or {"max_length": NO_LIMIT})["max_length"]
     config: dict[str, Any] = next((read_json(path) for path in sorted(folder.glob("sentence_*_config.json"))), {})
     modality = config.get("modality_config") or {}
     if "message" in modality or modality.get("text", {}).get("method", "forward") != "forward":
@@ -318,8 +283,7 @@ def _side(modules: Sequence[Module], kind: str) -> Side:
         if not activation.startswith("torch.nn."):
             raise CaiError(f"{module.folder}: the activation function {activation} is not one of torch.nn")
     means = [module for module in rest if module.name == "Pooling" and _is_mean(module.config)]
-    is_static = first.name == "StaticEmbedding"
-    return Side(first.folder, tuple(rest), is_mean=bool(means) or is_static, is_static=is_static)
+    return Side(first.folder, tuple(rest), is_mean=bool(means))
 
 
 def _is_mean(pooling: Mapping[str, Any]) -> bool:
@@ -329,17 +293,10 @@ def _is_mean(pooling: Mapping[str, Any]) -> bool:
     return pooling.get("include_prompt", True) and pooling.get("pooling_mode", modes) in means
 
 
-_adapter = cache(TypeAdapter[Any])  # each takes milliseconds to make
-
-
-def read_json(path: Path, shape: Any = ModelFile) -> Any:
-    """Read a JSON file; {} if it is missing. Raises CaiError for content of another shape."""
+def read_json(path: Path) -> Any:
+    """Read a JSON file; {} if it is missing."""
     try:
-        text = path.read_text(encoding="utf-8") if path.is_file() else None
-        return {} if text is None else _adapter(shape).validate_python(json.loads(text))
-    except ValidationError as error:
-        (detail, *_), where = error.errors(), "".join(f"{part}: " for part in error.errors()[0]["loc"])
-        raise CaiError(f"{path}: {where}{detail['msg']}; save or download the model again") from None
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     except ValueError as error:
         require_content(path)
-        raise CaiError(f"{path}: not JSON ({error}); save or download the model again") from None
+        raise CaiError(f"{path}: not JSON ({error}); {DOWNLOAD_AGAIN}") from None

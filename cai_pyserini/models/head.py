@@ -23,18 +23,6 @@ def splade_weights(hidden: torch.Tensor, mask: torch.Tensor, weight: torch.Tenso
     return torch.log1p(torch.relu(max_logits(hidden, mask, weight, bias)))
 
 
-def sum_weights(
-    hidden: torch.Tensor, mask: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, activation: str
-) -> torch.Tensor:
-    """Sums of activated logits over tokens, float32 (texts, vocabulary); arguments as in splade_weights."""
-    flat, block = hidden.flatten(0, 1).to(weight.dtype), max(256, BLOCK_BYTES[hidden.device.type] // (4 * mask.numel()))
-    sums = []
-    for rows, biases in zip(weight.split(block), bias.split(block), strict=True):
-        logits = torch.addmm(biases, flat, rows.T).float().view(*mask.shape, -1)
-        sums.append((activated(logits, activation) * mask[:, :, None]).sum(1))
-    return torch.cat(sums, 1)
-
-
 def activated(logits: torch.Tensor, activation: str) -> torch.Tensor:
     """log(1 + relu(x)); with the activation `log1p_relu`, log(1 + log(1 + relu(x))) (Geng et al. 2024)."""
     weights = torch.log1p(torch.relu(logits))

@@ -1,12 +1,11 @@
 """The Hugging Face hub, or the server in $HF_ENDPOINT: downloads, and a remedy for each of its errors."""
 
-import logging
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from huggingface_hub import HfApi, constants, get_token, snapshot_download, try_to_load_from_cache
+from huggingface_hub import constants, get_token, snapshot_download
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
@@ -17,11 +16,8 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from huggingface_hub.utils import filter_repo_objects
 
 from cai_pyserini.core.errors import CaiError
-
-logger = logging.getLogger(__name__)
 
 LOGIN = "log in with `hf auth login`, or set HF_TOKEN"
 
@@ -34,21 +30,10 @@ class NotOnHubError(CaiError):
 def download(repository: str, revision: str | None, patterns: tuple[str, ...]) -> Path:
     """The folder of a model in the hub's cache, with the files of the repository that match `patterns`.
 
-    Missing files are downloaded; a note says first how large they are. Without a connection, a cache that has all files
-    is enough. Raises CaiError as `remedies` does.
+    Missing files are downloaded. Without a connection, a cache that has all files is enough. Raises CaiError as
+    `remedies` does.
     """
     with remedies(repository, revision):
-        with suppress(HTTPError, OSError):  # raised again below, unless the cache has all files
-            info = HfApi().model_info(repository, revision=revision, files_metadata=True)
-            sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
-            missing = [
-                sizes[name]
-                for name in filter_repo_objects(sizes, allow_patterns=list(patterns))
-                if not isinstance(try_to_load_from_cache(repository, name, revision=info.sha), str)
-            ]
-            if missing:
-                what = f"{len(missing)} files, {sum(missing) / 1e6:,.1f} MB"
-                logger.info("downloading %s from %s to %s: %s", repository, _host(), constants.HF_HUB_CACHE, what)
         return Path(snapshot_download(repository, revision=revision, allow_patterns=list(patterns)))
 
 

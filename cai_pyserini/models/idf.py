@@ -20,7 +20,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import require_content
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.models.checkpoint import checkpoint_digest
-from cai_pyserini.models.folder import model_folder, tokenizer_of
+from cai_pyserini.models.folder import model_folder
 from cai_pyserini.models.tokenizer import Tokenizer, text_batches
 
 if TYPE_CHECKING:  # or an edit of how collections are read would change the code of all that IDF weights
@@ -85,7 +85,7 @@ def compute(collection: "Collection", encoder: EncoderConfig, output: Path, form
 
     def write(folder: Path) -> artifact.Stats:
         documents = progress(collection.documents(), collection.size, "idf")
-        reader = tokenizer_of(encoder)
+        reader = Tokenizer(checkpoint)
         idf = Idf.count((document.contents for document in documents), reader)
         unknown = 0 if reader.unknown_id is None else int(idf.frequencies[reader.unknown_id])
         if 2 * unknown > idf.documents:

@@ -246,8 +246,7 @@ class Int8Head:
 def replace_linears(model: nn.Module, exclude: nn.Module | None, dtype: torch.dtype) -> None:
     """Replace a model's known layers and its linear layers, except `exclude`, in place; `dtype` is attention's."""
     for name, child in list(model.named_children()):
-        # A checkpoint's own code may use the same class names.
-        kind = type(child).__name__ if type(child).__module__.startswith("transformers.") else ""
+        kind = type(child).__name__
         if (
             (paths := LAYERS.get(kind))
             and not getattr(child, "is_decoder", False)

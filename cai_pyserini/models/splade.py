@@ -3,8 +3,8 @@
     w_v = max over tokens i of log(1 + relu(logit_iv))            (Formal et al. 2021; Iida & Okazaki 2022, eq. 3)
 
 log1p and relu are monotonic, so the maximum is taken over the logits, and the rest is done once per vocabulary entry.
-Some checkpoints were trained with the sum over tokens in place of the maximum, with log(1 + log(1 + relu(x))) in place
-of log(1 + relu(x)), or to keep only the largest weights of a text.
+Some checkpoints were trained with log(1 + log(1 + relu(x))) in place of log(1 + relu(x)), or to keep only the largest
+weights of a text.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,18 +18,18 @@ from scipy.sparse import csr_matrix
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.device import Precision
-from cai_pyserini.models.head import activated, max_logits, sum_weights
+from cai_pyserini.models.head import activated, max_logits
 from cai_pyserini.models.int8 import Int8Head
 from cai_pyserini.models.rows import largest
-from cai_pyserini.models.tokenizer import Done, TokenIds, Tokenizer
+from cai_pyserini.models.tokenizer import Done, TokenIds
 from cai_pyserini.models.transformer import TextEncoder, Transformer, load_pretrained
 
 REMEDY = "choose a checkpoint whose masked-language-model head ends in one, or `kind: dense`"
 
 
 class Splade(TextEncoder[csr_matrix]):
-    """A SPLADE encoder: any checkpoint with a masked-language-model head whose decoder is a linear layer. `pooling` is
-    max or sum, `activation` relu or log1p_relu, `max_active_dims` the number of weights to keep."""
+    """A SPLADE encoder: any checkpoint with a masked-language-model head whose decoder is a linear layer.
+    `activation` is relu or log1p_relu, `max_active_dims` the number of weights to keep."""
 
     def __init__(
         self,
@@ -37,28 +37,22 @@ class Splade(TextEncoder[csr_matrix]):
         device: str = "auto",
         precision: Precision = "auto",
         *,
-        pooling: str = "max",
         activation: str = "relu",
         max_active_dims: int | None = None,
-        trust_remote_code: bool = False,
     ):
-        model, decoder = load_masked_lm(checkpoint, trust_remote_code)
-        tokenizer = Tokenizer(checkpoint, trust_remote_code)
-        transformer = Transformer(checkpoint, model, device, precision, decoder, tokenizer)
+        model, decoder = load_masked_lm(checkpoint)
+        transformer = Transformer(checkpoint, model, device, precision, decoder)
         size = len(transformer.tokenizer)  # a decoder may be padded beyond the vocabulary
         super().__init__(transformer, size)
         embeddings = decoder.weight.detach()[:size]
         bias = torch.zeros(size) if decoder.bias is None else decoder.bias.detach()[:size]
-        self._sums, self._activation, self._max_active_dims = pooling == "sum", activation, max_active_dims
+        self._activation, self._max_active_dims = activation, max_active_dims
         self._pool: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
         if self.transformer.precision == "int8":
-            if self._sums:
-                raise CaiError(f"{checkpoint}: precision int8 does not support sums over tokens; choose another")
             self._pool = Int8Head(embeddings, bias)
         else:
             place = self.transformer.device, self.transformer.dtype
-            pool: Any = partial(sum_weights, activation=activation) if self._sums else max_logits
-            self._pool = partial(pool, weight=embeddings.to(*place).contiguous(), bias=bias.to(*place))
+            self._pool = partial(max_logits, weight=embeddings.to(*place).contiguous(), bias=bias.to(*place))
 
     def encode_batches(
         self, tokens: TokenIds, batch_size: int | None, done: Done
@@ -74,18 +68,18 @@ class Splade(TextEncoder[csr_matrix]):
         hidden = self.transformer(ids, mask).logits  # the decoder is bypassed
         pooled = self._pool(hidden, mask)
         kept = pooled.le(0).logical_not_()  # keeps NaN, which the caller refuses
-        weights = pooled[kept] if self._sums else activated(pooled[kept], self._activation)
+        weights = activated(pooled[kept], self._activation)
         columns = kept.nonzero()[:, 1].int()
         indptr = np.concatenate([[0], kept.sum(1).cumsum(0).numpy(force=True)])
         entries = weights.numpy(force=True), columns.numpy(force=True), indptr
         return csr_matrix(entries, (len(ids), self.width))
 
 
-def load_masked_lm(checkpoint: Path, trust_remote_code: bool = False) -> tuple[Any, torch.nn.Linear]:
+def load_masked_lm(checkpoint: Path) -> tuple[Any, torch.nn.Linear]:
     """Load a masked language model and its decoder, which is bypassed: the model's `logits` are the decoder's input.
     The transformers library provides the head of each architecture. Raises CaiError for a checkpoint without a
     masked-language-model head, or with one that does not end in a linear decoder."""
-    model = load_pretrained("AutoModelForMaskedLM", checkpoint, "masked-language-model head", trust_remote_code)
+    model = load_pretrained("AutoModelForMaskedLM", checkpoint, "masked-language-model head")
     decoder = model.get_output_embeddings()
     if not isinstance(decoder, torch.nn.Linear):
         raise CaiError(f"{checkpoint}: the head of {type(model).__name__} does not end in a linear decoder: {REMEDY}")

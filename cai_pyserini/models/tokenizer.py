@@ -14,13 +14,13 @@ from tokenizers import NormalizedString, PreTokenizedString
 from tokenizers import Tokenizer as Backend
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import PreTokenizer
-from tokenizers.processors import BertProcessing, TemplateProcessing
+from tokenizers.processors import BertProcessing
 
 from cai_pyserini.core.artifact import digest
 from cai_pyserini.core.config import WORD
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import install_command
-from cai_pyserini.models.checkpoint import require_own_code, untrusted_code_error
+from cai_pyserini.models.checkpoint import own_code_error
 
 NAME_LENGTH = 200  # characters of a name in error messages
 PAD_MULTIPLE = 8  # texts are padded to a multiple of this number of tokens
@@ -66,18 +66,14 @@ def require_tokenizer(checkpoint: Path, needed: Set[str] = frozenset()) -> None:
         raise CaiError(f"{checkpoint}: no tokenizer (tokenizer.json) in this folder")
 
 
-def load_tokenizer(checkpoint: Path, trust_remote_code: bool = False, special: bool = True) -> Any:
-    """Load a checkpoint's tokenizer with transformers. A tokenizer without `special` tokens belongs to a checkpoint
-    without a transformer. Raises CaiError if the tokenizer is missing or cannot be read."""
+def load_tokenizer(checkpoint: Path) -> Any:
+    """Load a checkpoint's tokenizer with transformers. Raises CaiError if it is missing or cannot be read."""
     require_tokenizer(checkpoint)
-    if trust_remote_code:
-        require_own_code(checkpoint)
     from transformers import AutoTokenizer, PreTrainedTokenizerFast  # imports torch, which takes seconds
 
     try:
-        has_transformer = special and (checkpoint / "config.json").is_file()
-        kind = AutoTokenizer if has_transformer else PreTrainedTokenizerFast
-        loaded = kind.from_pretrained(str(checkpoint), trust_remote_code=trust_remote_code)
+        kind = AutoTokenizer if (checkpoint / "config.json").is_file() else PreTrainedTokenizerFast
+        loaded = kind.from_pretrained(str(checkpoint), trust_remote_code=False)
     except ImportError as error:
         reason = str(error).splitlines()[0]
         if any(name in reason for name in MECAB_NAMES):
@@ -85,7 +81,7 @@ def load_tokenizer(checkpoint: Path, trust_remote_code: bool = False, special: b
         raise CaiError(f"{checkpoint}: {NO_FAST_TOKENIZER} ({reason})") from None
     except Exception as error:  # of many kinds; the library tokenizers raises plain exceptions
         if "trust_remote_code" in str(error):
-            raise untrusted_code_error(checkpoint) from None
+            raise own_code_error(checkpoint) from None
         raise CaiError(f"{checkpoint}: its tokenizer cannot be read ({error})") from None
     if loaded.is_fast and not (checkpoint / "tokenizer.json").is_file():
         # The library accepts special tokens alone as a vocabulary.
@@ -107,18 +103,16 @@ class TokenIds(NamedTuple):
 
 
 class Tokenizer:
-    """A checkpoint's tokenizer, by default with `special` tokens, and the names of tokens in indexes."""
+    """A checkpoint's tokenizer, and the names of tokens in indexes."""
 
-    def __init__(self, checkpoint: Path, trust_remote_code: bool = False, special: bool = True):
-        loaded = load_tokenizer(checkpoint, trust_remote_code, special)
+    def __init__(self, checkpoint: Path):
+        loaded = load_tokenizer(checkpoint)
         self._is_fast = loaded.is_fast
         self.backend = loaded.backend_tokenizer if self._is_fast else _backend(checkpoint, loaded)
         self.backend.no_padding()
         # Threads share the truncation. A thread that changes it holds the GIL that _PythonPreTokenizer waits for.
         self._lock = Lock()
         self._truncation_side = loaded.truncation_side
-        if not special:
-            self.backend.post_processor = TemplateProcessing(single="$A")
         self._size = max(self.ids.values()) + 1  # some ids may have no token
         self.pad_id: int = loaded.pad_token_id or 0
         self.unknown_id: int | None = loaded.unk_token_id

@@ -21,7 +21,7 @@ from transformers.utils import logging
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.processes import enter
-from cai_pyserini.models.checkpoint import max_positions, require_own_code, require_safetensors, untrusted_code_error
+from cai_pyserini.models.checkpoint import max_positions, own_code_error, require_safetensors
 from cai_pyserini.models.device import Precision, resolve_device, resolve_precision
 from cai_pyserini.models.int8 import replace_linears
 from cai_pyserini.models.rows import Matrix, first_not_finite, stacked
@@ -45,10 +45,9 @@ class Transformer:
         device: str = "auto",
         precision: Precision = "auto",
         exclude: torch.nn.Module | None = None,
-        tokenizer: Tokenizer | None = None,
     ):
         self.checkpoint = checkpoint
-        self.tokenizer = tokenizer or Tokenizer(checkpoint)
+        self.tokenizer = Tokenizer(checkpoint)
         if (size := model.get_input_embeddings().num_embeddings) < len(self.tokenizer):
             raise CaiError(
                 f"{checkpoint}: the tokenizer has {len(self.tokenizer):,} entries but the model only {size:,}; they do "
@@ -216,30 +215,27 @@ def quiet() -> Iterator[None]:
         logging.set_verbosity(verbosity)
 
 
-def load_pretrained(kind: str, checkpoint: Path, head: str, trust_remote_code: bool = False, **options: Any) -> Any:
+def load_pretrained(kind: str, checkpoint: Path, head: str, **options: Any) -> Any:
     """Load a model of one of transformers' Auto classes, in float32, for inference, with all weights from safetensors.
     Raises CaiError, with the name of the missing `head`, if weights are missing or of another kind."""
     enter("PyTorch")
     require_safetensors(checkpoint)
-    if trust_remote_code:
-        require_own_code(checkpoint)
     logging.disable_progress_bar()
-    failures = (Exception,) if trust_remote_code else (ValueError, KeyError, OSError, RuntimeError)
     try:
         with quiet():  # missing weights are reported below
             model, report = getattr(transformers, kind).from_pretrained(
                 str(checkpoint),
                 use_safetensors=True,
-                trust_remote_code=trust_remote_code,
+                trust_remote_code=False,
                 dtype=torch.float32,
                 output_loading_info=True,
                 **options,
             )
     except SafetensorError as error:
         raise CaiError(f"{checkpoint}: broken *.safetensors ({error})") from None
-    except failures as error:
+    except (ValueError, KeyError, OSError, RuntimeError) as error:
         if "trust_remote_code" in str(error):
-            raise untrusted_code_error(checkpoint) from None
+            raise own_code_error(checkpoint) from None
         reason = (str(error) or type(error).__name__).splitlines()[0][:200]
         if "ignore_mismatched_sizes" in reason:  # the library suggests this option
             reason = "its weights have other shapes than config.json says"
@@ -250,7 +246,4 @@ def load_pretrained(kind: str, checkpoint: Path, head: str, trust_remote_code: b
             f"{checkpoint} has no {head}: its weights lack {', '.join(missing[:3])}"
             f"{' …' if len(missing) > 3 else ''}. Use a checkpoint saved from {kind}"
         )
-    if model.is_custom_code():  # transformers leaves non-persistent buffers of custom code uninitialized
-        for name, buffer in type(model)(model.config).named_non_persistent_buffers():
-            model.get_buffer(name).copy_(buffer)
     return model.eval()

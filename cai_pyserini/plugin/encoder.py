@@ -108,14 +108,14 @@ def bundle(config: EncoderConfig, folder: Path, subfolder: str, checkpoint: bool
     if config.projection:
         (target / "projection").mkdir()  # separate from the checkpoint's own safetensors
         copies["projection"] = str(shutil.copyfile(config.projection, target / "projection" / "weight.safetensors"))
-    files.write_text(folder / "encoder.yaml", encoder_yaml(config.replace(trust_remote_code=False, **copies), folder))
+    files.write_text(folder / "encoder.yaml", encoder_yaml(config.replace(**copies), folder))
 
 
 def _copy_folder(config: EncoderConfig, target: Path) -> Path:
-    """Copy a checkpoint with its modules and, if trusted, its code."""
+    """Copy a checkpoint with its modules."""
     source = checkpoint_folder(config)
-    require_safetensors(read_folder(source).documents.folder, config=False)
-    for path in checkpoint_files(source, modules=True, code=config.trust_remote_code):
+    require_safetensors(read_folder(source).documents.folder)
+    for path in checkpoint_files(source, modules=True):
         copy = target / path.relative_to(source)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, copy)

@@ -27,7 +27,7 @@ from cai_pyserini.indexes.retrieve import require_same_encoder, word_queries  # 
 from cai_pyserini.models.device import Precision  # noqa: E402
 from cai_pyserini.models.encoder import Encoder  # noqa: E402
 from cai_pyserini.vectors.queries import Representation, encode_queries, for_index  # noqa: E402
-from cai_pyserini.vectors.texts import TextImpacts  # noqa: E402
+from cai_pyserini.vectors.weighting import TextImpacts  # noqa: E402
 
 
 class CaiQueryEncoder(QueryEncoder):

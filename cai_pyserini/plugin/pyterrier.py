@@ -20,7 +20,7 @@ from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.plugin.documents import stored
 from cai_pyserini.runs.trec import strictly_descending
 from cai_pyserini.vectors.queries import encode_queries, for_index
-from cai_pyserini.vectors.texts import TextImpacts
+from cai_pyserini.vectors.weighting import TextImpacts
 
 
 class CaiRetriever(pt.Transformer):

@@ -31,7 +31,7 @@ from cai_pyserini.core import artifact, files
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import cache_home
 from cai_pyserini.core.lock import alone_in
-from cai_pyserini.core.settings import Settings, read_yaml
+from cai_pyserini.core.settings import Settings
 from cai_pyserini.core.terminal import progress
 
 SUFFIX = ".tar.gz"
@@ -222,15 +222,7 @@ def unpack(archive: Path, name: str, size: int, output: Path) -> Path:
         raise CaiError(f"{archive} cannot be unpacked ({error}); if it is broken or truncated, get it again") from None
     if not (output / name).is_dir():
         raise CaiError(f"{archive}: refused, as it has no folder {name}")
-    require_no_code(output / name, str(archive))
     return output / name
-
-
-def require_no_code(folder: Path, where: str) -> None:
-    """Raise CaiError, which begins with `where`, for an encoder of others whose settings would run code."""
-    for path in folder.rglob("*"):
-        if path.name.lower() == "encoder.yaml" and read_yaml(path).get("trust_remote_code", False) is not False:
-            raise CaiError(f"{where}: refused, as its {path.name} would run code (trust_remote_code)")
 
 
 class _LimitedMember(tarfile.TarInfo):

@@ -85,5 +85,4 @@ def _pull_encoder(repository: str, revision: str | None) -> Path:
     folder = download(repository, revision, ENCODER)
     if not (folder / "encoder.yaml").is_file():
         raise CaiError(f"{repository} has no encoder.yaml, so nothing to pull: use it as `--encoder {repository}`")
-    registry.require_no_code(folder, repository)
     return folder

@@ -29,8 +29,7 @@ def write_sparse_encoder(config: EncoderConfig, query: Representation, folder: P
         if query == "splade" and setting in config.shaping("query vectors"):
             raise CaiError(f"{config.name} has a setting {setting}, which sentence-transformers has no module for")
     model = Transformer(checkpoint, transformer_task="fill-mask", max_seq_length=config.max_document_length)
-    strategy: Any = config.pooling or "max"
-    pooling = SpladePooling(strategy, config.activation)
+    pooling = SpladePooling("max", config.activation)
     documents = [model, pooling]
     settings: dict[str, Any] = {
         "max_active_dims": config.max_active_dims,
@@ -59,7 +58,7 @@ def write_sparse_encoder(config: EncoderConfig, query: Representation, folder: P
             loses.append("counts of repeated tokens in queries: a token counts once")
     else:
         modules, changes_length = documents, config.max_query_length != config.max_document_length
-        if (query_folder := encoder.folder("queries")) != encoder.checkpoint:
+        if (query_folder := encoder.model_side("queries").folder) != encoder.checkpoint:
             query_model = Transformer(
                 str(query_folder), transformer_task="fill-mask", max_seq_length=config.max_query_length
             )

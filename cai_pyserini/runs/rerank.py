@@ -59,23 +59,22 @@ def rerank(
         return output
 
     @cache
-    def load() -> tuple[pd.DataFrame, "CrossEncoder", float]:
-        """The hits to rerank, with their texts; the model; its seconds per pair."""
+    def load() -> tuple[pd.DataFrame, "CrossEncoder"]:
+        """The hits to rerank, with their texts, and the model."""
         from cai_pyserini.models.cross_encoder import CrossEncoder
 
         hits = _with_texts(top(read_run(run), depth), topics, collection, run)
-        model = CrossEncoder(checkpoint, device, precision)
-        return hits, model, model.seconds_per_pair(*_columns(hits), pairs=0 if minutes else len(hits))
+        return hits, CrossEncoder(checkpoint, device, precision)
 
     lowered = depth
     if minutes and not artifact.in_dry_run() and not artifact.is_up_to_date(output, recipe(depth)):
-        hits, _, seconds = load()
-        lowered = _affordable_depth(hits, seconds, depth, minutes)
+        hits, model = load()
+        lowered = _affordable_depth(hits, model.seconds_per_pair(*_columns(hits)), depth, minutes)
 
     def write(path: Path) -> artifact.Stats:
         digest = documents_digest([run], collection.documents_digest)
-        hits, model, seconds = load()
-        scored, ms = _scored(top(hits, lowered), model, seconds)
+        hits, model = load()
+        scored, ms = _scored(top(hits, lowered), model)
         write_run(sorted_run(scored), path, tag)
         stats: artifact.Stats = {"queries": len(topics), "ms_per_query": add_latency(ms / len(topics), [run])}
         line = f"{tag} reranks the best {lowered} of {depth} documents: more would take over {minutes or 0:g} minutes"
@@ -97,11 +96,8 @@ def _with_texts(hits: pd.DataFrame, topics: dict[str, str], collection: Collecti
     return hits.assign(query=queries.map(topics), document=documents.map(contents))
 
 
-def _scored(hits: pd.DataFrame, model: "CrossEncoder", seconds_per_pair: float) -> tuple[pd.DataFrame, float]:
+def _scored(hits: pd.DataFrame, model: "CrossEncoder") -> tuple[pd.DataFrame, float]:
     """The hits with the model's scores, and the milliseconds that scoring took."""
-    from cai_pyserini.models.cross_encoder import announce
-
-    announce(len(hits), seconds_per_pair)
     start = time.perf_counter()
     with progress(range(0), len(hits), "rerank", "pairs") as bar:
         queries, documents, names = _columns(hits)
@@ -118,7 +114,7 @@ class Reranker:
 
         self._model = CrossEncoder(load_checkpoint(checkpoint), device)
         self._clock = clock
-        self.seconds_per_document = self._model.seconds_per_pair(["query"], ["word " * PAIR_TOKENS], pairs=1)
+        self.seconds_per_document = self._model.seconds_per_pair(["query"], ["word " * PAIR_TOKENS])
 
     def scores(self, query: str, documents: Sequence[str], deadline: float) -> list[float]:
         """Scores of the first documents, as many as should be done by `deadline`, a time of the clock.

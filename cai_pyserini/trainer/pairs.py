@@ -27,11 +27,11 @@ from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.checkpoint import checkpoint_digest, require_positions, require_safetensors
 from cai_pyserini.models.dense import load_transformer, pooled
-from cai_pyserini.models.folder import model_folder, require_standard, tokenizer_of
+from cai_pyserini.models.folder import model_folder, require_standard
 from cai_pyserini.models.head import splade_weights
 from cai_pyserini.models.idf import idf_digest, load_weights
 from cai_pyserini.models.splade import bypass_decoder
-from cai_pyserini.models.tokenizer import load_tokenizer
+from cai_pyserini.models.tokenizer import Tokenizer, load_tokenizer
 from cai_pyserini.trainer import loss, training
 from cai_pyserini.trainer.examples import Collator, examples, in_epoch
 from cai_pyserini.trainer.settings import DenseSettings, SpladeSettings, inherited, recorded
@@ -78,7 +78,7 @@ def train(settings: SpladeSettings | DenseSettings) -> Path:
             raise CaiError("loss in-batch: a batch has only one document; use more examples, or negatives")
         tokenizer, idf = load_tokenizer(checkpoint), None
         if settings.idf:
-            idf = load_weights(settings.idf, encoder.idf_power, tokenizer_of(encoder).vocabulary)
+            idf = load_weights(settings.idf, encoder.idf_power, Tokenizer(checkpoint).vocabulary)
         chunk = max(1, CHUNK_TOKENS[arguments.device.type] // encoder.max_document_length)
         collator = Collator(tokenizer, encoder.max_query_length, encoder.max_document_length, chunk)
         kind: Any = DenseTrainer if name == "dense" else SpladeTrainer

@@ -35,15 +35,21 @@ from cai_pyserini.runs.fuse import candidates
 from cai_pyserini.runs.fusions import FUSIONS
 from cai_pyserini.trainer.adaptation_data import AdaptationData
 from cai_pyserini.trainer.mixture import Bm25
-from cai_pyserini.vectors.mixing import mix, neighbour_means
-from cai_pyserini.vectors.near_documents import WEIGHT
-from cai_pyserini.vectors.near_words import NEIGHBOUR_WORDS, WordAssociations, rates, side_by_side
+from cai_pyserini.vectors.near_documents import WEIGHT, mix, neighbour_means
+from cai_pyserini.vectors.near_words import (
+    NEIGHBOUR_WORDS,
+    Regression,
+    WordAssociations,
+    learn,
+    rates,
+    regression,
+    side_by_side,
+)
 from cai_pyserini.vectors.neighbours import NEIGHBOURS, build_index, nearest
 from cai_pyserini.vectors.quantization import Weighting, weighted
 from cai_pyserini.vectors.queries import Representation, WordQueries, encode_queries, for_index
 from cai_pyserini.vectors.shards import Matrix
 from cai_pyserini.vectors.weighting import Terms, balanced_alpha, largest_weight, term_matrix
-from cai_pyserini.vectors.word_vectors import Regression, learn, regression
 
 DOCUMENTS = 5000  # the sample, sources included, that represents a large collection
 SPANS = 500  # spans that alpha is estimated with

@@ -4,6 +4,8 @@ The folder `vectors` in Pyserini's cache, or $CAI_PYSERINI_VECTORS, has a SQLite
 the digest of everything that shapes a vector except its text. A row has the key of a text (shards.text_keys) and its
 vector: float32 values if dense, int32 indices and float32 values if sparse. Rows with a wrong checksum are ignored. If
 the cache fails otherwise, a warning is logged and vectors are encoded without it.
+
+Vectors of an earlier run are looked up by the same keys, in its shards.
 """
 
 import logging
@@ -13,7 +15,7 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,10 +24,11 @@ from scipy.sparse import csr_matrix
 
 from cai_pyserini.core.database import connect
 from cai_pyserini.core.files import cache_home
-from cai_pyserini.models.rows import Matrix
+from cai_pyserini.models.rows import Matrix, stacked
+from cai_pyserini.vectors.shards import Vectors, document_keys
 
 VARIABLE = "CAI_PYSERINI_VECTORS"
-RENEW_SECONDS = 7 * 86400  # precision of times of last use, which the file's own follows: recording each use is slow
+OPEN_SHARDS = 2  # of earlier vectors in memory; few, because texts mostly keep their order
 SCHEMA = """
     CREATE TABLE IF NOT EXISTS encoders (name TEXT NOT NULL UNIQUE);
     CREATE TABLE IF NOT EXISTS vectors (
@@ -62,7 +65,6 @@ class VectorCache:
 
     def get(self, keys: Sequence[bytes]) -> Found:
         """The cached vectors, in any order; `keys` are distinct."""
-        now = int(time.time())
 
         def read(database: sqlite3.Connection) -> list[sqlite3.Row]:
             database.row_factory = sqlite3.Row
@@ -70,12 +72,9 @@ class VectorCache:
             with database:
                 database.execute("BEGIN")
                 database.executemany("INSERT INTO requested VALUES (?)", ((key,) for key in keys))
-            query = "SELECT key, vector, checksum, seconds, used FROM requested CROSS JOIN vectors USING (key)"
-            rows = database.execute(query).fetchall()
-            if any(row["used"] < now - RENEW_SECONDS for row in rows):
-                update = "UPDATE vectors SET used = ? WHERE used < ? AND key IN (SELECT key FROM requested)"
-                database.execute(update, (now, now - RENEW_SECONDS))
-            return rows
+            query = "SELECT key, vector, checksum, seconds FROM requested CROSS JOIN vectors USING (key)"
+            os.utime(self._path)  # the time of last use
+            return database.execute(query).fetchall()
 
         rows = [row for row in self._call(read) or [] if row["checksum"] == _checksum(row["key"], row["vector"])]
         if not rows:
@@ -115,6 +114,34 @@ class VectorCache:
         indices = np.frombuffer(b"".join(row[: len(row) // 2] for row in rows), np.int32)
         data = np.frombuffer(b"".join(row[len(row) // 2 :] for row in rows), np.float32)
         return csr_matrix((data, indices, indptr), shape=(len(rows), self._width))
+
+
+class EarlierVectors:
+    """Vectors encoded earlier, in 24 bytes of memory per vector. Raises CaiError if shards are broken, or have no keys
+    because an earlier version wrote them."""
+
+    def __init__(self, vectors: Vectors):
+        self._shard = lru_cache(OPEN_SHARDS)(vectors.shard)
+        keys = [keys for _, keys in document_keys(vectors)]
+        self._starts = np.cumsum([0, *map(len, keys)])
+        self._keys = np.concatenate(keys).view(np.uint64).reshape(-1, 2)
+        self._order = np.argsort(self._keys[:, 0], kind="stable")
+        self._seconds = vectors.manifest.stats.get("encoding_seconds", 0.0) / max(len(vectors), 1)
+
+    def get(self, keys: Sequence[bytes]) -> Found:
+        """The vectors of these keys that exist, in any order; `keys` are distinct."""
+        requested = np.frombuffer(b"".join(keys), np.uint64).reshape(-1, 2)
+        places = np.searchsorted(self._keys[:, 0], requested[:, 0], sorter=self._order)
+        rows = self._order[np.minimum(places, len(self._order) - 1)]
+        found = np.flatnonzero((self._keys[rows] == requested).all(1))
+        if not len(found):
+            return Found()
+        found = found[np.argsort(rows[found])]
+        shards = np.searchsorted(self._starts, rows[found], side="right") - 1
+        parts = []
+        for number in np.unique(shards).tolist():
+            parts.append(self._shard(number).vectors[rows[found[shards == number]] - self._starts[number]])
+        return Found([keys[i] for i in found.tolist()], stacked(parts), self._seconds * len(found))
 
 
 def _checksum(key: bytes, vector: bytes) -> int:

@@ -2,8 +2,8 @@
 
 A shard is the unit of work: a pure function of a slice of the collection. Several processes (on several GPUs, or on
 machines that share a folder) can each encode some of the shards; the last to finish writes the manifest. Vectors of
-texts that were encoded before with the same settings come from an earlier folder (vectors.earlier) or from this
-machine's cache (vectors.cache). The cache gets new vectors every few seconds, so that an interruption loses only
+texts that were encoded before with the same settings come from an earlier folder or from this machine's cache (both in
+vectors.cache). The cache gets new vectors every few seconds, so that an interruption loses only
 seconds of work; without a cache, it loses the shard.
 """
 
@@ -29,8 +29,7 @@ from cai_pyserini.models.device import resolve_device
 from cai_pyserini.models.encoder import Encoder, Role
 from cai_pyserini.models.rows import stacked
 from cai_pyserini.models.tokenizer import Done
-from cai_pyserini.vectors.cache import VectorCache, cache_folder
-from cai_pyserini.vectors.earlier import EarlierVectors
+from cai_pyserini.vectors.cache import EarlierVectors, VectorCache, cache_folder
 from cai_pyserini.vectors.queries import apply_query_settings
 from cai_pyserini.vectors.shards import (
     SHARD,

@@ -4,12 +4,7 @@ sentence-transformers opens its own folders itself. A bare checkpoint does not s
 library gets modules with the encoder's settings.
 """
 
-import json
-import sys
-from contextlib import suppress
 from importlib.metadata import version
-from itertools import cycle, islice
-from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -21,20 +16,16 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from sentence_transformers.sparse_encoder.modules import SpladePooling
 
 from cai_pyserini.core.config import EncoderConfig
-from cai_pyserini.core.tables import Rows
 from cai_pyserini.models.checkpoint import checkpoint_folder
 from cai_pyserini.models.device import Precision
 from cai_pyserini.models.encoder import Encoder, Role
-from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.vectors.queries import encode_queries
 from cai_pyserini.vectors.shards import Matrix
-from cai_pyserini.vectors.speed import count_tokens, measure
+from cai_pyserini.vectors.speed import measure
 
 MAX_DIFFERENCE = 1e-4  # vectors count as equal up to it, relative to the largest weight if that is above 1
-EXAMPLES = 2048  # documents at most that the speed is measured on
-TOKENS = 100  # per document
-VALUE_WIDTH = 70  # characters of a value in the table
-TABLE_SETTINGS = ("kind", "document_prompt", "query_prompt", "max_document_length", "max_query_length")
+REPEATS = 200  # of the texts, on which the speed is measured
+TOKENS = 100  # of a document
 TEXTS: tuple[str, ...] = (
     "short fingers",
     "How long does a fever of 39.5 °C last?",
@@ -64,91 +55,57 @@ def check(requested: EncoderConfig, device: str = "auto", precision: Precision =
     # The library makes bags of words only if the folder itself has token weights.
     has_token_weights = not exact.has_query_model and not config.query_weights
     queries = encode_queries(exact, TEXTS) if not is_sparse or config.query == "splade" or has_token_weights else None
-    positions, vocabulary = exact.load("documents").transformer.max_length, len(exact.tokenizer)
     del exact  # one model at a time
 
     library = open_library(config)
     differences = [_difference(documents, _reference(library, plain, measured, "documents"))]
-    route = library[0].sub_modules["document"] if hasattr(library[0], "sub_modules") else library
-    model = {
-        "model": type(getattr(route[0], "model", route[0])).__name__,
-        "parameters": sum(parameter.numel() for parameter in library.parameters()),
-        "vocabulary": vocabulary,
-        "positions": None if positions == sys.maxsize else positions,  # None: any number
-        "modules": [_describe_module(module) for module in route],
-    }
     if config.query_checkpoint:
         library = open_library(config.replace(checkpoint=config.query_checkpoint, revision=config.query_revision))
     if queries is not None:
-        differences.append(_difference(queries, _reference(library, plain, measured, "queries")))
-    del library, route
-
-    shown = {name: getattr(config, name) for name in TABLE_SETTINGS}
-    shaping = config.shaping("vectors", "query vectors", "queries")
+        differences.append(_difference(_dense(queries), _reference(library, plain, measured, "queries")))
+    del library
     return {
-        "encoder": config.name,
         "folder": str(checkpoint_folder(requested)),
-        **model,
-        **shown,
-        "settings": {name: value for name, value in shaping.items() if name not in shown},
+        "kind": config.kind,
+        "settings": config.shaping("vectors", "query vectors", "queries"),
         "queries": "bags of words" if is_sparse and config.query == "bow" else "model",
-        "similarity": "dot" if is_sparse else config.similarity,
-        "library": f"sentence-transformers {version('sentence-transformers')}",
         "documents_differ_by": differences[0],
         "queries_differ_by": differences[1] if len(differences) > 1 else None,
         "equal": max(differences) <= MAX_DIFFERENCE,
         "precision": measured.precision("documents"),
-        "differs_from_float32_by": _deviation(_documents(measured), documents),
-        "documents_per_second": documents_per_second(measured),
+        "differs_from_float32_by": float(np.linalg.norm(_documents(measured) - documents) / np.linalg.norm(documents)),
+        "documents_per_second": measure(measured, TEXTS * REPEATS, "documents") / TOKENS,
     }
-
-
-def table(result: dict[str, Any]) -> Rows:
-    """Format the result of `check` as a table."""
-    values = {name: value for name, value in result.items() if name not in ("encoder", "folder", "equal")}
-    values |= {name: json.dumps(result[name], ensure_ascii=False) for name in ("document_prompt", "query_prompt")}
-    rows = [[name.replace("_", " "), shorten(_format_value(value), VALUE_WIDTH)] for name, value in values.items()]
-    return [["encoder", result["encoder"]], *rows]
-
-
-def _format_value(value: Any) -> str:
-    if isinstance(value, dict):
-        value = [f"{name} {each}" for name, each in value.items()]
-    if isinstance(value, list) or value is None:
-        return ", ".join(value or "–")
-    return f"{value:.3g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def verdict(result: dict[str, Any]) -> str:
     """Say in a sentence whether the vectors equal the library's."""
+    library = f"sentence-transformers {version('sentence-transformers')}"
     texts, limit = f"The vectors of {len(TEXTS)} texts", f"{MAX_DIFFERENCE:.4f}, in float32"
     if result["equal"]:
-        return f"{texts} are those of {result['library']}: they differ by at most {limit}."
+        return f"{texts} are those of {library}: they differ by at most {limit}."
     return (
-        f"{texts} are NOT those of {result['library']}: they differ by more than {limit}. Does the encoder's YAML file "
+        f"{texts} are NOT those of {library}: they differ by more than {limit}. Does the encoder's YAML file "
         "contradict the folder, or does the model weight entries that its tokenizer does not have?"
     )
 
 
-def _documents(encoder: Encoder) -> Matrix:
+def _documents(encoder: Encoder) -> np.ndarray:
     """Encode TEXTS as documents, truncated at the end."""
-    return encoder.load("documents").encode(TEXTS, encoder.max_length("documents"))
+    return _dense(encoder.load("documents").encode(TEXTS, encoder.max_length("documents")))
 
 
 def open_library(config: EncoderConfig) -> SentenceTransformer | SparseEncoder:
     """Open an encoder, whose settings are complete, with sentence-transformers, in float32."""
     folder, is_sparse = checkpoint_folder(config), config.is_sparse
     kind: Any = SparseEncoder if is_sparse else SentenceTransformer
-    trust = {"trust_remote_code": config.trust_remote_code}
     options = {"dtype": torch.float32, "use_safetensors": True}
     if (folder / "modules.json").is_file():
-        return kind(str(folder), device="cpu", local_files_only=True, model_kwargs=options, **trust)
+        return kind(str(folder), device="cpu", local_files_only=True, model_kwargs=options)
     task: Any = "fill-mask" if is_sparse else "feature-extraction"
-    model = Transformer(
-        str(folder), transformer_task=task, model_kwargs=options | trust, config_kwargs=trust, processor_kwargs=trust
-    )
+    model = Transformer(str(folder), transformer_task=task, model_kwargs=options)
     if is_sparse:
-        pooling: Any = SpladePooling(config.pooling or "max", activation_function=config.activation)
+        pooling: Any = SpladePooling("max", activation_function=config.activation)
     else:
         pooling = Pooling(model.get_embedding_dimension(), config.pooling or "mean")
     return kind(modules=[model, pooling], device="cpu")
@@ -165,8 +122,7 @@ def _reference(library: Any, requested: EncoderConfig, encoder: Encoder, role: R
     setting, argument = ("max_active_dims", "max_active_dims") if is_sparse else ("dimensions", "truncate_dim")
     if setting in requested.model_fields_set:
         options[argument] = getattr(requested, setting)
-    with suppress(AttributeError):  # static token vectors have no maximum length
-        library.max_seq_length = encoder.max_length(role)
+    library.max_seq_length = encoder.max_length(role)
     encode = library.encode_query if role == "queries" else library.encode_document
     encoded = encode(list(TEXTS), show_progress_bar=False, convert_to_tensor=True, **options)
     vectors = (encoded.to_dense() if is_sparse else encoded).float()
@@ -180,32 +136,9 @@ def _dense(vectors: Matrix) -> np.ndarray:
     return vectors.toarray() if isinstance(vectors, csr_matrix) else vectors
 
 
-def _difference(ours: Matrix, theirs: np.ndarray) -> float:
+def _difference(ours: np.ndarray, theirs: np.ndarray) -> float:
     """The largest difference, relative to the largest weight if that is above 1. The narrower side is padded with
     zeros: a model's logits may extend beyond the vocabulary."""
     width = max(ours.shape[1], theirs.shape[1])
-    found, expected = (np.pad(each, ((0, 0), (0, width - each.shape[1]))) for each in (_dense(ours), theirs))
+    found, expected = (np.pad(each, ((0, 0), (0, width - each.shape[1]))) for each in (ours, theirs))
     return float(np.abs(found - expected).max() / max(1, np.abs(expected).max()))
-
-
-def _deviation(found: Matrix, exact: Matrix) -> float:
-    return float(np.linalg.norm(_dense(found) - _dense(exact)) / np.linalg.norm(_dense(exact)))
-
-
-def documents_per_second(encoder: Encoder) -> float:
-    """The number of documents of about TOKENS tokens that this machine encodes per second."""
-    texts = example_documents(encoder.tokenizer, EXAMPLES)
-    return measure(encoder, texts, "documents") * len(texts) / count_tokens(encoder, texts)
-
-
-def example_documents(tokenizer: Tokenizer, count: int) -> list[str]:
-    """Texts of about TOKENS tokens, made from the words of TEXTS."""
-    words = " ".join(TEXTS[:-1]).split()
-    size = max(1, TOKENS * len(words) // tokenizer.lengths([" ".join(words)])[0])
-    return [" ".join(islice(cycle(words), i, i + size)) for i in range(count)]
-
-
-def _describe_module(module: Any) -> str:
-    """The class of a module and its pooling."""
-    modes = (getattr(module, name, None) for name in ("pooling_strategy", "pooling_mode", "activation_function"))
-    return " ".join([type(module).__name__, *(mode for mode in modes if isinstance(mode, str))])

@@ -143,13 +143,6 @@ class TwoStep(NamedTuple):
         return max(self.documents, 2 * hits)
 
 
-class Encoded(NamedTuple):
-    """Raw query vectors (queries, width), and the encoding time in seconds."""
-
-    vectors: Matrix
-    seconds: float
-
-
 @dataclass(frozen=True)
 class Queries:
     """The topics of a split, id -> text, and how they are represented: as text without an encoder.
@@ -189,21 +182,22 @@ class Queries:
         return TwoStep(config.keep_query_mass, config.rescore)
 
     @cached_property
-    def encoded(self) -> Encoded:
-        """Raw vectors in the order of the topics. Raises CaiError if the stored queries are not the topics."""
+    def encoded(self) -> tuple[Matrix, float]:
+        """Raw vectors (queries, width) in the order of the topics, and the encoding time in seconds. Raises CaiError if
+        the stored queries are not the topics."""
         if self.stored:
             vectors = Vectors(self.stored)
             shards = [*vectors]
             if [id for shard in shards for id in shard.ids] != [*self.topics]:
                 raise CaiError(f"{self.stored} has other queries, or has them in another order: encode them again")
             stats = {"encoding_seconds": vectors.manifest.stats["seconds"]} | vectors.manifest.stats
-            return Encoded(stacked([shard.vectors for shard in shards]), stats["encoding_seconds"])
+            return stacked([shard.vectors for shard in shards]), stats["encoding_seconds"]
         if self.encoder is None:
             raise ValueError("queries searched as text have no vectors")
         texts = list(self.topics.values())
         encode_queries(self.encoder, texts[:1], self.query)  # loads the model
         start = time.perf_counter()
-        return Encoded(encode_queries(self.encoder, texts, self.query), time.perf_counter() - start)
+        return encode_queries(self.encoder, texts, self.query), time.perf_counter() - start
 
     def for_search(self, query_scale: int = 1) -> tuple[dict[str, Query], float]:
         """Encoded queries by id, and the encoding time in seconds."""

@@ -21,13 +21,16 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.core.artifact import Stats, foreign_files, require, require_count
+from cai_pyserini.core.config import PASSAGE
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.files import atomic_write
+from cai_pyserini.core.files import atomic_write, remove
 from cai_pyserini.core.identity import command_of, same_documents
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.models.rows import Matrix as Matrix
+from cai_pyserini.models.rows import stacked
 
 SHARD = 4096  # vectors per shard; texts of similar length within a shard make a batch
+FIRST = f"{PASSAGE}0"  # the end of the id of a first passage
 SHARD_NAMES = r"\d{5,}\.npz"
 UNREADABLE = (BadZipFile, EOFError, KeyError, OSError, RuntimeError, ValueError, zlib.error)  # raised for broken files
 
@@ -87,29 +90,34 @@ def write_shard(
 
 def read_shard(path: Path, digest: str) -> Shard | None:
     """Read a shard; None if it is missing, broken, or made by a recipe with another digest."""
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            if arrays["made_from"] != _made_from(path, digest):
-                return None
-            ids, keys = arrays["ids"].tolist(), arrays.get("keys")
-            if "vectors" in arrays:
-                return Shard(ids, arrays["vectors"], keys)
-            entries = arrays["data"], arrays["indices"], arrays["indptr"]
-            return Shard(ids, csr_matrix(entries, shape=tuple(arrays["shape"])), keys)
-    except UNREADABLE:
-        return None
+    return _read(path, digest, _shard)
 
 
 def shard_stats(path: Path, digest: str) -> ShardStats | None:
     """The statistics of a shard; None if it is missing, broken, or made by a recipe with another digest."""
+    return _read(path, digest, _stats)
+
+
+def _read[T](path: Path, digest: str, take: Callable[[Any], T]) -> T | None:
+    """What `take` makes of the arrays of a shard; None if it is missing, broken, or made by another recipe."""
     try:
         with np.load(path, allow_pickle=False) as arrays:
-            if arrays["made_from"] != _made_from(path, digest):
-                return None
-            rows, nonzeros, *_, seconds, found, encoding = arrays["stats"].tolist()  # earlier versions had six
-            return ShardStats(int(rows), int(nonzeros), seconds, int(found), encoding)
+            return take(arrays) if arrays["made_from"] == _made_from(path, digest) else None
     except UNREADABLE:
         return None
+
+
+def _shard(arrays: Any) -> Shard:
+    ids, keys = arrays["ids"].tolist(), arrays.get("keys")
+    if "vectors" in arrays:
+        return Shard(ids, arrays["vectors"], keys)
+    entries = arrays["data"], arrays["indices"], arrays["indptr"]
+    return Shard(ids, csr_matrix(entries, shape=tuple(arrays["shape"])), keys)
+
+
+def _stats(arrays: Any) -> ShardStats:
+    rows, nonzeros, *_, seconds, found, encoding = arrays["stats"].tolist()  # earlier versions had six
+    return ShardStats(int(rows), int(nonzeros), seconds, int(found), encoding)
 
 
 def write_shards[Part](folder: Path, digest: str, parts: Iterable[Part], make: Callable[[Part], Shard]) -> Stats:
@@ -139,6 +147,15 @@ def finish_shards(folder: Path, shards: Sequence[ShardStats]) -> Stats:
         "shards": len(shards),
         "nonzeros": sum(shard.nonzeros for shard in shards),
     }
+
+
+def work_folder(folder: Path, digest: str) -> Path:
+    """The subfolder for unfinished work of the recipe with this digest; those of other recipes are removed."""
+    work = folder / f"work-{digest}"
+    for stale in {*folder.glob("work-*")} - {work}:
+        remove(stale)
+    work.mkdir(exist_ok=True)
+    return work
 
 
 def shard_progress[Part](parts: Iterable[Part], documents: int, label: str) -> Iterator[Part]:
@@ -233,6 +250,31 @@ def without_zero_vectors(shards: Iterable[Shard]) -> Iterator[Shard]:
         yield shard if nonzero.all() else Shard([*compress(shard.ids, nonzero)], shard.vectors[nonzero])
 
 
+def with_first_passage(shard: Shard, before: Iterable[Shard], weight: float) -> Shard:
+    """A shard of passages in which the first passage of each document has this `weight`: passages then know what their
+    document is about. A passage i gets the vector
+
+        p_i' = (p_i + w p_1) / (1 + w)
+
+    of which one search finds both: a document's score, that of its best passage, is max_i q·p_i + w q·p_1, up to a
+    factor. docs/experiments/long-documents.md has the reason for w. The passages of a document follow one another; if
+    its first one is not in this shard, it is in one of those `before`, the nearest first."""
+    if not weight or not shard.ids:
+        return shard
+    starts = _starts(shard)
+    first, documents = shard.vectors[starts], np.searchsorted(starts, np.arange(len(shard.ids)), side="right") - 1
+    if documents[0] < 0:
+        last = next(part.vectors[rows[-1:]] for part in before if len(rows := _starts(part)))
+        first, documents = stacked([last, first]), documents + 1
+    mixed = (shard.vectors + first[documents] * np.float32(weight)) * np.float32(1 / (1 + weight))
+    return Shard(shard.ids, mixed)
+
+
+def _starts(shard: Shard) -> np.ndarray:
+    """The rows of first passages, in their order."""
+    return np.flatnonzero([id.endswith(FIRST) for id in shard.ids])
+
+
 def text_keys(texts: Sequence[str]) -> np.ndarray:
     """Hashes of texts, uint8 (texts, 16); different texts have different keys."""
     hashes = (hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts)
@@ -245,13 +287,9 @@ def document_keys(vectors: Vectors) -> Iterator[tuple[list[str], np.ndarray]]:
     rows = 0
     for number in range(vectors.shards):
         path = shard_path(vectors.folder, number)
-        try:
-            with np.load(path, allow_pickle=False) as arrays:
-                made_from, ids, keys = arrays["made_from"], arrays["ids"].tolist(), arrays["keys"]
-        except UNREADABLE:
-            raise vectors.broken(path) from None
-        if made_from != _made_from(path, vectors.manifest.digest):
+        found = _read(path, vectors.manifest.digest, lambda arrays: (arrays["ids"].tolist(), arrays["keys"]))
+        if found is None:
             raise vectors.broken(path)
-        rows += len(ids)
-        yield ids, keys
+        rows += len(found[0])
+        yield found
     require_count(vectors.folder, rows, len(vectors))

@@ -9,7 +9,6 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.files import cache_home, json_text, write_text
@@ -35,23 +34,16 @@ def count_tokens(encoder: Encoder, texts: Sequence[str], role: Role = "documents
 
 def tokens_per_second(encoder: Encoder, texts: Sequence[str], role: Role = "documents") -> float:
     """The speed of an encoder on this machine, measured on these texts unless it is known."""
-    known = _read().get(_key(encoder, role))
-    return float(known["tokens_per_second"]) if known else remember(encoder, role, measure(encoder, texts, role))
+    return _read().get(_key(encoder, role)) or remember(encoder, role, measure(encoder, texts, role))
 
 
 def remember(encoder: Encoder, role: Role, speed: float) -> float:
     """Keep the tokens per second of an encoder on this machine, in place of those known before, and return them."""
-    about = {
-        "encoder": encoder.config.name,
-        "device": device_name(resolve_device(encoder.device)),
-        "precision": encoder.precision(role),
-        "role": role,
-        "tokens_per_second": round(speed, 1),
-    }
+    speed = round(speed, 1)
     with suppress(OSError):  # without a cache, it is measured again
         _place().parent.mkdir(parents=True, exist_ok=True)
-        write_text(_place(), json_text(_read() | {_key(encoder, role): about}))
-    return round(speed, 1)
+        write_text(_place(), json_text(_read() | {_key(encoder, role): speed}))
+    return speed
 
 
 def _place() -> Path:
@@ -62,11 +54,11 @@ def _key(encoder: Encoder, role: Role) -> str:
     return artifact.digest([encoder.identity(role), role, device_name(resolve_device(encoder.device))])
 
 
-def _read() -> dict[str, dict[str, Any]]:
-    """The speeds in the cache by key; those that cannot be read are missing."""
-    with suppress(OSError, ValueError, TypeError, AttributeError):
+def _read() -> dict[str, float]:
+    """The speeds in the cache by key; none if they cannot be read."""
+    with suppress(OSError, ValueError, AttributeError):
         speeds = json.loads(_place().read_text(encoding="utf-8"))
-        return {key: each for key, each in speeds.items() if each.get("tokens_per_second", 0) > 0}
+        return {key: speed for key, speed in speeds.items() if isinstance(speed, float)}
     return {}
 
 

@@ -29,18 +29,26 @@ from cai_pyserini.core import artifact, files
 from cai_pyserini.core.config import WORD, EncoderConfig, Joint, encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.processes import processes_for, spread
+from cai_pyserini.core.text import normalized
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.idf import idf_digest, idf_weights
 from cai_pyserini.vectors.bm25 import Bm25
-from cai_pyserini.vectors.first_passage import with_first_passage
 from cai_pyserini.vectors.quantization import Weighting, loss_stats, weighted
-from cai_pyserini.vectors.queries import Queries, Representation, encode_queries
-from cai_pyserini.vectors.shards import Shard, Vectors, different_documents, require_same_documents, shard_progress
+from cai_pyserini.vectors.queries import Queries, Representation, as_terms, encode_queries
+from cai_pyserini.vectors.shards import (
+    Shard,
+    Vectors,
+    different_documents,
+    require_same_documents,
+    shard_progress,
+    with_first_passage,
+)
 
 MIN_SHARDS = 4  # per process, which takes longer to start than to write one shard
 logger = logging.getLogger(__name__)
 
 ALPHA = 1.0  # where it cannot be estimated
+TYPICAL_RANGE = 5.0  # SPLADE weights rarely exceed it; Pyserini's own encoders also quantize with it
 BEST = 100  # top scores per query from which alpha is estimated
 
 
@@ -309,3 +317,32 @@ def _merge(best: np.ndarray, scores: csr_matrix) -> np.ndarray:
     """Merge the best scores of each query so far (queries, at most BEST) with those of a shard (queries, documents)."""
     merged = np.hstack([best, scores.toarray()])
     return merged if merged.shape[1] <= BEST else np.partition(merged, -BEST, axis=1)[:, -BEST:]
+
+
+class TextImpacts:
+    """Impacts of single texts, without a collection: texts -> [{term: impact}], or dense vectors.
+
+    Impacts are weighted with the encoder's IDF, if it has one. Without a range, as of a bare checkpoint, the range is 5
+    times the largest IDF weight. Raises CaiError for the encoder of a joint index.
+    """
+
+    def __init__(self, encoder: Encoder):
+        self._config = config = encoder.config
+        if config.joint:
+            raise CaiError(
+                f"{config.name} is the encoder of a joint index: a document's BM25 weights depend on the whole "
+                "collection; build the index again with the new documents"
+            )
+        self._model, self._terms = encoder.load("documents"), encoder.tokenizer.terms
+        if config.is_sparse:
+            idf = idf_weights(config, encoder.tokenizer.vocabulary)
+            largest = 1.0 if idf is None else float(idf.max())
+            self._weighting = Weighting(config.replace(range=config.range or TYPICAL_RANGE * largest), idf)
+
+    def __call__(self, contents: Sequence[str], max_length: int | None = None) -> list[dict[str, int]] | np.ndarray:
+        """The impacts, or the vectors (documents, width), of the first `max_length` tokens of each text."""
+        length = max_length or self._config.max_document_length
+        vectors = self._model.encode([*map(normalized, contents)], length)
+        if isinstance(vectors, np.ndarray):
+            return vectors
+        return as_terms(self._weighting.impacts(vectors)[0], self._terms)

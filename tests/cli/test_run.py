@@ -253,7 +253,7 @@ def test_depth_reaches_fusion_reranking_and_the_table(
     expected = {query: set(hits) for query, hits in scores_by_query(top(bm25, 2)).items()}
     assert {query: set(hits) for query, hits in run_of_system(copied, "cross-encoder").items()} == expected
 
-    monkeypatch.setattr(CrossEncoder, "seconds_per_pair", lambda self, *texts, pairs: 60.0)
+    monkeypatch.setattr(CrossEncoder, "seconds_per_pair", lambda self, *texts: 60.0)
     minutes = str(len(scores_by_query(bm25)))  # a document for each query
     fits = [*models, "--systems", "cross-encoder", "--depth", "3", "--rerank-minutes", minutes]
     main([f"{tiny}.yaml", "--output", str(copied), *fits])

@@ -44,7 +44,7 @@ def test_every_encoder_setting_declares_what_it_shapes() -> None:
     """Otherwise results of another value would count as up to date."""
     silent = {name for name, field in EncoderConfig.model_fields.items() if not field.json_schema_extra}
     files = {"checkpoint", "revision", "idf", "projection", "query_checkpoint", "query_revision", "query_weights"}
-    assert silent == files | {"name", "source", "trust_remote_code"}  # recipes have digests of files
+    assert silent == files | {"name", "source"}  # recipes have digests of files
 
 
 def test_changed_code_is_in_the_identity_of_its_stage_alone(

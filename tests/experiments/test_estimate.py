@@ -48,11 +48,7 @@ def test_a_long_run_says_how_long_each_step_takes_and_what_shortens_it(
     tokens = 400 * 60 * int(splade.split()[-2]) / 2500
     assert 30 < tokens < 50
     assert any("  encode is shorter with: " in line for line in lines) and max(map(len, lines)) < 120
-    known = json.loads(cache.read_text())
-    assert sorted((each["encoder"], each["tokens_per_second"]) for each in known.values()) == [
-        ("minilm", 100.0),
-        ("splade-tiny", 400.0),
-    ]
+    assert sorted(json.loads(cache.read_text()).values()) == [100.0, 400.0]  # of minilm and splade-tiny
     assert said(tmp_path / "c", 2500, "joint", "joint-near") == lines  # no third speed is asked for
     cache.write_text("[")  # by a process that was killed, or another tool
     with pytest.raises(StopIteration):
@@ -72,9 +68,7 @@ def test_the_speed_is_of_the_tokens_that_are_encoded(cache: Path) -> None:
     encoder = Encoder(load_encoder("splade-tiny").replace(max_document_length=16), "cpu", "float32")
     texts = ["short", "short fingers and long toes " * 9, " "] * 20
     assert speed.count_tokens(encoder, texts) == 20 * (8 + 16)
-    assert (
-        speed.tokens_per_second(encoder, texts) == json.loads(cache.read_text()).popitem()[1]["tokens_per_second"] > 0
-    )
+    assert speed.tokens_per_second(encoder, texts) == json.loads(cache.read_text()).popitem()[1] > 0
 
 
 def test_an_encoding_replaces_the_speed_that_was_measured(

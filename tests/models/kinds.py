@@ -15,7 +15,7 @@ import yaml
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer, SparseEncoder
 from sentence_transformers.base.modules import Dense, Module, Normalize, Router, Transformer
-from sentence_transformers.sentence_transformer.modules import LayerNorm, Pooling, StaticEmbedding
+from sentence_transformers.sentence_transformer.modules import LayerNorm, Pooling
 from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
 from transformers import (
     AutoModel,
@@ -253,35 +253,6 @@ LLAMA = LlamaConfig(vocab_size=VOCABULARY, pad_token_id=0, **SIZES)
 T5 = T5Config(vocab_size=VOCABULARY, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, decoder_start_token_id=0)
 
 
-def token_vectors(folder: Path, *more: Module) -> None:
-    torch.manual_seed(0)
-    tokenizer = AutoTokenizer.from_pretrained(tiny()).backend_tokenizer
-    tokenizer.no_truncation()
-    modules = [StaticEmbedding(tokenizer, embedding_dim=48), *more]
-    SentenceTransformer(modules=modules).save_pretrained(str(folder), create_model_card=False)
-
-
-def model2vec(folder: Path) -> None:
-    """A folder as model2vec saves it: all files at the root, shared rows, and a weight for each token."""
-    token_vectors(folder, Normalize())
-    place = folder / "0_StaticEmbedding" if (folder / "0_StaticEmbedding").is_dir() else folder
-    (rows,) = load_file(place / "model.safetensors").values()
-    mapping = torch.arange(len(rows)) // 2
-    tensors = {"embeddings": rows[: len(rows) // 2 + 1].half(), "mapping": mapping, "weights": torch.rand(len(rows))}
-    shutil.copy(place / "tokenizer.json", folder.with_suffix(".json"))
-    for path in folder.iterdir():
-        shutil.rmtree(path) if path.is_dir() else path.name in ("modules.json", "README.md") or path.unlink()
-    shutil.move(folder.with_suffix(".json"), folder / "tokenizer.json")
-    save_file(tensors, folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps({"model_type": "model2vec", "normalize": True}))
-    types = {
-        ".": "sentence_transformers.models.StaticEmbedding",
-        "1_Normalize": "sentence_transformers.models.Normalize",
-    }
-    modules = [{"idx": i, "name": str(i), "path": place, "type": types[place]} for i, place in enumerate(types)]
-    (folder / "modules.json").write_text(json.dumps(modules))
-
-
 def bare_peer(*arguments: Any) -> Callable[[Path], SparseEncoder]:
     return lambda folder: SparseEncoder(modules=[masked_lm(folder, 256), SpladePooling(*arguments)], device="cpu")
 
@@ -321,20 +292,17 @@ MLM = {"Transformer": "sentence_transformers.sparse_encoder.models.MLMTransforme
 MLM["SpladePooling"] = "sentence_transformers.sparse_encoder.models.SpladePooling"
 SPARSE = {
     "SPLADE, max": Kind(sparse("max")),
-    "SPLADE, sum": Kind(sparse("sum")),
     "SPLADE, log1p_relu": Kind(sparse("max", "log1p_relu")),
     "SPLADE, the largest weights": Kind(sparse("max", max_active_dims=16)),
     "SPLADE with prompts": Kind(sparse("max", prompts=PROMPTS)),
-    "SPLADE, older folder": Kind(older(sparse("sum"), **MLM)),
+    "SPLADE, older folder": Kind(older(sparse("max"), **MLM)),
     "SPLADE, Japanese BERT": Kind(in_japanese),
     "bag-of-words queries": Kind(routed(lambda _: [static(40)])),  # with a larger maximum length than the documents'
     "bag-of-words queries, cut": Kind(routed(lambda _: [static()], max_active_dims=4)),
     "bag-of-words queries, idf.json": Kind(with_idf_json, library=idf_json_by_its_library),
     "SPLADE, two models": Kind(routed(query_model)),
     "checkpoint": Kind(bare, library=bare_peer()),
-    "checkpoint, settings": Kind(
-        bare, {"pooling": "sum", "activation": "log1p_relu"}, library=bare_peer("sum", "log1p_relu")
-    ),
+    "checkpoint, settings": Kind(bare, {"activation": "log1p_relu"}, library=bare_peer("max", "log1p_relu")),
     "query_checkpoint": Kind(bare, {"query_checkpoint": "queries"}, library=two_peers),
     "query_weights": Kind(bare, {"query_weights": "weights.json", "query": "bow"}, library=weighted_peer),
     "binary_queries": Kind(bare, {"binary_queries": True}, library=bare_peer(), transform_queries=np.sign),
@@ -367,8 +335,6 @@ DENSE = {
     "dense, dot": Kind(dense(pooling("cls"), similarity_fn_name="dot")),
     "dense, encoder of T5": Kind(small(T5, "mean")),
     "dense, two models": Kind(dense_router),
-    "token vectors": Kind(token_vectors),
-    "token vectors of model2vec": Kind(model2vec),
     "dense checkpoint, cls": Kind(bare, {"kind": "dense", "pooling": "cls"}, library=bare_dense_peer),
 }
 KINDS = SPARSE | DENSE

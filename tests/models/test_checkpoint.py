@@ -1,13 +1,11 @@
 """Checkpoints: where they are found, and what their digests depend on."""
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 from huggingface_hub import constants
 
-from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
@@ -47,26 +45,6 @@ def test_a_wrong_name_is_answered_by_the_names_offline_too(hub: Hub, monkeypatch
         with monkeypatch.context() as patch, pytest.raises(CaiError, match=r"^no encoder 'x': .*\(.*splade-tiny"):
             patch.setattr(constants, setting, value)
             checkpoint_folder(load_encoder("x"))
-
-
-@pytest.mark.slow
-def test_a_model_of_the_hub_encodes_as_its_folder_does(
-    hub: Hub, checkpoint: Path, tiny: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """With its weights in several files."""
-    from transformers import AutoModelForMaskedLM
-
-    caplog.set_level("INFO", "cai_pyserini")
-    folder = Path(shutil.copytree(checkpoint, tmp_path / "sharded", ignore=shutil.ignore_patterns("*.safetensors")))
-    AutoModelForMaskedLM.from_pretrained(str(checkpoint)).save_pretrained(folder, max_shard_size="5MB")
-    assert len([*folder.glob("*.safetensors")]) > 1
-    hub.add_folder("naver/splade-v3", folder)
-    for name, encoder in {"hub": "naver/splade-v3", "folder": folder, "whole": checkpoint}.items():
-        encode(["--collection", str(tiny), "--encoder", str(encoder), "--output", str(tmp_path / "vectors" / name)])
-    notes = [message for message in caplog.messages if message.startswith("downloading")]
-    assert len(notes) == 1 and notes[0].startswith("downloading naver/splade-v3 from localhost:")
-    one, two, three = (artifact.require(tmp_path / "vectors" / name, "encode") for name in ("hub", "folder", "whole"))
-    assert one.digest == two.digest and one.stats["nonzeros"] == two.stats["nonzeros"] == three.stats["nonzeros"]
 
 
 @pytest.mark.parametrize("form", ["{}/absent", "./absent"])

@@ -24,8 +24,6 @@ from transformers import (
     Qwen3ForCausalLM,
     RobertaConfig,
     RobertaForSequenceClassification,
-    T5Config,
-    T5ForConditionalGeneration,
 )
 
 from cai_pyserini.core.errors import CaiError
@@ -150,44 +148,6 @@ def test_scores_in_bfloat16_are_not_rounded_to_it(cross_encoder: Path) -> None:
     assert (scores.bfloat16() != scores).float().mean() > 0.9
 
 
-def mono_t5(tokenizer: Any, folder: Path, bias: float) -> Path:
-    """A random T5 whose decoder starts with true or false if `bias` favours these."""
-    more = {"eos_token_id": tokenizer.sep_token_id, "decoder_start_token_id": 0, "tie_word_embeddings": False}
-    config = T5Config(vocab_size=len(tokenizer), d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, **more)
-    torch.manual_seed(0)
-    model = T5ForConditionalGeneration(config)
-    with torch.no_grad():
-        for layer in model.modules():
-            if isinstance(layer, torch.nn.Linear):
-                layer.weight.normal_(std=0.2)
-        state = model.decoder(
-            input_ids=torch.zeros(1, 1, dtype=torch.long), encoder_hidden_states=torch.randn(1, 9, 32)
-        )
-        for answer in ("true", "false"):
-            model.lm_head.weight[tokenizer.convert_tokens_to_ids(answer)] += bias * state.last_hidden_state[0, 0]
-    model.save_pretrained(folder)
-    tokenizer.eos_token = tokenizer.sep_token
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
-def test_scores_are_those_of_mono_t5(tokenizer: Any, tmp_path: Path) -> None:
-    """Equation and prompt of Nogueira et al. 2020, pair by pair; long pairs lose words of the document."""
-    folder = mono_t5(tokenizer, tmp_path / "x", 2.0)
-    model = T5ForConditionalGeneration.from_pretrained(str(folder)).eval()
-    answers = tokenizer.convert_tokens_to_ids(["true", "false"])
-    expected = []
-    for query, document in PAIRS[:12]:
-        words = document
-        while len(ids := tokenizer(f"Query: {query} Document: {words} Relevant:").input_ids[1:]) > 512:
-            words = words.rpartition(" ")[0]
-        with torch.inference_mode():
-            logits = model(torch.tensor([ids]), decoder_input_ids=torch.tensor([[0]])).logits[0, 0]
-        expected.append(logits[answers].log_softmax(0)[0].item())
-    found = CrossEncoder(folder, "cpu", "float32").score(*zip(*PAIRS[:12], strict=True))
-    assert found.tolist() == pytest.approx(expected, abs=1e-5) and len(set(found.round(4).tolist())) > 9
-
-
 def test_a_score_that_is_not_finite_is_refused(cross_encoder: Path, tmp_path: Path) -> None:
     model = CrossEncoder(damaged(cross_encoder, tmp_path / "x", "position_embeddings.weight", 200, math.nan), "cpu")
     queries, documents = zip(*PAIRS[:3], strict=True)
@@ -225,7 +185,6 @@ REFUSED: dict[str, tuple[Callable[[Path, Any, Path], Path], str]] = {
     "several labels": (labels, "has 3 labels; a reranker has one, the score"),
     "language model": (lambda b, t, f: causal(t, f), "is a language model: save it as a reranker"),
     "positions": (gpt2, "its scores would depend on the batch"),
-    "query generator": (lambda b, t, f: mono_t5(t, f, 0.0), "answers neither true nor false"),
     "template": (chatless, "cannot carry a 'query'/'document' pair"),
     "activation": (
         lambda b, t, f: with_config(b, f / "x", sbert_ce_default_activation_function="os.getcwd"),

@@ -23,6 +23,7 @@ from cai_pyserini.models.dense import Dense
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.idf import compute
 from cai_pyserini.models.splade import Splade
+from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.trainer.generate import Generator
 from cai_pyserini.trainer.pairs import base_encoder
 from cai_pyserini.trainer.settings import GenerateSettings, SpladeSettings
@@ -153,12 +154,17 @@ def test_a_pointer_of_git_lfs_is_told_from_a_broken_file(name: str, copied: Path
             read(copied)
 
 
-def test_a_device_that_does_not_exist_is_refused(checkpoint: Path) -> None:
-    with pytest.raises(CaiError, match="no device 'tpu'"):
-        encoder(checkpoint, "tpu").require_loadable()
-    beyond = f"cuda:{torch.cuda.device_count()}"
-    with pytest.raises(CaiError, match=f"no device '{beyond}': torch .* sees {torch.cuda.device_count()} GPUs"):
-        encoder(checkpoint, beyond).require_loadable()
+def test_code_of_a_checkpoint_never_runs(copied: Path) -> None:
+    (copied / "own.py").write_text(f"import pathlib\npathlib.Path({str(copied / 'ran')!r}).touch()\n")
+    models = {"AutoConfig": "own.C", "AutoModel": "own.M", "AutoModelForMaskedLM": "own.M"}
+    settings = json.loads((copied / "config.json").read_text()) | {"model_type": "own", "auto_map": models}
+    (copied / "config.json").write_text(json.dumps(settings))
+    settings = {"tokenizer_class": "T", "auto_map": {"AutoTokenizer": [None, "own.T"]}}
+    (copied / "tokenizer_config.json").write_text(json.dumps(settings))
+    for load in (Splade, Dense, Tokenizer, CrossEncoder):
+        with pytest.raises(CaiError, match=r"has code of its own .*, which is not run|contains custom code"):
+            load(copied)
+    assert not (copied / "ran").exists()
 
 
 @pytest.mark.slow

@@ -24,14 +24,13 @@ from cai_pyserini.plugin.source import export_encoder
 from cai_pyserini.vectors.encode import encode
 from cai_pyserini.vectors.queries import encode_queries
 from cai_pyserini.vectors.shards import Vectors
-from cai_pyserini.vectors.texts import TYPICAL_RANGE
-from cai_pyserini.vectors.weighting import write_impacts
+from cai_pyserini.vectors.weighting import TYPICAL_RANGE, write_impacts
 from tests.models.kinds import ALL, DOCUMENTS, KINDS, QUERIES, SPARSE, TEXTS, TINY, BuiltKind, Pair, make
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "models.md"
 QUERY = "marathon runners, with heart attacks and repeated repeated repeated words"
 STRUCTURES = ["SPLADE with prompts", "bag-of-words queries", "SPLADE, two models", "query_weights"]
-STRUCTURES += ["expand_queries: false", "dense, mean and a layer", "dense, two models", "token vectors"]
+STRUCTURES += ["expand_queries: false", "dense, mean and a layer", "dense, two models"]
 
 pytestmark = pytest.mark.slow
 
@@ -41,9 +40,12 @@ def test_the_page_has_every_kind() -> None:
     assert [line.removeprefix("- ") for line in lines if line.startswith("- ")] == [*KINDS]
 
 
-def vectors_of(spec: Path, texts: Sequence[str], batch_size: int | None = None) -> Pair:
+def opened(spec: Path) -> Encoder:
+    return Encoder(load_encoder(str(spec)), "cpu", "float32")
+
+
+def vectors_of(made: Encoder, texts: Sequence[str], batch_size: int | None = None) -> Pair:
     """Our vectors of texts as documents and as queries."""
-    made = Encoder(load_encoder(str(spec)), "cpu", "float32")
     documents = made.load("documents").encode(texts, made.config.max_document_length, batch_size)
     both = documents, encode_queries(made, texts)
     documents, queries = (each.toarray() if isinstance(each, csr_matrix) else each for each in both)
@@ -58,8 +60,9 @@ def assert_same(found: Pair, expected: Pair) -> None:
 @pytest.mark.parametrize("name", KINDS)
 def test_vectors_are_those_of_the_library(name: str, tmp_path: Path) -> None:
     made = make(name, tmp_path / "made")
-    assert_same(vectors_of(made.yaml, ALL), made.expected)
-    assert_same(vectors_of(made.yaml, TEXTS, 1), made.expected)
+    encoder = opened(made.yaml)
+    assert_same(vectors_of(encoder, ALL), made.expected)
+    assert_same(vectors_of(encoder, TEXTS, 1), made.expected)
 
 
 @pytest.fixture(scope="module", params=STRUCTURES)
@@ -75,7 +78,7 @@ def made(name: str, tmp_path_factory: pytest.TempPathFactory) -> BuiltKind:
 @pytest.fixture(scope="module")
 def index(name: str, made: BuiltKind, tmp_path_factory: pytest.TempPathFactory, java: None) -> Path:
     """An index of the tiny collection."""
-    folder, encoder = tmp_path_factory.mktemp("stages"), Encoder(load_encoder(str(made.yaml)), "cpu", "float32")
+    folder, encoder = tmp_path_factory.mktemp("stages"), opened(made.yaml)
     encoded = Vectors(encode(BeirFolder(TINY, "tiny"), encoder, folder / "vectors"))
     if name in SPARSE:
         return index_impacts(write_impacts(encoded, encoder.config, folder / "impacts"), folder / "index")
@@ -88,7 +91,7 @@ def test_the_plugin_returns_the_vectors_or_rounded_impacts(name: str, made: Buil
     of_documents = CaiDocumentEncoder(str(made.yaml), "cpu", "float32").encode(TEXTS)
     if name not in SPARSE:
         return assert_same((of_documents, of_query[None]), (documents, queries[[TEXTS.index(QUERY)]]))
-    terms, largest = Encoder(load_encoder(str(made.yaml)), "cpu").tokenizer.terms, 2**16 - 1
+    terms, largest = opened(made.yaml).tokenizer.terms, 2**16 - 1
     assert_impacts(of_query, queries[TEXTS.index(QUERY)] * 10_000, terms)
     for found, weights in zip(of_documents, documents, strict=False):
         assert_impacts(found, np.minimum(weights * largest / TYPICAL_RANGE, largest), terms)
@@ -126,7 +129,7 @@ def test_what_is_shipped_works_without_the_folder(name: str, made: BuiltKind, in
     query = CaiQueryEncoder(str(made.yaml), device="cpu").encode(QUERY)
     here.rename(away := here.with_name("away"))
     try:
-        assert_same(vectors_of(tmp_path / "encoder", TEXTS), made.expected)
+        assert_same(vectors_of(opened(tmp_path / "encoder"), TEXTS), made.expected)
         for archive in (tmp_path / "index").glob("*.tar.gz"):
             with tarfile.open(archive) as tar:
                 tar.extractall(tmp_path / "unpacked", filter="data")

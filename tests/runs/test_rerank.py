@@ -1,7 +1,6 @@
 """Reranked runs: the best documents of a run, in the order of the cross-encoder's scores."""
 
 import math
-import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from cai_pyserini.cli.rerank import main
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.models.cross_encoder import CrossEncoder, announce
+from cai_pyserini.models.cross_encoder import CrossEncoder
 from cai_pyserini.runs.rerank import Reranker, rerank
 from cai_pyserini.runs.trec import read_run, run_of, scores_by_query, write_run
 from tests.conftest import damaged
@@ -60,7 +59,7 @@ def test_minutes_lower_the_depth(
 ) -> None:
     """The run is the one of that depth, under the same name; it is not measured again, as another machine's pace would
     make it out of date."""
-    monkeypatch.setattr(CrossEncoder, "seconds_per_pair", lambda self, *texts, pairs: 60.0)
+    monkeypatch.setattr(CrossEncoder, "seconds_per_pair", lambda self, *texts: 60.0)
     texts = collection.topics("test"), collection, cross_encoder
 
     def reranked(name: str, depth: int, minutes: float | None) -> artifact.Manifest:
@@ -76,7 +75,7 @@ def test_minutes_lower_the_depth(
     with pytest.raises(CaiError, match=r"one document per query takes about 3\.0 minutes, more than 2"):
         reranked("none.trec", 4, 2.0)
 
-    monkeypatch.setattr(CrossEncoder, "seconds_per_pair", lambda self, *texts, pairs: 1.0)
+    monkeypatch.setattr(CrossEncoder, "seconds_per_pair", lambda self, *texts: 1.0)
     assert reranked("limited.trec", 4, 5.5) == limited
     assert reranked("limited.trec", 4, 6.0).recipe["settings"]["depth"] == 4
     assert reranked("limited.trec", 4, None).stats["decision"] == []
@@ -85,20 +84,6 @@ def test_minutes_lower_the_depth(
         assert reranked("limited.trec", 4, None) == reranked("limited.trec", 4, 5.5)
     with artifact.dry_run(), pytest.raises(artifact.NotUpToDate):
         reranked("limited.trec", 3, 5.5)
-
-
-def test_a_long_time_is_said_before_it_starts(
-    collection: BeirFolder, run: Path, cross_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
-) -> None:
-    caplog.set_level("INFO")
-    texts = collection.topics("test"), collection, cross_encoder
-    rerank(run, *texts, tmp_path / "short.trec", depth=4, device="cpu")
-    assert "scoring" not in caplog.text
-    monkeypatch.setattr("cai_pyserini.models.cross_encoder.ANNOUNCED_SECONDS", 0.0)
-    rerank(run, *texts, tmp_path / "long.trec", depth=4, device="cpu")
-    assert re.search(r"scoring 7 pairs takes about 0 minutes here: [\d.e+]+ pairs per second", caplog.text)
-    announce(30_000, 0.5)
-    assert "scoring 30,000 pairs takes about 4.2 hours here: 2 pairs per second" in caplog.text
 
 
 def test_a_score_that_is_not_finite_is_refused_by_id(

@@ -190,20 +190,13 @@ def test_a_refused_archive_leaves_nothing_behind(
     assert list((cache / "indexes").iterdir()) == []
 
 
-def test_what_is_no_index_or_whose_encoder_would_run_code_is_refused(index: Path, cache: Path, tmp_path: Path) -> None:
-    """Trusting code is for the recipient to decide, not for the sender."""
-    settings = {"checkpoint": "org/own", "revision": "1", "trust_remote_code": True}
-    (index / "encoder.yaml").write_text(json.dumps(settings))
+def test_what_is_no_index_is_refused(cache: Path, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "data").touch()
-    for folder, message in (
-        (tmp_path / "folder", r"x\.y has no manifest"),
-        (index, r"refused, as its encoder\.yaml would run code \(trust_remote_code\)$"),
-    ):
-        (entry,) = registry.add(str(write_entry(tmp_path / "shipped", folder)))
-        with pytest.raises(CaiError, match=message):
-            registry.fetch(entry)
-        assert list((cache / "indexes").iterdir()) == []
+    (entry,) = registry.add(str(write_entry(tmp_path / "shipped", tmp_path / "folder")))
+    with pytest.raises(CaiError, match=r"x\.y has no manifest"):
+        registry.fetch(entry)
+    assert list((cache / "indexes").iterdir()) == []
 
 
 class Redirecting(SimpleHTTPRequestHandler):

@@ -177,6 +177,3 @@ def test_repositories_of_strangers(hub: Hub, index: Path, cache: Path, tmp_path:
         CaiError, match=r"^me/model has no encoder\.yaml, so nothing to pull: use it as `--encoder me/model`"
     ):
         pull("me/model")
-    hub.add("me/code", {"encoder.yaml": b"checkpoint: .\nrevision: '1'\ntrust_remote_code: true\n"})
-    with pytest.raises(CaiError, match=r"^me/code: refused, as its encoder\.yaml would run code"):
-        pull("me/code")

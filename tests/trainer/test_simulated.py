@@ -19,10 +19,9 @@ from cai_pyserini.trainer.adaptation_data import AdaptationData
 from cai_pyserini.trainer.simulated import SimulatedRetrieval
 from cai_pyserini.vectors.bm25 import ASSOCIATED_FACTOR
 from cai_pyserini.vectors.encode import encode
-from cai_pyserini.vectors.mixing import mix
-from cai_pyserini.vectors.near import find_neighbours
-from cai_pyserini.vectors.near_documents import mix_near
+from cai_pyserini.vectors.near_documents import mix, mix_near
 from cai_pyserini.vectors.near_words import find_near_words
+from cai_pyserini.vectors.neighbours import find_neighbours
 from cai_pyserini.vectors.queries import Queries
 from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.vectors.weighting import open_impacts, write_impacts

@@ -3,7 +3,6 @@
 import logging
 import multiprocessing
 import sqlite3
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -152,20 +151,3 @@ def test_several_processes_use_a_new_cache_at_once(tmp_path: Path) -> None:
     assert [process.exitcode for process in processes] == [0] * 4
     found = opened(tmp_path / "new").get([bytes([number, 7]) * 8 for number in range(30)])
     assert found.vectors is not None and sorted(found.vectors[:, 99]) == [*range(30)]
-
-
-@pytest.mark.slow
-def test_a_process_that_is_killed_leaves_whole_shards(tmp_path: Path) -> None:
-    """Its last rows are there or not, and the next process is not blocked."""
-    process = multiprocessing.get_context("spawn").Process(target=_put_and_get, args=(tmp_path, 0))
-    process.start()
-    while not (tmp_path / "digest.sqlite-wal").exists():
-        time.sleep(0.001)
-    time.sleep(0.05)
-    process.kill()
-    process.join()
-    cache = opened(tmp_path)
-    counts = [len(cache.get([bytes([number, row]) * 8 for row in range(20)]).keys) for number in range(30)]
-    assert {*counts} <= {0, 20}
-    cache.put([OTHER], DENSE[:1], 1.0)
-    assert cache.get([OTHER]).keys == [OTHER]

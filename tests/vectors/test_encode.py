@@ -368,7 +368,7 @@ def test_queries_are_found_too_and_their_latency_is_that_of_encoding(
     assert_same(*folders)
     first, second = (Vectors(folder).manifest.stats for folder in folders)
     assert (first["found"], second["found"]) == (0, 5) and second["encoding_seconds"] == first["encoding_seconds"] > 0
-    assert Queries(collection.topics("test"), stored=folders[1]).encoded.seconds == first["encoding_seconds"]
+    assert Queries(collection.topics("test"), stored=folders[1]).encoded[1] == first["encoding_seconds"]
     encoded.clear()
     encode(collection, encoder(binary_queries=True), tmp_path / "binary", "queries")
     encode(collection, encoder(), tmp_path / "documents")
@@ -418,16 +418,6 @@ def test_an_interrupted_shard_finds_the_batches_it_has_finished(
     assert 0 < sum(encoded) < 12 and Vectors(resumed).manifest.stats["found"] == 12 - sum(encoded)
     monkeypatch.setenv(VARIABLE, "")
     assert_same(encode(collection, short, tmp_path / "whole", batch_size=1), resumed)
-
-
-def test_encoding_goes_on_without_a_cache_that_is_broken(
-    collection: BeirFolder, tmp_path: Path, cache: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    whole = encode(collection, encoder(), tmp_path / "whole")
-    (path,) = cache.glob("*.sqlite")
-    path.write_bytes(b"x" * 10_000)
-    assert_same(whole, encode(collection, encoder(), tmp_path / "again"))
-    assert "vectors are not cached in" in caplog.text
 
 
 @KINDS

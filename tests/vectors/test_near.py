@@ -13,8 +13,7 @@ from scipy.sparse import csr_matrix
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.vectors import neighbours as searching
-from cai_pyserini.vectors.near import find_neighbours
-from cai_pyserini.vectors.neighbours import build_index, mapped_index, nearest, recall, write_index
+from cai_pyserini.vectors.neighbours import build_index, find_neighbours, mapped_index, nearest, recall, write_index
 from cai_pyserini.vectors.shards import Vectors
 from tests.conftest import stage_command, stored_vectors
 from tests.vectors.support import interrupted_after, matrix_of

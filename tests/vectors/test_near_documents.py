@@ -8,9 +8,8 @@ from scipy.sparse import csr_matrix, random_array
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.vectors import near_documents as stage
-from cai_pyserini.vectors.mixing import mix
-from cai_pyserini.vectors.near import find_neighbours
-from cai_pyserini.vectors.neighbours import NEIGHBOURS
+from cai_pyserini.vectors.near_documents import mix
+from cai_pyserini.vectors.neighbours import NEIGHBOURS, find_neighbours
 from cai_pyserini.vectors.shards import Vectors
 from tests.conftest import stage_command, stored_vectors
 from tests.vectors.support import interrupted_after, matrix_of
@@ -125,10 +124,3 @@ def test_dense_vectors_of_other_documents_are_refused(tmp_path: Path, ids: list[
 def test_vectors_of_the_wrong_kind_are_refused(dense: Vectors, tmp_path: Path) -> None:
     with pytest.raises(CaiError, match="dense has dense vectors: choose a folder with splade ones"):
         smooth(dense, tmp_path / "smoothed", dense)
-
-
-def test_a_single_document_is_unchanged(tmp_path: Path) -> None:
-    vectors = stored_vectors(tmp_path / "vectors", csr_matrix(np.array([[0, 0], [2, 1]], np.float32)))
-    dense = stored_vectors(tmp_path / "dense", np.ones((2, 3), np.float32), kind="dense")
-    smoothed = Vectors(smooth(vectors, tmp_path / "smoothed", dense))
-    np.testing.assert_array_equal(matrix_of(smoothed), matrix_of(vectors))

@@ -19,14 +19,20 @@ from cai_pyserini.indexes.words import count_words
 from cai_pyserini.models import device
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.vectors import near_words as stage
-from cai_pyserini.vectors import word_vectors as learning
 from cai_pyserini.vectors.bm25 import Bm25
 from cai_pyserini.vectors.cache import VARIABLE
 from cai_pyserini.vectors.encode import encode
-from cai_pyserini.vectors.near import find_neighbours
-from cai_pyserini.vectors.near_words import WordAssociations, find_near_words
+from cai_pyserini.vectors.near_words import (
+    RIDGE,
+    Regression,
+    WordAssociations,
+    find_near_words,
+    learn,
+    read_regression,
+    regression,
+)
+from cai_pyserini.vectors.neighbours import find_neighbours
 from cai_pyserini.vectors.shards import Vectors
-from cai_pyserini.vectors.word_vectors import RIDGE, Regression, learn, read_regression, regression, word_vectors
 from tests.conftest import corpus_of, json_lines, stage_command, stored_vectors
 from tests.vectors.support import vectors_of, words_of
 from tests.vectors.test_encode import cache as cache
@@ -74,14 +80,6 @@ def test_weights_equal_the_formula(monkeypatch: pytest.MonkeyPatch) -> None:
     expected_of_sample = plain(words, documents, frequencies, 5, step=3)
     assert (expected_of_sample != expected).any()
     np.testing.assert_allclose(sampled.words(documents).toarray(), expected_of_sample, atol=1e-4)
-
-
-def test_with_few_words_all_positive_weights_are_kept() -> None:
-    draw = np.random.default_rng(0)
-    words, documents = draw.normal(size=(12, 8)).astype(np.float32), draw.normal(size=(26, 8)).astype(np.float32)
-    found = WordAssociations.fit(words, np.ones(12), [documents], 26).words(documents)
-    np.testing.assert_allclose(found.toarray(), plain(words, documents, np.ones(12), 12), atol=1e-4)
-    assert 0.3 < found.nnz / found.toarray().size < 0.7
 
 
 def test_learned_vectors_equal_the_formula() -> None:
@@ -144,7 +142,7 @@ def test_command(inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     (counted,) = Vectors(inputs / "words", "words")
     columns = np.array([names.index(line["word"]) for line in lexicon])
     given = Vectors(inputs / "words", "words"), Vectors(inputs / "dense")
-    encoded = word_vectors(*given, {line["word"]: line["form"] for line in lexicon}, columns, dense())
+    encoded = learn(read_regression(*given, {line["word"]: line["form"] for line in lexicon}, columns, dense()))
     frequencies = counted.vectors.getnnz(axis=0)[columns]
     expected[:, columns] = plain(encoded, vectors.vectors, frequencies, len(columns))
     rates = plain_rates(counted.vectors.toarray(), vectors.vectors)
@@ -168,13 +166,13 @@ def test_documents_are_contexts_evenly_spaced(inputs: Path, monkeypatch: pytest.
     ((counted,), (encoded,)) = given
     column = int(np.argmax(counted.vectors.getnnz(axis=0)))
     for limit, rows in ((20_000, slice(None)), (5, slice(None, None, 3))):
-        monkeypatch.setattr(learning, "DOCUMENTS", limit)
+        monkeypatch.setattr(stage, "DOCUMENTS", limit)
         found = read_regression(*given, {names[column]: names[column]}, np.array([column]), dense())
         contains = (counted.vectors[rows, [column]].toarray() > 0).astype(float)
         count = len(contains)
         np.testing.assert_array_equal(found.contexts[-count:].toarray(), contains)
         np.testing.assert_array_equal(found.targets[-count:], encoded.vectors[rows])
-        np.testing.assert_array_equal(found.weights[-count - 1 :], [1, *[learning.DOCUMENT_WEIGHT] * count])
+        np.testing.assert_array_equal(found.weights[-count - 1 :], [1, *[stage.DOCUMENT_WEIGHT] * count])
 
 
 @slow
@@ -184,7 +182,7 @@ def test_short_documents_have_no_contexts(tmp_path: Path) -> None:
     assert json_lines(words / "contexts.jsonl") == []
     assert json_lines(words / "lexicon.jsonl") == [{"word": "red", "form": "red"}]
     given = Vectors(words, "words"), Vectors(tmp_path / "dense")
-    assert word_vectors(*given, {"red": "red"}, np.array([0]), dense()).shape == (1, 384)
+    assert learn(read_regression(*given, {"red": "red"}, np.array([0]), dense())).shape == (1, 384)
     rates = shard.vectors[:, 3:].toarray()  # of red, fox and sea
     np.testing.assert_allclose(rates, [[0.5, 0, 0.5], [0.5, 0.5, 0]])
 

@@ -9,6 +9,7 @@ from scipy.sparse import csr_matrix
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.models.rows import largest_of_mass
 from cai_pyserini.models.splade import Splade
 from cai_pyserini.plugin.export import export_encoder
 from cai_pyserini.vectors.quantization import Quantizer, loss_stats, prune, weighted
@@ -35,11 +36,6 @@ def test_quantizer_worked_example() -> None:
     assert impacts.toarray().tolist() == [[0, 0, 0, 2], [2, 7, 7, 0]]
     assert (impacts.dtype, impacts.nnz) == (np.int32, 4)
     assert weights.toarray().tolist() == sparse(WEIGHTS).toarray().tolist() and weights.nnz == 6  # unchanged
-
-
-@pytest.mark.parametrize("bits, largest", [(1, 1), (8, 255), (24, 16777215)])
-def test_the_range_gets_the_largest_impact(bits: int, largest: int) -> None:
-    assert Quantizer.of(bits, 3.7).impacts(sparse([[3.7]])).data.tolist() == [largest]
 
 
 @pytest.mark.slow
@@ -102,3 +98,14 @@ def test_pruning_worked_example(settings: dict[str, float], expected: list[list[
     impacts = csr_matrix(np.array([[3, 9, 3, 1], [0, 0, 0, 0], [4, 0, 0, 4]], np.int32))
     config = EncoderConfig(name="test", checkpoint="nowhere").replace(**settings)
     assert prune(impacts, config).toarray().tolist() == expected
+
+
+def test_shares_of_many_rows_do_not_depend_on_each_other() -> None:
+    draw = np.random.default_rng(0)
+    rows = draw.integers(0, 1024, (300, 40)) * (draw.random((300, 40)) < 0.5)
+    found = largest_of_mass(csr_matrix(rows.astype(np.int32)), 0.8).toarray()
+    for row, kept in zip(rows, found, strict=True):
+        ordered = np.sort(row)[::-1]
+        count = int(np.searchsorted(ordered.cumsum(), 0.8 * row.sum())) + 1 if row.any() else 0
+        assert np.count_nonzero(kept) == count and np.sort(kept)[::-1][:count].tolist() == ordered[:count].tolist()
+        assert (kept[kept > 0] == row[kept > 0]).all()

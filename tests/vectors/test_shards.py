@@ -20,12 +20,14 @@ from cai_pyserini.vectors.shards import (
     shard_path,
     shard_stats,
     text_keys,
+    with_first_passage,
     write_shard,
 )
 from tests.conftest import stored_vectors
 
 MATRIX = csr_matrix(np.array([[0, 0.5, 0, 2], [0, 0, 0, 0], [1e-30, 0, 3.25, 0]], np.float32))
 DENSE = np.array([[0.5, -1, 0], [0, 0, 0], [1e-30, 3, 1 / 3]], np.float32)
+PASSAGES = ["a#0", *[f"b#{i}" for i in range(5)], *[f"c#{i}" for i in range(11)], "d#0"]
 SHARD = Shard(["007", "β/血圧", "NA"], MATRIX)
 
 
@@ -157,3 +159,16 @@ def test_keys_of_documents_are_read_or_refused(folder: Path) -> None:
     shutil.copy(shard_path(folder, 0), shard_path(folder, 1))
     with pytest.raises(CaiError, match=r"00001\.npz is broken or of other vectors"):
         list(document_keys(vectors))
+
+
+@pytest.mark.parametrize("kind", [csr_matrix, np.asarray])
+@pytest.mark.parametrize("size", [1, 2, 5, 18])
+def test_passages_of_a_document_may_be_in_several_shards(kind: type[Matrix], size: int) -> None:
+    vectors = np.random.default_rng(0).random((len(PASSAGES), 4)).astype(np.float32)
+    shards = [Shard(PASSAGES[i : i + size], kind(vectors[i : i + size])) for i in range(0, len(PASSAGES), size)]
+    found = [with_first_passage(shard, reversed(shards[:i]), 0.5) for i, shard in enumerate(shards)]
+    first = [PASSAGES.index(f"{id[0]}#0") for id in PASSAGES]
+    mixed = np.vstack([csr_matrix(shard.vectors).toarray() for shard in found])
+    np.testing.assert_allclose(mixed, (vectors + vectors[first] / 2) / 1.5, rtol=1e-6)
+    assert [id for shard in found for id in shard.ids] == PASSAGES and found[0].vectors.dtype == np.float32
+    assert with_first_passage(shards[-1], shards, 0.0) is shards[-1]

@@ -1,6 +1,5 @@
 """Impacts as JSON vectors, which equal the weighted, quantized and pruned vectors, whatever the number of processes."""
 
-import json
 import os
 import shutil
 from pathlib import Path
@@ -144,19 +143,6 @@ def test_an_edited_encoder_yaml_is_refused(
         assert load_encoder(str(output)).max_query_length == 8
         return
     with pytest.raises(CaiError, match=message):
-        load_encoder(str(output))
-
-
-def test_a_setting_that_did_not_exist_when_impacts_were_made_is_refused(
-    inputs: Path, config: EncoderConfig, tmp_path: Path
-) -> None:
-    output = write_impacts(Vectors(inputs / "vectors"), config, tmp_path / "impacts")
-    manifest = json.loads((output / "manifest.json").read_text())
-    del manifest["stats"]["settings"]["keep_terms"]
-    (output / "manifest.json").write_text(json.dumps(manifest))
-    with (output / "encoder.yaml").open("a") as file:
-        file.write("keep_terms: 5\n")
-    with pytest.raises(CaiError, match=r"keep_terms is 5, but .*impacts was made with None: restore that"):
         load_encoder(str(output))
 
 
