@@ -1,13 +1,11 @@
 """The commands of the trainer."""
 
 import json
-import os
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
-from cai_pyserini.core import terminal
 from cai_pyserini.core.artifact import require
 from cai_pyserini.core.packages import require_trainer
 from cai_pyserini.core.settings import Argv, Group, Settings, parse
@@ -47,19 +45,16 @@ def main(argv: Argv = None) -> None:
     settings_of = {name: command.settings for name, command in COMMANDS.items()}
     group = Group("Train retrievers, and make the files to train with.", settings_of)
     settings = parse(group, argv, "cai-pyserini train")
-    if not isinstance(settings, schemas.TrainingSettings):
-        terminal.require_one_process()
     require_trainer()
     name, command = next(item for item in COMMANDS.items() if type(settings) is item[1].settings)
-    call = partial(getattr(import_module(f"cai_pyserini.{command.module}"), command.function), settings)
-    output = call() if int(os.environ.get("RANK", "0")) else unchanged(call)  # only the first process writes
+    output = unchanged(partial(getattr(import_module(f"cai_pyserini.{command.module}"), command.function), settings))
     if name == "vocabulary":
         print(f"{_table(output / 'report.json')}\n{output / 'report.json'}, entropy.png")
         return
     stats = require(output, f"trainer {name}").stats
     left_out = stats.get("without_negatives")
     suffix = f"; {left_out:,} left out, without a negative" if left_out else ""
-    terminal.say(f"{output}: {command.summary.format(**stats)}{suffix}")
+    print(f"{output}: {command.summary.format(**stats)}{suffix}")
 
 
 def _table(path: Path) -> str:

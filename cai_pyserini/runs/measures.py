@@ -92,17 +92,11 @@ def measure(qrels: Qrels, run: pd.DataFrame, measures: Sequence[str] = MEASURES)
 
 
 def measure_run(qrels: Qrels, run: Path, measures: Sequence[str] = MEASURES) -> PerQuery:
-    """Like `measure`, for a run file, which is read in parts.
-
-    Warns if the run has hits for fewer than half of the judged queries; raises CaiError if it has none for them.
-    """
-    values: PerQuery = {name: dict.fromkeys(qrels, 0.0) for name in parse_measures(measures)}
-    require_judged(trec.queries_in(run), qrels, str(run))
-    for (part,) in trec.read_parts([run]):
-        judged = {query: qrels[query] for query in part["query_id"].cat.categories if query in qrels}
-        for name, per_query in measure(judged, part, measures).items():
-            values[name] |= per_query
-    return values
+    """Like `measure`, for a run file. Warns if it has hits for fewer than half of the judged queries; raises CaiError
+    if it has none for them."""
+    hits = trec.read_run(run)
+    require_judged({*hits["query_id"].cat.categories}, qrels, str(run))
+    return measure(qrels, hits, measures)
 
 
 def require_judged(queries: Set[str], qrels: Qrels, run: str) -> None:

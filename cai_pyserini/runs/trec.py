@@ -28,7 +28,6 @@ from cai_pyserini.core.identity import same_documents
 logger = logging.getLogger(__name__)
 Hits = Sequence[tuple[str, float]]  # document id and score
 
-PART = 1 << 18  # hits per part of a run
 SUBNORMAL = (1 << 23) - 1  # how many numbers of single precision are between 0 and the smallest normal one
 BLANK = r"^$|[\t-\r\x1c-\x1f \x85\p{Z}]"  # an empty id, or a separator of str.split()
 
@@ -237,29 +236,6 @@ def read_run(path: Path) -> pd.DataFrame:
     Raises CaiError for a malformed line, and for a document listed twice for a query.
     """
     return _checked(_read(path), path)
-
-
-def read_parts(paths: Sequence[Path]) -> Iterator[list[pd.DataFrame]]:
-    """Read several runs in parts. A part has the same queries of every run, in the order of their ids, each with all
-    its hits, and ends with the query that takes it to PART hits. Raises CaiError as `read_run` does.
-    """
-    runs = [_read(path) for path in paths]
-    hits = [run["query_id"].value_counts(sort=False) for run in runs]
-    ends = pd.concat(hits, axis=1).fillna(0).sort_index().cumsum().to_numpy(int)  # (queries, runs)
-    total = ends.sum(axis=1)
-    if not len(total):  # no run has a hit
-        yield [_checked(run, path) for run, path in zip(runs, paths, strict=True)]
-        return
-    cuts = np.searchsorted(total, np.arange(PART, total[-1], PART))
-    starts = np.zeros(len(runs), int)
-    for stops in ends[np.unique([*cuts, len(ends) - 1])]:
-        checked = []
-        for run, start, stop, path in zip(runs, starts, stops, paths, strict=True):
-            part = run.iloc[start:stop]
-            part = part.assign(query_id=part["query_id"].cat.remove_unused_categories())
-            checked.append(_checked(part, path))
-        yield checked
-        starts = stops
 
 
 def queries_in(run: Path) -> set[str]:

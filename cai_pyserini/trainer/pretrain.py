@@ -30,13 +30,12 @@ STAGE = "trainer pretrain"
 
 def pretrain(settings: PretrainSettings) -> Path:
     """Pretrain a checkpoint, and write it. Raises CaiError for sequences longer than the base reads."""
-    training.require_one_gpu(settings.device)
     encoder = load_encoder(settings.base)
     checkpoint = model_folder(encoder)
     require_safetensors(checkpoint)
     require_positions(checkpoint, {"max_length": settings.max_length})
 
-    def train(arguments: TrainingArguments) -> artifact.Stats | None:
+    def train(arguments: TrainingArguments) -> artifact.Stats:
         tokenizer = load_tokenizer(checkpoint)
         sequences = training.dataset(
             packed, arguments, checkpoint=str(checkpoint), corpora=settings.corpus, min_words=settings.min_words,
@@ -53,8 +52,7 @@ def pretrain(settings: PretrainSettings) -> Path:
         model = training.load_model(checkpoint, settings.dropout)
         collator = MaskingCollator(tokenizer, mlm_probability=settings.mask)
         trainer = MaskingTrainer(model, arguments, collator, *parts)
-        stats = training.run("pretraining", trainer, settings, encoder, tokenizer)
-        return stats and {"held_out": size} | stats
+        return {"held_out": size} | training.run("pretraining", trainer, settings, encoder, tokenizer)
 
     return training.make(settings, corpus_recipe(STAGE, settings), train)
 

@@ -51,14 +51,14 @@ class TrainingSettings(Settings):
     config: AnyPath | None = CONFIG
     base: str = flag(help="encoder or model to start from")
     output: AnyPath = CHECKPOINT
-    batch_size: int = flag(help="examples per device in each batch", ge=1)
+    batch_size: int = flag(help="examples in each batch", ge=1)
     learning_rate: float = flag(help="learning rate of AdamW after the warm-up; it then decreases linearly to 0", gt=0)
     epochs: float = flag(help="passes over the data", gt=0)
     max_steps: int = flag(0, "number of steps, instead of epochs (default: 0, as many as --epochs takes)", ge=0)
     warmup: float = flag(0.05, WARMUP, ge=0, lt=1)
     weight_decay: float = flag(0.0, "weight decay of AdamW (default: 0)", ge=0)
     dropout: float | None = flag(None, "dropout probability (default: the checkpoint's)", ge=0, lt=1)
-    accumulate: int = flag(1, "batches per step and device (gradient accumulation)", ge=1)
+    accumulate: int = flag(1, "batches per step (gradient accumulation)", ge=1)
     seed: int = flag(42, "random seed for the order of examples, dropout and masks", ge=0)
     precision: Literal["auto", "float32", "bfloat16"] = PRECISION
     device: str = DEVICE
@@ -69,13 +69,13 @@ class TrainingSettings(Settings):
 class PretrainSettings(TrainingSettings):
     """Continue the pretraining of a masked language model on a corpus.
 
-    The paper trains for one epoch on 8 GPUs with batches of 32 each. If interrupted, run the same command again to
-    continue.
+    The paper trains for one epoch with 8 batches of 32 per step (--accumulate 8). If interrupted, run the same command
+    again to continue.
     """
 
     example = f"{RUN} pretrain --corpus hpo --base models/vocabulary --output models/pretrained"
     corpus: list[str] = TEXTS
-    batch_size: int = flag(32, "sequences per device in each batch", ge=1)
+    batch_size: int = flag(32, "sequences in each batch", ge=1)
     learning_rate: float = flag(5e-5, "learning rate of AdamW after the warm-up; it then decreases linearly to 0", gt=0)
     epochs: float = flag(1.0, "passes over the corpus", gt=0)
     max_length: int = flag(512, "tokens per sequence", ge=8)
@@ -120,7 +120,7 @@ class SpladeSettings(PairSettings):
         "a sample of at least this many others (default: 0, all terms)",
         ge=0,
     )
-    batch_size: int = flag(40, "queries per device in each batch", ge=1)
+    batch_size: int = flag(40, "queries in each batch", ge=1)
     warmup: float = flag(0.00265, PAPER_WARMUP, ge=0, lt=1)
 
 
@@ -133,7 +133,7 @@ class DenseSettings(PairSettings):
     example = f"{RUN} dense --data triples.jsonl --base minilm --output models/dense"
     scale: float = flag(20.0, "factor by which the cosine of query and document is multiplied for the score", gt=0)
     max_document_length: int = flag(300, "tokens read per document", ge=3)
-    batch_size: int = flag(64, "queries per device in each batch", ge=1)
+    batch_size: int = flag(64, "queries in each batch", ge=1)
     warmup: float = flag(0.00424, PAPER_WARMUP, ge=0, lt=1)
 
 
@@ -187,7 +187,7 @@ class AdaptSettings(Settings):
 
 
 class GenerateSettings(Settings):
-    """Generate queries for the documents of a collection with a sequence-to-sequence or causal language model.
+    """Generate queries for the documents of a collection with a sequence-to-sequence model.
 
     The defaults are the paper's. If interrupted, run the same command again to continue.
     """
@@ -199,11 +199,6 @@ class GenerateSettings(Settings):
     collection: str = COLLECTION
     generator: str = flag(help="checkpoint folder or Hugging Face id, such as BeIR/query-gen-msmarco-t5-base-v1")
     output: AnyPath = flag(help="output folder, in BEIR's format")
-    prompt: str = flag(
-        "",
-        "input of the model, with {document} in place of the document, such as 'Document: {document} Query:'; needed "
-        "for causal language models, whose query ends with the line (default: the document)",
-    )
     per_document: int = flag(3, "queries per document", ge=1)
     documents: int = flag(1_000_000, "if there are more documents, use a random sample of this many", ge=1)
     max_document_length: int = flag(350, "tokens read per document", ge=3)

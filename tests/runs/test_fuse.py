@@ -129,12 +129,11 @@ def test_scores_below_0_are_warned_of(
     for path, text in zip(runs, (LONG, OTHER), strict=True):
         path.write_text(text)
     fuse(runs, Path("cut.trec"), method, depth=2)
-    fuse(runs, Path("minmax.trec"), "minmax")
-    if method == "sum":
-        fuse([runs[1], runs[1]], Path("whole.trec"))  # which are missing nothing
+    fuse(runs, Path("whole.trec"), method)
+    fuse(runs, Path("minmax.trec"), "minmax", depth=3)
     assert not caplog.messages
-    fuse(runs, Path("out.trec"), method, hits=1)
-    assert caplog.messages == [f"b.trec has scores below 0 for 1 of 3 queries; {warning}"]
+    fuse(runs, Path("out.trec"), method, hits=1, depth=3)
+    assert caplog.messages == [f"b.trec has scores below 0 among its best 3: {warning}"]
 
 
 def test_fused_again_only_where_a_run_or_a_setting_changes(runs: list[Path]) -> None:

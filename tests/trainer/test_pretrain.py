@@ -98,6 +98,20 @@ def test_the_held_out_loss_falls_with_the_learning_rate_of_the_settings(
     assert out == f"{tmp_path / 'model'}: 16 steps, held-out loss {before:.3f} -> {after:.3f}\n"
 
 
+@pytest.mark.slow
+def test_accumulated_batches_are_one_batch(corpus: Path, tmp_path: Path) -> None:
+    """The fault: a loss multiplied by the accumulated batches."""
+    losses = []
+    for name, sizes in {"whole": "--batch-size 8", "parts": "--batch-size 4 --accumulate 2"}.items():
+        flags = f"--corpus {corpus} --base splade-tiny --max-steps 2 --max-length 16 --log-steps 1 --device cpu"
+        flags += f" --dropout 0 --precision float32 --output {tmp_path / name} {sizes}"
+        main(["pretrain", *flags.split()])
+        log = json.loads((tmp_path / name / "log.json").read_text())
+        losses.append([entry["loss"] for entry in log if "loss" in entry])
+    assert len(losses[0]) == 2
+    assert losses[0] == pytest.approx(losses[1], rel=0.02)  # batches of 4 have unequal numbers of masks
+
+
 def test_a_base_that_is_no_checkpoint_is_refused(checkpoint: Path, tmp_path: Path) -> None:
     (tmp_path / "corpus.txt").write_text("some text\n")
     base = tmp_path / "base"
