@@ -26,7 +26,7 @@ def require_fusable(runs: Sequence[Path]) -> None:
     ours = all(manifest and manifest.stats.get("documents_digest") for manifest in map(artifact.read_manifest, runs))
     name, queries, documents = "", set[str](), set[str]()
     for run in runs:
-        new_queries, new_documents = trec.queries_in(run), trec.documents_in(run)
+        new_queries, new_documents = trec.ids_in(run, "query_id"), trec.ids_in(run, "doc_id")
         if queries and new_queries:
             trec.require_common("queries", len(queries | new_queries), {name: queries, str(run): new_queries})
             if not ours:

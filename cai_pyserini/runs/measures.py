@@ -118,7 +118,7 @@ def measure_runs(
     parse_measures(measures)
     if trec.documents_digest(runs):
         trec.documents_digest(runs, collection.documents_digest)
-    retrieved = {run: trec.documents_in(run) for run in runs}
+    retrieved = {run: trec.ids_in(run, "doc_id") for run in runs}
     unknown = collection.unknown_documents(split, set().union(*retrieved.values()))
     example = next(collection.records(whole=True)).id
     for run, documents in retrieved.items():

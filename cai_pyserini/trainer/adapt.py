@@ -7,6 +7,7 @@ is used. docs/experiments/adaptation.md lists what was tried.
 """
 
 from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -107,7 +108,8 @@ class Adaptation:
             steps.append(Call("adapt: projection", learned, lambda: projection.learn(self.data, learned), needed))
         for step in self.trainings:
             steps.append(Call(f"adapt: {step.output.name}", step.output, partial(train, step), (examples,)))
-        return [*steps, Call("adapt", output, last, tuple(step.output for step in steps))]
+        steps.append(Call("adapt", output, last, tuple(step.output for step in steps)))
+        return [replace(step, remedy="no adaptation") for step in steps]
 
     def recipe(self) -> artifact.Recipe:
         """The recipe of the adapted checkpoint; the results of the steps need not exist."""

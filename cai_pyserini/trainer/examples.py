@@ -30,12 +30,11 @@ def read(path: Path) -> Iterator[tuple[str, Example]]:
     CaiError for a broken line."""
     for where, data in jsonl.read(path, ("query", "positive")):
         negatives, margins, ids = (data.get(name, []) for name in ("negatives", "margins", "ids"))
-        if not isinstance(negatives, list) or not all(isinstance(text, str) for text in negatives):
-            raise CaiError(f"{where}: negatives must be a list of strings")
+        for name, values in (("negatives", negatives), ("ids", ids)):
+            if not isinstance(values, list) or not all(isinstance(text, str) for text in values):
+                raise CaiError(f"{where}: {name} must be a list of strings")
         if not isinstance(margins, list) or not all(type(m) in (int, float) and math.isfinite(m) for m in margins):
             raise CaiError(f"{where}: margins must be a list of finite numbers")
-        if not isinstance(ids, list) or not all(isinstance(id, str) for id in ids):
-            raise CaiError(f"{where}: ids must be a list of strings")
         if ids and len(ids) != 1 + len(negatives):
             raise CaiError(f"{where}: {len(ids)} ids; give one for the positive and one for each negative, or none")
         example = {"query": data["query"], "positive": data["positive"]} | ({"ids": ids} if ids else {})

@@ -267,7 +267,8 @@ class SimulatedRetrieval:
             word_range = largest_weight([words[:count]], self._name)
             joint = Joint(alpha={representation: alpha}, range=word_range, **collection.bm25._asdict())
             config = config.replace(joint=joint)
-            word_queries = WordQueries(self._analyzed.__getitem__, config)
+            analyzed = dict(zip(self.queries, self.bm25.analyze(self.queries), strict=True))
+            word_queries = WordQueries(analyzed.__getitem__, config)
         impacts, _ = Weighting(config, self.data.idf).impacts(rows, words)
         vectors = sparse.queries[representation]
         queries: list[Any] = for_index(
@@ -277,11 +278,6 @@ class SimulatedRetrieval:
         scores = self.product_scores(term_matrix(queries, terms), impacts.astype(np.float32))
         scores[scores <= 0] = -np.inf  # documents without a common term are not retrieved
         return scores
-
-    @cached_property
-    def _analyzed(self) -> dict[str, list[str]]:
-        """The words of each query."""
-        return dict(zip(self.queries, self.bm25.analyze(self.queries), strict=True))
 
     def product_scores(self, queries: Matrix, rows: Matrix) -> np.ndarray:
         """Scores of rows, as inner products of query and row vectors; a document has that of its best passage."""

@@ -20,7 +20,6 @@ from typing import Any
 import torch
 import transformers
 from datasets import Dataset, disable_progress_bars
-from datasets.arrow_writer import SchemaInferenceError
 from datasets.exceptions import DatasetGenerationError
 from transformers import AutoTokenizer, PrinterCallback, TrainerCallback, TrainingArguments
 from transformers.utils import logging
@@ -49,21 +48,14 @@ class Trainer(transformers.Trainer):
     def log(self, logs: dict[str, float], *more: Any) -> None:
         for name, value in logs.items():
             if name.endswith("loss") and not math.isfinite(value):
-                raise diverged_error(name, value, self.state.global_step)
+                raise self.diverged_error(f"{name} is {value}")
         super().log(logs, *more)
         if "loss" in logs:
             print(f"step {self.state.global_step:,}/{self.args.max_steps:,}, loss {logs['loss']:.4g}", file=sys.stderr)
 
-    def check(self) -> None:
-        """Raise CaiError if the trained model is unusable, which the last step can cause despite a finite loss."""
-        if any(not value.isfinite().all() for value in self.model.state_dict().values() if value.is_floating_point()):
-            raise diverged_error("a weight", math.nan, self.state.global_step)
-
-
-def diverged_error(name: str, value: float, step: int) -> CaiError:
-    return CaiError(
-        f"{name} is {value} at step {step:,}: training has diverged. Lower learning_rate, or set precision float32"
-    )
+    def diverged_error(self, what: str) -> CaiError:
+        step = f"step {self.state.global_step:,}"
+        return CaiError(f"{what} at {step}: training has diverged. Lower learning_rate, or set precision float32")
 
 
 @dataclass
@@ -206,8 +198,6 @@ def dataset(generator: Callable[..., Iterator[dict[str, Any]]], arguments: Train
     try:
         return Dataset.from_generator(generator, gen_kwargs=values, cache_dir=arguments.output_dir)
     except DatasetGenerationError as error:
-        if isinstance(error.__cause__, SchemaInferenceError):
-            raise CaiError("no training examples: there is too little text") from None
         raise error.__cause__ or error from None
 
 
@@ -230,7 +220,8 @@ def run(
     loss = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None).training_loss
     if trainer.eval_dataset is not None:
         stats["held_out_loss_after"] = trainer.evaluate()["eval_loss"]
-    trainer.check()
+    if any(not value.isfinite().all() for value in trainer.model.state_dict().values() if value.is_floating_point()):
+        raise trainer.diverged_error("a weight is not finite")  # the last step can cause it despite a finite loss
     result = work / RESULT_FOLDER
     trainer.model.save_pretrained(result)
     save_tokenizer(tokenizer, result)

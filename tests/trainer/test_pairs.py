@@ -197,7 +197,7 @@ def test_a_sample_of_terms_keeps_the_scores_and_estimates_the_regularizer(
     [
         ({"learning_rate": 1e-2, "lambda_d": 1e6, "log_steps": 3}, r"the documents have 0\.. active dimensions: coll"),
         ({"learning_rate": 1e-2, "lambda_d": 1e6}, r"the documents have 0\.0 active dimensions: collapse"),
-        ({"learning_rate": 1e38, "max_steps": 1}, "a weight is nan at step 1: training has diverged"),
+        ({"learning_rate": 1e38, "max_steps": 1}, "a weight is not finite at step 1: training has diverged"),
     ],
 )
 def test_a_collapse_stops_the_training_when_it_logs_or_before_its_model_is_saved(

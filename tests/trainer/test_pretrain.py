@@ -132,7 +132,7 @@ def test_too_little_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "corpus.txt").write_text("too short\n")
     values = {"corpus": [str(tmp_path / "corpus.txt")], "base": "splade-tiny", "output": tmp_path / "model"}
     settings = build(PretrainSettings, values | {"device": "cpu"}, "")
-    with pytest.raises(CaiError, match="no training examples: there is too little text"):
+    with pytest.raises(CaiError, match="the corpus yields 0 sequences of 512 tokens: use more text"):
         pretrain.pretrain(settings)
     with pytest.raises(CaiError, match="no text of at least 128 words"):
         pretrain.pretrain(settings.replace(min_words=128))
