@@ -11,7 +11,7 @@ from subprocess import CalledProcessError
 import ir_measures
 import pandas as pd
 from ir_measures import Measure
-from ir_measures.measures import MeanAgg, registry
+from ir_measures.measures import MeanAgg
 
 from cai_pyserini.collections.contract import Collection, Qrels, checked_grade
 from cai_pyserini.core import artifact
@@ -21,6 +21,7 @@ from cai_pyserini.runs import trec
 logger = logging.getLogger(__name__)
 
 MEASURES = ("nDCG@10", "R@100", "RR@10")
+EXAMPLES = "nDCG@10, R@100, RR@10, P@10, AP, Success@1, Judged@10"  # for errors
 PerQuery = dict[str, dict[str, float]]  # measure -> query id -> value
 
 
@@ -41,9 +42,7 @@ def parse_measures(names: Sequence[str]) -> dict[str, Measure]:
     """Measures by name. Raises CaiError for one that ir_measures cannot compute in this environment."""
     measures = {name: _parse(name) for name in names}
     if unknown := next((name for name, measure in measures.items() if measure is None), None):
-        examples = (_parse(name) or _parse(f"{name}@10") or _parse(f"{name}@0.5") for name in registry)
-        computable = ", ".join(dict.fromkeys(str(measure) for measure in examples if measure))
-        raise CaiError(f"cannot compute {unknown} with ir_measures; it can compute: {computable}")
+        raise CaiError(f"cannot compute {unknown} with ir_measures; it can compute {EXAMPLES} and others")
     return {name: measure for name, measure in measures.items() if measure}
 
 

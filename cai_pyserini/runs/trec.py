@@ -290,7 +290,7 @@ def _parse(data: Path | io.BytesIO) -> pd.DataFrame:
     )
     if any(pc.any(pc.match_substring_regex(table[name], BLANK)).as_py() for name in ("query_id", "doc_id")):
         raise ValueError("an id is empty or has white space")
-    if not pc.all(pc.is_finite(table["score"])).as_py():
+    if not pc.all(pc.is_finite(table["score"]), skip_nulls=False).as_py():  # null: not a number
         raise ValueError("a score is not finite")
     return table.to_pandas(split_blocks=True, self_destruct=True)
 

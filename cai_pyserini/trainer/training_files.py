@@ -32,7 +32,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import remove, require_content
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.models.checkpoint import checkpoint_digest, load_checkpoint
-from cai_pyserini.models.cross_encoder import CrossEncoder, announce
+from cai_pyserini.models.cross_encoder import CrossEncoder
 from cai_pyserini.runs.trec import read_run, scores_by_query, top
 from cai_pyserini.trainer.examples import Example, count, read
 from cai_pyserini.trainer.generate import in_batches
@@ -196,20 +196,17 @@ def score(settings: ScoreSettings) -> Path:
     def write(path: Path) -> artifact.Stats:
         total = count(settings.data, margins=False, negatives=1)  # before hours of scoring
         load = cache(lambda: CrossEncoder(checkpoint, settings.device, activated=False))
-        bar = progress(range(0), None, "score", "pairs")
 
         def records(number: int, lines: Sequence[Example]) -> Iterator[Example]:
-            pairs = [(line["query"], text) for line in lines for text in (line["positive"], *line["negatives"])]
-            queries, texts = [query for query, _ in pairs], [text for _, text in pairs]
-            if not load.cache_info().currsize:
-                remaining = (total - number * INTERIM_LINES) * len(pairs) // len(lines)
-                announce(remaining, load().seconds_per_pair(queries, texts, pairs=remaining))
-            scores = iter(load().score(queries, texts, bar.update).tolist())
+            queries = [line["query"] for line in lines for _ in range(1 + len(line["negatives"]))]
+            texts = [text for line in lines for text in (line["positive"], *line["negatives"])]
+            scores = iter(load().score(queries, texts).tolist())
             for line in lines:
                 positive = next(scores)
                 yield line | {"margins": [round(positive - next(scores), 4) for _ in line["negatives"]]}
+                bar.update()
 
-        with bar:
+        with progress(range(0), total, "score", "lines") as bar:
             lines = (line for _, line in read(settings.data))
             return {"lines": jsonl.write(path, in_batches(lines, INTERIM_LINES, batches, recipe, records))}
 

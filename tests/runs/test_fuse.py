@@ -98,23 +98,6 @@ def test_runs_that_have_little_in_common_are_warned_of(runs: list[Path], caplog:
     ]
 
 
-LONG = """\
-q1 Q0 a 1 8 x
-q1 Q0 b 2 4 x
-q1 Q0 c 3 2 x
-q1 Q0 e 4 0 x
-q2 Q0 a 1 3 x
-q2 Q0 b 2 1 x
-"""
-OTHER = """\
-q1 Q0 c 1 5 y
-q1 Q0 d 2 3 y
-q1 Q0 a 3 -1 y
-q3 Q0 a 1 7 y
-q3 Q0 b 2 7 y
-"""
-
-
 @pytest.mark.parametrize(
     "method, warning",
     [
@@ -126,8 +109,7 @@ def test_scores_below_0_are_warned_of(
     method: str, warning: str, runs: list[Path], caplog: pytest.LogCaptureFixture
 ) -> None:
     """In a sum, 0 passes the -1 of "a". The depth matters, and the hits of the output do not."""
-    for path, text in zip(runs, (LONG, OTHER), strict=True):
-        path.write_text(text)
+    runs[1].write_text("q1 Q0 b 1 5 y\nq1 Q0 d 2 3 y\nq1 Q0 a 3 -1 y\n")
     fuse(runs, Path("cut.trec"), method, depth=2)
     fuse(runs, Path("whole.trec"), method)
     fuse(runs, Path("minmax.trec"), "minmax", depth=3)

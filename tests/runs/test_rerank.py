@@ -1,7 +1,5 @@
 """Reranked runs: the best documents of a run, in the order of the cross-encoder's scores."""
 
-import math
-import re
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,6 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.cross_encoder import CrossEncoder, announce
 from cai_pyserini.runs.rerank import Reranker, rerank
 from cai_pyserini.runs.trec import read_run, run_of, scores_by_query, write_run
-from tests.conftest import damaged
 
 HITS = {
     "q1": [("d5", 4.0), ("d1", 3.0), ("d7", 2.0), ("d2", 1.0)],
@@ -91,23 +88,11 @@ def test_a_long_time_is_said_before_it_starts(
     collection: BeirFolder, run: Path, cross_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     caplog.set_level("INFO")
-    texts = collection.topics("test"), collection, cross_encoder
-    rerank(run, *texts, tmp_path / "short.trec", depth=4, device="cpu")
-    assert "scoring" not in caplog.text
-    monkeypatch.setattr("cai_pyserini.models.cross_encoder.ANNOUNCED_SECONDS", 0.0)
-    rerank(run, *texts, tmp_path / "long.trec", depth=4, device="cpu")
-    assert re.search(r"scoring 7 pairs takes about 0 minutes here: [\d.e+]+ pairs per second", caplog.text)
     announce(30_000, 0.5)
-    assert "scoring 30,000 pairs takes about 4.2 hours here: 2 pairs per second" in caplog.text
-
-
-def test_a_score_that_is_not_finite_is_refused_by_id(
-    collection: BeirFolder, run: Path, cross_encoder: Path, tmp_path: Path
-) -> None:
-    broken = damaged(cross_encoder, tmp_path / "broken", "position_embeddings.weight", 4, math.nan)
-    with pytest.raises(CaiError, match=r"the score of '.+' and 'd\d+' has NaN or infinity"):
-        rerank(run, collection.topics("test"), collection, broken, tmp_path / "out.trec", depth=3, device="cpu")
-    assert not (tmp_path / "out.trec").exists()
+    assert caplog.messages == ["scoring 30,000 pairs takes about 4.2 hours here: 2 pairs per second"]
+    monkeypatch.setattr("cai_pyserini.models.cross_encoder.ANNOUNCED_SECONDS", 0.0)
+    rerank(run, collection.topics("test"), collection, cross_encoder, tmp_path / "long.trec", depth=4, device="cpu")
+    assert "scoring 7 pairs takes about 0 minutes here: " in caplog.text
 
 
 @pytest.mark.parametrize(

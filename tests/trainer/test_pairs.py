@@ -197,6 +197,10 @@ def test_a_sample_of_terms_keeps_the_scores_and_estimates_the_regularizer(
     [
         ({"learning_rate": 1e-2, "lambda_d": 1e6, "log_steps": 3}, r"the documents have 0\.. active dimensions: coll"),
         ({"learning_rate": 1e-2, "lambda_d": 1e6}, r"the documents have 0\.0 active dimensions: collapse"),
+        (
+            {"learning_rate": 1e30, "loss": "in-batch", "warmup": 0.0, "log_steps": 3},
+            "loss is nan at step 3: training has diverged. Lower learning_rate",
+        ),
         ({"learning_rate": 1e38, "max_steps": 1}, "a weight is not finite at step 1: training has diverged"),
     ],
 )

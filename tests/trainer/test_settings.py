@@ -9,7 +9,7 @@ from cai_pyserini.cli.train import main
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import build
-from cai_pyserini.trainer.settings import SpladeSettings, load_step, recorded, write_encoder
+from cai_pyserini.trainer.settings import AdaptSettings, SpladeSettings, load_step, recorded, write_encoder
 
 PAIRS = {"data": "x.jsonl", "base": "x", "output": "x"}
 
@@ -17,6 +17,11 @@ PAIRS = {"data": "x.jsonl", "base": "x", "output": "x"}
 def test_wrong_settings_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CaiError, match=r"run.yaml: loss margin-mse needs negatives: set negatives to 1 or more"):
         build(SpladeSettings, PAIRS | {"negatives": 0}, "run.yaml")
+    adapted = {"collection": "hpo", "base": "splade-tiny", "output": "x"}
+    with pytest.raises(CaiError, match="distil needs a teacher: the setting dense"):
+        build(AdaptSettings, adapted | {"distil": "x.yaml"}, "")
+    with pytest.raises(CaiError, match="depth applies to the fusion with a dense encoder: add the setting dense"):
+        build(AdaptSettings, adapted | {"depth": 50}, "")
     with pytest.raises(CaiError, match=r"no file none\.jsonl"):
         main(["splade", "--data", "none.jsonl", "--base", "splade-tiny", "--output", str(tmp_path / "model")])
 
