@@ -32,7 +32,7 @@ from cai_pyserini.models.splade import load_masked_lm
 from cai_pyserini.trainer.settings import TrainingSettings, write_encoder
 
 WORK_FOLDER = "training"  # subfolder of the output for checkpoints
-RESULT_FOLDER = "result"  # subfolder of WORK_FOLDER for the files of the output
+RESULT_FOLDER = "result"  # of the files of the output, in the folder of the checkpoints
 
 
 class Trainer(transformers.Trainer):
@@ -148,16 +148,12 @@ def make(
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise CaiError("a training runs in one process, on one GPU: start it without torchrun")
 
-    def write(folder: Path) -> artifact.Stats:
-        work, digest = folder / WORK_FOLDER, artifact.digest(recipe)
-        started = work / "recipe.txt"
-        if not started.is_file() or started.read_text(encoding="utf-8") != digest:
-            files.remove(work)
-            work.mkdir()
-            files.write_text(started, digest)
-        return train(training_arguments(settings, work))
+    work = f"{WORK_FOLDER}/{artifact.digest(recipe)}"  # another training does not continue this one
 
-    artifact.make(settings.output, recipe, write, resumable=True, result=f"{WORK_FOLDER}/{RESULT_FOLDER}")
+    def write(folder: Path) -> artifact.Stats:
+        return train(training_arguments(settings, folder / work))
+
+    artifact.make(settings.output, recipe, write, resumable=True, result=f"{work}/{RESULT_FOLDER}")
     shutil.rmtree(settings.output / WORK_FOLDER, ignore_errors=True)  # needed until the manifest is written
     return settings.output
 

@@ -124,17 +124,19 @@ def test_killed_and_resumed_it_ends_in_the_same_weights(
     threads = os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())}  # sums depend on it
     call = [sys.executable, "-m", "cai_pyserini", "train", "splade", *flags(settings)]
     process = subprocess.Popen(call, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=threads)
-    while process.poll() is None and not any(map(os.path.getsize, work.glob("checkpoint-*/trainer_state.json"))):
+    while process.poll() is None and not any(map(os.path.getsize, work.glob("*/checkpoint-*/trainer_state.json"))):
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     assert not (output / "manifest.json").exists()
     (output / "notes.txt").write_text("mine")
-    shutil.copytree(max(work.glob("checkpoint-*")), work / "checkpoint-997")
-    (work / "checkpoint-997" / "optimizer.pt").write_bytes(b"")  # as after a power cut
-    (work / "checkpoint-998").mkdir()  # as if killed before and while trainer_state.json was written
-    (work / "checkpoint-999").mkdir()
-    (work / "checkpoint-999" / "trainer_state.json").write_text('{"global_step":')
+    last = max(work.glob("*/checkpoint-*"))
+    cut, empty, partial = (last.with_name(f"checkpoint-{number}") for number in (997, 998, 999))
+    shutil.copytree(last, cut)
+    (cut / "optimizer.pt").write_bytes(b"")  # as after a power cut
+    empty.mkdir()  # as if killed before and while trainer_state.json was written
+    partial.mkdir()
+    (partial / "trainer_state.json").write_text('{"global_step":')
     train(settings.replace(save_seconds=1e9))
     done = capsys.readouterr().err.partition("splade: 24 examples, 12 steps, ")[2]
     assert 1 <= int(done.partition(" of them done\n")[0]) < 12
