@@ -3,7 +3,7 @@
 import logging
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,7 +48,7 @@ def fuse(
 ) -> Path:
     """Write the fusion of TREC runs, with at most `hits` documents per query; see `fuse_runs`.
 
-    Warns of runs whose best `depth` documents end below 0 if the method treats such scores differently.
+    Warns of runs with scores below 0 if the method treats these differently.
     """
     settings: dict[str, Any] = {"depth": depth, "weights": weights and [*map(float, weights)]}
     inputs = {"runs": [trec.run_digest(run) for run in runs]}
@@ -59,14 +59,23 @@ def fuse(
         start = time.perf_counter()
         fused = fuse_runs(read, method, depth, hits, weights)
         milliseconds, queries = 1000 * (time.perf_counter() - start), fused["query_id"].nunique()
-        for run, found in zip(runs, read, strict=True):
-            if (effect := FUSIONS[method].negative_warning) and (found[trec.ranks(found) == depth]["score"] < 0).any():
-                logger.warning("%s has scores below 0 among its best %d: %s", run, depth, effect)
+        for run in _with_misleading_scores(dict(zip(runs, read, strict=True)), FUSIONS[method], depth):
+            logger.warning("%s has scores below 0: %s", run, FUSIONS[method].negative_warning)
         trec.write_run(fused, path, tag)
         latency = trec.add_latency(milliseconds / max(queries, 1), runs)
         return {"queries": queries, "ms_per_query": latency, "documents_digest": documents, **settings}
 
     return artifact.make(output, recipe, write, folder=False)
+
+
+def _with_misleading_scores(runs: Mapping[Path, pd.DataFrame], fusion: Fusion, depth: int) -> Iterator[Path]:
+    """Yield the runs with scores below 0 among their best `depth`; in a sum, only if they lack documents of others."""
+    best = {path: trec.top(run, depth) for path, run in runs.items() if fusion.negative_warning}
+    for path, hits in best.items():
+        if (hits["score"] < 0).any():
+            union = {hit for run in best.values() for hit in zip(run["query_id"], run["doc_id"], strict=True)}
+            if len(hits) < len(union) or not fusion.is_sum:
+                yield path
 
 
 def fuse_runs(

@@ -111,11 +111,14 @@ def test_scores_below_0_are_warned_of(
     """In a sum, 0 passes the -1 of "a". The depth matters, and the hits of the output do not."""
     runs[1].write_text("q1 Q0 b 1 5 y\nq1 Q0 d 2 3 y\nq1 Q0 a 3 -1 y\n")
     fuse(runs, Path("cut.trec"), method, depth=2)
-    fuse(runs, Path("whole.trec"), method)
-    fuse(runs, Path("minmax.trec"), "minmax", depth=3)
+    fuse(runs, Path("minmax.trec"), "minmax")
+    if method == "sum":
+        Path("all.trec").write_text("q1 Q0 b 1 5 y\nq1 Q0 d 2 3 y\nq1 Q0 a 3 -1 y\n")
+        fuse([Path("all.trec"), runs[1]], Path("whole.trec"))  # which are missing nothing
     assert not caplog.messages
-    fuse(runs, Path("out.trec"), method, hits=1, depth=3)
-    assert caplog.messages == [f"b.trec has scores below 0 among its best 3: {warning}"]
+    runs[0].write_text(RUN + "q1 Q0 c 3 1 x\n")
+    fuse(runs, Path("out.trec"), method, hits=1)
+    assert caplog.messages == [f"b.trec has scores below 0: {warning}"]
 
 
 def test_fused_again_only_where_a_run_or_a_setting_changes(runs: list[Path]) -> None:
