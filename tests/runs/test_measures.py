@@ -135,11 +135,10 @@ def test_a_measure_that_does_not_take_the_grades_is_named(run: Path) -> None:
 
 def test_grades_below_0_are_not_relevant_and_very_large_ones_are_refused(run: Path) -> None:
     """They corrupted the memory of pytrec_eval, or took gigabytes."""
-    draw, hits = random.Random(1), read_run(run)
-    for _ in range(150):
-        grades = {query: {id: draw.choice([-2, -1, 0, 0, 1, 2]) for id in "abcde"} for query in ("q1", "q2", "q3")}
-        as_0 = {query: {id: max(grade, 0) for id, grade in judged.items()} for query, judged in grades.items()}
-        assert measure(grades, hits) == measure(as_0, hits)
+    hits = read_run(run)
+    assert measure({"q1": {"a": -2, "b": 2}, "q2": {"e": -1}}, hits) == measure(
+        {"q1": {"a": 0, "b": 2}, "q2": {"e": 0}}, hits
+    )
     assert measure({"q1": {"a": 10_000, "b": -999_999_999}}, hits)["nDCG@10"]["q1"] == 0.5
     with pytest.raises(CaiError, match="query 'q1', document 'a': the grade 999999999 is too large"):
         measure({"q1": {"a": 999_999_999}}, hits)

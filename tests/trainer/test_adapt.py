@@ -203,11 +203,3 @@ def test_what_shapes_an_adaptation_is_in_its_recipe(tiny: Path, tmp_path: Path) 
     assert len(set(recipes)) == len(recipes) and digest() == recipes[0]
     compute(load_collection(str(DATA / "de.yaml")), load_encoder("splade-tiny"), idf)
     assert digest() != recipes[0]
-
-
-def test_a_folder_with_other_files_is_refused_before_any_work(tiny: Path, tmp_path: Path) -> None:
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "thesis.tex").touch()
-    with pytest.raises(CaiError, match="files that this command has not made"):
-        main(["--collection", str(tiny), "--base", "splade-tiny", "--output", str(tmp_path / "model")])
-    assert not (tmp_path / "model.steps").exists()
