@@ -160,28 +160,3 @@ def test_the_rankings_of_one_query_are_fused_as_those_of_many(method: str, depth
         assert {id: score for id, (score, _) in found.shares.items()} == {
             id: pytest.approx(score, abs=1e-6) for id, score in expected.items()
         }
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["sum", "minmax", "rrf"])
-def test_fusion_is_pyserinis(java: None, tmp_path: Path, method: str, depth: int = 15) -> None:
-    from pyserini.fusion import normalize, reciprocal_rank_fusion
-    from pyserini.trectools import AggregationMethod, TrecRun
-
-    paths = [tmp_path / f"{seed}.trec" for seed in range(2)]
-    for seed, path in enumerate(paths):
-        write_run(run_of(random_run(seed)), path, "random")
-    runs = [TrecRun(str(path)) for path in paths]
-    if method == "minmax":  # theirs normalizes before it cuts
-        for run in runs:
-            run.run_data = run.run_data.groupby("topic").head(depth)
-    theirs = {
-        "sum": lambda: TrecRun.merge(runs, AggregationMethod.SUM, depth=depth, k=20),
-        "minmax": lambda: normalize(runs, k=20),
-        "rrf": lambda: reciprocal_rank_fusion(runs, rrf_k=60, depth=depth, k=20),
-    }[method]().run_data
-    ours = fuse_runs([read_run(path) for path in paths], method, depth, hits=20)
-    assert len(ours) == 6 * 20
-    assert ours.query_id.astype(object).tolist() == theirs.topic.tolist()
-    assert ours.doc_id.astype(object).tolist() == theirs.docid.tolist()
-    assert ours.score.tolist() == pytest.approx(theirs.score.tolist(), rel=1e-12)

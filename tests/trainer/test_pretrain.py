@@ -112,7 +112,7 @@ def test_accumulated_batches_are_one_batch(corpus: Path, tmp_path: Path) -> None
     assert losses[0] == pytest.approx(losses[1], rel=0.02)  # batches of 4 have unequal numbers of masks
 
 
-def test_a_base_that_is_no_checkpoint_is_refused(checkpoint: Path, tmp_path: Path) -> None:
+def test_a_base_that_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
     (tmp_path / "corpus.txt").write_text("some text\n")
     base = tmp_path / "base"
     base.mkdir()
@@ -120,10 +120,6 @@ def test_a_base_that_is_no_checkpoint_is_refused(checkpoint: Path, tmp_path: Pat
     settings = build(PretrainSettings, values | {"device": "cpu"}, "")
     needed = r"config\.json, \*\.safetensors and a tokenizer"
     with pytest.raises(CaiError, match=rf"base is not a checkpoint, which has {needed}: it has no config\.json$"):
-        pretrain.pretrain(settings)
-    for name in ("config.json", "model.safetensors"):
-        (base / name).symlink_to(checkpoint / name)
-    with pytest.raises(CaiError, match=r"base: no tokenizer \(tokenizer\.json\) in this folder$"):
         pretrain.pretrain(settings)
 
 
