@@ -85,8 +85,8 @@ def _run_pyserini(module: str, arguments: list[str]) -> None:
 
 
 def cli() -> None:
-    """Run the command line of this process; `train` may have several processes, which torchrun has started."""
-    terminal.run(partial(main, sys.argv[1:]), torchrun=sys.argv[1:2] == ["train"])
+    """Run the command line of this process."""
+    terminal.run(partial(main, sys.argv[1:]))
 
 
 if __name__ == "__main__":

@@ -108,7 +108,7 @@ def our_command(words: Sequence[str]) -> list[str] | None:
         return None if "--paper" in words else ["run", *(words[1:] or ["hpo"])]
     if program == "cai-pyserini":
         arguments = words[1:]
-    elif program in ("python", "torchrun") and "cai_pyserini" in words:
+    elif program == "python" and "cai_pyserini" in words:
         arguments = words[words.index("cai_pyserini") + 1 :]
     else:
         return None

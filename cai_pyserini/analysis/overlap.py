@@ -21,7 +21,7 @@ from cai_pyserini.analysis.settings import OverlapSettings
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.trainer.texts import texts
+from cai_pyserini.trainer.corpus import texts
 
 WORD = re.compile(r"\w+")
 

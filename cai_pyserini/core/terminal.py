@@ -20,9 +20,8 @@ BARS = r"\A\r|\r\Z|\A(?:\x1b\[A|\n)+\Z"  # control sequences of tqdm
 ALLOWED_OR_CONTROL = re.compile(rf"({BARS}|{re.escape(BOLD)}|{re.escape(PLAIN)})|{CONTROLS}")
 
 
-def run(main: Callable[[], int | None], torchrun: bool = False) -> NoReturn:
-    """Run a command, and exit with 0 on success, 1 after an error message on stderr, and 130 if interrupted. Unless
-    `torchrun`, several processes started by torchrun are an error."""
+def run(main: Callable[[], int | None]) -> NoReturn:
+    """Run a command, and exit with 0 on success, 1 after an error message on stderr, and 130 if interrupted."""
     for stream, errors in ((sys.stdin, "surrogateescape"), (sys.stdout, "backslashreplace")):
         if isinstance(stream, TextIOWrapper):  # a character that the locale's encoding lacks must not end a command
             stream.reconfigure(errors=errors)
@@ -34,8 +33,6 @@ def run(main: Callable[[], int | None], torchrun: bool = False) -> NoReturn:
     logging.addLevelName(logging.INFO, "note")
     logging.getLogger("cai_pyserini").setLevel(logging.INFO)
     try:
-        if not torchrun:
-            require_one_process()
         code = main() or 0
         sys.stdout.flush()
     except CaiError as error:
@@ -49,15 +46,6 @@ def run(main: Callable[[], int | None], torchrun: bool = False) -> NoReturn:
         reason = error.strerror or str(error)
         code = _fail(f"{error.filename}: {reason}" if error.filename else reason)
     sys.exit(code)
-
-
-def require_one_process() -> None:
-    """Raise CaiError if torchrun has started several processes, which would all write the same output."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise CaiError(
-            "this command runs in one process: start it without torchrun, which is for `train pretrain`, `train "
-            "splade` and `train dense`"
-        )
 
 
 def printable(text: str) -> str:
@@ -93,9 +81,3 @@ def progress[T](items: Iterable[T], total: int | None, label: str, unit: str = "
     from cai_pyserini.core.bars import bar
 
     return bar(items, total, label, unit)
-
-
-def say(text: str) -> None:
-    """Print a line; under torchrun, only in the first process."""
-    if os.environ.get("RANK", "0") == "0":
-        print(text)

@@ -3,13 +3,13 @@
 import logging
 import math
 import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import union_categoricals
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
@@ -26,7 +26,7 @@ def require_fusable(runs: Sequence[Path]) -> None:
     ours = all(manifest and manifest.stats.get("documents_digest") for manifest in map(artifact.read_manifest, runs))
     name, queries, documents = "", set[str](), set[str]()
     for run in runs:
-        new_queries, new_documents = trec.queries_in(run), trec.documents_in(run)
+        new_queries, new_documents = trec.ids_in(run, "query_id"), trec.ids_in(run, "doc_id")
         if queries and new_queries:
             trec.require_common("queries", len(queries | new_queries), {name: queries, str(run): new_queries})
             if not ours:
@@ -55,41 +55,27 @@ def fuse(
     recipe = artifact.recipe("fusion fuse", inputs, method=method, hits=hits, **settings)
 
     def write(path: Path) -> artifact.Stats:
-        documents, seconds, queries = trec.documents_digest(runs), 0.0, 0
-        negative: Counter[Path] = Counter()  # run -> number of queries
-
-        def parts() -> Iterator[pd.DataFrame]:
-            nonlocal seconds, queries
-            for part in trec.read_parts(runs):
-                start = time.perf_counter()
-                fused = fuse_runs(part, method, depth, hits, weights)
-                seconds += time.perf_counter() - start
-                queries += fused["query_id"].nunique()
-                if FUSIONS[method].negative_warning:
-                    counts = (_negative_queries(part, number, FUSIONS[method], depth) for number in range(len(runs)))
-                    negative.update(dict(zip(runs, counts, strict=True)))
-                yield fused
-
-        trec.write_parts(parts(), path, tag)
-        for run, count in (+negative).items():
-            consequence = FUSIONS[method].negative_warning
-            logger.warning("%s has scores below 0 for %d of %d queries; %s", run, count, queries, consequence)
-        latency = trec.add_latency(1000 * seconds / max(queries, 1), runs)
+        documents, read = trec.documents_digest(runs), [trec.read_run(run) for run in runs]
+        start = time.perf_counter()
+        fused = fuse_runs(read, method, depth, hits, weights)
+        milliseconds, queries = 1000 * (time.perf_counter() - start), fused["query_id"].nunique()
+        for run in _with_misleading_scores(dict(zip(runs, read, strict=True)), FUSIONS[method], depth):
+            logger.warning("%s has scores below 0: %s", run, FUSIONS[method].negative_warning)
+        trec.write_run(fused, path, tag)
+        latency = trec.add_latency(milliseconds / max(queries, 1), runs)
         return {"queries": queries, "ms_per_query": latency, "documents_digest": documents, **settings}
 
     return artifact.make(output, recipe, write, folder=False)
 
 
-def _negative_queries(runs: Sequence[pd.DataFrame], number: int, fusion: Fusion, depth: int) -> int:
-    """The number of queries for which a run has scores below 0 among its best `depth`; in a sum, only of queries for
-    which it also lacks documents of other runs."""
-    best = trec.top(runs[number], depth)
-    queries = best.loc[best["score"] < 0, "query_id"].unique().astype(object)
-    if not len(queries) or not fusion.is_sum:
-        return len(queries)
-    fused, _ = candidates(runs, fusion, depth)
-    own, union = (hits["query_id"].astype(object).value_counts() for hits in (best, fused))
-    return int((own[queries] < union[queries]).sum())
+def _with_misleading_scores(runs: Mapping[Path, pd.DataFrame], fusion: Fusion, depth: int) -> Iterator[Path]:
+    """Yield the runs with scores below 0 among their best `depth`; in a sum, only if they lack documents of others."""
+    best = {path: trec.top(run, depth) for path, run in runs.items() if fusion.negative_warning}
+    for path, hits in best.items():
+        if (hits["score"] < 0).any():
+            union = {hit for run in best.values() for hit in zip(run["query_id"], run["doc_id"], strict=True)}
+            if len(hits) < len(union) or not fusion.is_sum:
+                yield path
 
 
 def fuse_runs(
@@ -105,9 +91,18 @@ def fuse_runs(
     unknown method, and for invalid weights.
     """
     fusion = _checked(method, len(runs), weights)
-    fused, values = candidates(runs, fusion, depth, weights)
-    ranked = trec.sorted_run(fused.assign(score=fusion.combined(values)))  # ties in the order of documents
-    return trec.top(ranked, hits)
+    queries, documents = (
+        union_categoricals([run[name].array for run in runs], sort_categories=True) for name in ("query_id", "doc_id")
+    )
+    scores = np.concatenate([run["score"] for run in runs])
+    found = Hits([*map(len, runs)], queries.codes, documents.codes, scores)
+    query, document, values = contributions(found, fusion, depth, weights)
+    fused = {
+        "query_id": pd.Categorical.from_codes(query, dtype=queries.dtype),
+        "doc_id": pd.Categorical.from_codes(document, dtype=documents.dtype),
+        "score": fusion.combined(values),
+    }
+    return trec.top(trec.sorted_run(pd.DataFrame(fused)), hits)  # ties in the order of documents
 
 
 def _checked(method: str, runs: int, weights: Sequence[float] | None) -> Fusion:
@@ -151,80 +146,52 @@ def fuse_rankings(
     rankings: Sequence[Ranking], method: str, depth: int = DEPTH, weights: Sequence[float] | None = None
 ) -> Fused:
     """Fuse the rankings of one query, as `fuse_runs` fuses the runs of many."""
-    fusion = FUSIONS[method]
-    read = [ranking.as_read() for ranking in rankings]
-    if fusion.missing == "zero":
-        read = [ranking[:depth] for ranking in read]
-    ids, codes = np.unique(np.concatenate([ranking.ids for ranking in read]), return_inverse=True)
+    fusion, read = FUSIONS[method], [ranking.as_read() for ranking in rankings]
+    ids, documents = np.unique(np.concatenate([ranking.ids for ranking in read]), return_inverse=True)
     scores = np.concatenate([ranking.scores for ranking in read])
-    runs = np.repeat(np.arange(len(read)), [*map(len, read)])
-    queries = np.zeros(len(codes), np.int64)
-    counts = len(read), 1, len(ids)
-    fused, values = _contributions(_Hits(runs, queries, codes, scores), counts, fusion, depth, weights)
+    found = Hits([*map(len, read)], np.zeros(len(documents), int), documents, scores)
+    _, fused, values = contributions(found, fusion, depth, weights)
     return Fused(ids[fused], fusion.combined(values), values)
 
 
-def candidates(
-    runs: Sequence[pd.DataFrame], fusion: Fusion, depth: int, weights: Sequence[float] | None = None
-) -> tuple[pd.DataFrame, np.ndarray]:
-    """The documents to fuse, and each run's contribution to their scores.
+class Hits(NamedTuple):
+    """The hits of several runs, one run after the other, each sorted by query, best first.
 
-    Returns the columns `query_id` and `doc_id`, sorted, and contributions, float64 (runs, documents).
+    `sizes` are the numbers of hits of the runs; `queries` and `documents` (hits,) have numbers, `scores` (hits,)
+    float64.
     """
-    if fusion.missing == "zero":
-        runs = [trec.top(run, depth) for run in runs]
-    query_ids, doc_ids = (_concatenate([run[name].array for run in runs]) for name in ("query_id", "doc_id"))
-    run_numbers = np.repeat(np.arange(len(runs)), [len(run) for run in runs])
-    scores = np.concatenate([run["score"] for run in runs])
-    hits = _Hits(run_numbers, query_ids.codes.astype(np.int64), doc_ids.codes.astype(np.int64), scores)
-    counts = len(runs), len(query_ids.categories), len(doc_ids.categories)
-    fused, values = _contributions(hits, counts, fusion, depth, weights)
-    query, document = np.divmod(fused, counts[2])
-    columns = {
-        "query_id": pd.Categorical.from_codes(query, dtype=query_ids.dtype),
-        "doc_id": pd.Categorical.from_codes(document, dtype=doc_ids.dtype),
-    }
-    return pd.DataFrame(columns), values
 
-
-class _Hits(NamedTuple):
-    """The hits of several runs, one after the other, each sorted by query: arrays (hits,)."""
-
-    runs: np.ndarray  # numbers, as of queries and documents
+    sizes: Sequence[int]
     queries: np.ndarray
     documents: np.ndarray
     scores: np.ndarray
 
 
-def _contributions(
-    hits: _Hits, counts: tuple[int, int, int], fusion: Fusion, depth: int, weights: Sequence[float] | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """The candidates, as query * documents + document, sorted, and each run's contribution to their scores, (runs,
-    candidates); `counts` are the numbers of runs, queries and documents."""
-    runs, queries, documents = counts
-    if not len(hits.scores):
-        return np.zeros(0, np.int64), np.zeros((runs, 0))
-    keys = hits.queries * documents + hits.documents
-    starts = np.flatnonzero((np.diff(hits.queries, prepend=-1) != 0) | (np.diff(hits.runs, prepend=-1) != 0))
-    contributions = fusion.normalize(hits.scores, starts, depth)
-    ordered = np.sort(keys[ranks_within(hits.scores, starts) <= depth])
+def contributions(
+    hits: Hits, fusion: Fusion, depth: int, weights: Sequence[float] | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The candidates of a fusion as queries and documents, (candidates,), sorted, and each run's contribution to their
+    scores, float64 (runs, candidates)."""
+    runs, queries = np.repeat(np.arange(len(hits.sizes)), hits.sizes), hits.queries.astype(np.int64)
+    if not len(runs):
+        return queries, queries, np.zeros((len(hits.sizes), 0))
+    count, size = int(queries.max()) + 1, int(hits.documents.max()) + 1
+    keys, scores = queries * size + hits.documents, hits.scores
+    starts = np.flatnonzero(np.diff(runs * count + queries, prepend=-1))
+    is_best = ranks_within(scores, starts) <= depth
+    if fusion.missing == "zero":
+        runs, queries, keys, scores = runs[is_best], queries[is_best], keys[is_best], scores[is_best]
+        starts, is_best = np.flatnonzero(np.diff(runs * count + queries, prepend=-1)), np.ones(len(keys), bool)
+    normalized = fusion.normalize(scores, starts, depth)
+    ordered = np.sort(keys[is_best])
     fused = ordered[np.diff(ordered, prepend=-1) > 0]  # distinct; np.unique hashes, which is far slower
-    values = np.zeros((runs, len(fused)))
+    values = np.zeros((len(hits.sizes), len(fused)))
     if fusion.missing == "last":
         ends = np.append(starts[1:], len(keys)) - 1
-        last = np.zeros((runs, queries))
-        last[hits.runs[ends], hits.queries[ends]] = contributions[ends]
-        values = last[:, fused // documents]
+        last = np.zeros((len(hits.sizes), count))
+        last[runs[ends], queries[ends]] = normalized[ends]
+        values = last[:, fused // size]
     positions = np.searchsorted(fused, keys)
     is_fused = fused.take(positions, mode="clip") == keys
-    values[hits.runs[is_fused], positions[is_fused]] = contributions[is_fused]
-    return fused, values if weights is None else values * np.array(weights)[:, None]
-
-
-def _concatenate(columns: Sequence[pd.Categorical]) -> pd.Categorical:
-    """Concatenate the ids of several runs, with common categories."""
-    by_run = [column.categories for column in columns]
-    ids = trec.categories(by_run[0].append(by_run[1:]))
-    new_codes = np.split(ids.codes, np.cumsum([len(names) for names in by_run[:-1]]))
-    codes = [new[column.codes] for new, column in zip(new_codes, columns, strict=True)]
-    return pd.Categorical.from_codes(np.concatenate(codes), dtype=ids.dtype)
+    values[runs[is_fused], positions[is_fused]] = normalized[is_fused]
+    return *np.divmod(fused, size), values if weights is None else values * np.array(weights)[:, None]

@@ -11,7 +11,7 @@ from subprocess import CalledProcessError
 import ir_measures
 import pandas as pd
 from ir_measures import Measure
-from ir_measures.measures import MeanAgg, registry
+from ir_measures.measures import MeanAgg
 
 from cai_pyserini.collections.contract import Collection, Qrels, checked_grade
 from cai_pyserini.core import artifact
@@ -21,6 +21,7 @@ from cai_pyserini.runs import trec
 logger = logging.getLogger(__name__)
 
 MEASURES = ("nDCG@10", "R@100", "RR@10")
+EXAMPLES = "nDCG@10, R@100, RR@10, P@10, AP, Success@1, Judged@10"  # for errors
 PerQuery = dict[str, dict[str, float]]  # measure -> query id -> value
 
 
@@ -41,9 +42,7 @@ def parse_measures(names: Sequence[str]) -> dict[str, Measure]:
     """Measures by name. Raises CaiError for one that ir_measures cannot compute in this environment."""
     measures = {name: _parse(name) for name in names}
     if unknown := next((name for name, measure in measures.items() if measure is None), None):
-        examples = (_parse(name) or _parse(f"{name}@10") or _parse(f"{name}@0.5") for name in registry)
-        computable = ", ".join(dict.fromkeys(str(measure) for measure in examples if measure))
-        raise CaiError(f"cannot compute {unknown} with ir_measures; it can compute: {computable}")
+        raise CaiError(f"cannot compute {unknown} with ir_measures; it can compute {EXAMPLES} and others")
     return {name: measure for name, measure in measures.items() if measure}
 
 
@@ -92,17 +91,11 @@ def measure(qrels: Qrels, run: pd.DataFrame, measures: Sequence[str] = MEASURES)
 
 
 def measure_run(qrels: Qrels, run: Path, measures: Sequence[str] = MEASURES) -> PerQuery:
-    """Like `measure`, for a run file, which is read in parts.
-
-    Warns if the run has hits for fewer than half of the judged queries; raises CaiError if it has none for them.
-    """
-    values: PerQuery = {name: dict.fromkeys(qrels, 0.0) for name in parse_measures(measures)}
-    require_judged(trec.queries_in(run), qrels, str(run))
-    for (part,) in trec.read_parts([run]):
-        judged = {query: qrels[query] for query in part["query_id"].cat.categories if query in qrels}
-        for name, per_query in measure(judged, part, measures).items():
-            values[name] |= per_query
-    return values
+    """Like `measure`, for a run file. Warns if it has hits for fewer than half of the judged queries; raises CaiError
+    if it has none for them."""
+    hits = trec.read_run(run)
+    require_judged({*hits["query_id"].cat.categories}, qrels, str(run))
+    return measure(qrels, hits, measures)
 
 
 def require_judged(queries: Set[str], qrels: Qrels, run: str) -> None:
@@ -124,7 +117,7 @@ def measure_runs(
     parse_measures(measures)
     if trec.documents_digest(runs):
         trec.documents_digest(runs, collection.documents_digest)
-    retrieved = {run: trec.documents_in(run) for run in runs}
+    retrieved = {run: trec.ids_in(run, "doc_id") for run in runs}
     unknown = collection.unknown_documents(split, set().union(*retrieved.values()))
     example = next(collection.records(whole=True)).id
     for run, documents in retrieved.items():

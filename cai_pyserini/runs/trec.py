@@ -8,6 +8,7 @@ restores the ties. Ties of other runs are read in the order of trec_eval.
 
 import io
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from pathlib import Path
@@ -28,7 +29,6 @@ from cai_pyserini.core.identity import same_documents
 logger = logging.getLogger(__name__)
 Hits = Sequence[tuple[str, float]]  # document id and score
 
-PART = 1 << 18  # hits per part of a run
 SUBNORMAL = (1 << 23) - 1  # how many numbers of single precision are between 0 and the smallest normal one
 BLANK = r"^$|[\t-\r\x1c-\x1f \x85\p{Z}]"  # an empty id, or a separator of str.split()
 
@@ -90,7 +90,7 @@ def sorted_run(frame: pd.DataFrame) -> pd.DataFrame:
     """Sort the rows of a run; ids become categories in string order, unless they are categories already. Scores become
     what `read_run` would return after the run is written."""
     run = _sorted(frame, lambda run: [-run["score"].to_numpy()])
-    return _with_ties(run.assign(score=strictly_descending(run)))
+    return run.assign(score=_tied(strictly_descending(run), ranks(run)))
 
 
 def _sorted(frame: pd.DataFrame, sort_keys: Callable[[pd.DataFrame], list[np.ndarray]]) -> pd.DataFrame:
@@ -110,10 +110,6 @@ def _descending(scores: np.ndarray, ranks: np.ndarray, queries: np.ndarray | int
     steps, offset = _steps(scores), queries << 33  # separates the queries
     lowered = np.minimum.accumulate(steps + ranks - offset) + offset - ranks
     return np.where(lowered < steps, _from_steps(lowered), scores)
-
-
-def _with_ties(run: pd.DataFrame) -> pd.DataFrame:
-    return run.assign(score=_tied(run["score"].to_numpy(), ranks(run)))
 
 
 def _tied(scores: np.ndarray, ranks: np.ndarray) -> np.ndarray:
@@ -236,40 +232,13 @@ def read_run(path: Path) -> pd.DataFrame:
 
     Raises CaiError for a malformed line, and for a document listed twice for a query.
     """
-    return _checked(_read(path), path)
+    require_file(path, "run")
+    return _read(path, path.stat().st_size, path.stat().st_mtime_ns)
 
 
-def read_parts(paths: Sequence[Path]) -> Iterator[list[pd.DataFrame]]:
-    """Read several runs in parts. A part has the same queries of every run, in the order of their ids, each with all
-    its hits, and ends with the query that takes it to PART hits. Raises CaiError as `read_run` does.
-    """
-    runs = [_read(path) for path in paths]
-    hits = [run["query_id"].value_counts(sort=False) for run in runs]
-    ends = pd.concat(hits, axis=1).fillna(0).sort_index().cumsum().to_numpy(int)  # (queries, runs)
-    total = ends.sum(axis=1)
-    if not len(total):  # no run has a hit
-        yield [_checked(run, path) for run, path in zip(runs, paths, strict=True)]
-        return
-    cuts = np.searchsorted(total, np.arange(PART, total[-1], PART))
-    starts = np.zeros(len(runs), int)
-    for stops in ends[np.unique([*cuts, len(ends) - 1])]:
-        checked = []
-        for run, start, stop, path in zip(runs, starts, stops, paths, strict=True):
-            part = run.iloc[start:stop]
-            part = part.assign(query_id=part["query_id"].cat.remove_unused_categories())
-            checked.append(_checked(part, path))
-        yield checked
-        starts = stops
-
-
-def queries_in(run: Path) -> set[str]:
-    """The ids of the queries in a run. Raises CaiError as `read_run` does."""
-    return set(_read(run)["query_id"].cat.categories)
-
-
-def documents_in(run: Path) -> set[str]:
-    """The ids of the documents in a run. Raises CaiError as `read_run` does."""
-    return set(_read(run)["doc_id"].unique())
+def ids_in(run: Path, column: Literal["query_id", "doc_id"]) -> set[str]:
+    """The ids of the queries or of the documents in a run. Raises CaiError as `read_run` does."""
+    return set(read_run(run)[column].cat.categories)
 
 
 def require_common(kind: str, total: int, ids: Mapping[str, Set[str]]) -> None:
@@ -288,73 +257,59 @@ def require_common(kind: str, total: int, ids: Mapping[str, Set[str]]) -> None:
     logger.warning("%s", f"{names} have only {len(first & second):,} of {total:,} {kind} in common{others}")
 
 
-def _checked(hits: pd.DataFrame, path: Path) -> pd.DataFrame:
-    run = _sorted(hits, lambda run: [-run["doc_id"].cat.codes.to_numpy(), -_single(run["score"].to_numpy())])
-    documents = run["doc_id"].cat
-    keys = np.sort(run["query_id"].cat.codes.to_numpy(np.int64) * len(documents.categories) + documents.codes)
-    if (keys[1:] == keys[:-1]).any():
-        raise _broken(path, "a document is listed twice")
-    return _with_ties(run)
-
-
-def _read(path: Path) -> pd.DataFrame:
-    require_file(path, "run")
-    return _read_once(path, path.stat().st_size, path.stat().st_mtime_ns)
-
-
 @lru_cache(maxsize=2)  # consecutive fusions read the same runs
-def _read_once(path: Path, size: int, mtime_ns: int) -> pd.DataFrame:
-    """The hits of a file sorted by query, with documents as plain strings."""
+def _read(path: Path, size: int, mtime_ns: int) -> pd.DataFrame:
     if require_if_ours(path) and not size:  # our own run, in which no query has a hit
-        return run_of({}).astype({"doc_id": object})
+        return run_of({})
     try:
-        run = _parse(path)
+        hits = _parse(path)
     except (pa.ArrowInvalid, ValueError):  # tabs or aligned columns from another tool, or a broken file
-        with path.open("rb") as file:
-            lines = b"".join(b" ".join(columns) + b"\n" for line in file if (columns := line.split()))
         try:
-            run = _parse(io.BytesIO(lines))
+            hits = _parse(io.BytesIO(b"".join(_lines(path))))
         except (pa.ArrowInvalid, ValueError) as error:
-            raise _broken(path, str(error)) from None
-    if run.empty or not np.isfinite(run["score"]).all():
-        raise _broken(path, "a score is not a number")
-    run["query_id"] = categories(run["query_id"])
-    queries = run["query_id"].cat.codes.to_numpy()
-    return run if _is_sorted([queries]) else run.iloc[np.argsort(queries, kind="stable")]
+            raise CaiError(f"{path}: not a TREC run ({error})") from None
+    run = _sorted(hits, lambda run: [-run["doc_id"].cat.codes.to_numpy(), -_single(run["score"].to_numpy())])
+    queries, documents = run["query_id"].cat, run["doc_id"].cat
+    keys = np.sort(queries.codes.to_numpy(np.int64) * len(documents.categories) + documents.codes)
+    repeated = keys[1:][keys[1:] == keys[:-1]]
+    if len(repeated):
+        query, document = divmod(int(repeated[0]), len(documents.categories))
+        ids = documents.categories[document], queries.categories[query]
+        raise CaiError(f"{path}: document {ids[0]!r} is listed twice for query {ids[1]!r}")
+    return run.assign(score=_tied(run["score"].to_numpy(), ranks(run)))
 
 
 def _parse(data: Path | io.BytesIO) -> pd.DataFrame:
     """Parse lines of columns separated by single spaces into `query_id`, `doc_id` and `score`."""
-    columns = {"query_id": pa.dictionary(pa.int32(), pa.string()), "doc_id": pa.string(), "score": pa.float64()}
+    columns = {"query_id": pa.string(), "doc_id": pa.string(), "score": pa.float64()}
     table = csv.read_csv(
         data,
         csv.ReadOptions(column_names=["query_id", "q0", "doc_id", "rank", "score", "tag"]),
         csv.ParseOptions(delimiter=" ", quote_char=False),
         csv.ConvertOptions(include_columns=list(columns), column_types=columns, strings_can_be_null=False),
     )
-    blank = pc.any(pc.match_substring_regex(table["doc_id"], BLANK)).as_py()
-    run = table.to_pandas(split_blocks=True, self_destruct=True)
-    if blank or any(id.split() != [id] for id in run["query_id"].cat.categories):
+    if any(pc.any(pc.match_substring_regex(table[name], BLANK)).as_py() for name in ("query_id", "doc_id")):
         raise ValueError("an id is empty or has white space")
-    return run
+    if not pc.all(pc.is_finite(table["score"]), skip_nulls=False).as_py():  # null: not a number
+        raise ValueError("a score is not finite")
+    return table.to_pandas(split_blocks=True, self_destruct=True)
 
 
-def _broken(path: Path, reason: str) -> CaiError:
-    """An error that names the first malformed or repeated line; if there is none, it states `reason`."""
-    seen = set()
+def _lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a run that are not blank, with single spaces. Raises CaiError for a malformed line."""
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
-            columns = line.split()
-            try:
-                if columns and (len(columns) != 6 or not np.isfinite(float(columns[4]))):
-                    raise ValueError
-            except ValueError:
-                return CaiError(f"{path}:{number}: expected `query Q0 document rank score tag`")
-            if columns and (hit := (columns[0], columns[2])) in seen:
-                query, document = (part.decode(errors="replace") for part in hit)
-                return CaiError(f"{path}:{number}: document {document!r} is listed twice for query {query!r}")
-            seen.add(tuple(columns[0:3:2]))
-    return CaiError(f"{path}: not a TREC run ({reason})" if any(seen) else f"{path}: the run is empty")
+            if columns := line.split():
+                if not _is_hit(columns):
+                    raise CaiError(f"{path}:{number}: expected `query Q0 document rank score tag`")
+                yield b" ".join(columns) + b"\n"
+
+
+def _is_hit(columns: Sequence[bytes]) -> bool:
+    try:
+        return len(columns) == 6 and math.isfinite(float(columns[4]))
+    except ValueError:
+        return False
 
 
 def run_digest(run: Path) -> str:

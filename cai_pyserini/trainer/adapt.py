@@ -7,6 +7,7 @@ is used. docs/experiments/adaptation.md lists what was tried.
 """
 
 from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,9 @@ from cai_pyserini.core import artifact, files
 from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.steps import Call, Step
-from cai_pyserini.core.terminal import progress, say
+from cai_pyserini.core.terminal import progress
 from cai_pyserini.models.checkpoint import checkpoint_digest
+from cai_pyserini.models.device import resolve_device
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.folder import model_folder
 from cai_pyserini.models.idf import compute, idf_digest
@@ -42,7 +44,7 @@ NO_QUERIES = "not adapted: no document yields a query to judge by"
 def steps(settings: AdaptSettings, planned: Container[Path] = ()) -> list[Step]:
     """The steps of an adaptation, in order; only the last one if it is up to date. `planned` contains the folders of
     vectors that earlier steps write. Raises CaiError for settings that a step refuses."""
-    training.require_one_gpu(settings.device)
+    resolve_device(settings.device)
     return Adaptation(settings, planned).steps()
 
 
@@ -106,7 +108,8 @@ class Adaptation:
             steps.append(Call("adapt: projection", learned, lambda: projection.learn(self.data, learned), needed))
         for step in self.trainings:
             steps.append(Call(f"adapt: {step.output.name}", step.output, partial(train, step), (examples,)))
-        return [*steps, Call("adapt", output, last, tuple(step.output for step in steps))]
+        steps.append(Call("adapt", output, last, tuple(step.output for step in steps)))
+        return [replace(step, remedy="no adaptation") for step in steps]
 
     def recipe(self) -> artifact.Recipe:
         """The recipe of the adapted checkpoint; the results of the steps need not exist."""
@@ -123,7 +126,7 @@ class Adaptation:
         """Write the encoders with the weights that the held-out queries choose."""
         data, old = self.data, model_folder(self.base)
         (weight, share), reason, gains = self._decide()
-        say(reason)
+        print(reason)
         new = [step.output for step in self.trainings] if weight else [old]
         mean_of_weights(old, new, weight, folder)
         compute(data.full_collection, self.base.replace(checkpoint=str(folder)), folder / "idf")

@@ -186,10 +186,6 @@ class AdaptationData:
         """The held-out pseudo queries, followed by those for training."""
         return self._drawn_queries[0]
 
-    @property
-    def _texts(self) -> list[str]:
-        return [query.text for query in self.pseudo_queries]
-
     @cached_property
     def sources(self) -> np.ndarray:
         """The number of each pseudo query's source, (queries,)."""
@@ -198,16 +194,16 @@ class AdaptationData:
     @cached_property
     def raw(self) -> list[Matrix]:
         """Each encoder's vectors of all documents, SPLADE's without IDF."""
-        return [self._vectors(encoder) for encoder in self.encoders]
-
-    def _vectors(self, encoder: Encoder) -> Matrix:
         numbers = {record.id: number for number, record in enumerate(self._records)}
-        order, parts = [], []
-        for shard in Vectors(self.encode_documents(encoder)):
-            rows = [row for row, id in enumerate(shard.ids) if id in numbers]
-            order += [numbers[shard.ids[row]] for row in rows]
-            parts.append(shard.vectors[rows])
-        return stacked(parts)[np.argsort(order)]
+        matrices: list[Matrix] = []
+        for encoder in self.encoders:
+            order, parts = [], []
+            for shard in Vectors(self.encode_documents(encoder)):
+                rows = [row for row, id in enumerate(shard.ids) if id in numbers]
+                order += [numbers[shard.ids[row]] for row in rows]
+                parts.append(shard.vectors[rows])
+            matrices.append(stacked(parts)[np.argsort(order)])
+        return matrices
 
     @cached_property
     def idf(self) -> np.ndarray:
@@ -218,7 +214,8 @@ class AdaptationData:
     def vector_systems(self) -> list[VectorSystem]:
         """Each encoder's vectors of pseudo queries and documents, SPLADE's documents weighted with IDF."""
         splade, *dense = self.raw
-        queries = (encode_queries(encoder, self._texts) for encoder in self.encoders)
+        texts = [query.text for query in self.pseudo_queries]
+        queries = (encode_queries(encoder, texts) for encoder in self.encoders)
         documents = [weighted(splade, self.idf), *dense]
         return [VectorSystem(*each) for each in zip(queries, documents, strict=True)]
 
@@ -228,7 +225,8 @@ class AdaptationData:
         if not self.pseudo_queries:
             raise self.too_small()
         bm25 = Bm25(self.contents, self.collection)
-        systems = [VectorSystem(bm25.queries(self._texts), bm25.documents), *self.vector_systems]
+        queries = bm25.queries([query.text for query in self.pseudo_queries])
+        systems = [VectorSystem(queries, bm25.documents), *self.vector_systems]
         return Mixture(systems, [1.0, 1.0] if len(systems) == 2 else list(WEIGHTS.values()))
 
     @cached_property

@@ -2,17 +2,14 @@
 
 Pseudo queries that are held out of the training evaluate a candidate on the recommended systems, as these are served
 (see simulated.py): by the nDCG@10 of each query's source after the query's words were deleted from it, since real
-queries rarely have all words in common with a document. The queries of one source are not independent: they are
-averaged, and the tests compare sources.
+queries rarely have all words in common with a document. The queries of one source are averaged, because they are not
+independent.
 
 A candidate is eligible if every system gains significantly. Among eligible candidates, the smallest change (the sum of
 the weights) that is not significantly worse than the best wins; if none is eligible, nothing is changed.
 
 The weight w of BM25 in the fusion w * z(BM25) + z(SPLADE with IDF) + 2 * z(dense) of smooth systems is chosen likewise:
-the weight nearest to the default that is not significantly worse than the best. Queries share more words with documents
-in some collections than in others; we assume that they share few where documents also find each other by other words.
-Without an adaptation, titles and rare words of a twentieth of the documents (FEW_HELD_OUT) tell these weights apart as
-well as four times as many queries of all kinds, whose sources take as long to encode as most documents.
+the weight nearest to the default that is not significantly worse than the best.
 """
 
 import json
@@ -31,7 +28,7 @@ from cai_pyserini.trainer.mixture import WEIGHTS
 from cai_pyserini.trainer.simulated import SimulatedRetrieval, smoothed
 
 BM25_WEIGHTS = (2.0, 1.0, 0.5)  # candidate weights of BM25 in the fusion; the first is that of mixture.WEIGHTS
-FEW_HELD_OUT = {"held_out_share": 0.05, "held_out_kinds": ("title", "phrases")}  # enough to choose weights only
+FEW_HELD_OUT = {"held_out_share": 0.05, "held_out_kinds": ("title", "phrases")}  # enough to choose only these weights
 MIN_SOURCES = 30  # with fewer, no gain is significant
 STANDARD_ERRORS = 3.0  # a gain is significant from so many; the best of several candidates looks too good
 

@@ -30,12 +30,11 @@ def read(path: Path) -> Iterator[tuple[str, Example]]:
     CaiError for a broken line."""
     for where, data in jsonl.read(path, ("query", "positive")):
         negatives, margins, ids = (data.get(name, []) for name in ("negatives", "margins", "ids"))
-        if not isinstance(negatives, list) or not all(isinstance(text, str) for text in negatives):
-            raise CaiError(f"{where}: negatives must be a list of strings")
+        for name, values in (("negatives", negatives), ("ids", ids)):
+            if not isinstance(values, list) or not all(isinstance(text, str) for text in values):
+                raise CaiError(f"{where}: {name} must be a list of strings")
         if not isinstance(margins, list) or not all(type(m) in (int, float) and math.isfinite(m) for m in margins):
             raise CaiError(f"{where}: margins must be a list of finite numbers")
-        if not isinstance(ids, list) or not all(isinstance(id, str) for id in ids):
-            raise CaiError(f"{where}: ids must be a list of strings")
         if ids and len(ids) != 1 + len(negatives):
             raise CaiError(f"{where}: {len(ids)} ids; give one for the positive and one for each negative, or none")
         example = {"query": data["query"], "positive": data["positive"]} | ({"ids": ids} if ids else {})
@@ -103,30 +102,19 @@ class Collator:
         ids = [[*zip(e["ids"], map(text_id, own), strict=True)] for e, own in zip(examples, texts, strict=True)]
         documents = [e["positive"] for e in examples] + [text for each in negatives for text in each]
         return {
-            "queries": self.pad(self._ids([e["query"] for e in examples], self.max_query_length)),
-            "documents": self.pad(self._ids(documents, self.max_document_length)),
+            "queries": self._tokenize([e["query"] for e in examples], self.max_query_length),
+            "documents": self._tokenize(documents, self.max_document_length),
             "margins": torch.tensor([e["margins"] for e in examples]),
             "document_ids": torch.tensor(ids),
         }
 
-    def distinct(self, examples: Sequence[Example]) -> dict[str, list[list[int]]]:
-        """The distinct token id sequences of the queries and documents of examples."""
-        queries = self._ids([e["query"] for e in examples], self.max_query_length)
-        documents = [text for e in examples for text in (e["positive"], *e["negatives"])]
-        sides = {"queries": queries, "documents": self._ids(documents, self.max_document_length)}
-        return {name: [*map(list, dict.fromkeys(map(tuple, ids)))] for name, ids in sides.items()}
-
-    def _ids(self, texts: list[str], max_length: int) -> list[list[int]]:
-        cut = {"truncation": True, "max_length": max_length}
-        return [ids for part in text_batches(texts, len) for ids in self._tokenizer(part, **cut)["input_ids"]]
-
-    def pad(self, ids: Sequence[Sequence[int]]) -> dict[str, Any]:
-        """Pad the texts of one side of a batch, in chunks."""
+    def _tokenize(self, texts: list[str], max_length: int) -> dict[str, Any]:
+        """Tokenize the texts of one side of a batch, and pad them in chunks."""
+        tokenizer, cut = self._tokenizer, {"truncation": True, "max_length": max_length}
+        ids = [ids for part in text_batches(texts, len) for ids in tokenizer(part, **cut)["input_ids"]]
         order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
-        chunks = [
-            self._tokenizer.pad(
-                {"input_ids": [ids[i] for i in chunk]}, pad_to_multiple_of=PAD_MULTIPLE, return_tensors="pt"
-            )
-            for chunk in batched(order, self._chunk)
-        ]
-        return {"chunks": [dict(chunk) for chunk in chunks], "positions": torch.tensor(order).argsort()}
+        chunks = []
+        for chunk in batched(order, self._chunk):
+            rows = {"input_ids": [ids[i] for i in chunk]}
+            chunks.append(dict(tokenizer.pad(rows, pad_to_multiple_of=PAD_MULTIPLE, return_tensors="pt")))
+        return {"chunks": chunks, "positions": torch.tensor(order).argsort()}

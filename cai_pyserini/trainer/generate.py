@@ -1,9 +1,9 @@
 """Generate queries that documents could answer (docT5query, Nogueira & Lin 2019; GPL, Wang et al. 2022).
 
-A sequence-to-sequence model reads a document, or a causal model a prompt with the document, and generates queries with
-top-k and nucleus sampling (the paper's settings: k 25, p 0.95, three per document, at most a million documents). The
-result is a BEIR folder with the documents, `queries.jsonl` and `qrels/train.tsv`: a collection like any other, to
-search, to mine, or to expand documents with.
+A sequence-to-sequence model reads a document, and generates queries with top-k and nucleus sampling (the paper's
+settings: k 25, p 0.95, three per document, at most a million documents). The result is a BEIR folder with the
+documents, `queries.jsonl` and `qrels/train.tsv`: a collection like any other, to search, to mine, or to expand
+documents with.
 """
 
 import random
@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoConfig
 
 from cai_pyserini.collections.contract import Document
 from cai_pyserini.collections.readers import load_collection
@@ -25,7 +24,6 @@ from cai_pyserini.core.terminal import progress
 from cai_pyserini.models.checkpoint import (
     checkpoint_digest,
     load_checkpoint,
-    max_positions,
     require_positions,
     require_safetensors,
 )
@@ -36,7 +34,6 @@ from cai_pyserini.models.transformer import load_pretrained
 from cai_pyserini.trainer.settings import GenerateSettings, recorded
 
 STAGE = "trainer generate"
-DOCUMENT = "{document}"  # stands for the document in a prompt
 INTERIM_DOCUMENTS = 512  # documents per file of interim results; an interruption loses at most one file
 
 
@@ -51,50 +48,23 @@ class Generator:
 
     @cached_property
     def _model(self) -> tuple[Any, Any, torch.device]:
-        settings, device = self.settings, resolve_device(self.settings.device)
-        tokenizer = load_tokenizer(self.checkpoint)
-        if self._is_causal:
-            if DOCUMENT not in settings.prompt:
-                raise CaiError(f"{self.checkpoint} continues a text: set prompt to a text with {DOCUMENT} in it")
-            model = load_pretrained("AutoModelForCausalLM", self.checkpoint, "language-model head")
-            tokenizer.padding_side = "left"
-            tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
-        else:
-            model = load_pretrained("AutoModelForSeq2SeqLM", self.checkpoint, "sequence-to-sequence model")
-        return model.to(device), tokenizer, device
-
-    @cached_property
-    def _is_causal(self) -> bool:
-        config = AutoConfig.from_pretrained(str(self.checkpoint), trust_remote_code=False)
-        return any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in config.architectures or ())
+        device = resolve_device(self.settings.device)
+        model = load_pretrained("AutoModelForSeq2SeqLM", self.checkpoint, "sequence-to-sequence model")
+        return model.to(device), load_tokenizer(self.checkpoint), device
 
     def queries(self, documents: Sequence[Document], done: Done = lambda count: None) -> list[list[str]]:
         """Generate at most `per_document` distinct, nonblank queries for each document. Batches have documents of
         similar length, and as many tokens as `batch_size` documents of full length."""
-        ids = self._tokenize([document.contents for document in documents])
-        size = self.settings.batch_size
+        _, tokenizer, _ = self._model
+        texts, size = [document.contents for document in documents], self.settings.batch_size
+        cut = {"truncation": True, "max_length": self.settings.max_document_length}
+        ids = [ids for part in text_batches(texts, len) for ids in tokenizer(part, **cut).input_ids]
         generated: list[list[str]] = [[]] * len(ids)
         for group in by_length([len(each) for each in ids], size * self.settings.max_document_length, 8 * size):
             for position, queries in zip(group, self._generate([ids[position] for position in group]), strict=True):
                 generated[position] = queries
             done(len(group))
         return generated
-
-    def _tokenize(self, texts: list[str]) -> list[list[int]]:
-        """The token ids that the model reads for each document."""
-        model, tokenizer, _ = self._model
-        settings = self.settings
-        cut = {"truncation": True, "max_length": settings.max_document_length}
-        cut["add_special_tokens"] = not settings.prompt
-        truncated = [ids for part in text_batches(texts, len) for ids in tokenizer(part, **cut).input_ids]
-        if not settings.prompt:
-            return truncated
-        texts = tokenizer.batch_decode(truncated)
-        ids = tokenizer([settings.prompt.replace(DOCUMENT, text) for text in texts]).input_ids
-        most, longest = max_positions(model), max(map(len, ids)) + settings.max_query_length * self._is_causal
-        if most is not None and longest > most:
-            raise CaiError(f"{self.checkpoint} has {most} positions, too few for {longest}: lower max_document_length")
-        return ids
 
     def _generate(self, ids: list[list[int]]) -> list[list[str]]:
         model, tokenizer, device = self._model
@@ -109,8 +79,6 @@ class Generator:
             max_new_tokens=settings.max_query_length,
             pad_token_id=tokenizer.pad_token_id,
         )
-        if self._is_causal:
-            generated = generated[:, inputs["input_ids"].shape[1] :]
         texts = tokenizer.batch_decode(generated, skip_special_tokens=True)
         lines = [" ".join(text.strip().partition("\n")[0].split()) for text in texts]
         return [[text for text in dict.fromkeys(own) if text] for own in batched(lines, settings.per_document)]

@@ -1,9 +1,15 @@
-"""Train SPLADE and dense retrievers on queries with positive and negative documents.
+"""Train SPLADE and dense retrievers on queries with positive and negative documents (Iida & Okazaki 2022, Appendices A
+and G).
 
-The ranking loss L_ranking is Margin-MSE with a teacher's margins (Hofstätter et al. 2020), or in-batch negatives for
+The ranking loss L_ranking is Margin-MSE with the margins delta^ of a teacher (Hofstätter et al. 2020, "Improving
+Efficient Neural Ranking Models with Cross-Architecture Knowledge Distillation"), or in-batch negatives (MNRL) for
 labelled pairs. SPLADE adds FLOPS:
 
-    L = L_ranking + lambda_Q L_FLOPS(queries) + lambda_D L_FLOPS(documents)        (Iida & Okazaki 2022, Appendix A)
+    Margin-MSE:  mean over i of (delta_i - delta^_i)^2,  delta = score of the positive - score of the negative
+    MNRL:        cross-entropy of each query's own positive among all documents of the batch
+    FLOPS:       sum over v of (mean over texts of |w_v|)^2
+
+    L = L_ranking + lambda_Q L_FLOPS(queries) + lambda_D L_FLOPS(documents)
 
 The lambdas are constant, as in the paper, or rise quadratically over a fraction `flops_warmup` of the steps (Formal et
 al. 2021). IDF weights the documents in the score, but not in the regularizer.
@@ -16,10 +22,11 @@ from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from transformers import TrainingArguments
 
 from cai_pyserini.core import artifact
@@ -32,14 +39,12 @@ from cai_pyserini.models.head import splade_weights
 from cai_pyserini.models.idf import idf_digest, load_weights
 from cai_pyserini.models.splade import bypass_decoder
 from cai_pyserini.models.tokenizer import Tokenizer, load_tokenizer
-from cai_pyserini.trainer import loss, training
+from cai_pyserini.trainer import training
 from cai_pyserini.trainer.examples import Collator, examples, in_epoch
 from cai_pyserini.trainer.settings import DenseSettings, SpladeSettings, inherited, recorded
 
 CHUNK_TOKENS = {"cpu": 4_608, "cuda": 65_536}  # per forward pass
 EAGER_TOKENS = 128  # document length up to which plain attention trains faster than fused attention on a CPU
-CHECKED_EXAMPLES = 16  # examples whose vectors are checked before a model is saved
-COLLAPSED = 0.99  # cosines above it count as equality
 TERM_MULTIPLE = 1024  # the number of computed terms is a multiple of it
 DEFAULT_LAMBDAS = {"margin-mse": (0.08, 0.1), "in-batch": (0.0006, 0.0008)}  # the paper's, for queries and documents
 
@@ -65,16 +70,15 @@ def base_encoder(settings: SpladeSettings | DenseSettings) -> EncoderConfig:
 def train(settings: SpladeSettings | DenseSettings) -> Path:
     """Train a checkpoint, and write it. Raises CaiError for a missing file or checkpoint, and for maximum lengths
     beyond what the checkpoint reads."""
-    training.require_one_gpu(settings.device)
     encoder = base_encoder(settings)
     checkpoint = model_folder(encoder)
     name = "dense" if isinstance(settings, DenseSettings) else "splade"
 
-    def write(arguments: TrainingArguments) -> artifact.Stats | None:
+    def write(arguments: TrainingArguments) -> artifact.Stats:
         margins, negatives = settings.loss == "margin-mse", settings.negatives
         rows = training.dataset(examples, arguments, path=settings.data, margins=margins, negatives=negatives)
         data = training.Epochs(rows, partial(in_epoch, negatives=negatives))
-        if min(len(data), settings.batch_size * arguments.world_size) * (1 + negatives) == 1:
+        if min(len(data), settings.batch_size) * (1 + negatives) == 1:
             raise CaiError("loss in-batch: a batch has only one document; use more examples, or negatives")
         tokenizer, idf = load_tokenizer(checkpoint), None
         if settings.idf:
@@ -95,6 +99,42 @@ def train(settings: SpladeSettings | DenseSettings) -> Path:
     return training.make(settings, recipe, write)
 
 
+def margin_mse(queries: torch.Tensor, documents: torch.Tensor, margins: torch.Tensor) -> torch.Tensor:
+    """Margin-MSE of dot products: queries (texts, dimensions), documents (texts, 1 + n, dimensions) with the positive
+    first, and the teacher's margins (texts, n)."""
+    scores = (documents * queries[:, None]).sum(-1)
+    return F.mse_loss(scores[:, :1] - scores[:, 1:], margins)
+
+
+def in_batch_negatives(queries: torch.Tensor, documents: torch.Tensor, document_ids: torch.Tensor) -> torch.Tensor:
+    """MultipleNegativesRankingLoss (Henderson et al. 2017) of dot products.
+
+    `documents` (texts, 1 + n, dimensions) has the positive of each query (texts, dimensions) first. Negatives are all
+    other documents of the batch, except those that share one of the `document_ids` (texts, 1 + n, ids) with the
+    positive.
+    """
+    positives = torch.arange(len(queries), device=queries.device) * documents.shape[1]
+    copies = (document_ids[:, :1] == document_ids.flatten(0, 1)).any(-1)
+    copies[torch.arange(len(queries)), positives] = False
+    scores = (queries @ documents.flatten(0, 1).T).masked_fill(copies, -torch.inf)
+    return F.cross_entropy(scores, positives)
+
+
+def ranking_loss(
+    name: Literal["margin-mse", "in-batch"], queries: torch.Tensor, documents: torch.Tensor, batch: Batch
+) -> torch.Tensor:
+    """The ranking loss `name` of the vectors of a `batch`, with the labels in it."""
+    if name == "margin-mse":
+        return margin_mse(queries, documents, batch["margins"])
+    return in_batch_negatives(queries, documents, batch["document_ids"])
+
+
+def flops(weights: torch.Tensor, multiplicity: torch.Tensor | float = 1.0) -> torch.Tensor:
+    """The FLOPS regularizer (Paria et al. 2020) of non-negative weights (texts, vocabulary), or of a sample of columns
+    that each represent `multiplicity` (columns,) columns."""
+    return (weights.mean(0).square() * multiplicity).sum()
+
+
 def _vectors(texts: dict[str, Any], encode: Encode) -> torch.Tensor:
     """Encode one side of a batch: (texts, dimensions)."""
     return torch.cat([encode(chunk) for chunk in texts["chunks"]])[texts["positions"]]
@@ -105,37 +145,7 @@ def _by_query(documents: torch.Tensor, queries: torch.Tensor) -> torch.Tensor:
     return documents.unflatten(0, (-1, len(queries))).transpose(0, 1)
 
 
-class PairTrainer(training.Trainer):
-    """A Trainer on the examples of trainer.examples."""
-
-    def vectors(self, model: Any, texts: dict[str, Any]) -> torch.Tensor:
-        """Encode one side of a batch: (texts, dimensions)."""
-        raise NotImplementedError
-
-    def check_active(self, queries: float, documents: float) -> None:
-        """Raise CaiError if these median numbers of active dimensions show a collapse."""
-
-    @torch.no_grad()
-    def check(self) -> None:
-        """See training.Trainer.check; also check that the vectors of a few examples are neither empty nor all equal."""
-        super().check()
-        self.model.eval()
-        numbers = np.unique(np.linspace(0, len(self.train_dataset) - 1, CHECKED_EXAMPLES).astype(int)).tolist()
-        vectors = {}
-        for name, ids in self.data_collator.distinct([self.train_dataset[number] for number in numbers]).items():
-            vectors[name] = self.vectors(self.model, self._prepare_inputs(self.data_collator.pad(ids))).float()
-        self.check_active(**{name: float((rows > 0).sum(-1).float().median()) for name, rows in vectors.items()})
-        for name, rows in vectors.items():
-            unit = torch.nn.functional.normalize(rows, dim=-1)
-            cosines = (unit @ unit.T)[*torch.triu_indices(len(rows), len(rows), 1)]
-            if len(cosines) and cosines.median() > COLLAPSED:
-                raise CaiError(
-                    f"{len(rows)} different {name} of the training file have the same vector: collapse. Lower "
-                    "learning_rate, or train with more examples"
-                )
-
-
-class SpladeTrainer(PairTrainer):
+class SpladeTrainer(training.Trainer):
     """Train a checkpoint's masked language model; `idf` (vocabulary,) weights documents."""
 
     def __init__(self, checkpoint: Path, idf: np.ndarray | None, settings: SpladeSettings, *more: Any):
@@ -159,12 +169,11 @@ class SpladeTrainer(PairTrainer):
             queries = self.vectors(model, inputs["queries"])
             columns, multiplicity = self._columns(queries)
             documents = _by_query(self.vectors(model, inputs["documents"], columns), queries)
-        queries, documents = loss.gather(queries), loss.gather(documents)
         scored = documents if self._idf is None else documents * self._idf.to(documents)[columns]
         terms = {
-            "ranking_loss": loss.ranking(self._settings.loss, queries[:, columns], scored, inputs),
-            "flops_q_loss": loss.flops(queries),
-            "flops_d_loss": loss.flops(documents.flatten(0, 1), multiplicity),
+            "ranking_loss": ranking_loss(self._settings.loss, queries[:, columns], scored, inputs),
+            "flops_q_loss": flops(queries),
+            "flops_d_loss": flops(documents.flatten(0, 1), multiplicity),
             "queries_active": (queries > 0).sum(-1).float().mean(),
             "documents_active": ((documents > 0) * multiplicity).sum(-1).mean(),
         }
@@ -173,18 +182,18 @@ class SpladeTrainer(PairTrainer):
         warmup = self._settings.flops_warmup * self.args.max_steps
         rise = min(1.0, self.state.global_step / warmup) ** 2 if warmup else 1.0
         regularizer = self._lambda_q * terms["flops_q_loss"] + self._lambda_d * terms["flops_d_loss"]
-        return loss.scale_for_ddp(terms["ranking_loss"] + rise * regularizer)
+        return terms["ranking_loss"] + rise * regularizer
 
     def _columns(self, queries: torch.Tensor) -> tuple[torch.Tensor | slice, torch.Tensor]:
         """The columns of document vectors that a step computes, and the number of columns each represents in FLOPS.
 
         With the setting `sampled_terms`, these are the terms of the batch's queries (texts, vocabulary), which
-        determine the scores, and a random sample of the others. Several processes compute all columns.
+        determine the scores, and a random sample of the others.
         """
         size, count = queries.shape[1], self._settings.sampled_terms
         used = (queries > 0).any(0)
         terms, others = used.nonzero().ravel(), (~used).nonzero().ravel()
-        if not count or self.args.world_size > 1 or count >= len(others):
+        if not count or count >= len(others):
             return slice(None), queries.new_ones(size)
         # Rounded up, because kernels are compiled for every new shape.
         total = -(-(len(terms) + count) // TERM_MULTIPLE) * TERM_MULTIPLE
@@ -204,20 +213,17 @@ class SpladeTrainer(PairTrainer):
         return _vectors(texts, encode)
 
     def log(self, logs: dict[str, float], *more: Any) -> None:
-        means = {name: float(torch.stack(values).mean()) for name, values in self._terms.items()}
-        self._terms.clear()
-        super().log(logs | means, *more)
-        if means:
+        terms, self._terms = self._terms, defaultdict(list)
+        super().log(logs | {name: float(torch.stack(values).mean()) for name, values in terms.items()}, *more)
+        if terms:
             warm = self.state.global_step > self.args.get_warmup_steps(self.args.max_steps)
-            check_sparsity(means["documents_active"], means["queries_active"], len(self._decoder.weight), warm)
-
-    def check_active(self, queries: float, documents: float) -> None:
-        check_sparsity(documents, queries, len(self._decoder.weight), warm=True)
+            documents, queries = (float(terms[f"{side}_active"][-1]) for side in ("documents", "queries"))
+            check_sparsity(documents, queries, len(self._decoder.weight), warm)
 
 
 def check_sparsity(documents: float, queries: float, vocabulary: int, warm: bool) -> None:
     """Raise CaiError if vectors have become empty, or are not sparse after the warm-up (`warm`). `documents` and
-    `queries` are means or medians of active dimensions."""
+    `queries` are mean numbers of active dimensions in a batch."""
     for side, active in (("documents", documents), ("queries", queries)):
         if active < 1:
             raise CaiError(
@@ -231,7 +237,7 @@ def check_sparsity(documents: float, queries: float, vocabulary: int, warm: bool
             )
 
 
-class DenseTrainer(PairTrainer):
+class DenseTrainer(training.Trainer):
     """Train a checkpoint's transformer; `idf` (vocabulary,) weights the tokens in the mean."""
 
     def __init__(self, checkpoint: Path, idf: np.ndarray | None, settings: DenseSettings, *more: Any):
@@ -243,9 +249,8 @@ class DenseTrainer(PairTrainer):
     def compute_loss(self, model: Any, inputs: Batch, *_: Any, **__: Any) -> torch.Tensor:
         with torch.autocast(self.args.device.type, torch.bfloat16, enabled=self.args.bf16):
             queries, documents = (self.vectors(model, inputs[side]) for side in ("queries", "documents"))
-        queries, documents = loss.gather(queries), loss.gather(_by_query(documents, queries))
-        ranking = loss.ranking(self._settings.loss, self._settings.scale * queries, documents, inputs)
-        return loss.scale_for_ddp(ranking)
+        scaled = self._settings.scale * queries
+        return ranking_loss(self._settings.loss, scaled, _by_query(documents, queries), inputs)
 
     def vectors(self, model: Any, texts: dict[str, Any]) -> torch.Tensor:
         def encode(chunk: dict[str, torch.Tensor]) -> torch.Tensor:

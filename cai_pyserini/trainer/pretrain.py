@@ -21,48 +21,43 @@ from cai_pyserini.models.checkpoint import require_positions, require_safetensor
 from cai_pyserini.models.folder import model_folder
 from cai_pyserini.models.tokenizer import load_tokenizer, text_batches
 from cai_pyserini.trainer import training
+from cai_pyserini.trainer.corpus import corpus_recipe, texts
 from cai_pyserini.trainer.examples import text_id
 from cai_pyserini.trainer.settings import PretrainSettings
-from cai_pyserini.trainer.texts import corpus_recipe, texts
 
 STAGE = "trainer pretrain"
 
 
 def pretrain(settings: PretrainSettings) -> Path:
     """Pretrain a checkpoint, and write it. Raises CaiError for sequences longer than the base reads."""
-    training.require_one_gpu(settings.device)
     encoder = load_encoder(settings.base)
     checkpoint = model_folder(encoder)
     require_safetensors(checkpoint)
     require_positions(checkpoint, {"max_length": settings.max_length})
 
-    def train(arguments: TrainingArguments) -> artifact.Stats | None:
+    def train(arguments: TrainingArguments) -> artifact.Stats:
         tokenizer = load_tokenizer(checkpoint)
         sequences = training.dataset(
             packed, arguments, checkpoint=str(checkpoint), corpora=settings.corpus, min_words=settings.min_words,
             length=settings.max_length,
         )  # fmt: skip
-        if len(sequences) < 2:
-            raise CaiError(
-                f"the corpus yields {len(sequences)} sequences of {settings.max_length} tokens: use more text, or "
-                "a smaller max_length"
-            )
         size = max(1, round(settings.held_out * len(sequences)))
         split = sequences.train_test_split(test_size=size, seed=settings.seed)
         parts = [training.Epochs(split[name], partial(with_mask_seed, settings.seed)) for name in ("train", "test")]
         model = training.load_model(checkpoint, settings.dropout)
         collator = MaskingCollator(tokenizer, mlm_probability=settings.mask)
         trainer = MaskingTrainer(model, arguments, collator, *parts)
-        stats = training.run("pretraining", trainer, settings, encoder, tokenizer)
-        return stats and {"held_out": size} | stats
+        return {"held_out": size} | training.run("pretraining", trainer, settings, encoder, tokenizer)
 
     return training.make(settings, corpus_recipe(STAGE, settings), train)
 
 
 def packed(checkpoint: str, corpora: list[str], min_words: int, length: int) -> Iterator[dict[str, list[int]]]:
-    """Yield sequences of exactly `length` tokens; the remaining tokens at the end are dropped."""
+    """Yield sequences of exactly `length` tokens; the remaining tokens at the end are dropped. Raises CaiError for
+    fewer than two sequences."""
     tokenizer = load_tokenizer(Path(checkpoint))  # here, because MeCab tokenizers cannot be pickled
     rest: list[int] = []
+    count = 0
     for batch in text_batches(texts(corpora, min_words), len):
         encoded = tokenizer(batch, return_attention_mask=False, return_token_type_ids=False, verbose=False)
         for ids in encoded["input_ids"]:
@@ -70,6 +65,11 @@ def packed(checkpoint: str, corpora: list[str], min_words: int, length: int) -> 
             while len(rest) >= length:
                 yield {"input_ids": rest[:length]}
                 rest = rest[length:]
+                count += 1
+    if count < 2:
+        raise CaiError(
+            f"the corpus yields {count} sequences of {length} tokens: use more text, or a smaller max_length"
+        )
 
 
 def with_mask_seed(seed: int, row: dict[str, list[int]], number: int, epoch: int) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from cai_pyserini.core.settings import AnyPath, Settings, build, flag, read_yaml
 from cai_pyserini.runs.fusions import DEPTH
 
 RUN = "cai-pyserini train"
-CONFIG = flag(None, "YAML file with these settings, also required ones; flags override it")
 TEXTS = flag(
     help=f"what to train on, one or more: collections ({COLLECTION_TEXT} in Parquet, CSV or TSV), "
     'text files (.txt, one text per line) and JSONL files ({"text": …, "title": …}, title optional), gzipped or not'
@@ -29,14 +28,19 @@ PAPER_WARMUP = f"{WARMUP}; the paper: 1,000 steps"
 UNRECORDED = {"output", "device", "log_steps", "save_seconds", "config"}  # no result depends on them
 
 
-class VocabularySettings(Settings):
+class FileSettings(Settings):
+    """Settings that can also come from a file."""
+
+    config: AnyPath | None = flag(None, "YAML file with these settings, also required ones; flags override it")
+
+
+class VocabularySettings(FileSettings):
     """Expand a checkpoint's vocabulary with the words of a corpus, as AdaLM does.
 
     The defaults are the paper's. The output also has report.json (the new tokens) and entropy.png.
     """
 
     example = f"{RUN} vocabulary --corpus hpo --base splade-tiny --output models/vocabulary"
-    config: AnyPath | None = CONFIG
     corpus: list[str] = TEXTS
     base: str = flag(help="encoder or masked language model to expand")
     output: AnyPath = CHECKPOINT
@@ -45,20 +49,19 @@ class VocabularySettings(Settings):
     min_words: int = MIN_WORDS
 
 
-class TrainingSettings(Settings):
+class TrainingSettings(FileSettings):
     """The settings that all trainings share."""
 
-    config: AnyPath | None = CONFIG
     base: str = flag(help="encoder or model to start from")
     output: AnyPath = CHECKPOINT
-    batch_size: int = flag(help="examples per device in each batch", ge=1)
+    batch_size: int = flag(help="examples in each batch", ge=1)
     learning_rate: float = flag(help="learning rate of AdamW after the warm-up; it then decreases linearly to 0", gt=0)
     epochs: float = flag(help="passes over the data", gt=0)
     max_steps: int = flag(0, "number of steps, instead of epochs (default: 0, as many as --epochs takes)", ge=0)
     warmup: float = flag(0.05, WARMUP, ge=0, lt=1)
     weight_decay: float = flag(0.0, "weight decay of AdamW (default: 0)", ge=0)
     dropout: float | None = flag(None, "dropout probability (default: the checkpoint's)", ge=0, lt=1)
-    accumulate: int = flag(1, "batches per step and device (gradient accumulation)", ge=1)
+    accumulate: int = flag(1, "batches per step (gradient accumulation)", ge=1)
     seed: int = flag(42, "random seed for the order of examples, dropout and masks", ge=0)
     precision: Literal["auto", "float32", "bfloat16"] = PRECISION
     device: str = DEVICE
@@ -69,13 +72,13 @@ class TrainingSettings(Settings):
 class PretrainSettings(TrainingSettings):
     """Continue the pretraining of a masked language model on a corpus.
 
-    The paper trains for one epoch on 8 GPUs with batches of 32 each. If interrupted, run the same command again to
-    continue.
+    The paper trains for one epoch with 8 batches of 32 per step (--accumulate 8). If interrupted, run the same command
+    again to continue.
     """
 
     example = f"{RUN} pretrain --corpus hpo --base models/vocabulary --output models/pretrained"
     corpus: list[str] = TEXTS
-    batch_size: int = flag(32, "sequences per device in each batch", ge=1)
+    batch_size: int = flag(32, "sequences in each batch", ge=1)
     learning_rate: float = flag(5e-5, "learning rate of AdamW after the warm-up; it then decreases linearly to 0", gt=0)
     epochs: float = flag(1.0, "passes over the corpus", gt=0)
     max_length: int = flag(512, "tokens per sequence", ge=8)
@@ -85,9 +88,7 @@ class PretrainSettings(TrainingSettings):
 
 
 class PairSettings(TrainingSettings):
-    data: AnyPath = flag(
-        help='training file: JSONL of {"query", "positive", "negatives", "margins", "ids"}, gzipped or not'
-    )
+    data: AnyPath = flag(help='JSONL of {"query", "positive", "negatives", "margins", "ids"}, gzipped or not')
     loss: Literal["margin-mse", "in-batch"] = flag(
         "margin-mse", "Margin-MSE with a teacher's margins, or cross-entropy with in-batch negatives (MNRL)"
     )
@@ -115,12 +116,9 @@ class SpladeSettings(PairSettings):
     flops_warmup: float = flag(0.0, f"{FRACTION} the lambdas rise quadratically from 0 (default: 0)", ge=0, lt=1)
     max_document_length: int | None = flag(None, "tokens read per document (default: the encoder's, often 256)", ge=3)
     sampled_terms: int = flag(
-        0,
-        "to train faster, compute only some terms of documents: those in the batch's queries and, for the regularizer, "
-        "a sample of at least this many others (default: 0, all terms)",
-        ge=0,
+        0, "train faster: of documents, only the terms of the batch's queries and a sample of this many others", ge=0
     )
-    batch_size: int = flag(40, "queries per device in each batch", ge=1)
+    batch_size: int = flag(40, "queries in each batch", ge=1)
     warmup: float = flag(0.00265, PAPER_WARMUP, ge=0, lt=1)
 
 
@@ -133,18 +131,17 @@ class DenseSettings(PairSettings):
     example = f"{RUN} dense --data triples.jsonl --base minilm --output models/dense"
     scale: float = flag(20.0, "factor by which the cosine of query and document is multiplied for the score", gt=0)
     max_document_length: int = flag(300, "tokens read per document", ge=3)
-    batch_size: int = flag(64, "queries per device in each batch", ge=1)
+    batch_size: int = flag(64, "queries in each batch", ge=1)
     warmup: float = flag(0.00424, PAPER_WARMUP, ge=0, lt=1)
 
 
-class AdaptSettings(Settings):
+class AdaptSettings(FileSettings):
     """Adapt SPLADE to a collection, using only its documents.
 
     If interrupted, run the same command again to continue. docs/how-to/adapt.md explains the steps.
     """
 
     example = "cai-pyserini adapt --collection hpo --base splade-tiny --output models/hpo"
-    config: AnyPath | None = CONFIG
     collection: str = COLLECTION
     base: str = flag(help="SPLADE encoder to start from")
     output: AnyPath = flag(help="output folder, the checkpoint; the results of the steps are kept in <output>.steps")
@@ -152,23 +149,16 @@ class AdaptSettings(Settings):
     queries: int = flag(5000, "maximum number of pseudo queries for training", ge=1)
     weight: float | None = flag(
         None,
-        "weight of the new checkpoints in their mean with the old one (default: held-out queries decide between 0 and "
-        "0.3, or 0.4 with a teacher)",
+        "weight of the new checkpoints in the mean (default: 0, 0.3 or 0.4, by held-out queries)",
         gt=0,
         le=1,
     )
-    alpha: float | None = flag(
-        None, "weight of BM25 in the simulated joint systems (default: estimated, as for the index)", gt=0
-    )
-    weights: list[float] = flag(
-        [], "weights of BM25, SPLADE and dense in the simulated fusion (default: chosen for the collection)"
-    )
+    alpha: float | None = flag(None, "weight of BM25 in simulated joint systems (default: estimated)", gt=0)
+    weights: list[float] = flag([], "weights of BM25, SPLADE and dense in the simulated fusion (default: chosen)")
     depth: int = flag(DEPTH, "fuse this many best documents per query of each run in the simulated fusion", ge=1)
     splade: AnyPath | None = flag(None, "YAML file with settings for the SPLADE training")
     distil: AnyPath | None = flag(None, "with --dense, YAML file with settings for the training with a teacher")
-    vectors: AnyPath | None = flag(
-        None, "folder for the vectors of the documents before adaptation (default: in <output>.steps)"
-    )
+    vectors: AnyPath | None = flag(None, "folder for the vectors before adaptation (default: in <output>.steps)")
     seed: int = SEED
     device: str = DEVICE
     precision: Literal["auto", "float32", "bfloat16", "int8"] = DOCUMENT_PRECISION
@@ -186,8 +176,8 @@ class AdaptSettings(Settings):
         return self
 
 
-class GenerateSettings(Settings):
-    """Generate queries for the documents of a collection with a sequence-to-sequence or causal language model.
+class GenerateSettings(FileSettings):
+    """Generate queries for the documents of a collection with a sequence-to-sequence model.
 
     The defaults are the paper's. If interrupted, run the same command again to continue.
     """
@@ -195,33 +185,24 @@ class GenerateSettings(Settings):
     example = (
         f"{RUN} generate --collection scifact --generator BeIR/query-gen-msmarco-t5-base-v1 --output generated/scifact"
     )
-    config: AnyPath | None = CONFIG
     collection: str = COLLECTION
     generator: str = flag(help="checkpoint folder or Hugging Face id, such as BeIR/query-gen-msmarco-t5-base-v1")
     output: AnyPath = flag(help="output folder, in BEIR's format")
-    prompt: str = flag(
-        "",
-        "input of the model, with {document} in place of the document, such as 'Document: {document} Query:'; needed "
-        "for causal language models, whose query ends with the line (default: the document)",
-    )
     per_document: int = flag(3, "queries per document", ge=1)
     documents: int = flag(1_000_000, "if there are more documents, use a random sample of this many", ge=1)
     max_document_length: int = flag(350, "tokens read per document", ge=3)
     max_query_length: int = flag(64, "maximum length of a query in tokens", ge=1)
     top_k: int = flag(25, "sample from this many most likely tokens (top-k sampling)", ge=1)
     top_p: float = flag(0.95, "sample from the most likely tokens with this total probability (nucleus)", gt=0, le=1)
-    batch_size: int = flag(
-        16, "documents of full length per batch, or more shorter ones; another number draws other queries", ge=1
-    )
+    batch_size: int = flag(16, "documents of full length per batch; another number draws other queries", ge=1)
     seed: int = SEED
     device: str = DEVICE
 
 
-class MineSettings(Settings):
+class MineSettings(FileSettings):
     """Make a training file from a collection's qrels, with negatives from runs."""
 
     example = f"{RUN} mine --collection scifact --trec bm25.trec splade.trec --output train.jsonl"
-    config: AnyPath | None = CONFIG
     collection: str = COLLECTION
     trec: list[AnyPath] = flag(help="TREC runs of the queries of --split")
     output: AnyPath = TRAINING_FILE
@@ -231,14 +212,13 @@ class MineSettings(Settings):
     seed: int = SEED
 
 
-class MsmarcoSettings(Settings):
+class MsmarcoSettings(FileSettings):
     """Make a training file from MS MARCO's hard negatives and a cross-encoder's scores."""
 
     example = (
         f"{RUN} msmarco --collection msmarco --hard-negatives msmarco-hard-negatives.jsonl.gz "
         "--scores scores/*.parquet --output triples.jsonl"
     )
-    config: AnyPath | None = CONFIG
     collection: str = flag(help=f"passages and queries: {COLLECTION_TEXT}")
     hard_negatives: AnyPath = flag(help="msmarco-hard-negatives.jsonl.gz of sentence-transformers")
     scores: list[AnyPath] = flag(help="cross-encoder scores: Parquet or JSONL files with query_id, corpus_id and score")
@@ -249,7 +229,7 @@ class MsmarcoSettings(Settings):
     seed: int = SEED
 
 
-class ScoreSettings(Settings):
+class ScoreSettings(FileSettings):
     """Add a cross-encoder's margins to a training file.
 
     If interrupted, run the same command again to continue.
@@ -258,7 +238,6 @@ class ScoreSettings(Settings):
     example = (
         f"{RUN} score --data negatives.jsonl --cross-encoder cross-encoder/ms-marco-MiniLM-L-6-v2 --output train.jsonl"
     )
-    config: AnyPath | None = CONFIG
     data: AnyPath = flag(help='training file: JSONL of {"query", "positive", "negatives"}, gzipped or not')
     cross_encoder: str = flag(help="checkpoint folder or Hugging Face id, such as cross-encoder/ms-marco-MiniLM-L-6-v2")
     output: AnyPath = TRAINING_FILE

@@ -22,7 +22,6 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 import Stemmer
 from scipy.sparse import csr_matrix, vstack
 
@@ -31,7 +30,7 @@ from cai_pyserini.collections.spans import CONTEXTS, Contexts, random_span
 from cai_pyserini.core.config import EncoderConfig, Joint
 from cai_pyserini.models.dense import project
 from cai_pyserini.models.encoder import Encoder
-from cai_pyserini.runs.fuse import candidates
+from cai_pyserini.runs.fuse import Hits, contributions
 from cai_pyserini.runs.fusions import FUSIONS
 from cai_pyserini.trainer.adaptation_data import AdaptationData
 from cai_pyserini.trainer.mixture import Bm25
@@ -274,7 +273,8 @@ class SimulatedRetrieval:
             word_range = largest_weight([words[:count]], self._name)
             joint = Joint(alpha={representation: alpha}, range=word_range, **collection.bm25._asdict())
             config = config.replace(joint=joint)
-            word_queries = WordQueries(self._analyzed.__getitem__, config)
+            analyzed = dict(zip(self.queries, self.bm25.analyze(self.queries), strict=True))
+            word_queries = WordQueries(analyzed.__getitem__, config)
         impacts, _ = Weighting(config, self.data.idf).impacts(rows, words)
         vectors = sparse.queries[representation]
         queries: list[Any] = for_index(
@@ -284,11 +284,6 @@ class SimulatedRetrieval:
         scores = self.product_scores(term_matrix(queries, terms), impacts.astype(np.float32))
         scores[scores <= 0] = -np.inf  # documents without a common term are not retrieved
         return scores
-
-    @cached_property
-    def _analyzed(self) -> dict[str, list[str]]:
-        """The words of each query."""
-        return dict(zip(self.queries, self.bm25.analyze(self.queries), strict=True))
 
     def product_scores(self, queries: Matrix, rows: Matrix) -> np.ndarray:
         """Scores of rows, as inner products of query and row vectors; a document has that of its best passage."""
@@ -327,10 +322,10 @@ class SimulatedRetrieval:
         fused = np.full_like(parts[0], -np.inf)
         for start in range(0, len(fused), BATCH):
             chunk = slice(start, start + BATCH)
-            runs = [_run(scores[chunk], self.data.collection.hits) for scores in parts]
-            hits, values = candidates(runs, ZSCORE, self.data.depth, weights)
-            rows, columns = (hits[name].cat.codes.to_numpy() for name in ("query_id", "doc_id"))
-            fused[chunk][rows, columns] = ZSCORE.combined(values)
+            runs = [_best(scores[chunk], self.data.collection.hits) for scores in parts]
+            found = Hits([*map(len, (run[0] for run in runs))], *map(np.concatenate, zip(*runs, strict=True)))
+            queries, documents, values = contributions(found, ZSCORE, self.data.depth, weights)
+            fused[chunk][queries, documents] = ZSCORE.combined(values)
         return fused
 
     def ndcg(self, scores: np.ndarray) -> np.ndarray:
@@ -345,17 +340,12 @@ def smoothed(rows: csr_matrix, near: csr_matrix) -> csr_matrix:
     return mix(rows, rows, near, WEIGHT)
 
 
-def _run(scores: np.ndarray, hits: int) -> pd.DataFrame:
-    """Turn scores (queries, documents) into a run of at most `hits` documents per query; ids are numbers."""
+def _best(scores: np.ndarray, hits: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The queries, documents and scores of the best hits, at most `hits` per query, of scores (queries, documents)."""
     depth = min(hits, scores.shape[1])
     best = np.sort(np.argpartition(-scores, depth - 1, axis=1)[:, :depth], axis=1)
     order = np.argsort(-np.take_along_axis(scores, best, axis=1), axis=1, kind="stable")
     best = np.take_along_axis(best, order, axis=1)
     top: np.ndarray = np.take_along_axis(scores, best, axis=1)
     is_hit = top > -np.inf
-    queries, documents = (pd.Index([f"{number:09}" for number in range(size)], dtype="str") for size in scores.shape)
-    columns = {
-        "query_id": pd.Categorical.from_codes(np.nonzero(is_hit)[0], queries),
-        "doc_id": pd.Categorical.from_codes(best[is_hit], documents),
-    }
-    return pd.DataFrame(columns | {"score": top[is_hit].astype(np.float64)})
+    return np.nonzero(is_hit)[0], best[is_hit], top[is_hit].astype(np.float64)

@@ -18,10 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 import transformers
 from datasets import Dataset, disable_progress_bars
-from datasets.arrow_writer import SchemaInferenceError
 from datasets.exceptions import DatasetGenerationError
 from transformers import AutoTokenizer, PrinterCallback, TrainerCallback, TrainingArguments
 from transformers.utils import logging
@@ -33,8 +31,7 @@ from cai_pyserini.models.device import resolve_device, resolve_precision
 from cai_pyserini.models.splade import load_masked_lm
 from cai_pyserini.trainer.settings import TrainingSettings, write_encoder
 
-RESULT_FOLDER = "result"  # subfolder of the working folder for the files of the output
-CHECKPOINT_FILES = ("optimizer.pt", "scheduler.pt")  # besides trainer_state.json, which is written last
+RESULT_FOLDER = "result"  # of the files of the output, in the folder of the checkpoints
 
 
 class Trainer(transformers.Trainer):
@@ -50,33 +47,26 @@ class Trainer(transformers.Trainer):
     def log(self, logs: dict[str, float], *more: Any) -> None:
         for name, value in logs.items():
             if name.endswith("loss") and not math.isfinite(value):
-                raise diverged_error(name, value, self.state.global_step)
+                raise self.diverged_error(f"{name} is {value}")
         super().log(logs, *more)
-        if "loss" in logs and self.is_world_process_zero():
+        if "loss" in logs:
             print(f"step {self.state.global_step:,}/{self.args.max_steps:,}, loss {logs['loss']:.4g}", file=sys.stderr)
 
-    def check(self) -> None:
-        """Raise CaiError if the trained model is unusable, which the last step can cause despite a finite loss."""
-        if any(not value.isfinite().all() for value in self.model.state_dict().values() if value.is_floating_point()):
-            raise diverged_error("a weight", math.nan, self.state.global_step)
-
-
-def diverged_error(name: str, value: float, step: int) -> CaiError:
-    return CaiError(
-        f"{name} is {value} at step {step:,}: training has diverged. Lower learning_rate, or set precision float32"
-    )
+    def diverged_error(self, what: str) -> CaiError:
+        step = f"step {self.state.global_step:,}"
+        return CaiError(f"{what} at {step}: training has diverged. Lower learning_rate, or set precision float32")
 
 
 @dataclass
 class Arguments(TrainingArguments):
     """Training arguments for the GPU with this number only; transformers would use the first one, or all."""
 
-    gpu: int | None = None
+    gpu: int = 0
 
     @cached_property
     def _setup_devices(self) -> torch.device:
         device: torch.device = super()._setup_devices
-        if self.gpu is None or device.type != "cuda":
+        if device.type != "cuda":
             return device
         self._n_gpu = 1
         torch.cuda.set_device(self.gpu)
@@ -103,7 +93,7 @@ class Epochs(TrainerCallback, torch.utils.data.Dataset[Any]):
 
 
 class TimedCheckpoints(TrainerCallback):
-    """Save a checkpoint when the last one is `seconds` old. The first process decides for all."""
+    """Save a checkpoint when the last one is `seconds` old."""
 
     def __init__(self, seconds: float):
         self._seconds = seconds
@@ -114,35 +104,14 @@ class TimedCheckpoints(TrainerCallback):
     on_save = on_train_begin
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        due = torch.tensor(int(time.monotonic() - self._saved >= self._seconds), device=args.device)
-        if dist.is_initialized():
-            dist.broadcast(due, 0)
-        if due:
+        if time.monotonic() - self._saved >= self._seconds:
             control.should_save = True
 
 
-def total_steps(settings: TrainingSettings, examples: int, processes: int = 1) -> int:
-    """The number of steps of a training. Every epoch has all examples, which the processes share."""
-    batches = ceil(ceil(examples / settings.batch_size) / processes)
+def total_steps(settings: TrainingSettings, examples: int) -> int:
+    """The number of steps of a training. Every epoch has all examples."""
+    batches = ceil(examples / settings.batch_size)
     return settings.max_steps or ceil(settings.epochs * ceil(batches / settings.accumulate))
-
-
-def require_one_gpu(device: str) -> None:
-    """Raise CaiError for a device that does not exist, and if one process would train on several GPUs, or several
-    processes on one."""
-    chosen, processes = resolve_device(device), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    gpus = torch.cuda.device_count() if device == "auto" or chosen.type == "cuda" else 0
-    if gpus > 1 and chosen.index is None and "LOCAL_RANK" not in os.environ:  # torchrun sets it
-        raise CaiError(
-            f"one process trains on one GPU, and this one sees {gpus}: choose one, as by device cuda:0, or start "
-            f"`train pretrain`, `splade` or `dense` with `torchrun --nproc-per-node {gpus} -m`"
-        )
-    if chosen.index is not None and processes > 1:
-        raise CaiError(f"device {device} is one GPU, and {processes} processes train: leave it out")
-    if 0 < gpus < processes:
-        raise CaiError(
-            f"{processes} processes on {gpus} GPUs: start one for each, with `torchrun --nproc-per-node {gpus}`"
-        )
 
 
 def load_model(checkpoint: Path, dropout: float | None = None) -> Any:
@@ -170,36 +139,25 @@ def rebuild(loaded: Any, dropout: float | None = None) -> Any:
 
 
 def make(
-    settings: TrainingSettings, recipe: artifact.Recipe, train: Callable[[TrainingArguments], artifact.Stats | None]
+    settings: TrainingSettings, recipe: artifact.Recipe, train: Callable[[TrainingArguments], artifact.Stats]
 ) -> Path:
-    """Make the resumable artifact of a training. All processes call `train`, which returns the result of `run`; only
-    the first process touches the output folder itself."""
+    """Make the artifact of a training; `train` returns the result of `run`. Checkpoints are beside the output, where an
+    interrupted training of the same recipe continues. Raises CaiError for a device that does not exist, and if torchrun
+    has started several processes."""
+    resolve_device(settings.device)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise CaiError("a training runs in one process, on one GPU: start it without torchrun")
     output = settings.output
-    work = output.with_name(f"{output.name}.training")
+    work = output.with_name(f"{output.name}.training") / artifact.digest(recipe)
 
-    def write(folder: Path) -> artifact.Stats | None:
-        arguments = training_arguments(settings, work)
-        prepare_work_folder(arguments, recipe)
-        if (stats := train(arguments)) is not None:
-            for path in (work / RESULT_FOLDER).iterdir():
-                path.rename(folder / path.name)
+    def write(folder: Path) -> artifact.Stats:
+        stats = train(training_arguments(settings, work))
+        for path in (work / RESULT_FOLDER).iterdir():
+            path.rename(folder / path.name)
         return stats
 
-    if artifact.is_up_to_date(output, recipe):
-        processes = int(os.environ.get("WORLD_SIZE", "1"))
-        if (before := artifact.require(output, recipe["stage"]).stats.get("processes", processes)) != processes:
-            raise CaiError(
-                f"{output} was trained by {before} processes, not {processes}, in batches of another size: train with "
-                f"{before}, or choose another output"
-            )
-    else:
-        if int(os.environ.get("RANK", "0")):
-            write(output)
-        else:
-            artifact.make(output, recipe, write)
-        if dist.is_initialized():
-            dist.barrier()
-    shutil.rmtree(work, ignore_errors=True)  # needed until the manifest is written
+    artifact.make(output, recipe, write)
+    shutil.rmtree(work.parent, ignore_errors=True)  # needed until the manifest is written
     return output
 
 
@@ -226,30 +184,10 @@ def training_arguments(settings: TrainingSettings, work: Path) -> TrainingArgume
         save_total_limit=1,
         report_to="none",
         remove_unused_columns=False,
-        ddp_broadcast_buffers=False,
-        ddp_find_unused_parameters=False,
         disable_tqdm=True,
         optim="adamw_torch_fused",
-        gpu=device.index,
+        gpu=device.index or 0,
     )
-
-
-def prepare_work_folder(arguments: TrainingArguments, recipe: artifact.Recipe) -> None:
-    """Create the working folder, unless an interrupted run of this recipe has left one. Raises CaiError if that run had
-    another number of processes."""
-    work = Path(arguments.output_dir)
-    path = work / "recipe.txt"
-    digest, processes = artifact.digest(recipe), str(arguments.world_size)
-    with arguments.main_process_first(local=False):
-        known, _, before = path.read_text(encoding="utf-8").partition(" ") if path.is_file() else ("", "", "")
-        if known == digest and before != processes:
-            raise CaiError(
-                f"{work} was started with {before} processes, not {processes}: continue with {before}, or delete it"
-            )
-        if known != digest and arguments.process_index == 0:
-            files.remove(work)
-            work.mkdir(parents=True)
-            files.write_text(path, f"{digest} {processes}")
 
 
 def dataset(generator: Callable[..., Iterator[dict[str, Any]]], arguments: TrainingArguments, **values: Any) -> Any:
@@ -257,27 +195,23 @@ def dataset(generator: Callable[..., Iterator[dict[str, Any]]], arguments: Train
     if not sys.stderr.isatty():
         disable_progress_bars()
     try:
-        with arguments.main_process_first():
-            return Dataset.from_generator(generator, gen_kwargs=values, cache_dir=arguments.output_dir)
+        return Dataset.from_generator(generator, gen_kwargs=values, cache_dir=arguments.output_dir)
     except DatasetGenerationError as error:
-        if isinstance(error.__cause__, SchemaInferenceError):
-            raise CaiError("no training examples: there is too little text") from None
         raise error.__cause__ or error from None
 
 
 def run(
     label: str, trainer: Trainer, settings: TrainingSettings, encoder: EncoderConfig, tokenizer: Any
-) -> artifact.Stats | None:
+) -> artifact.Stats:
     """Train, continuing after the last complete checkpoint, if any, and write the model, tokenizer, encoder.yaml and
-    log.json to RESULT_FOLDER. Returns statistics in the first process, None in the others."""
-    arguments, data = trainer.args, trainer.train_dataset
-    steps = arguments.max_steps = total_steps(settings, len(data), arguments.world_size)
+    log.json to RESULT_FOLDER."""
+    arguments, data, work = trainer.args, trainer.train_dataset, Path(trainer.args.output_dir)
+    steps = arguments.max_steps = total_steps(settings, len(data))
     if steps == 1:
         arguments.warmup_steps = 0  # a warm-up starts with a learning rate of 0
-    checkpoint = _last_checkpoint(Path(arguments.output_dir), arguments.world_size)
-    if trainer.is_world_process_zero():
-        done = f", {_step(checkpoint):,} of them done" if checkpoint else ""
-        print(f"{label}: {len(data):,} examples, {steps:,} steps{done}", file=sys.stderr)
+    checkpoint = _last_checkpoint(work)
+    done = f", {_step(checkpoint):,} of them done" if checkpoint else ""
+    print(f"{label}: {len(data):,} examples, {steps:,} steps{done}", file=sys.stderr)
     trainer.add_callback(TimedCheckpoints(settings.save_seconds))
     stats: artifact.Stats = {}
     if trainer.eval_dataset is not None:
@@ -285,17 +219,15 @@ def run(
     loss = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None).training_loss
     if trainer.eval_dataset is not None:
         stats["held_out_loss_after"] = trainer.evaluate()["eval_loss"]
-    trainer.check()
-    if not trainer.is_world_process_zero():
-        return None
-    result = Path(arguments.output_dir) / RESULT_FOLDER
+    if any(not value.isfinite().all() for value in trainer.model.state_dict().values() if value.is_floating_point()):
+        raise trainer.diverged_error("a weight is not finite")  # the last step can cause it despite a finite loss
+    result = work / RESULT_FOLDER
     trainer.model.save_pretrained(result)
     save_tokenizer(tokenizer, result)
     write_encoder(encoder, result)
     log = [entry for entry in trainer.state.log_history if "train_runtime" not in entry]
     files.write_text(result / "log.json", files.json_text(log))
-    stats |= {"examples": len(data), "steps": trainer.state.global_step, "loss": loss}
-    return stats | {"processes": arguments.world_size}
+    return stats | {"examples": len(data), "steps": trainer.state.global_step, "loss": loss}
 
 
 def save_tokenizer(tokenizer: Any, folder: Path) -> None:
@@ -315,14 +247,13 @@ def require_ids(folder: Path, ids: Mapping[str, int]) -> None:
         )
 
 
-def _last_checkpoint(work: Path, processes: int) -> Path | None:
+def _last_checkpoint(work: Path) -> Path | None:
     """Return the last complete checkpoint, and delete all others."""
     checkpoints = sorted(work.glob("checkpoint-*"), key=_step, reverse=True)
-    last = next((path for path in checkpoints if _is_complete(path, processes)), None)
-    if os.environ.get("RANK", "0") == "0":
-        for path in checkpoints:
-            if path != last:
-                shutil.rmtree(path)
+    last = next(filter(_is_complete, checkpoints), None)
+    for path in checkpoints:
+        if path != last:
+            shutil.rmtree(path)
     return last
 
 
@@ -330,12 +261,9 @@ def _step(checkpoint: Path) -> int:
     return int(checkpoint.name.rpartition("-")[2])
 
 
-def _is_complete(checkpoint: Path, processes: int) -> bool:
+def _is_complete(checkpoint: Path) -> bool:
     try:
-        json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
+        json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))  # which is written last
     except (FileNotFoundError, json.JSONDecodeError):
         return False
-    if not all(path.stat().st_size for path in checkpoint.iterdir()):  # a power cut leaves empty files
-        return False
-    states = len(list(checkpoint.glob("rng_state*.pth")))  # each process writes its own, at any time
-    return states == processes and all((checkpoint / name).is_file() for name in CHECKPOINT_FILES)
+    return all(path.stat().st_size for path in checkpoint.iterdir())  # a power cut leaves empty files

@@ -17,6 +17,7 @@ of the paper. `score` adds the margins of a cross-encoder, which Margin-MSE dist
 import math
 import random
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,6 +48,10 @@ class Sampled(NamedTuple):
     positive: str
     negatives: list[str]
 
+    @property
+    def documents(self) -> list[str]:
+        return [self.positive, *self.negatives]
+
 
 def mine(settings: MineSettings) -> Path:
     """Write a training file with a line for each query and positive that has a negative."""
@@ -72,19 +77,16 @@ def mine(settings: MineSettings) -> Path:
             )
             for positive in relevant[query]:
                 sampled.append(Sampled(query, positive, draw.sample(others, min(settings.negatives, len(others)))))
-        texts = collection.contents(_documents(sampled), "the runs and qrels")
-        chosen: list[Sampled] = []
-        for line in sampled:
-            if negatives := _without_copies(texts, relevant[line.query], line.negatives):
-                chosen.append(line._replace(negatives=negatives))
+        texts = _texts(collection, sampled, "the runs and qrels")
+        kept = (line._replace(negatives=_without_copies(texts, relevant[line.query], line)) for line in sampled)
+        chosen = [line for line in kept if line.negatives]
         if not chosen:
             raise CaiError(
                 f"no query of split {settings.split!r} has both a relevant document and another one in the runs: "
                 "are they runs of its queries?"
             )
-        ids = ([*map(source, (line.positive, *line.negatives))] for line in chosen)
-        examples = zip(_examples(texts, topics, chosen), ids, strict=True)
-        count = jsonl.write(path, (example | {"ids": ids} for example, ids in examples))
+        lines = (_example(line, texts, topics) | {"ids": [*map(source, line.documents)]} for line in chosen)
+        count = jsonl.write(path, lines)
         queries = len({line.query for line in chosen})
         return {"lines": count, "queries": queries, "without_negatives": len(sampled) - count}
 
@@ -103,9 +105,8 @@ def msmarco(settings: MsmarcoSettings) -> Path:
         sampled = _sample(settings, topics)
         margins = _margins(settings, sampled)
         chosen = [sampled[query]._replace(negatives=list(scored)) for query, scored in margins.items()]
-        texts = collection.contents(_documents(chosen), str(settings.hard_negatives))
-        examples = zip(_examples(texts, topics, chosen), margins.values(), strict=True)
-        lines = (example | {"margins": list(scored.values())} for example, scored in examples)
+        texts = _texts(collection, chosen, str(settings.hard_negatives))
+        lines = (_example(line, texts, topics) | {"margins": [*margins[line.query].values()]} for line in chosen)
         return {"lines": jsonl.write(path, lines), "negatives": sum(map(len, margins.values()))}
 
     recipe = artifact.recipe("trainer msmarco", inputs, **recorded(settings, "collection", "hard_negatives", "scores"))
@@ -116,20 +117,21 @@ def _inputs(collection: Collection, split: str) -> dict[str, Any]:
     return {part: collection.fingerprint(part) for part in ("documents", "queries", split)}
 
 
-def _documents(sampled: Sequence[Sampled]) -> set[str]:
-    return {id for _, positive, negatives in sampled for id in (positive, *negatives)}
+def _texts(collection: Collection, sampled: Sequence[Sampled], where: str) -> dict[str, str]:
+    """The texts of the documents by id, which are named in `where`."""
+    return collection.contents({id for line in sampled for id in line.documents}, where)
 
 
-def _without_copies(texts: dict[str, str], relevant: Sequence[str], others: Sequence[str]) -> list[str]:
-    """The other documents whose texts are not copies of relevant ones."""
-    copies = Copies([texts[id] for id in (*relevant, *others)])
+def _without_copies(texts: dict[str, str], relevant: Sequence[str], line: Sampled) -> list[str]:
+    """The negatives whose texts are not copies of relevant ones."""
+    copies = Copies([texts[id] for id in (*relevant, *line.negatives)])
     copied = {number for answer in range(len(relevant)) for number in copies.of(answer).tolist()}
-    return [id for number, id in enumerate(others, len(relevant)) if number not in copied]
+    return [id for number, id in enumerate(line.negatives, len(relevant)) if number not in copied]
 
 
-def _examples(texts: dict[str, str], topics: dict[str, str], sampled: Sequence[Sampled]) -> Iterator[Example]:
-    for query, positive, negatives in sampled:
-        yield {"query": topics[query], "positive": texts[positive], "negatives": [texts[id] for id in negatives]}
+def _example(line: Sampled, texts: dict[str, str], topics: dict[str, str]) -> Example:
+    positive, *negatives = (texts[id] for id in line.documents)
+    return {"query": topics[line.query], "positive": positive, "negatives": negatives}
 
 
 def _sample(settings: MsmarcoSettings, topics: dict[str, str]) -> dict[str, Sampled]:
@@ -165,16 +167,14 @@ def _margins(settings: MsmarcoSettings, sampled: dict[str, Sampled]) -> dict[str
             if not row.keys() >= {"query_id", "corpus_id", "score"}:
                 raise CaiError(f"{path}: its columns are {', '.join(row)}, not query_id, corpus_id and score")
             if (query := str(row["query_id"])) in sampled:
-                ids, values = row["corpus_id"], row["score"]
-                documents = {sampled[query].positive, *sampled[query].negatives}
-                try:
-                    for id, score in zip(ids, values, strict=True) if isinstance(ids, list) else ((ids, values),):
-                        if str(id) in documents:
-                            if not math.isfinite(value := float(score)):
-                                raise ValueError
-                            scores[query][str(id)] = value
-                except (TypeError, ValueError):
-                    raise CaiError(f"{path}: query {query!r} needs one number as score for each passage") from None
+                ids, values, documents = row["corpus_id"], row["score"], {*sampled[query].documents}
+                pairs = zip(ids, values, strict=True) if isinstance(ids, list) else [(ids, values)]
+                with suppress(TypeError, ValueError):
+                    found = {str(id): float(score) for id, score in pairs if str(id) in documents}
+                    if all(map(math.isfinite, found.values())):
+                        scores[query] |= found
+                        continue
+                raise CaiError(f"{path}: query {query!r} needs one number as score for each passage")
     margins = {
         query: {id: scores[query][positive] - scores[query][id] for id in negatives if id in scores[query]}
         for query, positive, negatives in sampled.values()
@@ -194,19 +194,19 @@ def score(settings: ScoreSettings) -> Path:
     recipe = artifact.recipe("trainer score", inputs)
 
     def write(path: Path) -> artifact.Stats:
-        count(settings.data, margins=False, negatives=1)  # checks all lines before hours of scoring
+        total = count(settings.data, margins=False, negatives=1)  # checks all lines before hours of scoring
         load = cache(lambda: CrossEncoder(checkpoint, settings.device, activated=False))
-        bar = progress(range(0), None, "score", "pairs")
 
         def records(number: int, lines: Sequence[Example]) -> Iterator[Example]:
-            pairs = [(line["query"], text) for line in lines for text in (line["positive"], *line["negatives"])]
-            queries, texts = [query for query, _ in pairs], [text for _, text in pairs]
-            scores = iter(load().score(queries, texts, bar.update).tolist())
+            queries = [line["query"] for line in lines for _ in range(1 + len(line["negatives"]))]
+            texts = [text for line in lines for text in (line["positive"], *line["negatives"])]
+            scores = iter(load().score(queries, texts).tolist())
             for line in lines:
                 positive = next(scores)
                 yield line | {"margins": [round(positive - next(scores), 4) for _ in line["negatives"]]}
+                bar.update()
 
-        with bar:
+        with progress(range(0), total, "score", "lines") as bar:
             lines = (line for _, line in read(settings.data))
             return {"lines": jsonl.write(path, in_batches(lines, INTERIM_LINES, batches, recipe, records))}
 

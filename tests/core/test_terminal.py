@@ -58,17 +58,6 @@ def test_an_expected_failure_is_one_line(
     assert capsys.readouterr() == ("", f"error: {message}\n")
 
 
-def test_only_the_first_process_says_something(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for rank in ("0", "1", None):
-        monkeypatch.delenv("RANK", raising=False)
-        if rank:
-            monkeypatch.setenv("RANK", rank)
-        terminal.say(f"rank {rank}")
-    assert capsys.readouterr().out == "rank 0\nrank None\n"
-
-
 # Real processes.
 
 

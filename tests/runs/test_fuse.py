@@ -98,23 +98,6 @@ def test_runs_that_have_little_in_common_are_warned_of(runs: list[Path], caplog:
     ]
 
 
-LONG = """\
-q1 Q0 a 1 8 x
-q1 Q0 b 2 4 x
-q1 Q0 c 3 2 x
-q1 Q0 e 4 0 x
-q2 Q0 a 1 3 x
-q2 Q0 b 2 1 x
-"""
-OTHER = """\
-q1 Q0 c 1 5 y
-q1 Q0 d 2 3 y
-q1 Q0 a 3 -1 y
-q3 Q0 a 1 7 y
-q3 Q0 b 2 7 y
-"""
-
-
 @pytest.mark.parametrize(
     "method, warning",
     [
@@ -126,15 +109,16 @@ def test_scores_below_0_are_warned_of(
     method: str, warning: str, runs: list[Path], caplog: pytest.LogCaptureFixture
 ) -> None:
     """In a sum, 0 passes the -1 of "a". The depth matters, and the hits of the output do not."""
-    for path, text in zip(runs, (LONG, OTHER), strict=True):
-        path.write_text(text)
+    runs[1].write_text("q1 Q0 b 1 5 y\nq1 Q0 d 2 3 y\nq1 Q0 a 3 -1 y\n")
     fuse(runs, Path("cut.trec"), method, depth=2)
     fuse(runs, Path("minmax.trec"), "minmax")
     if method == "sum":
-        fuse([runs[1], runs[1]], Path("whole.trec"))  # which are missing nothing
+        Path("all.trec").write_text("q1 Q0 b 1 5 y\nq1 Q0 d 2 3 y\nq1 Q0 a 3 -1 y\n")
+        fuse([Path("all.trec"), runs[1]], Path("whole.trec"))  # which are missing nothing
     assert not caplog.messages
+    runs[0].write_text(RUN + "q1 Q0 c 3 1 x\n")
     fuse(runs, Path("out.trec"), method, hits=1)
-    assert caplog.messages == [f"b.trec has scores below 0 for 1 of 3 queries; {warning}"]
+    assert caplog.messages == [f"b.trec has scores below 0: {warning}"]
 
 
 def test_fused_again_only_where_a_run_or_a_setting_changes(runs: list[Path]) -> None:

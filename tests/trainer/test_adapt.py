@@ -146,22 +146,6 @@ def test_what_was_decided_is_what_is_written(
 
 
 @pytest.mark.parametrize(
-    "flags, message",
-    [
-        (["--distil", "x.yaml"], "distil needs a teacher: the setting dense"),
-        (["--depth", "50"], "depth applies to the fusion with a dense encoder: add the setting dense"),
-    ],
-)
-def test_flags_that_do_not_fit_are_refused(
-    flags: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["--collection", "hpo", "--base", "splade-tiny", "--output", str(tmp_path / "model"), *flags])
-    assert ended.value.code == 2
-    assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
     "flags, yaml, message",
     [
         (["--splade"], "base: other\n", "steps.yaml: base cannot be set here"),
@@ -219,11 +203,3 @@ def test_what_shapes_an_adaptation_is_in_its_recipe(tiny: Path, tmp_path: Path) 
     assert len(set(recipes)) == len(recipes) and digest() == recipes[0]
     compute(load_collection(str(DATA / "de.yaml")), load_encoder("splade-tiny"), idf)
     assert digest() != recipes[0]
-
-
-def test_a_folder_with_other_files_is_refused_before_any_work(tiny: Path, tmp_path: Path) -> None:
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "thesis.tex").touch()
-    with pytest.raises(CaiError, match="files that this command has not made"):
-        main(["--collection", str(tiny), "--base", "splade-tiny", "--output", str(tmp_path / "model")])
-    assert not (tmp_path / "model.steps").exists()

@@ -8,8 +8,8 @@ import pytest
 from transformers import AutoTokenizer
 
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.trainer.corpus import texts
 from cai_pyserini.trainer.examples import Collator, count, examples, in_epoch
-from cai_pyserini.trainer.texts import texts
 
 
 def test_every_epoch_has_every_line_once_with_its_next_negatives(tmp_path: Path) -> None:

@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.collections.contract import Document
@@ -79,29 +77,6 @@ def test_batches_by_length_keep_documents_and_queries_together(tiny: Path, gener
     done: list[int] = []
     assert write(documents, done.append) == alone and len({query for (query,) in alone}) > 2
     assert sum(done) == 8 > len(done) > 1
-
-
-def test_a_causal_language_model_continues_its_prompt(tiny: Path, checkpoint: Path, tmp_path: Path) -> None:
-    """The most likely text after the prompt, as transformers generates it for one document without padding."""
-    folder, tokenizer = tmp_path / "x", AutoTokenizer.from_pretrained(str(checkpoint))
-    torch.manual_seed(0)
-    config = GPT2Config(vocab_size=len(tokenizer), n_positions=64, n_embd=32, n_layer=1, n_head=2, eos_token_id=102)
-    model = GPT2LMHeadModel(config).eval()
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    options = {"top_k": 1, "per_document": 1, "prompt": "text: {document} query:"}
-    documents = [Document(str(n), "fever and cough " * (3 + n)) for n in range(4)]
-    found = generate.Generator(settings(tiny, folder, tmp_path, max_document_length=12, **options)).queries(documents)
-    for document, (query,) in zip(documents, found, strict=True):
-        cut = " ".join(document.contents.split()[:12])
-        ids = tokenizer(f"text: {cut} query:", return_tensors="pt").input_ids
-        written = model.generate(ids, max_new_tokens=6, do_sample=False)[0, ids.shape[1] :]
-        assert query == tokenizer.decode(written, skip_special_tokens=True)
-    with pytest.raises(CaiError, match="continues a text: set prompt to a text with"):
-        generate.Generator(settings(tiny, folder, tmp_path, max_document_length=12)).queries(documents)
-    with pytest.raises(CaiError, match=r"has 64 positions, too few for 7[0-9]: lower max_document_length"):
-        long = settings(tiny, folder, tmp_path, max_document_length=60, **options)
-        generate.Generator(long).queries([Document("long", "fever " * 70)])
 
 
 def test_a_checkpoint_that_generates_nothing_is_refused(tiny: Path, checkpoint: Path, tmp_path: Path) -> None:

@@ -56,8 +56,3 @@ def test_it_learns_to_find_sources_without_the_words_of_queries() -> None:
         return float(((of_queries[300:] * rest[300:]).sum(1) > others.max(1)).mean())
 
     assert found(1.0) > found(0.0) + 0.1
-
-
-def test_projected_vectors_have_length_one_or_zero() -> None:
-    vectors = np.array([[3.0, 4.0], [0.0, 0.0]], np.float32)
-    np.testing.assert_allclose(project(vectors, np.eye(2, dtype=np.float32)), np.array([[0.6, 0.8], [0, 0]]))

@@ -1,20 +1,15 @@
 """The trainer's commands and settings: which are refused, and which are recorded."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cai_pyserini.cli.train import main
-from cai_pyserini.core import terminal
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import build
-from cai_pyserini.trainer.settings import SpladeSettings, load_step, recorded, write_encoder
-from tests.conftest import stage_command
-
-idf = stage_command("idf")
+from cai_pyserini.trainer.settings import AdaptSettings, SpladeSettings, load_step, recorded, write_encoder
 
 PAIRS = {"data": "x.jsonl", "base": "x", "output": "x"}
 
@@ -22,6 +17,11 @@ PAIRS = {"data": "x.jsonl", "base": "x", "output": "x"}
 def test_wrong_settings_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CaiError, match=r"run.yaml: loss margin-mse needs negatives: set negatives to 1 or more"):
         build(SpladeSettings, PAIRS | {"negatives": 0}, "run.yaml")
+    adapted = {"collection": "hpo", "base": "splade-tiny", "output": "x"}
+    with pytest.raises(CaiError, match="distil needs a teacher: the setting dense"):
+        build(AdaptSettings, adapted | {"distil": "x.yaml"}, "")
+    with pytest.raises(CaiError, match="depth applies to the fusion with a dense encoder: add the setting dense"):
+        build(AdaptSettings, adapted | {"depth": 50}, "")
     with pytest.raises(CaiError, match=r"no file none\.jsonl"):
         main(["splade", "--data", "none.jsonl", "--base", "splade-tiny", "--output", str(tmp_path / "model")])
 
@@ -40,25 +40,6 @@ def test_more_tokens_than_positions_are_refused_first(command: str, flags: list[
     with pytest.raises(CaiError, match=r"has 512 positions, too few for max_(document_)?length 1024: set it to 512"):
         main([command, *flags, f"--output={tmp_path / 'out'}"])
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    "run, arguments",
-    [(idf, "--collection hpo --encoder splade-tiny"), (main, "vocabulary --corpus hpo --base splade-tiny")],
-)
-def test_torchrun_is_refused_where_every_process_would_write_the_same(
-    run: Callable[[list[str]], None],
-    arguments: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("RANK", "1")
-    with pytest.raises(SystemExit) as ended:
-        terminal.run(lambda: run([*arguments.split(), "--output", str(tmp_path / "x")]), torchrun=run is main)
-    assert ended.value.code == 1
-    assert capsys.readouterr().err.startswith("error: this command runs in one process: start it without torchrun")
 
 
 def test_a_step_gets_the_usual_values_then_those_of_its_file_then_the_fixed_ones(tmp_path: Path) -> None:

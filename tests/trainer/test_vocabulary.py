@@ -18,10 +18,10 @@ from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import build
 from cai_pyserini.models.splade import Splade
-from cai_pyserini.trainer import wordpiece
+from cai_pyserini.trainer.corpus import count_words
 from cai_pyserini.trainer.settings import VocabularySettings
 from cai_pyserini.trainer.training import require_ids
-from cai_pyserini.trainer.vocabulary import Step, expand
+from cai_pyserini.trainer.vocabulary import Step, expand, split_tokens, train_pieces, wordpiece_vocabulary
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
@@ -50,41 +50,33 @@ def with_vocabulary(backend: Backend, vocabulary: dict[str, int]) -> Backend:
     return other
 
 
-@pytest.mark.slow
-def test_several_processes_count_the_same(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = ["Naïve T-cells,", "naive", "fever and pain", "pain", "e", "f", "g"]
-    monkeypatch.setattr(wordpiece, "BATCH", 2)
-    counts = {"naive": 2, "t": 1, "-": 1, "cells": 1, ",": 1, "fever": 1, "and": 1, "pain": 2, "e": 1, "f": 1, "g": 1}
-    assert wordpiece.count_words(iter(texts), backend) == counts
-
-
 def test_training_ends_when_every_word_is_one_piece() -> None:
     # aab: 3, ab: 2. Pairs: a ##a 3, ##a ##b 3, a ##b 2; ties go to the pair with the earlier pieces: ##a ##b.
-    assert wordpiece.train(Counter({"aab": 3, "ab": 2}), 99) == ["##a", "##b", "a", "b", "##ab", "aab", "ab"]
-    assert wordpiece.train(Counter({"aab": 3, "ab": 2}), 5) == ["##a", "##b", "a", "b", "##ab"]
+    assert train_pieces(Counter({"aab": 3, "ab": 2}), 99) == ["##a", "##b", "a", "b", "##ab", "aab", "ab"]
+    assert train_pieces(Counter({"aab": 3, "ab": 2}), 5) == ["##a", "##b", "a", "b", "##ab"]
 
 
 def test_tokens_are_split_as_the_tokenizer_does_and_continuations_into_continuations(backend: Backend) -> None:
-    base, unknown = wordpiece.vocabulary_of(backend, "base")
+    base, unknown = wordpiece_vocabulary(backend, "base")
     words = ["methylation", "fever", "immunoglobulins", "xqzw"]
     expected = [backend.encode(word, add_special_tokens=False).ids for word in words]
-    assert wordpiece.split(words, base, unknown) == expected
+    assert split_tokens(words, base, unknown) == expected
     small = {"[UNK]": 9, "##thy": 0, "##lation": 1, "thy": 2, "lation": 3, "##t": 5}
-    assert wordpiece.split(["##thylation", "thylation", "##x"], small, "[UNK]") == [[0, 1], [2, 1], [9]]
+    assert split_tokens(["##thylation", "thylation", "##x"], small, "[UNK]") == [[0, 1], [2, 1], [9]]
 
 
 def test_another_kind_of_tokenizer_is_refused() -> None:
     backend = Backend(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
     with pytest.raises(CaiError, match="some/folder: its tokenizer is BPE; only WordPiece"):
-        wordpiece.vocabulary_of(backend, "some/folder")
+        wordpiece_vocabulary(backend, "some/folder")
 
 
 def steps_of(
     texts: list[str], backend: Backend, base: dict[str, int], **changes: object
 ) -> tuple[list[str], list[Step]]:
     values = {"corpus": ["x"], "base": "x", "output": "x", "increment": 100} | changes
-    counts = wordpiece.count_words(texts, backend)
+    counts = count_words(texts, backend)
     return expand(counts, base, len(SPECIAL), "[UNK]", build(VocabularySettings, values, ""))
 
 
@@ -93,7 +85,7 @@ def test_steps_are_the_literal_algorithms(texts: list[str], backend: Backend, ba
     """The paper's step, literally: train a tokenizer on the corpus, tokenize the corpus with it, count, sort."""
     step = 3
     added, steps = steps_of(texts, backend, base, max_steps=step)
-    continuing = sorted({f"##{c}" for word in wordpiece.count_words(texts, backend) for c in word[1:]})
+    continuing = sorted({f"##{c}" for word in count_words(texts, backend) for c in word[1:]})
     trainer = trainers.WordPieceTrainer(
         vocab_size=len(base) + 100 * step, special_tokens=SPECIAL + continuing, show_progress=False
     )  # in a fixed order, which would be random otherwise
@@ -159,14 +151,14 @@ def test_new_words_are_tokens_of_the_vocabulary(expanded: Path, checkpoint: Path
 @pytest.mark.slow
 def test_new_embeddings_are_means_and_old_ones_stay(expanded: Path, checkpoint: Path) -> None:
     old, new = (AutoModelForMaskedLM.from_pretrained(folder) for folder in (checkpoint, expanded))
-    base, unknown = wordpiece.vocabulary_of(AutoTokenizer.from_pretrained(checkpoint).backend_tokenizer, "base")
+    base, unknown = wordpiece_vocabulary(AutoTokenizer.from_pretrained(checkpoint).backend_tokenizer, "base")
     added = json.loads((expanded / "report.json").read_text())["added"]
     before, after = (model.get_input_embeddings().weight.detach() for model in (old, new))
     head = new.get_output_embeddings()
     assert head.weight is new.get_input_embeddings().weight
     assert len(after) == len(head.bias) == new.config.vocab_size == len(before) + len(added)
     assert torch.equal(after[: len(before)], before)
-    for row, pieces in enumerate(wordpiece.split(added, base, unknown), len(before)):
+    for row, pieces in enumerate(split_tokens(added, base, unknown), len(before)):
         torch.testing.assert_close(after[row], before[pieces].mean(0))
         torch.testing.assert_close(head.bias[row], old.get_output_embeddings().bias[pieces].mean())
 
@@ -214,11 +206,6 @@ def test_a_base_whose_tokens_have_no_embeddings_of_their_own_is_refused(checkpoi
     (tmp_path / "corpus.txt").write_text("zyxomab\n")
     base = with_added_tokens(checkpoint, tmp_path / "base", 30_522)
     with pytest.raises(CaiError, match="ids up to 30,523 but the model only 30,522 embeddings"):
-        run(tmp_path / "corpus.txt", tmp_path / "out", base)
-    data = json.loads((base / "tokenizer.json").read_text())
-    data["model"]["vocab"]["zebrafish"] = 1000
-    (base / "tokenizer.json").write_text(json.dumps(data))
-    with pytest.raises(CaiError, match="some tokens share an id"):
         run(tmp_path / "corpus.txt", tmp_path / "out", base)
 
 

@@ -1,7 +1,10 @@
-"""Stream the texts of a domain from collections, BEIR folders, text files and JSONL files."""
+"""The texts of a domain, from collections, BEIR folders, text files and JSONL files, and their words."""
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+
+from tokenizers import Tokenizer as Backend
 
 from cai_pyserini.collections.readers import load_collection
 from cai_pyserini.core import artifact, jsonl
@@ -56,3 +59,10 @@ def _texts(corpus: str) -> Iterator[str]:
     else:
         for _, line in jsonl.read_lines(path):
             yield line.rstrip("\r\n")
+
+
+def count_words(texts: Iterable[str], backend: Backend) -> Counter[str]:
+    """Count words, which a tokenizer's normalizer and pre-tokenizer split."""
+    normalize = backend.normalizer.normalize_str if backend.normalizer else str
+    split = backend.pre_tokenizer.pre_tokenize_str
+    return Counter(word for text in texts for word, _ in split(normalize(text)))
