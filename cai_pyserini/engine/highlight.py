@@ -29,6 +29,10 @@ def word_strengths(contents: str, explanations: Iterable[Explanation], terms_of:
     return strengths
 
 
+def text_of(pieces: Marked) -> str:
+    return "".join(piece for piece, _ in pieces)
+
+
 def marked(text: str, strengths: Mapping[str, float]) -> Marked:
     """Split a text into words and the characters between them, with strengths."""
     return [(piece, strengths.get(piece, 0.0)) for piece in WORDS.split(text)]

@@ -14,12 +14,12 @@ from collections.abc import Callable, Sequence
 from datetime import MAXYEAR, MINYEAR, date
 from functools import cache, partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from cai_pyserini.core.metadata import EPOCH, STRINGS, Kind
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.indexes.facets import Matches
-from cai_pyserini.indexes.filters import field_of, operands, parse_filter, span_of
+from cai_pyserini.indexes.filters import field_of, operands, parse_filter
 
 MOST_FIELDS = 6
 MOST_VALUES = 6  # strings of a field
@@ -49,7 +49,6 @@ class Option(NamedTuple):
     documents: int
     chosen: bool
     filter: str
-    finer: list["Option"]  # ranges within it, if it or one of them is chosen
 
 
 class Facet(NamedTuple):
@@ -73,54 +72,24 @@ def facets_of(engine: Engine, text: str, filter: str, operators: tuple[str, ...]
         own = [part for part, of in zip(parts, fields, strict=True) if of == field]
         others = [part for part, of in zip(parts, fields, strict=True) if of != field]
         chosen = alternatives(own[0]) if len(own) == 1 else own and [" AND ".join(own)]
-        options = _Field(field, kinds[field], matching, others, chosen).options()
-        total = matching(*others)
-        if total and (options[1:] or any(one.chosen or one.documents < total.documents for one in options)):
-            facets.append(Facet(field, options))
+        if (matches := matching(*others)) is None or not matches.documents:
+            continue
+        choices = (_values if kinds[field] in STRINGS else _ranges)(matches, field, kinds[field])
+        for each in [text for text in chosen if text not in [choice.filter for choice in choices]][:MOST_VALUES]:
+            narrowed = matching(*others, each)  # chosen, but not among the frequent values or ranges
+            choices.insert(0, Choice(label_of(each)[1], each, narrowed.documents if narrowed else 0))
+        if choices[1:] or chosen or any(choice.documents < matches.documents for choice in choices):
+            facets.append(Facet(field, [_option(choice, chosen, others) for choice in choices]))
         if len(facets) == MOST_FIELDS:
             break
     return found.documents, facets
 
 
-class _Field:
-    """A field with the filters `others` of other fields, and those of its values that are chosen."""
-
-    def __init__(
-        self, field: str, kind: Kind, matching: Callable[..., Matches | None], others: list[str], chosen: list[str]
-    ):
-        self._field, self._kind, self._matching = field, kind, matching
-        self._others, self._chosen, self._listed = others, chosen, set[str]()
-
-    def options(self) -> list[Option]:
-        """What is chosen but no longer among the frequent values or ranges comes first."""
-        options, missing = self._options(), []
-        for text in [text for text in self._chosen if text not in self._listed][:MOST_VALUES]:
-            matches = self._matching(*self._others, text)
-            missing.append(self._option(Choice(label_of(text)[1], text, matches.documents if matches else 0)))
-        return missing + options
-
-    def _options(self, *within: str) -> list[Option]:
-        if (matches := self._matching(*self._others, *within)) is None:
-            return []
-        find = _values if self._kind in STRINGS else _ranges
-        choices = find(matches, self._field, self._kind, *map(self._span, within))
-        return [self._option(choice) for choice in choices] if len(choices) > 1 or not within else []
-
-    def _option(self, choice: Choice) -> Option:
-        inside = {text for text in self._chosen if self._covers(choice.filter, text)}
-        around = {text for text in self._chosen if self._covers(text, choice.filter)}
-        kept = [text for text in self._chosen if text not in inside | around]
-        self._listed |= (chosen := inside & around)
-        filter = " AND ".join([*self._others, *either(kept if chosen else [*kept, choice.filter])])
-        finer = self._options(choice.filter) if inside and self._kind not in STRINGS else []
-        return Option(choice.label, choice.documents, bool(chosen), filter, finer)
-
-    def _covers(self, wide: str, narrow: str) -> bool:
-        outer, inner = self._span(wide), self._span(narrow)
-        return wide == narrow or bool(outer and inner and outer[0] <= inner[0] and inner[1] <= outer[1])
-
-    def _span(self, filter: str) -> tuple[Any, Any] | None:
-        return span_of(parse_filter(filter, {self._field: self._kind}))
+def _option(choice: Choice, chosen: Sequence[str], others: Sequence[str]) -> Option:
+    """A choice with its link, given the filters of its field that are chosen, and those of `others`."""
+    is_chosen = choice.filter in chosen
+    kept = [each for each in chosen if each != choice.filter] + [choice.filter] * (not is_chosen)
+    return Option(choice.label, choice.documents, is_chosen, " AND ".join([*others, *either(kept)]))
 
 
 def _values(matches: Matches, field: str, kind: Kind) -> list[Choice]:
@@ -132,77 +101,61 @@ def _values(matches: Matches, field: str, kind: Kind) -> list[Choice]:
     return [Choice(value, f'{field}:"{quoted[value]}"', count) for value, count in counts.items() if count > 1]
 
 
-def _ranges(matches: Matches, field: str, kind: Kind, within: tuple[Any, Any] | None = None) -> list[Choice]:
-    """Numbers, years or months, `within` a range; none if all documents have the same."""
+def _ranges(matches: Matches, field: str, kind: Kind) -> list[Choice]:
+    """Ranges of numbers, or of years, the latest first; none if no document has a value."""
     if (limits := matches.limits(field)) is None:
         return []
-    low, high = (max(limits[0], within[0]), min(limits[1], within[1])) if within else limits
     count = partial(matches.ranges, field)
     if kind == "date":
-        return _dates(field, low, high, count)
+        return years(field, *limits, count)
     integers = not any("." in value or "e" in value for value in matches.values(field, kind, MOST_READ))
-    return _numbers(field, low, high, count, integers, begins=within is not None)
+    return numbers(field, *limits, count, integers=integers)
 
 
-def _numbers(field: str, low: float, high: float, count: Count, integers: bool, begins: bool = False) -> list[Choice]:
-    """Equally wide ranges between round numbers. With `begins`, the first one begins at `low`."""
-    finest = 1 if integers else 0
-    edges, counts = _divided(low, high, finest, count)
-    if begins:
-        edges[0] = max(edges[0], low)
-    return [
-        _range(field, f"{first:.12g}", f"{end - finest:.12g}", documents, "<=" if integers else "<")
-        for (first, end), documents in zip(pairwise(edges), counts, strict=True)
-        if documents
-    ]
-
-
-def _dates(field: str, low: float, high: float, count: Count) -> list[Choice]:
-    """Ranges of years, or the months of the one year that has documents."""
+def years(field: str, low: float, high: float, count: Count) -> list[Choice]:
+    """Ranges of years, for the first and the last day."""
     first, last = (date.fromordinal(int(day) + EPOCH).year for day in (low, high))
-    edges, counts = _divided(first, last + 1, 1, lambda years: count([_day(int(year)) for year in years]), end=True)
-    found = [(int(first), int(end) - 1, n) for (first, end), n in zip(pairwise(edges), counts, strict=True) if n]
-    if len(found) != 1:
-        return [_range(field, f"{first:04}", f"{last:04}", documents) for first, last, documents in reversed(found)]
-    year = found[0][0]
-    months = count([*(_day(year, month) for month in range(1, 13)), _day(year + 1)])
-    names = (f"{year:04}-{month:02}" for month in range(1, 13))
-    return [Choice(name, f"{field}:{name}", n) for name, n in zip(names, months, strict=True) if n]
+    found = numbers(field, first, last, lambda edges: count([*map(_first_day, edges)]), integers=True, pattern="04.0f")
+    return found[::-1]
 
 
-def _range(field: str, first: str, last: str, documents: int, sign: str = "<=") -> Choice:
-    if first == last:
-        return Choice(_readable(first), f"{field}:{first}", documents)
-    label = f"{_readable(first)}–{_readable(last)}"
-    return Choice(label, f"({field}>={first} AND {field}{sign}{last})", documents)
+def _first_day(year: float) -> float:
+    if year > MAXYEAR:
+        return float(date.max.toordinal() + 1 - EPOCH)
+    return float(date(max(int(year), MINYEAR), 1, 1).toordinal() - EPOCH)
 
 
-def _divided(low: float, high: float, finest: float, count: Count, end: bool = False) -> tuple[list[float], list[int]]:
-    """The edges of `_even` ranges, with the numbers of documents; a range that has all of them is divided again."""
+def numbers(
+    field: str, low: float, high: float, count: Count, *, integers: bool, pattern: str = ".12g"
+) -> list[Choice]:
+    """Equally wide ranges between round numbers; a range that has all documents is divided again."""
+    finest = 1 if integers else 0
     for _ in range(ZOOMS + 1):
-        edges = _even(low, high, finest, end)
-        counts = count(edges)
-        filled = [pair for pair, documents in zip(pairwise(edges), counts, strict=True) if documents]
+        edges = _edges(low, high, finest)
+        counted = zip(pairwise(edges), count(edges), strict=True)
+        filled = [(first, end, documents) for (first, end), documents in counted if documents]
         if len(filled) != 1 or filled[0][1] - filled[0][0] <= finest:
             break
-        (low, high), end = filled[0], True
-    return edges, counts
+        low, high = filled[0][0], math.nextafter(filled[0][1], low)
+    sign = "<=" if integers else "<"
+    choices = []
+    for start, end, documents in filled:
+        first, last = format(start, pattern), format(end - finest, pattern)
+        if first == last:
+            choices.append(Choice(_readable(first), f"{field}:{first}", documents))
+        else:
+            label = f"{_readable(first)}–{_readable(last)}"
+            choices.append(Choice(label, f"({field}>={first} AND {field}{sign}{last})", documents))
+    return choices
 
 
-def _even(low: float, high: float, finest: float, end: bool = False) -> list[float]:
-    """At most MOST_RANGES ranges of equal, round width from `low` to `high`, which is excluded with `end`."""
+def _edges(low: float, high: float, finest: float) -> list[float]:
+    """The edges of at most MOST_RANGES ranges of equal, round width, at least `finest`, from `low` to `high`."""
     width = max(high / (MOST_RANGES - 1) - low / (MOST_RANGES - 1), finest) or 1.0  # their difference may be too large
     power = 10.0 ** math.floor(math.log10(width))
     step = max(finest, next(step * power for step in (1, 2, 5, 10) if step * power >= width * (1 - 1e-9)))
-    start = math.floor(low / step)
-    stop = math.ceil(high / step - 1e-9) if end else math.floor(high / step) + 1
+    start, stop = math.floor(low / step), math.floor(high / step) + 1
     return [max(-MAX, min(n * step, MAX)) for n in range(start, max(stop, start + 1) + 1)]
-
-
-def _day(year: int, month: int = 1) -> float:
-    if year > MAXYEAR:
-        return float(date.max.toordinal() + 1 - EPOCH)
-    return float(date(max(year, MINYEAR), month, 1).toordinal() - EPOCH)
 
 
 def _readable(number: str) -> str:

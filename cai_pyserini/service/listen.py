@@ -7,7 +7,7 @@ import re
 import resource
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from socket import IPPROTO_TCP, TCP_NODELAY, socket
@@ -29,7 +29,7 @@ BACKLOG = 128  # connections that wait in the kernel; asyncio accepts them all a
 SPARE_FILES = BACKLOG + 64  # file handles for these and for requests; a reload needs as many again as are open now
 
 
-def access(settings: Listening, origins: Sequence[str] = ()) -> Access:
+def access(settings: Listening) -> Access:
     """The access policy, with the key from the key file or the environment. Raises CaiError if clients cannot send the
     key, or if there is none and the server is reachable from other machines."""
     file, local = settings.key_file, is_loopback(settings.host)
@@ -42,7 +42,7 @@ def access(settings: Listening, origins: Sequence[str] = ()) -> Access:
         )
     if key is not None and not re.fullmatch("[!-~]+", key):
         raise CaiError(f"{file or API_KEY} is empty or has other characters than printable ASCII; use {advice}")
-    return Access(key, local, settings.public_url, origins)
+    return Access(key, local, settings.public_url)
 
 
 class Connections:

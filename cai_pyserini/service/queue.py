@@ -26,6 +26,7 @@ from cai_pyserini.core.errors import CaiError, Unavailable
 from cai_pyserini.core.processes import trim_memory
 from cai_pyserini.core.text import normalized
 from cai_pyserini.engine.found import Found
+from cai_pyserini.engine.highlight import text_of
 from cai_pyserini.engine.hits import Hit, Hits
 from cai_pyserini.engine.retriever import Effort
 from cai_pyserini.engine.search import Engine
@@ -42,7 +43,7 @@ MIN_INTERVAL = 1.0  # seconds between probes, and between reloads
 TRIM_SECONDS = 60.0  # freed memory is returned so often
 PROBE_QUERY = "ready"  # the query of the readiness probe
 
-type Show = Callable[[Engine], Callable[[Found], Iterator[Any]]]  # what is shown of the hits of a request
+type Show = Callable[[Engine, Found], Iterator[Any]]  # what is shown of the hits of a query
 Rerank = Callable[[str, Sequence[str], float], list[float]]  # Reranker.scores
 logger = logging.getLogger(__name__)
 
@@ -57,17 +58,11 @@ class Shown(NamedTuple):
 
 
 class SearchResults(NamedTuple):
-    """What is shown of the hits of each query of a request, the parts of a fusion that were late, and the number of
-    reranked hits."""
+    """What is shown of the hits of each query of a request, why it is partial, and the number of reranked hits."""
 
     rankings: list[list[Any]]
-    late: list[str]
+    degraded: str | None = None  # None: complete
     reranked: int | None = None
-
-    @property
-    def degraded(self) -> str | None:
-        """Why the answer is partial; None if it is complete."""
-        return f"{', '.join(self.late)} timed out" if self.late else None
 
 
 class AnswerLength:
@@ -116,19 +111,21 @@ class Coalesced[T]:
                 self._ended = time.monotonic()
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Job:
     """A waiting request: a search, or a `call` on the engine."""
 
     index: str
+    call: Callable[[Engine], Any] | None = None
     texts: Sequence[str] = ()
     hits: int = 0  # to search for, per query
     rerank: int = 0  # hits to rerank
     filter: Filters = None
     sort: str | None = None
     returned: int = 0  # hits to return, per query
+    without: str | None = None  # a document, or the passage of one, that is left out
     show: "Show | None" = None  # of a search
-    call: Callable[[Engine], Any] | None = None
+    length: AnswerLength = field(default_factory=lambda: _answer_length.get(AnswerLength(set())))
     answer: "asyncio.Future[Any]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     arrived: float = field(default_factory=time.monotonic)
 
@@ -162,8 +159,8 @@ class Service:
         self.reload = Coalesced(self._reload)
         self._started: float | None = None  # when the running batch started
         self._threads = os.cpu_count() or 1
-        self.batches: Callable[[float], None] = lambda queries: None  # called with the queries of each batch
-        self.stages: Callable[[str, dict[str, float]], None] = lambda index, seconds: None  # and with its timings
+        # called with the index, the number of queries and the seconds by stage of each batch
+        self.observe: Callable[[str, int, dict[str, float]], None] = lambda index, queries, seconds: None
 
     async def search_all(
         self,
@@ -172,57 +169,55 @@ class Service:
         hits: int,
         *,
         rerank: int = 0,
+        without: str | None = None,
         filter: Filters = None,
         sort: str | None = None,
         show: Show | None = None,
     ) -> SearchResults:
         """The best hits for each of several queries, as one request; by default, with their stored documents.
 
-        A single query can have its best `rerank` hits reranked.
+        A single query can have its best `rerank` hits reranked. A document `without` is left out.
         """
         note(texts=texts, hits=hits)
         if rerank and self._rerank is None:
             raise HTTPException(400, "rerank: this server has no cross-encoder; it is started with --cross-encoder")
-        job = Job(index, texts, max(hits, rerank), rerank, filter, sort, hits, show or documents())
+        job = Job(
+            index=index,
+            texts=texts,
+            hits=max(hits, rerank) + (without is not None),
+            rerank=rerank,
+            filter=filter,
+            sort=sort,
+            returned=hits,
+            without=without,
+            show=show or documents(),
+        )
         searched: SearchResults = await self._answer(job)
         note(returned=sum(map(len, searched.rankings)))
-        if searched.late or rerank:
+        if searched.degraded or rerank:
             note(degraded=searched.degraded, reranked=searched.reranked)
         return searched
 
-    async def similar(
-        self,
-        index: str,
-        id: str,
-        hits: int,
-        *,
-        filter: Filters = None,
-        sort: str | None = None,
-        show: Show | None = None,
-    ) -> tuple[str, SearchResults]:
-        """The text of a document, and the best other documents with this text as the query."""
-        text = (await self.document(index, id, MAX_QUERY_LENGTH)).contents
-        if not text.strip():
+    async def similar(self, index: str, id: str, hits: int, **options: Any) -> tuple[Stored, SearchResults]:
+        """A document, and the best other documents with its text as the query; see `search_all`."""
+        document = await self.document(index, id, MAX_QUERY_LENGTH)
+        if not document.contents.strip():
             raise HTTPException(404, f"document {id!r} has no text")
-        searched = await self.search_all(index, [text], hits + 1, filter=filter, sort=sort, show=show)
-        others = [shown for shown in searched.rankings[0] if id not in (shown.hit.id, shown.hit.stored)]
-        ranking = [shown._replace(hit=shown.hit.at(rank)) for rank, shown in enumerate(others[:hits], 1)]
-        note(hits=hits, returned=len(ranking))
-        return text, searched._replace(rankings=[ranking])
+        return document, await self.search_all(index, [document.contents], hits, without=id, **options)
 
     async def document(self, index: str, id: str, length: int | None = None) -> Stored:
         """A document, with `length` characters of its contents. Raises HTTPException if there is none."""
         stored: Stored | None = await self.call(index, lambda engine: engine.document(id))
         if stored is None:
             raise HTTPException(404, f"no document {id!r}, or {index} does not store documents")
-        stored = _truncate(stored, length)
+        stored = stored._replace(contents=stored.contents[:length])
         _answer_length.get(AnswerLength(set())).update(len(stored.contents))
         return stored
 
     async def call(self, index: str, function: Callable[[Engine], Any]) -> Any:
         """Run `function` on the engine in the worker thread and return its result; of an iterator, a list of its items
         until the request times out."""
-        return await self._answer(Job(index, call=function))
+        return await self._answer(Job(index=index, call=function))
 
     @property
     def default(self) -> str:
@@ -326,24 +321,21 @@ class Service:
                 result = list(takewhile(lambda _: not first.answer.done(), result))
             return [result]
         texts = [text for job in jobs for text in job.texts]
-        self.batches(len(texts))
         effort = Effort(min(job.arrived for job in jobs) + self._deadline)
-        how: dict[str, Any] = {"filter": first.filter, "sort": first.sort, "effort": effort}
-        found = iter(engine.find(texts, first.hits, threads=self._threads, **how))
+        options: dict[str, Any] = {"filter": first.filter, "sort": first.sort, "effort": effort}
+        found = iter(engine.find(texts, first.hits, threads=self._threads, **options))
         of_jobs = [[*islice(found, len(job.texts))] for job in jobs]
-        stages = {"encode": effort.encode, "search": effort.search}
-        reranked = None
+        seconds, reranked = {"encode": effort.encode, "search": effort.search}, None
         if first.rerank:  # it is alone in its batch
             start = time.perf_counter()
             ((only,),) = of_jobs
             only.hits, reranked = self._rerank_hits(first, engine, only.hits)
-            stages["rerank"] = time.perf_counter() - start
+            seconds["rerank"] = time.perf_counter() - start
         start = time.perf_counter()
-        results = [
-            _shown(job, engine, of_job, effort.late, reranked) for job, of_job in zip(jobs, of_jobs, strict=True)
-        ]
-        stages["fetch"] = time.perf_counter() - start
-        self.stages(first.index, stages)
+        degraded = f"{', '.join(effort.late)} timed out" if effort.late else None
+        results = [_shown(job, engine, of_job, degraded, reranked) for job, of_job in zip(jobs, of_jobs, strict=True)]
+        seconds["fetch"] = time.perf_counter() - start
+        self.observe(first.index, len(texts), seconds)
         return results
 
     def _rerank_hits(self, job: Job, engine: Engine, ranking: Hits) -> tuple[Hits, int]:
@@ -396,50 +388,37 @@ def _batches(jobs: Sequence[Job]) -> list[list[Job]]:
 
 
 def documents(length: int | None = None, snippets: bool = False) -> Show:
-    """Shows hits with their documents, of which contents are truncated to `length` characters, and snippets. Raises
-    HTTPException for documents that are too long for one answer, or with all that wait to be sent."""
-    limit = _answer_length.get(None) or AnswerLength(set())
+    """Shows hits with their documents, of which contents are truncated to `length` characters, and snippets."""
 
-    def for_request(engine: Engine) -> Callable[[Found], Iterator[Shown]]:
-        characters = 0
+    def show(engine: Engine, found: Found) -> Iterator[Shown]:
+        described = found.describe(found.hits) if snippets else repeat(None)
+        for hit, each in zip(found.hits, described, strict=False):
+            stored = each.document if each else engine.document(hit.stored)
+            stored = stored and stored._replace(contents=stored.contents[:length])
+            yield Shown(hit, stored, each and text_of(each.snippet), each and each.page)
 
-        def show(found: Found) -> Iterator[Shown]:
-            nonlocal characters
-            described = found.describe(found.hits) if snippets else repeat(None)
-            for hit, each in zip(found.hits, described, strict=False):
-                stored = each.document if each else engine.document(hit.stored)
-                if stored:
-                    stored = _truncate(stored, length)
-                    characters += len(stored.contents)
-                    limit.update(characters)
-                snippet = "".join(piece for piece, _ in each.snippet) if each else None
-                yield Shown(hit, stored, snippet, each and each.page)
-
-        return show
-
-    return for_request
+    return show
 
 
 def _shown(
-    job: Job, engine: Engine, found: Sequence[Found], late: list[str], reranked: int | None
+    job: Job, engine: Engine, found: Sequence[Found], degraded: str | None, reranked: int | None
 ) -> SearchResults | HTTPException:
-    """What is shown of the hits of a job, until it times out; or the error if that is too much."""
+    """What is shown of the hits of a job, until it times out. An HTTPException if the documents are too long for one
+    answer, or with all that wait to be sent."""
+    rankings, characters = [list[Any]() for _ in found], 0
     assert job.show
-    show, rankings = job.show(engine), [list[Any]() for _ in found]
     try:
         for ranking, each in zip(rankings, found, strict=True):
-            if job.answer.done():
-                break
-            each.hits = Hits(each.hits[: job.returned])
-            ranking += takewhile(lambda _: not job.answer.done(), show(each))
+            kept = [hit for hit in each.hits if job.without is None or job.without not in (hit.id, hit.stored)]
+            each.hits = Hits(hit.at(rank) for rank, hit in enumerate(kept[: job.returned], 1))
+            for shown in takewhile(lambda _: not job.answer.done(), job.show(engine, each)):
+                if isinstance(shown, Shown) and shown.stored:
+                    characters += len(shown.stored.contents)
+                    job.length.update(characters)
+                ranking.append(shown)
     except HTTPException as error:
         return error
-    return SearchResults(rankings, late, reranked)
-
-
-def _truncate(stored: Stored, length: int | None) -> Stored:
-    """A document with the first `length` characters of its contents."""
-    return stored._replace(contents=stored.contents[:length])
+    return SearchResults(rankings, degraded, reranked)
 
 
 def _settle(job: Job, result: Any) -> None:
