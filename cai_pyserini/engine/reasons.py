@@ -6,7 +6,6 @@ related  a word that SPLADE adds to the query, the document, or both
 part     a piece of a word of the query, which is not in the document
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Literal
@@ -14,16 +13,21 @@ from typing import Literal
 import regex
 
 from cai_pyserini.engine.explanation import Explanation
-from cai_pyserini.engine.highlight import WIDTH, WORDS, TermsOf
-from cai_pyserini.engine.passages import WITHOUT_SPACES, beginnings, best_snippet, words_that_may_match
+from cai_pyserini.engine.highlight import (
+    WIDTH,
+    WORDS,
+    TermsOf,
+    beginnings,
+    best_snippet,
+    text_of,
+    words_that_may_match,
+)
 
 Origin = Literal["word", "near", "related", "part"]
 Reasons = dict[Origin, dict[str, float]]  # origin -> word -> its contributions
 Stems = Callable[[str], Sequence[str]]  # a text -> its analyzed words
 Marks = list[tuple[str, Origin | None]]  # pieces of a text: words of the query, related ones, and the rest
 ENTRY = regex.compile(r"\w{2,}")  # a term of the vocabulary that begins a word
-NOT_LETTERS = regex.compile(r"[\W_]+")
-TELLING = 3  # letters of a word or a piece of one; shorter ones are in documents about anything
 
 
 def words_of(text: str) -> list[str]:
@@ -88,17 +92,6 @@ class Asked:
         return mark(text, self._own, {stem for word in related for stem in self._stems(word)}, self._stems)
 
 
-def main_origin(reasons: Reasons) -> Origin | None:
-    """The origin of the words that add most to a score; None if they are too short to tell anything, or there are none.
-    In scripts without spaces, none are too short."""
-    sums: dict[Origin | None, float] = defaultdict(float)
-    for origin, words in reasons.items():
-        for word, value in words.items():
-            letters = NOT_LETTERS.sub("", word)
-            sums[origin if len(letters) >= TELLING or letters >= WITHOUT_SPACES else None] += value
-    return max(sums, key=sums.__getitem__, default=None)
-
-
 def best_passage(text: str, query: str, stems: Stems, width: int = WIDTH) -> str:
     """The snippet of at most `width` characters with most words of a query."""
     own = {word: stems(word) for word in words_of(query)}
@@ -108,7 +101,7 @@ def best_passage(text: str, query: str, stems: Stems, width: int = WIDTH) -> str
         return {word: 1.0 for word in words_of(part) if not stems_of_query.isdisjoint(stems(word))}
 
     pieces, _ = best_snippet(text, strengths_of, partial(query_beginnings, own), width)
-    return "".join(piece for piece, _ in pieces)
+    return text_of(pieces)
 
 
 def query_beginnings(words: Mapping[str, Sequence[str]]) -> dict[str, float]:

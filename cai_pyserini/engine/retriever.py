@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import NamedTuple
@@ -34,10 +34,11 @@ class Where(NamedTuple):
 
 
 class Retrieved(NamedTuple):
-    """A query as it was searched with, and what it found."""
+    """A query as it was searched with, what it found and, if the index has passages, the best one of each document."""
 
     query: Query
     ranking: Ranking
+    passages: Mapping[str, str] = {}
 
 
 @dataclass

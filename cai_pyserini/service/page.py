@@ -13,8 +13,9 @@ from starlette.exceptions import HTTPException
 
 from cai_pyserini.core.metadata import Value
 from cai_pyserini.core.template import template
+from cai_pyserini.core.text import normalized
 from cai_pyserini.engine.explanation import Explanation
-from cai_pyserini.engine.found import Described, Found
+from cai_pyserini.engine.found import Described, Found, highlighted
 from cai_pyserini.engine.highlight import text_of
 from cai_pyserini.engine.reasons import Asked, Origin, Reasons
 from cai_pyserini.engine.search import Engine
@@ -206,7 +207,7 @@ def _hit(search: Search, index: str, asked: Asked, described: Described) -> dict
         "url": url_of(described.metadata),
         "chips": _chips(described.metadata),
         "why": reasons_of,
-        "tables": tables(explanation, SHOWN_WORDS),
+        "tables": tables(explanation, SHOWN_WORDS)[:1],
     }
 
 
@@ -293,15 +294,18 @@ async def render_document(service: Service, index: str, id: str, search: Search,
 
 def _read(engine: Engine, id: str, query: str, part: int | None) -> dict[str, Any] | None:
     """What the page shows of a document."""
-    text_of_query, _ = parse_query(engine, query)
-    if (found := engine.read(id, text_of_query)) is None:
+    if (stored := engine.document(id)) is None:
         return None
-    stored, explanation, snippet = found
-    asked = engine.asked(text_of_query)
-    reasons = asked.reasons(explanation.scored, stored.contents) if explanation else None
+    text_of_query, _ = parse_query(engine, query)
+    asked, own = engine.asked(text_of_query), engine.parts.document_of(id)
+    explanation = engine.explain(text_of_query, [own]).get(own) if text_of_query.strip() else None
+    passage, reasons = "", None
+    if explanation:
+        reasons = asked.reasons(explanation.scored, stored.contents)
+        _, snippet, _ = highlighted(stored, normalized(text_of_query), explanation, engine.parts.terms_of)
+        passage = text_of(snippet) if any(strength for _, strength in snippet) else ""
     related = reasons["related"] if reasons else ()
     contents = stored.contents.removeprefix(stored.title).strip()
-    passage = text_of(snippet) if any(strength for _, strength in snippet) else ""
     span = passage_of(passage, contents)
     part = part or span[0] // PART + 1
     text = contents[(start := (part - 1) * PART) : part * PART]
