@@ -25,7 +25,6 @@ from cai_pyserini.core.settings import build
 from cai_pyserini.core.text import normalized
 from cai_pyserini.engine.hits import Hit as Hit
 from cai_pyserini.engine.make import index as index
-from cai_pyserini.engine.make import open_run
 from cai_pyserini.engine.make import run as run
 from cai_pyserini.engine.open import Run as Run
 from cai_pyserini.engine.open import open_index as open_index
@@ -54,7 +53,7 @@ def open(folder: str | Path, *, device: str = "auto") -> Run:
     ...     [hit.id for hit in run["bm25"].search("high blood pressure", k=2)]
     ['d10', 'd5']
     """
-    return open_run(folder, device)
+    return Run(folder, device)
 
 
 def evaluate(

@@ -17,7 +17,7 @@ from cai_pyserini.core.errors import CaiError, did_you_mean
 from cai_pyserini.core.files import atomic_write
 from cai_pyserini.core.lock import require_free
 from cai_pyserini.core.settings import build
-from cai_pyserini.engine.open import Action, Run
+from cai_pyserini.engine.open import Run
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.prepare import Preparation
@@ -122,12 +122,7 @@ def run(
     prepared = preparation.prepare(collection)
     with redirect_stdout(sys.stderr):  # the seconds of each step
         prepared.execute(evaluate)
-    return open_run(prepared.run.root, preparation.settings.device)
-
-
-def open_run(folder: str | Path, device: str = "auto") -> Run:
-    """Open a finished run; see api.open."""
-    return Run(folder, device, _change)
+    return Run(prepared.run.root, preparation.settings.device)
 
 
 def _options(function: Callable[..., object], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -158,10 +153,3 @@ def _written(
     folder.mkdir(exist_ok=True)
     run.lock.touch()  # the folder, and so the file, are ours, even if the run is interrupted now
     return path, found
-
-
-def _change(folder: Path, action: Action, documents: Any) -> None:
-    from cai_pyserini.engine.edit import change  # imports what updates need, which searches do not
-
-    with redirect_stdout(sys.stderr):
-        change(folder, action, documents)

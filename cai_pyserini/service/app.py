@@ -21,7 +21,7 @@ from cai_pyserini.service.access_log import AccessLog, note
 from cai_pyserini.service.guard import CHECK_PARAMETERS, EVERYBODY, KEY_SCHEMES, Access, Guard, Metrics, error_response
 from cai_pyserini.service.mcp import ForwardedResponse, over_http
 from cai_pyserini.service.page import MAX_PARTS, STYLE, Search, render, render_document
-from cai_pyserini.service.queue import Service, documents
+from cai_pyserini.service.queue import Job, Service, documents
 from cai_pyserini.service.schema import DocumentForm, Name, Text
 
 PUBLIC_ROUTES = {"/health", "/ready", "/openapi.json"}  # need no key
@@ -51,19 +51,19 @@ async def search(
     a word of the query and pass the filter."""
     asked.check()
     filters: Filters = asked.filter or None
-    sort, show = asked.sort or None, documents(form.max_doc_length, asked.snippets)
+    options: dict[str, Any] = {
+        "hits": asked.hits,
+        "sort": asked.sort or None,
+        "show": documents(form.max_doc_length, asked.snippets),
+    }
     if asked.query is None:
-        stored, answer = await service.similar(
-            index, asked.like or "", asked.hits, filter=filters, sort=sort, show=show
-        )
+        stored, answer = await service.similar(index, asked.like or "", filter=filters, **options)
         shown = text = stored.contents
     else:
         shown = text = asked.query
         if asked.syntax:
             text, filters = without_operators(text, asked.filter)
-        answer = await service.search_all(
-            index, [text], asked.hits, rerank=asked.rerank, filter=filters, sort=sort, show=show
-        )
+        answer = await service.search(Job(index=index, texts=[text], rerank=asked.rerank, filter=filters, **options))
         note(texts=[shown])
     facets = asked.facets.split(",") if asked.facets else []
     counts = await _facets(service, index, [text], facets, filters)
@@ -84,13 +84,9 @@ async def search_all(
     """The best documents for each of several queries."""
     body.check_limits()
     texts, filter = [topic.text for topic in body.queries], body.filter or None
-    answer = await service.search_all(
-        index,
-        texts,
-        body.hits,
-        filter=filter,
-        sort=body.sort or None,
-        show=documents(form.max_doc_length, body.snippets),
+    show = documents(form.max_doc_length, body.snippets)
+    answer = await service.search(
+        Job(index=index, texts=texts, hits=body.hits, filter=filter, sort=body.sort or None, show=show)
     )
     counts = await _facets(service, index, texts, body.facets, filter)
     results = [

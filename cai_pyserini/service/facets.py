@@ -8,7 +8,6 @@ counted for a field are those that pass the filter without its own part.
 """
 
 import math
-import re
 import sys
 from collections.abc import Callable, Sequence
 from datetime import MAXYEAR, MINYEAR, date
@@ -28,8 +27,6 @@ MIN_COVERED = 0.02  # smallest share of the documents that the most frequent val
 ZOOMS = 6  # times that the one range with documents is divided; from millennia to years
 MOST_READ = 50  # values of a number, to see whether they are integers
 MAX = sys.float_info.max  # stands for the last edge
-VALUE = re.compile(r'([\w.-]+):(?:"((?:[^"\\]|\\.)*)"|([^\s"()]+))')
-BETWEEN = re.compile(r"\(?([\w.-]+)>=(\S+) AND \1<=?(\S+?)\)?")
 
 type Count = Callable[[Sequence[float]], list[int]]  # edges -> documents from each to the next
 
@@ -77,7 +74,7 @@ def facets_of(engine: Engine, text: str, filter: str, operators: tuple[str, ...]
         choices = (_values if kinds[field] in STRINGS else _ranges)(matches, field, kinds[field])
         for each in [text for text in chosen if text not in [choice.filter for choice in choices]][:MOST_VALUES]:
             narrowed = matching(*others, each)  # chosen, but not among the frequent values or ranges
-            choices.insert(0, Choice(label_of(each)[1], each, narrowed.documents if narrowed else 0))
+            choices.insert(0, Choice(each, each, narrowed.documents if narrowed else 0))
         if choices[1:] or chosen or any(choice.documents < matches.documents for choice in choices):
             facets.append(Facet(field, [_option(choice, chosen, others) for choice in choices]))
         if len(facets) == MOST_FIELDS:
@@ -176,23 +173,3 @@ def alternatives(clause: str) -> list[str]:
 def either(parts: Sequence[str]) -> list[str]:
     """A filter that combines others by OR, none if there are none."""
     return [f"({' OR '.join(parts)})"] if len(parts) > 1 else [*parts]
-
-
-def label_of(filter: str) -> tuple[str, str]:
-    """The field of a filter and its value or range, as the page shows it; no field if it is no such filter."""
-    if match := BETWEEN.fullmatch(filter):
-        return match[1], f"{match[2]}–{match[3]}"
-    if match := VALUE.fullmatch(filter):
-        return match[1], match[3] or re.sub(r"\\(.)", r"\1", match[2])
-    return "", filter
-
-
-def chosen_of(filter: str) -> list[list[tuple[str, str, str]]]:
-    """For each of `clauses`, its alternatives: field, label, and the filter without it."""
-    parts = clauses(filter)
-
-    def without(n: int, one: str) -> str:
-        others = [each for each in alternatives(parts[n]) if each != one]
-        return " AND ".join([*parts[:n], *either(others), *parts[n + 1 :]])
-
-    return [[(*label_of(one), without(n, one)) for one in alternatives(part)] for n, part in enumerate(parts)]

@@ -33,7 +33,7 @@ from cai_pyserini.indexes.filters import BadFilter
 from cai_pyserini.service.access_log import note
 from cai_pyserini.service.guard import MAX_BODY_BYTES, unknown_parameter
 from cai_pyserini.service.page import MAX_SHOWN_HITS
-from cai_pyserini.service.queue import MAX_HITS, MAX_QUERY_LENGTH, Service
+from cai_pyserini.service.queue import MAX_HITS, MAX_QUERY_LENGTH, Job, Service
 
 MAX_TEXT_LENGTH = 20_000  # characters of a document in one answer
 TERMS = 20  # per explanation
@@ -183,7 +183,8 @@ class Tools:
         def show(engine: Engine, found: Ranked) -> Iterator[Described]:
             return found.describe(found.hits[offset:])
 
-        searched = await _answered(self._service.search_all(name, [query], end, filter=filter, show=show))
+        job = Job(index=name, texts=[query], hits=end, filter=filter, show=show)
+        searched = await _answered(self._service.search(job))
         results = [
             Found(
                 rank=described.hit.rank,

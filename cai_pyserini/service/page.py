@@ -21,8 +21,8 @@ from cai_pyserini.engine.reasons import Asked, Origin, Reasons
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.indexes.filters import BadFilter, without_operators
 from cai_pyserini.service.access_log import note
-from cai_pyserini.service.facets import Facet, chosen_of, facets_of
-from cai_pyserini.service.queue import MAX_HITS, MAX_QUERY_LENGTH, SearchResults, Service
+from cai_pyserini.service.facets import Facet, facets_of
+from cai_pyserini.service.queue import MAX_HITS, MAX_QUERY_LENGTH, Job, SearchResults, Service
 
 HERE = Path(__file__).parent
 STYLE = (HERE / "style.css").read_text(encoding="utf-8")
@@ -72,9 +72,9 @@ class Search(BaseModel):
         return self
 
     @property
-    def depth(self) -> int:
-        """How many hits to search for: one more than are shown, if there can be a page after them."""
-        return min(self.start + self.hits + 1, MAX_HITS)
+    def options(self) -> dict[str, Any]:
+        """Options of a Job: it finds one hit more than are shown, if there can be a page after them."""
+        return {"hits": min(self.start + self.hits + 1, MAX_HITS), "sort": self.sort or None}
 
     def parameters(self, **changes: Any) -> dict[str, Any]:
         """The parameters of its address, some of them changed, without those that have their defaults."""
@@ -115,7 +115,6 @@ async def render(service: Service, search: Search) -> str:
         search=search,
         names=names,
         engine=engine,
-        chosen=chosen_of(search.filter),
         sorts=_sorts(engine),
         can_filter=engine.can_filter or search.filter,
         longest=MAX_QUERY_LENGTH,
@@ -138,8 +137,8 @@ async def _found(service: Service, search: Search, engines: Mapping[str, Engine]
     for name, (words, conditions) in parsed.items():
         filters = (search.filter,) * bool(search.filter) + conditions
         show = partial(_describe, search, name, words)
-        found = await service.search_all(
-            name, [words], search.depth, filter=filters or None, sort=search.sort or None, show=show
+        found = await service.search(
+            Job(index=name, texts=[words], filter=filters or None, show=show, **search.options)
         )
         columns.append(_column(engines[name], search, found))
     note(texts=[search.q], hits=search.hits)
@@ -165,7 +164,7 @@ async def _like(service: Service, search: Search, engines: Mapping[str, Engine])
         return _describe(search, search.a, found.text, engine, found)
 
     document, found = await service.similar(
-        search.a, search.like, search.depth, filter=search.filter or None, sort=search.sort or None, show=show
+        search.a, search.like, filter=search.filter or None, show=show, **search.options
     )
     column = _column(engines[search.a], search, found)
     return {"columns": [column], "like_title": document.title[:MAX_TITLE] or search.like}

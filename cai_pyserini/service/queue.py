@@ -111,23 +111,40 @@ class Coalesced[T]:
                 self._ended = time.monotonic()
 
 
+def documents(length: int | None = None, snippets: bool = False) -> Show:
+    """Shows hits with their documents, of which contents are truncated to `length` characters, and snippets."""
+
+    def show(engine: Engine, found: Found) -> Iterator[Shown]:
+        described = found.describe(found.hits) if snippets else repeat(None)
+        for hit, each in zip(found.hits, described, strict=False):
+            stored = each.document if each else engine.document(hit.stored)
+            stored = stored and stored._replace(contents=stored.contents[:length])
+            yield Shown(hit, stored, each and text_of(each.snippet), each and each.page)
+
+    return show
+
+
 @dataclass(kw_only=True)
 class Job:
-    """A waiting request: a search, or a `call` on the engine."""
+    """A waiting request: a search, by default for hits with their documents, or a `call` on the engine."""
 
     index: str
     call: Callable[[Engine], Any] | None = None
     texts: Sequence[str] = ()
-    hits: int = 0  # to search for, per query
-    rerank: int = 0  # hits to rerank
+    hits: int = 0  # to return, per query
+    rerank: int = 0  # hits to rerank, of a single query
+    without: str | None = None  # a document, or the passage of one, that is left out
     filter: Filters = None
     sort: str | None = None
-    returned: int = 0  # hits to return, per query
-    without: str | None = None  # a document, or the passage of one, that is left out
-    show: "Show | None" = None  # of a search
+    show: Show = field(default_factory=documents)
     length: AnswerLength = field(default_factory=lambda: _answer_length.get(AnswerLength(set())))
     answer: "asyncio.Future[Any]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     arrived: float = field(default_factory=time.monotonic)
+
+    @property
+    def depth(self) -> int:
+        """Hits to search for, per query."""
+        return max(self.hits, self.rerank) + (self.without is not None)
 
 
 class Service:
@@ -162,48 +179,23 @@ class Service:
         # called with the index, the number of queries and the seconds by stage of each batch
         self.observe: Callable[[str, int, dict[str, float]], None] = lambda index, queries, seconds: None
 
-    async def search_all(
-        self,
-        index: str,
-        texts: Sequence[str],
-        hits: int,
-        *,
-        rerank: int = 0,
-        without: str | None = None,
-        filter: Filters = None,
-        sort: str | None = None,
-        show: Show | None = None,
-    ) -> SearchResults:
-        """The best hits for each of several queries, as one request; by default, with their stored documents.
-
-        A single query can have its best `rerank` hits reranked. A document `without` is left out.
-        """
-        note(texts=texts, hits=hits)
-        if rerank and self._rerank is None:
+    async def search(self, job: Job) -> SearchResults:
+        """The best hits for each of several queries, as one request."""
+        note(texts=job.texts, hits=job.hits)
+        if job.rerank and self._rerank is None:
             raise HTTPException(400, "rerank: this server has no cross-encoder; it is started with --cross-encoder")
-        job = Job(
-            index=index,
-            texts=texts,
-            hits=max(hits, rerank) + (without is not None),
-            rerank=rerank,
-            filter=filter,
-            sort=sort,
-            returned=hits,
-            without=without,
-            show=show or documents(),
-        )
         searched: SearchResults = await self._answer(job)
         note(returned=sum(map(len, searched.rankings)))
-        if searched.degraded or rerank:
+        if searched.degraded or job.rerank:
             note(degraded=searched.degraded, reranked=searched.reranked)
         return searched
 
-    async def similar(self, index: str, id: str, hits: int, **options: Any) -> tuple[Stored, SearchResults]:
-        """A document, and the best other documents with its text as the query; see `search_all`."""
+    async def similar(self, index: str, id: str, **options: Any) -> tuple[Stored, SearchResults]:
+        """A document, and the best other documents with its text as the query; `options` are those of a Job."""
         document = await self.document(index, id, MAX_QUERY_LENGTH)
         if not document.contents.strip():
             raise HTTPException(404, f"document {id!r} has no text")
-        return document, await self.search_all(index, [document.contents], hits, without=id, **options)
+        return document, await self.search(Job(index=index, texts=[document.contents], without=id, **options))
 
     async def document(self, index: str, id: str, length: int | None = None) -> Stored:
         """A document, with `length` characters of its contents. Raises HTTPException if there is none."""
@@ -244,7 +236,7 @@ class Service:
     async def _probe(self) -> dict[str, str]:
         """Search every system: name -> "ok" or the type of error."""
         states = dict.fromkeys(self.engines, "ok")
-        searches = [self.search_all(index, [PROBE_QUERY], 1) for index in states]
+        searches = [self.search(Job(index=index, texts=[PROBE_QUERY], hits=1)) for index in states]
         for index, result in zip(list(states), await asyncio.gather(*searches, return_exceptions=True), strict=True):
             if isinstance(result, Exception):
                 logger.warning("%s is not ready: %r", index, result)
@@ -323,7 +315,7 @@ class Service:
         texts = [text for job in jobs for text in job.texts]
         effort = Effort(min(job.arrived for job in jobs) + self._deadline)
         options: dict[str, Any] = {"filter": first.filter, "sort": first.sort, "effort": effort}
-        found = iter(engine.find(texts, first.hits, threads=self._threads, **options))
+        found = iter(engine.find(texts, first.depth, threads=self._threads, **options))
         of_jobs = [[*islice(found, len(job.texts))] for job in jobs]
         seconds, reranked = {"encode": effort.encode, "search": effort.search}, None
         if first.rerank:  # it is alone in its batch
@@ -378,26 +370,13 @@ def _batches(jobs: Sequence[Job]) -> list[list[Job]]:
     """Divide jobs into batches of searches that differ only in their queries; calls and reranking stay alone."""
     groups: dict[Any, list[list[Job]]] = {}
     for job in jobs:
-        key = id(job) if job.call or job.rerank else (job.index, job.hits, job.filter, job.sort)
+        key = id(job) if job.call or job.rerank else (job.index, job.depth, job.filter, job.sort)
         batches = groups.setdefault(key, [[]])
         texts = [text for member in (*batches[-1], job) for text in member.texts]
-        if sum(map(len, texts)) > MAX_QUERY_LENGTH or job.hits * len(texts) > MAX_HITS or len(texts) > BATCH:
+        if sum(map(len, texts)) > MAX_QUERY_LENGTH or job.depth * len(texts) > MAX_HITS or len(texts) > BATCH:
             batches.append([])
         batches[-1].append(job)
     return [batch for batches in groups.values() for batch in batches if batch]
-
-
-def documents(length: int | None = None, snippets: bool = False) -> Show:
-    """Shows hits with their documents, of which contents are truncated to `length` characters, and snippets."""
-
-    def show(engine: Engine, found: Found) -> Iterator[Shown]:
-        described = found.describe(found.hits) if snippets else repeat(None)
-        for hit, each in zip(found.hits, described, strict=False):
-            stored = each.document if each else engine.document(hit.stored)
-            stored = stored and stored._replace(contents=stored.contents[:length])
-            yield Shown(hit, stored, each and text_of(each.snippet), each and each.page)
-
-    return show
 
 
 def _shown(
@@ -406,11 +385,10 @@ def _shown(
     """What is shown of the hits of a job, until it times out. An HTTPException if the documents are too long for one
     answer, or with all that wait to be sent."""
     rankings, characters = [list[Any]() for _ in found], 0
-    assert job.show
     try:
         for ranking, each in zip(rankings, found, strict=True):
             kept = [hit for hit in each.hits if job.without is None or job.without not in (hit.id, hit.stored)]
-            each.hits = Hits(hit.at(rank) for rank, hit in enumerate(kept[: job.returned], 1))
+            each.hits = Hits(hit.at(rank) for rank, hit in enumerate(kept[: job.hits], 1))
             for shown in takewhile(lambda _: not job.answer.done(), job.show(engine, each)):
                 if isinstance(shown, Shown) and shown.stored:
                     characters += len(shown.stored.contents)
