@@ -2,7 +2,7 @@
 there; and a document, with the words of a query marked and its best passage in view."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -11,7 +11,7 @@ from urllib.parse import urlencode, urlsplit
 from pydantic import BaseModel, Field, StringConstraints, model_validator
 from starlette.exceptions import HTTPException
 
-from cai_pyserini.core.metadata import Value
+from cai_pyserini.core.metadata import STRINGS, Kind, Value
 from cai_pyserini.core.template import template
 from cai_pyserini.core.text import normalized
 from cai_pyserini.engine.explanation import Explanation
@@ -21,7 +21,6 @@ from cai_pyserini.engine.reasons import Asked, Origin, Reasons
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.indexes.filters import BadFilter, without_operators
 from cai_pyserini.service.access_log import note
-from cai_pyserini.service.facets import Facet, facets_of
 from cai_pyserini.service.queue import MAX_HITS, MAX_QUERY_LENGTH, Job, SearchResults, Service
 
 HERE = Path(__file__).parent
@@ -34,8 +33,12 @@ CHIPS = 4  # metadata of a hit
 CHIP_LENGTH = 50  # characters of a value
 REASON_WORDS = 6  # words per origin
 MIN_SHARE = 0.03  # smallest share of the score at which a non-query word is shown
+MOST_FIELDS = 6  # whose values are counted
+MOST_VALUES = 6  # of a field
+MIN_COVERED = 0.02  # smallest share of the documents that the most frequent values of a field must have
 MAX_LINKED_QUERY = 500  # characters of a query in the links to documents, which mark its words
 MAX_TITLE = 300  # characters shown of a title
+type Facet = tuple[str, list[tuple[str, int, str]]]  # field; values with numbers of documents and addresses
 LABELS: dict[Origin, str] = {
     "word": "your words",
     "near": "in similar documents",
@@ -129,8 +132,9 @@ async def _found(service: Service, search: Search, engines: Mapping[str, Engine]
     text, operators = parsed[search.a]
 
     def overview(engine: Engine) -> tuple[int, list[Facet], dict[str, int], str | None]:
-        found = facets_of(engine, text, search.filter, operators)
-        return *found, engine.document_frequencies(text), engine.suggestion(search.q)
+        filters = (search.filter,) * bool(search.filter) + operators
+        total, facets = _facets(engine, search, text, filters)
+        return total, facets, engine.document_frequencies(text), engine.suggestion(search.q)
 
     total, facets, frequencies, suggestion = await service.call(search.a, overview)
     columns = []
@@ -149,6 +153,28 @@ async def _found(service: Service, search: Search, engines: Mapping[str, Engine]
         "missing": [word for word, documents in frequencies.items() if not documents],
         "suggestion": suggestion,
     }
+
+
+def _facets(engine: Engine, search: Search, text: str, filters: Sequence[str]) -> tuple[int, list[Facet]]:
+    """The number of documents that have a word of the text and pass the filters; the most frequent values of the fields
+    that tell these documents apart, each with its number of documents and the address that narrows the search to it."""
+    if (matches := engine.matches(text, filters or None)) is None:
+        return 0, []
+    facets: list[Facet] = []
+    for field, kind in engine.metadata.items():
+        counts = {value: n for value, n in matches.values(field, kind, MOST_VALUES).items() if n > 1}
+        is_telling = len(counts) > 1 or any(n < matches.documents for n in counts.values())
+        if is_telling and sum(counts.values()) >= MIN_COVERED * matches.documents:
+            facets.append((field, [(value, n, _narrowed(search, field, kind, value)) for value, n in counts.items()]))
+    return matches.documents, facets[:MOST_FIELDS]
+
+
+def _narrowed(search: Search, field: str, kind: Kind, value: str) -> str:
+    """The address of a search with a value of a field added to its filter."""
+    if kind in STRINGS:
+        value = '"{}"'.format(value.replace("\\", r"\\").replace('"', r"\""))
+    kept = f"({search.filter})" if " OR " in search.filter.upper() else search.filter
+    return search.link(filter=f"{kept} AND {field}:{value}" if kept else f"{field}:{value}")
 
 
 def parse_query(engine: Engine, query: str) -> tuple[str, tuple[str, ...]]:
