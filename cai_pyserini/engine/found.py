@@ -1,6 +1,5 @@
 """What a system finds for a query, and why: ranked once, and explained once that is asked for."""
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,7 +12,7 @@ from cai_pyserini.core.metadata import Kind, Value, bounds
 from cai_pyserini.engine.explanation import Explanation, Part
 from cai_pyserini.engine.highlight import Marked, TermsOf, beginnings, best_snippet, marked, word_strengths
 from cai_pyserini.engine.hits import Documents, Hit, Hits, without_title
-from cai_pyserini.engine.retriever import Effort, Retrieved, Retriever, Where
+from cai_pyserini.engine.retriever import Deadline, Retrieved, Retriever, Where
 from cai_pyserini.indexes.retrieve import PASSAGE_HITS
 from cai_pyserini.indexes.searcher import Stored
 from cai_pyserini.runs.fuse import Fused, fuse_rankings
@@ -85,17 +84,17 @@ class Parts:
         *,
         threads: int = 1,
         where: Where | None = None,
-        effort: Effort | None = None,
+        deadline: Deadline | None = None,
     ) -> "list[Found]":
         """What is found for each text, up to `depth` documents of each retriever, without retrievers that are late."""
 
         def search(retriever: Retriever) -> list[Retrieved]:
             most = depth * (PASSAGE_HITS if self.has_passages else 1)
-            return [self._of_documents(each, depth) for each in retriever.search(texts, most, threads, where, effort)]
+            return [self._of_documents(each, depth) for each in retriever.search(texts, most, threads, where)]
 
         calls = {name: partial(search, retriever) for name, retriever in self.retrievers.items()}
-        if self.fusing and effort and effort.deadline < math.inf:
-            results = self._call_until_deadline(calls, effort)
+        if self.fusing and deadline:
+            results = self._call_until_deadline(calls, deadline)
         else:
             results = {name: call() for name, call in calls.items()}
         return [
@@ -113,7 +112,7 @@ class Parts:
         ranking = Ranking([*best], [score for score, _ in best.values()])[:depth]
         return Retrieved(found.query, ranking, {id: best[id][1] for id in ranking.ids})
 
-    def _call_until_deadline[R](self, calls: Mapping[str, Callable[[], R]], effort: Effort) -> dict[str, R]:
+    def _call_until_deadline[R](self, calls: Mapping[str, Callable[[], R]], deadline: Deadline) -> dict[str, R]:
         """The results of calls by retriever. Late calls are left out and finish in their threads.
 
         Always waits for retrievers without a model, or for the first if all have one.
@@ -127,8 +126,8 @@ class Parts:
         results = {name: calls[name]() for name in required}
         for name, call in started.items():
             with suppress(TimeoutError):
-                results[name] = call.result(max(0.0, effort.deadline - time.monotonic()))
-        effort.late += [name for name in calls if name not in results]
+                results[name] = call.result(max(0.0, deadline.time - time.monotonic()))
+        deadline.late += [name for name in calls if name not in results]
         return {name: results[name] for name in calls if name in results}
 
     def close(self) -> None:

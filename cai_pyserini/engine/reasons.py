@@ -16,12 +16,12 @@ from cai_pyserini.engine.explanation import Explanation
 from cai_pyserini.engine.highlight import (
     WIDTH,
     WORDS,
-    TermsOf,
     beginnings,
     best_snippet,
     text_of,
     words_that_may_match,
 )
+from cai_pyserini.engine.retriever import Retriever
 
 Origin = Literal["word", "near", "related", "part"]
 Reasons = dict[Origin, dict[str, float]]  # origin -> word -> its contributions
@@ -36,20 +36,31 @@ def words_of(text: str) -> list[str]:
 
 
 class Asked:
-    """A query whose words are looked for in documents. `words` are its words with their stems and those of their
-    variants, `stems` analyzes texts, `terms_of` gives a system's terms for a word of the query, and `is_word` says
-    whether a term of a system is a word of BM25."""
+    """A query whose words are looked for in documents, by the retrievers of a system; `stems` analyzes texts."""
 
-    def __init__(
-        self,
-        words: Mapping[str, Sequence[str]],
-        stems: Stems,
-        terms_of: TermsOf,
-        is_word: Callable[[str, str], bool],
-    ):
-        self._words = words
-        self._stems, self._terms_of, self._is_word = stems, terms_of, is_word
+    def __init__(self, query: str, retrievers: Mapping[str, Retriever], stems: Stems):
+        self._retrievers, self._stems = retrievers, stems
+        self._words = {  # with their stems, and those of their variants
+            word: [*stems(word), *(variant for name in retrievers for variant in self._variants(name, word))]
+            for word in words_of(query)
+        }
         self._own = {stem for found in self._words.values() for stem in found}
+
+    def _variants(self, system: str, word: str) -> list[str]:
+        """Stems that differ from those of a word by accents alone."""
+        searcher = self._retrievers[system].searcher
+        return [variant for stem in self._stems(word) for variant in searcher.variants_of(stem)]
+
+    def _terms_of(self, system: str, word: str) -> list[str]:
+        """A system's terms for a word of the query."""
+        retriever = self._retrievers[system]
+        prefix = retriever.searcher.word_prefix or ""
+        return [*retriever.terms_of(word), *(prefix + variant for variant in self._variants(system, word))]
+
+    def _is_word(self, system: str, term: str) -> bool:
+        """Whether a term of a system is a word of BM25."""
+        prefix = self._retrievers[system].searcher.word_prefix
+        return prefix is not None and term.startswith(prefix)
 
     def reasons(self, explanations: Iterable[Explanation], contents: str) -> Reasons:
         """The words that the terms of a score stand for, by origin; those that add most come first."""

@@ -20,7 +20,7 @@ from cai_pyserini.engine.explanation import Explanation
 from cai_pyserini.engine.found import SORT_DEPTH, Described, Found, Fusing, Parts
 from cai_pyserini.engine.hits import Documents, Hit, Hits
 from cai_pyserini.engine.reasons import Asked, words_of
-from cai_pyserini.engine.retriever import Effort, Retriever, Where
+from cai_pyserini.engine.retriever import Deadline, Retriever
 from cai_pyserini.indexes.analyzer import CachedAnalyzer
 from cai_pyserini.indexes.facets import Matches
 from cai_pyserini.indexes.filters import BadFilter, Combined, Filter, Filters, filter_text, parse_filter, require_field
@@ -97,43 +97,25 @@ class Engine:
 
     @overload
     def search(  # type: ignore[overload-overlap]
-        self,
-        query: str,
-        k: int = 10,
-        threads: int = 1,
-        filter: Filters = None,
-        sort: str | None = None,
-        effort: Effort | None = None,
+        self, query: str, k: int = 10, threads: int = 1, filter: Filters = None, sort: str | None = None
     ) -> Hits: ...
     @overload
     def search(
-        self,
-        query: Iterable[str],
-        k: int = 10,
-        threads: int = 1,
-        filter: Filters = None,
-        sort: str | None = None,
-        effort: Effort | None = None,
+        self, query: Iterable[str], k: int = 10, threads: int = 1, filter: Filters = None, sort: str | None = None
     ) -> list[Hits]: ...
     def search(
-        self,
-        query: str | Iterable[str],
-        k: int = 10,
-        threads: int = 1,
-        filter: Filters = None,
-        sort: str | None = None,
-        effort: Effort | None = None,
+        self, query: str | Iterable[str], k: int = 10, threads: int = 1, filter: Filters = None, sort: str | None = None
     ) -> Hits | list[Hits]:
         """The best `k` documents for a query, or for each of several.
-
-        Respects the deadline of `effort` and adds the time taken to it.
 
         `filter` limits documents by metadata and words: a text such as "year>=2000", see filters, a dict such as
         {"year": {">=": 2000}, "type": ["a", "b"]}, or several, which must all match. `sort` names a metadata field that
         orders the best SORT_DEPTH documents, or `k` if that is more; with `-` before it, largest values first.
         Documents without a value come last. Raises BadFilter if either is invalid.
         """
-        found = self.find(_texts(query), k, threads=threads, filter=filter, sort=sort, effort=effort)
+        found = self.find(
+            texts_of(query, "query", ", which `rank` may take"), k, threads=threads, filter=filter, sort=sort
+        )
         rankings = [each.hits for each in found]
         return rankings[0] if isinstance(query, str) else rankings
 
@@ -145,9 +127,9 @@ class Engine:
         threads: int = 1,
         filter: Filters = None,
         sort: str | None = None,
-        effort: Effort | None = None,
+        deadline: Deadline | None = None,
     ) -> list[Found]:
-        """As `search`, with what explains and describes the hits of each text."""
+        """As `search`, with what explains and describes the hits of each text, without parts that are late."""
         k, threads = checked_count(k, "k"), checked_count(threads, "threads")
         field, depth = str(sort).removeprefix("-"), k
         if sort is not None:
@@ -159,8 +141,8 @@ class Engine:
             self.parts.depth(depth),
             documents,
             threads=threads,
-            where=Where(parsed, self._filter_index) if parsed else None,
-            effort=effort,
+            where=(parsed, self._filter_index) if parsed else None,
+            deadline=deadline,
         )
         for each in found:
             each.rank(k, sort, self.metadata.get(field, "string"))
@@ -192,7 +174,8 @@ class Engine:
         for name in (names := [names] if isinstance(names, str) else [*dict.fromkeys(names)]):
             require_field(name, self.metadata, "facets")
         if names and (matches := self.matches(text, filter)) is None:
-            raise BadFilter(f"facets: {self.name} is in {self._engines}, which does not count the values of fields")
+            engines = " and ".join(dict.fromkeys(searcher.engine for searcher in self._searchers))
+            raise BadFilter(f"facets: {self.name} is in {engines}, which does not count the values of fields")
         most = checked_count(most, "most")
         return {name: matches.values(name, self.metadata[name], most) for name in names if matches}
 
@@ -247,24 +230,7 @@ class Engine:
 
     def asked(self, query: str) -> Asked:
         """The words of a query, to say why a document was found, and to mark them in its text."""
-        searchers = {name: retriever.searcher for name, retriever in self.parts.retrievers.items()}
-
-        def is_word(name: str, term: str) -> bool:
-            prefix = searchers[name].word_prefix
-            return prefix is not None and term.startswith(prefix)
-
-        def variants(name: str, word: str) -> list[str]:
-            return [variant for stem in self._stems(word) for variant in searchers[name].variants_of(stem)]
-
-        def terms_of(name: str, word: str) -> list[str]:
-            prefix = searchers[name].word_prefix or ""
-            return [*self.parts.terms_of(name, word), *(prefix + variant for variant in variants(name, word))]
-
-        words = {
-            word: [*self._stems(word), *(variant for name in searchers for variant in variants(name, word))]
-            for word in words_of(_text(query))
-        }
-        return Asked(words, self._stems, terms_of, is_word)
+        return Asked(_text(query), self.parts.retrievers, self._stems)
 
     def suggestion(self, text: str) -> str | None:
         """A text with similar words for those that no document has; None if there is none."""
@@ -347,10 +313,6 @@ class Engine:
         for searcher in self._searchers:
             searcher.close()
 
-    @property
-    def _engines(self) -> str:
-        return " and ".join(dict.fromkeys(searcher.engine for searcher in self._searchers))
-
     @cached_property
     def _stems(self) -> CachedAnalyzer:
         return CachedAnalyzer(self.language)
@@ -386,14 +348,14 @@ def _checked(texts: Sequence[str]) -> list[str]:
     return texts
 
 
-def _texts(query: str | Iterable[str]) -> list[str]:
-    if isinstance(query, str):
-        return [query]
-    if isinstance(query, Mapping | pd.DataFrame) or not isinstance(query, Iterable):
-        kind = type(query).__name__
-        raise CaiError(f"a query is a text, or several are a list of texts; this is a {kind}, which `rank` may take")
-    texts = [*query]
-    for number, text in enumerate(texts):
+def texts_of(texts: str | Iterable[str], what: str, advice: str) -> list[str]:
+    """A text, or several. Raises CaiError, with `advice`, for what is neither, and names a `what` that is no text."""
+    if isinstance(texts, str):
+        return [texts]
+    if isinstance(texts, Mapping | pd.DataFrame) or not isinstance(texts, Iterable):
+        raise CaiError(f"a text is expected, or a list of texts; this is a {type(texts).__name__}{advice}")
+    several = [*texts]
+    for number, text in enumerate(several):
         if not isinstance(text, str):
-            raise CaiError(f"query {number}, counted from 0, is a {type(text).__name__}: give a text")
-    return texts
+            raise CaiError(f"{what} {number}, counted from 0, is a {type(text).__name__}: give a text")
+    return several

@@ -37,7 +37,6 @@ BODY_SECONDS = 10.0  # limit for receiving a body
 CHUNK_BYTES = 1 << 16  # part of a response that is sent at once; little is buffered for slow clients
 CLIENT_CLOSED = 499  # status of a request whose client left before the response
 BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)  # seconds
-STAGE_BUCKETS = (0.0002, 0.0005, 0.001, 0.002, *BUCKETS)
 
 
 class Metrics:
@@ -54,16 +53,7 @@ class Metrics:
         sizes = Histogram(
             "cai_batch_queries", "Queries answered together", registry=registry, buckets=(1, 2, 4, 8, 16, 32, 64)
         )
-        stages = Histogram(
-            "cai_stage_seconds", "Time of a batch", ["index", "stage"], registry=registry, buckets=STAGE_BUCKETS
-        )
-
-        def observe(index: str, queries: int, seconds: dict[str, float]) -> None:
-            sizes.observe(queries)
-            for stage, time_of_stage in seconds.items():
-                stages.labels(index, stage).observe(time_of_stage)
-
-        service.observe = observe
+        service.batches = sizes.observe
 
     def count(self, route: str, status: int, seconds: float) -> None:
         self.requests.labels(route, str(status)).inc()

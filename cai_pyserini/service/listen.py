@@ -9,7 +9,6 @@ import signal
 import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from socket import IPPROTO_TCP, TCP_NODELAY, socket
 from typing import Any, cast
 
@@ -26,7 +25,6 @@ REQUEST_SECONDS = 10.0  # limit for receiving the headers of a request
 CHUNK_SECONDS = 10.0  # limit for a client to read guard.CHUNK_BYTES
 MAX_CONNECTIONS = 500  # each with at most MAX_HEADER_BYTES and guard.MAX_BODY_BYTES: 500 MB
 BACKLOG = 128  # connections that wait in the kernel; asyncio accepts them all at once
-SPARE_FILES = BACKLOG + 64  # file handles for these and for requests; a reload needs as many again as are open now
 
 
 def access(settings: Listening) -> Access:
@@ -184,18 +182,11 @@ class Connection(asyncio.Protocol):
 
 
 class Server(uvicorn.Server):
-    """uvicorn with limits on connections: when it stops, accepted requests have `seconds`. Raises CaiError if the limit
-    on open files is too low."""
+    """uvicorn with limits on connections: when it stops, accepted requests have `seconds`."""
 
     def __init__(self, app: Guard, host: str = "127.0.0.1", port: int = 0, seconds: float = 10.0):
-        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        opened = len(list(Path("/dev/fd").iterdir()))
-        if (most := limit - 2 * opened - SPARE_FILES) < 1:
-            raise CaiError(
-                f"this process may open {limit} files, and has {opened} open: too few for connections and reloads; "
-                f"raise the limit, with `ulimit -n 1024` or LimitNOFILE= of systemd"
-            )
-        self._connections = Connections(app, min(most, MAX_CONNECTIONS))
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._connections = Connections(app, min(MAX_CONNECTIONS, files // 2))  # the others are for indexes
         config = uvicorn.Config(
             self._connections,
             host,

@@ -118,7 +118,6 @@ async def render(service: Service, search: Search) -> str:
         search=search,
         names=names,
         engine=engine,
-        sorts=_sorts(engine),
         can_filter=engine.can_filter or search.filter,
         longest=MAX_QUERY_LENGTH,
         most=MAX_SHOWN_HITS,
@@ -268,16 +267,6 @@ def _chips(metadata: Mapping[str, Value]) -> list[tuple[str, str]]:
     """A few fields and their values, short ones."""
     shown = [(name, str(value)) for name, value in shown_metadata(metadata) if name != "url"]
     return [(name, text) for name, text in shown if len(text) <= CHIP_LENGTH][:CHIPS]
-
-
-def _sorts(engine: Engine) -> list[tuple[str, str]]:
-    """The orders of hits, as values of the parameter `sort` and labels."""
-    labels = {"number": ("largest first", "smallest first"), "date": ("newest first", "oldest first")}
-    sorts = [("", "best first")]
-    for field, kind in engine.metadata.items():
-        if kind in labels:
-            sorts += [(sign + field, f"{field}, {label}") for sign, label in zip(("-", ""), labels[kind], strict=True)]
-    return sorts
 
 
 def shown_metadata(metadata: Mapping[str, Value]) -> list[tuple[str, str | int | float]]:

@@ -28,7 +28,7 @@ from cai_pyserini.core.text import normalized
 from cai_pyserini.engine.found import Found
 from cai_pyserini.engine.highlight import text_of
 from cai_pyserini.engine.hits import Hit, Hits
-from cai_pyserini.engine.retriever import Effort
+from cai_pyserini.engine.retriever import Deadline
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.indexes.filters import Filters
 from cai_pyserini.indexes.searcher import Stored
@@ -65,23 +65,7 @@ class SearchResults(NamedTuple):
     reranked: int | None = None
 
 
-class AnswerLength:
-    """The characters of the documents in an answer, and in all `pending` answers, which are limited to save memory."""
-
-    def __init__(self, pending: "set[AnswerLength]"):
-        self._pending, self._characters = pending, 0
-
-    def update(self, characters: int) -> None:
-        """Set the characters so far. Raises HTTPException beyond a limit."""
-        self._characters = characters
-        if characters > MAX_ANSWER_LENGTH:
-            advice = "ask for fewer hits, or with max_doc_length for the beginnings of documents"
-            raise HTTPException(400, f"the documents have more than {MAX_ANSWER_LENGTH:,} characters in all: {advice}")
-        if characters and sum(answer._characters for answer in list(self._pending)) > MAX_PENDING_LENGTH:
-            raise HTTPException(503, "too many long answers are being sent; try again soon", {"Retry-After": "1"})
-
-
-_answer_length: ContextVar[AnswerLength] = ContextVar("answer_length")  # of the current request
+_answer: ContextVar[object] = ContextVar("answer", default=None)  # identifies that of the current request
 
 
 class Coalesced[T]:
@@ -137,7 +121,7 @@ class Job:
     filter: Filters = None
     sort: str | None = None
     show: Show = field(default_factory=documents)
-    length: AnswerLength = field(default_factory=lambda: _answer_length.get(AnswerLength(set())))
+    sent_in: object = field(default_factory=_answer.get)  # the answer of the request, see Service.sending
     answer: "asyncio.Future[Any]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     arrived: float = field(default_factory=time.monotonic)
 
@@ -171,13 +155,12 @@ class Service:
         self.unanswered = 0
         self._worker = ThreadPoolExecutor(1, "search")
         self._opener = ThreadPoolExecutor(1, "reload")
-        self._sending: set[AnswerLength] = set()
+        self._sending: dict[object, int] = {}  # answers that are not sent yet -> characters of their documents
         self.probe = Coalesced(self._probe)
         self.reload = Coalesced(self._reload)
         self._started: float | None = None  # when the running batch started
         self._threads = os.cpu_count() or 1
-        # called with the index, the number of queries and the seconds by stage of each batch
-        self.observe: Callable[[str, int, dict[str, float]], None] = lambda index, queries, seconds: None
+        self.batches: Callable[[float], None] = lambda queries: None  # called with the queries of each batch
 
     async def search(self, job: Job) -> SearchResults:
         """The best hits for each of several queries, as one request."""
@@ -203,7 +186,7 @@ class Service:
         if stored is None:
             raise HTTPException(404, f"no document {id!r}, or {index} does not store documents")
         stored = stored._replace(contents=stored.contents[:length])
-        _answer_length.get(AnswerLength(set())).update(len(stored.contents))
+        self._check_length(_answer.get(), len(stored.contents))
         return stored
 
     async def call(self, index: str, function: Callable[[Engine], Any]) -> Any:
@@ -223,15 +206,25 @@ class Service:
 
     @contextmanager
     def sending(self) -> Iterator[None]:
-        """Count the documents of an answer, by AnswerLength, while it is made and sent."""
-        length = AnswerLength(self._sending)
-        self._sending.add(length)
-        token = _answer_length.set(length)
+        """Count the documents of an answer while it is made and sent."""
+        answer = object()
+        self._sending[answer] = 0
+        token = _answer.set(answer)
         try:
             yield
         finally:
-            _answer_length.reset(token)
-            self._sending.remove(length)
+            _answer.reset(token)
+            del self._sending[answer]
+
+    def _check_length(self, answer: object, characters: int) -> None:
+        """Note the characters of the documents of an answer. Raises HTTPException for too many, in it or in all."""
+        if characters > MAX_ANSWER_LENGTH:
+            advice = "ask for fewer hits, or with max_doc_length for the beginnings of documents"
+            raise HTTPException(400, f"the documents have more than {MAX_ANSWER_LENGTH:,} characters in all: {advice}")
+        if answer in self._sending:
+            self._sending[answer] = characters
+        if characters and sum([*self._sending.values()]) > MAX_PENDING_LENGTH:
+            raise HTTPException(503, "too many long answers are being sent; try again soon", {"Retry-After": "1"})
 
     async def _probe(self) -> dict[str, str]:
         """Search every system: name -> "ok" or the type of error."""
@@ -313,22 +306,35 @@ class Service:
                 result = list(takewhile(lambda _: not first.answer.done(), result))
             return [result]
         texts = [text for job in jobs for text in job.texts]
-        effort = Effort(min(job.arrived for job in jobs) + self._deadline)
-        options: dict[str, Any] = {"filter": first.filter, "sort": first.sort, "effort": effort}
+        self.batches(len(texts))
+        deadline = Deadline(min(job.arrived for job in jobs) + self._deadline) if self._deadline < math.inf else None
+        options: dict[str, Any] = {"filter": first.filter, "sort": first.sort, "deadline": deadline}
         found = iter(engine.find(texts, first.depth, threads=self._threads, **options))
         of_jobs = [[*islice(found, len(job.texts))] for job in jobs]
-        seconds, reranked = {"encode": effort.encode, "search": effort.search}, None
+        degraded = f"{', '.join(deadline.late)} timed out" if deadline and deadline.late else None
+        reranked = None
         if first.rerank:  # it is alone in its batch
-            start = time.perf_counter()
             ((only,),) = of_jobs
             only.hits, reranked = self._rerank_hits(first, engine, only.hits)
-            seconds["rerank"] = time.perf_counter() - start
-        start = time.perf_counter()
-        degraded = f"{', '.join(effort.late)} timed out" if effort.late else None
-        results = [_shown(job, engine, of_job, degraded, reranked) for job, of_job in zip(jobs, of_jobs, strict=True)]
-        seconds["fetch"] = time.perf_counter() - start
-        self.observe(first.index, len(texts), seconds)
-        return results
+        return [self._shown(job, engine, of_job, degraded, reranked) for job, of_job in zip(jobs, of_jobs, strict=True)]
+
+    def _shown(
+        self, job: Job, engine: Engine, found: Sequence[Found], degraded: str | None, reranked: int | None
+    ) -> SearchResults | HTTPException:
+        """What is shown of the hits of a job, until it times out; an HTTPException if the documents are too long."""
+        rankings, characters = [list[Any]() for _ in found], 0
+        try:
+            for ranking, each in zip(rankings, found, strict=True):
+                kept = [hit for hit in each.hits if job.without is None or job.without not in (hit.id, hit.stored)]
+                each.hits = Hits(hit.at(rank) for rank, hit in enumerate(kept[: job.hits], 1))
+                for shown in takewhile(lambda _: not job.answer.done(), job.show(engine, each)):
+                    if isinstance(shown, Shown) and shown.stored:
+                        characters += len(shown.stored.contents)
+                        self._check_length(job.sent_in, characters)
+                    ranking.append(shown)
+        except HTTPException as error:
+            return error
+        return SearchResults(rankings, degraded, reranked)
 
     def _rerank_hits(self, job: Job, engine: Engine, ranking: Hits) -> tuple[Hits, int]:
         """A ranking with its best hits rescored by the cross-encoder, and the number of these."""
@@ -377,26 +383,6 @@ def _batches(jobs: Sequence[Job]) -> list[list[Job]]:
             batches.append([])
         batches[-1].append(job)
     return [batch for batches in groups.values() for batch in batches if batch]
-
-
-def _shown(
-    job: Job, engine: Engine, found: Sequence[Found], degraded: str | None, reranked: int | None
-) -> SearchResults | HTTPException:
-    """What is shown of the hits of a job, until it times out. An HTTPException if the documents are too long for one
-    answer, or with all that wait to be sent."""
-    rankings, characters = [list[Any]() for _ in found], 0
-    try:
-        for ranking, each in zip(rankings, found, strict=True):
-            kept = [hit for hit in each.hits if job.without is None or job.without not in (hit.id, hit.stored)]
-            each.hits = Hits(hit.at(rank) for rank, hit in enumerate(kept[: job.hits], 1))
-            for shown in takewhile(lambda _: not job.answer.done(), job.show(engine, each)):
-                if isinstance(shown, Shown) and shown.stored:
-                    characters += len(shown.stored.contents)
-                    job.length.update(characters)
-                ranking.append(shown)
-    except HTTPException as error:
-        return error
-    return SearchResults(rankings, degraded, reranked)
 
 
 def _settle(job: Job, result: Any) -> None:

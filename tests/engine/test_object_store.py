@@ -2,18 +2,14 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
-from scipy.sparse import csr_matrix
 
 from cai_pyserini.cli.search import main as search
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.store import StorePath
-from cai_pyserini.models.checkpoint import checkpoint_digest
-from cai_pyserini.vectors.weighting import write_impacts
-from tests.conftest import stage_command, stored_vectors
+from tests.conftest import stage_command
 
 encode = stage_command("encode")
 idf = stage_command("idf")
@@ -76,19 +72,6 @@ def test_all_stages_in_a_store(
     assert downloaded.stat().st_ctime_ns == written
 
     assert not any(path.name.startswith("s3:") for path in tmp_path.iterdir())
-
-
-def test_several_processes_write_to_a_store(
-    checkpoint: Path, bucket: StorePath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("cai_pyserini.vectors.weighting.MIN_SHARDS", 1)
-    shards = [csr_matrix((np.full(2, i), ([0, 1], [2000, 2000 + i])), shape=(2, 30522)) for i in (1, 2)]
-    for root, threads in ((tmp_path, 1), (bucket, 2)):
-        vectors = stored_vectors(root / "vectors", *shards, checkpoint=checkpoint_digest(checkpoint))
-        write_impacts(vectors, load_encoder("splade-tiny"), root / "impacts", threads=threads)
-    for number in range(2):
-        names = f"impacts/{number:05d}.jsonl"
-        assert (bucket / names).read_text() == (tmp_path / names).read_text()
 
 
 def test_what_is_refused(

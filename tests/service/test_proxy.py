@@ -19,7 +19,7 @@ from cai_pyserini.judging.app import create_app
 from cai_pyserini.judging.judgments import Judgments
 from cai_pyserini.judging.pool import Pool
 from cai_pyserini.service.guard import Access
-from tests.service.conftest import listening, served, wait_until
+from tests.service.conftest import listening, wait_until
 
 NGINX = shutil.which("nginx") or shutil.which("/usr/sbin/nginx")
 pytestmark = [
@@ -57,36 +57,6 @@ def nginx(folder: Path, port: int, *locations: str) -> Iterator[None]:
             yield
         finally:
             process.terminate()
-
-
-@pytest.mark.parametrize(("kept", "host"), [("", "$http_host"), ("/", "127.0.0.1")])
-def test_the_service_below_a_path(run_folder: Path, tmp_path: Path, kept: str, host: str) -> None:
-    """`kept` says what nginx does with the path: / strips it."""
-    port = free_port()
-    public = f"http://127.0.0.1:{port}/search/"
-    with served(run_folder, "bm25", public_url=public) as address, httpx2.Client(follow_redirects=True) as client:
-        location = LOCATION.format(path="/search/", address=address.rstrip("/"), kept=kept, host=host)
-        with nginx(tmp_path, port, location):
-            page = client.get(public, params={"q": "blader", "a": "bm25", "b": "", "filter": ""})
-            assert page.url == f"{public}?q=blader&a=bm25"
-            links = [
-                urljoin(str(page.url), unescape(link))
-                for link in re.findall('(?:href|src|action)="([^"]*)"', page.text)
-            ]
-            assert len(links) == 4 and all(link.startswith(public) for link in links)
-            meant = client.get(links[-1])
-            (document,) = re.findall('href="(document[^"]*)"', meant.text)
-            assert "<h1" in client.get(urljoin(str(meant.url), unescape(document))).text
-            for name, kind in (("style.css", "text/css"), ("script.js", "text/javascript")):
-                assert client.get(f"{public}{name}").headers["content-type"].startswith(kind)
-            slash = client.get(f"{public}v1/bm25/search/?query=bladder", follow_redirects=False)
-            assert slash.status_code == 404 and "location" not in slash.headers
-            asked = {"queries": [{"qid": "a", "text": "bladder"}]}
-            own, other = ({"Origin": origin} for origin in (f"http://127.0.0.1:{port}", "https://example.org"))
-            path = f"{public}v1/bm25/search"
-            assert client.post(path, json=asked, headers=own).json()["results"][0]["candidates"]
-            assert client.post(path, json=asked, headers=other).status_code == 403
-            assert client.get(f"{public}openapi.json").json()["servers"] == [{"url": public}]
 
 
 def test_judgments_are_saved(tmp_path: Path) -> None:
