@@ -64,6 +64,7 @@ class Engine:
     ):
         self.name, self.language, self._change = name, language, change
         self.parts = Parts(name, retrievers, fusing, most_hits, passages)
+        self._retrievers = self.parts.retrievers.values()
         self._numbers = count()
         self._found = WeakValueDictionary[int, Documents]()  # of the searches whose hits are alive
         own, others = [retriever.searcher for retriever in retrievers.values()], [texts] if texts else []
@@ -71,10 +72,6 @@ class Engine:
         with_phrases = (searcher for searcher in (*others, *own) if searcher.has_phrases)
         with_metadata = (searcher for searcher in (*others, *own) if searcher.metadata)
         self._filter_index = next(chain(with_phrases, with_metadata), None)
-
-    @property
-    def _retrievers(self) -> Iterable[Retriever]:
-        return self.parts.retrievers.values()
 
     @property
     def can_filter(self) -> bool:

@@ -47,8 +47,6 @@ class AccessLog(WatchedFileHandler):
             if not self._is_failing:
                 logger.warning("the access log could not be written: %s", error)
             self._is_failing = True
-        else:
-            self._is_failing = False
 
     def _open(self) -> TextIOWrapper:
         def open_private(path: str, flags: int) -> int:

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi import Query as Parameter
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, PlainTextResponse
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
 from cai_pyserini.core.errors import CaiError
@@ -158,8 +159,7 @@ async def ready(service: ServiceOfApp, response: Response) -> schema.Readiness:
 @routes.get("/metrics", response_class=PlainTextResponse)
 async def prometheus(request: Request) -> Response:
     """Counters and latencies in Prometheus' format."""
-    metrics = request.app.state.metrics
-    return Response(metrics.text(), media_type=metrics.MEDIA_TYPE)
+    return Response(request.app.state.metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
 
 @routes.post("/reload")

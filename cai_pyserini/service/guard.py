@@ -16,7 +16,7 @@ from fastapi import Depends, HTTPException, Request, Security
 from fastapi.responses import JSONResponse
 from fastapi.security import APIKeyHeader
 from fastapi.security.http import HTTPBase
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -41,8 +41,6 @@ BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)  # seconds
 
 class Metrics:
     """Counters and latencies of a service."""
-
-    MEDIA_TYPE = CONTENT_TYPE_LATEST
 
     def __init__(self, service: Service):
         self._registry = registry = CollectorRegistry()

@@ -74,7 +74,8 @@ class Connections:
         try:
             await self.app(scope, receive_body, send)
         finally:
-            if connection.end_answer() and self._open.get(connection.client) is connection:
+            connection.answers -= 1
+            if not connection.answers and self._open.get(connection.client) is connection:
                 self.waiting.pop(connection, None)
                 self.waiting[connection] = None  # at the end
 
@@ -105,21 +106,16 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, connections: Connections, http: Callable[..., asyncio.Protocol], **arguments: Any):
         self._connections, self._http = connections, http(**arguments)
-        self._answers = 0  # in progress
+        self.answers = 0  # in progress
         self._has_begun = False  # the next request
         self._request_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
 
     def begin_answer(self) -> None:
         """Answer a request whose headers have arrived."""
-        self._answers += 1
+        self.answers += 1
         self._has_begun = False
         self._stop_request_timer()
-
-    def end_answer(self) -> bool:
-        """Whether no other request is being answered."""
-        self._answers -= 1
-        return not self._answers
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -133,7 +129,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
-        if not self._answers:
+        if not self.answers:
             self._has_begun = True
             self._start_request_timer()
         self._http.data_received(data)

@@ -105,7 +105,6 @@ async def render(service: Service, search: Search) -> str:
     second = search.b if search.b in names and search.b != first else ""
     search = search.model_copy(update={"a": first, "b": second})
     engine = engines[first]
-    note(texts=[search.q] if search.q else [], hits=search.hits)
     shown: dict[str, Any] = {"columns": [], "facets": [], "total": 0, "missing": [], "suggestion": None, "wrong": ""}
     try:
         if search.like:
@@ -114,6 +113,7 @@ async def render(service: Service, search: Search) -> str:
             shown |= await _found(service, search, engines)
     except BadFilter as error:
         shown["wrong"] = str(error)
+    note(texts=[search.q] if search.q else [], hits=search.hits)
     return TEMPLATE.render(
         search=search,
         names=names,
@@ -139,12 +139,11 @@ async def _found(service: Service, search: Search, engines: Mapping[str, Engine]
     columns = []
     for name, (words, conditions) in parsed.items():
         filters = (search.filter,) * bool(search.filter) + conditions
-        show = partial(_describe, search, name, words)
+        show = partial(_describe, search, name)
         found = await service.search(
             Job(index=name, texts=[words], filter=filters or None, show=show, **search.options)
         )
         columns.append(_column(engines[name], search, found))
-    note(texts=[search.q], hits=search.hits)
     return {
         "columns": columns,
         "facets": facets if len(search.q) <= MAX_LINKED_QUERY else [],  # each link of a facet has the query
@@ -184,15 +183,12 @@ def parse_query(engine: Engine, query: str) -> tuple[str, tuple[str, ...]]:
 
 async def _like(service: Service, search: Search, engines: Mapping[str, Engine]) -> dict[str, Any]:
     """The hits for the text of a document, without the document itself."""
-
-    def show(engine: Engine, found: Found) -> Iterator[dict[str, Any]]:
-        return _describe(search, search.a, found.text, engine, found)
-
-    document, found = await service.similar(
-        search.a, search.like, filter=search.filter or None, show=show, **search.options
-    )
-    column = _column(engines[search.a], search, found)
-    return {"columns": [column], "like_title": document.title[:MAX_TITLE] or search.like}
+    options = {"filter": search.filter or None, "show": partial(_describe, search, search.a), **search.options}
+    document, found = await service.similar(search.a, search.like, **options)
+    return {
+        "columns": [_column(engines[search.a], search, found)],
+        "like_title": document.title[:MAX_TITLE] or search.like,
+    }
 
 
 def _column(engine: Engine, search: Search, found: SearchResults) -> dict[str, Any]:
@@ -207,9 +203,9 @@ def _column(engine: Engine, search: Search, found: SearchResults) -> dict[str, A
     }
 
 
-def _describe(search: Search, index: str, text: str, engine: Engine, found: Found) -> Iterator[dict[str, Any]]:
+def _describe(search: Search, index: str, engine: Engine, found: Found) -> Iterator[dict[str, Any]]:
     """What the page shows of the hits for a text."""
-    asked = engine.asked(text)
+    asked = engine.asked(found.text)
     for described in found.describe(found.hits[search.start :]):
         yield _hit(search, index, asked, described)
 
@@ -331,9 +327,7 @@ def _read(engine: Engine, id: str, query: str, part: int | None) -> dict[str, An
         "passage": asked.mark(text[first:last], related),
         "after": asked.mark(text[last:], related),
         "part": part,
-        "first": start + 1,
         "more": part * PART < len(contents),
-        "characters": len(contents),
         "metadata": shown_metadata(stored.metadata),
         "url": url_of(stored.metadata),
         "language": engine.language,

@@ -41,7 +41,6 @@ MAX_ANSWER_LENGTH = 1 << 24  # characters of the documents of one answer
 MAX_PENDING_LENGTH = 1 << 27  # the same of all answers that are not sent yet
 MIN_INTERVAL = 1.0  # seconds between probes, and between reloads
 TRIM_SECONDS = 60.0  # freed memory is returned so often
-PROBE_QUERY = "ready"  # the query of the readiness probe
 
 type Show = Callable[[Engine, Found], Iterator[Any]]  # what is shown of the hits of a query
 Rerank = Callable[[str, Sequence[str], float], list[float]]  # Reranker.scores
@@ -229,7 +228,7 @@ class Service:
     async def _probe(self) -> dict[str, str]:
         """Search every system: name -> "ok" or the type of error."""
         states = dict.fromkeys(self.engines, "ok")
-        searches = [self.search(Job(index=index, texts=[PROBE_QUERY], hits=1)) for index in states]
+        searches = [self.search(Job(index=index, texts=["ready"], hits=1)) for index in states]
         for index, result in zip(list(states), await asyncio.gather(*searches, return_exceptions=True), strict=True):
             if isinstance(result, Exception):
                 logger.warning("%s is not ready: %r", index, result)

@@ -144,7 +144,7 @@ def test_without_scripts_facets_narrow_the_hits_and_documents_are_read(browser: 
     page.locator("h3 a").first.click()
     expect(page.locator("#passage mark", has_text="stripes")).to_be_in_viewport()
     page.get_by_role("link", name="Read on").click()
-    expect(page.get_by_text("From character 100,001 of")).to_be_visible()  # the passage is in the second part
+    assert "part=3" in page.url  # the passage is in the second part
     page.get_by_role("link", name="All results").click()
     expect(page).to_have_url(results)  # with the filter, the sort and the page
     page.context.close()
