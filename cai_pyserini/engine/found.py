@@ -59,7 +59,7 @@ class Parts:
     ):
         self.system, self.retrievers, self.fusing = system, dict(retrievers), fusing
         self.most_hits, self.has_passages = most_hits, passages
-        self._threads = ThreadPoolExecutor(len(retrievers), "part")  # for parts that may miss a deadline
+        self.threads = ThreadPoolExecutor(len(retrievers), "part")  # for parts that may miss a deadline
         self.last_calls: dict[str, Future[Any]] = {}  # by part
 
     def depth(self, hits: int) -> int:
@@ -122,17 +122,13 @@ class Parts:
         for name in calls:
             last = self.last_calls.get(name)
             if name not in required and (last is None or last.done()):
-                started[name] = self.last_calls[name] = self._threads.submit(calls[name])
+                started[name] = self.last_calls[name] = self.threads.submit(calls[name])
         results = {name: calls[name]() for name in required}
         for name, call in started.items():
             with suppress(TimeoutError):
                 results[name] = call.result(max(0.0, deadline.time - time.monotonic()))
         deadline.late += [name for name in calls if name not in results]
         return {name: results[name] for name in calls if name in results}
-
-    def close(self) -> None:
-        """Wait for late retrievers."""
-        self._threads.shutdown()
 
 
 class Found:

@@ -110,9 +110,8 @@ class Engine:
         orders the best SORT_DEPTH documents, or `k` if that is more; with `-` before it, largest values first.
         Documents without a value come last. Raises BadFilter if either is invalid.
         """
-        found = self.find(
-            texts_of(query, "query", ", which `rank` may take"), k, threads=threads, filter=filter, sort=sort
-        )
+        texts = texts_of(query, "query", ", which `rank` may take")
+        found = self.find(texts, k, threads=threads, filter=filter, sort=sort)
         rankings = [each.hits for each in found]
         return rankings[0] if isinstance(query, str) else rankings
 
@@ -306,7 +305,7 @@ class Engine:
 
     def close(self) -> None:
         self.keep_hits()
-        self.parts.close()
+        self.parts.threads.shutdown()
         for searcher in self._searchers:
             searcher.close()
 

@@ -49,10 +49,7 @@ class AccessLog(WatchedFileHandler):
             self._is_failing = True
 
     def _open(self) -> TextIOWrapper:
-        def open_private(path: str, flags: int) -> int:
-            return os.open(path, flags, 0o600)
-
-        return open(self.baseFilename, "a", encoding="utf-8", opener=open_private)
+        return open(self.baseFilename, "a", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600))
 
     def handleError(self, record: logging.LogRecord) -> None:
         raise  # logging would print the error

@@ -64,7 +64,13 @@ class SearchResults(NamedTuple):
     reranked: int | None = None
 
 
-_answer: ContextVar[object] = ContextVar("answer", default=None)  # identifies that of the current request
+class Answer:
+    """The answer of a request, while it is made and sent."""
+
+    characters = 0  # of its documents
+
+
+_answer: ContextVar[Answer] = ContextVar("answer")  # of the current request
 
 
 class Coalesced[T]:
@@ -120,7 +126,7 @@ class Job:
     filter: Filters = None
     sort: str | None = None
     show: Show = field(default_factory=documents)
-    sent_in: object = field(default_factory=_answer.get)  # the answer of the request, see Service.sending
+    sent_in: Answer = field(default_factory=lambda: _answer.get(Answer()))
     answer: "asyncio.Future[Any]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     arrived: float = field(default_factory=time.monotonic)
 
@@ -154,7 +160,7 @@ class Service:
         self.unanswered = 0
         self._worker = ThreadPoolExecutor(1, "search")
         self._opener = ThreadPoolExecutor(1, "reload")
-        self._sending: dict[object, int] = {}  # answers that are not sent yet -> characters of their documents
+        self._sending: set[Answer] = set()
         self.probe = Coalesced(self._probe)
         self.reload = Coalesced(self._reload)
         self._started: float | None = None  # when the running batch started
@@ -185,7 +191,7 @@ class Service:
         if stored is None:
             raise HTTPException(404, f"no document {id!r}, or {index} does not store documents")
         stored = stored._replace(contents=stored.contents[:length])
-        self._check_length(_answer.get(), len(stored.contents))
+        self._check_length(_answer.get(Answer()), len(stored.contents))
         return stored
 
     async def call(self, index: str, function: Callable[[Engine], Any]) -> Any:
@@ -206,23 +212,22 @@ class Service:
     @contextmanager
     def sending(self) -> Iterator[None]:
         """Count the documents of an answer while it is made and sent."""
-        answer = object()
-        self._sending[answer] = 0
+        answer = Answer()
+        self._sending.add(answer)
         token = _answer.set(answer)
         try:
             yield
         finally:
             _answer.reset(token)
-            del self._sending[answer]
+            self._sending.remove(answer)
 
-    def _check_length(self, answer: object, characters: int) -> None:
+    def _check_length(self, answer: Answer, characters: int) -> None:
         """Note the characters of the documents of an answer. Raises HTTPException for too many, in it or in all."""
         if characters > MAX_ANSWER_LENGTH:
             advice = "ask for fewer hits, or with max_doc_length for the beginnings of documents"
             raise HTTPException(400, f"the documents have more than {MAX_ANSWER_LENGTH:,} characters in all: {advice}")
-        if answer in self._sending:
-            self._sending[answer] = characters
-        if characters and sum([*self._sending.values()]) > MAX_PENDING_LENGTH:
+        answer.characters = characters
+        if characters and sum(each.characters for each in list(self._sending)) > MAX_PENDING_LENGTH:
             raise HTTPException(503, "too many long answers are being sent; try again soon", {"Retry-After": "1"})
 
     async def _probe(self) -> dict[str, str]:
@@ -324,6 +329,8 @@ class Service:
         rankings, characters = [list[Any]() for _ in found], 0
         try:
             for ranking, each in zip(rankings, found, strict=True):
+                if job.answer.done():
+                    break
                 kept = [hit for hit in each.hits if job.without is None or job.without not in (hit.id, hit.stored)]
                 each.hits = Hits(hit.at(rank) for rank, hit in enumerate(kept[: job.hits], 1))
                 for shown in takewhile(lambda _: not job.answer.done(), job.show(engine, each)):

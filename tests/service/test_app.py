@@ -314,7 +314,7 @@ def test_failures_are_counted_and_have_security_headers(run_folder: Path) -> Non
 def test_a_late_encoder_degrades_a_hybrid_and_the_answer_says_so(run_folder: Path) -> None:
     opened = engines(run_folder)
     hybrid, asked = "hybrid-splade-idf-minmax", {"queries": [{"qid": "1", "text": "bladder infection"}], "hits": 3}
-    encoder = opened[hybrid].retrievers["splade-idf"]._queries.encoder
+    encoder = opened[hybrid].parts.retrievers["splade-idf"]._queries.encoder
     assert encoder
     with TestClient(create_app(Service(lambda: opened, deadline=0.5))) as client:
         with encoder.lock:
