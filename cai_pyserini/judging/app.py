@@ -15,10 +15,9 @@ from cai_pyserini.engine.reasons import Marks, best_passage, mark
 from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.judging.judgments import MODEL, Grades, Judgments
 from cai_pyserini.judging.pool import Pool, next_query, shuffled
-from cai_pyserini.service.document_page import MAX_PARTS, PART
 from cai_pyserini.service.guard import CHECK_PARAMETERS, EVERYBODY, HEADERS, Access, Guard
 from cai_pyserini.service.page import HERE as SERVICE
-from cai_pyserini.service.page import STYLE, shown_metadata
+from cai_pyserini.service.page import MAX_PARTS, PART, STYLE, shown_metadata
 
 HERE = Path(__file__).parent
 TEMPLATE = template(HERE / "judging.html.jinja", SERVICE)

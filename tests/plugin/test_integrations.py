@@ -17,7 +17,7 @@ from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.artifact import require
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.metadata import Kind
-from cai_pyserini.engine.make import index
+from cai_pyserini.engine.api import index
 from cai_pyserini.engine.open import Run, open_index
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.experiments.artifacts import Evaluation
