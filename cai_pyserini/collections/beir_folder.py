@@ -7,8 +7,8 @@ from functools import cache, cached_property
 from pathlib import Path
 
 from cai_pyserini.collections.contract import OF_PYTHON, Collection, Judgment, Record, checked_grade
-from cai_pyserini.collections.ids import checked_id
 from cai_pyserini.collections.records import QRELS_NAMES, SUFFIXES, TREC, Columns, count_records, kind, read_records
+from cai_pyserini.collections.values import checked_id
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.artifact import file_digest, require_if_ours
 from cai_pyserini.core.config import ColumnNames

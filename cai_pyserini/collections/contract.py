@@ -10,9 +10,8 @@ from functools import cached_property
 from itertools import islice
 from typing import Any, NamedTuple, Self
 
-from cai_pyserini.collections.ids import SeenIds
 from cai_pyserini.collections.spans import UNSPACED, paged_passages, passages
-from cai_pyserini.collections.values import plain, whole_number
+from cai_pyserini.collections.values import SeenIds, plain, whole_number
 from cai_pyserini.core.config import ENGLISH, PASSAGE, Language
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.identity import digest, recipe

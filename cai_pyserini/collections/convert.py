@@ -17,8 +17,8 @@ from typing import Any, BinaryIO, cast
 
 from tqdm import tqdm
 
-from cai_pyserini.collections.ids import SeenIds
 from cai_pyserini.collections.sources import READERS, Question, one_line, read_questions
+from cai_pyserini.collections.values import SeenIds
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import remove

@@ -9,7 +9,7 @@ import ir_datasets
 import requests
 
 from cai_pyserini.collections.contract import Collection, Judgment, Record, checked_grade
-from cai_pyserini.collections.ids import checked_id
+from cai_pyserini.collections.values import checked_id
 from cai_pyserini.core.errors import CaiError
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 from xml.etree import ElementTree
 
-from cai_pyserini.collections.ids import checked_id
+from cai_pyserini.collections.values import checked_id
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.errors import CaiError
 

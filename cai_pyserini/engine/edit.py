@@ -10,7 +10,7 @@ from typing import Any
 
 from cai_pyserini.collections import in_python
 from cai_pyserini.collections.contract import OF_PYTHON
-from cai_pyserini.collections.ids import checked_id
+from cai_pyserini.collections.values import checked_id
 from cai_pyserini.core.bars import progress_line
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import atomic_write

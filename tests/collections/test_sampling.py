@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from cai_pyserini.collections.ids import SeenIds
 from cai_pyserini.collections.spans import LONGEST, SHORTEST, SPANS_PER_TEXT, Contexts, Reservoir, random_span
+from cai_pyserini.collections.values import SeenIds
 
 
 def test_ids_are_remembered_after_merging() -> None:
