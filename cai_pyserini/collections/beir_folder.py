@@ -57,7 +57,7 @@ class BeirFolder(Collection):
         }
 
     @cached_property
-    def _count(self) -> int | None:
+    def whole_size(self) -> int | None:
         counts = [count_records(path) for path in self._files("documents")]
         return None if None in counts else sum(filter(None, counts))
 

@@ -21,7 +21,7 @@ class IrDataset(Collection):
         self.id = dataset
 
     @property
-    def _count(self) -> int | None:
+    def whole_size(self) -> int | None:
         with self._dataset() as (_, dataset):
             return dataset.docs_count()
 
