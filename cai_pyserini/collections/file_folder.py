@@ -108,7 +108,6 @@ class FileFolder(BeirFolder):
     ):
         super().__init__(path, name, fields, query_columns=query_columns, strict=strict)
         self._base_url = base_url
-        self.failed: dict[Key, Failed] = {}  # what may be read next time
 
     @property
     def metadata(self) -> dict[str, Kind]:
@@ -189,7 +188,7 @@ class FileFolder(BeirFolder):
             states = self._states(found, texts.states(folder), unread)
             readers = {format: reader_of(format) for format in {file.format for file in states}}
             keys = {file: (state.sha256, readers[file.format]) for file, state in states.items()}
-            known = self.failed | texts.known(dict.fromkeys(keys.values()))
+            known = texts.known(dict.fromkeys(keys.values()))
             to_read = {key: file for file, key in keys.items() if key not in known}
             calls = {(os.fsencode(self.path / file.path), file.format): key for key, file in to_read.items()}
             results = isolated(READER, calls, processes_for(len(calls), 4))
@@ -198,7 +197,7 @@ class FileFolder(BeirFolder):
                 if isinstance(result, Failed) and result.lasts and _sha256(Path(os.fsdecode(call[0]))) == key[0]:
                     known[key] = texts.put(key, result)
                 elif isinstance(result, Failed):  # not what the reader says of the contents: it may pass
-                    known[key] = self.failed[key] = result
+                    known[key] = result
                 elif result[0] == key[0]:  # else it has changed since it was hashed
                     known[key] = texts.put(key, result[1])
             texts.set_states(folder, ((os.fsencode(file.path), states[file]) for file in keys if keys[file] in known))

@@ -26,12 +26,9 @@ def load_collection(spec: str) -> Collection:
     return open_collection(load_index_config(spec))
 
 
-def open_collection(config: IndexConfig, before: Collection | None = None) -> Collection:
-    """The collection of an index config, split into passages if configured. Files that the same collection could not
-    read `before` are not tried again."""
+def open_collection(config: IndexConfig) -> Collection:
+    """The collection of an index config, split into passages if configured."""
     collection = _open(config)
-    if isinstance(collection, FileFolder) and isinstance(before, FileFolder):
-        collection.failed = before.failed
     collection.language = config.language
     return collection.in_passages(config.passages, config.passage_overlap) if config.passages else collection
 

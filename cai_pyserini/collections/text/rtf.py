@@ -20,7 +20,7 @@ OUT = {
 ASIDE = {"footnote", "shptxt", "dptxbxtext"}  # put after the paragraph, whose sentences they would interrupt
 FURNITURE = {"header", "headerl", "headerr", "headerf", "footer", "footerl", "footerr", "footerf"}
 OWN = {*ASIDE, *FURNITURE, "title"}  # groups whose text is put elsewhere
-READ = {*OWN, "shpinst", "do", "moMath", "moMathPara", "background", "ud"}  # read in spite of \*
+READ = {*OWN, "shpinst", "do", "moMath", "moMathPara", "background"}  # read in spite of \*
 LINES = {"par", "row", "nestrow", "sect", "page"}
 CELLS = {"cell", "nestcell"}
 CHARACTERS = {
@@ -81,7 +81,6 @@ class _Group:
     is_starred: bool = False
     is_hidden: bool = False
     is_deleted: bool = False
-    skips_group: bool = False  # the next one, which is for readers without Unicode
 
 
 class _Reader:
@@ -115,9 +114,7 @@ class _Reader:
             skip = 0
             if brace == "{":
                 stack.append(self._group)
-                hidden = self._group.is_hidden or self._group.skips_group
-                self._group.skips_group = False
-                self._group = replace(self._group, destination="", is_starred=False, is_hidden=hidden)
+                self._group = replace(self._group, destination="", is_starred=False)
             elif brace:
                 ended = self._group
                 if not stack:
@@ -175,8 +172,6 @@ class _Reader:
                 group.is_deleted = number != 0
             case "uc":
                 group.skipped = max(0, number or 0)
-            case "upr":
-                group.skips_group = True
 
     def _decode(self) -> None:
         """Write the bytes that have been read, in the encoding of their font."""
