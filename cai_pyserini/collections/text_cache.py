@@ -3,7 +3,7 @@
 `texts-SCHEMA.sqlite`, in the folder `files` of Pyserini's cache or in $CAI_PYSERINI_FILES, has the text of each file,
 or why it has none, by the file's SHA-256 and its reader; and for each folder of documents the files that it had, with
 time and size, by which a changed file is noticed. Texts of files that no folder has any more are deleted after a day,
-so that they outlive a run that reads them. Files with the schemas of other versions are deleted at once.
+so that they outlive a run that reads them. So are files with the schemas of other versions, which may be in use.
 """
 
 import json
@@ -12,7 +12,7 @@ import sqlite3
 import time
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,13 +69,21 @@ def text_cache() -> Iterator["TextCache"]:
         delete = "delete it, or " if path.is_file() else ""
         raise CaiError(f"{path}: {error}; {delete}{remedy}") from None
     with closing(database):
-        for other in path.parent.glob("texts*.sqlite*"):  # with those that SQLite adds
-            if not other.name.startswith(path.name):
-                other.unlink(missing_ok=True)
+        with suppress(OSError):  # for example, another process deletes them
+            _delete_others(path)
         try:
             yield TextCache(database)
         except sqlite3.Error as error:
             raise CaiError(f"{path}: {error}; delete it, or {remedy}") from None
+
+
+def _delete_others(current: Path) -> None:
+    """Delete the files of other versions that have not been written for a day, each with those that SQLite adds."""
+    for path in current.parent.glob("texts*.sqlite"):
+        parts = [*current.parent.glob(f"{path.name}*")]
+        if path != current and max(part.stat().st_mtime for part in parts) < time.time() - KEPT_SECONDS:
+            for part in parts:
+                part.unlink()
 
 
 class TextCache:
