@@ -15,6 +15,7 @@ from threading import Thread
 
 import odfdo
 import openpyxl
+import pikepdf
 import pytest
 from pptx import Presentation
 
@@ -25,32 +26,18 @@ from cai_pyserini.collections.readers import load_collection, open_collection
 from cai_pyserini.core.config import IndexConfig
 from cai_pyserini.core.errors import CaiError
 from tests.collections.opened import opened, records
+from tests.made_pdf import made_pdf
 
 W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument"
 RELATIONS = "http://schemas.openxmlformats.org/package/2006/relationships"
 
 
-def pdf(*pages: str, title: str = "") -> bytes:
+def pdf(*pages: str, title: str = "", **saving: object) -> bytes:
     """A PDF with a line per page."""
-    objects = ["<</Type/Catalog/Pages 2 0 R>>"]
-    kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(len(pages)))
-    objects.append(f"<</Type/Pages/Count {len(pages)}/Kids[{kids}]>>")
-    objects.append("<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>")
-    for number, text in enumerate(pages):
-        resources = f"/Resources<</Font<</F1 3 0 R>>>>/MediaBox[0 0 600 800]/Contents {5 + 2 * number} 0 R"
-        objects.append(f"<</Type/Page/Parent 2 0 R{resources}>>")
-        content = f"BT /F1 12 Tf 50 700 Td ({text}) Tj ET" if text else ""
-        objects.append(f"<</Length {len(content)}>>stream\n{content}\nendstream")
-    objects.append(f"<</Title({title})/ModDate(D:20200517120000)>>")
-    body = b"%PDF-1.4\n"
-    places = []
-    for number, each in enumerate(objects, 1):
-        places.append(len(body))
-        body += f"{number} 0 obj{each}endobj\n".encode()
-    table = "".join(f"{place:010} 00000 n \n" for place in places)
-    trailer = f"<</Size {len(objects) + 1}/Root 1 0 R/Info {len(objects)} 0 R>>\nstartxref\n{len(body)}\n%%EOF"
-    return body + f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{table}trailer{trailer}".encode()
+    made = pikepdf.open(io.BytesIO(made_pdf([[("body", text)] * bool(text) for text in pages])))
+    made.docinfo["/Title"], made.docinfo["/ModDate"] = title, "D:20200517120000"
+    return saved(made, **saving)
 
 
 def zipped(parts: dict[str, str | bytes]) -> bytes:
@@ -73,8 +60,8 @@ def paragraph(text: str) -> str:
     return f"<w:p><w:r><w:t>{text}</w:t></w:r></w:p>"
 
 
-def saved(document: object) -> bytes:
-    document.save(buffer := io.BytesIO())  # type: ignore[attr-defined]
+def saved(document: object, **settings: object) -> bytes:
+    document.save(buffer := io.BytesIO(), **settings)  # type: ignore[attr-defined]
     return buffer.getvalue()
 
 
@@ -289,13 +276,6 @@ def test_the_folder_chooses_the_reader(write, tiny: Path, caplog: pytest.LogCapt
         open_collection(IndexConfig(name="tiny", source=str(tiny), base_url="https://example.org"))
 
 
-def locked_pdf() -> bytes:
-    """A PDF that cannot be opened without a password."""
-    keys = b"/O(%s)/U(%s)" % (b"o" * 32, b"u" * 32)
-    lock = b"/ID[<00><00>]/Encrypt<</Filter/Standard/V 1/R 2/P -1%s>>" % keys
-    return pdf("x").replace(b"/Root 1 0 R", b"/Root 1 0 R" + lock)
-
-
 def bomb() -> bytes:
     """An archive that says that it unpacks to 1 GiB."""
     size = b"sixteen".ljust(16)
@@ -315,7 +295,7 @@ BROKEN: dict[str, tuple[str | bytes, str]] = {
     "locked.odt": (zipped({"META-INF/manifest.xml": "<encryption-data/>", "content.xml": b"x"}), "is encrypted"),
     "formula.xlsx": (sheets("=1+1"), r"has no text \(1 cell without a saved value\)"),
     "image.docx": (docx("<w:p/>"), "has no text"),
-    "locked.pdf": (locked_pdf(), "is encrypted"),
+    "locked.pdf": (pdf("x", encryption=pikepdf.Encryption(owner="a", user="b")), "is encrypted"),
     "old.docx": (b"\xd0\xcf\x11\xe0" + b"x" * 1000, "is encrypted, or in a format older"),
     "scanned.pdf": (pdf("", ""), r"has no text \(scanned\?\)"),
     "zeros.txt": ("a\0b", "is not text"),

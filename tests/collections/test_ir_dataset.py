@@ -50,6 +50,8 @@ def test_an_ir_dataset_with_splits(register) -> None:
     assert (collection.topics("test"), collection.topics("dev")) == ({"q1": "flu"}, {"q2": "fever"})
     assert collection.qrels("test") == {"q1": {"d1": 1, "d2": 0}}
     assert collection.check("dev") == {"documents": 2, "queries": 1, "judgments": 1}
+    whole = open_collection(IndexConfig(name="made", source="ir_datasets:made"))
+    assert not whole.has_qrels("test") and whole.check("test") == {"documents": 2, "queries": 2}
 
 
 def test_the_title_is_not_part_of_the_text(register) -> None:
@@ -94,14 +96,6 @@ def test_a_broken_ir_dataset_is_refused(register, docs: str, queries: str, qrels
     register("whole", docs, queries, qrels)
     with pytest.raises(CaiError, match=message):
         open_collection(IndexConfig(name="whole", source="ir_datasets:whole", strict=True)).check("test")
-
-
-def test_an_ir_dataset_without_qrels(register) -> None:
-    register("queried", DOCS, TSV_QUERIES)
-    collection = open_collection(IndexConfig(name="queried", source="ir_datasets:queried"))
-    assert collection.has_queries("test") and not collection.has_qrels("test")
-    assert collection.check("test") == {"documents": 2, "queries": 2}
-    assert collection.topics("test") == {"q1": "flu", "q2": "fever"}
 
 
 @pytest.mark.parametrize("source, split", [("ir_datasets:nothing", "test"), ("ir_datasets:made/{split}", "dev")])

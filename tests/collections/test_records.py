@@ -69,11 +69,6 @@ def test_a_tsv_of_two_columns_needs_no_header(read) -> None:
     assert read("a.tsv", "7\twhat?\n8\tthat\n", id="7", text="what?") == [(":2", record("8", "that"))]
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl"])
-def test_an_empty_file_has_no_records(read, name: str) -> None:
-    assert read(name, "") == read(name, "\n \n") == []
-
-
 @pytest.mark.parametrize("name", [*OF_EACH_KIND, "topics", "a.txt"])
 def test_a_missing_file_is_named_whatever_its_name(tmp_path: Path, name: str) -> None:
     with pytest.raises(CaiError, match=f"^no file {tmp_path / name}$"):
