@@ -234,12 +234,6 @@ def test_a_title_that_says_something_stays(write) -> None:
     }
 
 
-def test_tables_of_contents_have_no_leaders(write) -> None:
-    """The fault: the dots fill a passage, so that encoders do not read its words."""
-    text = records(write({"a.pdf": pdf("Purpose .......... 7", "Scope . . . . . . 8", "Well ...")}))["a.pdf"].text
-    assert re.split(r"\s*\f", text) == ["Purpose 7", "Scope 8", "Well ..."]
-
-
 def test_passages_know_their_page(write) -> None:
     folder = write({"a.pdf": pdf("one two three", "", "four five", "six"), "b.txt": "one two three four"})
     collection = opened(folder, passages=2)

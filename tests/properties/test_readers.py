@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-import yaml
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import jsonl
-from cai_pyserini.core.config import IndexConfig, load_encoder, load_index_config
+from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import read_yaml
 from cai_pyserini.core.text import normalized
@@ -219,37 +218,5 @@ def test_documents_come_back_from_every_format(fresh, rows: list[tuple[str, str,
 qrels = st.dictionaries(ids, st.dictionaries(ids, st.integers(-9, 9), min_size=1, max_size=3), min_size=1, max_size=3)
 
 
-@given(qrels, st.booleans(), st.sampled_from(["", ".0"]))
-def test_qrels_come_back(fresh, grades: dict[str, dict[str, int]], trec_format: bool, decimals: str) -> None:
-    folder = fresh()
-    (folder / "qrels").mkdir()
-    known = {document for judged in grades.values() for document in judged}
-    jsonl.write(folder / "corpus.jsonl", ({"id": id, "text": "x"} for id in known))
-    between = " 0 " if trec_format else "\t"
-    lines = [(q, d, f"{grade}{decimals}") for q, judged in grades.items() for d, grade in judged.items()]
-    text = "".join(f"{q}{between}{d}{' ' if trec_format else between}{grade}\n" for q, d, grade in lines)
-    (folder / "qrels" / "test.txt").write_text(text, encoding="utf-8", newline="")
-    expected = {query: {document: max(grade, 0) for document, grade in of.items()} for query, of in grades.items()}
-    assert BeirFolder(folder, "any").qrels("test") == expected
-
-
 scores = st.floats(-3e38, 3e38)
 hits = st.dictionaries(ids, st.dictionaries(ids, scores, min_size=1, max_size=4), min_size=1, max_size=3)
-
-
-@given(
-    st.builds(
-        IndexConfig,
-        name=texts,
-        source=texts,
-        split=texts,
-        columns=st.dictionaries(st.sampled_from(["id", "title", "text"]), texts),
-        k1=st.floats(0, 1e6),
-        note=st.none() | texts,
-    )
-)
-def test_collections_come_back_from_yaml(fresh, config: IndexConfig) -> None:
-    path = fresh() / "a.yaml"
-    assume(not (path.parent / config.source).exists())
-    path.write_text(yaml.safe_dump(config.model_dump()), encoding="utf-8")
-    assert load_index_config(str(path)) == config
