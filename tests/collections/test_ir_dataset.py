@@ -83,21 +83,6 @@ def test_a_field_without_a_value_is_empty(register) -> None:
     assert [document.contents for document in documents] == [" Zinc.", "Colds "]
 
 
-@pytest.mark.parametrize(
-    "docs, queries, qrels, message",
-    [
-        ("d 1\tZinc.\tColds\n", TSV_QUERIES, "q1 0 d1 1\n", "whole: document 1: the id 'd 1'"),
-        (DOCS + DOCS, TSV_QUERIES, "q1 0 d1 1\n", r"whole: document 3: document id 'd1' .*first: whole: document 1"),
-        (DOCS, TSV_QUERIES, "q1 0 d1 1\nq3 0 d1 1\n", "whole: qrel 2: query 'q3'"),
-        (DOCS, TSV_QUERIES, "q1 0 d1 1\nq1 0 d3 1\n", "whole: qrel 2: document 'd3', judged for query 'q1', is not"),
-    ],
-)
-def test_a_broken_ir_dataset_is_refused(register, docs: str, queries: str, qrels: str, message: str) -> None:
-    register("whole", docs, queries, qrels)
-    with pytest.raises(CaiError, match=message):
-        open_collection(IndexConfig(name="whole", source="ir_datasets:whole", strict=True)).check("test")
-
-
 @pytest.mark.parametrize("source, split", [("ir_datasets:nothing", "test"), ("ir_datasets:made/{split}", "dev")])
 def test_an_unknown_ir_dataset_is_named(register, source: str, split: str) -> None:
     register("made", DOCS, TSV_QUERIES)
