@@ -22,15 +22,27 @@ from pptx import Presentation
 from cai_pyserini.collections import file_folder as module
 from cai_pyserini.collections import isolated, text_cache
 from cai_pyserini.collections.beir_folder import BeirFolder
+from cai_pyserini.collections.contract import Record
+from cai_pyserini.collections.file_folder import FileFolder
 from cai_pyserini.collections.readers import load_collection, open_collection
 from cai_pyserini.core.config import IndexConfig
 from cai_pyserini.core.errors import CaiError
-from tests.collections.opened import opened, records
 from tests.made_pdf import made_pdf
 
 W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument"
 RELATIONS = "http://schemas.openxmlformats.org/package/2006/relationships"
+
+
+def opened(folder: Path, **settings: object) -> FileFolder:
+    """A folder of files, opened as a run opens it."""
+    collection = open_collection(IndexConfig(name="made", source=str(folder), **settings))
+    assert isinstance(collection, FileFolder)
+    return collection
+
+
+def records(folder: Path, **settings: object) -> dict[str, Record]:
+    return {record.id: record for record in opened(folder, **settings).records()}
 
 
 def pdf(*pages: str, title: str = "", **saving: object) -> bytes:

@@ -14,7 +14,7 @@ from cai_pyserini.collections import file_folder as module
 from cai_pyserini.collections import text_cache
 from cai_pyserini.collections.formats import Text, reader_of
 from cai_pyserini.core.database import connect
-from tests.collections.opened import opened, records
+from tests.collections.test_file_folder import opened, records
 
 
 @pytest.fixture(autouse=True)
