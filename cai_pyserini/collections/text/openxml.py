@@ -1,7 +1,7 @@
 """The text of the XML parts of Office files, transitional and strict: all of it except what a short list names.
 
 Elements are known by their local names. A paragraph and a row of a table become lines. What interrupts a sentence where
-it is anchored (notes, text boxes, charts, descriptions of pictures) follows its paragraph.
+it is anchored (notes, text boxes, charts, readings of characters, descriptions of pictures) follows its paragraph.
 """
 
 import re
@@ -81,8 +81,9 @@ class Package:
         self._out = OUT.union(out)
         self._seen = set[str]()
         self._fields = list[bool]()  # open fields, and whether their result is read, not their instruction
-        parts = ("docProps/core.xml", *self.related("", "core-properties"))
-        core = next((part for part in parts if self.has(part)), None)
+        core = next(
+            (part for part in ("docProps/core.xml", *self.related("", "core-properties")) if self.has(part)), ""
+        )
         properties = xml(self.read(core)) if core else etree.Element("none")
         self.title = unescaped(properties.findtext(f"{DUBLIN_CORE}title") or "")
         self.modified = iso_day(properties.findtext(CORE_DATE))
