@@ -16,7 +16,10 @@ from cai_pyserini.core.terminal import progress
 
 SAMPLE_SIZE = 50_000  # documents tokenized to measure lengths; in larger collections, about so many
 MIN_LOST = 0.01  # fraction of the tokens that is worth a warning
-REMEDIES = {"documents": "the run's setting passages keeps it", "passages": "choose shorter ones"}
+REMEDIES = {
+    "documents": "the run's setting passages keeps it",
+    "passages": "choose shorter ones",
+}
 
 logger = logging.getLogger(__name__)
 
