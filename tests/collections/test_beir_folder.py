@@ -343,8 +343,7 @@ def test_a_file_that_might_have_documents_is_refused(files, beside: str, unclear
 
 
 @pytest.mark.parametrize(
-    "names, ask",
-    [(("corpus.jsonl", "corpus.csv"), "check"), (("qrels/test.tsv", "qrels/test.txt"), "qrels")],
+    "names, ask", [(("corpus.jsonl", "corpus.csv"), "check"), (("qrels/test.tsv", "qrels/test.txt"), "qrels")]
 )
 def test_two_files_of_the_same_part_are_refused(beir, files, names: tuple[str, str], ask: str) -> None:
     beir()

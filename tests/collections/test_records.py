@@ -102,11 +102,7 @@ def test_configured_names_replace_the_defaults(read, read_parquet) -> None:
 @pytest.mark.parametrize(
     "name, text, message",
     [
-        (
-            "a.csv",
-            "pmid,text\n1,x\n",
-            r"a\.csv:1: no '_id' or 'id' or .* among 'pmid', 'text'; rename the column",
-        ),
+        ("a.csv", "pmid,text\n1,x\n", r"a\.csv:1: no '_id' or 'id' or .* among 'pmid', 'text'; rename the column"),
         ("a.csv", "id,abstract\n1,x\n", r"a\.csv:1: no 'text' or 'contents' among .*`columns: {text: NAME}`"),
         ("a.csv", "id,text,text\n1,x,y\n", r"a\.csv:1: two columns have the name 'text'"),
         ("a.csv", "id,text\n1,x,y\n", r"a\.csv:2: 3 columns, but the header has 2"),
@@ -116,11 +112,7 @@ def test_configured_names_replace_the_defaults(read, read_parquet) -> None:
         ("a.csv", "id,text\n1,x\ry\n", r"a\.csv:2: not CSV"),
         ("a.csv", b"id,text\n1,x\n2,\xe9\n", r"a\.csv:3: not UTF-8"),
         ("a.tsv", "1\tx\n2\ty\tz\n", r"a\.tsv:2: 3 columns, but the header has 2"),
-        (
-            "a.jsonl",
-            '{"id": "1", "text": "x"}\n{"text": "x"}\n',
-            r"a\.jsonl:2: no '_id' or 'id' or .* among",
-        ),
+        ("a.jsonl", '{"id": "1", "text": "x"}\n{"text": "x"}\n', r"a\.jsonl:2: no '_id' or 'id' or .* among"),
         ("a.parquet", "PAR1, or not", r"a\.parquet: not a Parquet file, or damaged \(.+\)$"),
         *((name, POINTER, rf"{re.escape(name)} is a pointer of Git LFS, not the file itself") for name in OF_EACH_KIND),
     ],

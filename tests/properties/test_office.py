@@ -209,9 +209,12 @@ def note(kind: str) -> Place:
     return add
 
 
-def field(instruction: str, result: str = "") -> str:
-    begin, separate, end = (nest(f'w:r>w:fldChar w:fldCharType="{kind}"') for kind in ("begin", "separate", "end"))
-    return begin + nest("w:r>w:instrText", instruction) + (separate + result if result else "") + end
+def field(instruction: str, result: str = "", data: str = "") -> str:
+    def character(kind: str, more: str = "") -> str:
+        return nest(f'w:r>w:fldChar w:fldCharType="{kind}"', more)
+
+    end = (character("separate") + result if result else "") + character("end")
+    return character("begin", data) + nest("w:r>w:instrText", instruction) + end
 
 
 def included_word(file: File, mark: str) -> str:
@@ -220,13 +223,26 @@ def included_word(file: File, mark: str) -> str:
     return beside(f'<w:altChunk r:id="{file.new("aFChunk", other.saved(False), "docx")}"/>')
 
 
+def label(file: File, mark: str) -> str:
+    """What a list has before the numbers of its items."""
+    id = len(file.parts) + 1
+    level = nest('w:lvl w:ilvl="0"', f'<w:lvlText w:val="{mark} %1."/>')
+    lists = nest(f'w:abstractNum w:abstractNumId="{id}"', level)
+    lists += nest(f'w:num w:numId="{id}"', f'<w:abstractNumId w:val="{id}"/>')
+    file.new("numbering", root("w:numbering", lists))
+    return nest("w:pPr>w:numPr", f'<w:numId w:val="{id}"/>')
+
+
+CHOICE = '<w:result w:val="1"/><w:listEntry w:val="x"/><w:listEntry w:val="MARK"/>'
 CHUNK = beside('<w:altChunk r:id="ID"/>')
 WORD = places(
     **{IN: [
         *(around("w:r>w:drawing", each) for each in GRAPHICS),
         *(RUN, nest("w:ins", RUN), nest("w:moveTo", RUN), nest("w:hyperlink", RUN), nest("w:smartTag", RUN)),
         *(nest("w:sdt>w:sdtContent", RUN), nest('w:fldSimple w:instr="DOCPROPERTY x"', RUN), EQUATION),
-        *(field("REF x", RUN), nest("w:r>w:ruby", nest("w:rt>w:r>w:t", "ji") + nest("w:rubyBase", RUN))),
+        *(field("REF x", RUN), field("EQ \\o\\ad(\\s\\up 9(ka),MARK)")),
+        field("FORMDROPDOWN", data=nest("w:ffData>w:ddList", CHOICE)),
+        nest("w:r>w:ruby", nest("w:rt", RUN) + nest("w:rubyBase>w:r>w:t", "ji")),
         *(note("footnote"), note("endnote"), OLD_BOX, alternatives(NEW_BOX, OLD_BOX), alternatives("<w:r/>", RUN)),
         nest("w:r>w:pict>v:shape", '<v:textpath string="MARK"/>'),
         nest("w:r>w:drawing>wp:inline", '<wp:docPr id="1" name="n" descr="MARK"/>'),
@@ -236,7 +252,7 @@ WORD = places(
         part("header", HEADER, nest("w:pPr>w:sectPr", '<w:headerReference r:id="ID"/>')),
         part("footer", HEADER, nest("w:pPr>w:sectPr", '<w:footerReference r:id="ID"/>')),
         *(part("aFChunk", "<p>MARK</p>", CHUNK, "html"), part("aFChunk", "MARK", CHUNK, "txt"), included_word),
-        part("aFChunk", r"{\rtf1 MARK}", CHUNK, "rtf"),
+        *(part("aFChunk", r"{\rtf1 MARK}", CHUNK, "rtf"), label),
     ], OUT: [
         *(nest("w:del>w:r>w:delText", "MARK"), nest("w:del", EQUATION), nest("w:moveFrom", RUN), field('XE "MARK"')),
         field("IF </w:instrText></w:r>" + field("REF x", RUN) + "<w:r><w:instrText>", nest("w:r>w:t", "x")),
@@ -333,6 +349,12 @@ def in_drawing(place: Place) -> Place:
     return add
 
 
+def caption(kind: str) -> Place:
+    """What a form control or a comment has in Excel's old drawings, which are not XML."""
+    box = nest("v:textbox>div", "MARK<br>")
+    return slot("vml", nest("v:shape", f"{box}<x:ClientData ObjectType='{kind}'></x:ClientData>"))
+
+
 SHEET = places(
     **{IN: [
         *map(in_drawing, GRAPHICS),
@@ -340,11 +362,11 @@ SHEET = places(
         in_drawing(nest("xdr:pic>xdr:nvPicPr", '<xdr:cNvPr id="1" name="n" descr="MARK"/>')),
         *(formatted, shared(nest("s:t", "MARK_x000D_")), shared(nest("s:r>s:t", "MARK") + nest("s:r>s:t", " rich"))),
         *(cell(nest("s:is>s:t", "MARK"), 't="inlineStr"'), cell(nest("s:is>s:r>s:t", "MARK"), 't="inlineStr"')),
-        cell('<s:f>"x"</s:f>' + nest("s:v", "MARK"), 't="str"'),
+        *(cell('<s:f>"x"</s:f>' + nest("s:v", "MARK"), 't="str"'), caption("Button")),
         *(slot("oddHeader", '&amp;L&amp;"Arial,Bold"&amp;12MARK &amp;P'), slot("oddFooter", "&amp;RMARK&amp;Cx")),
     ], OUT: [
         *(shared(nest("s:t", "kanji") + nest("s:rPh>s:t", "MARK")), cell("<s:f>MARK</s:f><s:v></s:v>", 't="str"')),
-        *(slot("vml", nest("v:shape", "MARK<br>")), part("comments", root("s:comments", nest("s:text>s:t", "MARK")))),
+        *(caption("Note"), part("comments", root("s:comments", nest("s:text>s:t", "MARK")))),
         slot("book", nest("s:definedNames>s:definedName", "MARK")),
     ]},
     **{"cell* without a saved value": [cell("<s:f>MARK</s:f>")]},
@@ -394,6 +416,12 @@ def embedded(content: str) -> Place:
     return add
 
 
+def labelled(file: File, mark: str) -> str:
+    level = f'<text:list-level-style-number text:level="1" style:num-prefix="{mark} "/>'
+    file.slots["automatic"] += nest(f'text:list-style style:name="{mark}"', level)
+    return between(nest(f'text:list text:style-name="{mark}">text:list-item>text:p', "x"))
+
+
 TEXT = nest("text:p", "MARK")
 BOX = nest("draw:text-box", TEXT)
 ROW = "table:table>table:table-row>table:table-cell"
@@ -409,8 +437,8 @@ def between(xml: str) -> str:
 
 OPEN = places(
     **{IN: [
-        *("MARK", nest("text:span", "MARK"), nest("text:user-field-get", "MARK"), nest("text:a", "MARK")),
-        nest("text:ruby", nest("text:ruby-base", "MARK") + nest("text:ruby-text", "ji")),
+        *(labelled, "MARK", nest("text:span", "MARK"), nest("text:user-field-get", "MARK"), nest("text:a", "MARK")),
+        nest("text:ruby", nest("text:ruby-base", "ji") + nest("text:ruby-text", "MARK")),
         nest("text:note", nest("text:note-citation", "1") + nest("text:note-body", TEXT)),
         nest("text:note", nest("text:note-citation", "MARK") + nest("text:note-body>text:p", "x")),
         *(nest("draw:frame", BOX), nest("draw:custom-shape", TEXT), nest("draw:frame>svg:desc", "MARK")),
@@ -420,6 +448,8 @@ OPEN = places(
         between(nest(f'{ROW} office:value-type="string" office:string-value="MARK"')),
         between(nest('text:section text:display="none"', TEXT)),
         between(nest(INDEX, nest(f"{INDEX}-source>text:index-title-template", "x") + nest("text:index-body", TEXT))),
+        between(nest('office:forms>form:form>form:button form:label="MARK"')),
+        between(nest('office:forms>form:form>form:text form:value="x" form:current-value="MARK"')),
         *(slot("master", nest(each, TEXT)) for each in ("style:header", "style:footer", "draw:custom-shape")),
     ], OUT: [
         *(nest("office:annotation", TEXT), nest("draw:frame>draw:image>office:binary-data", "MARK")),
@@ -445,8 +475,8 @@ def test_open_document(folder: Path, places: Places, format: str) -> None:
     file, text = File("x"), ""
     for (_, place), mark in zip(places, marks(places), strict=True):
         text += nest("text:p", f"before {placed(place, file, mark)} after")
-    style = nest('office:automatic-styles>style:style style:master-page-name="M"')
-    content = style + nest(f"office:body>{BODIES[format]}", text)
+    style = nest('style:style style:master-page-name="M"') + file.slots["automatic"]
+    content = nest("office:automatic-styles", style) + nest(f"office:body>{BODIES[format]}", text)
     master = nest('office:master-styles>style:master-page style:name="M"', file.slots["master"])
     parts = {
         "content.xml": root("office:document-content", content, ODF),
@@ -459,13 +489,16 @@ RTF = places(
     **{IN: [
         *("MARK", r"{\b MARK}", r"{\revised MARK}", r"{\unknown MARK}", r"{\listtext\tab MARK}"),
         r'{\field{\*\fldinst HYPERLINK "x"}{\fldrslt MARK}}',
+        r"{\field{\*\fldinst {EQ \\o\\ad(x,MARK)}}{\fldrslt }}",
         *(r"{\footnote \chftn MARK}", r"{\*\footnote MARK}", r"{\header\pard MARK\par}", r"{\footerf MARK\par}"),
         r"{\shp{\*\shpinst{\sp{\sn x}{\sv 202}}{\shptxt MARK\par}}{\shprslt{\*\do{\dptxbxtext MARK}}}}",
-        r"{\*\do\dptxbx{\dptxbxtext MARK\par}}",
+        *(r"{\*\do\dptxbx{\dptxbxtext MARK\par}}", r"{\shp{\*\shpinst{\sp{\sn gtextUNICODE}{\sv MARK}}}}"),
         r"\par\trowd\cellx100 MARK\cell x\cell\row\pard ",
         r"\par\trowd\itap2 MARK\nestcell{\*\nesttableprops\nestrow}{\nonesttables\par}\cell\row\pard ",
         r"{\mmath{\*\moMath{\mf{\mfPr{\mctrlPr x}}{\mnum{\mr 2}}{\mden{\mr MARK}}}}}",
-        r"{\upr{MARK}{\*\ud x}}",
+        r"{\*\shppict{\pict{\*\picprop{\sp{\sn wzDescription}{\sv MARK}}}}}",
+        r"{\upr{ASCII}{\*\ud MARK}}",
+        r"{\field{\*\fldinst FORMDROPDOWN{\*\formfield\ffres25\ffdefres1{\*\ffname x}{\*\ffl y}{\*\ffl MARK}}}}",
     ], OUT: [
         *(r"{\deleted MARK}", r"{\*\atnid x}{\*\annotation MARK}", r"{\*\unknown MARK}", r"{\pict\bin9 }{{}MARK}"),
         r"{\field{\*\fldinst XE MARK}{\fldrslt x}}",
@@ -522,6 +555,7 @@ CHARACTERS = {  # RTF, and its text
     r"\f2\'83A\'95\\": "ア表",
     r"TNF-{\f3 a\u8364?\u-3998?}": "TNF-α€β",
     r"\u8364\'80uro": "€uro",
+    r'{\field{\*\fldinst SYMBOL 97 \\f "Symbol"}{\fldrslt\f3 }}-x': "α-x",
     r"\uc0\u22823\u-10179\u-8704": "大😀",
     r"{\uc2\u26085\'93\'fa}x": "日x",
     r"a\_b\~c\{\}\\": "a-b c{}\\",
@@ -541,7 +575,8 @@ def test_characters_of_rtf(folder: Path, parts: list[str]) -> None:
 
 NUMBERS = [  # of cells, their formats, and what is read
     *((3.5, '0.0" kg"', "3.5 kg"), (0.07, "0.0%", "7%"), (1234, "00000", "01234"), (42, '"INV-"00000', "INV-00042")),
-    *((5551234, "000-0000", "5551234"), (-7, "#,##0_);[Red](#,##0)", "-7"), (12, "[$€-407] #,##0.00", "€ 12")),
+    *((5551234567, "[<=9999999]###-####;(###) ###-####", "(555) 123-4567"), (5551234, "000-0000", "555-1234")),
+    *((-7, "#,##0_);[Red](#,##0)", "(7)"), (0, '0;-0;"none"', "none"), (12, "[$€-407] #,##0.00", "€ 12")),
     *((2500000, '0.0,,"M"', "2.5M"), (0.1 + 0.2, "General", "0.3"), (-3, ";;;", "-3"), (1.5, "# ?/?", "1.5")),
     *((44197, "[$-409]d mmm yyyy", "2021-01-01"), (1.25, "[h]:mm", "30:00:00"), (0.5, "h:mm AM/PM", "12:00:00")),
 ]

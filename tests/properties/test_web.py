@@ -58,7 +58,13 @@ IN_BODY = (
 )
 AROUND = (
     *("<div>{}</div>", "<table><tr><td>{}</td></tr></table>", "<ul><li>{}", "<p><font color=red>{}", "{}<!-- -->"),
-    *("<form>{}</form>", "<details open>{}</details>", "<blockquote>{}", "<b><i>{}", "<section id=page>{}</section>"),
+    *(
+        "<form>{}</form>",
+        "<details open>{}</details>",
+        "<blockquote>{}",
+        "<b><i>{}",
+        "<section class='page'>{}</section>",
+    ),
     *("<font>" * 300 + "{}", "<div>" * 3000 + "{}", "<my-box>{}</my-box>", "<span dir=rtl>{}</span>"),
 )
 IN_HEAD = (
@@ -111,15 +117,21 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> Read:
     return read
 
 
-ENDS = ("", "</body></html>", "<plaintext>{}<b>", "<noframes><p>{}")
-ENDS += ("</html>{}</body> {}<html><head><title>{}</title><body>{}",)
 places = st.tuples(st.sampled_from(IN_BODY), st.lists(st.sampled_from(AROUND), max_size=3))
 
 
 @given(
     head=st.lists(st.sampled_from(IN_HEAD), max_size=2),
     body=st.lists(places, min_size=1, max_size=12),
-    end=st.sampled_from(ENDS),
+    end=st.sampled_from(
+        [
+            "",
+            "</body></html>",
+            "<plaintext>{}<b>",
+            "</html>{}</body> {}<html><head><title>{}</title><body>{}",
+            "<noframes><p>{}",
+        ]
+    ),
 )
 def test_every_marked_word_of_a_page_is_read(read: Read, head, body, end) -> None:
     marks = Marks()
@@ -128,7 +140,9 @@ def test_every_marked_word_of_a_page_is_read(read: Read, head, body, end) -> Non
         for each in around:
             template = each.replace("{}", template)
         parts.append(marks.fill(template))
-    page = f"<!doctype html><html><head>{''.join(map(marks.fill, head))}{BODY}{' '.join(parts)} {marks.fill(end)}"
+    page = (
+        "<!doctype html><html><head>" + "".join(map(marks.fill, head)) + BODY + " ".join(parts) + " " + marks.fill(end)
+    )
     text = read("html", page.encode())
     assert marks.made - marked(text) == set(), page[:3000]
 
@@ -285,10 +299,25 @@ ITEMS = (  # of a manifest and the spine, the names of their files, and what the
     ("<item id='{id}' href='{id}.xhtml'/>", "<itemref idref='{id}'/>", "{id}.xhtml", CHAPTER),
     ("<item id='{id}' href='{id}.html'/>", "<itemref idref='{id}'/>", "{id}.html", "<title>{}</title><p>{}"),
     ("<item id='{id}' href='{id}.XHTML'/>", "<itemref idref='{id}' linear='no'/>", "{id}.xhtml", CHAPTER),
-    ("<item id='{id}' href='T\\{id}%20%C3%BC.html#x'/>", "<itemref idref='{id}'/>", "t/{id} u\u0308.html", CHAPTER),
+    (
+        "<item id='{id}' href='Text\\{id}%20%C3%BC.html#x'/>",
+        "<itemref idref='{id}'/>",
+        "text/{id} u\u0308.html",
+        CHAPTER,
+    ),
     ("<item id='{id}' href='{id}%2Fb.html'/>", "<itemref idref='{id}'/>", "{id}%2Fb.html", CHAPTER),
     ("<item id='{id}' href='{id}' media-type='application/xhtml+xml'/>", "", "{id}", CHAPTER),
-    ("<item id='{id}' href='{id}' media-type='image/svg+xml'/>", "", "{id}", "<svg><text>{}</text><desc>{}"),
+    (
+        "<item id='{id}' href='{id}' media-type='image/svg+xml'/>",
+        "",
+        "{id}",
+        "<svg><text>{}</text><desc>{}</desc></svg>",
+    ),
+    (
+        "<item id='{id}' href='{id}.pdf' media-type='application/pdf' fallback='{id}f'/>"
+        "<item id='{id}f' href='{id}.xml'/>",
+        *("<itemref idref='{id}'/>", "{id}.xml", CHAPTER),
+    ),
 )
 MISSING = (
     ("", "<itemref idref='{id}'/>", "x", ""),
