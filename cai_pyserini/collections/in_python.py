@@ -7,10 +7,9 @@ import json
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Set
-from contextlib import suppress
 from datetime import date
 from decimal import Decimal
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -53,7 +52,7 @@ def rows(data: Any, what: str) -> Iterator[Any]:
     if isinstance(data, pd.DataFrame):
         data = _with_index(data)
         names = [*map(str, data.columns)]
-        return (dict(zip(names, row, strict=True)) for row in data.itertuples(index=False, name=None))
+        return (dict(zip(names, row, strict=True)) for row in zip(*(data[name].array for name in data), strict=True))
     if is_arrow(data):
         return (row for batch in pa.table(data).to_batches() for row in batch.to_pylist())
     if not isinstance(data, Iterable) or isinstance(data, str | bytes):
@@ -86,7 +85,7 @@ def is_arrow(data: Any) -> bool:
 def documents(data: Any, first: int | None = 0) -> Iterator[Record]:
     """The documents of texts, dicts, (id, text) pairs, {id: text or dict}, or rows of a table; those without an id get
     numbers from `first`. Raises CaiError for what is no document, for one without text or, if `first` is None, without
-    an id, and for ids that are missing or occur twice."""
+    an id, and for ids that are missing, differ or occur twice."""
     seen, number = SeenIds(), -1
     for number, item in enumerate(rows(data, "documents")):
         where = f"document {item[0]!r}" if isinstance(data, Mapping) else f"document {number}, counted from 0"
@@ -99,21 +98,21 @@ def documents(data: Any, first: int | None = 0) -> Iterator[Record]:
 
 
 def _document(item: Any, where: str, default: str | None) -> Record:
-    ids = list[Any]()
+    ids: dict[str, Any] = {}
     if isinstance(item, tuple) and len(item) == 2:
-        ids, item = [item[0]], item[1]
+        ids["key"], item = item
     if isinstance(item, str):
         item = {"text": item}
     elif not isinstance(item, Mapping):
         raise CaiError(f"{where} is a {type(item).__name__}: give a text or a dict")
     fields = {str(name): value for name, value in item.items()}
-    ids += [plain(fields.pop(name)) for name in NAMES["id"] if name in fields]
-    id = checked_id(next((id for id in ids if id is not None), None), where) if ids or default is None else default
-    if ids:
+    ids |= {name: fields.pop(name) for name in NAMES["id"] if name in fields}
+    id = _one_id(ids, where) if ids or default is None else default
+    if ids and "key" not in ids:
         where = f"{where} (id {id!r})"
     name = next((name for name in NAMES["text"] if name in fields), None)
     if name is None:
-        raise CaiError(f"{where}: no `text`, but only {', '.join(map(str, item)) or 'nothing'}")
+        raise CaiError(f"{where}: no `text`, but only {', '.join([*ids, *fields]) or 'nothing'}")
     text, title = plain(fields.pop(name)), plain(fields.pop("title", None))
     title = "" if title is None else title
     for label, value in (("text", text), ("title", title)):
@@ -123,6 +122,15 @@ def _document(item: Any, where: str, default: str | None) -> Record:
         fields.pop(METADATA, None)
         fields |= {str(name): value for name, value in nested.items()}
     return Record(where, id, title, text, fields)
+
+
+def _one_id(ids: Mapping[str, Any], where: str) -> str:
+    found = {name: checked_id(value, where) for name, value in ids.items() if plain(value) is not None}
+    if not found:
+        raise CaiError(f"{where}: the id is missing")
+    if len({*found.values()}) > 1:
+        raise CaiError(f"{where} has different ids: {', '.join(f'{name} {id!r}' for name, id in found.items())}")
+    return next(iter(found.values()))
 
 
 class MetadataTypes:
@@ -193,24 +201,28 @@ def _python(value: Any) -> Any:
 
 def _inferred(name: str, value: Any) -> tuple[str | None, Value | None]:
     """The type of a value, a key of KINDS or what it is instead, and the value to store; None for no value."""
-    kind: Kind = "string"
-    if isinstance(value, int | float):
-        kind = "number" if abs(value) < LARGEST_INTEGER or isinstance(value, float) else "string"
-    elif isinstance(value, date | list):
-        kind = "date" if isinstance(value, date) else "list"
-    try:
-        found = checked(value, kind)
-    except ValueError as error:
-        return f"values that are not {error}", None
-    if found is None:
+    if value is None or (isinstance(value, str | list) and not value) or (isinstance(value, str) and value.isspace()):
         return None, None
     if not NAME.fullmatch(name):
         return "a name that filters cannot have", None
+    if isinstance(value, int):
+        return ("integer", value) if abs(value) < LARGEST_INTEGER else ("string", str(value))
+    if isinstance(value, float):
+        return ("number", value) if np.isfinite(value) else ("infinite numbers", None)
+    if isinstance(value, date):
+        return "date", checked(value, "date")
+    kind: Literal["list", "string"] = "list" if isinstance(value, list) else "string"
+    try:
+        found = checked(value, kind)
+    except ValueError:
+        return ("long texts" if isinstance(value, str) else f"values of type {type(value).__name__}"), None
     if isinstance(value, str) and DAY.fullmatch(value.strip()):
-        with suppress(ValueError):
+        try:
             days(value.strip())
-            return "day", found
-    return "integer" if isinstance(value, int) and kind == "number" else kind, found
+        except ValueError:
+            return "string", found
+        return "day", found
+    return kind, found
 
 
 def lines(items: Iterable[Record], types: MetadataTypes) -> Iterator[tuple[str, str]]:
@@ -299,9 +311,12 @@ def _frame(data: Any, what: str, names: Mapping[str, tuple[str, ...]]) -> pd.Dat
 
 def _checked_ids(ids: pd.Series, what: str) -> np.ndarray:
     codes, unique = pd.factorize(ids, use_na_sentinel=False)
-    rows = np.unique(codes, return_index=True)[1]  # the first of each id
-    checked = [checked_id(id, f"{what}, row {row}, counted from 0") for row, id in zip(rows, unique, strict=True)]
-    return np.array(checked, object)[codes]
+    try:
+        return np.array([checked_id(id, what) for id in unique], object)[codes]
+    except CaiError:
+        for row, id in enumerate(ids):
+            checked_id(id, f"{what}, row {row}, counted from 0")
+        raise
 
 
 def _by_query(data: Mapping[Any, Any], what: str) -> Iterator[tuple[Any, Any, Any]]:

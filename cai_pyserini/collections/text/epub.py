@@ -7,7 +7,7 @@ from urllib.parse import unquote
 from lxml import etree
 
 from cai_pyserini.collections.formats import LeftOut, Text, Unreadable
-from cai_pyserini.collections.text.common import DUBLIN_CORE, iso_day, open_archive, xml
+from cai_pyserini.collections.text.archive import DUBLIN_CORE, iso_day, open_archive, xml
 from cai_pyserini.collections.text.web import html_text
 
 CHAPTERS = {"application/x-dtbook+xml", "application/xhtml+xml", "image/svg+xml", "text/html", "text/x-oeb1-document"}

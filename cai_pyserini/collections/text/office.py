@@ -1,17 +1,18 @@
 """The text of Word, PowerPoint and Excel."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
-from itertools import takewhile
+from operator import eq, ge, gt, le, lt, ne
 
 from lxml import etree
 from openpyxl.styles.numbers import BUILTIN_FORMATS, is_date_format, is_timedelta_format
 from openpyxl.utils.datetime import MAC_EPOCH, WINDOWS_EPOCH, from_excel, from_ISO8601
 
 from cai_pyserini.collections.formats import MAX_CHARACTERS, PAGE, TOO_LONG, Text, Unreadable
+from cai_pyserini.collections.text.archive import attribute, local_name, xml
 from cai_pyserini.collections.text.charset import decoded
-from cai_pyserini.collections.text.common import attribute, local_name, xml
+from cai_pyserini.collections.text.lines import LABEL
 from cai_pyserini.collections.text.mail import read_mail
 from cai_pyserini.collections.text.openxml import HEADING, Package, list_of, unescaped, value_of
 from cai_pyserini.collections.text.rtf import read_rtf
@@ -19,21 +20,34 @@ from cai_pyserini.collections.text.web import html_text
 
 ZIP = b"PK\3\4"
 EAST_ASIAN_DATES = {*range(27, 37), *range(50, 59)}  # formats that files do not define
-FORMAT = re.compile(  # parts of the format of a number: literals, a currency, what is not shown, digits
-    r'"([^"]*)"|\\(.)|\[\$([^\]-]*)[^\]]*\]|\[[^\]]*\]|[_*].|((?i:General)|@|[0#?][0#?.,/]*(?:E[+-]0+)?)|(.)'
+FORMAT = re.compile(  # parts of the format of a number: literals, a currency, a condition, what is not shown, digits
+    r'"([^"]*)"|\\(.)|\[\$([^\]-]*)[^\]]*\]|\[(<[=>]?|>=?|=)(-?\d+\.?\d*)\]|\[[^\]]*\]|[_*].'
+    r"|((?i:General)|@|[0#?][0#?.,/]*(?:E[+-]0+)?)|(.)"
 )
+CONDITIONS = {"<": lt, "<=": le, "=": eq, ">": gt, ">=": ge, "<>": ne}
 
 
 def read_docx(data: bytes) -> Text:
-    package = Package(data, _read_included)
+    return _read_docx(data, _read_included)
+
+
+def _read_docx(data: bytes, include: Callable[[bytes], Text]) -> Text:
+    package = Package(data, include)
     main = package.main()
     for part in package.related(main, "styles"):
         for style in xml(package.read(part)).iter("{*}style"):
             id = attribute(style, "styleId")
             if HEADING.match(value_of(style, "name")):
                 package.headings.add(id)
-            if list_of(style.find("{*}pPr")) not in ("", "0"):
-                package.lists.add(id)
+            if item := list_of(style.find("{*}pPr")):
+                package.lists[id] = item
+    for part in package.related(main, "numbering"):
+        root = xml(package.read(part))
+        lists = {attribute(each, "abstractNumId"): each for each in root.iterfind("{*}abstractNum")}
+        for each in root.iterfind("{*}num"):
+            for level in lists.get(value_of(each, "abstractNumId"), ()):
+                label = " ".join(LABEL.findall(value_of(level, "lvlText")))
+                package.labels[attribute(each, "numId"), attribute(level, "ilvl")] = label
     for kind in ("footnote", "endnote"):
         for part in package.related(main, f"{kind}s"):
             links = package.relations(part)
@@ -47,7 +61,7 @@ def read_docx(data: bytes) -> Text:
 def _read_included(data: bytes) -> Text:
     """A document in a document. Raises any exception if it cannot be read."""
     if data.startswith(ZIP):
-        return read_docx(data)
+        return _read_docx(data, _refuse)
     if data.startswith(b"{\\rtf"):
         return read_rtf(data)
     if data[:2000].lower().find(b"mime-version:") >= 0:
@@ -55,8 +69,12 @@ def _read_included(data: bytes) -> Text:
     return Text(*html_text(data)) if b"<" in data[:2000] else Text("", decoded(data))
 
 
+def _refuse(data: bytes) -> Text:
+    raise Unreadable("is a document in a document in a document")
+
+
 def read_pptx(data: bytes) -> Text:
-    package = Package(data, _read_included)
+    package = Package(data, _refuse)
     main = package.main()
     slides, links = [], package.relations(main)
     for each in xml(package.read(main)).iterfind("{*}sldIdLst/{*}sldId"):
@@ -79,7 +97,7 @@ def _template_texts(package: Package, part: str, *kinds: str) -> Iterator[str]:
 
 
 def read_xlsx(data: bytes) -> Text:
-    package = Package(data, _read_included, out=("numCache", "numLit"))  # the numbers of charts are those of cells
+    package = Package(data, _refuse, out=("numCache", "numLit"))  # the numbers of charts are those of cells
     main = package.main()
     book, links = xml(package.read(main)), package.relations(main)
     values = _Values(package, main)
@@ -163,20 +181,49 @@ _is_date, _is_duration = cache(is_date_format), cache(is_timedelta_format)
 
 
 def _shown(value: float, code: str) -> str:
-    """A number in its format: the whole value without separators, with the format's words, signs and leading zeros, if
-    it has one run of digits. Formats for negative numbers and for zero do not count."""
-    parts = [*takewhile(lambda part: part[0] != ";", FORMAT.finditer(code))]
-    value *= 100 ** sum(part[0] == "%" for part in parts)
-    runs = [part[4] for part in parts if part[4]]
+    """A number in its format: the whole value without separators, with the format's words, signs and leading zeros."""
+    section, is_negative = _section(value, code)
+    value = -value if is_negative and section else value
+    runs = [part[6] for part in section if part[6]]
+    value *= 100 ** sum(part[0] == "%" for part in section)
     if scale := sum(len(run) - len(run.rstrip(",")) for run in runs):
         value /= 1000**scale
     number = f"{value:.15g}" if isinstance(value, float) else str(value)
-    if len(runs) != 1:
+    if not runs and not any(part[1] or part[2] for part in section):
         return number
-    zeros = runs[0].partition(".")[0].count("0")
+    zeros = "".join(runs).partition(".")[0].count("0")
     whole, point, rest = number.partition(".")
-    filled = whole.zfill(zeros + (value < 0)) + point + rest
-    return "".join(filled if part[4] else part[1] or part[2] or part[3] or part[5] or "" for part in parts).strip()
+    filled = [whole.zfill(zeros + (value < 0)) + point + rest]
+    if len(runs) > 1 and not re.search("[./E]", "".join(runs)):  # such as (000) 000-0000
+        filled = [f"{value:.0f}".zfill(zeros)]
+        for run in runs[:0:-1]:
+            filled[:1] = [filled[0][: -len(run)], filled[0][-len(run) :]]
+    digits = iter(filled)
+    pieces = (next(digits, "") if part[6] else part[1] or part[2] or part[3] or part[7] or "" for part in section)
+    return "".join(pieces).strip()
+
+
+def _section(value: float, code: str) -> tuple[list[re.Match[str]], bool]:
+    """The section of a format for a value, and whether it is for negative numbers, whose sign is one of its words."""
+    sections = _sections(code)
+    tests = [next(((CONDITIONS[part[4]], float(part[5])) for part in each if part[4]), None) for each in sections]
+    if any(tests):
+        for section, test in zip(sections, tests, strict=True):
+            if test is None or test[0](value, test[1]):
+                return section, False
+    place = 1 if value < 0 else 2 if value == 0 else 0
+    return (sections[place], place == 1) if place < len(sections) else (sections[0], False)
+
+
+@cache
+def _sections(code: str) -> list[list[re.Match[str]]]:
+    sections: list[list[re.Match[str]]] = [[]]
+    for part in FORMAT.finditer(code):
+        if part[0] == ";":
+            sections.append([])
+        else:
+            sections[-1].append(part)
+    return sections
 
 
 def _rich_text(item: etree._Element) -> str:

@@ -7,26 +7,19 @@ from posixpath import join, normpath
 from lxml import etree
 
 from cai_pyserini.collections.formats import NO_TITLE, PAGE, LeftOut, Text, Unreadable
-from cai_pyserini.collections.text.common import (
-    DUBLIN_CORE,
-    PRIVATE_USE,
-    attribute,
-    ended_line,
-    iso_day,
-    local_name,
-    open_archive,
-    xml,
-)
+from cai_pyserini.collections.text.archive import DUBLIN_CORE, attribute, iso_day, local_name, open_archive, xml
+from cai_pyserini.collections.text.lines import LABEL, PRIVATE_USE, ended_line
 
-OUT = {  # deleted text, comments, also of formulas, contents of files, programs, forms, prompts of cells, page numbers
-    *("tracked-changes", "annotation", "annotation-xml", "binary-data", "script", "event-listeners", "forms"),
-    *("content-validations", "page-number", "ruby-text"),  # and pronunciations above characters
+OUT = {  # deleted text, comments, also of formulas, contents of files, programs, prompts of cells, page numbers
+    *("tracked-changes", "annotation", "annotation-xml", "binary-data", "script", "event-listeners"),
+    *("content-validations", "page-number"),
 }
 SPACES = {"s": " ", "tab": "\t", "line-break": "\n"}
 BLOCKS = {"p", "h", "math", "header-decl", "footer-decl", "date-time-decl"}
 ASIDE = {"note", "text-box", "object", "object-ole"}  # what interrupts a sentence where it is anchored
 CELLS = {"table-cell", "covered-table-cell"}
 VALUES = ("value", "string-value", "date-value", "time-value", "boolean-value")  # a cell's, if its text is not saved
+ENTRIES = {"text", "textarea", "formatted-text", "number", "date", "time", "combobox"}  # fields of forms
 GENERATED = {"page-count", "sheet-name", "file-name", "date", "time"}  # elements of headers and footers
 TITLE = "//*[local-name()='h'] | //*[local-name()='frame'][@*[local-name()='class']='title']"
 
@@ -60,6 +53,7 @@ def read_opendocument(data: bytes) -> Text:
         text = "\n".join((document.text([body]), *masters.values()))
     title = meta.findtext(f".//{DUBLIN_CORE}title") or ""
     if not title or NO_TITLE.match(title):
+        document.labels.clear()  # a title has none
         title = next((document.text([found]) for found in body.xpath(TITLE)), title)
     modified = iso_day(meta.findtext(f".//{DUBLIN_CORE}date"))
     return Text(title, text, len(slides) or None, modified, left_out=document.left_out.said())
@@ -74,9 +68,17 @@ class _Document:
         if "META-INF/manifest.xml" in self._names and b"encryption-data" in self._archive.read("META-INF/manifest.xml"):
             raise Unreadable("is encrypted")
         self._seen = set[str]()
+        self._controls = list[str]()  # what forms show, which are at the beginning of a text or a page
         self.left_out = LeftOut()
         self._is_template = False  # while master pages are read
-        self.content = self.part("content.xml")
+        self._lists = list[str]()  # styles of open lists
+        self.labels = dict[tuple[str, str], str]()  # words around the numbers of a list, by style and level
+        self.styles, self.content = self.part("styles.xml"), self.part("content.xml")
+        for part in (self.styles, self.content):
+            for level in part.iter("{*}list-level-style-number", "{*}outline-level-style"):
+                words = LABEL.findall(f"{attribute(level, 'num-prefix')} {attribute(level, 'num-suffix')}")
+                place = attribute(level.getparent(), "name"), attribute(level, "level")
+                self.labels[place] = " ".join([*words, ""])
 
     def part(self, name: str) -> etree._Element:
         return xml(self._archive.read(name)) if name in self._names else etree.Element("none")
@@ -85,6 +87,8 @@ class _Document:
         out = list[str]()
         for element in elements:
             self._walk(element, out, out, False)
+        out += map(ended_line, self._controls)
+        self._controls.clear()
         return "".join(out)
 
     def masters(self, is_all: bool) -> dict[str, str]:
@@ -92,7 +96,7 @@ class _Document:
         used = set(self.content.xpath("//@*[local-name()='master-page-name']"))
         texts = {}
         self._is_template = True
-        for page in self.part("styles.xml").iterfind("{*}master-styles/{*}master-page"):
+        for page in self.styles.iterfind("{*}master-styles/{*}master-page"):
             if is_all or attribute(page, "name") in used:
                 lines = dict.fromkeys(map(str.strip, self.text([page]).splitlines()))
                 texts[attribute(page, "name")] = "\n".join(line for line in lines if any(map(str.isalnum, line)))
@@ -105,15 +109,24 @@ class _Document:
         if name in OUT or name.endswith("-source") or (self._is_template and self._is_not_shown(element, name)):
             return
         is_description = name in ("title", "desc") and "svg" in element.tag
-        if name == "table-row":
+        if name == "forms":
+            for control in element.iter("{*}*"):
+                self._controls += _shown_by_control(control)
+                self._controls += ["".join(control.itertext())] * (local_name(control) == "p")
+        elif name == "table-row":
             aside = list[str]()
             row = self._children(element, [], aside, False)
             out += [ended_line("".join(row).rstrip()), *aside]
         elif name in CELLS:
             if text := "".join(self._children(element, [], later, False)).strip() or self._value(element):
                 out.append(f"{text}\t")
+        elif name == "list":
+            self._lists.append(attribute(element, "style-name") or "".join(self._lists[-1:]))
+            self._children(element, out, later, in_text)
+            self._lists.pop()
         elif name in BLOCKS:
             aside = list[str]()
+            out.append(self.labels.get(("Outline", attribute(element, "outline-level")), ""))
             self._children(element, out, aside, name in ("p", "h"))
             out += ["\n", *aside]
         elif name in ASIDE or is_description:
@@ -125,7 +138,11 @@ class _Document:
                 out.append(text)
             else:
                 later.append(ended_line(text))
+        elif name == "ruby-text":  # the pronunciation above characters
+            later.append("".join(self._children(element, [], [], True)) + "\n")
         else:
+            if name == "list-item":
+                out.append(self.labels.get(("".join(self._lists[-1:]), str(len(self._lists))), ""))
             out += [SPACES.get(name, ""), attribute(element, "string-value") if name == "hidden-text" else ""]
             self._children(element, out, later, in_text, "/" if name == "mfrac" else "")
             if name in ("number", "note-citation"):
@@ -166,6 +183,14 @@ class _Document:
             self.left_out["embedded object*"] += 1
         else:
             self._walk(self.part(part), out, out, False)
+
+
+def _shown_by_control(control: etree._Element) -> list[str]:
+    name = local_name(control)
+    if name in ("item", "option") and attribute(control, "current-selected") != "true":
+        return []
+    value = attribute(control, "current-value") or attribute(control, "value")
+    return [attribute(control, "label"), value if name in ENTRIES else ""]
 
 
 def _spaced(text: str | None, in_text: bool) -> str:

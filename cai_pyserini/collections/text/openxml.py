@@ -11,38 +11,41 @@ from posixpath import basename, dirname, join, normpath
 from typing import ClassVar, NamedTuple
 from urllib.parse import unquote
 
-from lxml import etree
+from lxml import etree, html
 
 from cai_pyserini.collections.formats import NO_TITLE, LeftOut, Text, Unreadable
-from cai_pyserini.collections.text.common import (
+from cai_pyserini.collections.text.archive import (
     CORE_DATE,
     DUBLIN_CORE,
-    FILE_NAME,
-    PRIVATE_USE,
     XML,
     attribute,
-    ended_line,
     iso_day,
     local_name,
     open_archive,
-    symbol,
-    without_empty_cells,
     xml,
 )
+from cai_pyserini.collections.text.lines import (
+    FILE_NAME,
+    PRIVATE_USE,
+    ended_line,
+    shown_by_field,
+    symbol,
+    without_empty_cells,
+)
 
-OUT = {  # deleted and moved text; positions of tabs; the workbook of a chart; pronunciations above characters
-    *("del", "moveFrom", "delText", "delInstrText", "tabs", "tabLst", "externalData", "rPh", "phoneticPr", "rt")
+OUT = {  # deleted and moved text; positions of tabs; the workbook of a chart; readings that Excel does not show
+    *("del", "moveFrom", "delText", "delInstrText", "tabs", "tabLst", "externalData", "rPh", "phoneticPr")
 }
 BREAKS = {"tab": "\t", "ptab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
 PRINTED = {"oddHeader", "evenHeader", "firstHeader", "oddFooter", "evenFooter", "firstFooter"}  # of sheets and charts
 PRINT_CODE = re.compile(r'&(?:"[^"]*"|K[\dA-F]{6}|\d+|([LCR])|(&)|[A-Z])')
+RESULT = "\0"
 ESCAPED = re.compile(r"_x([\dA-Fa-f]{4})_")
 HEADING = re.compile(r"(?i)(title|heading [12])$")
 SILENT = {  # relations to what has no text of its own, or is read at another place or not at all
     *("hyperlink", "image", "comments", "slide", "slideLayout", "slideMaster", "notesSlide", "notesMaster", "ctrlProp"),
     *("diagramDrawing", "diagramLayout", "diagramQuickStyle", "diagramColors", "audio", "video", "media", "theme"),
     *("font", "attachedTemplate", "mailMergeSource", "printerSettings", "customProperty", "footnotes", "endnotes"),
-    "vmlDrawing",
 }
 
 
@@ -80,7 +83,7 @@ class Package:
         self._include = include
         self._out = OUT.union(out)
         self._seen = set[str]()
-        self._fields = list[bool]()  # open fields, and whether their result is read, not their instruction
+        self._fields = list[list[str]]()  # the instructions of open fields, with RESULT while their result is read
         core = next(
             (part for part in ("docProps/core.xml", *self.related("", "core-properties")) if self.has(part)), ""
         )
@@ -89,7 +92,8 @@ class Package:
         self.modified = iso_day(properties.findtext(CORE_DATE))
         self.heading = ""
         self.headings = set[str]()  # styles
-        self.lists = set[str]()  # styles of items
+        self.lists = dict[str, tuple[str, str]]()  # id and level of the list by style
+        self.labels = dict[tuple[str, str], str]()  # words before the number, such as "Article", by list and level
         self.notes = dict[tuple[str, str], tuple[etree._Element, Relations]]()
         self.furniture = dict[str, None]()  # parts with headers and footers
         self.is_template = False  # while masters and layouts are read, whose placeholders are not shown
@@ -155,6 +159,8 @@ class Package:
         if not self.has(part):
             self.left_out["missing part*"] += 1
             return ""
+        if part.lower().endswith(".vml"):
+            return self._controls(part)
         return without_empty_cells(self.text_of(xml(self.read(part)), self.relations(part)))
 
     def text_of(self, element: etree._Element, links: Relations) -> str:
@@ -187,16 +193,16 @@ class Package:
         """The text of an element without its children."""
         text = element.text or ""
         match name:
-            case "fldChar":
-                self._mark_field(attribute(element, "fldCharType"))
             case "t":
-                if self._fields[-1:] == [False]:
+                if self._fields and RESULT not in self._fields[-1]:
                     self._fields.pop()  # it has no end
-                if not all(self._fields):  # the result of a field in another's instruction
+                if any(RESULT not in each for each in self._fields):  # the result of a field in another's instruction
                     return ""
                 return (text if "wordprocessingml" in element.tag else unescaped(text)).translate(PRIVATE_USE)
             case "v" | "pt":  # values in charts
                 return text.strip() and f"{text.strip()}\t"
+            case "fldChar" | "instrText" | "ddList":
+                return self._field(element, name, text)
             case "sym" if code := attribute(element, "char"):
                 is_symbol = attribute(element, "font") == "Symbol"
                 return symbol(int(code, 16)) if is_symbol else _visible(chr(int(code, 16)))
@@ -209,16 +215,24 @@ class Package:
                 lines = [ended_line(text) for text in (element.get("title"), element.get("descr")) if text]
                 flow.later.extend(line for line in lines if line not in flow.later[-2:] and not FILE_NAME.match(line))
             case _ if name in PRINTED:
-                return ended_line(PRINT_CODE.sub(lambda code: "\t" if code[1] else code[2] or "", text).strip())
+                return ended_line(printed(text))
         return BREAKS.get(name, "")
 
-    def _mark_field(self, kind: str) -> None:
-        if kind == "begin":
-            self._fields.append(False)
-        elif self._fields and kind == "separate":
-            self._fields[-1] = True
-        elif self._fields and kind == "end":
-            self._fields.pop()
+    def _field(self, element: etree._Element, name: str, text: str) -> str:
+        """The text of a field that has no other result than its instruction."""
+        match attribute(element, "fldCharType"):
+            case "begin":
+                self._fields.append([])
+            case "separate" if self._fields:
+                self._fields[-1].append(RESULT)
+            case "end" if self._fields:
+                return shown_by_field("".join(self._fields.pop()))
+        if name == "instrText" and self._fields:
+            self._fields[-1].append(text)
+        if name == "ddList":
+            entries = [attribute(each, "val") for each in element.iterfind("{*}listEntry")]
+            return "".join(entries[int(value_of(element, "result", "0")) :][:1])
+        return ""
 
     def _choose(self, element: etree._Element, flow: Flow) -> None:
         """Read the first alternative that has text: the others are the same for other programs."""
@@ -233,14 +247,14 @@ class Package:
     def _paragraph(self, element: etree._Element, flow: Flow) -> None:
         properties = element.find("{*}pPr")
         style = value_of(properties, "pStyle") if properties is not None else ""
-        list_id = list_of(properties)
-        is_item = list_id != "0" if list_id else style in self.lists
+        item = list_of(properties) or self.lists.get(style, ("0", ""))
         own = self._walk_children(element, flow.inner([]))
         text, is_heading = own.text(), style in self.headings
         if is_heading:
             self.heading = self.heading or text.strip()
             flow.out.append("\n")
-        flow.out.extend(["* " if is_item and not is_heading and text.strip() else "", text, "\n"])
+        label = self.labels.get(item) or ("" if is_heading or item[0] == "0" else "*")
+        flow.out.extend([f"{label} " if label and text.strip() else "", text, "\n"])
         flow.out.append(ended_line("".join(own.later)))
 
     def _cell(self, element: etree._Element, flow: Flow) -> None:
@@ -253,8 +267,18 @@ class Package:
     def _aside(self, element: etree._Element, flow: Flow) -> None:
         flow.later.append(ended_line(self._walk_children(element, flow.inner()).text()))
 
+    def _reading(self, element: etree._Element, flow: Flow) -> None:
+        """The pronunciation above characters."""
+        flow.later.append(self._walk_children(element, flow.inner()).text() + " ")
+
     def _spaced(self, element: etree._Element, flow: Flow) -> None:
         self._walk_children(element, flow, " ")
+
+    def _bracketed(self, element: etree._Element, flow: Flow) -> None:
+        """Part of an equation between brackets, which are parentheses unless it names others."""
+        flow.out.append(value_of(element, "dPr/{*}begChr", "("))
+        self._walk_children(element, flow)
+        flow.out.append(value_of(element, "dPr/{*}endChr", ")"))
 
     def _shape(self, element: etree._Element, flow: Flow) -> None:
         place = element.find("{*}nvSpPr/{*}nvPr/{*}ph")
@@ -267,8 +291,8 @@ class Package:
 
     _BLOCKS: ClassVar[dict[str, Callable[["Package", etree._Element, Flow], None]]] = {
         **{"AlternateContent": _choose, "p": _paragraph, "tc": _cell, "tr": _row, "sp": _shape},
+        **{"txbxContent": _aside, "rt": _reading, "d": _bracketed},
         **dict.fromkeys(("mr", "eqArr", "func", "nary", "rad", "limLow", "limUpp"), _spaced),
-        "txbxContent": _aside,
     }
 
     def _follow(self, relation: Relation, flow: Flow) -> None:
@@ -288,12 +312,26 @@ class Package:
                 flow.later.append(ended_line(included.text))
                 what = f"included document* without {', '.join(included.left_out)}"
                 self.left_out[what] += bool(included.left_out)
-        elif is_external or kind == "control" or (self.has(part) and not part.lower().endswith(".xml")):
+        elif is_external or kind == "control" or (self.has(part) and not part.lower().endswith((".xml", ".vml"))):
             self._seen.add(part)
             what = "linked document*" if is_external else "form control*" if kind == "control" else "embedded object*"
             self.left_out[what] += 1
         else:
             flow.later.append(ended_line(self.text(part)))
+
+    def _controls(self, part: str) -> str:
+        """The captions of form controls on a sheet, in its old drawings; comments are in them too."""
+        lines = []
+        root = html.document_fromstring(self.read(part), html.HTMLParser(encoding="utf-8", no_network=True))
+        for shape in root.iter("v:shape"):  # in HTML's syntax: Excel does not close <br>
+            if all(data.get("objecttype") != "Note" for data in shape.iter("x:clientdata")):
+                lines += [" ".join(box.text_content().split()) for box in shape.iter("v:textbox")]
+        return "".join(map(ended_line, lines))
+
+
+def printed(text: str) -> str:
+    """A header or footer of a sheet without its codes."""
+    return PRINT_CODE.sub(lambda code: "\t" if code[1] else code[2] or "", text).strip()
 
 
 def unescaped(text: str) -> str:
@@ -301,15 +339,16 @@ def unescaped(text: str) -> str:
     return ESCAPED.sub(lambda code: chr(max(32, int(code[1], 16))), text) if "_x" in text else text
 
 
-def value_of(element: etree._Element, path: str) -> str:
+def value_of(element: etree._Element, path: str, default: str = "") -> str:
     """The attribute `val` of a child."""
     found = element.find(f"{{*}}{path}")
-    return "" if found is None else attribute(found, "val")
+    return default if found is None else attribute(found, "val")
 
 
-def list_of(properties: etree._Element | None) -> str:
-    """The list of a paragraph or a style, if they name one; "0" is none."""
-    return "" if properties is None else value_of(properties, "numPr/{*}numId")
+def list_of(properties: etree._Element | None) -> tuple[str, str] | None:
+    """The list and the level of a paragraph or a style that names them; list 0 is none."""
+    id = value_of(properties, "numPr/{*}numId") if properties is not None else ""
+    return (id, value_of(properties, "numPr/{*}ilvl", "0")) if id else None
 
 
 def _visible(character: str) -> str:

@@ -9,7 +9,7 @@ import pypdfium2
 from pypdfium2 import raw as pdfium
 
 from cai_pyserini.collections.formats import MAX_CHARACTERS, NO_TITLE, PAGE, TITLE_LENGTH, LeftOut, Text, Unreadable
-from cai_pyserini.collections.text.common import iso_day
+from cai_pyserini.collections.text.archive import iso_day
 from cai_pyserini.collections.text.pages import BREAK, joined, without_contents
 
 CONTROLS = re.compile(r"[\0-\x09\x0b-\x1f\x7f-\x9f]")  # bullets and brackets of fonts that do not name them

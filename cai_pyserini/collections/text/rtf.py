@@ -5,7 +5,7 @@ from codecs import lookup
 from dataclasses import dataclass, replace
 
 from cai_pyserini.collections.formats import LeftOut, Text, Unreadable
-from cai_pyserini.collections.text.common import ended_line, symbol, without_empty_cells
+from cai_pyserini.collections.text.lines import FILE_NAME, ended_line, shown_by_field, symbol, without_empty_cells
 
 TOKEN = re.compile(
     r"\\([a-zA-Z]{1,32})(-?\d{1,10})? ?|\\'([0-9a-fA-F]{2})|\\([^a-zA-Z])|([{}])|[\r\n]+|([^\\{}\r\n]+)", re.DOTALL
@@ -13,14 +13,14 @@ TOKEN = re.compile(
 # Groups without text of the document, besides those that \* marks as such for readers that do not know them.
 OUT = {
     *("fonttbl", "colortbl", "stylesheet", "filetbl", "info", "pict", "objdata", "objclass", "objname", "mmathPict"),
-    *("fldinst", "formfield", "sp"),
     *("shprslt", "nonshppict", "nonesttables", "annotation", "xe", "tc", "rxe", "txe", "template", "private"),
     *("ftnsep", "ftnsepc", "ftncn", "aftnsep", "aftnsepc", "aftncn"),
 }
 ASIDE = {"footnote", "shptxt", "dptxbxtext"}  # put after the paragraph, whose sentences they would interrupt
 FURNITURE = {"header", "headerl", "headerr", "headerf", "footer", "footerl", "footerr", "footerf"}
-OWN = {*ASIDE, *FURNITURE, "title"}  # groups whose text is put elsewhere
-READ = {*OWN, "shpinst", "do", "moMath", "moMathPara", "background"}  # read in spite of \*
+OWN = {*ASIDE, *FURNITURE, "title", "picprop", "fldinst", "ffl", "sn", "sv"}  # groups whose text is put elsewhere
+READ = {*OWN, "shpinst", "do", "moMath", "moMathPara", "background", "sp", "ud", "formfield"}  # read in spite of \*
+SHOWN_PROPERTIES = {"gtextUNICODE", "wzDescription"}  # properties of shapes: WordArt, and what a picture shows
 LINES = {"par", "row", "nestrow", "sect", "page"}
 CELLS = {"cell", "nestcell"}
 CHARACTERS = {
@@ -37,6 +37,7 @@ CHARSETS = {  # of fonts
     **{238: "cp1250", 254: "cp437", 255: "cp850"},
 }
 PLATFORMS = {"mac": "mac_roman", "pc": "cp437", "pca": "cp850"}
+UNDEFINED = 25  # means that the default of a form field is shown
 SYMBOL = "symbol"  # stands for the encoding of the font Symbol
 
 
@@ -81,6 +82,7 @@ class _Group:
     is_starred: bool = False
     is_hidden: bool = False
     is_deleted: bool = False
+    skips_group: bool = False  # the next one
 
 
 class _Reader:
@@ -95,6 +97,8 @@ class _Reader:
         self._fonts = dict[int, str]()
         self._font = -1  # which the font table describes
         self._default_font = -1
+        self._property = ""  # of a shape
+        self._choices, self._choice = list[str](), 0  # of a drop-down list
         self._group = _Group(self.body)
         self._bytes = bytearray()
 
@@ -144,7 +148,7 @@ class _Reader:
             self.left_out["embedded object*"] += word == "objdata"
             group.is_font_table |= word == "fonttbl"
         elif word in OWN:
-            group.is_hidden &= word != "title"
+            group.is_hidden &= word not in ("title", "picprop")
             group.destination, group.stream = word, _Stream()
         elif word in CHARACTERS:
             while word in CELLS and group.stream.out[-1:] == ["\n"]:  # the end of the last paragraph in a cell
@@ -172,6 +176,10 @@ class _Reader:
                 group.is_deleted = number != 0
             case "uc":
                 group.skipped = max(0, number or 0)
+            case "ffres" | "ffdefres" if number != UNDEFINED:
+                self._choice = number or 0
+            case "upr":
+                group.skips_group = True
 
     def _decode(self) -> None:
         """Write the bytes that have been read, in the encoding of their font."""
@@ -196,13 +204,25 @@ class _Reader:
 
     def _close(self, group: _Group) -> None:
         """Put the text of a group where it is read."""
-        text = group.stream.text()
-        if group.destination == "title":
-            self.title = text
-        elif group.destination in FURNITURE:
-            self.furniture[text] = None
-        else:
-            self._group.stream.later.append(ended_line(text))
+        text, later = group.stream.text(), self._group.stream.later
+        match group.destination:
+            case "title":
+                self.title = text
+            case "fldinst":
+                shown = shown_by_field(text)
+                self._write(shown or "".join(self._choices[self._choice :][:1]))
+                self._choices.clear()
+                self._group.skips_group = bool(shown)  # or it would be there twice
+            case "ffl":
+                self._choices.append(text)
+            case "sn":
+                self._property = text
+            case "sv" if self._property not in SHOWN_PROPERTIES or FILE_NAME.match(text):
+                pass
+            case name if name in FURNITURE:
+                self.furniture[text] = None
+            case _:
+                later.append(ended_line(text))
 
 
 def _encoding(number: int | None, default: str) -> str:

@@ -1,7 +1,6 @@
-"""What readers of documents share: zip archives of XML, days, lines and cells, and the font Symbol."""
+"""Documents that are zip archives of XML; days as documents write them."""
 
 import io
-import re
 import zipfile
 from datetime import datetime
 
@@ -13,13 +12,6 @@ MAX_UNPACKED = 1 << 29  # bytes in an archive such as .docx
 DUBLIN_CORE = "{http://purl.org/dc/elements/1.1/}"
 CORE_DATE = "{http://purl.org/dc/terms/}modified"
 XML = {"resolve_entities": False, "no_network": True, "load_dtd": False, "remove_comments": True, "remove_pis": True}
-FILE_NAME = re.compile(r"\S*\.\w{2,5}\s*$|\w:\\")  # a description that is only the picture's file
-SYMBOLS = {  # of the font Symbol
-    **dict(enumerate("ΑΒΧΔΕΦΓΗΙϑΚΛΜΝΟΠΘΡΣΤΥςΩΞΨΖ", ord("A"))),
-    **dict(enumerate("αβχδεφγηιϕκλμνοπθρστυϖωξψζ", ord("a"))),
-    **dict(zip(b"\xa3\xa5\xae\xb0\xb1\xb3\xb4\xb5\xb7\xb9\xbb\xd6\xe5\xf2", "≤∞→°±≥×∝•≠≈√∑∫", strict=True)),
-}
-PRIVATE_USE = {0xF000 + code: character for code, character in SYMBOLS.items()}  # Word and PowerPoint write these
 
 
 def open_archive(data: bytes) -> zipfile.ZipFile:
@@ -59,17 +51,3 @@ def iso_day(text: str | None) -> str | None:
         return datetime.fromisoformat((text or "").strip()).date().isoformat()
     except ValueError:
         return None
-
-
-def symbol(code: int) -> str:
-    """A character of the font Symbol."""
-    code = code & 0xFF if 0xF000 <= code <= 0xF0FF else code
-    return SYMBOLS.get(code, "" if 0x80 <= code <= 0xFF else chr(code))
-
-
-def ended_line(text: str) -> str:
-    return text if not text or text.endswith("\n") else f"{text}\n"
-
-
-def without_empty_cells(text: str) -> str:
-    return "\n".join("\t".join(filter(str.strip, line.rstrip().split("\t"))) for line in text.split("\n"))
