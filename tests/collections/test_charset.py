@@ -35,12 +35,12 @@ WORDS = {
     "big5": "請檢查橋上的水泵，著名的凜冽。",
     "euc-kr": "다리의 펌프를 금요일까지 수리해야 합니다 똠방각하",
     "shift_jis": "橋のポンプ①は金曜日までに修理が必要です髙㈱～",
-    "euc-jp": "橋のポンプ①は金曜日までに修理が必要です㈱",
+    "euc-jp": "橋のポンプ①は金曜日までに修理が必要です髙㈱～",
     "iso-2022-jp": "橋のポンプは金曜日までに修理が必要です",
     "utf-8": "Насос 请 café 🔧",
 }
 PYTHON = {"gbk": "gb18030", "euc-kr": "cp949", "shift_jis": "cp932", "windows-874": "cp874", "ibm866": "cp866"}
-PYTHON |= {"macintosh": "mac-roman", "big5": "big5hkscs", "euc-jp": "euc_jisx0213"}
+PYTHON |= {"macintosh": "mac-roman", "big5": "big5hkscs"}
 SEVEN_BITS = ("us-ascii", "ANSI_X3.4-1968")  # which say nothing on other bytes, so that <meta> has a say
 LABELS = {  # other labels of the same encodings
     **{"windows-1252": ["iso-8859-1", "latin1", *SEVEN_BITS], "gbk": ["gb2312", "GB_2312-80"]},
@@ -50,8 +50,22 @@ LABELS = {  # other labels of the same encodings
 }
 
 
+def euc(text: str) -> bytes:
+    """Text in EUC-JP with the characters of NEC and IBM, which Python's codec lacks."""
+    data = b""
+    for character in text:
+        pair = character.encode("cp932")
+        if len(pair) == 2:
+            row, cell = pair[0] - (0x81 if pair[0] < 0xA0 else 0xC1), pair[1] - (pair[1] > 0x7F)
+            second = cell >= 0x9E
+            pair = bytes([0xA1 + 2 * row + second, cell + (3 if second else 0x61)])
+        data += pair
+    return data
+
+
 def bytes_of(encoding: str) -> bytes:
-    return WORDS[encoding].encode(PYTHON.get(encoding, encoding))
+    text = WORDS[encoding]
+    return euc(text) if encoding == "euc-jp" else text.encode(PYTHON.get(encoding, encoding))
 
 
 def pages() -> dict[str, tuple[bytes, str]]:
@@ -66,7 +80,10 @@ def pages() -> dict[str, tuple[bytes, str]]:
             if label not in SEVEN_BITS:
                 made[f"header {label}"] = b"<meta charset=koi8-r><p>" + data, f"text/html; charset={label}"
         told = f"<meta http-equiv=content-type content='text/html; charset={encoding}'>"
-        made[f"equivalent {encoding}"] = (f"<!-- <meta charset=utf-8> -->{told}<p>".encode() + data, "text/html")
+        made[f"equivalent {encoding}"] = (
+            f"<!-- <meta charset=utf-8> -->{told}<p>".encode() + data,
+            "text/html",
+        )
     declared = b"<?xml version='1.0' encoding='windows-1251'?><html><p>" + bytes_of("windows-1251")
     made["xml"] = declared, "text/html"
     for mark, encoding in (

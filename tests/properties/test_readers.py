@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import count
@@ -12,18 +13,22 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+import yaml
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from pyarrow import parquet
+from scipy.sparse import csr_matrix
 
 from cai_pyserini.collections.beir_folder import BeirFolder
+from cai_pyserini.collections.records import Columns, read_records
 from cai_pyserini.core import jsonl
-from cai_pyserini.core.config import load_encoder, load_index_config
+from cai_pyserini.core.config import EncoderConfig, IndexConfig, encoder_yaml, load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import read_yaml
 from cai_pyserini.core.text import normalized
 from cai_pyserini.runs import trec
 from cai_pyserini.vectors.json_vectors import parse_checked, read_vectors
+from cai_pyserini.vectors.weighting import json_vectors
 
 numbers = count()
 
@@ -215,8 +220,82 @@ def test_documents_come_back_from_every_format(fresh, rows: list[tuple[str, str,
         assert found == [(id, normalized(title), normalized(text)) for id, title, text in rows], path
 
 
+@given(documents)
+def test_documents_come_back_from_tsv(fresh, rows: list[tuple[str, str, str]]) -> None:
+    lines = [(id, re.sub(r"[\r\n\t]", " ", text)) for id, text, _ in rows]
+    for header in ("id\ttext\n", ""):
+        path = fresh() / "a.tsv"
+        path.write_text(header + "".join(f"{id}\t{text}\n" for id, text in lines), encoding="utf-8", newline="")
+        if header or Columns().is_header(lines[0]) is False:
+            assert [(v["id"], v["text"]) for _, v in read_records(path, Columns())] == lines
+
+
 qrels = st.dictionaries(ids, st.dictionaries(ids, st.integers(-9, 9), min_size=1, max_size=3), min_size=1, max_size=3)
+
+
+@given(qrels, st.booleans(), st.sampled_from(["", ".0"]))
+def test_qrels_come_back(fresh, grades: dict[str, dict[str, int]], trec_format: bool, decimals: str) -> None:
+    folder = fresh()
+    (folder / "qrels").mkdir()
+    known = {document for judged in grades.values() for document in judged}
+    jsonl.write(folder / "corpus.jsonl", ({"id": id, "text": "x"} for id in known))
+    between = " 0 " if trec_format else "\t"
+    lines = [(q, d, f"{grade}{decimals}") for q, judged in grades.items() for d, grade in judged.items()]
+    text = "".join(f"{q}{between}{d}{' ' if trec_format else between}{grade}\n" for q, d, grade in lines)
+    (folder / "qrels" / "test.txt").write_text(text, encoding="utf-8", newline="")
+    expected = {query: {document: max(grade, 0) for document, grade in of.items()} for query, of in grades.items()}
+    assert BeirFolder(folder, "any").qrels("test") == expected
 
 
 scores = st.floats(-3e38, 3e38)
 hits = st.dictionaries(ids, st.dictionaries(ids, scores, min_size=1, max_size=4), min_size=1, max_size=3)
+
+
+@given(hits)
+def test_runs_come_back(fresh, found: dict[str, dict[str, float]]) -> None:
+    path = fresh() / "run.trec"
+    run = trec.run_of({query: list(hits.items()) for query, hits in found.items()})
+    trec.write_run(run, path, "tag")
+    assert trec.read_run(path).equals(run)
+    for query, hits in trec.scores_by_query(run).items():
+        assert list(hits) == sorted(found[query], key=lambda id: -found[query][id])
+        assert hits == pytest.approx(found[query], rel=1e-6, abs=1e-37)
+
+
+@given(st.lists(ids, min_size=1, max_size=4), st.lists(ids, min_size=1, max_size=4, unique=True), st.randoms())
+def test_json_vectors_come_back(fresh, rows: list[str], terms: list[str], draw) -> None:
+    assume(not any("\x01" in term for term in terms))
+    impacts = np.array([[draw.randint(0, 2) for _ in terms] for _ in rows], np.int32)
+    path = fresh() / "a.jsonl"
+    path.write_text("".join(json_vectors(rows, csr_matrix(impacts), terms)), encoding="utf-8", newline="")
+    expected = [
+        (id, {f"{term}\x01{impact}" for term, impact in zip(terms, row, strict=True) if impact})
+        for id, row in zip(rows, impacts.tolist(), strict=True)
+    ]
+    assert [(id, set(contents.split())) for _, _, id, contents in read_vectors([path])] == expected
+
+
+@given(
+    st.builds(
+        IndexConfig,
+        name=texts,
+        source=texts,
+        split=texts,
+        columns=st.dictionaries(st.sampled_from(["id", "title", "text"]), texts),
+        k1=st.floats(0, 1e6),
+        note=st.none() | texts,
+    )
+)
+def test_collections_come_back_from_yaml(fresh, config: IndexConfig) -> None:
+    path = fresh() / "a.yaml"
+    assume(not (path.parent / config.source).exists())
+    path.write_text(yaml.safe_dump(config.model_dump()), encoding="utf-8")
+    assert load_index_config(str(path)) == config
+
+
+@given(st.builds(EncoderConfig, name=texts.filter(bool), checkpoint=texts, bits=st.integers(1, 16), source=texts))
+def test_encoders_come_back_from_yaml(fresh, config: EncoderConfig) -> None:
+    path = fresh() / "a.yaml"
+    assume(not (path.parent / config.checkpoint).exists() and not Path(config.checkpoint).exists())
+    path.write_text(encoder_yaml(config, path.parent), encoding="utf-8")
+    assert load_encoder(str(path)) == config

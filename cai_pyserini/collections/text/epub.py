@@ -12,7 +12,10 @@ from cai_pyserini.collections.text.web import html_text
 
 CHAPTERS = {"application/x-dtbook+xml", "application/xhtml+xml", "image/svg+xml", "text/html", "text/x-oeb1-document"}
 WITHOUT_TEXT = ("audio/", "image/", "video/")
+OBFUSCATIONS = {"http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC"}  # of fonts
 ABOUT = ("creator", "contributor", "subject", "description", "publisher")
+
+Items = dict[str, etree._Element]  # of the manifest, by id
 
 
 def read_epub(data: bytes) -> Text:
@@ -64,19 +67,34 @@ def _folded(name: str) -> str:
 
 
 def _encrypted(encryption: etree._Element, names: dict[str, str]) -> set[str]:
-    """The names of encrypted files, fonts that are obfuscated among them."""
-    return {_found(names, reference.get("URI", "")) for reference in encryption.iter("{*}CipherReference")}
+    """The names of encrypted files, without those of fonts that are only obfuscated."""
+    return {
+        _found(names, reference.get("URI", ""))
+        for each in encryption.iter("{*}EncryptedData")
+        if each.find("{*}EncryptionMethod") is None
+        or each.find("{*}EncryptionMethod").get("Algorithm") not in OBFUSCATIONS
+        for reference in each.iter("{*}CipherReference")
+    }
 
 
 def _in_order(book: etree._Element) -> list[etree._Element | None]:
     """The items of the spine, None if the manifest lacks one, and then other chapters, but not the navigation."""
-    items = {item.get("id"): item for item in book.iter("{*}item")}
-    order = [items.get(each.get("idref")) for each in book.iter("{*}itemref")]
+    items: Items = {item.get("id"): item for item in book.iter("{*}item")}
+    order = [_readable(items.get(each.get("idref")), items) for each in book.iter("{*}itemref")]
     others = [item for item in items.values() if item.get("media-type") in CHAPTERS and item not in order]
     order += [item for item in others if "nav" not in item.get("properties", "").split()]
     return [
         item for item in order if item is None or _type(item) in CHAPTERS or not _type(item).startswith(WITHOUT_TEXT)
     ]
+
+
+def _readable(item: etree._Element | None, items: Items) -> etree._Element | None:
+    """An item, or its fallback if it is in a format that readers may lack."""
+    seen = set()
+    while item is not None and item not in seen and _type(item) not in CHAPTERS:
+        seen.add(item)
+        item = items.get(item.get("fallback"), item)
+    return item
 
 
 def _type(item: etree._Element) -> str:

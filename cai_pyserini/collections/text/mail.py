@@ -22,6 +22,7 @@ CALENDAR = {"application/ics", "text/calendar"}
 MAILS = {"message/global", "message/news", "message/rfc822"}
 WITHOUT_TEXT = ("audio", "font", "image", "video")
 SIGNATURES = {"application/pgp-signature", "application/pkcs7-signature", "application/x-pkcs7-signature"}
+OF_OUTLOOK = {"application/ms-tnef", "application/vnd.ms-tnef"}
 SEALED = {"application/pkcs7-mime", "application/x-pkcs7-mime"}
 ENCODED_WORDS = re.compile(r"=\?[^?]*\?[BbQq]\?[^?]*\?=(?:\s*=\?[^?]*\?[BbQq]\?[^?]*\?=)*")
 FOLD = re.compile(r"\r?\n[ \t]")
@@ -93,7 +94,10 @@ def _text(part: Message, left_out: LeftOut) -> str:
     """The text of a part and the parts in it; counts in `left_out` what else might have text."""
     kind = part.get_content_type()
     if kind == "multipart/encrypted" or kind in SEALED:
-        left_out["encrypted or signed part*"] += 1
+        signed = "signed" in str(part.get_param("smime-type"))
+        left_out["signed part*" if signed else "encrypted part*"] += 1
+    elif kind in OF_OUTLOOK:
+        left_out["winmail.dat part*"] += 1
     elif part.is_multipart():
         parts = [each for each in part.get_payload() if isinstance(each, Message)]
         texts = [_text(each, left_out) for each in parts]

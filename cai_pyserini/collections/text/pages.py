@@ -2,8 +2,10 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from itertools import pairwise
+from operator import and_
 
 BREAK = "\ufffe"  # a hyphen at the end of a line and the line break, as PDFium writes them
 HYPHENS = re.compile(r"[\xad\u2010]\n(?=\w)")  # PDFium leaves these
@@ -106,21 +108,28 @@ def _entries(texts: Sequence[str]) -> list[tuple[int, Entry]]:
 def _confirmed(lines: Sequence[Sequence[str]], entries: Mapping[Place, Entry]) -> Iterable[Place]:
     """The entries whose words are on a page that they name, apart from other entries."""
     words = set[str]().union(*(words for words, _ in entries.values()))
-    places = {word: set[int]() for word in words}  # the pages of a word
+    places = dict.fromkeys(words, 0)  # the pages of a word, as bits
     for page, texts in enumerate(lines):
         rest = " ".join(text for line, text in enumerate(texts) if (page, line) not in entries)
         tokens = set(rest.casefold().split())
         compounds = " ".join(token for token in tokens if not token.isalnum())
         for word in words & tokens | words.intersection(PART.findall(compounds)):
-            places[word].add(page)
-    found = {place: set.intersection(*(places[word] for word in words)) for place, (words, _) in entries.items()}
+            places[word] |= 1 << page
+    found = {place: reduce(and_, (places[word] for word in words)) for place, (words, _) in entries.items()}
     offsets = Counter(
         page - number
         for place, (_, numbers) in entries.items()
-        if len(found[place]) <= RARE
-        for page in sorted(found[place])
+        if found[place].bit_count() <= RARE
+        for page in _bits(found[place])
         for number in numbers
     )
     ((offset, votes),) = offsets.most_common(1) or [(0, 0)]
     named = ((place, number + offset) for place, (_, numbers) in entries.items() for number in numbers)
-    return {place for place, page in named if votes >= FEWEST and page in found[place]}
+    return {place for place, page in named if votes >= FEWEST and page >= 0 and found[place] >> page & 1}
+
+
+def _bits(number: int) -> Iterator[int]:
+    """The places of the bits of a number that are 1."""
+    while number:
+        yield (lowest := number & -number).bit_length() - 1
+        number ^= lowest

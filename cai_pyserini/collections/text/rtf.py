@@ -118,7 +118,9 @@ class _Reader:
             skip = 0
             if brace == "{":
                 stack.append(self._group)
-                self._group = replace(self._group, destination="", is_starred=False)
+                hidden = self._group.is_hidden or self._group.skips_group
+                self._group.skips_group = False
+                self._group = replace(self._group, destination="", is_starred=False, is_hidden=hidden)
             elif brace:
                 ended = self._group
                 if not stack:
