@@ -235,7 +235,7 @@ def _covered(run: Tried, bm25: Scores) -> np.ndarray:
 def windows(run: Tried) -> Variants:
     """Vectors of windows: SPLADE's largest weight of each term, and the dense vector that is nearest to the query."""
     contents = {document.id: document.contents for document in run.run.collection.documents()}
-    found = [(row, text) for row, id in enumerate(run.ids) for text in passages(contents[id], WINDOW, WINDOW // 2)]
+    found = [(row, text) for row, id in enumerate(run.ids) for text, _ in passages(contents[id], WINDOW, WINDOW // 2)]
     rows, texts = np.array([row for row, _ in found]), [text for _, text in found]
     starts = np.flatnonzero(np.diff(rows, prepend=-1))
     encoder = SpladeEncoder(run.run).opened()

@@ -7,7 +7,7 @@ MIN_WORDS = "leave out articles whose abstract has fewer words; 0 keeps every ar
 
 
 class ConvertArticles(Command):
-    source: ClassVar[str]  # of collections.sources
+    source: ClassVar[str]  # a key of READERS
     input: list[AnyPath] = flag(help="files of articles, gzipped or not; an article's last version replaces the others")
     output: AnyPath = OUTPUT_FOLDER
     min_words: int = flag(128, MIN_WORDS, ge=0)

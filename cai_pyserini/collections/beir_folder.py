@@ -5,10 +5,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
 
 from cai_pyserini.collections.contract import OF_PYTHON, Collection, Judgment, Record, checked_grade
-from cai_pyserini.collections.ids import checked_id
 from cai_pyserini.collections.records import QRELS_NAMES, SUFFIXES, TREC, Columns, count_records, kind, read_records
+from cai_pyserini.collections.values import checked_id
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.artifact import file_digest, require_if_ours
 from cai_pyserini.core.config import ColumnNames
@@ -57,7 +58,7 @@ class BeirFolder(Collection):
         }
 
     @cached_property
-    def _count(self) -> int | None:
+    def whole_size(self) -> int | None:
         counts = [count_records(path) for path in self._files("documents")]
         return None if None in counts else sum(filter(None, counts))
 
@@ -145,7 +146,11 @@ class BeirFolder(Collection):
 
 def read_judgments(path: Path) -> Iterator[Judgment]:
     """The judgments of a file in BEIR's or TREC's format, or of a table. Raises CaiError for a broken line."""
-    for where, query, document, grade in _rows(path) if path.name.endswith(TABLES) else _lines(path):
+    rows: Iterator[tuple[str, Any, Any, Any]] = _lines(path)
+    if path.name.endswith(TABLES):
+        records = read_records(path, Columns(key="", names=QRELS_NAMES))
+        rows = ((where, values["query"], values["document"], values["grade"]) for where, values in records)
+    for where, query, document, grade in rows:
         yield Judgment(where, checked_id(query, where), checked_id(document, where), checked_grade(grade, where))
 
 
@@ -155,7 +160,7 @@ def _lines(path: Path) -> Iterator[tuple[str, str, str, str]]:
     for where, line in jsonl.read_lines(path):
         if beir is None:  # the first line
             beir = line.count("\t") == 2
-            header = beir and _is_name(line.split("\t")[2])
+            header = beir and line.split("\t")[2].strip()[:1].isalpha()
         columns = line.rstrip("\r\n").split("\t") if beir else line.split()
         if len(columns) != (3 if beir else 4):
             others = "" if beir else ", or the four of TREC, separated by white space"
@@ -165,12 +170,6 @@ def _lines(path: Path) -> Iterator[tuple[str, str, str, str]]:
         if not header:
             yield where, columns[0], columns[-2], columns[-1]
         header = False
-
-
-def _rows(path: Path) -> Iterator[tuple[str, object, object, object]]:
-    """As `_lines`, for a file with named columns."""
-    for where, values in read_records(path, Columns(key="", names=QRELS_NAMES)):
-        yield where, values["query"], values["document"], values["grade"]
 
 
 def _misnamed(others: Sequence[Path], name: str, suffixes: Iterable[str]) -> str:
@@ -195,12 +194,3 @@ def _names(paths: Iterable[Path]) -> str:
     """The file names, abbreviated if there are more than six."""
     names = sorted(path.name for path in paths)
     return ", ".join(names if len(names) <= 6 else [*names[:4], "…", f"{names[-1]} ({len(names):,} files)"])
-
-
-def _is_name(text: str) -> bool:
-    """Whether a value in the first line of qrels is a column name, not a number."""
-    try:
-        float(text)
-    except ValueError:
-        return bool(text.strip())
-    return False

@@ -10,9 +10,8 @@ from functools import cached_property
 from itertools import islice
 from typing import Any, NamedTuple, Self
 
-from cai_pyserini.collections.ids import SeenIds
-from cai_pyserini.collections.spans import UNSPACED, paged_passages, passages
-from cai_pyserini.collections.values import plain, whole_number
+from cai_pyserini.collections.spans import UNSPACED, passages
+from cai_pyserini.collections.values import SeenIds, plain, whole_number
 from cai_pyserini.core.config import ENGLISH, PASSAGE, Language
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.identity import digest, recipe
@@ -142,12 +141,10 @@ class Collection(ABC):
                     f"{where}: the id {id!r} contains {PASSAGE!r}, which separates the number of a passage: change the "
                     "id, or search without passages"
                 )
-            if PAGE in self.metadata and metadata.get(PAGES):
-                for number, (passage, page) in enumerate(paged_passages(text, *self._passages, self.language)):
-                    yield Record(where, f"{id}{PASSAGE}{number}", title, passage, {**metadata, PAGE: page})
-                continue
-            for number, passage in enumerate(passages(text, *self._passages, self.language)):
-                yield Record(where, f"{id}{PASSAGE}{number}", title, passage, metadata)
+            is_paged = PAGE in self.metadata and bool(metadata.get(PAGES))
+            for number, (passage, page) in enumerate(passages(text, *self._passages, self.language, is_paged)):
+                of_passage = {**metadata, PAGE: page} if is_paged else metadata
+                yield Record(where, f"{id}{PASSAGE}{number}", title, passage, of_passage)
 
     def document_of(self, id: str) -> str:
         """The id of the document that has this id or contains the passage with this id."""
@@ -264,16 +261,13 @@ class Collection(ABC):
         """A digest of `documents`, `queries` or a split's qrels. If documents have metadata, their digest covers only
         ids, titles and texts, so that they are not encoded again when the metadata changes."""
 
-        def fingerprint_of(contents: object) -> str:
-            return self._identity(contents, component=component, fields=self.fields)
-
-        if component != "documents":
-            return fingerprint_of(self._fingerprint(component))
-        whole = fingerprint_of(self._texts_digest if self.metadata else self._fingerprint(component))
-        if self._passages is None:
+        are_documents, settings = component == "documents", {"component": component, "fields": self.fields}
+        contents = self._texts_digest if are_documents and self.metadata else self._fingerprint(component)
+        whole = self._identity(contents, **settings)
+        if not are_documents or self._passages is None:
             return whole
         unit = ["characters"] if self.language in UNSPACED else []
-        return fingerprint_of([whole, *self._passages, *unit])
+        return self._identity([whole, *self._passages, *unit], **settings)
 
     @property
     def metadata_fingerprint(self) -> str | None:
@@ -293,23 +287,18 @@ class Collection(ABC):
     @cached_property
     def _texts_digest(self) -> str:
         sha256 = hashlib.sha256()
-        for _, id, title, text, _ in progress(self._normalized_documents(), self._count, "fingerprint"):
+        for _, id, title, text, _ in progress(self._normalized_documents(), self.whole_size, "fingerprint"):
             sha256.update(json.dumps([id, title, text]).encode())
         return sha256.hexdigest()
 
     @property
     def size(self) -> int | None:
         """The number of documents or passages for progress bars; None if it requires reading them."""
-        return None if self._passages else self._count
-
-    @property
-    def whole_size(self) -> int | None:
-        """The number of whole documents; None if it requires reading them."""
-        return self._count
+        return None if self._passages else self.whole_size
 
     def _whole_records(self, task: str) -> Iterable[Record]:
         """The whole documents, with a progress bar."""
-        return progress(self.records(whole=True), self._count, task)
+        return progress(self.records(whole=True), self.whole_size, task)
 
     def _grades(self, split: str) -> Qrels:
         """All judgments of a split; empty only if there are no qrels."""
@@ -371,7 +360,8 @@ class Collection(ABC):
 
     @property
     @abstractmethod
-    def _count(self) -> int | None: ...
+    def whole_size(self) -> int | None:
+        """The number of whole documents; None if it requires reading them."""
 
     @abstractmethod
     def _documents(self) -> Iterator[Record]: ...

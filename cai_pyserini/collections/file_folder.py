@@ -35,6 +35,7 @@ FRESH_NS = 2_000_000_000  # a file that changed so recently can change again wit
 TABLES, PLAIN = (".csv", ".tsv"), {"csv", "md", "rst", "txt"}
 OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # waits for no pipe
 SHOWN = 3  # files in a warning
+_is_file, _exists = os.path.isfile, os.path.exists  # which, unlike those of Path, raise nothing
 IN_ID = re.compile(r"[\s#%\0-\x20\x7f\ud800-\udfff]")  # percent-encoded in ids
 KINDS: dict[str, Kind] = {
     "path": "string",
@@ -46,8 +47,6 @@ KINDS: dict[str, Kind] = {
     PAGE: "number",
     "url": "string",
 }
-
-
 Unread = tuple[str, str]  # the id of a file, and why it has no text
 
 
@@ -109,7 +108,6 @@ class FileFolder(BeirFolder):
     ):
         super().__init__(path, name, fields, query_columns=query_columns, strict=strict)
         self._base_url = base_url
-        self.failed: dict[Key, Failed] = {}  # what may be read next time
 
     @property
     def metadata(self) -> dict[str, Kind]:
@@ -129,7 +127,7 @@ class FileFolder(BeirFolder):
         return self.has_queries(split) and super().has_qrels(split)
 
     @cached_property
-    def _count(self) -> int:
+    def whole_size(self) -> int:
         return len(self._entries)
 
     def _documents(self) -> Iterator[Record]:
@@ -171,18 +169,16 @@ class FileFolder(BeirFolder):
         listing = cache_folder() / f"unread-{self.name[:40]}-{digest(str(self.path.resolve()))}.tsv"
         rows = [(id, " ".join(reason.split())) for id, reason in unread]
         rows += [(id, f"is read without {', '.join(left_out)}") for id, left_out in partial]
-        lines = "".join(f"{id}\t{reason}\n" for id, reason in rows)
-        try:
-            files.write_text(listing, lines.encode(errors="replace").decode()) if rows else files.remove(listing)
-            where = f"all of them: {listing}"
-        except OSError as error:
-            where = f"all of them cannot be written to {listing} ({error.strerror})"
         if not rows:
+            files.remove(listing)
             return
+        lines = "".join(f"{id}\t{reason}\n" for id, reason in rows)
+        files.write_text(listing, lines.encode(errors="replace").decode())
         counts = ((len(unread), "left out"), (len(partial), "read only in part"))
         said = " and ".join(f"{count:,} {'is' if count == 1 else 'are'} {what}" for count, what in counts if count)
         shown = "; ".join(f"{id} {reason}" for id, reason in rows[:SHOWN])
-        log_once(logging.WARNING, f"{self.path}: of {count + len(unread):,} files, {said}: {shown}; {where}")
+        of_all = f"of {count + len(unread):,} files, {said}: {shown}; all of them: {listing}"
+        log_once(logging.WARNING, f"{self.path}: {of_all}")
 
     def _read(self) -> tuple[list[Entry], list[Unread]]:
         """Read the files that are new or have changed."""
@@ -192,7 +188,7 @@ class FileFolder(BeirFolder):
             states = self._states(found, texts.states(folder), unread)
             readers = {format: reader_of(format) for format in {file.format for file in states}}
             keys = {file: (state.sha256, readers[file.format]) for file, state in states.items()}
-            known = self.failed | texts.known(dict.fromkeys(keys.values()))
+            known = texts.known(dict.fromkeys(keys.values()))
             to_read = {key: file for file, key in keys.items() if key not in known}
             calls = {(os.fsencode(self.path / file.path), file.format): key for key, file in to_read.items()}
             results = isolated(READER, calls, processes_for(len(calls), 4))
@@ -201,7 +197,7 @@ class FileFolder(BeirFolder):
                 if isinstance(result, Failed) and result.lasts and _sha256(Path(os.fsdecode(call[0]))) == key[0]:
                     known[key] = texts.put(key, result)
                 elif isinstance(result, Failed):  # not what the reader says of the contents: it may pass
-                    known[key] = self.failed[key] = result
+                    known[key] = result
                 elif result[0] == key[0]:  # else it has changed since it was hashed
                     known[key] = texts.put(key, result[1])
             texts.set_states(folder, ((os.fsencode(file.path), states[file]) for file in keys if keys[file] in known))
@@ -265,34 +261,25 @@ def _walk(folder: Path) -> Iterator[tuple[str, os.stat_result | str]]:
             relative = str(path.relative_to(folder))
             try:
                 status = path.lstat()
-            except FileNotFoundError:  # deleted meanwhile
-                continue
             except OSError as error:
                 yield relative, f"cannot be opened ({error.strerror})"
                 continue
             if stat.S_ISLNK(status.st_mode):
-                if reason := _unread_link(folder, path):
-                    yield relative, reason
+                if _leads_elsewhere(folder, path):
+                    yield relative, "is a link to what is not read in this folder"
             elif name not in folders:
                 yield relative, status if stat.S_ISREG(status.st_mode) else "is not a regular file"
     for each in errors:
         yield str(Path(each.filename).relative_to(folder)), f"cannot be opened ({each.strerror})"
 
 
-def _unread_link(folder: Path, path: Path) -> str | None:
-    """Why the target of a link is not read. None if it is read where it is, or is in another format."""
-    try:
-        is_folder = stat.S_ISDIR(path.stat().st_mode)
-    except OSError as error:
-        return f"is a link that leads nowhere ({error.strerror})" if _format(path.name) or not path.suffix else None
-    target, root = Path(os.path.realpath(path)), os.path.realpath(folder)
-    if not is_folder and not _format(path.name):
-        return None
-    if not target.is_relative_to(root):
-        return "is a link out of the folder"
-    is_read = is_folder or _format(target.name)
+def _leads_elsewhere(folder: Path, link: Path) -> bool:
+    """Whether a link to a folder, or one that is named like a document, leads to what is not read where it is."""
+    target, root = Path(os.path.realpath(link)), Path(os.path.realpath(folder))
+    if not target.is_relative_to(root) or not _exists(target):
+        return bool(_format(link.name)) or not link.suffix
     is_hidden = any(part.startswith(".") for part in target.relative_to(root).parts)
-    return None if is_read and not is_hidden else "is a link to a file that is not read"
+    return is_hidden or (_is_file(target) and _format(link.name) is not None and _format(target.name) is None)
 
 
 def _id(path: str) -> str:
@@ -302,13 +289,6 @@ def _id(path: str) -> str:
 
 def _is_run(folder: Path) -> bool:
     return _is_file(folder / "results.json") and _is_file(folder / "report.md")
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # a folder that may not be opened, or a path that is too long
-        return False
 
 
 def _is_queries(name: str) -> bool:

@@ -24,7 +24,7 @@ class Hpo(Collection):
         super().__init__(name, str(self.path), fields)
 
     @property
-    def _count(self) -> int | None:
+    def whole_size(self) -> int | None:
         return len(self._terms)
 
     @cached_property

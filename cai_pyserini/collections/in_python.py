@@ -17,9 +17,8 @@ import pyarrow as pa
 from pandas.api.types import is_integer_dtype, is_numeric_dtype
 
 from cai_pyserini.collections.contract import Qrels, Record, checked_grade, metadata_left_out, typed
-from cai_pyserini.collections.ids import SeenIds, checked_id
 from cai_pyserini.collections.records import METADATA, NAMES, QRELS_NAMES, Columns, parse_object
-from cai_pyserini.collections.values import plain
+from cai_pyserini.collections.values import SeenIds, checked_id, plain
 from cai_pyserini.core.errors import CaiError, did_you_mean, require_utf8
 from cai_pyserini.core.metadata import LARGEST_INTEGER, NAME, Kind, Metadata, Value, checked, days
 

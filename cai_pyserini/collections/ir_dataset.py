@@ -9,7 +9,7 @@ import ir_datasets
 import requests
 
 from cai_pyserini.collections.contract import Collection, Judgment, Record, checked_grade
-from cai_pyserini.collections.ids import checked_id
+from cai_pyserini.collections.values import checked_id
 from cai_pyserini.core.errors import CaiError
 
 
@@ -21,7 +21,7 @@ class IrDataset(Collection):
         self.id = dataset
 
     @property
-    def _count(self) -> int | None:
+    def whole_size(self) -> int | None:
         with self._dataset() as (_, dataset):
             return dataset.docs_count()
 

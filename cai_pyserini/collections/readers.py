@@ -1,15 +1,23 @@
 """Open the collection that an index config names, with the right reader."""
 
+import re
+from collections.abc import Generator
+from importlib import import_module
 from pathlib import Path
 
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.collections.contract import Collection
 from cai_pyserini.collections.file_folder import FileFolder, has_files
 from cai_pyserini.collections.hpo import Hpo
-from cai_pyserini.collections.prebuilt import prebuilt_folder
+from cai_pyserini.core import artifact
 from cai_pyserini.core.config import PYSERINI, IndexConfig, load_index_config
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.files import cache_home
+from cai_pyserini.core.identity import is_of_this_code
+from cai_pyserini.core.processes import spread
 
+BEIR = re.compile(r"(beir-v1\.0\.0-[^.]+)\..+")  # topics of these indexes are named after the collection
+IMPORT = "cai_pyserini.plugin.prebuilt"  # imported in a process of its own, because it starts Java
 FILE_SETTINGS = ("columns", "query_columns", "metadata")
 
 
@@ -18,12 +26,9 @@ def load_collection(spec: str) -> Collection:
     return open_collection(load_index_config(spec))
 
 
-def open_collection(config: IndexConfig, before: Collection | None = None) -> Collection:
-    """The collection of an index config, split into passages if configured. Files that the same collection could not
-    read `before` are not tried again."""
+def open_collection(config: IndexConfig) -> Collection:
+    """The collection of an index config, split into passages if configured."""
     collection = _open(config)
-    if isinstance(collection, FileFolder) and isinstance(before, FileFolder):
-        collection.failed = before.failed
     collection.language = config.language
     return collection.in_passages(config.passages, config.passage_overlap) if config.passages else collection
 
@@ -55,3 +60,20 @@ def _open(config: IndexConfig) -> Collection:
         raise CaiError(f"collection {config.name}: base_url applies to a folder of files, which {path} is not")
     settings = {key: getattr(config, key) for key in (*FILE_SETTINGS, "strict")}
     return BeirFolder(path, config.name, config.fields, **settings)
+
+
+def prebuilt_folder(index: str, topics: str | None = None) -> Path:
+    """The folder with the documents stored in a prebuilt index of Pyserini, and topics with qrels as split `test`,
+    which the first call writes. Without `topics`, only BEIR's collections have topics."""
+    if topics is None and (beir := BEIR.fullmatch(index)):
+        topics = f"{beir[1]}-test"
+    folder = cache_home() / "collections" / "+".join(filter(None, (index, topics)))
+    manifest = artifact.read_manifest(folder)
+    if manifest is None or not is_of_this_code(manifest.recipe, "prebuilt"):
+        with spread(_import, [(index, topics, folder)], apart=True) as folders:
+            next(folders)
+    return folder
+
+
+def _import(arguments: tuple[str, str | None, Path]) -> Generator[Path]:
+    yield import_module(IMPORT).import_collection(*arguments)

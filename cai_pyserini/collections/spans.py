@@ -24,25 +24,14 @@ def passage_starts(words: int, size: int, step: int) -> list[int]:
     return [*range(0, last, step), last]
 
 
-def passages(text: str, size: int, overlap: int, language: Language = ENGLISH) -> list[str]:
-    """Split a text into passages of `size` words. Consecutive ones share `overlap` words; the last two may share more.
-    A text no longer than a passage is returned unchanged."""
-    words, separator = _words(text, language)
-    starts = passage_starts(len(words), size, size - overlap)
-    return [separator.join(words[start : start + size]) for start in starts] if len(starts) > 1 else [text]
-
-
-def share_after(texts: Iterable[str], size: int, language: Language = ENGLISH) -> float:
-    """The share of all words that come after the first `size` of their text."""
-    counts = [len(_words(text, language)[0]) for text in texts]
-    return sum(max(0, count - size) for count in counts) / max(1, sum(counts))
-
-
-def paged_passages(text: str, size: int, overlap: int, language: Language = ENGLISH) -> list[tuple[str, int]]:
-    """The passages of a text with form feeds between its pages, which they keep, and the pages where they begin, from
-    1."""
+def passages(
+    text: str, size: int, overlap: int, language: Language = ENGLISH, is_paged: bool = False
+) -> list[tuple[str, int]]:
+    """Split a text into passages of `size` words, with the pages where they begin, from 1. Consecutive ones share
+    `overlap` words; the last two may share more. A text no longer than a passage stays as it is. If it is paged, form
+    feeds are between pages, and the passages keep them."""
     words, pages, separator = list[str](), list[int](), ""
-    for number, page in enumerate(text.split("\f"), 1):
+    for number, page in enumerate(text.split("\f") if is_paged else [text], 1):
         found, separator = _words(page, language)
         if found and words:
             found[0] = f" {'\f' * (number - pages[-1])}{found[0]}".removeprefix(separator)
@@ -50,8 +39,15 @@ def paged_passages(text: str, size: int, overlap: int, language: Language = ENGL
         pages += [number] * len(found)
     starts = passage_starts(len(words), size, size - overlap)
     if len(starts) == 1:
-        return [(text.lstrip(), pages[0] if pages else 1)]
-    return [(separator.join(words[start : start + size]).lstrip(" \f"), pages[start]) for start in starts]
+        return [(text.lstrip() if is_paged else text, pages[0] if pages else 1)]
+    texts = (separator.join(words[start : start + size]) for start in starts)
+    return [(each.lstrip(" \f") if is_paged else each, pages[start]) for each, start in zip(texts, starts, strict=True)]
+
+
+def share_after(texts: Iterable[str], size: int, language: Language = ENGLISH) -> float:
+    """The share of all words that come after the first `size` of their text."""
+    counts = [len(_words(text, language)[0]) for text in texts]
+    return sum(max(0, count - size) for count in counts) / max(1, sum(counts))
 
 
 def random_span(text: str, draw: random.Random, language: Language = ENGLISH) -> str | None:

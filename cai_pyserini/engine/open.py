@@ -15,8 +15,7 @@ import pandas as pd
 
 from cai_pyserini.collections import in_python
 from cai_pyserini.collections.contract import OF_PYTHON
-from cai_pyserini.collections.ids import checked_id
-from cai_pyserini.collections.values import checked_path
+from cai_pyserini.collections.values import checked_id, checked_path
 from cai_pyserini.core import artifact
 from cai_pyserini.core.bars import progress_line
 from cai_pyserini.core.errors import CaiError

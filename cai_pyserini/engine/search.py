@@ -8,10 +8,9 @@ from weakref import WeakValueDictionary
 
 import pandas as pd
 
-from cai_pyserini.collections.ids import checked_id
 from cai_pyserini.collections.in_python import Queries
 from cai_pyserini.collections.in_python import topics as topics_of
-from cai_pyserini.collections.values import checked_count
+from cai_pyserini.collections.values import checked_count, checked_id
 from cai_pyserini.core.config import ENGLISH, Language
 from cai_pyserini.core.errors import CaiError, require_utf8
 from cai_pyserini.core.metadata import Kind

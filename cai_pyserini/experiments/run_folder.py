@@ -49,7 +49,7 @@ class RunFolder:
     `experiment` is the experiment to run in it; without one, the folder's finished run is read, or with `started` what
     there is of one that has not finished. `adaptation` has the settings to adapt its encoders with, without which they
     are kept. `earlier` is a run on a previous version of the collection, whose adapted encoders and chosen weights are
-    kept, and whose vectors are reused. With `before`, files that its collection could not read are not tried again.
+    kept, and whose vectors are reused.
     """
 
     def __init__(
@@ -60,13 +60,12 @@ class RunFolder:
         started: bool = False,
         adaptation: AdaptSettings | None = None,
         earlier: "RunFolder | None" = None,
-        before: "RunFolder | None" = None,
     ):
         self.root = root
         self.settings: dict[str, Any] = {}  # of the command that runs the experiment, see provenance.recorded
         self.folder = folder = current(root)
         self.adaptation, self.earlier = adaptation, earlier
-        self._experiment, self._before = experiment, before
+        self._experiment = experiment
         self.artifacts = Artifacts(self)
         self.encoders: dict[RunEncoder, Encoder] = {}  # that are open
         self.checked = folder / "collection.json"  # the counts of the checked collection
@@ -133,7 +132,7 @@ class RunFolder:
 
     def reopened(self) -> "RunFolder":
         """The same run, which reads its collection again."""
-        return RunFolder(self.root, self.experiment, adaptation=self.adaptation, earlier=self.earlier, before=self)
+        return RunFolder(self.root, self.experiment, adaptation=self.adaptation, earlier=self.earlier)
 
     @property
     def split(self) -> str:
@@ -169,7 +168,7 @@ class RunFolder:
     @cached_property
     def collection(self) -> Collection:
         """The collection. Raises CaiError if it has changed since the finished run."""
-        collection = open_collection(self.experiment.collection, self._before.collection if self._before else None)
+        collection = open_collection(self.experiment.collection)
         if self._experiment:
             return collection
         if (checked := artifact.read_manifest(self.checked)) is None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cai_pyserini.collections.contract import Collection
-from cai_pyserini.collections.ids import SeenIds
+from cai_pyserini.collections.values import SeenIds
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError

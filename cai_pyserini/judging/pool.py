@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from cai_pyserini.collections.ids import checked_id
 from cai_pyserini.collections.records import Columns, read_records
+from cai_pyserini.collections.values import checked_id
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import ENGLISH, Language
 from cai_pyserini.core.errors import CaiError

@@ -112,16 +112,11 @@ def test_s2orc_metadata(tmp_path: Path) -> None:
     folder = convert("s2orc", [file], tmp_path / "out", 1)
     assert corpus(folder) == {"77": ("Again", "The same id again."), "79": ("", "Half a pair here.")}
     assert counts(folder) == (4, 1, 1, 0, 2)
-    first = write(tmp_path / "first.jsonl", json.dumps(lines[0]) + "\n\n")
-    found = corpus(convert("s2orc", [first], tmp_path / "one", 6))
-    assert found == {"77": ("A title", "OBJECTIVE: One. METHODS: Zwei für drei.")}
-
-
-def test_semantic_scholar_abstracts(tmp_path: Path) -> None:
-    line = {"corpusid": 217, "openaccessinfo": {"license": None}, "abstract": "Über\nalles.", "updated": "2024-01-01"}
-    file = write(tmp_path / "20240101_00000_abcde.gz", json.dumps(line, ensure_ascii=False) + "\n")
-    folder = convert("s2orc", [file], tmp_path / "out", 2)
-    assert corpus(folder) == {"217": ("", "Über alles.")}
+    of_semantic_scholar = {"corpusid": 217, "openaccessinfo": {"license": None}, "abstract": "Über\nall das und mehr."}
+    first = write(tmp_path / "first.jsonl", f"{json.dumps(lines[0])}\n\n{json.dumps(of_semantic_scholar)}\n")
+    found = corpus(convert("s2orc", [first], tmp_path / "one", 5))
+    assert found["77"] == ("A title", "OBJECTIVE: One. METHODS: Zwei für drei.")
+    assert found["217"] == ("", "Über all das und mehr.")
 
 
 ARTICLE = '{"journal":"J","abstractText":"%s","title":"%s","pmid":"%s","meshMajor":["Humans","Café"],"year":"2019"}'

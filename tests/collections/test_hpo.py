@@ -4,7 +4,6 @@ import pytest
 
 from cai_pyserini.collections.contract import Document
 from cai_pyserini.collections.hpo import Hpo
-from cai_pyserini.core.errors import CaiError
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +37,3 @@ def test_no_demo_query_is_a_name(hpo: Hpo) -> None:
     names = {record.title.casefold() for record in hpo.records()}
     assert len(names) > 16000
     assert not names & {topic.casefold() for topic in hpo.topics("test").values()}
-
-
-def test_the_demo_has_one_split(hpo: Hpo) -> None:
-    with pytest.raises(CaiError, match="one split, test, and no 'dev'"):
-        hpo.qrels("dev")

@@ -93,8 +93,6 @@ def test_tables_of_other_libraries() -> None:
         ([{"id": 1.5, "text": "a"}], "the id 1.5 is not a string or an integer"),
         ([{"id": 2.0**60, "text": "a"}], "is not a string or an integer"),
         ([{"id": "a b", "text": "a"}], "document 0, counted from 0: the id 'a b' is empty or has white space"),
-        ([{"id": "a", "docno": "b", "text": "a"}], "has different ids: id 'a', docno 'b'"),
-        ({"a": {"id": "b", "text": "a"}}, "document 'a' has different ids: key 'a', id 'b'"),
         ([{"id": 1, "text": "a"}, {"id": "1", "text": "b"}], "counted from 0 .*: the id '1' occurs twice"),
         (["a", {"id": "0", "text": "b"}], "the id '0' occurs twice"),
         (pd.DataFrame([["a", "b"]], columns=["text", "text"]), "two of the columns text, text have the same name"),

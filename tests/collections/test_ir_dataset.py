@@ -50,6 +50,8 @@ def test_an_ir_dataset_with_splits(register) -> None:
     assert (collection.topics("test"), collection.topics("dev")) == ({"q1": "flu"}, {"q2": "fever"})
     assert collection.qrels("test") == {"q1": {"d1": 1, "d2": 0}}
     assert collection.check("dev") == {"documents": 2, "queries": 1, "judgments": 1}
+    whole = open_collection(IndexConfig(name="made", source="ir_datasets:made"))
+    assert not whole.has_qrels("test") and whole.check("test") == {"documents": 2, "queries": 2}
 
 
 def test_the_title_is_not_part_of_the_text(register) -> None:
@@ -79,29 +81,6 @@ def test_a_field_without_a_value_is_empty(register) -> None:
     register("made", "".join(lines), TSV_QUERIES, kind=NfCorpusDoc)
     documents = open_collection(IndexConfig(name="made", source="ir_datasets:made")).documents()
     assert [document.contents for document in documents] == [" Zinc.", "Colds "]
-
-
-@pytest.mark.parametrize(
-    "docs, queries, qrels, message",
-    [
-        ("d 1\tZinc.\tColds\n", TSV_QUERIES, "q1 0 d1 1\n", "whole: document 1: the id 'd 1'"),
-        (DOCS + DOCS, TSV_QUERIES, "q1 0 d1 1\n", r"whole: document 3: document id 'd1' .*first: whole: document 1"),
-        (DOCS, TSV_QUERIES, "q1 0 d1 1\nq3 0 d1 1\n", "whole: qrel 2: query 'q3'"),
-        (DOCS, TSV_QUERIES, "q1 0 d1 1\nq1 0 d3 1\n", "whole: qrel 2: document 'd3', judged for query 'q1', is not"),
-    ],
-)
-def test_a_broken_ir_dataset_is_refused(register, docs: str, queries: str, qrels: str, message: str) -> None:
-    register("whole", docs, queries, qrels)
-    with pytest.raises(CaiError, match=message):
-        open_collection(IndexConfig(name="whole", source="ir_datasets:whole", strict=True)).check("test")
-
-
-def test_an_ir_dataset_without_qrels(register) -> None:
-    register("queried", DOCS, TSV_QUERIES)
-    collection = open_collection(IndexConfig(name="queried", source="ir_datasets:queried"))
-    assert collection.has_queries("test") and not collection.has_qrels("test")
-    assert collection.check("test") == {"documents": 2, "queries": 2}
-    assert collection.topics("test") == {"q1": "flu", "q2": "fever"}
 
 
 @pytest.mark.parametrize("source, split", [("ir_datasets:nothing", "test"), ("ir_datasets:made/{split}", "dev")])

@@ -69,11 +69,6 @@ def test_a_tsv_of_two_columns_needs_no_header(read) -> None:
     assert read("a.tsv", "7\twhat?\n8\tthat\n", id="7", text="what?") == [(":2", record("8", "that"))]
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl"])
-def test_an_empty_file_has_no_records(read, name: str) -> None:
-    assert read(name, "") == read(name, "\n \n") == []
-
-
 @pytest.mark.parametrize("name", [*OF_EACH_KIND, "topics", "a.txt"])
 def test_a_missing_file_is_named_whatever_its_name(tmp_path: Path, name: str) -> None:
     with pytest.raises(CaiError, match=f"^no file {tmp_path / name}$"):
@@ -107,11 +102,7 @@ def test_configured_names_replace_the_defaults(read, read_parquet) -> None:
 @pytest.mark.parametrize(
     "name, text, message",
     [
-        (
-            "a.csv",
-            "pmid,text\n1,x\n",
-            r"a\.csv:1: no '_id' or 'id' or .* among 'pmid', 'text'; rename the column",
-        ),
+        ("a.csv", "pmid,text\n1,x\n", r"a\.csv:1: no '_id' or 'id' or .* among 'pmid', 'text'; rename the column"),
         ("a.csv", "id,abstract\n1,x\n", r"a\.csv:1: no 'text' or 'contents' among .*`columns: {text: NAME}`"),
         ("a.csv", "id,text,text\n1,x,y\n", r"a\.csv:1: two columns have the name 'text'"),
         ("a.csv", "id,text\n1,x,y\n", r"a\.csv:2: 3 columns, but the header has 2"),
@@ -121,11 +112,7 @@ def test_configured_names_replace_the_defaults(read, read_parquet) -> None:
         ("a.csv", "id,text\n1,x\ry\n", r"a\.csv:2: not CSV"),
         ("a.csv", b"id,text\n1,x\n2,\xe9\n", r"a\.csv:3: not UTF-8"),
         ("a.tsv", "1\tx\n2\ty\tz\n", r"a\.tsv:2: 3 columns, but the header has 2"),
-        (
-            "a.jsonl",
-            '{"id": "1", "text": "x"}\n{"text": "x"}\n',
-            r"a\.jsonl:2: no '_id' or 'id' or .* among",
-        ),
+        ("a.jsonl", '{"id": "1", "text": "x"}\n{"text": "x"}\n', r"a\.jsonl:2: no '_id' or 'id' or .* among"),
         ("a.parquet", "PAR1, or not", r"a\.parquet: not a Parquet file, or damaged \(.+\)$"),
         *((name, POINTER, rf"{re.escape(name)} is a pointer of Git LFS, not the file itself") for name in OF_EACH_KIND),
     ],

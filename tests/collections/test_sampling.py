@@ -1,4 +1,4 @@
-"""Duplicate ids, uniform samples of streams, and random spans of texts."""
+"""Duplicate ids, copies, uniform samples of streams, and random spans of texts."""
 
 import random
 from collections import Counter
@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from cai_pyserini.collections.ids import SeenIds
+from cai_pyserini.collections.copies import Copies, source
 from cai_pyserini.collections.spans import LONGEST, SHORTEST, SPANS_PER_TEXT, Contexts, Reservoir, random_span
+from cai_pyserini.collections.values import SeenIds
 
 
 def test_ids_are_remembered_after_merging() -> None:
@@ -76,11 +77,6 @@ def test_a_span_is_5_to_12_words_and_at_most_a_third_of_its_text(count: int) -> 
     assert random_span(text, random.Random(7)) == spans[7]
 
 
-@pytest.mark.parametrize("text", ["", " \n", "two words"])
-def test_a_text_of_less_than_three_words_has_no_span(text: str) -> None:
-    assert random_span(text, random.Random(1)) is None
-
-
 def test_spans_count_characters_in_languages_without_spaces() -> None:
     text = "痛風では尿酸の結晶が関節にたまる。夜に痛む。" * 2
     for seed in range(20):
@@ -88,7 +84,25 @@ def test_spans_count_characters_in_languages_without_spaces() -> None:
         assert span and span in text and SHORTEST <= len(span) <= LONGEST
 
 
-def test_all_positions_of_a_span_are_equally_likely() -> None:
+def test_copies_equal_those_of_an_exhaustive_comparison() -> None:
     draw = random.Random(1)
-    found = Counter(random_span("a b c", draw) for _ in range(3000))
-    assert found.keys() == {"a", "b", "c"} and min(found.values()) > 900
+    words = [f"word{number}" for number in range(30)]
+    texts = [" ".join(draw.choices(words, k=draw.randint(0, 25))) for _ in range(40)]
+    for text in texts[:40]:
+        changed = text.split()
+        for place in draw.sample(range(len(changed)), min(len(changed), draw.randint(0, 3))):
+            changed[place] = draw.choice(words)
+        texts.append("  ".join(changed).upper() + ".")
+    copies = Copies(texts)
+    for number, text in enumerate(texts):
+        expected = [other for other, each in enumerate(texts) if other == number or _common(text, each)]
+        assert copies.of(number).tolist() == expected
+
+
+def _common(one: str, other: str) -> bool:
+    left, right = (Counter(text.casefold().replace(".", "").split()) for text in (one, other))
+    return (left & right).total() >= 0.9 * max(left.total(), right.total()) > 0
+
+
+def test_passages_are_of_a_document() -> None:
+    assert [source(id) for id in ("d#0", "d#12", "d", "d#x", "a#b#3", "#1")] == ["d", "d", "d", "d#x", "a#b", "#1"]

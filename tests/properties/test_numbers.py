@@ -11,12 +11,10 @@ from hypothesis.extra import numpy as arrays
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.core.config import EncoderConfig
-from cai_pyserini.core.errors import CaiError
-from cai_pyserini.models.idf import Idf
 from cai_pyserini.runs.fuse import fuse_runs
 from cai_pyserini.runs.fusions import FUSIONS
 from cai_pyserini.runs.trec import Hits, run_of, scores_by_query
-from cai_pyserini.vectors.quantization import Quantizer, loss_stats, prune, weighted
+from cai_pyserini.vectors.quantization import Quantizer, loss_stats, prune
 from cai_pyserini.vectors.queries import MAX_WEIGHT, as_terms, quantize_queries
 
 HALF = 0.5 + 1e-3  # of a step; float32 products are a little off
@@ -53,16 +51,6 @@ def test_an_impact_does_not_depend_on_the_other_documents(weights: csr_matrix, b
     assert (of_all != prune(quantizer.impacts(weights[order]), config)).nnz == 0
 
 
-@given(matrices(10.0), st.sampled_from([math.nan, math.inf, -math.inf]), st.data())
-def test_no_impact_stands_for_a_number_that_is_not_finite(weights: csr_matrix, value: float, data) -> None:
-    assume(weights.nnz)
-    place = data.draw(st.integers(0, weights.nnz - 1))
-    weights.data[place] = value
-    row = int(np.searchsorted(weights.indptr, place, "right")) - 1
-    with pytest.raises(CaiError, match=f"document 'd{row}' has a weight that is NaN or infinite"):
-        Quantizer.of(10, 5.0).impacts(weights, [f"d{i}" for i in np.arange(weights.shape[0])])
-
-
 @given(matrices(512.0), st.integers(1, 100_000))
 def test_query_weights_are_positive_integers_of_java(weights: csr_matrix, query_scale: int) -> None:
     terms = [f"t{i}" for i in np.arange(weights.shape[1])]
@@ -70,16 +58,6 @@ def test_query_weights_are_positive_integers_of_java(weights: csr_matrix, query_
         assert all(1 <= weight <= MAX_WEIGHT for weight in query.values())
         missing = [weight for term, weight in zip(terms, row, strict=True) if term not in query]
         assert max(missing, default=0) * query_scale <= HALF
-
-
-@given(st.integers(1, 10**9), st.lists(st.floats(0, 1), min_size=1, max_size=8), st.floats(0, 4))
-def test_rarer_tokens_weigh_more(documents: int, shares: list[float], power: float) -> None:
-    frequencies = np.array(sorted(round(share * documents) for share in shares))
-    weights = Idf(documents, frequencies, "any").weights(power)
-    assert np.isfinite(weights).all() and (weights >= 0).all()
-    assert (np.diff(weights[frequencies > 0]) <= 0).all() and (weights[frequencies == 0] == 1).all()
-    rows = csr_matrix(np.eye(len(weights), dtype=np.float32) * 3)
-    np.testing.assert_allclose(weighted(rows, weights).toarray().diagonal(), 3 * weights)
 
 
 names = st.sampled_from([*"abcdefgh"])
@@ -110,13 +88,3 @@ def test_fused_scores_are_finite_and_do_not_depend_on_the_order_of_queries(
         best = [dict(ranked(run)[query][:depth]) for run in made if query in run]
         assert hits.keys() == {document for of_run in best for document in of_run}
     assert fused(lambda items: draw.sample(items, len(items))) == found
-
-
-@pytest.mark.parametrize("method", FUSIONS)
-@given(runs, st.integers(1, 8))
-def test_what_both_runs_prefer_stays_in_front(method: str, run: dict[str, dict[str, float]], depth: int) -> None:
-    frame = run_of(ranked(run))
-    fused = scores_by_query(fuse_runs([frame, frame], method, depth))
-    for query, hits in fused.items():
-        by_rank = [hits[document] for document, _ in ranked(run)[query][:depth]]
-        assert by_rank == sorted(by_rank, reverse=True)

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from cai_pyserini.collections.file_text import _finished
 from cai_pyserini.collections.formats import PAGE, Text
-from cai_pyserini.collections.spans import paged_passages
+from cai_pyserini.collections.spans import passages
 from cai_pyserini.engine.highlight import best_snippet
 
 SPACE = st.sampled_from([" ", "\n", "\n\n\n\n", " \n \t\n\n", "\r\n\r\n\r\n", "\x0b", "\x85", "\u2028\n\n\n", "   "])
@@ -38,21 +38,21 @@ def test_words_stay_on_their_pages(text: str, size: int, overlap: int) -> None:
     finished = _finished(Text("", text, text.count("\f") + 1)).text
     check(finished, 1)
     assert finished.split() == text.split()
-    passages = paged_passages(finished, size, min(overlap, size - 1))
-    for passage, page in passages:
+    found = passages(finished, size, min(overlap, size - 1), is_paged=True)
+    for passage, page in found:
         check(passage, page)
         assert passage.startswith(f"p{page}w")
         strengths = {passage.split()[-1]: 1.0}
         _, breaks = best_snippet(passage, lambda part, of=strengths: of, dict)
         assert passage.split()[-1].startswith(f"p{page + breaks}w")
-    assert {each for passage, _ in passages for each in passage.split()} == {*text.split()}
+    assert {each for passage, _ in found for each in passage.split()} == {*text.split()}
 
 
 @given(pages_of_words, st.integers(1, 9))
 def test_characters_stay_on_their_pages(counts: list[int], size: int) -> None:
     """The same in a language without spaces, where each character counts as a word."""
     text = PAGE.join(chr(0x4E00 + page) * count for page, count in enumerate(counts, 1))
-    for passage, first in paged_passages(text, size, 0, "zh"):
+    for passage, first in passages(text, size, 0, "zh", is_paged=True):
         for page, on_page in enumerate(passage.split("\f"), first):
             assert {*on_page.strip()} <= {chr(0x4E00 + page)}
         assert passage[0] == chr(0x4E00 + first)
