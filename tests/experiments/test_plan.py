@@ -18,11 +18,12 @@ from cai_pyserini.core.lock import locked
 from cai_pyserini.core.steps import Step
 from cai_pyserini.engine.open import Run, open_systems
 from cai_pyserini.experiments import artifacts as planning
-from cai_pyserini.experiments.branches import Weights
+from cai_pyserini.experiments import index_artifacts
 from cai_pyserini.experiments.execute import execute
 from cai_pyserini.experiments.experiment import Experiment
 from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.plan import plan, require
+from cai_pyserini.experiments.ranking_artifacts import Weights
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.trainer.settings import AdaptSettings
 from tests.conftest import DATA
@@ -333,7 +334,7 @@ def test_what_is_there_can_be_searched_before_the_run_has_finished(
     """The faults: nothing can be searched before all has been evaluated, or after an interruption; an index that is
     not there yet is searched, or named as if its system had to be asked for."""
     caplog.set_level("INFO", "cai_pyserini")
-    index, expected = planning.index_impacts, [["bm25"], ["bm25", "splade"]]
+    index, expected = index_artifacts.index_impacts, [["bm25"], ["bm25", "splade"]]
     systems = [parse_system(name) for name in ("bm25", "joint", "splade")]
 
     def search_meanwhile(impacts: Path, output: Path, *arguments: Any, **options: Any) -> Path:
@@ -347,7 +348,7 @@ def test_what_is_there_can_be_searched_before_the_run_has_finished(
                 opened.open("joint")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(planning, "index_impacts", search_meanwhile)
+    monkeypatch.setattr(index_artifacts, "index_impacts", search_meanwhile)
     with pytest.raises(KeyboardInterrupt):
         execute(run, systems)
     assert " not there yet: joint, splade; it is being written " in caplog.text
@@ -356,10 +357,10 @@ def test_what_is_there_can_be_searched_before_the_run_has_finished(
     engines = open_systems([run.root])  # what an interrupted run has made can be searched as well
     assert list(engines) == ["bm25"]
     engines["bm25"].close()
-    monkeypatch.setattr(planning, "index_impacts", index)
+    monkeypatch.setattr(index_artifacts, "index_impacts", index)
     execute(RunFolder(run.root, run.experiment), systems)
     assert {*Run(run.root).systems} == {"bm25", "joint", "splade"} and not run.started_file.exists()
-    monkeypatch.setattr(planning, "index_impacts", search_meanwhile)
+    monkeypatch.setattr(index_artifacts, "index_impacts", search_meanwhile)
     with pytest.raises(KeyboardInterrupt):  # the indexes of systems that another setting leaves alone stay
         execute(with_settings(run, alpha=0.5), systems[1:2])
     assert not expected and {*Run(run.root).systems} == {"bm25", "splade"}

@@ -13,6 +13,7 @@ import pytest
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.lock import locked
 from cai_pyserini.experiments.artifacts import SpladeEncoder
+from cai_pyserini.experiments.index_artifacts import index_of
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import SINGLE
 
@@ -124,7 +125,7 @@ def test_queries_are_those_of_the_topics(run_folder: Path) -> None:
     run = RunFolder(run_folder)
     systems = SINGLE["splade"], SINGLE["splade-doc"]
     terms = SpladeEncoder(run).opened().tokenizer.terms
-    indexes = [(system, system.index(run)) for system in systems]
+    indexes = [(system, index_of(system, run)) for system in systems]
     model, bag = (index.open_impacts().queries(index.queries(system.query)) for system, index in indexes)
     assert model.shape == bag.shape == (5, len(terms))
     assert list(run.topics) == ["q1", "q2", "q3", "q4", "d8"]

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from cai_pyserini.cli.run import main
-from cai_pyserini.core.config import IndexConfig
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.experiments.experiment import Results
 from cai_pyserini.experiments.names import parse_system
-from cai_pyserini.experiments.results import Results
-from cai_pyserini.experiments.summary import markdown, table, verify_all
+from cai_pyserini.experiments.summary import markdown, table
 from tests.conftest import DATA
 from tests.experiments.test_report import RESULTS, UNSCORED, row
 
@@ -87,13 +86,6 @@ def test_collections_without_scores_are_named_and_not_in_the_mean() -> None:
     alone = table(SYSTEMS, [WITHOUT_QUERIES, replace(WITHOUT_QUERIES, collection="more")])
     assert cells(alone)[:2] == [["system", "ms/query", "index", "MB"], ["bm25", "–", "3.0"]]
     assert "nDCG" not in alone and "best" not in alone
-
-
-def test_verify_names_the_collection() -> None:
-    configs = [IndexConfig(name=name, source="", expected={"any": {"bm25": 0.5}}) for name in ("scifact", "cacm")]
-    assert verify_all([(SECOND, configs[1])]) == "cacm: ok   bm25: nDCG@10 0.5000, expected 0.5000 ± 0.003"
-    with pytest.raises(CaiError, match=r"(?s)scifact: FAIL bm25: .*scifact: 1 of 1 scores.*\ncacm: ok   bm25"):
-        verify_all(list(zip([FIRST, SECOND], configs, strict=True)))
 
 
 def load_results(folder: Path) -> Results:
