@@ -87,18 +87,9 @@ def swap(root: Path) -> Path:
     return previous
 
 
-def clean(root: Path) -> list[Path]:
-    """Remove all earlier versions and any interrupted update of a run. Returns the removed folders."""
-    with updating(root):
-        unfinished = [folder] if (folder := _next_version(root)).exists() else []
-        for folder in unfinished:
-            remove(folder)
-        return [*prune(root, 0), *unfinished]
-
-
-def prune(root: Path, keep: int) -> list[Path]:
-    """Remove all earlier versions but the last `keep`, and return their folders. Foreign files in them stay."""
-    kept, removed = earlier(root)[-keep:] if keep else [], []
+def prune(root: Path, keep: int) -> None:
+    """Remove all earlier versions but the last `keep`. Foreign files in them stay."""
+    kept = earlier(root)[-keep:] if keep else []
     for folder in previous_versions(root):
         if folder in kept or not (files := _files(folder) - _foreign_files(folder)):
             continue
@@ -110,8 +101,6 @@ def prune(root: Path, keep: int) -> list[Path]:
                 parent.rmdir()
         if folder.exists():
             logger.warning("%s stays, because it has files that no command wrote", folder)
-        removed.append(folder)
-    return removed
 
 
 def _next_version(root: Path) -> Path:
