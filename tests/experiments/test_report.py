@@ -1,33 +1,25 @@
 """Tables and reports of results made by hand, and the check of expected scores."""
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
 from html import escape
 from pathlib import Path
 
-import numpy as np
 import pytest
 from playwright.sync_api import Browser
-from scipy.sparse import csr_matrix
 
-from cai_pyserini.core import artifact
-from cai_pyserini.core.config import IndexConfig, load_encoder
+from cai_pyserini.core.config import IndexConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.engine.open import Run
 from cai_pyserini.experiments import report_charts
-from cai_pyserini.experiments.execute import gather
-from cai_pyserini.experiments.experiment import Experiment, Results
-from cai_pyserini.experiments.index_artifacts import index_of
+from cai_pyserini.experiments.execute import _best
+from cai_pyserini.experiments.experiment import Results
 from cai_pyserini.experiments.names import parse_system
-from cai_pyserini.experiments.plan import artifacts
-from cai_pyserini.experiments.ranking_artifacts import Evaluation, ranking_of
 from cai_pyserini.experiments.report import markdown, page, table, values_by_query, write_page
 from cai_pyserini.experiments.report_charts import charts, scores_chart
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.summary import verify
-from tests.conftest import stored_vectors
 
 
 @pytest.fixture(autouse=True)
@@ -60,14 +52,11 @@ RESULTS = Results(
     nonzeros_per_document=123.45,
     best={"without a model": "bm25", "with SPLADE": "hybrid-splade-idf", "with any model": "hybrid-splade-idf"},
     alpha={"joint": {"splade": 3.7128, "bow": 0.51}},
-    gains={},
-    decision=[],
     counts={"documents": 5183, "queries": 300, "judgments": 339},
     settings={"depth": 40},
     precision="bfloat16",
     quantization_loss={"splade": {"relative_error": 0.0123, "dropped": 0.05, "clipped": 0.0}},
     versions={"cai_pyserini": "0.1.0", "torch": "2.13"},
-    made={},
     published=[{"system": "BM25 flat", "score": 0.6789, "source": "Anserini"}],
 )
 
@@ -275,60 +264,16 @@ def test_too_few_queries_have_no_p_and_the_table_says_so(render: Callable[[Resul
     assert re.search(r"splade\b.* \+0.5000 +\|? *–", text)
 
 
-NAMES = ["bm25", "dense", "splade-doc", "splade", "hybrid-splade-doc-dense-zscore"]
-NAMES += ["adapted-splade", "adapted-dense", "adapted-splade-idf"]
-VALUES = (0.3, 0.9, 0.4, 0.6, 0.9, 0.9, 0.0, 0.5)
-
-
-@pytest.fixture
-def gathered(tmp_path: Path) -> Results:
-    """Results of systems whose nDCG@10 is the same for all of ten queries but the first, which is given."""
-    (tmp_path / "qrels").mkdir()
-    (tmp_path / "corpus.jsonl").write_text('{"_id": "a", "text": "a"}\n')
-    (tmp_path / "queries.jsonl").write_text("".join(f'{{"_id": "q{number}", "text": "a"}}\n' for number in range(10)))
-    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq0\ta\t1\n")
-    collection = IndexConfig(name="ten", source=str(tmp_path))
-    run = RunFolder(tmp_path / "run", Experiment(collection=collection, encoder=load_encoder("splade-tiny")))
-    systems = [parse_system(name) for name in NAMES]
-
-    def make(path: Path, stage: str, text: str = "", **stats: object) -> None:
-        def write(place: Path) -> artifact.Stats:
-            (place / "empty" if path.suffix == "" else place).write_text(text)
-            return stats
-
-        recipe = artifact.recipe(stage, {}, {"beir": "check", "index": "impact", "search": "impact"}.get(stage))
-        artifact.make(path, recipe, write, folder=path.suffix == "")
-
-    make(run.checked, "beir", documents=9, queries=10, judgments=11)
-    vectors = index_of(parse_system("splade"), run).impacts.vectors.output
-    stored_vectors(vectors, csr_matrix(np.ones((9, 2), np.float32)))
-    make(run.adapted, "adapt", decision=["as it was"])
-    for index in ("splade", "adapted-splade", "adapted-splade-idf"):
-        make(index_of(parse_system(index), run).impacts.output, "impact", loss={})
-    for system, value in zip(systems, VALUES, strict=True):
-        make(ranking_of(system, run).output, "search", ms_per_query=1.0)
-        per_query = {"q0": value} | {f"q{number}": 0.2 for number in range(1, 10)}
-        values = dict.fromkeys(("nDCG@10", "R@100", "RR@10"), per_query)
-        make(Evaluation(system, run).output, "beir", json.dumps(values))
-    return gather(run, systems, artifacts(run, systems), {})
-
-
-def test_the_best_for_every_need(gathered: Results) -> None:
+def test_the_best_for_every_need() -> None:
+    values = {"bm25": 0.3, "dense": 0.9, "splade-doc": 0.4, "splade": 0.6, "hybrid-splade-doc-dense-zscore": 0.9}
+    values |= {"adapted-splade": 0.8, "adapted-dense": 0.0}
+    rows = {name: {"nDCG@10": value} for name, value in values.items()}
     # Ties keep the earlier system, which needs no more models.
-    assert gathered.best == {
+    assert _best([parse_system(name) for name in values], rows) == {
         "without a model": "splade-doc",
         "with SPLADE": "adapted-splade",
         "with any model": "dense",
     }
-
-
-def test_an_adapted_system_is_compared_with_the_same_before(gathered: Results) -> None:
-    assert list(gathered.gains) == ["adapted-splade", "adapted-dense"]  # the third has nothing to compare with
-    assert [gain["difference"] for gain in gathered.gains.values()] == pytest.approx([0.03, -0.09])
-    # Of a difference at one query and nine times 0: t = 1.
-    assert [gain["p"] for gain in gathered.gains.values()] == pytest.approx([2 * 0.3434] * 2, abs=1e-4)
-    assert gathered.decision == ["as it was"]
-    assert gathered.nonzeros_per_document == 2  # before adaptation
 
 
 def config(**expected: dict[str, float]) -> IndexConfig:

@@ -3,8 +3,6 @@
 import os
 import shutil
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
@@ -201,14 +199,6 @@ def test_an_update_continues_unless_the_run_has_changed(run: Path) -> None:
     (run / "results.json").write_text((run / "results.json").read_text() + "\n")
     with versions.updating(run) as opened:
         assert not (versions.begin(opened) / "made").exists() and state(run) == OLD
-
-
-def test_a_run_that_is_a_mount_point_is_updated(mounting: list[str], only_bm25: Path) -> None:
-    script = 'mount --bind "$1" "$1" && exec "$2" -c "$3" "$1"'
-    code = "import sys, pathlib; from tests.experiments.test_versions import *; updated(pathlib.Path(sys.argv[1]))"
-    command = [*mounting, script, "sh", str(only_bm25), sys.executable, code]
-    subprocess.run(command, check=True, cwd=Path(__file__).parents[2])
-    assert state(only_bm25) == NEW
 
 
 def test_systems_that_are_opened_while_their_version_is_deleted(
