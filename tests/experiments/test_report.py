@@ -80,7 +80,7 @@ def test_the_legend_says_the_depth_and_the_correction() -> None:
         assert "best 40 documents of each run (the setting depth)" in text
         assert "paired t-test on nDCG@10, p < 0.05, Holm-corrected over 3 systems" in text
     alone = replace(RESULTS, systems={"bm25": RESULTS.systems["bm25"]}, comparisons={}, best={})
-    assert "--depth" not in table(alone) and "Holm" not in table(alone)
+    assert "the setting depth" not in table(alone) and "Holm" not in table(alone)
     for name in ("cross-encoder", "fused-splade-dense"):
         reranked = replace(alone, systems={name: RESULTS.systems["bm25"]})
         assert "best 40 documents of each run (the setting depth)" in table(reranked)

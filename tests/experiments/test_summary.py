@@ -42,7 +42,7 @@ def cells(text: str) -> list[list[str]]:
     return [line.split() for line in (lines[0], *lines[2 : 2 + len(SYSTEMS)])]
 
 
-def test_a_column_per_collection_their_mean_time_and_size() -> None:
+def test_a_column_per_collection_their_mean_time_and_size_and_a_legend() -> None:
     assert cells(table(SYSTEMS, [FIRST, SECOND])) == [
         ["system", "scifact", "cacm", "mean", "ms/query", "index", "MB"],
         ["bm25", "0.6789", "*0.5000", "0.5895", "0.75", "1.6"],
@@ -51,9 +51,6 @@ def test_a_column_per_collection_their_mean_time_and_size() -> None:
         # The indexes of both parts; those of other systems do not count.
         ["hybrid-splade-idf", "*0.7000†", "0.4000–", "0.5500", "7.00", "23.6"],
     ]
-
-
-def test_the_legend_says_what_is_in_the_columns() -> None:
     assert table(SYSTEMS, [FIRST, SECOND]).splitlines()[6:] == [
         "nDCG@10 on each collection, and the mean",
         "*: best of its column",

@@ -65,9 +65,11 @@ def test_an_updated_run_equals_one_from_scratch(
     monkeypatch.setenv(VARIABLE, "")
     change(broken)
     earlier = RunFolder(run).results
+    main([str(run), "--dry-run"])
+    assert list(run.parent.iterdir()) == [run] and not (run / "versions").exists()
     main([str(run), "--evaluate"])
     printed = capsys.readouterr().out
-    assert printed.startswith(f"{CHANGED}\n")
+    assert printed.startswith(f"{CHANGED}\n") and f"\n{CHANGED}\n" in printed
     assert "- since the earlier run, IDF has moved by 0." in (run / "report.md").read_text()
     assert artifact.require(run / "vectors" / "documents", "encode").stats["found"] == 10
     beir([str(broken), "--output", str(tmp_path / "scratch"), "--systems", *SYSTEMS])
@@ -104,14 +106,6 @@ def test_scores_of_the_earlier_collection_are_not_shown(run: Path, broken: Path)
     assert (run / "vectors" / "documents" / "manifest.json").stat().st_ino == documents
 
 
-def test_what_would_be_done(run: Path, broken: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    change(broken)
-    main([str(run), "--dry-run"])
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == CHANGED and any(line.startswith("index joint-splade-idf ") for line in lines[1:])
-    assert list(run.parent.iterdir()) == [run]
-
-
 def test_adapted_encoders_stay_as_they_are(adapted_run: Path, broken: Path, tmp_path: Path) -> None:
     """The faults: the encoder is trained again, or the IDF of its documents stays that of the old collection."""
     run = on_collection(adapted_run, broken, tmp_path / "runs" / "adapted", ["dense", "adapted-joint"])
@@ -128,7 +122,7 @@ def test_adapted_encoders_stay_as_they_are(adapted_run: Path, broken: Path, tmp_
 
 
 def test_a_service_takes_the_new_run_over(
-    run_of_two: Path, broken: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run: Path, broken: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The fault: the service goes on with the old run."""
 
@@ -137,12 +131,12 @@ def test_a_service_takes_the_new_run_over(
         with urlopen(Request(url, headers={"X-API-Key": "sesame"}), timeout=60) as response:
             return [each["docid"] for each in json.load(response)["candidates"]]
 
-    with served(run_of_two, "joint", key="sesame") as address:
+    with served(run, "joint", key="sesame") as address:
         assert "new" not in found(address)
         change(broken)
         with monkeypatch.context() as patch:
             patch.setenv(KEY, "sesame")
-            main([str(run_of_two), "--reload", address])
+            main([str(run), "--reload", address])
         assert "new" in found(address)
         assert capsys.readouterr().out.endswith(f"\n{address} has reopened joint\n")
         with pytest.raises(CaiError, match="has not reopened the run, which is up to date: HTTP 401: "):
