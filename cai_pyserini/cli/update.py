@@ -1,3 +1,7 @@
+from typing import Self
+
+from pydantic import model_validator
+
 from cai_pyserini.cli.command import Command, command
 from cai_pyserini.core.flags import BATCH_SIZE, DEVICE, THREADS
 from cai_pyserini.core.settings import AnyPath, flag
@@ -26,16 +30,28 @@ class Update(Command):
         None, "database of `judge serve`: count the queries that it has to train on, and suggest training if enough"
     )
     keep: int = flag(1, "earlier runs to keep, in RUN/versions", ge=0)
+    clean: bool = flag(False, "only remove earlier runs and leftovers of an interrupted update")
     dry_run: bool = flag(False, "only print what has changed, and whether each step must run")
     device: str = DEVICE
     batch_size: int | None = BATCH_SIZE
     threads: int = THREADS
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.clean and (others := self.model_fields_set - {"run", "clean"}):
+            raise ValueError(f"--clean only removes: leave out --{min(others).replace('_', '-')}")
+        return self
+
     def execute(self) -> None:
         from cai_pyserini.experiments.update import evaluate, reload, update
+        from cai_pyserini.experiments.versions import clean
         from cai_pyserini.judging.judgments import Judgments
         from cai_pyserini.judging.pool import proposal
 
+        if self.clean:
+            for folder in clean(self.run):
+                print(f"removed {folder}")
+            return
         if self.judgments:
             Judgments(self.judgments)  # to fail early
         runtime = self.model_dump(include={"device", "batch_size", "threads"})

@@ -27,6 +27,10 @@ class Step(Protocol):
         """Outputs of earlier steps."""
 
     @property
+    def remedy(self) -> str:
+        """What makes it faster; empty if nothing does."""
+
+    @property
     def make(self) -> Callable[[], Path]:
         """A stage, which returns at once if its output is up to date. It does no long work before artifact.make,
         because a dry run stops there."""
@@ -46,6 +50,7 @@ class Call:
     output: Path
     make: Callable[[], Path]
     inputs: tuple[Path, ...] = ()
+    remedy: str = ""
 
     def require(self) -> None:
         """A function checks its settings itself."""

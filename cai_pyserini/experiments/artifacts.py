@@ -29,10 +29,11 @@ class Artifact:
     artifacts, None being left out."""
 
     rate: Rate | None = None
+    remedy = ""
     is_kept = False  # stays what it is: no step makes it
 
     def __init__(self, run: RunFolder, name: str, place: str, *made_from: "Artifact | None"):
-        self.run, self.name, self.output = run, name, run.folder / place
+        self.run, self.name, self.output = run, name, run.place(place)
         self.made_from = [each for each in made_from if each]
 
     def make(self) -> Path:
@@ -218,6 +219,8 @@ class Documents(Artifact):
 
 
 class EncodedDocuments(Documents):
+    remedy = "precision int8 (without a GPU), a smaller encoder, or fewer tokens per document (max_document_length)"
+
     def __init__(self, encoder: RunEncoder):
         super().__init__(encoder, "encode", *encoder.made_from)
 

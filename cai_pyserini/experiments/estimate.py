@@ -1,4 +1,4 @@
-"""How long the steps of a run take, about.
+"""How long the steps of a run take, about, and what would shorten them.
 
 Encoding is estimated from the measured speed of the encoder (vectors.speed) and the tokens of some documents; other
 work from the size of the collection.
@@ -7,10 +7,11 @@ work from the size of the collection.
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import islice
+from textwrap import wrap
 from typing import NamedTuple
 
 from cai_pyserini.collections.contract import Collection, Document
-from cai_pyserini.core.bars import duration
+from cai_pyserini.core.bars import columns, duration
 from cai_pyserini.core.steps import Estimates, Step, total
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.vectors.speed import count_tokens, encoding_seconds
@@ -19,6 +20,8 @@ FIRST = 2_000  # documents from which at most SAMPLE are taken
 SAMPLE = 250
 ANNOUNCED_SECONDS = 60.0  # smaller totals are not announced
 LISTED_SECONDS = 10.0  # steps that take less are not listed
+LONG = 0.1  # share of all seconds
+PAGE_COLUMNS = 100  # where no terminal limits them
 
 
 class Sample:
@@ -80,7 +83,7 @@ def estimate(steps: Sequence[Step]) -> Estimates:
 
 
 def describe(steps: Sequence[Step], estimates: Estimates) -> Iterator[str]:
-    """Yield lines that say how long steps will take; none if all are short."""
+    """Yield lines that say how long steps will take, and what shortens it; none if all are short."""
     seconds = [estimates[step.output] for step in steps]
     known = sum(each or 0 for each in seconds)
     if known < ANNOUNCED_SECONDS and None not in seconds:
@@ -93,3 +96,7 @@ def describe(steps: Sequence[Step], estimates: Estimates) -> Iterator[str]:
     if others := len(steps) - len(listed):
         rest = known - sum(each or 0 for _, each in listed)
         yield f"  {f'{others} others, each under {duration(LISTED_SECONDS)}':<40} about {duration(rest)}"
+    long = [step for step, each in listed if each is None or each > LONG * known]
+    remedies = {step.name.split()[0].removesuffix(":"): step.remedy for step in long if step.remedy}
+    for work, remedy in remedies.items():
+        yield from wrap(f"  {work} is shorter with: {remedy}", columns() or PAGE_COLUMNS, subsequent_indent="    ")

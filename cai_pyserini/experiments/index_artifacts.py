@@ -39,6 +39,8 @@ from cai_pyserini.vectors.shards import Vectors
 
 CONTEXT_TOKENS, WORD_TOKENS = 16, 8  # with padding, of what vectors.word_vectors encodes
 WORDS_PER_ROOT = 4.5  # words in two documents or more, per square root of a character
+FEWER_SYSTEMS = "fewer systems"
+NO_NEIGHBOURS = "no dense encoder, or systems that need no neighbours (no -near, no trio)"
 
 
 def index_of(system: System, run: RunFolder) -> "Index":
@@ -76,6 +78,7 @@ class Neighbours(Artifact):
     """Each document's nearest ones by dense vectors; by those of the adapted encoder if `adapted`."""
 
     rate = Rate(0.2, 0.3)
+    remedy = NO_NEIGHBOURS
 
     def __init__(self, run: RunFolder, adapted: bool):
         self.vectors = DenseEncoder(run, adapted).documents()
@@ -89,6 +92,7 @@ class NearDocuments(Documents):
     """SPLADE vectors that are mixed with those of near documents."""
 
     rate = Rate(0.2, 0.1)
+    remedy = NO_NEIGHBOURS
 
     def __init__(self, encoder: RunEncoder):
         self.raw, self.near = EncodedDocuments(encoder), Neighbours(encoder.run, encoder.adapted)
@@ -103,6 +107,7 @@ class NearWords(Artifact):
     """Words that a dense encoder associates with documents, and words of near documents."""
 
     rate = Rate(2.0, 0.5)  # besides encoding
+    remedy = NO_NEIGHBOURS
 
     def __init__(self, run: RunFolder, adapted: bool):
         self.encoder = DenseEncoder(run, adapted)
@@ -128,6 +133,7 @@ class Impacts(Artifact):
     """The integers of an index: of SPLADE, and of BM25's words if it is joint. `title` is the name of the index."""
 
     rate = Rate(1.0, 0.1, 0.05)
+    remedy = FEWER_SYSTEMS
 
     def __init__(
         self, title: str, vectors: Documents, idf: Idf | None, words: Words | None, near_words: Artifact | None = None
@@ -175,6 +181,7 @@ class Index(Artifact):
     """What systems search; those that differ in their queries alone share one."""
 
     rate = Rate(2.0, 0.1, 0.1)
+    remedy = FEWER_SYSTEMS
     stores_documents = True
 
     def __init__(self, run: RunFolder, title: str, *made_from: Artifact):

@@ -13,7 +13,8 @@ from cai_pyserini.core.config import EncoderConfig, IndexConfig, load_encoder, l
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.experiments.execute import execute
 from cai_pyserini.experiments.experiment import Experiment, Results
-from cai_pyserini.experiments.names import REQUIRED, all_systems, default_systems, parse_system
+from cai_pyserini.experiments.names import REQUIRED, all_systems, current_name, default_systems, parse_system
+from cai_pyserini.experiments.provenance import recorded, repeated
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.settings import PASSAGE_WORDS, RunSettings
 from cai_pyserini.experiments.systems import System
@@ -41,8 +42,9 @@ class Preparation:
     """The runs that settings ask for, one per collection. `changes` are further values of the collections' configs."""
 
     def __init__(self, settings: RunSettings, **changes: Any):
+        settings, own = repeated(settings)
         self.settings = settings
-        self.configs = _configs(settings, changes)
+        self.configs = _configs(settings, own | changes)
         self.encoder = encoder = load_encoder(settings.encoder)
         given = [parse_system(name) for name in settings.systems if name != "all"]
         if not given or "all" in settings.systems or any("splade" in system.evidence for system in given):
@@ -65,6 +67,9 @@ class Preparation:
             names = [*every, *(name for name in names if name not in {"all", *every})]
             for kind, setting in missing.items():
                 logger.info("without %s: it needs the setting %s", kind, setting)
+        for name in names:
+            if (current := current_name(name)) != name:
+                logger.warning("the system %s is now %s; version 0.4 will not know its former name", name, current)
         return [parse_system(name) for name in dict.fromkeys(names)]
 
     def prepare(self, collection: str) -> Prepared:
@@ -83,6 +88,7 @@ class Preparation:
         run = RunFolder(folder / config.name if of_several else folder, experiment)
         if settings.adapt:
             run.adaptation = self._adaptation(collection, run)
+        run.settings = recorded(settings, collection)
         if settings.output is None:
             _require_same_encoder(RunFolder(run.root), self.encoder)
         return Prepared(run, self.systems)

@@ -1,5 +1,6 @@
-"""How a run was made: a part of results.json."""
+"""How a run was made: a part of results.json, which also has the settings to repeat the run."""
 
+import logging
 import os
 import platform
 import re
@@ -12,21 +13,33 @@ from pathlib import Path
 from typing import Any
 
 from cai_pyserini.core import artifact
+from cai_pyserini.core.config import names
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.identity import changes
+from cai_pyserini.core.settings import build
 from cai_pyserini.core.source_code import PACKAGE
 from cai_pyserini.core.steps import Step
 from cai_pyserini.experiments.run_folder import RunFolder
+from cai_pyserini.experiments.settings import RunSettings
 from cai_pyserini.indexes import jvm
 from cai_pyserini.models.device import device_name, resolve_device
+
+RESULTS = "results.json"
+OF_A_COMMAND = {"dry_run", "output", "quiet", "verify"}  # settings that are not repeated
+logger = logging.getLogger(__name__)
+
 
 type Manifests = Mapping[Path, artifact.Manifest]  # of the outputs of steps
 
 
 def provenance(run: RunFolder, manifests: Manifests) -> dict[str, Any]:
-    """How a run was made, besides its settings."""
+    """How a run was made. After an update, the settings are those of the earlier run."""
+    settings = run.earlier.results.provenance.get("settings", {}) if run.earlier else run.settings
     with_code = {manifest.recipe["stage"] for manifest in manifests.values() if "code" in manifest.recipe}
     found = {path: manifest.stats["found"] for path, manifest in manifests.items() if manifest.stats.get("found")}
     return {
         "command": shlex.join([Path(sys.argv[0]).name.replace("__main__.py", "cai-pyserini"), *sys.argv[1:]]),
+        "settings": settings,
         **_commit(),
         "changed_code": sorted(with_code),  # stages whose code is not that of the version
         "vectors_from_cache": {run.name_of(path): count for path, count in found.items()},  # or from an earlier version
@@ -52,6 +65,49 @@ def manifests_of(planned: Sequence[Step]) -> Manifests:
 def versions() -> dict[str, str]:
     """The versions of all that computes; of Java and Lucene only if this process has used them."""
     return {"python": platform.python_version()} | artifact.versions() | jvm.versions()
+
+
+def recorded(settings: RunSettings, collection: str) -> dict[str, Any]:
+    """The settings for a collection, as JSON, with absolute paths."""
+    located = {
+        "encoder": _located(settings.encoder, names("encoders")),
+        "dense": _located(settings.dense, names("encoders")),
+        "cross_encoder": _located(settings.cross_encoder),
+        "generated": _located(settings.generated),
+    }
+    values = settings.model_dump(mode="json", exclude=OF_A_COMMAND) | located
+    values["collections"] = [_located(collection, names("index_configs"))]
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _located(value: str | None, names: Sequence[str] = ()) -> str | None:
+    """A path as an absolute one; any other value, such as a name, is unchanged."""
+    return str(Path(value).resolve()) if value and value not in names and Path(value).exists() else value
+
+
+def repeated(settings: RunSettings) -> tuple[RunSettings, dict[str, Any]]:
+    """The settings of a run, with the precision that `auto` was, and changes of its collection's config, if `settings`
+    name its results.json instead of a collection; flags that were given override them. Raises CaiError for results
+    that do not have them."""
+    first, *others = settings.collections
+    if Path(first).name != RESULTS:
+        return settings, {}
+    if others:
+        raise CaiError(f"{first} repeats one run: name nothing else")
+    results = RunFolder(Path(first).parent).results
+    if not (own := results.provenance.get("settings")):
+        raise CaiError(f"{first} does not have the settings of its command, perhaps of an earlier version: name them")
+    now = versions()
+    before = {name: version for name, version in results.versions.items() if name in now}
+    if different := changes(before, {name: now[name] for name in before}):
+        logger.warning("%s is of other versions: %s", first, different)
+    given = settings.model_dump(include=settings.model_fields_set - {"collections"})
+    again = build(RunSettings, own | {"precision": results.settings["precision"]} | given, first)
+    for place in (*again.collections, again.encoder, again.dense, again.cross_encoder, again.generated):
+        if place and Path(place).is_absolute() and not Path(place).exists():
+            raise CaiError(f"{first} was made from {place}, which is not there any more: put it back")
+    metadata = results.settings["collection"].get("metadata")
+    return again, {"metadata": metadata} if metadata else {}
 
 
 def _commit() -> dict[str, Any]:

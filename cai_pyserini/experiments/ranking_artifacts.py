@@ -7,7 +7,7 @@ from cai_pyserini.core import artifact
 from cai_pyserini.experiments.artifacts import Artifact, DenseEncoder, SpladeEncoder
 from cai_pyserini.experiments.estimate import Rate
 from cai_pyserini.experiments.experiment import Results
-from cai_pyserini.experiments.index_artifacts import index_of
+from cai_pyserini.experiments.index_artifacts import FEWER_SYSTEMS, index_of
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import CrossEncoderSystem, FusedSystem, System
 from cai_pyserini.indexes.retrieve import search
@@ -37,6 +37,7 @@ def ranking_of(system: System, run: RunFolder) -> "Ranking":
 class Ranking(Artifact):
     """The TREC run of a system."""
 
+    remedy = FEWER_SYSTEMS
     method: str | None = None  # of fusion
     chosen: Artifact | None = None  # weights of the parts, if they are chosen from the documents
 
@@ -80,6 +81,7 @@ class Weights(Artifact):
     """The weights of BM25, SPLADE and dense in their fusion, chosen from the documents or kept from an earlier run."""
 
     rate = Rate(5.0, 0.5)  # besides encoding
+    remedy = "weights 2 1 2, without a choice"
 
     def __init__(self, run: RunFolder):
         self.splade, self.dense = SpladeEncoder(run), DenseEncoder(run)
@@ -135,6 +137,8 @@ class Fusion(Ranking):
 
 class Rerank(Ranking):
     """The first part's best documents in the order of a cross-encoder."""
+
+    remedy = "rerank_minutes, or a smaller depth"
 
     def __init__(self, system: System, run: RunFolder):
         self.first_stage = ranking_of(system.parts[0], run)

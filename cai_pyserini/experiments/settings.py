@@ -15,7 +15,7 @@ class RunSettings(Settings):
 
     Without qrels, nothing is evaluated; without queries, only indexes are built. docs/how-to/collections.md lists the
     file formats. If interrupted, run the same command again to continue. If you change a setting, only the affected
-    steps run again.
+    steps run again. The results.json of a run in place of a collection repeats that run, in another --output.
 
     Several collections run one after the other with the same settings, each in its own run folder. The final table
     compares the systems on all of them and is also written to runs/summary-<encoder>.md, or with --output to

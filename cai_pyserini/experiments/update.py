@@ -1,6 +1,7 @@
 """Update a run after its collection has changed, and say how far it has moved."""
 
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -17,15 +18,19 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import API_KEY
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.experiments import versions
-from cai_pyserini.experiments.artifacts import EncodedDocuments
+from cai_pyserini.experiments.artifacts import Artifact, EncodedDocuments, Idf
 from cai_pyserini.experiments.execute import execute
 from cai_pyserini.experiments.plan import artifacts, plan
 from cai_pyserini.experiments.report import table
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import System
+from cai_pyserini.models import idf
 from cai_pyserini.vectors.shards import SHARD, Vectors, document_keys, text_keys
 
 RELOAD_SECONDS = 600.0  # timeout for a service to reopen its indexes
+SHOWN_TOKENS = 10
+MIN_DOCUMENTS = 5  # rarer tokens are not shown, as their IDF moves by chance
+DOUBLED = math.log(2)  # shift of IDF if the share of documents with a token doubles or halves
 READAPT_SHARE = 0.2  # share of new documents above which adapting again is suggested
 
 
@@ -99,17 +104,25 @@ def _changes_line(changes: Changes | None) -> str:
 
 def _document_vectors(run: RunFolder) -> Vectors | None:
     """The vectors of a system's documents, which record the ids and keys of these; None if no system has any."""
-    for each in artifacts(run, run.systems, evaluate=False):
-        if isinstance(each, EncodedDocuments) and run.has(each.output):
-            return each.vectors()
+    for documents in _of_kind(EncodedDocuments, run, run.systems):
+        if run.has(documents.output):
+            return documents.vectors()
     return None
 
 
+def _of_kind[A: Artifact](kind: type[A], run: RunFolder, systems: Sequence[System]) -> list[A]:
+    """The artifacts of a kind that systems need, those of adapted encoders last."""
+    return [each for each in artifacts(run, systems, evaluate=False) if isinstance(each, kind)]
+
+
 def drift(before: RunFolder, after: RunFolder, systems: Sequence[System], changes: Changes | None) -> dict[str, Any]:
-    """The contents of update.json: changes of documents, vectors and the balance of joint indexes since the earlier
+    """The contents of update.json: shifts of documents, IDF, lengths and the balance of joint indexes since the earlier
     run, and the share of documents that the adaptation has not seen."""
     old, new = before.results, after.results
     report: dict[str, Any] = {"documents": changes and changes._asdict()}
+    if idfs := _of_kind(Idf, after, systems):
+        made, tokens = idfs[0].output, idfs[0].encoder.opened().tokenizer.terms
+        report["idf"] = idf_drift(before.folder / made.name, made, tokens)
     report["nonzeros_per_document"] = [old.nonzeros_per_document, new.nonzeros_per_document]
     report["alpha"] = {index: [old.alpha[index], alpha] for index, alpha in new.alpha.items()}
     if any(system.adapted for system in systems) and (manifest := artifact.read_manifest(after.adapted)):
@@ -148,6 +161,34 @@ def _by_document(ids: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndar
     return documents, sums
 
 
+def idf_drift(before: Path, after: Path, tokens: Sequence[str]) -> dict[str, Any]:
+    """The shift of IDF between two folders of the idf stage, for tokens that occur in both collections, and the mean
+    number of distinct tokens per document in both."""
+    old, new = idf.Idf.load(before), idf.Idf.load(after)
+    in_both = (old.frequencies > 0) & (new.frequencies > 0)
+    weights = old.weights(), new.weights()
+    shift = np.where(in_both, np.abs(weights[1] - weights[0]), 0)
+    shown = np.where(np.minimum(old.frequencies, new.frequencies) >= MIN_DOCUMENTS, shift, 0)
+    most = [number for number in np.argsort(-shown, kind="stable")[:SHOWN_TOKENS] if shown[number]]
+    return {
+        "mean_difference": float(shift.sum() / max(in_both.sum(), 1)),
+        "doubled_or_halved": float(new.frequencies[shift > DOUBLED].sum() / new.frequencies.sum()),
+        "moved_most": {tokens[number]: [round(float(each[number]), 4) for each in weights] for number in most},
+        "length": [float(each.frequencies.sum() / each.documents) for each in (old, new)],
+    }
+
+
+def idf_line(drift: Mapping[str, Any]) -> str:
+    shifts = ", ".join(f"{token} {old:.2f} → {new:.2f}" for token, (old, new) in drift["moved_most"].items())
+    most = f"; most: {shifts}" if shifts else ""
+    old_length, new_length = drift["length"]
+    return (
+        f"since the earlier run, IDF has moved by {drift['mean_difference']:.4f} in the mean, by ln 2 or more for "
+        f"{drift['doubled_or_halved']:.1%} of the tokens in documents{most}; documents have "
+        f"{old_length:.1f} → {new_length:.1f} different tokens"
+    )
+
+
 def _new_share(adapted: str, before: RunFolder, changes: Changes | None) -> float | None:
     """An upper bound on the share of documents that are new or changed since an adaptation (some may have changed
     twice); None if unknown."""
@@ -163,6 +204,8 @@ def _new_share(adapted: str, before: RunFolder, changes: Changes | None) -> floa
 def lines(report: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of text for update.json."""
     yield _changes_line(report["documents"] and Changes(**report["documents"]))
+    if "idf" in report:
+        yield idf_line(report["idf"])
     if all(nonzeros := report["nonzeros_per_document"]):
         yield "non-zeros per document: {:.1f} → {:.1f}".format(*nonzeros)
     for index, (old, new) in report["alpha"].items():

@@ -87,9 +87,18 @@ def swap(root: Path) -> Path:
     return previous
 
 
-def prune(root: Path, keep: int) -> None:
-    """Remove all earlier versions but the last `keep`. Foreign files in them stay."""
-    kept = earlier(root)[-keep:] if keep else []
+def clean(root: Path) -> list[Path]:
+    """Remove all earlier versions and any interrupted update of a run. Returns the removed folders."""
+    with updating(root):
+        unfinished = [folder] if (folder := _next_version(root)).exists() else []
+        for folder in unfinished:
+            remove(folder)
+        return [*prune(root, 0), *unfinished]
+
+
+def prune(root: Path, keep: int) -> list[Path]:
+    """Remove all earlier versions but the last `keep`, and return their folders. Foreign files in them stay."""
+    kept, removed = earlier(root)[-keep:] if keep else [], []
     for folder in previous_versions(root):
         if folder in kept or not (files := _files(folder) - _foreign_files(folder)):
             continue
@@ -101,6 +110,8 @@ def prune(root: Path, keep: int) -> None:
                 parent.rmdir()
         if folder.exists():
             logger.warning("%s stays, because it has files that no command wrote", folder)
+        removed.append(folder)
+    return removed
 
 
 def _next_version(root: Path) -> Path:

@@ -8,12 +8,12 @@ import pytest
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.update import compare, lines
+from cai_pyserini.experiments.update import compare, idf_drift, idf_line, lines
 from cai_pyserini.judging import pool
 from cai_pyserini.judging.judgments import Judgments
 from cai_pyserini.judging.pool import proposal, stored_texts
 from cai_pyserini.vectors.shards import shard_path, text_keys, write_shard
-from tests.conftest import corpus_of, stored_vectors
+from tests.conftest import corpus_of, stored_idf, stored_vectors
 from tests.experiments.conftest import change
 
 
@@ -45,6 +45,22 @@ def test_changes_of_passages_are_those_of_documents(tmp_path: Path) -> None:
     after = corpus_of(tmp_path / "b", {"a": "zero one two three four five six", "b": "seven eight", "d": "new"})
     assert str(compare(vectors, after.in_passages(2, 0))) == (
         "added 1, changed 1, deleted 1 of 3 documents; 4 new passages"
+    )
+
+
+def test_idf_that_moves(tmp_path: Path) -> None:
+    """Four tokens: one as frequent as before, one twice as, one that is rare, and one that is new."""
+    before = stored_idf(tmp_path / "before", 100, [50, 10, 1, 0])
+    after = stored_idf(tmp_path / "after", 200, [100, 42, 1, 6])
+    drift = idf_drift(before, after, ["same", "twice", "rare", "new"])
+    twice, rare = np.log(10) - np.log(200 / 42), np.log(2)
+    assert drift["mean_difference"] == pytest.approx((twice + rare) / 3)
+    assert drift["doubled_or_halved"] == pytest.approx(42 / 149)
+    assert drift["moved_most"] == {"twice": [2.3026, 1.5606]}
+    assert drift["length"] == [0.61, 0.745]
+    assert idf_line(drift) == (
+        "since the earlier run, IDF has moved by 0.4784 in the mean, by ln 2 or more for 28.2% of the tokens in "
+        "documents; most: twice 2.30 → 1.56; documents have 0.6 → 0.7 different tokens"
     )
 
 

@@ -185,7 +185,9 @@ def test_earlier_runs_are_kept_or_removed_but_not_the_files_of_others(only_bm25:
         updated(run, 2)
     assert [path.name for path in versions.earlier(run)] == ["2", "3"]
     put(run, "versions/2/notes.txt")
-    updated(run, 0)
+    with versions.updating(run) as opened:
+        unfinished = versions.begin(opened)
+    assert [path.name for path in versions.clean(run)] == ["2", "3", "5"] and not unfinished.exists()
     assert contents(run / "versions" / "2") == {Path("notes.txt"): b"versions/2/notes.txt"}
     assert not versions.earlier(run) and state(run) == NEW
 
