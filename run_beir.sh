@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A BEIR run from a clean clone: sets itself up in .venv, then calls `cai-pyserini run`, whose arguments it takes; without
-# arguments, it runs hpo. `./run_beir.sh --help` says more.
+# a collection, it runs hpo. `./run_beir.sh --help` says more, also before the set-up.
 # `./run_beir.sh --paper` trains and evaluates the rows of the paper's Table 3, at a small scale; it needs Debian.
 # Sourced, it only defines `set_up`, which the tests use too.
 
@@ -15,6 +15,13 @@ find_python() {
   done
   echo "error: no Python 3.12 or later; install one, or name it: PYTHON=/path/to/python3.12 ./run_beir.sh" >&2
   return 1
+}
+
+# any_python ARGUMENT …: a Python that may lack the packages, for what is done before the set-up.
+any_python() {
+  local python
+  python=$(PYTHON="$root/.venv/bin/python" find_python 2>/dev/null || find_python) || return
+  PYTHONPATH="$root" "$python" "$@"
 }
 
 # set_up EXTRAS: install this clone and its extras into .venv, unless that was done with the same setup.cfg. Of several
@@ -74,9 +81,8 @@ paper() {
   local python="$root/.venv/bin/python" tools="$root/benchmarks" data="$root/data"
   local table=("$tools/paper.py" hpo --data "$data/general.jsonl" --output "$data/paper" --loss margin-mse
     --pairs 30000 --repeats 1 "$@")
-  local status=0 any_python # which may lack the packages
-  any_python=$(PYTHON="$python" find_python 2>/dev/null || find_python) || return
-  PYTHONPATH="$root" "$any_python" "${table[@]}" --check || status=$?
+  local status=0
+  any_python "${table[@]}" --check || status=$?
   [ $status = 5 ] || return $status # with its error, or after --help
   set_up demo,trainer || return 1
   [ -f "$data/general.jsonl" ] ||
@@ -95,6 +101,11 @@ if [ "${BASH_SOURCE[0]}" = "$0" ]; then
       extras=demo,trainer
     fi
   done
-  set_up "$extras" && exec "$root/.venv/bin/python" -m cai_pyserini run "${@:-hpo}"
+  any_python -P -m cai_pyserini.experiments.check_run "$@" || case $? in
+    3) exit 0 ;; # after --help
+    4) set -- hpo "$@" ;;
+    *) exit ;; # with its error
+  esac
+  set_up "$extras" && exec "$root/.venv/bin/python" -m cai_pyserini run "$@"
   exit 1
 fi

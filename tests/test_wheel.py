@@ -109,7 +109,7 @@ case "$*" in
   "-m cai_pyserini"*) echo "runs $*" ;;
   *"print(sys.executable)"*) echo "$0" ;;
   -c*) exec {executable} "$@" ;;
-  *"/paper.py "*) exec {executable} -S "$@" ;;
+  -P* | *"/paper.py "*) exec {executable} -S "$@" ;;
 esac
 """
 
@@ -161,16 +161,22 @@ def test_of_two_first_starts_one_waits(clone: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said", "code"),
     [
+        ("--help", "--systems SYSTEMS", 0),
+        ("--sistems bm25", "error: unrecognized arguments: --sistems; did you mean --systems?", 2),
+        ("hpo --depth many", "error: argument --depth: invalid int value: 'many'", 2),
+        ("scifct", "error: no collection 'scifct'; did you mean scifact?", 1),
+        ("--systems jiont", "error: no system 'jiont'; did you mean joint?", 1),
         ("", "runs -m cai_pyserini run hpo\n", 0),
+        ("--systems bm25 --output x", "runs -m cai_pyserini run hpo --systems bm25 --output x\n", 0),
+        ("--systems bm25 --strict=x", "error: argument --strict", 2),
         ("--paper --help", "--repeats REPEATS", 0),
         ("--paper --repeets 3", "error: unrecognized arguments: --repeets 3", 2),
-        ("scifact --systems bm25", "runs -m cai_pyserini run scifact --systems bm25\n", 0),
+        ("pyserini:x setup.cfg", "runs -m cai_pyserini run pyserini:x setup.cfg\n", 0),
     ],
 )
-def test_the_set_up_comes_first_unless_arguments_of_the_paper_are_wrong(
-    clone: Path, arguments: str, said: str, code: int
-) -> None:
-    """The fault: a wrong flag of the paper is refused after minutes, or parsing needs a package."""
+def test_arguments_are_checked_before_the_set_up(clone: Path, arguments: str, said: str, code: int) -> None:
+    """The faults: a wrong flag is refused after minutes, --help has to wait for a set-up, or parsing needs a package;
+    flags without a collection are refused."""
     for name in ("benchmarks", "cai_pyserini", "encoders", "index_configs", "tests"):
         (clone / name).symlink_to(ROOT / name)
     environment = {"PATH": os.environ["PATH"], "PYTHON": str(clone / "bin" / "python")}
