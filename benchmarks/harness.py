@@ -188,8 +188,8 @@ def opened(collection: str) -> tuple[Any, dict[str, str], Any]:
 
 def ndcg(folder: str, systems: Sequence[str]) -> Result:
     """nDCG@10 of every query, by system, of a run folder."""
-    from cai_pyserini.experiments.artifacts import Evaluation
     from cai_pyserini.experiments.names import parse_system
+    from cai_pyserini.experiments.ranking_artifacts import Evaluation
     from cai_pyserini.experiments.run_folder import RunFolder
 
     run = RunFolder(Path(folder))

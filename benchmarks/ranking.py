@@ -26,8 +26,8 @@ from scipy.sparse import csr_matrix, diags_array, vstack
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.config import Bm25Parameters, load_encoder
 from cai_pyserini.core.tables import markdown
-from cai_pyserini.experiments.artifacts import SpladeEncoder
-from cai_pyserini.experiments.branches import DenseEncoder, NearDocuments
+from cai_pyserini.experiments.artifacts import DenseEncoder, SpladeEncoder
+from cai_pyserini.experiments.index_artifacts import NearDocuments, index_of
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import SINGLE
 from cai_pyserini.indexes.analyzer import Analyzer
@@ -71,7 +71,7 @@ class Run:
         smoothed = NearDocuments(encoded).vectors()
         self.smoothed: csr_matrix = vstack([shard.vectors for shard in smoothed], format="csr")
         self.near = np.vstack([shard.vectors for shard in dense])
-        encoder = load_encoder(str(splade.index(run).output))
+        encoder = load_encoder(str(index_of(splade, run).output))
         self.idf = diags_array(idf_weights(encoder, raw.vocabulary))
         bm25, analyze = Bm25(words), Analyzer()
         self.weights = _stacked(bm25.shards())

@@ -28,8 +28,7 @@ from cai_pyserini.collections.spans import passages
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.config import BM25
 from cai_pyserini.core.tables import markdown
-from cai_pyserini.experiments.artifacts import SpladeEncoder
-from cai_pyserini.experiments.branches import DenseEncoder
+from cai_pyserini.experiments.artifacts import DenseEncoder, SpladeEncoder
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.trainer.adaptation_data import AdaptationData

@@ -14,6 +14,7 @@ from cai_pyserini.engine.explanation import Explanation
 from cai_pyserini.engine.open import Run
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.experiments.names import parse_system
+from cai_pyserini.experiments.ranking_artifacts import ranking_of
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.runs.measures import mean, measure_run
 from cai_pyserini.runs.trec import read_run, scores_by_query, top
@@ -28,7 +29,7 @@ def changes(settings: ChangesSettings) -> Report:
     if run.experiment.collection.passages:
         raise CaiError(f"{run.root} is a run of passages; this compares whole documents")
     run_folders = [RunFolder(settings.before), run]
-    paths = [system.ranking(run_folder).output for run_folder in run_folders]
+    paths = [ranking_of(system, run_folder).output for run_folder in run_folders]
     for run_folder, path in zip(run_folders, paths, strict=True):
         if not run_folder.has(path):
             raise CaiError(f"{run_folder.root} has no run of {system.name}: {SEARCH_AGAIN}")

@@ -21,7 +21,9 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
+from cai_pyserini.experiments.index_artifacts import index_of
 from cai_pyserini.experiments.names import adapted
+from cai_pyserini.experiments.ranking_artifacts import ranking_of
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import SINGLE
 from cai_pyserini.indexes.analyzer import Analyzer
@@ -62,8 +64,8 @@ def costs(run: RunFolder) -> list[Cost]:
     run.results  # noqa: B018 - raises CaiError for a folder without a run
     results = []
     documents: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-    for system in [system for system in SYSTEMS if run.has(system.ranking(run).output)]:
-        opened = system.index(run)
+    for system in [system for system in SYSTEMS if run.has(ranking_of(system, run).output)]:
+        opened = index_of(system, run)
         folder = run.require(opened.output)
         index = artifact.require(folder, "index").stats
         if impacts := opened.open_impacts():
@@ -82,7 +84,7 @@ def costs(run: RunFolder) -> list[Cost]:
                 flops=flops,
                 index_bytes=index["bytes"],
                 bytes_per_document=index["bytes"] / index["documents"],
-                ms_per_query=artifact.require(system.ranking(run).output, "search").stats["ms_per_query"],
+                ms_per_query=artifact.require(ranking_of(system, run).output, "search").stats["ms_per_query"],
             )
         )
     if not results:

@@ -22,7 +22,9 @@ from cai_pyserini.core.config import FAST, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
+from cai_pyserini.experiments.index_artifacts import index_of
 from cai_pyserini.experiments.names import parse_system
+from cai_pyserini.experiments.ranking_artifacts import ranking_of
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import System
 from cai_pyserini.indexes.impact_index import index_impacts
@@ -59,7 +61,7 @@ def efficiency(settings: EfficiencySettings) -> Report:
     run, system = RunFolder(settings.run), parse_system(settings.system)
     if system.role != "splade":
         raise CaiError(f"{system.name}: only SPLADE systems have impacts and queries to prune")
-    if not run.results.scored or not run.has(system.ranking(run).output):
+    if not run.results.scored or not run.has(ranking_of(system, run).output):
         raise CaiError(f"{run.root} has no scores of {system.name}: {SEARCH_AGAIN}")
     systems = [PrunedSystem(run, system, pruning, settings.output) for pruning in prunings(settings)]
     timed = list(run.topics)[: settings.queries]
@@ -127,7 +129,7 @@ class PrunedSystem:
 
     def __init__(self, run: RunFolder, system: System, pruning: Pruning, folder: Path):
         self.name = pruning.name
-        index = system.index(run)
+        index = index_of(system, run)
         impacts, config = index.open_impacts(), load_encoder(str(index.output))
         assert impacts  # a SPLADE system has them
         bm25 = impacts.bm25

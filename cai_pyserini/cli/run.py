@@ -15,9 +15,9 @@ def main(argv: Argv = None) -> None:
     from cai_pyserini.core import files, steps
     from cai_pyserini.experiments import report, summary
     from cai_pyserini.experiments.estimate import describe, estimate
+    from cai_pyserini.experiments.experiment import Results
     from cai_pyserini.experiments.plan import plan, require
     from cai_pyserini.experiments.prepare import Preparation
-    from cai_pyserini.experiments.results import Results
 
     preparation = Preparation(settings)
     configs = preparation.configs
@@ -36,7 +36,7 @@ def main(argv: Argv = None) -> None:
         with _naming(config.name, several):
             if settings.dry_run:
                 must_run = steps.print_plan(plan(*prepared))
-                for line in describe(run, must_run, estimate(must_run)):
+                for line in describe(must_run, estimate(must_run)):
                     print(line)
                 continue
             found[run.root / run.report.name] = results = prepared.execute()
@@ -54,8 +54,7 @@ def main(argv: Argv = None) -> None:
         files.write_text(path, summary.markdown(preparation.systems, found, path.parent))
         print(f"{summary.table(preparation.systems, all_results)}\n\n{path}")
     if settings.verify:
-        pairs = zip(all_results, configs.values(), strict=True)
-        print(summary.verify_all(pairs) if several else summary.verify(*next(pairs)))
+        print(summary.verify([*zip(all_results, configs.values(), strict=True)]))
 
 
 @contextmanager

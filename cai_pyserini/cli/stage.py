@@ -1,12 +1,16 @@
 """`cai-pyserini stage`: the stages of a run, one at a time. A new one is a class here, and its line in STAGES."""
 
+import logging
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from cai_pyserini.core import flags
 from cai_pyserini.core.config import BM25, Bm25Parameters
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.settings import AnyPath, Command, Group, command, flag
+from cai_pyserini.core.settings import AnyPath, Argv, Command, Group, command, flag
+
+logger = logging.getLogger(__name__)
 
 
 class Stage(Command):
@@ -382,4 +386,12 @@ STAGES: dict[str, type[Command] | Group] = {
     "search": Search,
 }
 
-main = command(Group("Run one stage of `cai-pyserini run`.", STAGES), "stage")
+FORMER = {"smooth": "near-documents", "expand": "near-words", "--expansion": "--near-words"}  # names of version 0.2
+_main = command(Group("Run one stage of `cai-pyserini run`.", STAGES), "stage")
+
+
+def main(argv: Argv = None) -> int | None:
+    words = [*(sys.argv[1:] if argv is None else argv)]
+    for word in FORMER.keys() & words:
+        logger.warning("%s is now %s; its former name will go", word, FORMER[word])
+    return _main([FORMER.get(word, word) for word in words])

@@ -42,8 +42,8 @@ class Update(Command):
         return self
 
     def execute(self) -> None:
-        from cai_pyserini.experiments.next_version import clean
         from cai_pyserini.experiments.update import evaluate, reload, update
+        from cai_pyserini.experiments.versions import clean
         from cai_pyserini.judging.judgments import Judgments
         from cai_pyserini.judging.pool import proposal
 

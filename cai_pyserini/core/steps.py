@@ -41,9 +41,6 @@ class Step(Protocol):
     def seconds(self) -> float | None:
         """An estimate of the time it takes; None if it is not known."""
 
-    def bytes(self) -> float:
-        """An estimate of the disk its output takes; 0 if that is little."""
-
 
 @dataclass(frozen=True)
 class Call:
@@ -60,9 +57,6 @@ class Call:
 
     def seconds(self) -> None:
         return None
-
-    def bytes(self) -> float:
-        return 0.0
 
 
 def plan(steps: Sequence[Step]) -> Iterator[tuple[Step, str | None]]:

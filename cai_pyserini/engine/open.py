@@ -25,7 +25,9 @@ from cai_pyserini.engine.found import Fusing
 from cai_pyserini.engine.retriever import Retriever
 from cai_pyserini.engine.search import Action, Engine
 from cai_pyserini.experiments import report
+from cai_pyserini.experiments.index_artifacts import index_of
 from cai_pyserini.experiments.names import parse_system
+from cai_pyserini.experiments.ranking_artifacts import ranking_of
 from cai_pyserini.experiments.run_folder import BEIR, RunFolder, current
 from cai_pyserini.experiments.systems import BM25, System
 from cai_pyserini.experiments.update import update
@@ -209,9 +211,9 @@ class Run:
         retrievers = {part.name: self._retriever(part) for part in system.searched}
         has_words = BM25.name in self._run.results.searches and not self._missing(BM25)
         texts = self._retriever(BM25).searcher if has_words else None
-        if texts is None and not any(part.index(self._run).stores_documents for part in system.searched):
+        if texts is None and not any(index_of(part, self._run).stores_documents for part in system.searched):
             texts = self._texts
-        ranking, collection = system.ranking(self._run), experiment.collection
+        ranking, collection = ranking_of(system, self._run), experiment.collection
         engine = Engine(
             system.name,
             retrievers,
@@ -240,14 +242,14 @@ class Run:
     def _missing(self, system: System) -> str | None:
         """What a system lacks to be searched: the index of a part, or its weights."""
         run = self._run
-        missing = (f"index of {part.name}" for part in system.searched if not run.has(part.index(run).output))
-        chosen = system.ranking(run).chosen
+        missing = (f"index of {part.name}" for part in system.searched if not run.has(index_of(part, run).output))
+        chosen = ranking_of(system, run).chosen
         lacks_weights = chosen and not run.has(chosen.output)
         return next(missing, f"weights of {system.name}" if lacks_weights else None)
 
     def _retriever(self, system: System) -> Retriever:
         if system.name not in self._retrievers:
-            index, config = system.index(self._run), self._run.experiment.collection
+            index, config = index_of(system, self._run), self._run.experiment.collection
             self._retrievers[system.name] = Retriever(
                 index.output,
                 index.query_encoder(),

@@ -12,18 +12,18 @@ from cai_pyserini.core.bars import progress_line, step_line
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import json_text, remove_leftovers, write_text
 from cai_pyserini.core.lock import locked
-from cai_pyserini.experiments.artifacts import Evaluation
+from cai_pyserini.experiments.artifacts import Artifact
 from cai_pyserini.experiments.estimate import describe, estimate
+from cai_pyserini.experiments.experiment import BASELINE, COUNTS, MEASURE, Results, begun
 from cai_pyserini.experiments.names import parse_system
-from cai_pyserini.experiments.plan import Reasons, artifacts, plan, require
+from cai_pyserini.experiments.plan import Planned, plan, require
 from cai_pyserini.experiments.provenance import encoding_precision, manifests_of, provenance, versions
-from cai_pyserini.experiments.report import write
-from cai_pyserini.experiments.report_page import write_page
-from cai_pyserini.experiments.results import BASELINE, COUNTS, Results, begun
+from cai_pyserini.experiments.ranking_artifacts import Evaluation, ranking_of
+from cai_pyserini.experiments.report import write, write_page
 from cai_pyserini.experiments.run_folder import RunFolder, current
 from cai_pyserini.experiments.systems import ADAPTED, System
 from cai_pyserini.experiments.versions import publish
-from cai_pyserini.runs.measures import MEASURES, PerQuery, mean
+from cai_pyserini.runs.measures import PerQuery, mean
 from cai_pyserini.runs.significance import compare, compare_pairs
 
 MODELS_AT_QUERY_TIME: dict[str, set[str]] = {  # rows of "best": label -> the models a system may use
@@ -37,8 +37,7 @@ OTHER_COUNTS = ("cut", "lost", "empty_queries", "left_out_queries", "left_out_ju
 def execute(run: RunFolder, systems: Sequence[System], evaluate: bool = True) -> Results:
     """Run the steps of `plan` that are not up to date, write results.json and both reports, and return the results."""
     with step_line("what must run", None, None):
-        reasons = require(run, systems, evaluate, keep=run.earlier is not None)
-    planned = [*reasons]
+        planned = require(run, systems, evaluate, keep=run.earlier is not None)
     run.root.mkdir(parents=True, exist_ok=True)
     with locked(run.lock, run.root, {}):
         if current(run.root).resolve() != run.folder.resolve():
@@ -48,15 +47,15 @@ def execute(run: RunFolder, systems: Sequence[System], evaluate: bool = True) ->
             previous = RunFolder(run.root).results
         if previous:
             _require_same_collection(run, previous)
-        timings = _run_steps(run, systems, reasons, previous, evaluate)
-        results = gather(run, systems, timings, evaluate)
+        timings = _run_steps(run, systems, planned, previous, evaluate)
+        results = gather(run, systems, planned.artifacts, timings, evaluate)
         reopened = run.reopened()
         with step_line("whether inputs have changed", None, None):
             for step, reason in steps.plan(plan(reopened, systems, evaluate)):
                 if reason is not None:
                     raise CaiError(f"{run.root}: the input of {step.name} changed meanwhile ({reason}): run it again")
-        results.made = _digests(run, [*_kept(run, systems), *(step.output for step in planned)])
-        manifests = manifests_of(planned)
+        results.made = _digests(run, [*planned.kept, *(step.output for step in planned.reasons)])
+        manifests = manifests_of([*planned.reasons])
         results.provenance = provenance(run, manifests)
         results.settings["precision"] = encoding_precision(manifests) or run.experiment.precision  # `auto`, resolved
         if previous:
@@ -71,23 +70,22 @@ def execute(run: RunFolder, systems: Sequence[System], evaluate: bool = True) ->
 
 
 def _run_steps(
-    run: RunFolder, systems: Sequence[System], planned: Reasons, previous: Results | None, evaluate: bool
+    run: RunFolder, systems: Sequence[System], planned: Planned, previous: Results | None, evaluate: bool
 ) -> dict[str, float]:
     """Run steps, after saying how long they take, and return their seconds. Meanwhile, what has been made is recorded,
     so that it can be searched."""
-    reasons = {step.output: reason for step, reason in planned.items()}
-    must_run = [step for step, reason in planned.items() if reason is not None]
+    must_run = [step for step, reason in planned.reasons.items() if reason is not None]
     if not must_run:
-        return steps.run([*planned], {})
+        return steps.run([*planned.reasons], {})
     with step_line("how long it takes", None, None):
         estimates = estimate(must_run)
-    for line in describe(run, must_run, estimates):
+    for line in describe(must_run, estimates):
         progress_line(line)
     started = begun(run.experiment, systems)
-    kept = [output for output in _kept(run, systems) if output not in reasons]
-    started.made = _digests(run, [*kept, *(output for output, reason in reasons.items() if reason is None)])
+    up_to_date = [step.output for step, reason in planned.reasons.items() if reason is None]
+    started.made = _digests(run, [*planned.kept, *up_to_date])
     if previous:
-        adapts = reasons.get(run.adapted) is not None
+        adapts = any(step.output == run.adapted for step in must_run)
         _add_others(started, previous, run, systems, evaluate, adapts)
 
     def record(*made: steps.Step) -> None:
@@ -95,12 +93,7 @@ def _run_steps(
         write_text(run.started_file, json_text(asdict(started)))
 
     record()
-    return steps.run([*planned], estimates, record)
-
-
-def _kept(run: RunFolder, systems: Sequence[System]) -> list[Path]:
-    """The outputs that no step makes, as they are those of an earlier run."""
-    return [each.output for each in artifacts(run, systems, evaluate=False) if each.is_kept]
+    return steps.run([*planned.reasons], estimates, record)
 
 
 def _require_same_collection(run: RunFolder, previous: Results) -> None:
@@ -126,8 +119,8 @@ def _add_others(
     others = {name for name in others if not (adapts and name.startswith(ADAPTED))}
     for name in sorted(others):
         with suppress(CaiError):  # the experiment lacks a setting that the system needs
-            planned = require(run, [parse_system(name)], evaluate, keep=True)
-            results.made |= _digests(run, [step.output for step, reason in planned.items() if reason is None])
+            reasons = require(run, [parse_system(name)], evaluate, keep=True).reasons
+            results.made |= _digests(run, [step.output for step, reason in reasons.items() if reason is None])
     searches = {
         index: name
         for index, name in previous.searches.items()
@@ -136,21 +129,25 @@ def _add_others(
     results.searches = searches | results.searches
 
 
-def gather(run: RunFolder, systems: Sequence[System], timings: dict[str, float], evaluate: bool = True) -> Results:
+def gather(
+    run: RunFolder,
+    systems: Sequence[System],
+    artifacts: Iterable[Artifact],
+    timings: dict[str, float],
+    evaluate: bool = True,
+) -> Results:
     """Collect the results of all steps from the run folder; without `evaluate`, systems have no scores."""
     check = artifact.require(run.checked, "beir")
-    made = {each.output: each for each in artifacts(run, systems, evaluate)}
-    rankings = {system: system.ranking(run) for system in systems}
     rows: dict[str, dict[str, float]] = {system.name: {} for system in systems}
     main_measure: dict[str, dict[str, float]] = {}
     if evaluate and run.qrels:
         for system in systems:
             values: PerQuery = json.loads(Evaluation(system, run).output.read_text(encoding="utf-8"))
             rows[system.name] = {name: mean(per_query) for name, per_query in values.items()}
-            main_measure[system.name] = values[MEASURES[0]]
+            main_measure[system.name] = values[MEASURE]
     if evaluate and "queries" in check.stats:
         for system in systems:
-            stats = artifact.require(rankings[system].output, "search", "fusion fuse", "fusion rerank").stats
+            stats = artifact.require(ranking_of(system, run).output, "search", "fusion fuse", "fusion rerank").stats
             rows[system.name] |= {"queries": check.stats["queries"], "ms_per_query": stats["ms_per_query"]}
     pairs = {
         name: (main_measure[plain], measured)
@@ -165,8 +162,8 @@ def gather(run: RunFolder, systems: Sequence[System], timings: dict[str, float],
     results.gains = {name: gain._asdict() for name, gain in compare_pairs(pairs).items()}
     results.best = _best(systems, rows) if main_measure or baseline else {}
     results.counts = {key: check.stats[key] for key in COUNTS + OTHER_COUNTS if key in check.stats}
-    for output, each in made.items():
-        if manifest := artifact.read_manifest(output):
+    for each in artifacts:
+        if manifest := artifact.read_manifest(each.output):
             each.collect(results, manifest)
     return results
 
@@ -176,5 +173,5 @@ def _best(systems: Sequence[System], rows: dict[str, dict[str, float]]) -> dict[
     best = {}
     for label, models in MODELS_AT_QUERY_TIME.items():
         if names := [system.name for system in systems if system.models <= models]:
-            best[label] = max(names, key=lambda name: rows[name][MEASURES[0]])
+            best[label] = max(names, key=lambda name: rows[name][MEASURE])
     return best

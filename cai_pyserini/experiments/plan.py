@@ -1,16 +1,18 @@
 """The steps of an experiment: what each system needs, from the collection to its scores."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from cai_pyserini.core import artifact, steps
 from cai_pyserini.core.config import load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import require_trainer
 from cai_pyserini.core.steps import Step
-from cai_pyserini.experiments.artifacts import Artifact, CheckedCollection, Evaluation, walk
-from cai_pyserini.experiments.branches import Weights
+from cai_pyserini.experiments.artifacts import Artifact, CheckedCollection, EncodedQueries, walk
+from cai_pyserini.experiments.index_artifacts import index_of
 from cai_pyserini.experiments.names import with_parts
+from cai_pyserini.experiments.ranking_artifacts import Evaluation, Weights, ranking_of
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.settings import RunSettings
 from cai_pyserini.experiments.systems import ADAPTED, SINGLE, System
@@ -25,13 +27,12 @@ def artifacts(run: RunFolder, systems: Sequence[System], evaluate: bool = True) 
     indexed = [system for system in needed if system.index_name]
     indexed.sort(key=lambda system: (system.adapted, system.near, system.work))
     encodes = any("splade" in system.evidence for system in indexed)
-    ends: list[Artifact] = [CheckedCollection(run, encodes), *(system.index(run) for system in indexed)]
+    ends: list[Artifact] = [CheckedCollection(run, encodes), *(index_of(system, run) for system in indexed)]
     if any(map(run.experiment.balances, needed)):
         ends.append(Weights(run))
     if has_queries:
-        rankings = {system: system.ranking(run) for system in needed}
-        encoded = [system.index(run).encoded_queries(system.query) for system in needed if system.index_name]
-        ends += [*filter(None, encoded), *rankings.values()]
+        rankings = [ranking_of(system, run) for system in needed]
+        ends += [*(each for each in walk(rankings) if isinstance(each, EncodedQueries)), *rankings]
     if evaluate and run.has_qrels:
         ends += [Evaluation(system, run) for system in systems]
     return list({each.output: each for each in walk(ends)}.values())
@@ -39,18 +40,31 @@ def artifacts(run: RunFolder, systems: Sequence[System], evaluate: bool = True) 
 
 def plan(run: RunFolder, systems: Sequence[System], evaluate: bool = True) -> list[Step]:
     """The steps that make what `artifacts` lists, in order."""
+    return _steps(artifacts(run, systems, evaluate))
+
+
+def _steps(artifacts: Iterable[Artifact]) -> list[Step]:
     planned: dict[Path, Step] = {}
-    for each in artifacts(run, systems, evaluate):
+    for each in artifacts:
         for step in each.steps(planned):
             planned.setdefault(step.output, step)
     return list(planned.values())
 
 
-type Reasons = dict[Step, str | None]  # why each step must run; None if its output is up to date
+class Planned(NamedTuple):
+    """The artifacts that systems need, and why each step must run; None if its output is up to date."""
+
+    artifacts: list[Artifact]
+    reasons: dict[Step, str | None]
+
+    @property
+    def kept(self) -> list[Path]:
+        """The outputs that no step makes, as they are those of an earlier run."""
+        return [each.output for each in self.artifacts if each.is_kept]
 
 
-def require(run: RunFolder, systems: Sequence[System], evaluate: bool = True, keep: bool = False) -> Reasons:
-    """The steps of `plan`, and why they must run. With `keep`, adapted encoders that exist need no adaptation settings.
+def require(run: RunFolder, systems: Sequence[System], evaluate: bool = True, keep: bool = False) -> Planned:
+    """What systems need. With `keep`, adapted encoders that exist need no adaptation settings.
 
     Raises CaiError, before any step runs, if the experiment lacks a setting that a system needs, if a step that has to
     run cannot, or if the run folder is not writable.
@@ -72,11 +86,12 @@ def require(run: RunFolder, systems: Sequence[System], evaluate: bool = True, ke
                 description = RunSettings.model_fields[setting].description
                 raise CaiError(f"{system.name} needs the setting {setting}, {description}")
         system.require(experiment)
-    reasons = dict(steps.plan(plan(run, systems, evaluate)))
-    for step, reason in reasons.items():
+    needs = artifacts(run, systems, evaluate)
+    planned = Planned(needs, dict(steps.plan(_steps(needs))))
+    for step, reason in planned.reasons.items():
         if reason is not None:
             step.require()
-    return reasons
+    return planned
 
 
 def _require_weights(run: RunFolder, needed: Sequence[System]) -> None:

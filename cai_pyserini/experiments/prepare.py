@@ -12,10 +12,9 @@ from cai_pyserini.collections.spans import share_after
 from cai_pyserini.core.config import EncoderConfig, IndexConfig, load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.experiments.execute import execute
-from cai_pyserini.experiments.experiment import Experiment
+from cai_pyserini.experiments.experiment import Experiment, Results
 from cai_pyserini.experiments.names import REQUIRED, all_systems, current_name, default_systems, parse_system
 from cai_pyserini.experiments.provenance import recorded, repeated
-from cai_pyserini.experiments.results import Results
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.settings import PASSAGE_WORDS, RunSettings
 from cai_pyserini.experiments.systems import System

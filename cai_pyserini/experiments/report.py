@@ -1,5 +1,6 @@
-"""Reports: results.json, report.md, the table in the terminal, and the comparison with expected scores."""
+"""Reports: results.json, report.md, report.html (a page with charts, without scripts), the table in the terminal."""
 
+import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -8,19 +9,19 @@ from typing import Any
 
 from cai_pyserini.collections.check import SAMPLE_SIZE
 from cai_pyserini.core import files, tables
+from cai_pyserini.core.template import template
+from cai_pyserini.experiments.experiment import BASELINE, COUNTS, MEASURE, Results, Values
 from cai_pyserini.experiments.names import canonical_name, parse_system
-from cai_pyserini.experiments.results import BASELINE, COUNTS, Results
+from cai_pyserini.experiments.ranking_artifacts import Evaluation
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import ADAPTED
 from cai_pyserini.runs.measures import MEASURES
 from cai_pyserini.runs.significance import NO_P_MEANS, p_text
 from cai_pyserini.vectors.quantization import loss_text
 
-MEASURE = MEASURES[0]  # systems are compared by this one
 SIGNIFICANT = 0.05
 ADAPTATION_MARK = "changed by adaptation"
-
-Values = Mapping[str, Mapping[str, float]]  # system -> query -> MEASURE
+PAGE = template(Path(__file__).with_name("report.html.jinja"))
 
 
 def write(results: Results, run: RunFolder) -> None:
@@ -190,3 +191,35 @@ def legend(results: Results, mark: str) -> list[str]:
         depth = results.settings["depth"]
         lines.append(f"hybrids and reranking use the best {depth} documents of each run (the setting depth)")
     return lines
+
+
+def write_page(run: RunFolder) -> None:
+    """Write the page of a run whose results.json has just been written."""
+    length = run.experiment.encoder.max_document_length
+    files.write_text(run.page, page(run.results, values_by_query(run), length))
+
+
+def values_by_query(run: RunFolder) -> Values:
+    """MEASURE by system and query, of the evaluations of a run that are up to date."""
+    paths = {system.name: Evaluation(system, run).output for system in run.systems}
+    return {
+        name: json.loads(path.read_text(encoding="utf-8"))[MEASURE] for name, path in paths.items() if run.has(path)
+    }
+
+
+def page(results: Results, values: Values, length: int) -> str:
+    """The page; equal results give equal text. `length` is the number of tokens that SPLADE reads of a document."""
+    shown = []
+    if results.scored:
+        from cai_pyserini.experiments.report_charts import charts  # matplotlib and scipy.stats take a second
+
+        shown = charts(results, values)
+    return PAGE.render(
+        results=results,
+        size=f"{collection_size(results)}.{omissions(results.counts)}",
+        rows=result_rows(results, "*{}", "{}") if results.scored else [],
+        notes=legend(results, "*") if results.scored else [unscored(results)],
+        charts=shown,
+        lost=results.counts.get("lost"),
+        length=length,
+    )

@@ -10,8 +10,7 @@ from matplotlib.ticker import LogLocator, NullLocator
 from scipy.stats import t as student
 
 from cai_pyserini.core.figures import figure, plot_differences, svg
-from cai_pyserini.experiments.report import MEASURE, Values
-from cai_pyserini.experiments.results import BASELINE, Results
+from cai_pyserini.experiments.experiment import BASELINE, MEASURE, Results, Values
 from cai_pyserini.runs.significance import MIN_QUERIES, wins_and_losses
 
 
@@ -31,7 +30,7 @@ class Chart(NamedTuple):
 
 
 def charts(results: Results, values: Values) -> list[Chart]:
-    """The charts of a run with scores; see report_page.page."""
+    """The charts of a run with scores; see report.page."""
     return [scores_chart(results, values), *_differences_chart(results, values), _cost_chart(results)]
 
 

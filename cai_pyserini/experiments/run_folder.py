@@ -17,18 +17,14 @@ from cai_pyserini.collections.readers import open_collection
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.lock import holder, holder_name
-from cai_pyserini.experiments.artifacts import RunEncoder
-from cai_pyserini.experiments.branches import AdaptedEncoders, Artifacts
-from cai_pyserini.experiments.experiment import Experiment
+from cai_pyserini.experiments.estimate import Sample
+from cai_pyserini.experiments.experiment import MEASURE, Experiment, Results
 from cai_pyserini.experiments.names import parse_system
-from cai_pyserini.experiments.results import Results
-from cai_pyserini.experiments.sample import Sample
 from cai_pyserini.experiments.systems import System
 from cai_pyserini.models.checkpoint import checkpoint_digest
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.folder import model_folder
 from cai_pyserini.models.tokenizer import Tokenizer
-from cai_pyserini.runs.measures import MEASURES
 from cai_pyserini.trainer.settings import AdaptSettings
 
 BEIR = "`cai-pyserini run`"
@@ -66,8 +62,7 @@ class RunFolder:
         self.folder = folder = current(root)
         self.adaptation, self.earlier = adaptation, earlier
         self._experiment = experiment
-        self.artifacts = Artifacts(self)
-        self.encoders: dict[RunEncoder, Encoder] = {}  # that are open
+        self.encoders: dict[Any, Encoder] = {}  # that are open, see artifacts.RunEncoder
         self.checked = folder / "collection.json"  # the counts of the checked collection
         self.results_file = folder / "results.json"
         self.started_file = folder / ".started.json"  # the results so far of a run that has not finished
@@ -78,8 +73,7 @@ class RunFolder:
         self.page = folder / "report.html"
         self.changes = folder / "update.json"  # the effects of the last update
         self.lock = root / ".lock"
-        self.adapted = AdaptedEncoders(self).output
-        self.adapted_dense = self.adapted / "dense"
+        self.adapted = folder / "adapted"  # encoders
         self.vectors = folder / "vectors"  # raw vectors
 
     def place(self, name: str) -> Path:
@@ -142,7 +136,7 @@ class RunFolder:
     def systems(self) -> list[System]:
         """The systems of the run, the best first."""
         means, searches = self.results.systems, self.results.searches
-        names = sorted(means, key=lambda name: -means[name].get(MEASURES[0], 0.0))
+        names = sorted(means, key=lambda name: -means[name].get(MEASURE, 0.0))
         return [parse_system(name) for name in names or searches.values()]
 
     def has(self, path: Path) -> bool:

@@ -1,7 +1,7 @@
 """One table for several collections: a row per system, a column per collection."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -9,10 +9,9 @@ from cai_pyserini.core import tables
 from cai_pyserini.core.config import IndexConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.experiments import report
+from cai_pyserini.experiments.experiment import MEASURE, Results
 from cai_pyserini.experiments.names import canonical_name, with_parts
-from cai_pyserini.experiments.results import Results
 from cai_pyserini.experiments.systems import System
-from cai_pyserini.runs.measures import MEASURES
 from cai_pyserini.runs.significance import NO_P
 
 
@@ -38,44 +37,30 @@ def markdown(systems: Sequence[System], by_report: Mapping[Path, Results], folde
     return "\n\n".join(sections) + "\n"
 
 
-def verify(results: Results, config: IndexConfig) -> str:
-    """Compare results with the expected scores of the index config, and return the lines to print.
+def verify(pairs: Sequence[tuple[Results, IndexConfig]]) -> str:
+    """Compare results with the expected scores of their index configs, and return the lines to print.
 
-    Raises CaiError with these lines if a score differs by more than the tolerance, and if no scores are expected.
+    Raises CaiError with these lines if a score differs by more than the tolerance, or if no scores are expected.
     """
-    expected = config.expected.get("any", {}) | config.expected.get(results.encoder, {})
-    expected = {canonical_name(name): score for name, score in expected.items() if results.scored}
-    expected = {name: score for name, score in expected.items() if name in results.systems}
-    if not expected:
-        raise CaiError(
-            f"index config {config.name} expects no scores of these systems with {results.encoder}: nothing to verify"
-        )
-    lines, wrong = [], []
-    for name, score in expected.items():
-        measured = results.systems[name]["nDCG@10"]
-        agrees = round(abs(measured - score), 9) <= config.tolerance
-        if not agrees:
-            wrong.append(name)
-        verdict = "ok  " if agrees else "FAIL"
-        lines.append(f"{verdict} {name}: nDCG@10 {measured:.4f}, expected {score:.4f} ± {config.tolerance}")
-    if wrong:
-        lines.append(
-            f"{len(wrong)} of {len(expected)} scores differ by more than {config.tolerance}: {', '.join(wrong)}"
-        )
-        raise CaiError("\n".join(lines))
-    return "\n".join(lines)
-
-
-def verify_all(pairs: Iterable[tuple[Results, IndexConfig]]) -> str:
-    """Like `verify`, for several collections; each line begins with the collection's name."""
-    lines, wrong = [], False
+    lines, is_right = [], True
     for results, config in pairs:
-        try:
-            text = verify(results, config)
-        except CaiError as error:
-            text, wrong = str(error), True
-        lines += [f"{config.name}: {line}" for line in text.splitlines()]
-    if wrong:
+        name_of_several = f"{config.name}: " if len(pairs) > 1 else ""
+        expected = config.expected.get("any", {}) | config.expected.get(results.encoder, {})
+        scores = {canonical_name(name): score for name, score in expected.items() if results.scored}
+        scores = {name: score for name, score in scores.items() if name in results.systems}
+        if not scores:
+            is_right = False
+            lines.append(
+                f"{name_of_several}index config {config.name} expects no scores of these systems with "
+                f"{results.encoder}: nothing to verify"
+            )
+        for name, score in scores.items():
+            measured = results.systems[name][MEASURE]
+            agrees = round(abs(measured - score), 9) <= config.tolerance
+            is_right &= agrees
+            verdict = f"{'ok  ' if agrees else 'FAIL'} {name}: {MEASURE} {measured:.4f}"
+            lines.append(f"{name_of_several}{verdict}, expected {score:.4f} ± {config.tolerance}")
+    if not is_right:
         raise CaiError("\n".join(lines))
     return "\n".join(lines)
 
@@ -84,7 +69,7 @@ def _rows(systems: Sequence[System], all_results: Sequence[Results], best: str, 
     names = [system.name for system in systems]
     header, columns = ["system"], [names]
     if scored := [results for results in all_results if results.scored]:
-        scores = [[results.systems[name][MEASURES[0]] for name in names] for results in scored]
+        scores = [[results.systems[name][MEASURE] for name in names] for results in scored]
         for results, column in zip(scored, scores, strict=True):
             marks = [_significance(results, name) for name in names]
             cells = report.marked(column, best, other)
@@ -116,7 +101,7 @@ def _index_bytes(system: System, results: Results) -> int:
 def _legend(all_results: Sequence[Results], mark: str) -> list[str]:
     lines = []
     if any(results.scored for results in all_results):
-        lines.append(f"{MEASURES[0]} on each collection, and the mean")
+        lines.append(f"{MEASURE} on each collection, and the mean")
     lines += dict.fromkeys(line for results in all_results for line in report.legend(results, mark))
     lines.append(
         "over the collections, ms/query is the mean, and index MB the sum, of all indexes that a system searches"

@@ -1,4 +1,5 @@
-"""Systems: what ranks documents for queries. Each is built from artifacts, and knows what it needs."""
+"""Systems: what ranks documents for queries, and what each needs. They are built from artifacts, see index_of and
+ranking_of."""
 
 from collections.abc import Iterator, Sequence
 from itertools import product
@@ -9,9 +10,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.runs.fusions import DEFAULT
 
 if TYPE_CHECKING:
-    from cai_pyserini.experiments.artifacts import Index, Ranking
     from cai_pyserini.experiments.experiment import Experiment
-    from cai_pyserini.experiments.run_folder import RunFolder
 
 ADAPTED = "adapted-"
 SHORT = {  # short names of recommended systems
@@ -89,13 +88,6 @@ class System:
     def require(self, experiment: "Experiment") -> None:
         """Raise CaiError for an experiment with an encoder that it cannot use."""
 
-    def index(self, run: "RunFolder") -> "Index":
-        """The index it searches."""
-        raise ValueError(f"{self.name} has no index of its own")
-
-    def ranking(self, run: "RunFolder") -> "Ranking":
-        return run.artifacts.search(self)
-
 
 class TextSystem(System):
     """BM25 of the documents' text, with generated queries (doct5query) or without."""
@@ -106,14 +98,12 @@ class TextSystem(System):
         self.evidence, self.generated = {name}, generated
         self.settings = ("generated",) if generated else ()
 
-    def index(self, run: "RunFolder") -> "Index":
-        return run.artifacts.text_index(self.long_name, generated=self.generated)
-
 
 class SpladeSystem(System):
     """SPLADE, with bag-of-words queries if `doc`; a joint one has BM25's words in the same index."""
 
     role, work, adaptable = "splade", 1, True
+    index_name: str
 
     def __init__(self, doc: bool, formula: IdfFormula | None, joint: bool, near: bool, adapted: bool = False):
         def named(queries: str | Literal[False] = False) -> str:
@@ -141,11 +131,6 @@ class SpladeSystem(System):
                 "YAML file of the encoder, or leave the system out"
             )
 
-    def index(self, run: "RunFolder") -> "Index":
-        return run.artifacts.impact_index(
-            str(self.index_name), adapted=self.adapted, formula=self.formula, joint=self.joint, near=self.near
-        )
-
 
 class NearBm25System(System):
     """BM25 of documents that have words of near ones, in an index of impacts."""
@@ -158,9 +143,6 @@ class NearBm25System(System):
 
     def adapt(self) -> System:
         return NearBm25System(f"{ADAPTED}{self.long_name}")
-
-    def index(self, run: "RunFolder") -> "Index":
-        return run.artifacts.word_index(self.long_name, adapted=self.adapted)
 
 
 class DenseSystem(System):
@@ -176,9 +158,6 @@ class DenseSystem(System):
     def adapt(self) -> System:
         return DenseSystem(self.formula, adapted=True)
 
-    def index(self, run: "RunFolder") -> "Index":
-        return run.artifacts.dense_index(self.adapted, self.formula)
-
 
 class CrossEncoderSystem(System):
     """The part's best documents, in the order of a cross-encoder."""
@@ -189,9 +168,6 @@ class CrossEncoderSystem(System):
         super().__init__(long_name, first_stage)
         self.models |= {self.role}
         self.evidence |= {self.role}
-
-    def ranking(self, run: "RunFolder") -> "Ranking":
-        return run.artifacts.rerank(self)
 
 
 class FusedSystem(System):
@@ -211,9 +187,6 @@ class FusedSystem(System):
     def adapt(self) -> System:
         parts = [part.adapt() if part.adaptable else part for part in self.parts]
         return FusedSystem(f"{ADAPTED}{self.long_name}", parts, self.fusion)
-
-    def ranking(self, run: "RunFolder") -> "Ranking":
-        return run.artifacts.fusion(self)
 
 
 def _joined(*parts: str | Literal[False] | None) -> str:

@@ -1,31 +1,54 @@
-"""Update a run after its collection has changed."""
+"""Update a run after its collection has changed, and say how far it has moved."""
 
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from http.client import HTTPException
+from itertools import batched
 from pathlib import Path
-from typing import Any
-from urllib.error import HTTPError
-from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
+from typing import Any, NamedTuple
 
+import httpx2
+import numpy as np
+
+from cai_pyserini.collections.contract import Collection
 from cai_pyserini.core import artifact, files, steps
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import API_KEY
-from cai_pyserini.experiments import next_version
-from cai_pyserini.experiments.artifacts import Artifact, EncodedDocuments, Idf, SpladeEncoder
-from cai_pyserini.experiments.branches import SEED, DenseEncoder, Weights
-from cai_pyserini.experiments.drift import READAPT_SHARE, Changes, compare, idf_drift, idf_line
+from cai_pyserini.core.terminal import progress
+from cai_pyserini.experiments import versions
+from cai_pyserini.experiments.artifacts import Artifact, EncodedDocuments, Idf
 from cai_pyserini.experiments.execute import execute
 from cai_pyserini.experiments.plan import artifacts, plan
 from cai_pyserini.experiments.report import table
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import System
-from cai_pyserini.vectors.shards import Vectors
+from cai_pyserini.models import idf
+from cai_pyserini.vectors.shards import SHARD, Vectors, document_keys, text_keys
 
 RELOAD_SECONDS = 600.0  # timeout for a service to reopen its indexes
+SHOWN_TOKENS = 10
+MIN_DOCUMENTS = 5  # rarer tokens are not shown, as their IDF moves by chance
+DOUBLED = math.log(2)  # shift of IDF if the share of documents with a token doubles or halves
+READAPT_SHARE = 0.2  # share of new documents above which adapting again is suggested
+
+
+class Changes(NamedTuple):
+    """How a collection differs from a run's, in documents. `new_passages` are those whose text the run lacks; None if
+    documents have no passages."""
+
+    before: int
+    added: int
+    changed: int
+    deleted: int
+    new_passages: int | None = None
+
+    def __str__(self) -> str:
+        counts = (
+            f"added {self.added:,}, changed {self.changed:,}, deleted {self.deleted:,} of {self.before:,} documents"
+        )
+        return counts if self.new_passages is None else f"{counts}; {self.new_passages:,} new passages"
 
 
 def update(folder: Path, keep: int = 1, dry_run: bool = False, **runtime: Any) -> Iterator[str]:
@@ -35,7 +58,7 @@ def update(folder: Path, keep: int = 1, dry_run: bool = False, **runtime: Any) -
     Adapted encoders and chosen weights are kept. There are no scores, as the earlier ones are of another collection.
     Raises CaiError for a folder without a finished run, and for one that another process is writing.
     """
-    with next_version.updating(folder) as run:
+    with versions.updating(folder) as run:
         systems, vectors, experiment = run.systems, _document_vectors(run), run.experiment.replace(**runtime)
         current = RunFolder(folder, experiment, earlier=run)
         planned = plan(current, systems, evaluate=False)
@@ -50,13 +73,13 @@ def update(folder: Path, keep: int = 1, dry_run: bool = False, **runtime: Any) -
         if dry_run:
             steps.print_plan(planned)
             return
-        next_run = RunFolder(next_version.begin(run), experiment, earlier=run)
+        next_run = RunFolder(versions.begin(run), experiment, earlier=run)
         execute(next_run, systems, evaluate=False)
         report = drift(run, next_run, systems, changes)
         files.write_text(next_run.changes, files.json_text(report))
         _add_to_report(next_run)
-        previous = next_version.swap(folder)
-        next_version.prune(folder, keep)
+        previous = versions.swap(folder)
+        versions.prune(folder, keep)
         yield from [*lines(report)][1:]
         yield f"{folder} is updated; the earlier run is {previous}" if keep else f"{folder} is updated"
 
@@ -94,49 +117,76 @@ def _of_kind[A: Artifact](kind: type[A], run: RunFolder, systems: Sequence[Syste
 
 def drift(before: RunFolder, after: RunFolder, systems: Sequence[System], changes: Changes | None) -> dict[str, Any]:
     """The contents of update.json: shifts of documents, IDF, lengths and the balance of joint indexes since the earlier
-    run, and since the encoder was adapted."""
+    run, and the share of documents that the adaptation has not seen."""
     old, new = before.results, after.results
     report: dict[str, Any] = {"documents": changes and changes._asdict()}
-    idfs = _of_kind(Idf, after, systems)
-    if idfs:
-        idf = idfs[0]
-        report["idf"] = idf_drift(before.folder / idf.output.name, idf.output, idf.encoder.opened().tokenizer.terms)
+    if idfs := _of_kind(Idf, after, systems):
+        made, tokens = idfs[0].output, idfs[0].encoder.opened().tokenizer.terms
+        report["idf"] = idf_drift(before.folder / made.name, made, tokens)
     report["nonzeros_per_document"] = [old.nonzeros_per_document, new.nonzeros_per_document]
     report["alpha"] = {index: [old.alpha[index], alpha] for index, alpha in new.alpha.items()}
     if any(system.adapted for system in systems) and (manifest := artifact.read_manifest(after.adapted)):
         new_share = _new_share(manifest.created, before, changes)
-        report["adaptation"] = adaptation = dict[str, Any](created=manifest.created, new=new_share)
-        if of_splade := [idf for idf in idfs if idf.encoder == SpladeEncoder(after, adapted=True)]:
-            tokens = of_splade[0].encoder.opened().tokenizer.terms
-            adaptation["idf"] = idf_drift(after.adapted / "idf", of_splade[0].output, tokens)
-        if (new_share or 0) > READAPT_SHARE:
-            with suppress(CaiError):  # the gains are optional
-                adaptation["gains"] = _gains(after, systems, manifest.stats)
+        report["adaptation"] = {"created": manifest.created, "new": new_share}
     return report
 
 
-def _gains(run: RunFolder, systems: Sequence[System], stats: artifact.Stats) -> dict[str, list[float]]:
-    """Gains of the adapted encoders on pseudo queries, by recommended system: when they were chosen, now, and the
-    standard error now. Empty if no choice is on record, or the run lacks vectors of the unadapted encoders."""
-    from cai_pyserini.trainer.adaptation_data import AdaptationData
-    from cai_pyserini.trainer.choice import measure_gains  # imports torch, which takes seconds
+def compare(vectors: Vectors, collection: Collection) -> Changes:
+    """Compare a collection with the documents behind vectors, by ids and text keys. Raises CaiError for vectors without
+    keys."""
+    records = progress(collection.documents(), collection.size, "compare")
+    current = (([r.id for r in part], text_keys([r.contents for r in part])) for part in batched(records, SHARD))
+    (texts, keys), (new_texts, new_keys) = _table(document_keys(vectors), collection), _table(current, collection)
+    (ids, sums), (new_ids, new_sums) = _by_document(texts, keys), _by_document(new_texts, new_keys)
+    common, old, new = np.intersect1d(ids, new_ids, assume_unique=True, return_indices=True)
+    changed = int((sums[old] != new_sums[new]).any(1).sum())
+    is_new = np.isin(new_keys.view("S16"), keys.view("S16"), invert=True)
+    passages = int(is_new.sum()) if len(texts) > len(ids) else None
+    return Changes(len(ids), len(new_ids) - len(common), changed, len(ids) - len(common), passages)
 
-    experiment, dense = run.experiment, [DenseEncoder] if run.experiment.dense else []
-    plain, adapted = ([kind(run, is_adapted) for kind in (SpladeEncoder, *dense)] for is_adapted in (False, True))
-    chosen = {"splade": stats.get("weight"), "projection": stats.get("projection")}
-    then = next((row for row in stats.get("gains", []) if chosen.items() <= row.items()), None)
-    available = {each.output for each in _of_kind(EncodedDocuments, run, systems)}
-    if then is None or not {encoder.documents().output for encoder in plain} <= available:
-        return {}
-    splade, dense_config, *_ = [*(encoder.config() for encoder in plain), None]
-    new_splade, new_dense, *_ = [*(encoder.opened() for encoder in adapted), None]
-    weights = experiment.three_way_weights
-    if not weights and artifact.read_manifest((chosen_weights := Weights(run)).output):
-        weights = [*chosen_weights.values()]
-    options = experiment.model_dump(include={"device", "precision", "alpha", "depth"}) | {"weights": weights}
-    data = AdaptationData(experiment.collection, splade, dense_config, run.vectors, queries=0, seed=SEED, **options)
-    gains = measure_gains(data, new_splade, new_dense)
-    return {name: [then[name], *now] for name, now in gains.items() if name in then and math.isfinite(now[1])}
+
+def _table(parts: Iterable[tuple[Sequence[str], np.ndarray]], collection: Collection) -> tuple[np.ndarray, np.ndarray]:
+    """Hashes of the documents' ids (texts,) and keys of texts (texts, 16), 24 bytes per document or passage."""
+    hashed = [
+        (np.fromiter((hash(collection.document_of(id)) for id in ids), np.int64, len(ids)), keys) for ids, keys in parts
+    ]
+    return np.concatenate([ids for ids, _ in hashed]), np.concatenate([keys for _, keys in hashed])
+
+
+def _by_document(ids: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Each document once, with the sum of the keys of its passages (documents, 2)."""
+    documents, positions = np.unique(ids, return_inverse=True)
+    sums = np.zeros((len(documents), 2), np.uint64)
+    np.add.at(sums, positions, keys.view(np.uint64))
+    return documents, sums
+
+
+def idf_drift(before: Path, after: Path, tokens: Sequence[str]) -> dict[str, Any]:
+    """The shift of IDF between two folders of the idf stage, for tokens that occur in both collections, and the mean
+    number of distinct tokens per document in both."""
+    old, new = idf.Idf.load(before), idf.Idf.load(after)
+    in_both = (old.frequencies > 0) & (new.frequencies > 0)
+    weights = old.weights(), new.weights()
+    shift = np.where(in_both, np.abs(weights[1] - weights[0]), 0)
+    shown = np.where(np.minimum(old.frequencies, new.frequencies) >= MIN_DOCUMENTS, shift, 0)
+    most = [number for number in np.argsort(-shown, kind="stable")[:SHOWN_TOKENS] if shown[number]]
+    return {
+        "mean_difference": float(shift.sum() / max(in_both.sum(), 1)),
+        "doubled_or_halved": float(new.frequencies[shift > DOUBLED].sum() / new.frequencies.sum()),
+        "moved_most": {tokens[number]: [round(float(each[number]), 4) for each in weights] for number in most},
+        "length": [float(each.frequencies.sum() / each.documents) for each in (old, new)],
+    }
+
+
+def idf_line(drift: Mapping[str, Any]) -> str:
+    shifts = ", ".join(f"{token} {old:.2f} → {new:.2f}" for token, (old, new) in drift["moved_most"].items())
+    most = f"; most: {shifts}" if shifts else ""
+    old_length, new_length = drift["length"]
+    return (
+        f"since the earlier run, IDF has moved by {drift['mean_difference']:.4f} in the mean, by ln 2 or more for "
+        f"{drift['doubled_or_halved']:.1%} of the tokens in documents{most}; documents have "
+        f"{old_length:.1f} → {new_length:.1f} different tokens"
+    )
 
 
 def _new_share(adapted: str, before: RunFolder, changes: Changes | None) -> float | None:
@@ -155,16 +205,12 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of text for update.json."""
     yield _changes_line(report["documents"] and Changes(**report["documents"]))
     if "idf" in report:
-        yield idf_line(report["idf"], "the earlier run")
+        yield idf_line(report["idf"])
     if all(nonzeros := report["nonzeros_per_document"]):
         yield "non-zeros per document: {:.1f} → {:.1f}".format(*nonzeros)
     for index, (old, new) in report["alpha"].items():
         yield f"alpha of {index}: " + ", ".join(f"{old[kind]:.3g} → {new[kind]:.3g} ({kind} queries)" for kind in new)
     if adaptation := report.get("adaptation"):
-        if "idf" in adaptation:
-            yield idf_line(adaptation["idf"], "the adaptation")
-        for name, (then, now, error) in adaptation.get("gains", {}).items():
-            yield f"gain of the adaptation on pseudo queries, {name}: {then:+.4f} → {now:+.4f} ± {error:.4f} nDCG@10"
         new, created = adaptation["new"], adaptation["created"][:10]
         share = "an unknown share" if new is None else f"{min(new, 1):.1%}"
         line = f"the encoder stays as adapted on {created}; new or changed since: {share} of the documents"
@@ -176,19 +222,13 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
 def reload(url: str) -> str:
     """Have a service reopen its indexes; returns the line to print. Raises CaiError if the service does not."""
     key = os.environ.get(API_KEY)
-
-    class NoRedirects(HTTPRedirectHandler):
-        def redirect_request(self, request: Request, *_: Any) -> None:
-            """Follow no redirect: the key is for this service only, and GET does not reload."""
-
-    try:
-        request = Request(f"{url.rstrip('/')}/reload", method="POST", headers={"X-API-Key": key} if key else {})  # noqa: S310
-        with build_opener(ProxyHandler({}), NoRedirects).open(request, timeout=RELOAD_SECONDS) as response:
-            return f"{url} has reopened {', '.join(json.load(response)['indexes'])}"
-    except HTTPError as error:
-        target = error.headers.get("Location")
-        reason = f"{error}: {f'it is at {target}' if target else error.read().decode(errors='replace')}"
-    except (OSError, HTTPException) as error:
+    headers = {"X-API-Key": key} if key else {}
+    try:  # without redirects and proxies: the key is for this service only
+        answer = httpx2.post(f"{url.rstrip('/')}/reload", headers=headers, timeout=RELOAD_SECONDS, trust_env=False)
+        if answer.is_success:
+            return f"{url} has reopened {', '.join(answer.json()['indexes'])}"
+        reason = f"HTTP {answer.status_code}: {answer.headers.get('Location', answer.text)}"
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         reason = str(error) or type(error).__name__
     except (ValueError, LookupError, TypeError):
         reason = "no service of this package answers there"

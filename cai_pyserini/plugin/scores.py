@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from cai_pyserini.core import artifact, tables
 from cai_pyserini.experiments.names import current_name, parse_system
+from cai_pyserini.experiments.ranking_artifacts import ranking_of
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import System
 from cai_pyserini.runs.measures import MEASURES
@@ -37,7 +38,7 @@ def encoder_scores(folder: Path) -> Scores | None:
     splade, dense = RunFolder(folder.parent), RunFolder(folder.parent.parent)
     if folder == splade.adapted:
         return _scores(splade.folder, lambda system: system.adapted and system.role == "splade")
-    if folder == dense.adapted_dense:
+    if folder == dense.adapted / "dense":
         return _scores(dense.folder, lambda system: system.adapted and system.role == "dense")
     return None
 
@@ -50,7 +51,7 @@ def _scores(folder: Path, includes: Callable[[System], bool]) -> Scores | None:
     systems = [system for system in map(parse_system, results.systems) if includes(system) and results.scored]
     rows = [["system", *MEASURES]]
     rows += [[s.name, *(f"{results.systems[s.name][measure]:.4f}" for measure in MEASURES)] for s in systems]
-    dates = [artifact.require(system.ranking(run).output, "search").created[:10] for system in systems]
+    dates = [artifact.require(ranking_of(system, run).output, "search").created[:10] for system in systems]
     return Scores(
         collection=results.collection,
         split=results.split,

@@ -21,8 +21,6 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.core import artifact, files
-from cai_pyserini.models.dense import load_projection
-from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.trainer.adaptation_data import AdaptationData
 from cai_pyserini.trainer.mixture import WEIGHTS
 from cai_pyserini.trainer.simulated import SimulatedRetrieval, smoothed
@@ -109,22 +107,6 @@ def fusion_weights(retrieval: SimulatedRetrieval) -> tuple[tuple[float, ...], st
         means[weight] = mean_by_source(retrieval.ndcg(scores), retrieval.sources)
     listed = ", ".join(f"{weight:.2g}: {mean.mean():.3f}" for weight, mean in means.items())
     return (_smallest_change(means), *others), f"{_evidence(retrieval.sources)}, by weight: {listed}"
-
-
-def measure_gains(data: AdaptationData, splade: Encoder, dense: Encoder | None) -> dict[str, tuple[float, float]]:
-    """The gain in nDCG@10 of adapted encoders over the data's encoders, and its standard error, by recommended system;
-    empty without held-out queries."""
-    if not len(data.held_out):
-        return {}
-    retrieval = SimulatedRetrieval.for_pseudo_queries(data, data.held_out)
-    weights = fusion_weights(retrieval)[0] if dense else ()
-    matrix = load_projection(dense.projection, retrieval.old_dense[1].shape[1]) if dense and dense.projection else None
-    old_dense, new_dense = ([retrieval.dense(each)] if dense else [] for each in (None, matrix))
-    before = next(retrieval.values(retrieval.old_splade, old_dense, weights))
-    after = next(retrieval.values(retrieval.splade(splade), new_dense, weights))
-    gains = mean_by_source(after - before, retrieval.sources)
-    pairs = zip(gains.mean(1).tolist(), _standard_error(gains).tolist(), strict=True)
-    return dict(zip(retrieval.systems, pairs, strict=True))
 
 
 def _evidence(sources: np.ndarray) -> str:

@@ -9,6 +9,7 @@ from scipy.sparse import csr_matrix
 from cai_pyserini.analysis.cost import Cost, activations, costs, distribution
 from cai_pyserini.cli.analyse import main
 from cai_pyserini.core import jsonl
+from cai_pyserini.experiments.index_artifacts import index_of
 from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.indexes.analyzer import Analyzer
@@ -40,7 +41,7 @@ def test_activations_worked_example() -> None:
 def test_impacts_and_products_are_those_of_the_index(
     system: str, run: RunFolder, found: dict[str, Cost], checkpoint: Path
 ) -> None:
-    impacts = parse_system(system).index(run).impacts.output / "00000.jsonl"
+    impacts = index_of(parse_system(system), run).impacts.output / "00000.jsonl"
     documents = [set(record["vector"]) for _, record in jsonl.read(impacts)]
     tokenizer = Tokenizer(checkpoint)
     tokens = tokenizer.encode(list(run.topics.values()), None, special=False)

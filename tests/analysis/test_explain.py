@@ -17,7 +17,9 @@ from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.engine.explanation import Explanation, Part
 from cai_pyserini.engine.open import Run
+from cai_pyserini.experiments.index_artifacts import index_of
 from cai_pyserini.experiments.names import parse_system
+from cai_pyserini.experiments.ranking_artifacts import ranking_of
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.indexes.searcher import Term
 from cai_pyserini.runs.trec import read_run
@@ -92,7 +94,7 @@ def explain(run: RunFolder) -> Explain:
 def test_explained_scores_are_those_of_the_run(query: str, run: RunFolder, explain: Explain) -> None:
     for system, found in explain(query, ALL, depth=100, relevant=0).items():
         tolerance = 6e-5 if system == "bm25" else 2e-6  # Anserini rounds BM25's scores to 4 decimals
-        hits = read_run(parse_system(system).ranking(run).output)
+        hits = read_run(ranking_of(parse_system(system), run).output)
         expected = hits[hits["query_id"] == query]
         assert [e.document for e in found] == list(expected["doc_id"]), system
         assert [e.rank for e in found] == list(range(1, len(found) + 1))
@@ -121,7 +123,7 @@ def test_words_of_a_joint_index_have_bm25s_weight(run: RunFolder, explain: Expla
     (joint,), (splade,), (bm25,) = explain("q2", ["joint-doc", "splade-doc-idf", "bm25"], documents=["d4"]).values()
     words = {term.term: term for term in joint.terms if term.term.startswith("bm25:")}
     assert [term for term in joint.terms if term.term not in words] == splade.terms
-    config = load_encoder(str(parse_system("joint-doc").index(run).output))
+    config = load_encoder(str(index_of(parse_system("joint-doc"), run).output))
     assert config.joint and words.keys() == {f"bm25:{t.term}" for t in bm25.terms} == {"bm25:bladder", "bm25:infect"}
     for term in bm25.terms:
         word = words[f"bm25:{term.term}"]
@@ -137,7 +139,7 @@ def test_relevant_and_chosen_documents_are_explained_at_any_rank(run: RunFolder,
     assert found["bm25"] == [Explanation("bm25", "d6", None, 0.0, 1, [], [])]
     assert found["bm25"][0].heading == "not in the run: d6, score 0.0000, ★ relevant, grade 1"
     splade = found["splade-idf"][-1]
-    ranked = list(read_run(parse_system("splade-idf").ranking(run).output).query("query_id == 'q4'")["doc_id"])
+    ranked = list(read_run(ranking_of(parse_system("splade-idf"), run).output).query("query_id == 'q4'")["doc_id"])
     assert splade.document == "d6" and splade.rank == ranked.index("d6") + 1 and splade.terms
     assert found["hybrid-splade-idf-minmax"][-1].parts[1].explanation.terms == splade.terms
     assert explain("q2", ["bm25"], documents=["d5"])["bm25"] == [Explanation("bm25", "d5", None, 0.0, None, [], [])]

@@ -16,6 +16,7 @@ from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.engine.open import Run
 from cai_pyserini.experiments.names import all_systems, parse_system
+from cai_pyserini.experiments.ranking_artifacts import ranking_of
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.models.cross_encoder import CrossEncoder
 from cai_pyserini.models.idf import Idf
@@ -65,7 +66,7 @@ def test_leaves_what_it_promises(run_folder: Path) -> None:
     assert found["settings"]["depth"] == 100 and found["settings"]["collection"]["hits"] == 1000
     assert "| hybrid-splade-idf-minmax |" in (run_folder / "report.md").read_text()
     for name in DEFAULTS:
-        columns = parse_system(name).ranking(RunFolder(run_folder)).output.read_text().splitlines()[0].split()
+        columns = ranking_of(parse_system(name), RunFolder(run_folder)).output.read_text().splitlines()[0].split()
         assert len(columns) == 6 and columns[1] == "Q0" and columns[5] == name
     assert {r["id"] for r in json_lines(run_folder / "impacts" / "splade-idf" / "00000.jsonl")} == {
         f"d{i}" for i in range(1, 13)

@@ -33,6 +33,8 @@ READING = FOLDERS | {"beir check", "beir evaluation", "collection hpo", "collect
 MAIN_WAY = {  # its files, in order, and the stages that each of them shapes
     "experiments.systems": set(),
     "experiments.artifacts": set(),
+    "experiments.index_artifacts": set(),
+    "experiments.ranking_artifacts": set(),
     "experiments.plan": set(),
     "core.steps": set(),
     "experiments.execute": set(),

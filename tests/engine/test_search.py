@@ -20,6 +20,7 @@ from cai_pyserini.engine.open import Run, open_index, open_systems
 from cai_pyserini.engine.retriever import Deadline
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.experiments.names import parse_system
+from cai_pyserini.experiments.ranking_artifacts import ranking_of
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.indexes.searcher import Stored
 from cai_pyserini.indexes.text_index import index_bm25
@@ -57,7 +58,7 @@ def engine(request: pytest.FixtureRequest, run: Run) -> Engine:
 
 
 def test_hits_are_those_of_the_run(engine: Engine, folder: Path) -> None:
-    expected = scores_by_query(read_run(parse_system(engine.name).ranking(RunFolder(folder)).output))
+    expected = scores_by_query(read_run(ranking_of(parse_system(engine.name), RunFolder(folder)).output))
     for (id, _), hits in zip(QUERIES.items(), engine.search(list(QUERIES.values()), k=100), strict=True):
         scores = {document: score for document, score in expected.get(id, {}).items() if document != id}
         assert [hit.id for hit in hits] == list(scores)

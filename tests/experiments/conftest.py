@@ -37,9 +37,3 @@ def change(collection: Path) -> None:
 def run(run_folder: Path, broken: Path, tmp_path: Path) -> Path:
     """A finished run of some systems on the collection `broken`."""
     return on_collection(run_folder, broken, tmp_path / "runs" / "tiny", SYSTEMS)
-
-
-@pytest.fixture
-def run_of_two(run_folder: Path, broken: Path, tmp_path: Path) -> Path:
-    """A finished run of two systems on the collection `broken`."""
-    return on_collection(run_folder, broken, tmp_path / "runs" / "tiny", ["bm25", "joint"])

@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,31 +29,13 @@ from tests.indexes.stock import everything
 FOLDER = Path(__file__).with_name("outputs")
 RECORD = "RECORD_OUTPUTS"  # the variable with which the test records
 RECORDED = FOLDER / "outputs.json"
-CODE = {  # stages of tests/experiments/test_stages.py -> the names of their code in stages.json
-    "check": "beir check",
-    "idf": "idf",
-    "vectors": "encode documents splade",
-    "dense": "encode documents dense",
-    "words": "words",
-    "near": "near",
-    "smooth": "smooth",
-    "expansion": "expand",
-    "impacts": "impact",
-    "joint": "impact",
-    "index": "index impact",
-    "bm25-index": "index bm25",
-    "dense-run": "search dense",  # of the index, whose file only Faiss reads
-    "run": "search impact",
-    "bm25-run": "search bm25",
-    "fused": "fusion fuse",
-    "reranked": "fusion rerank",
-    "evaluation": "beir evaluation",
-}
+ONLY_BY_FAISS = "dense-index"  # what only Faiss reads, is compared by the run of its index
 ENCODERS = {"vectors": "splade-tiny", "dense": "minilm"}
 FLOAT = re.compile(r"(-?\d+\.\d+(?:e-?\d+)?)")
 PARTS = 8  # of the numbers of an output, each with a sum that also depends on their order
 
 Call = Callable[[str, Path], Path]
+Codes = Mapping[str, str]  # stages of tests/experiments/test_stages.py -> the names of their code in stages.json
 
 
 def make(folder: Path, call: Call, stages: Iterable[str]) -> dict[str, list[Any]]:
@@ -72,7 +54,7 @@ def make(folder: Path, call: Call, stages: Iterable[str]) -> dict[str, list[Any]
         for name in ENCODERS:
             assert Vectors(call(name, folder)).manifest.stats["found"]
         later = {name: call(name, folder) for name in stages if name not in ENCODERS}
-        return found | {name: _content(output) for name, output in later.items() if name in CODE}
+        return found | {name: _content(output) for name, output in later.items() if name != ONLY_BY_FAISS}
 
 
 def _fill_cache(shard: Path, encoder: Encoder) -> None:
@@ -112,11 +94,11 @@ def _summary(text: str) -> list[Any]:
     return [hashlib.sha256("#".join(words[::2]).encode()).hexdigest()[:16], *sums]
 
 
-def differing(found: dict[str, list[Any]]) -> dict[str, str]:
+def differing(found: dict[str, list[Any]], codes: Codes) -> dict[str, str]:
     """The outputs that are not recorded for the version of their code, with what to do."""
     before, versions = json.loads(RECORDED.read_text(encoding="utf-8")), recorded()[0]
     problems = {}
-    for name, stage in CODE.items():
+    for name, stage in ((name, codes[name]) for name in found):
         version, *values = before.get(name, [0])
         near = 1e-3 if name in ENCODERS else 1e-4
         expected = [value if isinstance(value, str) else pytest.approx(value, rel=near, abs=near) for value in values]
@@ -127,11 +109,11 @@ def differing(found: dict[str, list[Any]]) -> dict[str, str]:
     return problems
 
 
-def record(found: dict[str, list[Any]]) -> None:
+def record(found: dict[str, list[Any]], codes: Codes) -> None:
     """Record the outputs of stages whose versions are other ones than those recorded."""
     before = json.loads(RECORDED.read_text(encoding="utf-8")) if RECORDED.exists() else {}
-    versions = {name: recorded()[0][stage].version for name, stage in CODE.items()}
-    rows = {name: before.get(name, [0]) for name in CODE}
+    versions = {name: recorded()[0][codes[name]].version for name in found}
+    rows = {name: before.get(name, [0]) for name in codes if name in found}
     rows |= {name: [version, *found[name]] for name, version in versions.items() if rows[name][0] != version}
     lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(row)}" for name, row in rows.items())
     RECORDED.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")

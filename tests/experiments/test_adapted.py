@@ -14,8 +14,10 @@ from cai_pyserini.engine.open import Run
 from cai_pyserini.experiments import prepare as preparing
 from cai_pyserini.experiments.artifacts import SpladeEncoder
 from cai_pyserini.experiments.execute import execute
+from cai_pyserini.experiments.index_artifacts import index_of
 from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.plan import plan
+from cai_pyserini.experiments.ranking_artifacts import ranking_of
 from cai_pyserini.experiments.report import markdown
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import System
@@ -41,7 +43,7 @@ def test_systems_before_and_after_are_in_one_table_and_nothing_is_done_twice(ada
     (decision,) = results.decision
     report = run.report.read_text()
     assert report == markdown(results) and "\n## Adaptation\n" in report and f"\n- {decision}\n" in report
-    assert load_encoder(str(parse_system("adapted-splade-idf").index(run).output)).name == "adapted"
+    assert load_encoder(str(index_of(parse_system("adapted-splade-idf"), run).output)).name == "adapted"
     before, after = (next(iter(SpladeEncoder(run, adapted).documents().vectors())).vectors for adapted in (False, True))
     assert before.shape == after.shape and abs(before - after).max() > 0.01
     again, _ = adapting(tiny, adapted_run.parent)
@@ -64,7 +66,7 @@ def test_without_evidence_the_run_goes_on_with_the_encoders_as_they_were(
         "not adapted: the encoders are used as before, since no candidate gains significantly in "
     )
     assert f"\n- {decision}\n" in run.report.read_text()
-    before, after = (scores_by_query(read_run(parse_system(name).ranking(run).output)) for name in names)
+    before, after = (scores_by_query(read_run(ranking_of(parse_system(name), run).output)) for name in names)
     assert before == after
 
 
@@ -78,7 +80,7 @@ def test_analyses_use_the_encoder_of_each_system(adapted_run: Path) -> None:
     assert {cost.system for cost in costs(run)} == single | of_adapted
     case = explain_query(run, Run(run.folder), "q2", sorted(of_adapted))
     for name, explanations in case.systems.items():
-        scores = scores_by_query(read_run(parse_system(name).ranking(run).output))["q2"]
+        scores = scores_by_query(read_run(ranking_of(parse_system(name), run).output))["q2"]
         found = {e.document: e.score for e in explanations if e.rank}
         assert found and found == pytest.approx({document: scores[document] for document in found}, rel=1e-5)
 

@@ -7,9 +7,8 @@ import pytest
 
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.experiments.drift import compare, idf_drift, idf_line
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.update import lines
+from cai_pyserini.experiments.update import compare, idf_drift, idf_line, lines
 from cai_pyserini.judging import pool
 from cai_pyserini.judging.judgments import Judgments
 from cai_pyserini.judging.pool import proposal, stored_texts
@@ -59,9 +58,9 @@ def test_idf_that_moves(tmp_path: Path) -> None:
     assert drift["doubled_or_halved"] == pytest.approx(42 / 149)
     assert drift["moved_most"] == {"twice": [2.3026, 1.5606]}
     assert drift["length"] == [0.61, 0.745]
-    assert idf_line(drift, "then") == (
-        "since then, IDF has moved by 0.4784 in the mean, by ln 2 or more for 28.2% of the tokens in documents; "
-        "most: twice 2.30 → 1.56; documents have 0.6 → 0.7 different tokens"
+    assert idf_line(drift) == (
+        "since the earlier run, IDF has moved by 0.4784 in the mean, by ln 2 or more for 28.2% of the tokens in "
+        "documents; most: twice 2.30 → 1.56; documents have 0.6 → 0.7 different tokens"
     )
 
 
@@ -78,11 +77,6 @@ def test_adapting_again_is_proposed_when_many_documents_are_new() -> None:
     stays = "the encoder stays as adapted on 2026-01-02; new or changed since: "
     again = "; by the rule of thumb (above 20%), adapt it again: `cai-pyserini run --adapt`"
     assert said[None] == f"{stays}an unknown share of the documents" and said[0.1] == f"{stays}10.0% of the documents"
-    gains = {"created": "2026-01-02T03:04:05Z", "new": 0.3, "gains": {"joint-splade": [0.03, -0.001, 0.002]}}
-    assert [*lines(report | {"adaptation": gains})][-2:] == [
-        "gain of the adaptation on pseudo queries, joint-splade: +0.0300 → -0.0010 ± 0.0020 nDCG@10",
-        said[0.3],
-    ]
     assert (
         said[0.3] == f"{stays}30.0% of the documents{again}" and said[1.4] == f"{stays}100.0% of the documents{again}"
     )

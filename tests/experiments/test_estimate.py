@@ -27,7 +27,7 @@ def said(folder: Path, documents: int, *systems: str) -> list[str]:
     run = RunFolder(folder / "run", experiment)
     steps = plan(run, [parse_system(name) for name in systems])
     must_run = [step for step, reason in reasons(steps) if reason]
-    return [*describe(run, must_run, estimate(must_run))]
+    return [*describe(must_run, estimate(must_run))]
 
 
 @pytest.fixture

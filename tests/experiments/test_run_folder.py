@@ -12,9 +12,7 @@ import pytest
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.lock import locked
-from cai_pyserini.experiments.artifacts import SpladeEncoder
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import SINGLE
 
 AGAIN = r"run `cai-pyserini run` again"
 
@@ -116,16 +114,3 @@ def test_a_collection_that_has_changed_is_refused(name: str, copy: Path, broken:
         file.write(lines.get(name, "q1\td3\t1") + "\n")
     with pytest.raises(CaiError, match=f"broken has changed since the run in .*: {AGAIN}"):
         RunFolder(copy).collection  # noqa: B018
-
-
-@pytest.mark.slow
-def test_queries_are_those_of_the_topics(run_folder: Path) -> None:
-    run = RunFolder(run_folder)
-    systems = SINGLE["splade"], SINGLE["splade-doc"]
-    terms = SpladeEncoder(run).opened().tokenizer.terms
-    indexes = [(system, system.index(run)) for system in systems]
-    model, bag = (index.open_impacts().queries(index.queries(system.query)) for system, index in indexes)
-    assert model.shape == bag.shape == (5, len(terms))
-    assert list(run.topics) == ["q1", "q2", "q3", "q4", "d8"]
-    assert {terms[i] for i in bag[1].indices} == {"bladder", "infection"} and set(bag[1].data) == {100}
-    assert model.nnz > bag.nnz

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from cai_pyserini.cli.run import main
-from cai_pyserini.core.config import IndexConfig
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.experiments.experiment import Results
 from cai_pyserini.experiments.names import parse_system
-from cai_pyserini.experiments.results import Results
-from cai_pyserini.experiments.summary import markdown, table, verify_all
+from cai_pyserini.experiments.summary import markdown, table
 from tests.conftest import DATA
 from tests.experiments.test_report import RESULTS, UNSCORED, row
 
@@ -43,7 +42,7 @@ def cells(text: str) -> list[list[str]]:
     return [line.split() for line in (lines[0], *lines[2 : 2 + len(SYSTEMS)])]
 
 
-def test_a_column_per_collection_their_mean_time_and_size() -> None:
+def test_a_column_per_collection_their_mean_time_and_size_and_a_legend() -> None:
     assert cells(table(SYSTEMS, [FIRST, SECOND])) == [
         ["system", "scifact", "cacm", "mean", "ms/query", "index", "MB"],
         ["bm25", "0.6789", "*0.5000", "0.5895", "0.75", "1.6"],
@@ -52,9 +51,6 @@ def test_a_column_per_collection_their_mean_time_and_size() -> None:
         # The indexes of both parts; those of other systems do not count.
         ["hybrid-splade-idf", "*0.7000†", "0.4000–", "0.5500", "7.00", "23.6"],
     ]
-
-
-def test_the_legend_says_what_is_in_the_columns() -> None:
     assert table(SYSTEMS, [FIRST, SECOND]).splitlines()[6:] == [
         "nDCG@10 on each collection, and the mean",
         "*: best of its column",
@@ -87,13 +83,6 @@ def test_collections_without_scores_are_named_and_not_in_the_mean() -> None:
     alone = table(SYSTEMS, [WITHOUT_QUERIES, replace(WITHOUT_QUERIES, collection="more")])
     assert cells(alone)[:2] == [["system", "ms/query", "index", "MB"], ["bm25", "–", "3.0"]]
     assert "nDCG" not in alone and "best" not in alone
-
-
-def test_verify_names_the_collection() -> None:
-    configs = [IndexConfig(name=name, source="", expected={"any": {"bm25": 0.5}}) for name in ("scifact", "cacm")]
-    assert verify_all([(SECOND, configs[1])]) == "cacm: ok   bm25: nDCG@10 0.5000, expected 0.5000 ± 0.003"
-    with pytest.raises(CaiError, match=r"(?s)scifact: FAIL bm25: .*scifact: 1 of 1 scores.*\ncacm: ok   bm25"):
-        verify_all(list(zip([FIRST, SECOND], configs, strict=True)))
 
 
 def load_results(folder: Path) -> Results:

@@ -20,8 +20,8 @@ from cai_pyserini.core.metadata import Kind
 from cai_pyserini.engine.api import index
 from cai_pyserini.engine.open import Run, open_index
 from cai_pyserini.engine.search import Engine
-from cai_pyserini.experiments.artifacts import Evaluation
 from cai_pyserini.experiments.names import parse_system
+from cai_pyserini.experiments.ranking_artifacts import Evaluation
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.indexes.text_index import index_bm25
 from cai_pyserini.runs.measures import MEASURES, mean

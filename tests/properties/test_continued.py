@@ -25,10 +25,10 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import remove
 from cai_pyserini.engine.open import Run
 from cai_pyserini.engine.search import Engine
-from cai_pyserini.experiments.artifacts import Evaluation
 from cai_pyserini.experiments.execute import execute
 from cai_pyserini.experiments.experiment import Experiment
 from cai_pyserini.experiments.names import parse_system
+from cai_pyserini.experiments.ranking_artifacts import Evaluation, ranking_of
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.update import evaluate, update
 from cai_pyserini.runs.trec import read_run, scores_by_query
@@ -236,7 +236,7 @@ def said_of(run: RunFolder, opened: Run, name: str, engines: list[Engine]) -> di
     system, found = parse_system(name), dict[str, Any]()
     engines.append(engine := opened.open(name))
     found["hits"] = [hits_of(engine, text) for text in ASKED]
-    if run.has(path := system.ranking(run).output):
+    if run.has(path := ranking_of(system, run).output):
         found["run"] = {query: [*hits.items()] for query, hits in scores_by_query(read_run(path)).items()}
     if run.has(path := Evaluation(system, run).output):
         found["values"] = json.loads(path.read_text(encoding="utf-8"))

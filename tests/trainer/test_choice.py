@@ -5,12 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
 from cai_pyserini.core import artifact
-from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.trainer.adaptation_data import AdaptationData
-from cai_pyserini.trainer.choice import Candidate, Decision, balance, decide, measure_gains
+from cai_pyserini.trainer.choice import Candidate, Decision, balance, decide
 from tests.trainer.conftest import adaptation_data
 
 SYSTEMS = ["fusion", "joint"]
@@ -94,21 +92,6 @@ def test_weights_of_the_fusion_are_chosen_once(with_dense: AdaptationData, tmp_p
     before = output.stat().st_mtime_ns
     balance(with_dense, output)
     assert output.stat().st_mtime_ns == before
-
-
-@pytest.mark.slow
-def test_gains_are_measured_again(with_dense: AdaptationData, tmp_path: Path) -> None:
-    """The faults: the encoders before are compared with themselves; the projection is left out."""
-    splade, dense = with_dense.encoders
-    same = measure_gains(with_dense, splade, dense)
-    assert list(same) == ["trio", "joint-near", "joint-doc-near"]
-    assert {gain for gain, _ in same.values()} == {0.0}
-    width = with_dense.raw[1].shape[1]
-    weight = np.random.default_rng(1).normal(size=(width, width)).astype(np.float32)
-    save_file({"weight": weight}, tmp_path / "weight.safetensors")
-    config = dense.config.replace(projection=str(tmp_path / "weight.safetensors"))
-    other = measure_gains(with_dense, Encoder(splade.config, "cpu"), Encoder(config, "cpu"))
-    assert any(gain for gain, _ in other.values())
 
 
 def test_without_queries_the_default_weights_remain(short: Path, tmp_path: Path) -> None:
