@@ -28,7 +28,7 @@ from cai_pyserini.service.queue import Service
 from cai_pyserini.vectors.bm25 import Bm25
 from tests.conftest import DATA, corpus_of, json_lines
 from tests.indexes.stock import bm25, reader
-from tests.share.conftest import cache as cache
+from tests.plugin.conftest import cache as cache
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
 SYSTEMS = ["bm25", "joint-doc"]

@@ -13,7 +13,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from cai_pyserini.plugin.ciff import write_ciff
 from cai_pyserini.plugin.source import Source
 from tests.conftest import json_lines
-from tests.share.conftest import stored_impacts
+from tests.plugin.conftest import stored_impacts
 
 Message = dict[int, list[Any]]
 

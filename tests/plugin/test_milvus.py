@@ -16,7 +16,7 @@ from cai_pyserini.plugin.source import Source
 from cai_pyserini.service.app import create_app
 from cai_pyserini.service.queue import Service
 from tests.conftest import json_lines
-from tests.share.conftest import BY_HAND, Rankings, assert_same, stored_impacts
+from tests.plugin.conftest import BY_HAND, Rankings, assert_same, stored_impacts
 
 pymilvus = pytest.importorskip("pymilvus")
 

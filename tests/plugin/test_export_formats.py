@@ -14,7 +14,7 @@ from cai_pyserini.models.folder import token_weights
 from cai_pyserini.models.idf import Idf
 from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.plugin.source import Source
-from tests.share.conftest import BY_HAND, stored_impacts
+from tests.plugin.conftest import BY_HAND, stored_impacts
 
 
 def test_ciff_by_command(impacts_by_hand: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

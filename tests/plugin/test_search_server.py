@@ -25,8 +25,8 @@ from cai_pyserini.plugin.source import Source, Texts
 from cai_pyserini.vectors.shards import Vectors
 from cai_pyserini.vectors.weighting import write_impacts
 from tests.conftest import json_lines
-from tests.share.conftest import BY_HAND, Rankings, assert_same, search_lucene, stored_impacts
-from tests.share.server import Json, Server, running
+from tests.plugin.conftest import BY_HAND, Rankings, assert_same, search_lucene, stored_impacts
+from tests.plugin.server import Json, Server, running
 
 EXPORTS = {"opensearch": export_opensearch, "elasticsearch": export_elasticsearch}
 ENGINES = pytest.mark.parametrize("engine", EXPORTS)
