@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cai_pyserini.analysis.output import SEARCH_AGAIN, Report
-from cai_pyserini.analysis.settings import EfficiencySettings
+from cai_pyserini.analysis.settings import SEARCH_AGAIN, EfficiencySettings, Report
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import FAST, load_encoder
 from cai_pyserini.core.errors import CaiError
@@ -37,6 +36,8 @@ from cai_pyserini.vectors.weighting import write_impacts
 CUTOFF = 10
 MEASURE = f"nDCG@{CUTOFF}"
 STOCK = "stock"
+ROUNDS = 3  # number of times each query is timed, after a warm-up
+LOSS = 0.01  # share of the measure that the proposed search may lose
 
 Latencies = dict[int, tuple[float, float]]  # hits -> median and 99th percentile over queries, in ms
 Searcher = Callable[[str], object]  # searches for the query with an id
@@ -67,7 +68,7 @@ def efficiency(settings: EfficiencySettings) -> Report:
     for hits in settings.hits:
         searchers = {STOCK: systems[0].stock_searcher(hits)}
         searchers |= {pruned.name: pruned.searcher(hits) for pruned in systems}
-        for name, query_times in times(searchers, timed, settings.rounds, f"{hits:,} hits").items():
+        for name, query_times in times(searchers, timed, f"{hits:,} hits").items():
             p50, p99 = np.percentile(query_times, [50, 99]).tolist()
             latencies.setdefault(name, {})[hits] = (p50, p99)
     stock = latencies.pop(STOCK)
@@ -88,9 +89,9 @@ def proposal(rows: Sequence[Efficiency], settings: EfficiencySettings) -> tuple[
     """The search to use, in words, and its name: of those that lose little of the measure, the fastest at the first
     number of hits. The first row is the exact search."""
     exact, hits = rows[0], settings.hits[0]
-    good = [row for row in rows if row.score >= exact.score * (1 - settings.loss)]
+    good = [row for row in rows if row.score >= exact.score * (1 - LOSS)]
     best = min(good, key=lambda row: row.latency[hits])
-    limit = f"{MEASURE} at most {settings.loss:.1%} below {exact.score:.4f}"
+    limit = f"{MEASURE} at most {LOSS:.0%} below {exact.score:.4f}"
     if best is exact:
         return f"No other search is faster with {limit}.", best.name
     ratio = exact.latency[hits][0] / best.latency[hits][0]
@@ -114,7 +115,6 @@ def prunings(settings: EfficiencySettings) -> list[Pruning]:
     """All combinations of prunings of documents and of searches in one or two steps, the first of which is exact."""
     documents: dict[str, dict[str, float]] = {"all": {}}
     documents |= {f"mass {share:g}": {"keep_mass": share} for share in settings.keep_mass}
-    documents |= {f"{count} terms": {"keep_terms": count} for count in settings.keep_terms}
     searches: dict[str, dict[str, float]] = {"": {}} | {
         f", query mass {mass:g}, {number} rescored": FAST | {"keep_query_mass": mass, "rescore": number}
         for mass, number in product(settings.keep_query_mass, settings.rescore)
@@ -191,11 +191,11 @@ class PrunedSystem:
         )
 
 
-def times(searchers: Mapping[str, Searcher], ids: Sequence[str], rounds: int, label: str) -> dict[str, np.ndarray]:
+def times(searchers: Mapping[str, Searcher], ids: Sequence[str], label: str) -> dict[str, np.ndarray]:
     """The median time of every query with each searcher, (queries,) in ms, without the first round."""
-    milliseconds = np.zeros((rounds + 1, len(ids), len(searchers)))
+    milliseconds = np.zeros((ROUNDS + 1, len(ids), len(searchers)))
     calls = list(searchers.values())
-    turns = (rounds + 1) * len(ids)
+    turns = (ROUNDS + 1) * len(ids)
     for turn in progress(range(turns), turns, label, "queries"):
         round_number, query = divmod(turn, len(ids))
         for offset in range(len(calls)):

@@ -16,8 +16,7 @@ from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
 
-from cai_pyserini.analysis.output import Report
-from cai_pyserini.analysis.settings import OverlapSettings
+from cai_pyserini.analysis.settings import OverlapSettings, Report
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress

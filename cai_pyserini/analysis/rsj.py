@@ -23,8 +23,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from cai_pyserini.analysis.output import Report, labels
-from cai_pyserini.analysis.settings import RsjSettings
+from cai_pyserini.analysis.settings import Report, RsjSettings
 from cai_pyserini.collections.contract import Collection
 from cai_pyserini.collections.readers import open_collection
 from cai_pyserini.core.config import load_index_config
@@ -62,9 +61,9 @@ def rsj(settings: RsjSettings) -> Report:
     config = load_index_config(settings.collection)
     split = settings.split or config.split
     runs: dict[str, DocumentSets] = {}
-    for name, path in zip(labels(settings.trec), settings.trec, strict=True):
+    for path in settings.trec:
         best = scores_by_query(top(read_run(path), settings.depth))
-        runs[name] = {query: set(scores) for query, scores in best.items()}
+        runs[str(path)] = {query: set(scores) for query, scores in best.items()}
     collection = open_collection(config)
     documents_digest(settings.trec, collection.documents_digest)  # raises CaiError if the runs are of other documents
     analysis = analyze(collection, split, runs)

@@ -46,7 +46,7 @@ def test_the_command(arguments: list[str], tmp_path: Path, capsys: pytest.Captur
     main([*arguments, "--measure", "RR@10"])
     # RR: q1 1/2 and 1, q2 0 and 1, q3 1 and 1/2; the other two 0 and 0.
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:2] == ["A: a, mean RR@10 0.3000", "B: b, mean RR@10 0.5000"]
+    assert lines[:2] == [f"A: {tmp_path}/a.trec, mean RR@10 0.3000", f"B: {tmp_path}/b.trec, mean RR@10 0.5000"]
     assert lines[2:6] == [
         "B - A: +0.2000",
         "p: – (paired t-test)",
