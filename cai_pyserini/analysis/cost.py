@@ -19,7 +19,6 @@ from cai_pyserini.analysis.settings import SEARCH_AGAIN, CostSettings, Report
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.tables import aligned
-from cai_pyserini.core.terminal import progress
 from cai_pyserini.experiments.names import adapted
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import SINGLE
@@ -46,8 +45,7 @@ class Cost:
 
 def cost(settings: CostSettings) -> Report:
     """The cost of every system with one Lucene index, in all runs."""
-    runs = progress(settings.runs, len(settings.runs), "cost", "runs")
-    by_run = {str(path): costs(RunFolder(path)) for path in runs}
+    by_run = {str(path): costs(RunFolder(path)) for path in settings.runs}
     rows = [["run and system", *HEADER]]
     for name, systems in by_run.items():
         rows += [[f"{name} {cost.system}", *_cells(cost)] for cost in systems]

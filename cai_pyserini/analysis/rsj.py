@@ -51,10 +51,6 @@ class Analysis(NamedTuple):
     counts: dict[str, int]  # of documents, queries and pairs
     thresholds: dict[str, float]  # the lowest high rsj and idf
 
-    def groups(self) -> dict[str, pd.DataFrame]:
-        """The ΔRSJ of each group that has pairs."""
-        return {str(group): part for group, part in self.delta.groupby(self.pairs["group"], observed=True)}
-
 
 def rsj(settings: RsjSettings) -> Report:
     """The ΔRSJ of runs by group, as median and mean, and a table of all pairs."""
@@ -68,8 +64,8 @@ def rsj(settings: RsjSettings) -> Report:
     documents_digest(settings.trec, collection.documents_digest)  # raises CaiError if the runs are of other documents
     analysis = analyze(collection, split, runs)
     groups: dict[str, dict[str, Any]] = {
-        group: {"pairs": len(delta), "median": delta.median().to_dict(), "mean": delta.mean().to_dict()}
-        for group, delta in analysis.groups().items()
+        str(group): {"pairs": len(delta), "median": delta.median().to_dict(), "mean": delta.mean().to_dict()}
+        for group, delta in analysis.delta.groupby(analysis.pairs["group"], observed=True)
     }
     rows = [["median (mean) ΔRSJ", *groups], ["pairs", *(f"{group['pairs']:,}" for group in groups.values())]]
     for name in runs:

@@ -50,7 +50,7 @@ class CostSettings(Settings):
 
 
 class EfficiencySettings(Settings):
-    """Show how fast and how effective a system is with pruned documents and queries, and propose the fastest search.
+    """Show how fast and how effective a system is with pruned documents and queries.
 
     It builds the indexes in the output folder, where later calls find them, and compares their searches with stock
     LuceneImpactSearcher on the unpruned index: one thread, with encoded queries.

@@ -112,13 +112,13 @@ def test_scores_of_the_earlier_collection_are_not_shown(
     results = RunFolder(run).results
     assert not any(results.systems.values()) and not results.best and not any((run / "runs").iterdir())
     assert Run(run).systems == best_first and "new" in hits_of(run, "hybrid-splade-idf-minmax")
-    judge(["compare", str(run), "bm25", "splade-idf", str(database)])
-    printed = capsys.readouterr().out
-    assert "\nof 1 queries, B wins" in printed and "\n1 grades do not count: " in printed
     documents = (run / "vectors" / "documents" / "manifest.json").stat().st_ino
     assert list(update(run)) == [f"{run} is up to date"]
     evaluate(run)
     assert RunFolder(run).results.scored and "d12" not in hits_of(run, "bm25", "Größe")
+    judge(["compare", str(run), "bm25", "splade-idf", str(database)])
+    printed = capsys.readouterr().out
+    assert "\nof 1 queries, B wins" in printed and "\n1 grades do not count: " in printed
     assert (run / "vectors" / "documents" / "manifest.json").stat().st_ino == documents
 
 
