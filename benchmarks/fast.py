@@ -7,7 +7,7 @@ impacts of 8 bits, and is exact where alpha is 1; splade-index gets the vectors 
 
 Recall is the part of the documents that the exact search finds which another finds too, or others with the score of the
 last of them. Two steps are named `mass of a query / rescored`; Seismic, with its defaults when building, by query_cut
-and heap_factor. Bags of words are queries without a model.
+and heap_factor. Bags of words need no model for queries.
 """
 
 import json

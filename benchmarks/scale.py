@@ -5,7 +5,7 @@ in the text, of its terms in the vector; its dense vector is a mix of theirs, an
 beginnings of words of its text. The stages run as commands, index also with one process; their seconds are those of
 their manifests, without imports. Memory is the private memory of a command and the processes it starts, sampled ten
 times per second; files that are mapped into memory are left out, because the system can drop them. Search is one query
-at a time, in one thread, after 1,000 queries as warm-up; bags of words are queries without a model. A service is asked
+at a time, in one thread, after 1,000 queries as warm-up; bags of words need no model for queries. A service is asked
 by 32 clients at a time, each its next query when it has the answer to the last, after 100 queries as a warm-up; it
 encodes the queries.
 

@@ -93,7 +93,7 @@ class Encoder:
         require_tokenizer(self._model_side("documents").folder)
 
     def _model_side(self, role: Role) -> Side:
-        """The side of a role. Raises CaiError for queries without a model."""
+        """The side of a role. Raises CaiError for bag-of-words queries."""
         if (side := self._sides[role]).weights:
             raise CaiError(
                 f"{self.config.name} has no model for queries, only token weights: use bags of words, as in the "
@@ -102,7 +102,7 @@ class Encoder:
         return side
 
     def folder(self, role: Role) -> Path:
-        """The folder of a role's model. Raises CaiError for queries without a model."""
+        """The folder of a role's model. Raises CaiError for bag-of-words queries."""
         return self._model_side(role).folder
 
     def truncated(self, length: int) -> "Encoder":
@@ -199,7 +199,7 @@ class Encoder:
 
     def load(self, role: Role) -> "Splade | Dense":
         """The model for the texts of a role, with its prompt. Raises CaiError for a model that cannot be loaded, for
-        another vocabulary of queries than of documents, and for queries without a model."""
+        another vocabulary of queries than of documents, and for bag-of-words queries."""
         if role not in self._models:
             config, side, precision = self.config, self._model_side(role), self.precision(role)
             same = (each for each in self._models if (self._sides[each], self.precision(each)) == (side, precision))

@@ -88,7 +88,7 @@ class Module(NamedTuple):
 @dataclass(frozen=True)
 class Side:
     """How texts of one role become vectors: by the transformer in `folder` and the `modules` after it (none for the
-    default, a normalized mean), or, for queries without a model, by the token weights in the folder `weights`."""
+    default, a normalized mean), or, for bag-of-words queries, by the token weights in the folder `weights`."""
 
     folder: Path
     modules: Sequence[Module] = ()
@@ -181,7 +181,7 @@ def read_folder(path: Path) -> Folder:
     else:
         documents = queries = modules
     kind, query_kind = _kind(path, documents), _kind(path, queries)
-    if kind not in ("splade", "dense") or query_kind not in (kind, f"{kind} without a model"):
+    if (kind, query_kind) not in (("splade", "splade"), ("splade", "bags of words"), ("dense", "dense")):
         raise CaiError(f"{path}: its documents are {kind}, its queries {query_kind}, which do not go together")
     lengths = {"max_document_length": _length(documents[0]), "max_query_length": _length(queries[0])}
     settings = _settings(path, kind, config, documents)
@@ -240,13 +240,13 @@ def _module(root: Path, kind: str, path: str) -> Module:
 
 
 def _kind(path: Path, modules: Sequence[Module]) -> str:
-    """The kind of a list of modules: splade, splade without a model, or dense."""
+    """The kind of a list of modules: splade, bags of words, or dense."""
     first, *rest = [module.name for module in modules] or ["none"]
     is_transformer = first in ("Transformer", "MLMTransformer")
     if is_transformer and rest == ["SpladePooling"]:
         return "splade"
     if first == "SparseStaticEmbedding" and not rest:
-        return "splade without a model"
+        return "bags of words"
     if (first == "StaticEmbedding" or (is_transformer and rest[:1] == ["Pooling"])) and {*rest[1:]} <= {*DENSE_MODULES}:
         return "dense"
     raise CaiError(f"{path}: a model of the modules {', '.join([first, *rest])} is not supported")

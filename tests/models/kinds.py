@@ -131,7 +131,7 @@ def in_japanese(folder: Path) -> None:
 
 
 def static(length: int = LENGTH) -> SparseStaticEmbedding:
-    """Queries without a model."""
+    """Bag-of-words queries."""
     tokenizer = AutoTokenizer.from_pretrained(tiny(), model_max_length=length)
     return SparseStaticEmbedding(tokenizer, 5 * torch.rand(len(tokenizer), generator=seeded()), frozen=True)
 
@@ -327,9 +327,9 @@ SPARSE = {
     "SPLADE with prompts": Kind(sparse("max", prompts=PROMPTS)),
     "SPLADE, older folder": Kind(older(sparse("sum"), **MLM)),
     "SPLADE, Japanese BERT": Kind(in_japanese),
-    "queries without a model": Kind(routed(lambda _: [static(40)])),  # with a larger maximum length than the documents'
-    "queries without a model, cut": Kind(routed(lambda _: [static()], max_active_dims=4)),
-    "queries without a model, idf.json": Kind(with_idf_json, library=idf_json_by_its_library),
+    "bag-of-words queries": Kind(routed(lambda _: [static(40)])),  # with a larger maximum length than the documents'
+    "bag-of-words queries, cut": Kind(routed(lambda _: [static()], max_active_dims=4)),
+    "bag-of-words queries, idf.json": Kind(with_idf_json, library=idf_json_by_its_library),
     "SPLADE, two models": Kind(routed(query_model)),
     "checkpoint": Kind(bare, library=bare_peer()),
     "checkpoint, settings": Kind(

@@ -119,7 +119,7 @@ REFUSED: dict[str, tuple[str, Callable[[Path], None], str]] = {
     "chat": ("dense", broken("sentence_bert_config.json", '{"modality_config": {"message": {}}}'), "as chat messages"),
     "case": ("dense", keeping_case, "do_lower_case .* is not supported: its tokenizer keeps case"),
     "no route": ("routed", route("query"), "its Router has no route for queries"),
-    "static documents": ("routed", route("document", "query_0_SparseStaticEmbedding"), "documents are splade without"),
+    "static documents": ("routed", route("document", "query_0_SparseStaticEmbedding"), "documents are bags of words"),
     "module without a type": ("dense", broken("modules.json", '[{"path": ""}]'), r"modules\.json: 0: type: Field req"),
     "no list": ("dense", broken("modules.json", "{}"), r"modules\.json: Input should be a valid list; save or"),
     "no JSON": ("dense", broken("modules.json", "[{"), r"modules\.json: not JSON .*; save or download the model again"),

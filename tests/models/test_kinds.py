@@ -29,7 +29,7 @@ from tests.models.kinds import ALL, DOCUMENTS, KINDS, QUERIES, SPARSE, TEXTS, TI
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "models.md"
 QUERY = "marathon runners, with heart attacks and repeated repeated repeated words"
-STRUCTURES = ["SPLADE with prompts", "queries without a model", "SPLADE, two models", "query_weights"]
+STRUCTURES = ["SPLADE with prompts", "bag-of-words queries", "SPLADE, two models", "query_weights"]
 STRUCTURES += ["expand_queries: false", "dense, mean and a layer", "dense, two models", "token vectors"]
 
 pytestmark = pytest.mark.slow

@@ -161,7 +161,7 @@ def test_a_service_survives_its_server(
 def test_queries_are_bags_of_words_after_an_export_of_such(
     java: None, impacts_by_hand: Path, uri: str, tmp_path: Path
 ) -> None:
-    """The fault: documents are exported for queries without a model, but `serve` loads it."""
+    """The fault: documents are exported for bag-of-words queries, but `serve` loads it."""
     for query in (None, "bow"):
         export_milvus(Source(impacts_by_hand, query=query), tmp_path / "milvus", uri, "cai")
         (engine,) = open_systems([tmp_path / "milvus"]).values()

@@ -27,7 +27,7 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("splade-tiny", ["Transformer", "SpladePooling max relu"], "model"),
         ("SPLADE, sum", ["Transformer", "SpladePooling sum relu"], "model"),
-        ("queries without a model", ["Transformer", "SpladePooling max log1p_relu"], "bags of words"),
+        ("bag-of-words queries", ["Transformer", "SpladePooling max log1p_relu"], "bags of words"),
         ("dense, prompt for passages", ["Transformer", "Pooling mean"], "model"),
         ("dense, mean and a layer", ["Transformer", "Pooling mean", "Dense", "Normalize"], "model"),
         ("token vectors", ["StaticEmbedding"], "model"),
