@@ -51,15 +51,14 @@ def export_encoder(config: EncoderConfig, output: Path, query: Representation | 
     recipe = artifact.recipe("export", inputs, format="sentence-transformers", **settings)
 
     def make(folder: Path) -> artifact.Stats:
-        loses = _write(config, representation, folder)
+        loses = _write(encoder, representation, folder)
         return {"bytes": files.folder_bytes(folder), "loses": loses}
 
     return artifact.require(artifact.make(output, recipe, make), "export")
 
 
-def _write(config: EncoderConfig, query: Representation, folder: Path) -> list[str]:
+def _write(encoder: Encoder, query: Representation, folder: Path) -> list[str]:
     """Write the folder, and return what the format loses."""
-    encoder = Encoder(config, "cpu")
     config, checkpoint = encoder.config, str(encoder.checkpoint)
     for setting in ("binary_queries", "expand_queries"):
         if query == "splade" and setting in config.shaping("query vectors"):
