@@ -15,6 +15,7 @@ from cai_pyserini.core.config import ENGLISH, Language
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.text import normalized
 from cai_pyserini.engine.open import index_with_texts
+from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.indexes.searcher import Stored
 from cai_pyserini.judging.judgments import Grades
@@ -70,10 +71,11 @@ def topics_of(run: RunFolder, path: Path | None) -> dict[str, str]:
 def run_of_system(run: RunFolder, name: str) -> pd.DataFrame:
     """The run of a system, which another tool may have written. Raises CaiError if it is missing or out of date, as
     after an update."""
-    relative = Path("runs", f"{name}.trec")
-    path = run.root / relative
-    if path.is_file() and (not artifact.read_manifest(path) or run.has(run.folder / relative)):
+    path = run.root / "runs" / f"{name}.trec"
+    if path.is_file() and not artifact.read_manifest(path):
         return read_run(path)
+    if run.is_finished and run.has(output := parse_system(name).ranking(run).output):
+        return read_run(output)
     raise CaiError(f"{path} is missing or out of date: run the system again, or `cai-pyserini update --evaluate`")
 
 

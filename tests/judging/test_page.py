@@ -68,7 +68,7 @@ def test_documents_come_from_the_collection_if_no_index_stores_them(run_folder: 
     for name in ("runs", "results.json", "collection.json", "collection.json.manifest.json"):
         if (run_folder / name).exists():
             (tmp_path / name).symlink_to(run_folder / name)
-    found = open_pool(tmp_path, ["bm25"], 3).text("d3")
+    found = open_pool(tmp_path, ["bm25", "joint"], 3).text("d3")
     assert found and found.title == "Aromatase" and found.contents.startswith("Aromatase Phytochemicals")
 
 
