@@ -4,13 +4,13 @@ The differences per query are tested by the paired t-test, and by a percentile b
 """
 
 from dataclasses import asdict, dataclass
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
 from scipy.stats import bootstrap
 
-from cai_pyserini.analysis.output import Report, cut, labels
-from cai_pyserini.analysis.settings import CompareSettings
+from cai_pyserini.analysis.settings import CompareSettings, Report
 from cai_pyserini.collections.readers import open_collection
 from cai_pyserini.core.config import load_index_config
 from cai_pyserini.core.tables import aligned
@@ -50,15 +50,20 @@ def compare(settings: CompareSettings) -> Report:
     texts = {query: topics.get(query, "") for query in a}
     changes = {query: b[query] - a[query] for query in a}
     ordered = sorted(changes, key=lambda query: -changes[query])
-    runs = labels(settings.trec)
-    lines = [*summary(result, (runs[0], runs[1]), name), ""]
+    a_path, b_path = map(str, settings.trec)
+    lines = [*summary(result, (a_path, b_path), name), ""]
     largest = ordered[: min(settings.top, result.wins)] + ordered[::-1][: min(settings.top, result.losses)]
     rows = [["queries that changed most", "A", "B", "B - A"]]
     rows += [
-        [f"{query}: {cut(texts[query], TEXT_WIDTH)}", f"{a[query]:.4f}", f"{b[query]:.4f}", f"{changes[query]:+.4f}"]
+        [
+            f"{query}: {shorten(texts[query], TEXT_WIDTH, placeholder='…')}",
+            f"{a[query]:.4f}",
+            f"{b[query]:.4f}",
+            f"{changes[query]:+.4f}",
+        ]
         for query in largest
     ]
-    data: dict[str, Any] = {"a": str(settings.trec[0]), "b": str(settings.trec[1]), "measure": name} | asdict(result)
+    data: dict[str, Any] = {"a": a_path, "b": b_path, "measure": name} | asdict(result)
     data["changes"] = [
         {"query": query, "text": texts[query], "a": a[query], "b": b[query], "difference": changes[query]}
         for query in ordered

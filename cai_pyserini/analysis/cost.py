@@ -7,7 +7,7 @@ products in the score of a query and a document. They are counted in the index a
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
@@ -15,12 +15,10 @@ from pathlib import Path
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from cai_pyserini.analysis.output import SEARCH_AGAIN, Report, labels
-from cai_pyserini.analysis.settings import CostSettings
+from cai_pyserini.analysis.settings import SEARCH_AGAIN, CostSettings, Report
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.tables import aligned
-from cai_pyserini.core.terminal import progress
 from cai_pyserini.experiments.index_artifacts import index_of
 from cai_pyserini.experiments.names import adapted
 from cai_pyserini.experiments.ranking_artifacts import ranking_of
@@ -31,16 +29,16 @@ from cai_pyserini.indexes.lucene_text import LuceneText
 
 SPLADE = [system for system in SINGLE.values() if system.role == "splade"]
 SYSTEMS = [SINGLE["bm25"], SINGLE["doct5query"], *SPLADE, *map(adapted, SPLADE)]
-HEADER = ["nnz/doc", "median", "95%", "nnz/query", "median", "95%", "FLOPS", "index MB", "bytes/doc", "ms/query"]
+HEADER = ["nnz/doc", "nnz/query", "FLOPS", "index MB", "bytes/doc", "ms/query"]
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of a system. `flops` are products per query-document pair; for `nonzeros` see `distribution`."""
+    """The cost of a system. `nonzeros` are means; `flops` are products per query-document pair."""
 
     system: str
-    document_nonzeros: dict[str, float]
-    query_nonzeros: dict[str, float]
+    document_nonzeros: float
+    query_nonzeros: float
     flops: float
     index_bytes: int
     bytes_per_document: float
@@ -49,9 +47,7 @@ class Cost:
 
 def cost(settings: CostSettings) -> Report:
     """The cost of every system with one Lucene index, in all runs."""
-    runs = [RunFolder(path) for path in settings.runs]
-    names = labels(settings.runs)
-    by_run = {name: costs(run) for name, run in zip(names, progress(runs, len(runs), "cost", "runs"), strict=True)}
+    by_run = {str(path): costs(RunFolder(path)) for path in settings.runs}
     rows = [["run and system", *HEADER]]
     for name, systems in by_run.items():
         rows += [[f"{name} {cost.system}", *_cells(cost)] for cost in systems]
@@ -63,7 +59,7 @@ def costs(run: RunFolder) -> list[Cost]:
     """The cost of every system of a run that searches one Lucene index once. Raises CaiError if there is none."""
     run.results  # noqa: B018 - raises CaiError for a folder without a run
     results = []
-    documents: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    documents: dict[str, tuple[float, np.ndarray]] = {}
     for system in [system for system in SYSTEMS if run.has(ranking_of(system, run).output)]:
         opened = index_of(system, run)
         folder = run.require(opened.output)
@@ -79,8 +75,8 @@ def costs(run: RunFolder) -> list[Cost]:
         results.append(
             Cost(
                 system=system.name,
-                document_nonzeros=distribution(document_nonzeros),
-                query_nonzeros=distribution(query_nonzeros),
+                document_nonzeros=document_nonzeros,
+                query_nonzeros=query_nonzeros,
                 flops=flops,
                 index_bytes=index["bytes"],
                 bytes_per_document=index["bytes"] / index["documents"],
@@ -92,34 +88,27 @@ def costs(run: RunFolder) -> list[Cost]:
     return results
 
 
-def distribution(values: Sequence[int] | np.ndarray) -> dict[str, float]:
-    """The mean, median and 95th percentile of a number per document or query."""
-    return {"mean": float(np.mean(values)), "median": float(np.median(values)), "p95": float(np.percentile(values, 95))}
-
-
-def activations(matrices: Iterable[csr_matrix]) -> tuple[np.ndarray, np.ndarray]:
-    """The non-zeros of each row, (rows,), and the fraction of rows with a non-zero in each column, (vocabulary,)."""
-    nonzeros, counts = [], np.zeros(1)
+def activations(matrices: Iterable[csr_matrix]) -> tuple[float, np.ndarray]:
+    """The mean number of non-zeros per row, and the fraction of rows with a non-zero in each column, (vocabulary,)."""
+    rows, counts = 0, np.zeros(1)
     for matrix in matrices:
-        nonzeros.append(np.diff(matrix.indptr))
+        rows += matrix.shape[0]
         counts = counts + np.bincount(matrix.indices, minlength=matrix.shape[1])
-    rows = np.concatenate(nonzeros)
-    return rows, counts / len(rows)
+    return float(counts.sum()) / rows, counts / rows
 
 
-def _bm25_nonzeros(folder: Path, queries: Iterable[str]) -> tuple[np.ndarray, np.ndarray, float]:
-    """The numbers of distinct terms of a BM25 index's documents and of queries, and FLOPS."""
+def _bm25_nonzeros(folder: Path, queries: Iterable[str]) -> tuple[float, float, float]:
+    """The mean numbers of distinct terms of a BM25 index's documents and of queries, and FLOPS."""
     index = LuceneText(folder)
     analyze = Analyzer(index.language)
     documents = index.distinct_terms()
     analyzed = [set(analyze(text)) for text in queries]
     counts = Counter(chain.from_iterable(analyzed))
     products = sum(count * index.document_frequency(term) for term, count in counts.items())
-    return documents, np.array([len(terms) for terms in analyzed]), products / (len(analyzed) * len(documents))
+    flops = products / (len(analyzed) * len(documents))
+    return float(documents.mean()), counts.total() / len(analyzed), flops
 
 
 def _cells(cost: Cost) -> list[str]:
-    distributions = (cost.document_nonzeros, cost.query_nonzeros)
-    cells = [cell for d in distributions for cell in (f"{d['mean']:.1f}", f"{d['median']:.0f}", f"{d['p95']:.0f}")]
-    cells += [f"{cost.flops:.3f}", f"{cost.index_bytes / 1e6:.1f}", f"{cost.bytes_per_document:.0f}"]
-    return [*cells, f"{cost.ms_per_query:.2f}"]
+    cells = [f"{cost.document_nonzeros:.1f}", f"{cost.query_nonzeros:.1f}", f"{cost.flops:.3f}"]
+    return [*cells, f"{cost.index_bytes / 1e6:.1f}", f"{cost.bytes_per_document:.0f}", f"{cost.ms_per_query:.2f}"]

@@ -4,10 +4,9 @@ Postings are those of the terms that find documents (in two steps, of the first)
 reads. The latency of a query is its median over several rounds; in each round, all searchers take turns at every query.
 """
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -15,8 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cai_pyserini.analysis.output import SEARCH_AGAIN, Report
-from cai_pyserini.analysis.settings import EfficiencySettings
+from cai_pyserini.analysis.settings import SEARCH_AGAIN, EfficiencySettings, Report
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import FAST, load_encoder
 from cai_pyserini.core.errors import CaiError
@@ -39,21 +37,18 @@ from cai_pyserini.vectors.weighting import write_impacts
 CUTOFF = 10
 MEASURE = f"nDCG@{CUTOFF}"
 STOCK = "stock"
+ROUNDS = 3  # number of times each query is timed, after a warm-up
 
 Latencies = dict[int, tuple[float, float]]  # hits -> median and 99th percentile over queries, in ms
 Searcher = Callable[[str], object]  # searches for the query with an id
 
 
-@dataclass(frozen=True)
-class Efficiency:
-    """The cost and effectiveness of a system with a pruning."""
+class Pruning(NamedTuple):
+    """A pruning of documents and queries: its name, and the settings of an encoder for both."""
 
     name: str
-    impacts_per_document: float
-    index_bytes: int
-    postings_per_query: float
-    score: float  # MEASURE
-    latency: Latencies
+    documents: dict[str, float]  # that shape impacts
+    search: dict[str, float]  # of two steps; empty for one
 
 
 def efficiency(settings: EfficiencySettings) -> Report:
@@ -69,54 +64,29 @@ def efficiency(settings: EfficiencySettings) -> Report:
     for hits in settings.hits:
         searchers = {STOCK: systems[0].stock_searcher(hits)}
         searchers |= {pruned.name: pruned.searcher(hits) for pruned in systems}
-        for name, query_times in times(searchers, timed, settings.rounds, f"{hits:,} hits").items():
+        for name, query_times in times(searchers, timed, f"{hits:,} hits").items():
             p50, p99 = np.percentile(query_times, [50, 99]).tolist()
             latencies.setdefault(name, {})[hits] = (p50, p99)
-    stock = latencies.pop(STOCK)
     rows = [pruned.measure(run, latencies[pruned.name]) for pruned in systems]
-    table = [["", "impacts/doc", "index MB", "postings/query", MEASURE], [STOCK, *[""] * 4]]
+    percentiles = [f"{percentile}, {hits:,} hits" for hits in settings.hits for percentile in ("p50", "p99")]
+    table = [["", "impacts/doc", "index MB", "postings/query", MEASURE, *percentiles]]
+    table.append([STOCK, *[""] * 4, *_milliseconds(latencies[STOCK])])
     for row in rows:
-        costs = [f"{row.impacts_per_document:.1f}", f"{row.index_bytes / 1e6:.1f}", f"{row.postings_per_query:,.0f}"]
-        table.append([row.name, *costs, f"{row.score:.4f}"])
-    table[0] += [f"{percentile}, {hits:,} hits" for hits in stock for percentile in ("p50", "p99")]
-    for cells, latency in zip(table[1:], [stock, *(row.latency for row in rows)], strict=True):
-        cells += [f"{ms:.2f}" for pair in latency.values() for ms in pair]
-    text, proposed = proposal(rows, settings)
-    data = {"stock": stock, "queries": len(timed), "prunings": [asdict(row) for row in rows], "proposal": proposed}
-    return Report("efficiency", f"{aligned(table)}\n\n{text}", data)
+        costs = [f"{row['impacts_per_document']:.1f}", f"{row['index_bytes'] / 1e6:.1f}"]
+        costs += [f"{row['postings_per_query']:,.0f}", f"{row['score']:.4f}"]
+        table.append([row["name"], *costs, *_milliseconds(row["latency"])])
+    data = {"stock": latencies[STOCK], "queries": len(timed), "prunings": rows}
+    return Report("efficiency", aligned(table), data)
 
 
-def proposal(rows: Sequence[Efficiency], settings: EfficiencySettings) -> tuple[str, str]:
-    """The search to use, in words, and its name: of those that lose little of the measure, the fastest at the first
-    number of hits. The first row is the exact search."""
-    exact, hits = rows[0], settings.hits[0]
-    good = [row for row in rows if row.score >= exact.score * (1 - settings.loss)]
-    best = min(good, key=lambda row: row.latency[hits])
-    limit = f"{MEASURE} at most {settings.loss:.1%} below {exact.score:.4f}"
-    if best is exact:
-        return f"No other search is faster with {limit}.", best.name
-    ratio = exact.latency[hits][0] / best.latency[hits][0]
-    (chosen,) = (pruning for pruning in prunings(settings) if pruning.name == best.name)
-    values = ", ".join(f"{key}: {json.dumps(value)}" for key, value in (chosen.documents | chosen.search).items())
-    return (
-        f"Fastest with {limit}: {best.name}, {ratio:.1f} times as fast as {exact.name} for {hits:,} hits. In the YAML "
-        f"file of the encoder: {values}"
-    ), best.name
-
-
-class Pruning(NamedTuple):
-    """A pruning of documents and queries: its name, and the settings of an encoder for both."""
-
-    name: str
-    documents: dict[str, float]  # that shape impacts
-    search: dict[str, float]  # of two steps; empty for one
+def _milliseconds(latency: Latencies) -> list[str]:
+    return [f"{milliseconds:.2f}" for pair in latency.values() for milliseconds in pair]
 
 
 def prunings(settings: EfficiencySettings) -> list[Pruning]:
     """All combinations of prunings of documents and of searches in one or two steps, the first of which is exact."""
     documents: dict[str, dict[str, float]] = {"all": {}}
     documents |= {f"mass {share:g}": {"keep_mass": share} for share in settings.keep_mass}
-    documents |= {f"{count} terms": {"keep_terms": count} for count in settings.keep_terms}
     searches: dict[str, dict[str, float]] = {"": {}} | {
         f", query mass {mass:g}, {number} rescored": FAST | {"keep_query_mass": mass, "rescore": number}
         for mass, number in product(settings.keep_query_mass, settings.rescore)
@@ -135,9 +105,9 @@ class PrunedSystem:
         bm25 = impacts.bm25
         if bm25 and config.joint:
             bm25 = replace(bm25, alpha=config.joint.alpha[system.query or "splade"])
-        config = config.unpruned().replace(**pruning.documents)
         name = "-".join([system.name, *(f"{key}-{value:g}" for key, value in pruning.documents.items())])
-        written = write_impacts(impacts.vectors, config, folder / "impacts" / name, bm25)
+        pruned = config.unpruned().replace(**pruning.documents)
+        written = write_impacts(impacts.vectors, pruned, folder / "impacts" / name, bm25)
         name += "-forward" if pruning.search else ""
         self.index = index_impacts(written, folder / "indexes" / name, forward_index=bool(pruning.search))
         self._stats = artifact.require(self.index, "index").stats
@@ -146,15 +116,13 @@ class PrunedSystem:
         assert queries.encoder  # a SPLADE system has one
         config = queries.encoder.config.replace(**{"keep_query_mass": None, "rescore": None} | pruning.search)
         queries = replace(queries, encoder=Encoder(config))
-        file = f"{system.name}-{self.name}.trec".replace(",", "").replace(" ", "-")
-        self._path = folder / "runs" / file
-        remove = removes_query(run.experiment.collection.remove_query, run.qrels)
+        self._path = folder / "runs" / f"{system.name}-{self.name}.trec".replace(",", "").replace(" ", "-")
         search(
             self.index,
             queries,
             self._path,
             hits=CUTOFF,
-            remove_query=remove,
+            remove_query=removes_query(run.experiment.collection.remove_query, run.qrels),
             passages=bool(run.experiment.collection.passages),
             tag=system.name,
         )
@@ -176,28 +144,28 @@ class PrunedSystem:
         searcher = LuceneImpactSearcher(str(self.index), encoder, min_idf=-1)
         return lambda id: [(hit.docid, hit.score) for hit in searcher.search(id, hits)]
 
-    def measure(self, run: RunFolder, latency: Latencies) -> Efficiency:
+    def measure(self, run: RunFolder, latency: Latencies) -> dict[str, Any]:
         """The cost and effectiveness, beside the latencies."""
         stats, index = self._stats, LuceneImpacts(self.index, two_step=self._two_step)
         document_frequency = cache(index.document_frequency)
         queries: list[Any] = list(self._queries.values())
         postings = float(np.mean([sum(map(document_frequency, index.first_query(query))) for query in queries]))
         index.close()
-        return Efficiency(
-            name=self.name,
-            impacts_per_document=stats["nonzeros"] / stats["documents"],
-            index_bytes=stats["bytes"],
-            postings_per_query=postings,
-            score=mean(measure_run(run.qrels or {}, self._path, [MEASURE])[MEASURE]),
-            latency=latency,
-        )
+        return {
+            "name": self.name,
+            "impacts_per_document": stats["nonzeros"] / stats["documents"],
+            "index_bytes": stats["bytes"],
+            "postings_per_query": postings,
+            "score": mean(measure_run(run.qrels or {}, self._path, [MEASURE])[MEASURE]),
+            "latency": latency,
+        }
 
 
-def times(searchers: Mapping[str, Searcher], ids: Sequence[str], rounds: int, label: str) -> dict[str, np.ndarray]:
+def times(searchers: Mapping[str, Searcher], ids: Sequence[str], label: str) -> dict[str, np.ndarray]:
     """The median time of every query with each searcher, (queries,) in ms, without the first round."""
-    milliseconds = np.zeros((rounds + 1, len(ids), len(searchers)))
+    milliseconds = np.zeros((ROUNDS + 1, len(ids), len(searchers)))
     calls = list(searchers.values())
-    turns = (rounds + 1) * len(ids)
+    turns = (ROUNDS + 1) * len(ids)
     for turn in progress(range(turns), turns, label, "queries"):
         round_number, query = divmod(turn, len(ids))
         for offset in range(len(calls)):

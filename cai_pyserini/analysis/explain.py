@@ -4,10 +4,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
-from textwrap import indent
+from textwrap import indent, shorten
 
-from cai_pyserini.analysis.output import Report, cut
-from cai_pyserini.analysis.settings import ExplainSettings
+from cai_pyserini.analysis.settings import ExplainSettings, Report
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.engine.explanation import Explanation
@@ -51,7 +50,7 @@ def explain_query(
     query, system or document that the run does not have, and for a system that cannot be searched interactively.
     """
     if query not in run.topics:
-        known = cut(", ".join(run.topics), 60)
+        known = shorten(", ".join(run.topics), 60, placeholder="…")
         raise CaiError(f"no query {query!r} in {run.root}, which has {len(run.topics):,}: {known}")
     if run.experiment.collection.passages:
         raise CaiError(f"{run.root} is a run of passages; explanations are of whole documents")
@@ -77,7 +76,7 @@ def text(case: Case, count: int) -> str:
     for name, explanations in case.systems.items():
         lines += ["", f"== {name} =="]
         for explanation in explanations:
-            contents = cut(case.documents[explanation.document], WIDTH)
+            contents = shorten(case.documents[explanation.document], WIDTH, placeholder="…")
             rows = explanation.table(count)
             lines += ["", explanation.heading, indent(f"{contents}\n{aligned(rows) if rows else 'no terms'}", " " * 4)]
     return "\n".join(lines)

@@ -9,15 +9,12 @@ regular expression \\w+) in the lower-cased contents, stop words included. The p
 does not define "word", so its values may differ.
 """
 
-import os
 import re
 from collections import Counter
 from collections.abc import Mapping
 from itertools import combinations
-from pathlib import Path
 
-from cai_pyserini.analysis.output import Report
-from cai_pyserini.analysis.settings import OverlapSettings
+from cai_pyserini.analysis.settings import OverlapSettings, Report
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.core.terminal import progress
@@ -27,16 +24,11 @@ WORD = re.compile(r"\w+")
 
 
 def overlap(settings: OverlapSettings) -> Report:
-    """The similarity of every pair of collections. Raises CaiError for a collection without words, and for two of the
-    same name."""
+    """The similarity of every pair of collections. Raises CaiError for a collection without words."""
     counts: dict[str, Counter[str]] = {}
     for spec in settings.collections:
-        path = Path(os.path.realpath(spec))
-        name = path.name if path.is_dir() else path.name.partition(".")[0]
-        if name in counts:
-            raise CaiError(f"{spec}: another collection is named {name}, too; rename one of them")
-        counts[name] = count_words(spec)
-        if not counts[name].total():
+        counts[spec] = count_words(spec)
+        if not counts[spec].total():
             raise CaiError(f"{spec} has no words")
     similarities = {(a, b): jaccard(counts[a], counts[b]) for a, b in combinations(counts, 2)}
     lines = [f"{name}: {c.total():,} words, {len(c):,} of them distinct" for name, c in counts.items()]

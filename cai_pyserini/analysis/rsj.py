@@ -23,8 +23,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from cai_pyserini.analysis.output import Report, labels
-from cai_pyserini.analysis.settings import RsjSettings
+from cai_pyserini.analysis.settings import Report, RsjSettings
 from cai_pyserini.collections.contract import Collection
 from cai_pyserini.collections.readers import open_collection
 from cai_pyserini.core.config import load_index_config
@@ -52,25 +51,21 @@ class Analysis(NamedTuple):
     counts: dict[str, int]  # of documents, queries and pairs
     thresholds: dict[str, float]  # the lowest high rsj and idf
 
-    def groups(self) -> dict[str, pd.DataFrame]:
-        """The ΔRSJ of each group that has pairs."""
-        return {str(group): part for group, part in self.delta.groupby(self.pairs["group"], observed=True)}
-
 
 def rsj(settings: RsjSettings) -> Report:
     """The ΔRSJ of runs by group, as median and mean, and a table of all pairs."""
     config = load_index_config(settings.collection)
     split = settings.split or config.split
     runs: dict[str, DocumentSets] = {}
-    for name, path in zip(labels(settings.trec), settings.trec, strict=True):
+    for path in settings.trec:
         best = scores_by_query(top(read_run(path), settings.depth))
-        runs[name] = {query: set(scores) for query, scores in best.items()}
+        runs[str(path)] = {query: set(scores) for query, scores in best.items()}
     collection = open_collection(config)
     documents_digest(settings.trec, collection.documents_digest)  # raises CaiError if the runs are of other documents
     analysis = analyze(collection, split, runs)
     groups: dict[str, dict[str, Any]] = {
-        group: {"pairs": len(delta), "median": delta.median().to_dict(), "mean": delta.mean().to_dict()}
-        for group, delta in analysis.groups().items()
+        str(group): {"pairs": len(delta), "median": delta.median().to_dict(), "mean": delta.mean().to_dict()}
+        for group, delta in analysis.delta.groupby(analysis.pairs["group"], observed=True)
     }
     rows = [["median (mean) ΔRSJ", *groups], ["pairs", *(f"{group['pairs']:,}" for group in groups.values())]]
     for name in runs:

@@ -1,23 +1,32 @@
-"""The settings of each analysis, where nothing slow is imported."""
+"""The settings of each analysis, and its report. Nothing slow is imported here."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cai_pyserini.core.files import json_text, write_text
 from cai_pyserini.core.flags import COLLECTION, OUTPUT_ANALYSIS, RUN_FOLDER, SPLIT
 from cai_pyserini.core.settings import AnyPath, Settings, flag
 
+SEARCH_AGAIN = "search with `cai-pyserini run`, after an update with `cai-pyserini update --evaluate`"
 
-class ChangesSettings(Settings):
-    """Compare the rankings of two run folders, such as of two nights: what rose or fell, and why.
 
-    Queries are sorted by their change: in nDCG@10 if there are qrels, or else in the overlap of their best documents.
-    """
+@dataclass(frozen=True)
+class Report:
+    """The output of an analysis: text for the terminal, <name>.json, and other `files`, texts by file name."""
 
-    example = "cai-pyserini analyse changes runs/tuesday --before runs/monday --output analysis"
-    before: AnyPath = flag(help="run folder of the earlier run")
-    run: AnyPath = RUN_FOLDER
-    output: AnyPath = OUTPUT_ANALYSIS
-    system: str = flag("joint", "the system, named as in the table of results")
-    depth: int = flag(10, "number of best documents of each query to compare", ge=1)
-    top: int = flag(10, "number of queries to show", ge=0)
-    terms: int = flag(3, "number of terms to show per document, those that changed most", ge=0)
+    name: str
+    text: str
+    data: dict[str, Any]
+    files: Mapping[str, str] = field(default_factory=dict)
+
+    def write(self, folder: Path) -> list[str]:
+        """Write <name>.json and the files, each atomically, and return their names."""
+        files = {f"{self.name}.json": json_text(self.data, ensure_ascii=False), **self.files}
+        for name, content in files.items():
+            write_text(folder / name, content)
+        return list(files)
 
 
 class CompareSettings(Settings):
@@ -41,7 +50,7 @@ class CostSettings(Settings):
 
 
 class EfficiencySettings(Settings):
-    """Show how fast and how effective a system is with pruned documents and queries, and propose the fastest search.
+    """Show how fast and how effective a system is with pruned documents and queries.
 
     It builds the indexes in the output folder, where later calls find them, and compares their searches with stock
     LuceneImpactSearcher on the unpruned index: one thread, with encoded queries.
@@ -52,15 +61,12 @@ class EfficiencySettings(Settings):
     output: AnyPath = OUTPUT_ANALYSIS
     system: str = flag("splade-idf", "a SPLADE system with an index and qrels")
     keep_mass: list[float] = flag([0.9], "shares of a document's total impact to keep, largest impacts first")
-    keep_terms: list[int] = flag([], "numbers of largest impacts to keep per document")
     keep_query_mass: list[float] = flag(
         [0.55], "in two steps: shares of a query's weights times IDF that the first keeps"
     )
     rescore: list[int] = flag([400], "in two steps: numbers of documents that the whole query scores")
-    loss: float = flag(0.01, "share of nDCG@10 that the proposed search may lose", ge=0, lt=1)
     hits: list[int] = flag([10, 1000], "hits per query")
     queries: int = flag(300, "number of queries to time; all are evaluated", ge=1)
-    rounds: int = flag(3, "number of times each query is timed, after a warm-up", ge=1)
 
 
 class ExplainSettings(Settings):
@@ -108,7 +114,6 @@ class RsjSettings(Settings):
 
 
 ANALYSES: dict[str, type[Settings]] = {
-    "changes": ChangesSettings,
     "compare": CompareSettings,
     "cost": CostSettings,
     "efficiency": EfficiencySettings,

@@ -35,11 +35,7 @@ class Export(Command):
         raise NotImplementedError
 
 
-class EncoderExport(Export):
-    encoder: str = flag(help="a name in encoders/, a YAML file, a checkpoint folder, or an index folder")
-
-
-class SentenceTransformers(EncoderExport):
+class SentenceTransformers(Export):
     """Write an encoder as a folder for SparseEncoder of sentence-transformers.
 
     With --query bow, queries need no model: their tokens have static weights, the IDF of a collection if the encoder
@@ -49,34 +45,14 @@ class SentenceTransformers(EncoderExport):
     example = (
         f"{PREFIX} sentence-transformers --encoder runs/hpo/splade-tiny/indexes/splade-idf --query bow --output cai"
     )
-    writer = "sentence_transformers.write_sparse_encoder"
+    writer = "sentence_transformers.export_encoder"
+    encoder: str = flag(help="a name in encoders/, a YAML file, a checkpoint folder, or an index folder")
     query: Literal["splade", "bow"] | None = QUERY
 
     def export(self, write: Any) -> "Manifest":
         from cai_pyserini.core.config import load_encoder
-        from cai_pyserini.plugin.source import export_encoder
 
-        return export_encoder(load_encoder(self.encoder), self.output, "sentence-transformers", write, self.query)
-
-
-class Idf(EncoderExport):
-    """Write the IDF of a collection as idf.json, with tokenizer.json: the query weights of OpenSearch's tokenizers.
-
-    OpenSearch's inference-free models (encoders/opensearch-doc-…) then search with the IDF of your documents.
-    """
-
-    example = f"{PREFIX} idf --encoder splade-tiny --idf runs/hpo/splade-tiny/idf --output tokenizer"
-    writer = "idf.write_idf"
-    idf: AnyPath = flag(
-        help="folder written by the idf stage with this encoder's tokenizer, such as idf in a run folder"
-    )
-
-    def export(self, write: Any) -> "Manifest":
-        from cai_pyserini.core.config import load_encoder
-        from cai_pyserini.plugin.source import export_encoder
-
-        config = load_encoder(self.encoder).replace(idf=str(self.idf.resolve()))
-        return export_encoder(config, self.output, "idf", write, "bow")
+        return write(load_encoder(self.encoder), self.output, self.query)
 
 
 class DocumentExport(Export):
@@ -91,7 +67,7 @@ class DocumentExport(Export):
     def export(self, write: Any) -> "Manifest":
         from cai_pyserini.collections.readers import open_collection
         from cai_pyserini.core.config import load_index_config
-        from cai_pyserini.plugin.source import Source, Texts
+        from cai_pyserini.plugin.source import Source
 
         topics = texts = None
         if self.collection:
@@ -99,7 +75,7 @@ class DocumentExport(Export):
             collection = open_collection(config)
             split = self.split or config.split
             if self.stores_texts():
-                texts = Texts(collection, config.bm25)
+                texts = collection
             if not texts or collection.has_queries(split):
                 topics = collection.topics(split)
         return self.send(Source(self.impacts, topics, self.query, self.device, texts), write)
@@ -135,18 +111,13 @@ class Milvus(ServerExport):
     example = f"{PREFIX} milvus {IMPACTS} --collection hpo --uri milvus.db --output milvus"
     writer, needs = "milvus.export_milvus", ("pymilvus",)
     uri: str = flag(help="address of a server, http://HOST:19530, or a file NAME.db")
-    replicas: int = flag(1, "copies of the collection in memory, each on other query nodes of the server", ge=1)
-
-    def send(self, source: "Source", write: Any) -> "Manifest":
-        return write(source, self.output, self.uri, self.name, self.replicas)
 
 
 class OpenSearch(ServerExport):
-    """Write impacts to an index of OpenSearch, with the texts of a collection for BM25.
+    """Write impacts to an index of OpenSearch, with the texts of a collection.
 
-    The output folder gets bodies of searches: queries.jsonl has a line for each query, with its id, and
-    queries-sum.jsonl the same for the sum with BM25. For a server that needs a password, set the environment variable
-    OPENSEARCH_AUTH to USER:PASSWORD.
+    The output folder gets queries.jsonl, with the id of each query and the body of its search. For a server that needs
+    a password, set the environment variable OPENSEARCH_AUTH to USER:PASSWORD.
     """
 
     example = f"{PREFIX} opensearch {IMPACTS} --collection hpo --uri http://localhost:9200 --output opensearch"
@@ -154,11 +125,10 @@ class OpenSearch(ServerExport):
 
 
 class Elasticsearch(ServerExport):
-    """Write impacts to an index of Elasticsearch, with the texts of a collection for BM25.
+    """Write impacts to an index of Elasticsearch, with the texts of a collection.
 
-    The output folder gets bodies of searches: queries.jsonl has a line for each query, with its id, and
-    queries-sum.jsonl the same for the sum with BM25. For a server that needs a key, set the environment variable
-    ELASTICSEARCH_API_KEY.
+    The output folder gets queries.jsonl, with the id of each query and the body of its search. For a server that needs
+    a key, set the environment variable ELASTICSEARCH_API_KEY.
     """
 
     example = f"{PREFIX} elasticsearch {IMPACTS} --collection hpo --uri http://localhost:9200 --output elasticsearch"
@@ -181,7 +151,6 @@ class Seismic(DocumentExport):
 
 FORMATS: dict[str, type[Export]] = {
     "sentence-transformers": SentenceTransformers,
-    "idf": Idf,
     "milvus": Milvus,
     "opensearch": OpenSearch,
     "elasticsearch": Elasticsearch,

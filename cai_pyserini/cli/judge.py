@@ -1,9 +1,9 @@
-"""Make relevance judgments, and use them: qrels, agreement, comparisons of two systems, and training files."""
+"""Make relevance judgments, and use them: qrels, agreement, and comparisons of two systems."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -15,7 +15,6 @@ from cai_pyserini.service.settings import Listening, web_address
 if TYPE_CHECKING:
     from cai_pyserini.collections.contract import Qrels
     from cai_pyserini.experiments.run_folder import RunFolder
-    from cai_pyserini.judging.judgments import Judgments
 
 RUN = "cai-pyserini judge"
 RUBRIC = ["not relevant", "on the topic", "answers in part", "answers fully"]
@@ -24,7 +23,6 @@ NEW_DATABASE = flag(help="SQLite file for the judgments, on a local disk; create
 DEPTH: int = flag(10, "number of best documents of each system to judge", ge=1)
 QUERIES: AnyPath | None = flag(None, f"the queries to judge: {TOPICS_FILE} (default: the collection's)")
 DATABASE = flag(help="the database of judgments, made by `judge serve` or `judge llm`", positional=True)
-Rule = Literal["majority", "mean", "max", "last"]
 
 
 class Serve(Listening, Command):
@@ -94,8 +92,7 @@ class Llm(Command):
     characters: int = flag(4000, "most characters of a document; of a longer one, the best passage is judged", ge=100)
     parallel: int = flag(4, "most requests at a time", ge=1, le=64)
     timeout: float = flag(120.0, "most seconds for an answer", gt=0)
-    price: float | None = flag(None, "price of a million tokens, to print what the judgments cost", ge=0)
-    dry_run: bool = flag(False, "only print how much there is to judge, and what it costs")
+    dry_run: bool = flag(False, "only print how much there is to judge")
 
     @field_validator("url")
     @classmethod
@@ -106,12 +103,10 @@ class Llm(Command):
         import asyncio
         import os
 
-        from cai_pyserini.analysis.verdict import agreement, order
-        from cai_pyserini.experiments.run_folder import RunFolder
         from cai_pyserini.judging import model_judge
-        from cai_pyserini.judging.chat import Chat
         from cai_pyserini.judging.judgments import MODEL, Judgments
-        from cai_pyserini.judging.pool import open_pool, runs_of_systems
+        from cai_pyserini.judging.pool import open_pool
+        from cai_pyserini.judging.verdict import agreement
 
         prompt = model_judge.read_prompt(self.prompt or model_judge.PROMPT)
         pool = open_pool(self.run, self.systems, self.depth, self.topics)
@@ -125,24 +120,23 @@ class Llm(Command):
         judge = model_judge.judge_name(self.model, prompt, self.characters)
         asked = model_judge.questions(pool, judgments.of(judge), prompt, self.characters)
         documents = sum(map(len, pool.documents.values()))
-        print(f"{judge}: {model_judge.estimate(asked, self.price)}; {documents - len(asked):,} are judged", flush=True)
+        print(f"{judge}: {model_judge.estimate(asked)}; {documents - len(asked):,} are judged", flush=True)
         if self.dry_run:
             return
-        chat = Chat(self.url, self.model, os.environ.get(MODEL_KEY, "").strip(), self.timeout)
+        chat = model_judge.Chat(self.url, self.model, os.environ.get(MODEL_KEY, "").strip(), self.timeout)
 
         def record(query: str, document: str, grade: int) -> None:
             judgments.add(query, document, judge, grade)
 
-        failed = asyncio.run(model_judge.judge(asked, chat, len(judgments.rubric), self.parallel, record, print))
-        print(f"{len(asked) - len(failed):,} judged; tokens, as the server counts them: {chat.tokens.total():,}")
+        failed = asyncio.run(model_judge.judge(asked, chat, len(judgments.rubric), self.parallel, record))
+        print(f"{len(asked) - len(failed):,} judged")
         if failed:
             print(f"{len(failed):,} not judged; the same command asks for them again")
             for (query, document), reason in failed.items():
                 print(f"  query {query}, document {document}: {reason}")
         judged = [row for row in judgments.all() if row.judge == judge or not row.judge.startswith(MODEL)]
         if any(row.judge != judge for row in judged):
-            runs = runs_of_systems(RunFolder(self.run), self.systems, pool.topics)
-            print(f"\n{agreement(judged)}\n\n{order(runs, judged, 'majority')}")
+            print(f"\n{agreement(judged)}")
 
 
 class Judged(Command):
@@ -150,26 +144,24 @@ class Judged(Command):
 
     run: AnyPath = RUN_FOLDER
     topics: AnyPath | None = flag(None, "the judged queries, as for `judge serve` (default: the collection's)")
-    rule: Rule = flag("majority", "how the grades of several judges are merged; majority: a tie gives the lowest")
     judges: list[str] = flag(
         [], "only the grades of these judges count, by their names in `judge agree` (default: all)"
     )
 
     @contextmanager
-    def grades(self, database: Path) -> Iterator[tuple["RunFolder", dict[str, str], "Qrels", "Judgments"]]:
-        """The run, its queries, the merged grades, and the database; finally, says which grades do not count."""
+    def grades(self, database: Path) -> Iterator[tuple["RunFolder", "Qrels"]]:
+        """The run and the merged grades; finally, says which grades do not count."""
         from cai_pyserini.experiments.run_folder import RunFolder
         from cai_pyserini.judging.judgments import Judgments, qrels_of
         from cai_pyserini.judging.pool import stored_texts, topics_of
 
         judgments, run = Judgments(database), RunFolder(self.run)
-        topics = topics_of(run, self.topics)
-        judgments.limit_to(topics, stored_texts(run, judgments.documents()))
-        qrels = qrels_of(judgments.all(self.judges), self.rule)
+        judgments.limit_to(topics_of(run, self.topics), stored_texts(run, judgments.documents()))
+        qrels = qrels_of(judgments.all(self.judges))
         warning = f"{left_out}; judge them again, or give --topics" if (left_out := judgments.left_out()) else ""
         if not qrels:
             raise CaiError(f"{database} has no grade: " + (warning or f"make some with `{RUN} serve`"))
-        yield run, topics, qrels, judgments
+        yield run, qrels
         if warning:
             print(warning)
 
@@ -184,7 +176,7 @@ class Export(Judged):
     def execute(self) -> None:
         from cai_pyserini.judging.judgments import write_qrels
 
-        with self.grades(self.database) as (_, _, qrels, _):
+        with self.grades(self.database) as (_, qrels):
             write_qrels(qrels, self.output)
             print(f"{self.output}: {sum(map(len, qrels.values())):,} judgments of {len(qrels):,} queries")
 
@@ -196,8 +188,8 @@ class Agree(Command):
     database: AnyPath = DATABASE
 
     def execute(self) -> None:
-        from cai_pyserini.analysis.verdict import agreement
         from cai_pyserini.judging.judgments import Judgments
+        from cai_pyserini.judging.verdict import agreement
 
         print(agreement(Judgments(self.database).all()))
 
@@ -218,47 +210,18 @@ class Compare(Judged):
         return self
 
     def execute(self) -> None:
-        from cai_pyserini.analysis.verdict import verdict
-        from cai_pyserini.judging.pool import runs_of_systems
+        from cai_pyserini.judging.pool import run_of_system
+        from cai_pyserini.judging.verdict import verdict
 
-        with self.grades(self.database) as (run, topics, qrels, judgments):
-            runs = runs_of_systems(run, (self.a, self.b), topics)
-            print(verdict(runs, qrels, self.smallest, judgments.skipped()))
-
-
-class Examples(Judged):
-    """Write a training file from judgments.
-
-    Negatives are the documents with grade 0, then the systems' best documents that nobody has judged or skipped.
-    """
-
-    example = f"{RUN} examples runs/hpo/splade-tiny --systems joint --database judgments.sqlite --output train.jsonl"
-    output: AnyPath = flag(help="output file, JSONL to train with")
-    database: AnyPath = flag(help="the database of judgments, made by `judge serve` or `judge llm`")
-    systems: list[str] = flag(help="the systems from whose results negatives are drawn", min_length=1)
-    depth: int = flag(50, "number of best documents of each system to draw negatives from", ge=1)
-    relevant: int = flag(1, "the smallest grade of a relevant document", ge=1)
-    negatives: int = flag(10, "most negatives per query and relevant document", ge=1)
-    seed: int = flag(42, "random seed of the order of negatives", ge=0)
-
-    def execute(self) -> None:
-        from cai_pyserini.judging.judged_examples import label_queries, write_examples
-        from cai_pyserini.judging.pool import pooled_documents, stored_texts
-
-        with self.grades(self.database) as (run, topics, qrels, judgments):
-            skipped = judgments.skipped()
-            pool = pooled_documents(run, self.systems, self.depth, topics)
-            pool = {query: documents - skipped.get(query, set()) for query, documents in pool.items()}
-            examples = list(label_queries(topics, pool, qrels, self.relevant, self.seed))
-            ids = {id for _, positives, negatives in examples for id in (*positives, *negatives)}
-            lines, queries = write_examples(examples, stored_texts(run, ids), self.negatives, self.output)
-            print(f"{self.output}: {lines:,} examples of {queries:,} queries")
+        with self.grades(self.database) as (run, qrels):
+            runs = {name: run_of_system(run, name) for name in (self.a, self.b)}
+            print(verdict(runs, qrels, self.smallest))
 
 
 main = command(
     Group(
         "Judge the results of systems, and use the judgments.",
-        {"serve": Serve, "llm": Llm, "export": Export, "agree": Agree, "compare": Compare, "examples": Examples},
+        {"serve": Serve, "llm": Llm, "export": Export, "agree": Agree, "compare": Compare},
     ),
     "judge",
 )

@@ -37,7 +37,7 @@ class ShipEncoder(Command):
     output: AnyPath = OUTPUT_FOLDER
     license: str = flag(help="its licence, as the hub's identifier, such as apache-2.0 or cc-by-nc-sa-4.0")
     language: str = flag("en", "its language, as an ISO code")
-    base_model: str | None = flag(None, "hub id of the model it was adapted from (default: as in its run folder)")
+    base_model: str | None = flag(None, "hub id of the model it was adapted from")
 
     def execute(self) -> None:
         from cai_pyserini.plugin.encoder import ship_encoder

@@ -25,9 +25,6 @@ class Update(Command):
         "address of a service that serves the run and is to reopen it; CAI_PYSERINI_API_KEY has its key, if any",
         pattern="https?://.",
     )
-    judgments: AnyPath | None = flag(
-        None, "database of `judge serve`: count the queries that it has to train on, and suggest training if enough"
-    )
     keep: int = flag(1, "earlier runs to keep, in RUN/versions", ge=0)
     clean: bool = flag(False, "only remove earlier runs and leftovers of an interrupted update")
     dry_run: bool = flag(False, "only print what has changed, and whether each step must run")
@@ -44,20 +41,14 @@ class Update(Command):
     def execute(self) -> None:
         from cai_pyserini.experiments.update import evaluate, reload, update
         from cai_pyserini.experiments.versions import clean
-        from cai_pyserini.judging.judgments import Judgments
-        from cai_pyserini.judging.pool import proposal
 
         if self.clean:
             for folder in clean(self.run):
                 print(f"removed {folder}")
             return
-        if self.judgments:
-            Judgments(self.judgments)  # to fail early
         runtime = self.model_dump(include={"device", "batch_size", "threads"})
         for line in update(self.run, self.keep, self.dry_run, **runtime):
             print(line, flush=True)
-        if self.judgments:
-            print(proposal(self.run, self.judgments), flush=True)
         if self.dry_run:
             return
         if self.reload:

@@ -64,7 +64,7 @@ STAGES = {
     "expand": Stage("stage near-words", "vectors.near_words -models.splade"),
     "export": Stage(
         "export",
-        "plugin.ciff plugin.idf plugin.milvus plugin.search_server plugin.seismic plugin.sentence_transformers",
+        "plugin.ciff plugin.milvus plugin.search_server plugin.seismic plugin.sentence_transformers",
     ),
     "fusion fuse": Stage("fuse", "runs.fuse"),
     "fusion rerank": Stage("rerank", "runs.rerank"),
@@ -75,7 +75,6 @@ STAGES = {
         {"bm25": "indexes.text_index", "dense": "indexes.dense_index", "impact": "indexes.impact_index"},
         pyserini=True,
     ),
-    "judge examples": Stage("judge examples", "judging.judged_examples"),
     "judge export": Stage("judge export", "judging.judgments"),
     "near": Stage("stage near", "vectors.neighbours"),
     "plugin": Stage("plugin", {"export": "plugin.export", "prebuilt": "plugin.prebuilt -plugin.hook"}),

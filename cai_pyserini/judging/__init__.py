@@ -1,1 +1,1 @@
-"""Judgments of documents by people and language models, and examples to train on."""
+"""Judgments of documents by people and language models."""

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Response
-from fastapi import Query as Parameter
 from fastapi.responses import HTMLResponse, RedirectResponse
 from pydantic import AfterValidator, StringConstraints
 
@@ -17,11 +16,10 @@ from cai_pyserini.judging.judgments import MODEL, Grades, Judgments
 from cai_pyserini.judging.pool import Pool, next_query, shuffled
 from cai_pyserini.service.guard import CHECK_PARAMETERS, EVERYBODY, HEADERS, Access, Guard
 from cai_pyserini.service.page import HERE as SERVICE
-from cai_pyserini.service.page import MAX_PARTS, PART, STYLE, shown_metadata
+from cai_pyserini.service.page import STYLE, shown_metadata
 
 HERE = Path(__file__).parent
 TEMPLATE = template(HERE / "judging.html.jinja", SERVICE)
-TEXT_TEMPLATE = template(HERE / "judging_text.html.jinja", SERVICE)
 PAGE_STYLE = STYLE + (HERE / "judging.css").read_text(encoding="utf-8")
 KEYS = (HERE / "judging.js").read_text(encoding="utf-8")
 PAGE_HEADERS = HEADERS | {
@@ -29,7 +27,7 @@ PAGE_HEADERS = HEADERS | {
 }
 MAX_NAME_LENGTH = 40  # characters of a judge's name
 SHOWN = 600  # characters of a text that is shown whole; of a longer one, the best passage is
-FOLDED = 20_000  # characters of a text that is folded below its passage; a longer one has a page of its own
+FOLDED = 100_000  # characters of a text that are folded below its passage
 
 
 def _person(name: str) -> str:
@@ -85,7 +83,8 @@ class Judging:
             title=(stored and stored.title) or document,
             heading=self.mark(stored.title, query) if stored else [],
             passage=self.mark(best_passage(text, pool.topics[query], self.stems), query) if is_long else [],
-            text=stored and (self.mark(text, query) if len(text) <= FOLDED else []),
+            text=stored and self.mark(text[:FOLDED], query),
+            is_cut=len(text) > FOLDED,
             metadata=shown_metadata(stored.metadata) if stored else [],
             done={id: (self.title(id), grade) for id, grade in grades.items() if id in ids},
             size=len(ids),
@@ -94,12 +93,12 @@ class Judging:
         )
 
     def progress_page(self, judge: str, mine: Grades) -> str:
-        """The queries that any judge has started."""
-        counts, documents = self.judgments.counts(), self.pool.documents
+        """The queries that the judge has started."""
+        documents = self.pool.documents
         rows = [
-            (id, self.pool.topics[id], len(ids & mine.get(id, {}).keys()), counts[id], len(ids))
+            (id, self.pool.topics[id], len(ids & mine[id].keys()), len(ids))
             for id, ids in documents.items()
-            if id in mine or id in counts
+            if id in mine
         ]
         outdated = sum(id in documents.get(query, ()) for query, id, _ in self.judgments.outdated())
         return self.render(judge, mine, rows=rows, outdated=outdated)
@@ -135,34 +134,9 @@ async def page(judging: JudgingOfApp, judge: Judge | None = None, query: Id = ""
     return judging.document_page(judge, mine, query, document) if query else judging.progress_page(judge, mine)
 
 
-@routes.get("/text", response_class=HTMLResponse)
-async def whole_text(
-    judging: JudgingOfApp,
-    judge: Judge,
-    query: Id,
-    document: Id,
-    part: Annotated[int, Parameter(ge=1, le=MAX_PARTS)] = 1,
-) -> str:
-    """The whole text of a document, in parts if it is long."""
-    judging.documents(query, document)
-    if (stored := judging.pool.text(document)) is None:
-        raise HTTPException(404, "the text of this document is not stored")
-    text = stored.contents.removeprefix(stored.title).strip()
-    return TEXT_TEMPLATE.render(
-        judge=judge,
-        query=query,
-        document=document,
-        title=judging.mark(stored.title or document, query),
-        text=judging.mark(text[(part - 1) * PART : part * PART], query),
-        language=judging.pool.language,
-        part=part,
-        more=part * PART < len(text),
-    )
-
-
 @routes.get("/progress", response_class=HTMLResponse)
 async def progress(judging: JudgingOfApp, judge: Judge) -> str:
-    """The queries that any judge has started."""
+    """The queries that the judge has started."""
     return judging.progress_page(judge, judging.judgments.of(judge))
 
 

@@ -6,14 +6,13 @@ only while query and document have the texts that were judged. A database has on
 """
 
 import json
-import math
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
-from statistics import mean, multimode
+from statistics import multimode
 from typing import NamedTuple
 
 from cai_pyserini.collections.contract import Qrels
@@ -46,13 +45,6 @@ COMMIT;
 COUNTED = """
 CREATE TEMP VIEW counted AS SELECT * FROM current WHERE counts(query, document, query_text, document_text)
 """  # `counts` is set by Judgments
-RULES: dict[str, Callable[[Sequence[int]], int]] = {  # merge the grades of several judges, oldest first
-    "majority": lambda grades: min(multimode(grades)),
-    "mean": lambda grades: math.floor(mean(grades) + 0.5),
-    "max": max,
-    "last": lambda grades: grades[-1],
-}
-
 MODEL = "model: "  # prefix of language-model judges' names
 
 Grades = dict[str, dict[str, int | None]]  # query -> document -> grade of one judge; None: skipped
@@ -76,8 +68,6 @@ class Judgments:
     """
 
     def __init__(self, path: Path, rubric: Sequence[str] | None = None):
-        if path.is_dir():
-            raise CaiError(f"{path} is a folder: give the file of a database of judgments")
         if rubric is None and not path.is_file():
             raise CaiError(f"no file {path}: `cai-pyserini judge serve` makes it")
         try:
@@ -85,13 +75,7 @@ class Judgments:
             if rubric is not None and not self._db.execute("SELECT 1 FROM sqlite_schema").fetchone():
                 with alone_in(path.parent):
                     self._db.executescript(SCHEMA)
-            self._db.execute("SELECT number, undoes FROM judgments, current USING (number) LIMIT 1")
-            columns = {name for _, name, *_ in self._db.execute("PRAGMA table_info(judgments)")}
-            if "query_text" not in columns:
-                raise CaiError(
-                    f"{path} is of an earlier version of cai_pyserini, without the texts that were judged: choose "
-                    "another --database (the view `current` of this one has its grades)"
-                )
+            self._db.execute("SELECT undoes, judgments.query_text FROM judgments, current USING (number) LIMIT 1")
             if rubric is not None:
                 self._db.execute(
                     "INSERT INTO rubric SELECT key, value FROM json_each(?) WHERE NOT EXISTS (SELECT 1 FROM rubric)",
@@ -105,10 +89,9 @@ class Judgments:
         self._db.create_function("counts", 4, lambda *row: True)
         self._db.execute(COUNTED)
 
-    def limit_to(self, topics: Mapping[str, str] | None, stored: Callable[[str], Stored | None]) -> None:
-        """Count only grades of queries and documents whose texts have not changed since; without `topics`, queries are
-        not compared."""
-        queries = {id: _digest(text) for id, text in (topics or {}).items()}
+    def limit_to(self, topics: Mapping[str, str], stored: Callable[[str], Stored | None]) -> None:
+        """Count only grades of queries and documents whose texts have not changed since."""
+        queries = {id: _digest(text) for id, text in topics.items()}
 
         @cache
         def document_digest(id: str) -> str:
@@ -116,7 +99,7 @@ class Judgments:
             return _digest(document.contents) if document else ""
 
         def counts(query: str, document: str, query_text: str, document_text: str) -> bool:
-            return (topics is None or queries.get(query) == query_text) and document_digest(document) == document_text
+            return queries.get(query) == query_text and document_digest(document) == document_text
 
         self.texts = lambda query, document: (queries.get(query, ""), document_digest(document))
         self._db.create_function("counts", 4, counts)
@@ -160,13 +143,6 @@ class Judgments:
         )
         return [found for row in rows if (found := Judgment(*row)).judge in (judges or known)]
 
-    def skipped(self) -> dict[str, set[str]]:
-        """The documents that any judge has skipped, by query."""
-        skipped: dict[str, set[str]] = {}
-        for query, document in self._db.execute("SELECT query, document FROM counted WHERE grade IS NULL"):
-            skipped.setdefault(query, set()).add(document)
-        return skipped
-
     def counts(self) -> Counter[str]:
         """The number of grades of each query."""
         rows = self._db.execute("SELECT query, count(*) FROM counted WHERE grade IS NOT NULL GROUP BY query")
@@ -203,9 +179,9 @@ def _digest(text: str) -> str:
     return blake2b(" ".join(text.split()).encode(), digest_size=16).hexdigest()
 
 
-def qrels_of(judged: Iterable[Judgment], rule: str) -> Qrels:
-    """Merge the grades of each query and document into one, by a rule of RULES. Grades of language models count only
-    where no person has judged."""
+def qrels_of(judged: Iterable[Judgment]) -> Qrels:
+    """Merge the grades of each query and document into that of the majority, of equally frequent ones the lowest.
+    Grades of language models count only where no person has judged."""
     grades: dict[tuple[str, str], list[int]] = {}
     by_models: dict[tuple[str, str], list[int]] = {}
     for query, document, judge, grade, _ in judged:
@@ -213,20 +189,20 @@ def qrels_of(judged: Iterable[Judgment], rule: str) -> Qrels:
         of_kind.setdefault((query, document), []).append(grade)
     qrels: Qrels = {}
     for (query, document), several in (by_models | grades).items():
-        qrels.setdefault(query, {})[document] = RULES[rule](several)
+        qrels.setdefault(query, {})[document] = min(multimode(several))
     return qrels
 
 
 def write_qrels(qrels: Qrels, path: Path) -> None:
     """Write qrels: in BEIR's format as .tsv, in TREC's as .txt or .qrels. Raises CaiError for another suffix, and for a
     file that this command has not made, such as the qrels of the collection."""
-    formats = {".tsv": "{}\t{}\t{}\n", ".txt": "{} 0 {} {}\n", ".qrels": "{} 0 {} {}\n"}
-    if path.suffix not in formats:
+    is_beir = path.suffix == ".tsv"
+    if not is_beir and path.suffix not in (".txt", ".qrels"):
         raise CaiError(f"{path}: its name should end with .txt or .qrels for TREC's format, or .tsv for BEIR's")
-    text = "query-id\tcorpus-id\tscore\n" if path.suffix == ".tsv" else ""
+    text = "query-id\tcorpus-id\tscore\n" if is_beir else ""
     for query, grades in qrels.items():
         for document, grade in grades.items():
-            text += formats[path.suffix].format(query, document, grade)
+            text += f"{query}\t{document}\t{grade}\n" if is_beir else f"{query} 0 {document} {grade}\n"
 
     def write(partial: Path) -> None:
         partial.write_text(text, encoding="utf-8")

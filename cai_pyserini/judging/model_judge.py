@@ -1,28 +1,30 @@
 """Grades by a language model, as those of one more judge.
 
 Documents are written by strangers, who may want good grades. So the prompt has the text between lines with a random
-marker that no document can contain, and an answer is a grade only if it is exactly {"grade": n}.
+marker that no document can contain, and an answer is a grade only if it is exactly {"grade": n}. The model's server
+speaks OpenAI's chat/completions, such as Ollama, vLLM, or a provider.
 """
 
 import asyncio
+import json
 import random
 import re
 import secrets
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from hashlib import blake2b
-from itertools import islice
 from pathlib import Path
 from string import Template
 from typing import NamedTuple
 
+import httpx2
+
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.flags import MODEL_KEY
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.engine.reasons import Stems, best_passage
 from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.indexes.searcher import Stored
-from cai_pyserini.judging.chat import Chat, Unanswered
 from cai_pyserini.judging.judgments import MODEL, Grades
 from cai_pyserini.judging.pool import Pool
 
@@ -34,6 +36,11 @@ REMINDER = '\nYour last reply could not be read. Reply with nothing but {"grade"
 BYTES_PER_TOKEN = 4  # a rule of thumb, for an estimate
 ANSWER_TOKENS = 8
 MAX_FAILURES = 5  # after so many in a row, the model, the server or the prompt must be wrong
+ATTEMPTS = 6
+FIRST_WAIT = 0.5  # seconds before the second attempt, doubled before each further one
+LONGEST_WAIT = 600.0  # seconds; a server that asks for more has to be asked later
+MAX_BYTES = 1 << 20  # largest response
+REMEDIES = {401: f"set the key in {MODEL_KEY}", 403: f"check the key in {MODEL_KEY}", 404: "check --url and --model"}
 
 
 class Question(NamedTuple):
@@ -50,13 +57,8 @@ def read_prompt(path: Path = PROMPT) -> Template:
         prompt = Template(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError:
         raise CaiError(f"{path} is not UTF-8 text") from None
-    if not prompt.is_valid():
-        raise CaiError(f"{path}: a dollar sign that is not part of a placeholder is written $$")
-    if (found := set(prompt.get_identifiers())) != PLACEHOLDERS:
-        raise CaiError(
-            f"{path}: a prompt has the placeholders ${', $'.join(sorted(PLACEHOLDERS))}, and this one "
-            f"{', '.join(f'${name}' for name in sorted(found)) or 'none'}"
-        )
+    if not prompt.is_valid() or set(prompt.get_identifiers()) != PLACEHOLDERS:
+        raise CaiError(f"{path}: a prompt has $query, $document and $marker; any other dollar sign is written $$")
     return prompt
 
 
@@ -88,34 +90,101 @@ def shortened(document: Stored, query: str, characters: int, stems: Callable[[],
     return f"{document.title[:MAX_TITLE]}\n{best_passage(text, query, stems(), characters)}"
 
 
-def estimate(asked: Sequence[Question], price: float | None) -> str:
-    """The number of questions, of their tokens, and what they cost at a `price` of a million tokens."""
+def estimate(asked: Sequence[Question]) -> str:
+    """The number of questions, and of their tokens."""
     size = sum(len(question.prompt.encode()) for question in asked)
     tokens = size // BYTES_PER_TOKEN + ANSWER_TOKENS * len(asked)
-    cost = "" if price is None else f", {tokens * price / 1e6:,.2f} at {price:g} per million"
-    return f"{len(asked):,} documents to judge, about {tokens:,} tokens{cost}"
+    return f"{len(asked):,} documents to judge, about {tokens:,} tokens"
+
+
+class Unanswered(Exception):
+    """A question without an answer; the text is the reason."""
+
+
+class Chat:
+    """A model at an address such as http://localhost:11434/v1. `key` is sent only there: redirects are not followed.
+
+    An answer may take `seconds`. To be used in one event loop.
+    """
+
+    def __init__(self, url: str, model: str, key: str = "", seconds: float = 120.0):
+        if not (key.isascii() and key.isprintable()):
+            raise CaiError(f"the key in {MODEL_KEY} has characters that no key has, such as a line break")
+        self._url, self._model, self._seconds = f"{url.rstrip('/')}/chat/completions", model, seconds
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._client = httpx2.AsyncClient(headers=headers, timeout=seconds)  # of each read; below, of an answer
+        self._has_answered = False
+
+    async def ask(self, text: str) -> str:
+        """The answer to a text, at temperature 0. Waits if the server has too many requests, and tries again if it
+        fails. Raises Unanswered, and CaiError if further questions are pointless."""
+        reason, wait = "", 0.0
+        for attempt in range(ATTEMPTS):
+            await asyncio.sleep(wait)
+            wait = FIRST_WAIT * 2**attempt * random.uniform(0.5, 1.5)  # noqa: S311 - so that not all come back at once
+            try:
+                async with asyncio.timeout(self._seconds):
+                    response, body = await self._post(text)
+            except (TimeoutError, httpx2.TimeoutException):
+                raise Unanswered(f"no answer within {self._seconds:g} seconds") from None
+            except httpx2.HTTPError as error:
+                reason = str(error) or type(error).__name__
+                if not self._has_answered and isinstance(error, httpx2.ConnectError):
+                    raise CaiError(f"no server answers at {self._url} ({reason}): start it, or give --url") from None
+            else:
+                self._has_answered = True
+                if response.status_code == 200:
+                    return _content(body)
+                reason = f"HTTP {response.status_code}, {' '.join(body.decode(errors='replace').split())[:200]!r}"
+                if remedy := REMEDIES.get(response.status_code):
+                    raise CaiError(f"{self._url}: {reason}: {remedy}")
+                if response.status_code != 429 and response.status_code < 500:
+                    raise Unanswered(reason)
+                if (asked := response.headers.get("Retry-After", "")).isdecimal():  # seconds, not a date
+                    wait = max(wait, float(asked))
+                if wait > LONGEST_WAIT:
+                    raise CaiError(f"{self._url}: {reason}: it asks to wait {wait:,.0f} seconds; then start again")
+        raise Unanswered(f"{reason}, {ATTEMPTS} times")
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def _post(self, text: str) -> tuple[httpx2.Response, bytes]:
+        question = {"model": self._model, "temperature": 0, "messages": [{"role": "user", "content": text}]}
+        async with self._client.stream("POST", self._url, json=question) as response:
+            body = b""
+            async for chunk in response.aiter_bytes():
+                body += chunk
+                if len(body) > MAX_BYTES:
+                    raise Unanswered(f"a response of more than {MAX_BYTES:,} bytes")
+            return response, body
+
+
+def _content(body: bytes) -> str:
+    """The text of the answer."""
+    try:
+        content = json.loads(body)["choices"][0]["message"]["content"]
+    except (ValueError, LookupError, TypeError):
+        content = None
+    if not isinstance(content, str):
+        raise Unanswered("a response that is not one of chat/completions")
+    return content
 
 
 async def judge(
-    asked: Sequence[Question],
-    chat: Chat,
-    grades: int,
-    parallel: int,
-    record: Callable[[str, str, int], object],
-    say: Callable[[str], object],
+    asked: Sequence[Question], chat: Chat, grades: int, parallel: int, record: Callable[[str, str, int], object]
 ) -> Mapping[tuple[str, str], str]:
     """Ask for grades below `grades`, at most `parallel` at a time, and `record` each query, document and grade at once.
 
-    Returns the reasons of questions without a grade. Says how long it will take when it knows. Raises CaiError after
-    MAX_FAILURES of these in succession.
+    Returns the reasons of questions without a grade. Raises CaiError after MAX_FAILURES of these in succession.
     """
     failed: dict[tuple[str, str], str] = {}
     in_succession = 0
     remaining = iter(progress(asked, len(asked), "judged"))
 
-    async def work(some: Iterator[Question]) -> None:
+    async def work() -> None:
         nonlocal in_succession
-        for query, document, prompt in some:
+        for query, document, prompt in remaining:
             try:
                 record(query, document, await _grade(chat, prompt, grades))
                 in_succession = 0
@@ -129,14 +198,7 @@ async def judge(
                     ) from None
 
     try:
-        await work(islice(remaining, 1))  # a server may load the model first
-        start = time.monotonic()
-        await work(islice(remaining, 1))
-        if len(asked) > 2:
-            seconds = (time.monotonic() - start) * (len(asked) - 2) / parallel
-            duration = f"about {seconds / 60:.0f} minutes" if seconds > 90 else "less than two minutes"
-            say(f"{duration}, if the server answers {parallel} requests at a time")
-        await asyncio.gather(*(work(remaining) for _ in range(parallel)))
+        await asyncio.gather(*(work() for _ in range(parallel)))
     finally:
         await chat.close()
     return failed

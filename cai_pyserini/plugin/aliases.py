@@ -8,7 +8,7 @@ remains of an interrupted one.
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from cai_pyserini.core import artifact, files
 from cai_pyserini.core.errors import CaiError
@@ -32,28 +32,22 @@ class Server(Protocol):
         keeps it for some time."""
 
 
-class Place(NamedTuple):
-    """Where an export goes: the server, the alias, the format, and settings that shape what is stored there."""
-
-    server: Server
-    alias: str
-    format: str
-    settings: Mapping[str, object]
-
-
 def export_to_server(
     source: Source,
     output: Path,
-    place: Place,
+    server: Server,
+    alias: str,
     load: Callable[[str, Path], list[str]],
+    *,
+    format: str,
+    settings: Mapping[str, object],
     more_stats: artifact.Stats | None = None,
 ) -> artifact.Manifest:
     """Load the documents into a collection, switch the alias to it, and make the artifact `output`.
 
-    `load` takes the name of the new collection and a folder for files, and returns what the format loses. Raises
-    CaiError if the alias is taken, unless the manifest of `output` says that it is ours.
+    `load` takes the name of the new collection and a folder for files, and returns what the format loses; `settings`
+    shape what is stored. Raises CaiError if the alias is taken, unless the manifest of `output` says that it is ours.
     """
-    server, alias = place.server, place.alias
     address = {"uri": server.address, server.noun: alias}
     manifest = artifact.read_manifest(output)
     is_ours = manifest is not None and address.items() <= manifest.recipe["settings"].get("to", {}).items()
@@ -65,17 +59,11 @@ def export_to_server(
         raise CaiError(
             f"{server.address} has a {server.noun} {alias!r} that {output} does not belong to; choose another --name"
         )
-    if old == alias:
-        raise CaiError(
-            f"{server.address} has a {server.noun} {alias!r} of an earlier version, which has no alias: drop it"
-        )
     new = server.unused(f"{alias}_{artifact.digest(str(output.resolve()))}", old)
 
     def write(source: Source, folder: Path) -> list[str]:
         loses = load(new, folder)
-        if server.behind(alias) != old:
-            raise CaiError(f"{server.address}: {alias!r} was taken by another export meanwhile; choose another --name")
         server.point(alias, new, old)
         return loses
 
-    return source.export(output, write, place.format, more_stats, **address, **place.settings)
+    return source.export(output, write, format, more_stats, **address, **settings)

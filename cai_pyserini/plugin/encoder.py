@@ -1,6 +1,5 @@
 """Ship an encoder: a folder for a model hub, with a model card."""
 
-import re
 import shutil
 from pathlib import Path
 
@@ -17,14 +16,13 @@ from cai_pyserini.models.idf import idf_digest
 from cai_pyserini.plugin import scores
 
 CARD = Path(__file__).with_name("encoder.md.jinja")
-HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def ship_encoder(spec: str, output: Path, license: str, language: str = "en", base: str | None = None) -> Path:
     """Write the checkpoint, encoder.yaml, IDF and projection of an encoder, and a model card, to a folder.
 
-    `spec` is as in load_encoder, `base` the hub id of the model it was made from (default: as in its run folder, if
-    any). Raises CaiError for the encoder of a joint index, and for lengths beyond the checkpoint's positions.
+    `spec` is as in load_encoder, `base` the hub id of the model it was made from. Raises CaiError for the encoder of a
+    joint index, and for lengths beyond the checkpoint's positions.
     """
     config = load_encoder(spec)
     if config.joint:
@@ -37,11 +35,6 @@ def ship_encoder(spec: str, output: Path, license: str, language: str = "en", ba
     run_scores = scores.encoder_scores(folder) if folder else None
     adaptation = _adaptation(folder) if folder else None
     require_outside(output, Path(spec), checkpoint_folder(config))
-    origin = config.checkpoint
-    if config.is_sparse:
-        origin = run_scores.checkpoint if run_scores else ""
-    if not base and HUB_ID.fullmatch(origin) and not Path(origin).exists():
-        base = origin
 
     def write(folder: Path) -> None:
         bundle(config, folder, ".", checkpoint=True)

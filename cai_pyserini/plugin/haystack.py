@@ -1,6 +1,5 @@
 """A retriever for Haystack."""
 
-import asyncio
 from pathlib import Path
 from threading import Lock
 
@@ -46,9 +45,3 @@ class CaiRetriever:
         hits = self.top_k if top_k is None else top_k
         retrieved = documents(self.warm_up(), query, hits, filter or self.filter)
         return {"documents": [Document(id=d.id, content=d.text, meta=d.metadata, score=d.score) for d in retrieved]}
-
-    @component.output_types(documents=list[Document])
-    async def run_async(
-        self, query: str, filter: str | None = None, top_k: int | None = None
-    ) -> dict[str, list[Document]]:
-        return await asyncio.to_thread(self.run, query, filter, top_k)

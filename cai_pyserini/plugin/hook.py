@@ -138,10 +138,15 @@ def _register_indexes(util: Any) -> None:
     stock = util.download_prebuilt_index
 
     def download_prebuilt_index(index_name: str, *args: Any, **kwargs: Any) -> str:
-        from cai_pyserini.plugin import catalogues, registry
+        from cai_pyserini.core.errors import CaiError
+        from cai_pyserini.plugin import registry
 
-        entry = registry.entries().get(index_name)
-        return str(registry.fetch(entry)) if entry else catalogues.download(stock, index_name, *args, **kwargs)
+        if entry := registry.entries().get(index_name):
+            return str(registry.fetch(entry))
+        try:
+            return str(stock(index_name, *args, **kwargs))
+        except CaiError as error:
+            raise CaiError(f"your registry has no index {index_name}, and {error}") from None
 
     for name, module in list(sys.modules.items()):  # all that have already imported it, and its own
         if name.startswith("pyserini.") and getattr(module, "download_prebuilt_index", None) is stock:

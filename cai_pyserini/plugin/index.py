@@ -60,7 +60,6 @@ def ship_index(index: Path, output: Path, name: str | None = None, with_encoder:
             if config:
                 bundle(config, Path(staged), "encoder", checkpoint=has_checkpoint)
             size = pack([index, Path(staged)], stem, archive)
-            settings = (Path(staged) / "encoder.yaml").read_text(encoding="utf-8") if config else ""
         entry = Entry(
             name=name,
             description=f"{title} {name}, made by cai_pyserini.",
@@ -76,7 +75,7 @@ def ship_index(index: Path, output: Path, name: str | None = None, with_encoder:
         )
         (folder / f"{stem}.json").write_text(to_json([entry]), encoding="utf-8")
         values = {"entry": entry, "kind": kind, "title": title, "manifest": manifest, "scores": run_scores}
-        readme = template(README).render(**values, encoder=config, settings=settings, inside=has_checkpoint)
+        readme = template(README).render(**values, encoder=config, inside=has_checkpoint)
         (folder / entry.readme).write_text(readme, encoding="utf-8")
 
     inputs = {

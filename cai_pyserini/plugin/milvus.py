@@ -24,7 +24,7 @@ from cai_pyserini.core.metadata import Kind, bounds
 from cai_pyserini.indexes.impact_index import COPIED_STATS
 from cai_pyserini.indexes.milvus import FIELD, FREQUENCIES, RAW, asking, column, connect, count
 from cai_pyserini.indexes.writer import raw_documents
-from cai_pyserini.plugin.aliases import Place, export_to_server
+from cai_pyserini.plugin.aliases import export_to_server
 from cai_pyserini.plugin.source import TIES, Keys, Source
 
 BATCH, BATCH_LENGTH = 1000, 4_000_000  # documents per request, and characters; a server takes 64 MB
@@ -74,14 +74,14 @@ class Milvus:
                 self.client.drop_collection(name)
 
 
-def export_milvus(source: Source, output: Path, uri: str, name: str, replicas: int = 1) -> artifact.Manifest:
+def export_milvus(source: Source, output: Path, uri: str, name: str) -> artifact.Manifest:
     """Write the documents to a collection of Milvus, and what `serve` needs to encode queries to the folder `output`.
 
-    The texts of `source` are stored with the metadata of the documents. `replicas` are copies in the memory of query
-    nodes. Raises CaiError as aliases.export_to_server does, for texts of other documents, and for what Milvus refuses.
+    The texts of `source` are stored with the metadata of the documents. Raises CaiError as aliases.export_to_server
+    does, for texts of other documents, and for what Milvus refuses.
     """
     server = Milvus(connect(uri), without_password(uri))
-    collection = source.texts.collection if source.texts else None
+    collection = source.texts
     earlier = manifest.stats.get("milvus", {}) if (manifest := artifact.read_manifest(output)) else {}
     if collection and not same_documents(source.manifest.stats["documents_digest"], collection.documents_digest):
         raise CaiError(f"the impacts are of other documents than {collection.name} has now: make them again")
@@ -101,25 +101,26 @@ def export_milvus(source: Source, output: Path, uri: str, name: str, replicas: i
         server.drop_earlier(new, server.behind(name), earlier.get("collection"))
         keys = Keys([*source.encoder.tokenizer.terms, NOTHING])
         frequencies = _insert(server.client, new, source, keys, collection)
-        server.client.load_collection(new, replica_number=replicas)
+        server.client.load_collection(new)
         if (found := count(server.client, new)) != (expected := source.manifest.stats["vectors"]):
             raise CaiError(f"{server.address} has {found:,} of {expected:,} documents in {new}: export them again")
         keys.write(folder)
         (folder / FREQUENCIES).write_text(
             "".join(f"{frequencies[key]}\n" for key in range(len(keys))), encoding="utf-8"
         )
-        queries = ({"id": id, "vector": _floats(keys.query_vector(vector))} for id, vector in source.queries().items())
+        queries = ({"id": id, "vector": _floats(keys.query_vector(vector))} for id, vector in source.queries.items())
         jsonl.write(folder / "queries.jsonl", queries)
         return [TIES]
 
     settings = {
         "query": source.query,
-        "replicas": replicas,
         "texts": collection and [collection.fingerprint("documents"), collection.metadata_fingerprint],
     }
     try:
         with asking(server.address):
-            return export_to_server(source, output, Place(server, name, "milvus", settings), load, stats)
+            return export_to_server(
+                source, output, server, name, load, format="milvus", settings=settings, more_stats=stats
+            )
     finally:
         server.client.close()
 
@@ -139,7 +140,7 @@ def _insert(client: Any, name: str, source: Source, keys: Keys, collection: Coll
             index.add_index(column(field), index_type="INVERTED")
     # Searches need not wait for the latest writes: there are none after the export.
     client.create_collection(name, schema=schema, consistency_level="Eventually")
-    client.create_index(name, index, sync=False)  # with `index_params` above, it would be loaded now, without replicas
+    client.create_index(name, index, sync=False)  # with `index_params` above, it would be loaded now
     frequencies: Counter[int] = Counter()
 
     def rows() -> Iterator[dict[str, Any]]:

@@ -1,11 +1,7 @@
-"""Transformers for PyTerrier: a retriever and an encoder; and collections as datasets.
-
-A column `title` of documents is prepended to their `text`, as everywhere in this package.
-"""
+"""A retriever for PyTerrier, and collections as its datasets."""
 
 import os
-from collections.abc import Iterable, Iterator
-from functools import cached_property
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,14 +9,10 @@ import pandas as pd
 import pyterrier as pt
 
 from cai_pyserini.collections.readers import open_collection
-from cai_pyserini.core.config import load_encoder, load_index_config
+from cai_pyserini.core.config import load_index_config
 from cai_pyserini.engine.search import Engine
-from cai_pyserini.indexes.retrieve import word_queries
-from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.plugin.documents import stored
 from cai_pyserini.runs.trec import strictly_descending
-from cai_pyserini.vectors.queries import encode_queries, for_index
-from cai_pyserini.vectors.weighting import TextImpacts
 
 
 class CaiRetriever(pt.Transformer):
@@ -51,40 +43,6 @@ class CaiRetriever(pt.Transformer):
         if self.text:
             columns["text"] = pd.Series([stored(self.engine, hit).contents for hit in hits], dtype=object)
         return inp.iloc[rows].reset_index(drop=True).assign(**columns)
-
-
-class CaiEncoder(pt.Transformer):
-    """Queries -> `query_toks`, documents -> `toks`, {term: impact}; with a dense encoder, `query_vec` and `doc_vec`.
-
-    Only the words of a joint index need Java.
-    """
-
-    def __init__(self, encoder: str, device: str = "auto"):
-        self._encoder = Encoder(load_encoder(encoder), device)
-
-    def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
-        with pt.validate.any(inp) as frame:
-            frame.query_frame(["query"], mode="queries")
-            frame.columns(includes=["text"], mode="documents")
-        is_dense = not self._encoder.config.is_sparse
-        if frame.mode == "queries":
-            name, encode = "query_vec" if is_dense else "query_toks", self._encode_queries
-        else:
-            name, encode = "doc_vec" if is_dense else "toks", self._encode_documents
-        return inp.assign(**{name: pd.Series(list(encode(inp)) if len(inp) else [], inp.index, object)})
-
-    def _encode_queries(self, frame: pd.DataFrame) -> Iterable[Any]:
-        config, texts = self._encoder.config, frame["query"].tolist()
-        vectors = encode_queries(self._encoder, texts)
-        return for_index(vectors, texts, self._encoder, config.query_scale, words=word_queries(config))
-
-    def _encode_documents(self, frame: pd.DataFrame) -> Iterable[Any]:
-        titles = frame["title"].fillna("") if "title" in frame else [""] * len(frame)
-        return self._impacts([f"{title} {text}" for title, text in zip(titles, frame["text"].fillna(""), strict=True)])
-
-    @cached_property
-    def _impacts(self) -> TextImpacts:
-        return TextImpacts(self._encoder)
 
 
 class CaiDataset(pt.datasets.Dataset):

@@ -6,9 +6,7 @@ cai-registry.json in Pyserini's cache. Archives come from files, over https, red
 `indexes` of the cache.
 """
 
-import gzip
 import hashlib
-import io
 import os
 import tarfile
 import tempfile
@@ -104,13 +102,11 @@ def add(source: str) -> list[Entry]:
     if Path(source).is_dir():
         raise CaiError(f"{source} is a folder: give the file in it that `ship index` has written, NAME.json")
     source_url = source if "://" in source else Path(source).absolute().as_uri()
-    schemes = ["https", "file"]
     try:
         with open_url(source_url) as file:
             parsed = parse_entries(file.read(MAX_BYTES), source)
         added = [entry.replace(urls=[urljoin(source_url, url) for url in entry.urls]) for entry in parsed]
-        if urlsplit(source_url).scheme == "https":
-            schemes.remove("file")
+        schemes = ["https"] if urlsplit(source_url).scheme == "https" else ["https", "file"]
         refused = [url for entry in added for url in entry.urls if urlsplit(url).scheme not in schemes]
     except DOWNLOAD_ERRORS as error:
         raise CaiError(f"{source}: cannot be read ({error})") from None
@@ -201,15 +197,13 @@ def open_url(url: str) -> Any:
 def unpack(archive: Path, name: str, size: int, output: Path) -> Path:
     """Unpack an archive of one folder `name` into `output`, and return that folder.
 
-    Raises CaiError for an archive that is broken, uncompresses to more than `size` bytes, has more than MAX_MEMBERS
-    members, anything but folders and regular files inside `name`, or an encoder whose code would run. `output` must not
-    be used then.
+    Raises CaiError for an archive that is broken, has files of more than `size` bytes, more than MAX_MEMBERS members,
+    anything but folders and regular files inside `name`, or an encoder whose code would run. `output` must not be used
+    then.
     """
     try:
-        with (
-            gzip.open(archive) as unzipped,
-            tarfile.open(fileobj=_LimitedReader(unzipped, size, archive), mode="r|", tarinfo=_LimitedMember) as tar,
-        ):
+        remaining = size
+        with tarfile.open(archive, "r|gz", tarinfo=_LimitedMember) as tar:
             for count, member in enumerate(progress(tar, None, f"unpack {name}", "files"), 1):
                 if count > MAX_MEMBERS:
                     raise CaiError(f"{archive}: refused, as it has more than {MAX_MEMBERS:,} files and folders")
@@ -217,6 +211,8 @@ def unpack(archive: Path, name: str, size: int, output: Path) -> Path:
                 is_inside = parts[:1] == (name,) and ".." not in parts
                 if not is_inside or member.issparse() or not (member.isdir() or member.isreg()):
                     raise CaiError(f"{archive}: refused, as {member.name!r} is no regular file or folder in {name}")
+                if (remaining := remaining - max(member.size, 0)) < 0:
+                    raise CaiError(f"{archive}: refused, as it has more than the {size:,} bytes of its entry")
                 tar.extract(member, output, filter="data")
     except (tarfile.TarError, zlib.error, EOFError, OSError, ValueError, OverflowError) as error:
         raise CaiError(f"{archive} cannot be unpacked ({error}); if it is broken or truncated, get it again") from None
@@ -234,18 +230,3 @@ class _LimitedMember(tarfile.TarInfo):
         if not (member.isreg() or member.isdir()) and member.size > MAX_BYTES:
             raise ValueError(f"a header of {member.size:,} bytes")
         return member
-
-
-class _LimitedReader(io.BufferedIOBase):
-    """A stream that raises CaiError beyond `size` bytes."""
-
-    def __init__(self, file: io.BufferedIOBase, size: int, archive: Path):
-        self._file, self._remaining = file, size
-        self._message = f"{archive}: refused, as it uncompresses to more than the {size:,} bytes of its entry"
-
-    def read(self, count: int | None = -1) -> bytes:
-        data = self._file.read(count)
-        self._remaining -= len(data)
-        if self._remaining < 0:
-            raise CaiError(self._message)
-        return data

@@ -4,9 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from cai_pyserini.core import artifact, tables
+from cai_pyserini.core import tables
 from cai_pyserini.experiments.names import current_name, parse_system
-from cai_pyserini.experiments.ranking_artifacts import ranking_of
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import System
 from cai_pyserini.runs.measures import MEASURES
@@ -18,10 +17,7 @@ class Scores(NamedTuple):
     collection: str
     split: str
     encoder: str  # its name
-    checkpoint: str
     table: str  # in Markdown
-    date: str  # of the latest run of these systems
-    versions: dict[str, str]
 
 
 def index_scores(index: Path) -> Scores | None:
@@ -51,13 +47,9 @@ def _scores(folder: Path, includes: Callable[[System], bool]) -> Scores | None:
     systems = [system for system in map(parse_system, results.systems) if includes(system) and results.scored]
     rows = [["system", *MEASURES]]
     rows += [[s.name, *(f"{results.systems[s.name][measure]:.4f}" for measure in MEASURES)] for s in systems]
-    dates = [artifact.require(ranking_of(system, run).output, "search").created[:10] for system in systems]
     return Scores(
         collection=results.collection,
         split=results.split,
         encoder=results.encoder,
-        checkpoint=run.experiment.encoder.checkpoint,
         table=tables.markdown(rows) if systems else "",
-        date=max(dates, default=""),
-        versions=results.versions,
     )

@@ -8,6 +8,7 @@ A server answers a bulk request with 200 even if it has refused documents, so th
 asked again while it is too busy (429). In the end, the documents are counted.
 """
 
+import json
 import logging
 import os
 import re
@@ -23,10 +24,9 @@ import opensearchpy.helpers
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import without_password
-from cai_pyserini.indexes.analyzer import UNANALYZED
-from cai_pyserini.plugin.aliases import Place, export_to_server
+from cai_pyserini.indexes.writer import raw_documents
+from cai_pyserini.plugin.aliases import export_to_server
 from cai_pyserini.plugin.source import TIES, Keys, Source
-from cai_pyserini.runs.fusions import DEPTH
 
 MAX_REQUEST_BYTES = 10_000_000  # largest bulk request; servers take 100 MB by default, small ones in a cloud 10 MB
 BUSY_RETRIES = 8  # a busy server gets documents again so often, after twice as long each time
@@ -37,29 +37,15 @@ IMPACTS, CONTENTS = "impacts", "contents"  # fields
 HITS = 1000
 MAX_WEIGHT = 16.0  # of a query
 SIGNIFICANT_BITS = 9  # of a FeatureField
-MAX_ID_BYTES = 512  # in UTF-8
-MAX_CLAUSES = 1024  # terms of a query that a server accepts by default
-ANALYZERS: dict[str, str] = {  # the servers' own that are Anserini's; kuromoji, nori and ukrainian are plugins
-    **{"ar": "arabic", "bn": "bengali", "da": "danish", "de": "german", "en": "english", "es": "spanish"},
-    **{"fa": "persian", "fi": "finnish", "fr": "french", "hi": "hindi", "hu": "hungarian", "id": "indonesian"},
-    **{"it": "italian", "ja": "kuromoji", "ko": "nori", "nl": "dutch", "no": "norwegian", "pt": "portuguese"},
-    **{"ru": "russian", "sv": "swedish", "th": "thai", "tr": "turkish", "uk": "ukrainian", "zh": "cjk"},
-    **dict.fromkeys(UNANALYZED, "whitespace"),
-}
-
 Json = dict[str, Any]
 
 
 class Engine(NamedTuple):
-    """A search engine: the type of its field of impacts, and its query of that field by weights of keys.
-
-    With `legacy_bm25`, scores of `match` are Lucene's, times 1 + k1.
-    """
+    """A search engine: the type of its field of impacts, and its query of that field by weights of keys."""
 
     name: str
     type: str
     sparse: Callable[[dict[str, float]], Json]
-    legacy_bm25: bool = False
 
 
 OPENSEARCH = Engine(
@@ -69,7 +55,6 @@ ELASTICSEARCH = Engine(
     "elasticsearch",
     "sparse_vector",
     lambda weights: {"sparse_vector": {"field": IMPACTS, "query_vector": weights, "prune": False}},
-    legacy_bm25=True,
 )
 
 
@@ -174,16 +159,19 @@ def _export(engine: Engine, server: SearchServer, source: Source, output: Path, 
 
     def load(index: str, folder: Path) -> list[str]:
         keys = Keys(source.encoder.tokenizer.terms)
-        documents = _documents(engine, source, keys, rounded)
+        documents = _documents(source, keys, rounded)
         server.load(index, _index_body(engine, source), documents, source.manifest.stats["vectors"])
         keys.write(folder)
-        for file, lines in _searches(engine, source, keys).items():
-            jsonl.write(folder / file, lines)
-        return [*_losses(source, rounded), TIES]
+        if source.topics:
+            jsonl.write(folder / "queries.jsonl", _searches(engine, source, keys))
+        share = rounded[True] / max(rounded.total(), 1)
+        hint = "; impacts of `impact --bits 9` lose nothing" if share else ""
+        loss = f"bits of large impacts: {share:.2%} were rounded to {SIGNIFICANT_BITS} significant bits{hint}"
+        return [loss, TIES]
 
-    settings = {"field": engine.type, "texts": source.texts.identity if source.texts else None}
+    settings = {"field": engine.type, "texts": source.texts.fingerprint("documents") if source.texts else None}
     try:
-        return export_to_server(source, output, Place(server, name, engine.name, settings), load)
+        return export_to_server(source, output, server, name, load, format=engine.name, settings=settings)
     except opensearchpy.OpenSearchException as error:
         raise CaiError(f"{server.address}: {error}") from None
     finally:
@@ -193,60 +181,32 @@ def _export(engine: Engine, server: SearchServer, source: Source, output: Path, 
 def _index_body(engine: Engine, source: Source) -> Json:
     """The body of the request that creates the index."""
     properties: Json = {IMPACTS: {"type": engine.type}}
-    settings: Json = {}
-    if texts := source.texts:
-        properties[CONTENTS] = {"type": "text", "analyzer": ANALYZERS.get(texts.collection.language, "standard")}
-        bm25 = {"type": "BM25", **texts.bm25._asdict(), "discount_overlaps": True}
-        settings["similarity"] = {"default": bm25}
-    mappings = {"dynamic": "strict", "_source": {"excludes": [IMPACTS]}, "properties": properties}
-    return {"settings": {"index": settings}, "mappings": mappings}
+    if source.texts:
+        properties[CONTENTS] = {"type": "text"}
+    return {"mappings": {"dynamic": "strict", "_source": {"excludes": [IMPACTS]}, "properties": properties}}
 
 
-def _documents(engine: Engine, source: Source, keys: Keys, rounded: Counter[bool]) -> Iterator[Json]:
+def _documents(source: Source, keys: Keys, rounded: Counter[bool]) -> Iterator[Json]:
     """The documents to load, with _id and _source; counts the impacts by whether they are `rounded`."""
-    for id, vector, text in source.documents_with_texts():
-        if (size := len(id.encode())) > MAX_ID_BYTES:
-            raise CaiError(f"the id {id[:20]}… has {size:,} bytes; {engine.name} takes {MAX_ID_BYTES}")
+    raw = raw_documents(source.texts) if source.texts else None
+    for id, vector in source.documents():
         impacts = keys.document_vector(vector)
         stored = {key: representable(impact) for key, impact in impacts.items()}
         rounded.update(stored[key] != impact for key, impact in impacts.items())
         fields = {IMPACTS: {str(key): impact for key, impact in stored.items()}} if stored else {}
-        yield {"_id": id, "_source": fields | ({} if text is None else {CONTENTS: text})}
+        text = {CONTENTS: json.loads(raw(id))["contents"]} if raw else {}
+        yield {"_id": id, "_source": fields | text}
 
 
-def _searches(engine: Engine, source: Source, keys: Keys) -> dict[str, list[Json]]:
-    """The lines of files of searches: by impacts, whose scores times `scale` are sums of weight * impact, and, with
-    texts, by the sum with BM25."""
-    lines: dict[str, list[Json]] = {}
-    for id, vector in source.queries().items():
+def _searches(engine: Engine, source: Source, keys: Keys) -> Iterator[Json]:
+    """The searches by impacts, whose scores times `scale` are sums of weight * impact."""
+    for id, vector in source.queries.items():
         query: Json = {"match_none": {}}  # servers refuse queries without tokens
         scale = 1.0
         if weights := keys.query_vector(vector):
             scale = max(weights.values()) / MAX_WEIGHT
             query = engine.sparse({str(key): weight / scale for key, weight in weights.items()})
-        body = {"size": HITS, "_source": False, "query": query}
-        lines.setdefault("queries.jsonl", []).append({"id": id, "scale": scale, "body": body})
-        if source.texts:
-            score = {"bool": {"should": [query], "boost": scale / source.score_scale}}
-            boost = 1 / (1 + source.texts.bm25.k1) if engine.legacy_bm25 else 1.0
-            match = {"match": {CONTENTS: {"query": source.topics[id], "boost": boost}}}
-            body = {"size": DEPTH, "_source": False, "query": {"bool": {"should": [match, score]}}}
-            lines.setdefault("queries-sum.jsonl", []).append({"id": id, "body": body})
-    return lines
-
-
-def _losses(source: Source, rounded: Counter[bool]) -> list[str]:
-    """What the format loses."""
-    too_long = sum(len(vector) > MAX_CLAUSES for vector in source.queries().values())
-    losses = [
-        f"queries of more than {MAX_CLAUSES:,} terms: {too_long:,}; a server refuses them unless its "
-        "indices.query.bool.max_clause_count is larger",
-        f"bits of large impacts: {rounded[True] / max(rounded.total(), 1):.2%} were rounded to {SIGNIFICANT_BITS} "
-        "significant bits" + ("; impacts of `impact --bits 9` lose nothing" if rounded[True] else ""),
-    ]
-    if source.texts and (language := source.texts.collection.language) not in ANALYZERS:
-        losses.append(f"the words of BM25: the servers have no analyzer for {language!r} that is Anserini's")
-    return losses
+        yield {"id": id, "scale": scale, "body": {"size": HITS, "_source": False, "query": query}}
 
 
 def representable(impact: int) -> int:

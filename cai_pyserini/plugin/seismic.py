@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from cai_pyserini.core import jsonl
-from cai_pyserini.plugin.source import Source, empty_documents_note
+from cai_pyserini.plugin.source import Source
 
 
 def write_seismic(source: Source, folder: Path) -> list[str]:
@@ -11,7 +11,8 @@ def write_seismic(source: Source, folder: Path) -> list[str]:
     records = ({"id": id, "content": "", "vector": vector} for id, vector in source.documents() if vector)
     written = jsonl.write(folder / "documents.jsonl", records)
     source.write_queries(folder)
+    empty = source.manifest.stats["vectors"] - written
     return [
-        empty_documents_note(source.manifest.stats["vectors"] - written),
+        f"documents without any impact: {empty:,}; none of them matches a query",
         "exactness: Seismic skips documents that its summaries rule out; heap_factor and query_cut control how many",
     ]

@@ -14,16 +14,51 @@ from sentence_transformers.base.modules import Router
 from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling, Transformer
 from transformers import AutoTokenizer
 
+from cai_pyserini.core import artifact, files
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.models.encoder import Encoder
-from cai_pyserini.models.idf import idf_weights
+from cai_pyserini.models.checkpoint import checkpoint_digest
+from cai_pyserini.models.encoder import Encoder, Role
+from cai_pyserini.models.idf import idf_digest, idf_weights
 from cai_pyserini.vectors.queries import Representation
 
 
-def write_sparse_encoder(config: EncoderConfig, query: Representation, folder: Path) -> list[str]:
-    """Write the folder, and return what the format loses."""
+def export_encoder(config: EncoderConfig, output: Path, query: Representation | None = None) -> artifact.Manifest:
+    """Make the artifact `output` of an encoder.
+
+    Raises CaiError for a dense encoder, for the encoder of a joint index, whose words are in no vocabulary, and for
+    lengths beyond the checkpoint's positions.
+    """
     encoder = Encoder(config, "cpu")
+    config = encoder.config
+    if not config.is_sparse:
+        raise CaiError(f"{config.name} is a dense encoder: only SPLADE encoders are exported")
+    if config.joint:
+        raise CaiError(
+            f"{config.name} is the encoder of a joint index: sentence-transformers would leave the words of BM25 out "
+            "of queries. Export the impacts with their queries (milvus, opensearch, …), or the queries with "
+            "`cai-pyserini plugin export-topics`"
+        )
+    representation = query or config.query
+    roles: list[Role] = ["documents", "queries"] if representation == "splade" else ["documents"]
+    encoder.require_loadable(*roles)
+    inputs = {
+        "checkpoint": checkpoint_digest(encoder.checkpoint),
+        "encoder": config.shaping("vectors", "impacts", "query vectors"),
+        "idf": idf_digest(config.idf_folder),
+    }
+    settings = {"query": representation, "queries": encoder.query_only_identity}
+    recipe = artifact.recipe("export", inputs, format="sentence-transformers", **settings)
+
+    def make(folder: Path) -> artifact.Stats:
+        loses = _write(encoder, representation, folder)
+        return {"bytes": files.folder_bytes(folder), "loses": loses}
+
+    return artifact.require(artifact.make(output, recipe, make), "export")
+
+
+def _write(encoder: Encoder, query: Representation, folder: Path) -> list[str]:
+    """Write the folder, and return what the format loses."""
     config, checkpoint = encoder.config, str(encoder.checkpoint)
     for setting in ("binary_queries", "expand_queries"):
         if query == "splade" and setting in config.shaping("query vectors"):

@@ -1,4 +1,4 @@
-"""Shared by all exports: the impacts of documents and queries, or an encoder, and the artifact.
+"""Shared by all exports of impacts: documents and queries, and the artifact.
 
 A format is a function that writes its files to a folder and returns what the format loses, as sentences.
 """
@@ -6,17 +6,15 @@ A format is a function that writes its files to a folder and returns what the fo
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from cai_pyserini.collections.contract import Collection
 from cai_pyserini.core import artifact, files, jsonl
-from cai_pyserini.core.config import Bm25Parameters, EncoderConfig, encoder_yaml, load_encoder
+from cai_pyserini.core.config import encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.indexes.retrieve import word_queries
-from cai_pyserini.models.checkpoint import checkpoint_digest
-from cai_pyserini.models.encoder import Encoder, Role
-from cai_pyserini.models.idf import idf_digest
+from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.vectors.json_vectors import WRITERS, parse_vector
 from cai_pyserini.vectors.quantization import loss_text
 from cai_pyserini.vectors.queries import Queries, Representation
@@ -24,22 +22,10 @@ from cai_pyserini.vectors.queries import Queries, Representation
 TIES = "the order of documents with equal scores"
 
 Vector = dict[str, int]
-WriteEncoder = Callable[[EncoderConfig, Representation, Path], list[str]]
-
-
-class Texts(NamedTuple):
-    """A collection whose texts are exported beside its impacts, and the parameters of BM25."""
-
-    collection: Collection
-    bm25: Bm25Parameters
-
-    @property
-    def identity(self) -> str:
-        return artifact.digest([self.collection.fingerprint("documents"), self.collection.language, *self.bm25])
 
 
 class Source:
-    """A folder of impacts and, optionally, topics to encode and export with it, and texts.
+    """A folder of impacts and, optionally, topics to encode and export with it, and the collection that has its texts.
 
     Raises CaiError for a folder that the impact stage has not written, or whose checkpoint has changed since.
     """
@@ -50,7 +36,7 @@ class Source:
         topics: dict[str, str] | None = None,
         query: Representation | None = None,
         device: str = "auto",
-        texts: Texts | None = None,
+        texts: Collection | None = None,
     ):
         self._impacts = impacts
         self.topics = topics or {}
@@ -76,36 +62,16 @@ class Source:
             yield parse_vector(line, where)
         artifact.require_count(self._impacts, documents, expected)
 
-    def documents_with_texts(self) -> Iterator[tuple[str, Vector, str | None]]:
-        """Yield the id, impacts and text of every document; the text is None without `texts`. Raises CaiError if the
-        collection has other documents."""
-        texts = self.texts.collection.documents() if self.texts else None
-        for id, vector in self.documents():
-            document = next(texts, None) if texts else None
-            if texts and (document is None or document.id != id):
-                raise CaiError(
-                    f"{self._impacts} has document {id!r} where the collection has {document and document.id!r}: name "
-                    "the collection that the impacts were made from, with the same `passages`, or use --no-texts"
-                )
-            yield id, vector, document and document.contents
-
-    @property
-    def score_scale(self) -> float:
-        """The sum of weight * impact of a score of 1."""
-        return float(self.manifest.stats["document_scale"]) * self.config.query_scale
-
-    def queries(self) -> dict[str, Vector]:
-        """Query weights by topic id; empty without topics."""
-        return self._encoded
-
     @cached_property
-    def _encoded(self) -> dict[str, Any]:
+    def queries(self) -> dict[str, Any]:
+        """Query weights by topic id; empty without topics."""
         return self._queries.for_search(self.config.query_scale)[0] if self.topics else {}
 
     def write_queries(self, folder: Path) -> None:
         """Write the queries to queries.jsonl, as {"id", "vector"}, if there are topics."""
-        if queries := self.queries():
-            jsonl.write(folder / "queries.jsonl", ({"id": id, "vector": vector} for id, vector in queries.items()))
+        if self.queries:
+            lines = ({"id": id, "vector": vector} for id, vector in self.queries.items())
+            jsonl.write(folder / "queries.jsonl", lines)
 
     def export(
         self,
@@ -142,10 +108,6 @@ class Source:
         return artifact.require(artifact.make(output, recipe, make), "export")
 
 
-def empty_documents_note(empty: int) -> str:
-    return f"documents without any impact: {empty:,}; none of them matches a query"
-
-
 class Keys:
     """Integer keys of terms: token ids, followed by words in the order of their first occurrence."""
 
@@ -166,38 +128,3 @@ class Keys:
     def write(self, folder: Path) -> None:
         """Write terms.txt, a line per term; the line number, from 0, is the key."""
         (folder / "terms.txt").write_text("".join(f"{term}\n" for term in self._keys), encoding="utf-8")
-
-
-def export_encoder(
-    config: EncoderConfig, output: Path, format: str, write: WriteEncoder, query: Representation | None = None
-) -> artifact.Manifest:
-    """Make the artifact `output` of an encoder.
-
-    Raises CaiError for a dense encoder, for the encoder of a joint index, whose words are in no vocabulary, and for
-    lengths beyond the checkpoint's positions.
-    """
-    encoder = Encoder(config, "cpu")
-    config = encoder.config
-    if not config.is_sparse:
-        raise CaiError(f"{config.name} is a dense encoder: only SPLADE encoders are exported")
-    if config.joint:
-        raise CaiError(
-            f"{config.name} is the encoder of a joint index: {format} would leave the words of BM25 out of queries. "
-            "Export the impacts with their queries (milvus, opensearch, …), or the queries with "
-            "`cai-pyserini plugin export-topics`"
-        )
-    representation = query or config.query
-    roles: list[Role] = ["documents", "queries"] if representation == "splade" else ["documents"]
-    encoder.require_loadable(*roles)
-    inputs = {
-        "checkpoint": checkpoint_digest(encoder.checkpoint),
-        "encoder": config.shaping("vectors", "impacts", "query vectors"),
-        "idf": idf_digest(config.idf_folder),
-    }
-    recipe = artifact.recipe("export", inputs, format=format, query=representation, queries=encoder.query_only_identity)
-
-    def make(folder: Path) -> artifact.Stats:
-        loses = write(config, representation, folder)
-        return {"bytes": files.folder_bytes(folder), "loses": loses}
-
-    return artifact.require(artifact.make(output, recipe, make), "export")

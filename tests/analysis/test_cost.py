@@ -2,11 +2,12 @@
 
 import json
 from pathlib import Path
+from statistics import mean
 
 import pytest
 from scipy.sparse import csr_matrix
 
-from cai_pyserini.analysis.cost import Cost, activations, costs, distribution
+from cai_pyserini.analysis.cost import Cost, activations, costs
 from cai_pyserini.cli.analyse import main
 from cai_pyserini.core import jsonl
 from cai_pyserini.experiments.index_artifacts import index_of
@@ -31,9 +32,7 @@ def found(run: RunFolder) -> dict[str, Cost]:
 def test_activations_worked_example() -> None:
     first, second = csr_matrix([[5, 0, 2], [0, 0, 3]]), csr_matrix([[0, 0, 0], [0, 0, 1]])
     nonzeros, shares = activations([first, second])
-    assert nonzeros.tolist() == [2, 1, 0, 1]
-    assert shares.tolist() == [0.25, 0, 0.75]
-    assert distribution(list(range(1, 102))) == {"mean": 51, "median": 51, "p95": 96}
+    assert nonzeros == 1 and shares.tolist() == [0.25, 0, 0.75]
 
 
 @pytest.mark.slow
@@ -50,8 +49,8 @@ def test_impacts_and_products_are_those_of_the_index(
         indexed = {term for document in documents for term in document}
         words = [{f"bm25:{word}" for word in Analyzer()(text)} for text in run.topics.values()]
         queries = [query | of_query & indexed for query, of_query in zip(queries, words, strict=True)]
-    assert found[system].document_nonzeros == distribution([len(terms) for terms in documents])
-    assert found[system].query_nonzeros == distribution([len(terms) for terms in queries])
+    assert found[system].document_nonzeros == pytest.approx(mean(map(len, documents)))
+    assert found[system].query_nonzeros == pytest.approx(mean(map(len, queries)))
     products = [len(query & document) for query in queries for document in documents]
     assert found[system].flops == pytest.approx(sum(products) / 60)
 
@@ -64,9 +63,9 @@ def test_the_command(run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFix
     # mosquito 1 each: 19 products for 5 queries and 12 documents.
     header, _, bm25, splade, *_, files = capsys.readouterr().out.splitlines()
     assert header.split()[:4] == ["run", "and", "system", "nnz/doc"]
-    assert bm25.split()[:2] == [run_folder.name, "bm25"] and bm25.split()[8] == "0.317"
+    assert bm25.split()[:2] == [str(run_folder), "bm25"] and bm25.split()[3:5] == ["3.8", "0.317"]
     assert splade.split()[1] == "splade"
     assert files == f"{tmp_path / 'out'}: cost.json"
-    data = json.loads((tmp_path / "out" / "cost.json").read_text())[run_folder.name]
+    data = json.loads((tmp_path / "out" / "cost.json").read_text())[str(run_folder)]
     assert data[0]["flops"] == pytest.approx(19 / 60) and len(data) == 7
-    assert data[0]["query_nonzeros"] == {"mean": 3.8, "median": 4, "p95": 5}
+    assert data[0]["query_nonzeros"] == pytest.approx(3.8)

@@ -15,14 +15,7 @@ def test_each_analysis_is_a_function_of_its_module(name: str) -> None:
     assert callable(getattr(import_module(f"cai_pyserini.analysis.{name}"), name))
 
 
-ANALYSES = {
-    "cost": ["RUN"],
-    "efficiency": ["RUN"],
-    "changes": ["RUN", "--before", "RUN", "--system", "bm25"],
-}
-
-
-@pytest.mark.parametrize("name", ANALYSES)
+@pytest.mark.parametrize("name", ["cost", "efficiency"])
 def test_a_folder_without_runs_is_named(name: str, run_folder: Path, tmp_path: Path) -> None:
     """The faults: an empty table; a missing run folder is treated as one without runs; after an update without
     --evaluate, no remedy."""
@@ -32,13 +25,12 @@ def test_a_folder_without_runs_is_named(name: str, run_folder: Path, tmp_path: P
         (tmp_path / "updated" / part).symlink_to(run_folder / part)
     messages = {"file": "`cai-pyserini run` makes a run", "updated": "has no (run|scores)"}
     for folder, message in messages.items():
-        arguments = [argument.replace("RUN", str(tmp_path / folder)) for argument in ANALYSES[name]]
         with pytest.raises(CaiError, match=rf"{folder}:? {message}"):
-            main([name, *arguments, "--output", str(tmp_path / "out")])
+            main([name, str(tmp_path / folder), "--output", str(tmp_path / "out")])
     with pytest.raises(CaiError, match=r"no folder .*/nothing: "):
-        main([name, *(each.replace("RUN", str(tmp_path / "nothing")) for each in ANALYSES[name]), "--output", "out"])
+        main([name, str(tmp_path / "nothing"), "--output", "out"])
     with pytest.raises(CaiError, match="file is a file: choose a folder for the output"):
-        main([name, *arguments, "--output", str(tmp_path / "file")])
+        main([name, str(tmp_path / "updated"), "--output", str(tmp_path / "file")])
     assert not (tmp_path / "out").exists()
 
 

@@ -7,11 +7,7 @@ import pytest
 
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.update import compare, idf_drift, idf_line, lines
-from cai_pyserini.judging import pool
-from cai_pyserini.judging.judgments import Judgments
-from cai_pyserini.judging.pool import proposal, stored_texts
 from cai_pyserini.vectors.shards import shard_path, text_keys, write_shard
 from tests.conftest import corpus_of, stored_idf, stored_vectors
 from tests.experiments.conftest import change
@@ -80,25 +76,3 @@ def test_adapting_again_is_proposed_when_many_documents_are_new() -> None:
     assert (
         said[0.3] == f"{stays}30.0% of the documents{again}" and said[1.4] == f"{stays}100.0% of the documents{again}"
     )
-
-
-def test_training_is_proposed_when_there_are_enough_judgments(
-    run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The faults: what was undone counts, as does a query without a relevant document, or one twice, or a grade of a
-    text that the run does not have."""
-    monkeypatch.setattr(pool, "ENOUGH_QUERIES", 2)
-    database = tmp_path / "judgments.sqlite"
-    with pytest.raises(CaiError, match=r"no file .*judgments\.sqlite"):
-        proposal(run_folder, database)
-    judgments = Judgments(database, ["no", "yes"])
-    judgments.add("q4", "d1", "ana", 3)  # of another text
-    judgments.limit_to(None, stored_texts(RunFolder(run_folder), ["d1", "d2"]))
-    for query, document, grade in (("q1", "d1", 1), ("q1", "d2", 3), ("q2", "d1", 0), ("q3", "d1", 2)):
-        judgments.add(query, document, "ana", grade)
-    found = f"queries of {database} with a relevant document: "
-    left_out = "(1 grades do not count: query or document had another text, or is gone)"
-    said = proposal(run_folder, database)
-    assert said.startswith(f"{found}2 {left_out}, enough to train an encoder on (2 or more); with the ")
-    judgments.undo("ana")
-    assert proposal(run_folder, database) == f"{found}1 {left_out}; training is suggested from 2 on"

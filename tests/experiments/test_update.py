@@ -8,6 +8,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from cai_pyserini.cli.judge import main as judge
 from cai_pyserini.cli.run import main as beir
 from cai_pyserini.cli.update import main
 from cai_pyserini.core import artifact, steps
@@ -19,6 +20,8 @@ from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.plan import plan
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.update import evaluate, reload, update
+from cai_pyserini.judging.judgments import Judgments
+from cai_pyserini.judging.pool import stored_texts
 from cai_pyserini.runs.trec import read_run, scores_by_query
 from cai_pyserini.vectors.cache import VARIABLE
 from tests.experiments.conftest import SYSTEMS, change, on_collection
@@ -89,9 +92,16 @@ def test_an_updated_run_equals_one_from_scratch(
     assert before == run / "versions" / "1" and list(run.parent.iterdir()) == [run]
 
 
-def test_scores_of_the_earlier_collection_are_not_shown(run: Path, broken: Path) -> None:
+def test_scores_of_the_earlier_collection_are_not_shown(
+    run: Path, broken: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The faults: results.json has old scores; a system is no longer served, or the best no longer first; an
-    evaluation after the update encodes again."""
+    evaluation after the update encodes again; judgments cannot be used, or those of an edited document count."""
+    database, texts = run / "judgments.sqlite", RunFolder(run)
+    judgments = Judgments(database, ["no", "yes"])
+    judgments.limit_to(texts.topics, stored_texts(texts, ["d1", "d2"]))
+    for document in ("d1", "d2"):
+        judgments.add("q1", document, "ana", 1)
     change(broken)
     best_first = Run(run).systems
     list(update(run))
@@ -103,6 +113,9 @@ def test_scores_of_the_earlier_collection_are_not_shown(run: Path, broken: Path)
     assert list(update(run)) == [f"{run} is up to date"]
     evaluate(run)
     assert RunFolder(run).results.scored and "d12" not in hits_of(run, "bm25", "Größe")
+    judge(["compare", str(run), "bm25", "splade-idf", str(database)])
+    printed = capsys.readouterr().out
+    assert "\nof 1 queries, B wins" in printed and "\n1 grades do not count: " in printed
     assert (run / "vectors" / "documents" / "manifest.json").stat().st_ino == documents
 
 

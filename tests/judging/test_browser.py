@@ -128,24 +128,3 @@ def test_the_page_is_accessible(opened: Callable[..., Page], address: str) -> No
             page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
             found = Axe().run(page)
             assert found.violations_count == 0, found.generate_report()
-
-
-def test_keys_count_only_in_the_main_part_and_a_phone_is_wide_enough(
-    opened: Callable[..., Page], database: Path
-) -> None:
-    page = opened("dora")
-    page.get_by_role("link", name="progress").focus()
-    page.keyboard.press("2")
-    expect(page.locator(".place")).to_have_text(re.compile("^0 of "))
-    page.get_by_role("article").click()
-    page.keyboard.press("2")
-    expect(page.locator(".place")).to_have_text(re.compile("^1 of "))
-    for _ in range(20):
-        page.keyboard.press("Tab")
-        if page.evaluate("document.activeElement.textContent").endswith("skip"):
-            break
-    page.keyboard.press("Enter")
-    expect(page.locator(".place")).to_have_text(re.compile("^2 of "))
-    assert [row.grade for row in Judgments(database).all() if row.judge == "dora"] == [2]
-    page.set_viewport_size({"width": 360, "height": 740})
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360

@@ -8,15 +8,13 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from cai_pyserini.cli.judge import RUBRIC, main
+from cai_pyserini.cli.judge import RUBRIC
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.flags import API_KEY
-from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.indexes.searcher import Stored
 from cai_pyserini.judging.app import create_app
 from cai_pyserini.judging.judgments import Judgments
-from cai_pyserini.judging.pool import Pool, next_query, open_pool, run_of_system, shuffled
-from cai_pyserini.runs.trec import run_of, scores_by_query, top, write_run
+from cai_pyserini.judging.pool import Pool, next_query, open_pool, shuffled
+from cai_pyserini.runs.trec import run_of, write_run
 from cai_pyserini.service.guard import Access
 from tests.judging.conftest import RELEVANT, SYSTEMS
 
@@ -57,7 +55,9 @@ def test_a_pool_has_the_best_of_each_system(pool: Pool, judged_run: Path, topics
     assert all(1 <= len(documents) <= 6 for documents in pool.documents.values())
     alone = [open_pool(judged_run, [name], 3, topics).documents for name in SYSTEMS]
     assert pool.documents == {query: alone[0].get(query, set()) | alone[1][query] for query in pool.documents}
-    with pytest.raises(CaiError, match=r"no run .*dense\.trec"):
+    with pytest.raises(
+        CaiError, match=r"dense\.trec is missing or out of date: run the system again, or `cai-pyserini update --eval"
+    ):
         open_pool(judged_run, ["dense"], 3, topics)
     (tmp_path / "topics.tsv").write_text("1\tcancer\n2\t \n")
     with pytest.raises(CaiError, match=r"topics\.tsv:2: the query has no text"):
@@ -68,7 +68,7 @@ def test_documents_come_from_the_collection_if_no_index_stores_them(run_folder: 
     for name in ("runs", "results.json", "collection.json", "collection.json.manifest.json"):
         if (run_folder / name).exists():
             (tmp_path / name).symlink_to(run_folder / name)
-    found = open_pool(tmp_path, ["bm25"], 3).text("d3")
+    found = open_pool(tmp_path, ["bm25", "joint"], 3).text("d3")
     assert found and found.title == "Aromatase" and found.contents.startswith("Aromatase Phytochemicals")
 
 
@@ -101,13 +101,8 @@ def test_a_pool_is_judged_with_skip_undo_and_correction(client: TestClient, pool
     for _ in ids[2:]:
         page = press(client, page, "0")
     assert "does fiber lower the risk of cancer?</h1>" in page and "ana has judged 1 of 12 queries" in page
-    read: list[str] = []
-    judgments._db.set_trace_callback(read.append)
-    client.get("/", params={"judge": "ana"})
-    judgments._db.set_trace_callback(None)
-    assert sum("judge = 'ana'" in statement for statement in read) == 1
     progress = client.get("/progress", params={"judge": "ana"}).text
-    assert re.findall(r"<td>(\d+)</td>", progress) == [str(len(ids)), str(len(ids) - 1), str(len(ids))]
+    assert f"tumours</a>: {len(ids)} of {len(ids)}</li>" in progress
 
 
 def test_everybody_gets_the_shared_queries_then_those_with_the_fewest_judgments(judgments: Judgments) -> None:
@@ -182,19 +177,6 @@ def test_runs_of_other_documents_are_refused(judged_run: Path, topics: Path, tmp
         open_pool(tmp_path, ["bm25"], 3, topics)
 
 
-def test_without_a_run_the_index_is_searched(run_folder: Path, tmp_path: Path) -> None:
-    """The faults: after an update, nothing can be judged; the search differs from the run, or is attempted for a
-    system that cannot be searched interactively."""
-    for name in ("indexes", "results.json", "collection.json", "collection.json.manifest.json"):
-        (tmp_path / name).symlink_to(run_folder / name)
-    whole, bare = RunFolder(run_folder), RunFolder(tmp_path)
-    ours = scores_by_query(run_of_system(bare, "bm25", whole.topics, 5))
-    expected = scores_by_query(top(run_of_system(whole, "bm25", whole.topics, 5), 5))
-    assert {query: [*hits] for query, hits in ours.items()} == {query: [*hits] for query, hits in expected.items()}
-    with pytest.raises(CaiError, match=r"no run .*cross-encoder\.trec: `cai-pyserini update .*--evaluate`"):
-        run_of_system(bare, "cross-encoder", whole.topics, 5)
-
-
 def test_everything_is_escaped_and_no_other_script_runs(tmp_path: Path) -> None:
     script = "<script>alert('x')</script>"
     judgments = Judgments(tmp_path / "judgments.sqlite", [script, "good"])
@@ -210,22 +192,14 @@ def test_everything_is_escaped_and_no_other_script_runs(tmp_path: Path) -> None:
         assert policy.startswith("default-src 'none'; style-src 'self'; script-src 'self'; form-action 'self'")
 
 
-def test_long_texts_show_their_best_passage_and_are_read_in_parts(tmp_path: Path) -> None:
+def test_long_texts_show_their_best_passage_and_are_folded(tmp_path: Path) -> None:
     """The fault: a page of megabytes, in which the judge has to find the words of the query."""
-    long = "Filler. " * 1000 + "A zebra has stripes. " + "More. " * 20_000
-    texts = {"short": "A zebra.", "middle": long[:15_000], "long": long}
+    texts = {"short": "A zebra.", "long": "Filler. " * 1000 + "A zebra has stripes. " + "More. " * 100_000}
     pool = Pool({"q": "zebras"}, {"q": {*texts}}, lambda id: Stored(id, "Zebra", f"Zebra {texts[id]}"), "en")
     with TestClient(create_app(pool, Judgments(tmp_path / "judgments.sqlite", RUBRIC), 0)) as client:
         pages = {id: client.get("/", params={"judge": "ana", "query": "q", "document": id}).text for id in texts}
-        assert all("A <mark>zebra</mark>" in page and len(page) < 40_000 for page in pages.values())
-        assert [page.count("The whole text") for page in pages.values()] == [0, 1, 1]
-        (link,) = re.findall('<a href="([^"]*)">The whole text', pages["long"])
-        read = ""
-        while link:
-            page = client.get(html.unescape(link)).text
-            read += re.sub("<.*?>", "", re.findall('<p dir="auto">(.*?)</p>', page, re.DOTALL)[0])
-            (link,) = re.findall('rel="next" href="(.*?)"', page) or [""]
-        assert read == long.strip()
+    assert all("A <mark>zebra</mark>" in page and len(page) < 110_000 for page in pages.values())
+    assert [page.count("The beginning of the text") for page in pages.values()] == [0, 1]
 
 
 def test_a_key_is_asked_for(pool: Pool, judgments: Judgments) -> None:
@@ -235,10 +209,3 @@ def test_a_key_is_asked_for(pool: Pool, judgments: Judgments) -> None:
             assert client.get(path, auth=("any", "sesame")).status_code == 200
         assert client.post("/", params=dict.fromkeys(("judge", "query", "document", "action"), "1")).status_code == 401
         assert client.get("/", headers={"Host": "evil.example"}).status_code == 403
-
-
-def test_other_machines_need_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(API_KEY, raising=False)
-    arguments = ["serve", str(tmp_path), "--systems", "bm25", "--database", str(tmp_path / "x.sqlite")]
-    with pytest.raises(CaiError, match="everybody who reaches this machine"):
-        main([*arguments, "--host", "0.0.0.0"])

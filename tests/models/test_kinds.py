@@ -19,8 +19,7 @@ from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.plugin.encoder import ship_encoder
 from cai_pyserini.plugin.encoders import CaiDocumentEncoder, CaiQueryEncoder
 from cai_pyserini.plugin.index import ship_index
-from cai_pyserini.plugin.sentence_transformers import write_sparse_encoder
-from cai_pyserini.plugin.source import export_encoder
+from cai_pyserini.plugin.sentence_transformers import export_encoder
 from cai_pyserini.vectors.encode import encode
 from cai_pyserini.vectors.queries import encode_queries
 from cai_pyserini.vectors.shards import Vectors
@@ -145,9 +144,9 @@ def test_an_exported_folder_has_the_same_vectors_in_the_library(name: str, made:
     config = load_encoder(str(made.yaml))
     if name not in SPARSE or not config.expand_queries:
         with pytest.raises(CaiError, match=r"is a dense encoder: only SPLADE|has a setting expand_queries, which"):
-            export_encoder(config, tmp_path / "out", "sentence-transformers", write_sparse_encoder)
+            export_encoder(config, tmp_path / "out")
         return
-    export_encoder(config, tmp_path / "out", "sentence-transformers", write_sparse_encoder)
+    export_encoder(config, tmp_path / "out")
     model = SparseEncoder(str(tmp_path / "out"), device="cpu")
     full = [i for i, text in enumerate(TEXTS) if text.strip()]
     encoded = [encode(TEXTS).to_dense().numpy()[full] for encode in (model.encode_document, model.encode_query)]

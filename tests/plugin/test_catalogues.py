@@ -12,7 +12,6 @@ from hashlib import md5
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import version
 from pathlib import Path
-from urllib.error import HTTPError
 
 import pytest
 
@@ -20,7 +19,6 @@ from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.collections.readers import load_collection
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.indexes.text_index import index_bm25
-from cai_pyserini.plugin import catalogues
 from cai_pyserini.plugin.prebuilt import import_collection
 from tests.indexes.stock import bm25, reader, run_module
 
@@ -61,7 +59,6 @@ def lists(java: None, monkeypatch: pytest.MonkeyPatch, server: str, tmp_path: Pa
         for name, value in {"_urls": [f"{server}/list.json"], "_url": f"{server}/dict.json", "_info": None}.items():
             if name in getattr(catalogue, "__dict__", ()):
                 monkeypatch.setattr(catalogue, name, value)
-    monkeypatch.setattr(catalogues, "_connection_error", None)
     monkeypatch.setenv("PYSERINI_CACHE", str(tmp_path / "cache"))
     (tmp_path / "dict.json").write_text("{}")
     return tmp_path / "list.json"
@@ -175,18 +172,6 @@ def test_a_collection_by_name(by_name: BeirFolder, built: Path, tmp_path: Path) 
 
 
 @in_network
-def test_topics_of_another_name(by_name: BeirFolder, tmp_path: Path) -> None:
-    yaml = tmp_path / "tiny.yaml"
-    yaml.write_text(f"source: pyserini:{NAME}.flat\ntopics: mine\n")
-    (tmp_path / "topics.json").write_text((tmp_path / "topics.json").read_text().replace(f"{NAME}-test", "mine"))
-    (tmp_path / "qrels.json").write_text((tmp_path / "qrels.json").read_text().replace(f"{NAME}-test", "mine"))
-    import_collection(f"{NAME}.flat", "mine", tmp_path / "cache" / "collections" / f"{NAME}.flat+mine")
-    assert load_collection(str(yaml)).topics("test") == by_name.topics("test")
-    without = BeirFolder(import_collection(f"{NAME}.flat", None, tmp_path / "without"), "without")
-    assert not without.has_queries("test") and {*without.documents()} == {*by_name.documents()}
-
-
-@in_network
 def test_what_cannot_be_imported(by_name: BeirFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a collection, it would have no documents, or no qrels for its queries."""
     with monkeypatch.context() as patch, pytest.raises(CaiError, match=r"looks names up at https.* cannot be reached"):
@@ -203,31 +188,6 @@ def test_what_cannot_be_imported(by_name: BeirFolder, tmp_path: Path, monkeypatc
         with pytest.raises(CaiError, match=message):
             import_collection(index, topics, tmp_path / "output")
         assert not (tmp_path / "output").exists()
-
-
-@in_network
-def test_only_unreachable_catalogues_are_empty(
-    lists: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from pyserini.prebuilt_index_info import IMPACT_INDEX_INFO, TF_INDEX_INFO_BEIR, TF_INDEX_INFO_OTHER
-    from pyserini.util import download_prebuilt_index, get_dense_indexes_info, get_sparse_indexes_info
-
-    with pytest.raises(HTTPError, match="404"):
-        len(TF_INDEX_INFO_BEIR)
-    lists.write_text("<html>")
-    with pytest.raises(json.JSONDecodeError):
-        len(TF_INDEX_INFO_BEIR)
-    with monkeypatch.context() as patch:
-        patch.setattr(TF_INDEX_INFO_OTHER, "_urls", ["http://127.0.0.1:1/"])
-        assert not len(TF_INDEX_INFO_OTHER) and "unknown" not in IMPACT_INDEX_INFO
-        (warning,) = caplog.messages
-        assert warning.startswith("Pyserini's catalogues of prebuilt indexes cannot be reached")
-        for listed in (get_dense_indexes_info, get_sparse_indexes_info):  # aliases without entries were listed
-            listed()
-            assert capsys.readouterr().out.startswith("Empty DataFrame")
-    lists.write_text("[]")
-    with pytest.raises(ValueError, match="Unrecognized index name unknown"):  # a lookup by name tries again
-        download_prebuilt_index("unknown")
 
 
 def test_an_unknown_name_is_left_to_pyserini(lists: Path, capsys: pytest.CaptureFixture[str]) -> None:

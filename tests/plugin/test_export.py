@@ -9,12 +9,10 @@ import pytest
 from cai_pyserini.cli.plugin import main
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.plugin import hook
 from cai_pyserini.plugin.encoder import ship_encoder
-from cai_pyserini.plugin.export import export_encoder, export_topics
+from cai_pyserini.plugin.export import export_encoder
 from tests.conftest import json_lines
-from tests.indexes.stock import run_module
-from tests.plugin.conftest import ranking, scores, search_arguments, search_topics
+from tests.plugin.conftest import scores, search_topics
 
 
 def test_topics_are_written_as_text_and_encoded(topics: Path, tiny: Path) -> None:
@@ -25,22 +23,6 @@ def test_topics_are_written_as_text_and_encoded(topics: Path, tiny: Path) -> Non
     splade = json_lines(topics / "splade.jsonl")
     assert [record["contents"] for record in splade] == [topic["title"] for topic in written.values()]
     assert all(len(record["vector"]) > 2 for record in splade)
-
-
-@pytest.mark.slow
-def test_topics_are_written_again_only_if_something_changes(java: None, joint: Path, tmp_path: Path) -> None:
-    config, output = load_encoder(str(joint)), tmp_path / "topics"
-    assert config.joint
-
-    def written(text: str, **changes: object) -> bool:
-        """Whether they were."""
-        before = output.stat().st_ino if output.exists() else None
-        return export_topics({"q": text}, config.replace(**changes), output, "cpu").stat().st_ino != before
-
-    assert [written("fever"), written("fever"), written("malaria")] == [True, False, True]
-    assert written("malaria", query_scale=50)
-    assert json_lines(output / "splade-doc.jsonl")[0]["vector"]["malaria"] == 50
-    assert written("malaria", joint=config.joint.replace(alpha={"splade": 2.0, "bow": 2.0}))
 
 
 @pytest.mark.slow
@@ -69,17 +51,6 @@ def test_commands(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     main(["export-topics", *encoder, *collection, "--output", str(tmp_path / "topics")])
     assert capsys.readouterr().out == f"{output}\n{tmp_path / 'topics'}\n"
     assert set(json.loads((tmp_path / "topics" / "topics.json").read_text())) == {"t1"}
-
-
-@pytest.mark.slow
-def test_stock_pyserini_with_exported_topics(
-    java: None, run_folder: Path, topics: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(hook, "_create_encoder", None)  # the plugin provides none
-    index = run_folder / "indexes" / "splade-idf"
-    arguments = search_arguments(index, topics, topics / "splade.jsonl", tmp_path / "splade-idf.trec")
-    run_module("pyserini.search.lucene", *arguments, "--min-idf", "-1")
-    assert ranking(tmp_path / "splade-idf.trec") == ranking(run_folder / "runs" / "splade-idf.trec")
 
 
 @pytest.mark.slow

@@ -3,21 +3,19 @@
 import asyncio
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 from ir_measures import parse_measure
 
 from cai_pyserini.collections.beir_folder import BeirFolder
-from cai_pyserini.core.artifact import require
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.metadata import Kind
-from cai_pyserini.engine.api import index
 from cai_pyserini.engine.open import Run, open_index
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.experiments.names import parse_system
@@ -25,7 +23,6 @@ from cai_pyserini.experiments.ranking_artifacts import Evaluation
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.indexes.text_index import index_bm25
 from cai_pyserini.runs.measures import MEASURES, mean
-from tests.conftest import json_lines
 from tests.metadata import QUERIES
 from tests.test_docs import ROOT, blocks
 
@@ -102,11 +99,9 @@ def test_a_component_of_haystack_is_opened_once(metadata_run: Path, monkeypatch:
     whole = haystack.open_index
     monkeypatch.setattr(haystack, "open_index", lambda *how, **more: opened.append(whole(*how, **more)) or opened[-1])
     retriever = haystack.CaiRetriever(str(metadata_run / "indexes" / "bm25"))
-
-    async def both() -> list[Any]:
-        return await asyncio.gather(*(retriever.run_async(query) for query in QUERIES[:2]))
-
-    assert all(found["documents"] for found in asyncio.run(both())) and len(opened) == 1
+    with ThreadPoolExecutor() as threads:
+        found = list(threads.map(retriever.run, QUERIES[:2]))
+    assert all(each["documents"] for each in found) and len(opened) == 1
 
 
 def test_pyterrier_finds_the_same(engine: Engine) -> None:
@@ -142,37 +137,6 @@ def test_experiments_of_pyterrier_have_our_measures(run_folder: Path, tiny: Path
         for measure in MEASURES:
             assert table.loc[name, measure] == pytest.approx(mean(of_run[measure]), abs=1e-9)
     assert not pt.java.started()  # a process cannot have a second JVM
-
-
-def test_the_encoder_of_pyterrier_gives_the_impacts_of_the_index(run_folder: Path, tiny: Path) -> None:
-    from cai_pyserini.plugin.pyterrier import CaiDataset, CaiEncoder
-
-    impacts = run_folder / "impacts" / "splade-idf"
-    stored = {record["id"]: record["vector"] for record in json_lines(impacts / "00000.jsonl")}
-    encoder, dataset = CaiEncoder(str(impacts)), CaiDataset(str(tiny))
-    encoded = encoder(pd.DataFrame(dataset.get_corpus_iter()))
-    assert dict(zip(encoded["docno"], encoded["toks"], strict=True)) == stored
-    queries, engine = encoder(dataset.get_topics()), Run(run_folder).open("splade-idf")
-    stats = require(run_folder / "indexes" / "splade-idf", "index").stats
-    for query, weights in zip(queries["query"], queries["query_toks"], strict=True):
-        for hit in engine.search([query])[0]:
-            product = sum(weight * stored[hit.id].get(term, 0) for term, weight in weights.items())
-            assert product / (stats["document_scale"] * stats["query_scale"]) == pytest.approx(hit.score)
-    vectors = CaiEncoder("minilm")(dataset.get_topics())["query_vec"]
-    assert vectors[0].shape == (384,)
-
-
-def test_documents_of_pyterrier_make_an_index(run_folder: Path, tiny: Path, tmp_path: Path) -> None:
-    from cai_pyserini.plugin.pyterrier import CaiDataset, CaiRetriever
-
-    dataset = CaiDataset(str(tiny))
-    retriever = CaiRetriever(index(dataset.get_corpus_iter(), tmp_path / "run", system="bm25"))
-    of_run = CaiRetriever(Run(run_folder).open("bm25"))
-    pd.testing.assert_frame_equal(retriever(dataset.get_topics()), of_run(dataset.get_topics()))
-    equal = index([{"docno": id, "text": "zinc and colds"} for id in "abc"], tmp_path / "equal", system="splade-doc")
-    found = CaiRetriever(equal)(dataset.get_topics()[:1])
-    assert [*found["docno"]] == ["a", "b", "c"]  # measures order ties differently
-    assert (np.diff(found["score"].to_numpy(np.float32)) < 0).all()
 
 
 def test_metadata_is_kept_whatever_its_names_letters_and_numbers(java: None, tmp_path: Path) -> None:

@@ -4,17 +4,13 @@ import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from cai_pyserini.cli.export import FORMATS, ServerExport, main
+from cai_pyserini.cli.export import FORMATS, main
 from cai_pyserini.core import packages
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.models.folder import token_weights
-from cai_pyserini.models.idf import Idf
-from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.plugin.source import Source
-from tests.share.conftest import BY_HAND, stored_impacts
+from tests.plugin.conftest import BY_HAND, stored_impacts
 
 
 def test_ciff_by_command(impacts_by_hand: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -26,17 +22,6 @@ def test_ciff_by_command(impacts_by_hand: Path, tmp_path: Path, capsys: pytest.C
     assert lines[1] == "not in this format:"
     assert lines[2].startswith("  quantization of the impacts: relative error 0.00%")
     assert lines[: len(lines) // 2] == lines[len(lines) // 2 :]
-
-
-def test_idf_by_command(run_folder: Path, checkpoint: Path, tmp_path: Path) -> None:
-    """OpenSearch's tokenizers read idf.json; here it is read again as weights of queries."""
-    weights = Idf.load(run_folder / "idf").weights()
-    command = ["idf", "--encoder", "splade-tiny", "--idf", str(run_folder / "idf"), "--output", str(tmp_path / "out")]
-    main(command)
-    read = token_weights(tmp_path / "out" / "idf.json", Tokenizer(checkpoint))
-    np.testing.assert_allclose(read, weights, rtol=1e-6, atol=1e-6)
-    assert read.min() > 0  # OpenSearch refuses queries with weight 0
-    assert Tokenizer(tmp_path / "out").vocabulary == Tokenizer(checkpoint).vocabulary
 
 
 def test_a_folder_without_impacts_is_refused(tiny: Path, tmp_path: Path) -> None:
@@ -59,10 +44,8 @@ def test_a_missing_package_is_named_with_the_extra(
 ) -> None:
     missing = FORMATS[format].needs[0]
     monkeypatch.setattr(packages, "find_spec", lambda name: None if name == missing else find_spec(name))
-    is_server = issubclass(FORMATS[format], ServerExport)
-    source = ["--impacts", str(tmp_path), "--uri", "x.db"] if is_server else ["--encoder", "splade-tiny"]
     with pytest.raises(CaiError, match=rf"{missing}.* not installed: .*\[export\]"):
-        main([format, *source, "--output", str(tmp_path / "x")])
+        main([format, "--impacts", str(tmp_path), "--uri", "x.db", "--output", str(tmp_path / "x")])
 
 
 def test_a_concurrent_update_changes_nothing(impacts_by_hand: Path, checkpoint: Path, tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.text import normalized
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.models.idf import Idf
-from cai_pyserini.plugin.source import export_encoder
 from cai_pyserini.vectors.queries import Representation, encode_queries
 
 pytestmark = pytest.mark.slow
@@ -38,11 +37,11 @@ def sentence_transformers(index: Path, tmp_path: Path):
     pytest.importorskip("sentence_transformers")
     from sentence_transformers import SparseEncoder
 
-    from cai_pyserini.plugin.sentence_transformers import write_sparse_encoder
+    from cai_pyserini.plugin.sentence_transformers import export_encoder
 
     def export(query: Representation, **changes: object) -> tuple[SparseEncoder, list[str]]:
         config = load_encoder(str(index)).replace(**changes)
-        stats = export_encoder(config, tmp_path / query, "sentence-transformers", write_sparse_encoder, query).stats
+        stats = export_encoder(config, tmp_path / query, query).stats
         return SparseEncoder(str(tmp_path / query), device="cpu"), stats["loses"]
 
     return export
@@ -108,7 +107,9 @@ def test_binary_bags_of_words_lose_nothing(sentence_transformers) -> None:
 def test_an_encoder_that_the_format_cannot_hold_is_refused(
     name: str, changes: dict[str, object], message: str, run_folder: Path, tmp_path: Path
 ) -> None:
+    from cai_pyserini.plugin.sentence_transformers import export_encoder
+
     spec = str(run_folder / "indexes" / "joint-splade-idf") if name == "joint" else name
     with pytest.raises(CaiError, match=message):
-        export_encoder(load_encoder(spec).replace(**changes), tmp_path / "x", "sentence-transformers", lambda *_: [])
+        export_encoder(load_encoder(spec).replace(**changes), tmp_path / "x")
     assert not (tmp_path / "x").exists()

@@ -13,7 +13,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from cai_pyserini.plugin.ciff import write_ciff
 from cai_pyserini.plugin.source import Source
 from tests.conftest import json_lines
-from tests.share.conftest import stored_impacts
+from tests.plugin.conftest import stored_impacts
 
 Message = dict[int, list[Any]]
 
@@ -70,7 +70,7 @@ def test_the_postings_are_those_of_the_documents(
     assert [record[3][0] for record in records] == [sum(vectors[id].values()) for id in ids]
     assert [record.get(1, [0])[0] for record in records] == list(range(12))
     written = {record["id"]: record["vector"] for record in json_lines(tmp_path / "ciff" / "queries.jsonl")}
-    assert written == source.queries() and len(written) == len(queries)
+    assert written == source.queries and len(written) == len(queries)
 
 
 def test_numbers_of_every_length(checkpoint: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from cai_pyserini.plugin.encoder import ship_encoder
 from cai_pyserini.plugin.index import pack
 from cai_pyserini.plugin.repository import pull, push
 from tests.hub import OTHER, OWNER, Hub
-from tests.share.test_registry import index, write_entry
+from tests.plugin.test_registry import index, write_entry
 
 __all__ = ["index"]
 pytestmark = [

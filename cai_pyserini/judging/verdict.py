@@ -2,19 +2,18 @@
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
 from statistics import NormalDist, stdev
 
 import pandas as pd
-from scipy.stats import kendalltau
 from sklearn.metrics import cohen_kappa_score
 
 from cai_pyserini.analysis.compare import difference, summary
 from cai_pyserini.collections.contract import Qrels
 from cai_pyserini.core.tables import aligned
-from cai_pyserini.judging.judgments import MODEL, Judgment, qrels_of
-from cai_pyserini.runs.measures import mean, measure
+from cai_pyserini.judging.judgments import Judgment
+from cai_pyserini.runs.measures import measure
 from cai_pyserini.runs.significance import ALPHA, MIN_QUERIES
 from cai_pyserini.runs.trec import top
 
@@ -51,38 +50,13 @@ def _kappa(first: list[int], second: list[int], weights: str | None) -> str:
     return "–" if math.isnan(kappa) else f"{kappa:.3f}"
 
 
-def order(runs: Mapping[str, pd.DataFrame], judged: Sequence[Judgment], rule: str) -> str:
-    """The runs of systems, measured by the grades of people and of a model for the same documents, and Kendall's tau of
-    both orders. `judged` has the grades of people and of one model."""
-    by_kind = [[row for row in judged if row.judge.startswith(MODEL) == is_model] for is_model in (False, True)]
-    people, model = ({(row.query, row.document, row.texts) for row in rows} for rows in by_kind)
-    if not (both := people & model):
-        return "no document has the grades of a person and of the model"
-    common = ([row for row in rows if (row.query, row.document, row.texts) in both] for rows in by_kind)
-    scores = []
-    for qrels in (qrels_of(rows, rule) for rows in common):
-        found = (measure(qrels, run[run["query_id"].isin(qrels)], [MEASURE]) for run in runs.values())
-        scores.append([mean(values[MEASURE]) for values in found])
-    rows = [["nDCG@10 of documents that both judged", "people", "model"]]
-    rows += [[name, f"{a:.4f}", f"{b:.4f}"] for name, a, b in zip(runs, *scores, strict=True)]
-    queries = len({query for query, _, _ in both})
-    table = f"{aligned(rows)}\n{len(both):,} documents of {queries:,} queries"
-    with warnings.catch_warnings(action="ignore"):
-        tau = kendalltau(*scores).statistic
-    order_of = f"Kendall's tau of the order of {len(runs)} systems"
-    return f"{table}; {order_of}: {'–, it is not defined' if math.isnan(tau) else f'{tau:.3f}'}"
-
-
-def verdict(
-    runs: Mapping[str, pd.DataFrame], qrels: Qrels, smallest: float, skipped: Mapping[str, set[str]] | None = None
-) -> str:
-    """Compare the runs of two systems by judgments; `smallest` is the smallest difference that would matter, and
-    `skipped` has the documents by query that judges saw and did not grade."""
+def verdict(runs: Mapping[str, pd.DataFrame], qrels: Qrels, smallest: float) -> str:
+    """Compare the runs of two systems by judgments; `smallest` is the smallest difference that would matter."""
     a, b = runs
     judged = [run[run["query_id"].isin(qrels)] for run in runs.values()]
     first, second = (measure(qrels, run, [MEASURE])[MEASURE] for run in judged)
     result = difference(first, second)
-    unjudged = (f"{name} {_unjudged(run, qrels, skipped or {})}" for name, run in zip(runs, judged, strict=True))
+    unjudged = (f"{name} {_unjudged(run, qrels)}" for name, run in zip(runs, judged, strict=True))
     lines = [*summary(result, (a, b), "nDCG@10 of judged documents"), f"unjudged of the best 10: {', '.join(unjudged)}"]
     if no_hits := len(qrels.keys() - {*judged[0]["query_id"], *judged[1]["query_id"]}):
         lines.append(f"{no_hits:,} queries have no hits, and count 0 for both")
@@ -98,11 +72,11 @@ def verdict(
     return "\n".join(lines)
 
 
-def _unjudged(run: pd.DataFrame, qrels: Qrels, skipped: Mapping[str, set[str]]) -> str:
-    """The share of the best 10 hits of a run that can still be judged: that have no grade and were not skipped."""
+def _unjudged(run: pd.DataFrame, qrels: Qrels) -> str:
+    """The share of the best 10 hits of a run that have no grade."""
     best = top(run, 10)
     pairs = list(zip(best["query_id"], best["doc_id"], strict=True))
-    unjudged = sum(id not in qrels[query] and id not in skipped.get(query, ()) for query, id in pairs)
+    unjudged = sum(id not in qrels[query] for query, id in pairs)
     return f"{unjudged / len(pairs):.1%}" if pairs else "no hits"
 
 

@@ -39,7 +39,7 @@ def test_an_adapted_encoder(
     assert "With cai-pyserini, which reads" in card.text  # no link: it is not published
     assert (card.data.license, card.data.library_name) == ("apache-2.0", "transformers")
     assert card.data.tags[0] == "splade" and card.data.base_model is None
-    assert "adapted to the collection tiny." in card.text and "\n# tiny-splade\n" in card.text
+    assert "adapted to the collection tiny, on 20" in card.text and "\n# tiny-splade\n" in card.text
     results = json.loads((adapted_run / "results.json").read_text())["systems"]
     assert f"\n| adapted-splade-idf | {results['adapted-splade-idf']['nDCG@10']:.4f} | " in card.text
     assert "| bm25 |" not in card.text and "| adapted-dense |" not in card.text
@@ -51,7 +51,7 @@ def test_an_adapted_dense_encoder(adapted_run: Path, tmp_path: Path) -> None:
     assert load_encoder(str(found)).kind == "dense"
     card = ModelCard.load(found / "README.md")
     assert (card.data.base_model, card.data.language) == ("org/model", "de")
-    assert "adapted to the collection tiny from [org/model](https://huggingface.co/org/model)." in card.text
+    assert "adapted to the collection tiny from [org/model](https://huggingface.co/org/model), on 20" in card.text
     assert "\n| adapted-dense | " in card.text and "export-encoder" not in card.text
 
 

@@ -13,20 +13,16 @@ import pytest
 pytest.importorskip("opensearchpy")
 
 from cai_pyserini.cli.export import main
+from cai_pyserini.collections.contract import Collection
 from cai_pyserini.collections.readers import load_collection
-from cai_pyserini.core.config import BM25, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.indexes import jvm
-from cai_pyserini.indexes.engines import open_searcher
-from cai_pyserini.indexes.impact_index import index_impacts
 from cai_pyserini.plugin import search_server
 from cai_pyserini.plugin.search_server import export_elasticsearch, export_opensearch, representable
-from cai_pyserini.plugin.source import Source, Texts
-from cai_pyserini.vectors.shards import Vectors
-from cai_pyserini.vectors.weighting import write_impacts
+from cai_pyserini.plugin.source import Source
 from tests.conftest import json_lines
-from tests.share.conftest import BY_HAND, Rankings, assert_same, search_lucene, stored_impacts
-from tests.share.server import Json, Server, running
+from tests.plugin.conftest import BY_HAND, Rankings, assert_same, stored_impacts
+from tests.plugin.server import Json, Server, running
 
 EXPORTS = {"opensearch": export_opensearch, "elasticsearch": export_elasticsearch}
 ENGINES = pytest.mark.parametrize("engine", EXPORTS)
@@ -41,39 +37,33 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         yield server
 
 
-def texts() -> Texts:
-    return Texts(load_collection(str(TINY)), BM25)
+def texts() -> Collection:
+    return load_collection(str(TINY))
 
 
-def searches(folder: Path, name: str = "") -> dict[str, Json]:
-    return {record["id"]: record for record in json_lines(folder / f"queries{name and '-'}{name}.jsonl")}
+def searches(folder: Path) -> dict[str, Json]:
+    return {record["id"]: record for record in json_lines(folder / "queries.jsonl")}
 
 
 class LuceneServer:
     """The queries of the servers as those of Lucene that they are made of."""
 
-    def __init__(self, documents: dict[str, Json], engine: str):
+    def __init__(self, documents: dict[str, Json]):
         java = self.java = jvm.java_class
         self.feature = java("org.apache.lucene.document.FeatureField")
-        self.analyzer = java("org.apache.lucene.analysis.en.EnglishAnalyzer")()
         directory = java("org.apache.lucene.store.ByteBuffersDirectory")()
         writer = java("org.apache.lucene.index.IndexWriter")(
-            directory, java("org.apache.lucene.index.IndexWriterConfig")(self.analyzer)
+            directory, java("org.apache.lucene.index.IndexWriterConfig")()
         )
         for fields in documents.values():
             document = java("org.apache.lucene.document.Document")()
             for key, value in fields.get("impacts", {}).items():
                 document.add(self.feature("impacts", key, value))
-            if "contents" in fields:
-                stored = java("org.apache.lucene.document.Field$Store").NO
-                document.add(java("org.apache.lucene.document.TextField")("contents", fields["contents"], stored))
             writer.addDocument(document)
         writer.close()
         self.ids = list(documents)
-        self.factor = 1.9 if engine == "elasticsearch" else 1.0  # its BM25 is times 1 + k1
         reader = java("org.apache.lucene.index.DirectoryReader").open(directory)
         self.searcher = java("org.apache.lucene.search.IndexSearcher")(reader.getContext())
-        self.searcher.setSimilarity(java("org.apache.lucene.search.similarities.BM25Similarity")(0.9, 0.4))
 
     def search(self, body: Json) -> dict[str, float]:
         hits = self.searcher.search(self.query(body["query"]), body["size"]).scoreDocs
@@ -81,13 +71,6 @@ class LuceneServer:
 
     def query(self, query: Json) -> Any:
         ((kind, given),) = query.items()
-        if kind == "bool":
-            assert given.keys() <= {"should", "boost"}
-            return self.boosted(self.any_of(map(self.query, given["should"])), given.get("boost", 1.0))
-        if kind == "match":
-            builder = self.java("org.apache.lucene.util.QueryBuilder")(self.analyzer)
-            made = builder.createBooleanQuery("contents", given["contents"]["query"])
-            return self.boosted(made, given["contents"]["boost"] * self.factor) if made else self.any_of(())
         if kind == "match_none":
             return self.any_of(())
         if kind == "neural_sparse":
@@ -104,16 +87,12 @@ class LuceneServer:
             builder.add(query, self.java("org.apache.lucene.search.BooleanClause$Occur").SHOULD)
         return builder.build()
 
-    def boosted(self, query: Any, boost: float) -> Any:
-        return self.java("org.apache.lucene.search.BoostQuery")(query, boost)
-
 
 @pytest.mark.slow
 @ENGINES
 def test_searches_have_the_scores_of_ours(
     engine: str,
     java: None,
-    run_folder: Path,
     impacts: Path,
     queries: dict[str, str],
     expected: Rankings,
@@ -124,41 +103,17 @@ def test_searches_have_the_scores_of_ours(
     manifest = EXPORTS[engine](source, tmp_path / "export", server.uri, "cai")
     documents = server.documents("cai")
     assert len(documents) == manifest.stats["documents"] == 12
-    emulated = LuceneServer(documents, engine)
+    emulated = LuceneServer(documents)
     exact = searches(tmp_path / "export")
     found = {id: emulated.search(search["body"]) for id, search in exact.items()}
     ours = {id: {doc: score * exact[id]["scale"] for doc, score in hits.items()} for id, hits in found.items()}
     assert_same(ours, expected, rel=1 / 512)
-    bm25 = open_searcher(run_folder / "indexes" / "bm25")
-    (both,) = bm25.search_many(queries, 1000, 1)
-    bm25.close()
-    for id, hits in both.items():  # the fusion "sum"
-        scores = {doc: score / source.score_scale for doc, score in expected[id].items()}
-        sums = {doc: scores.get(doc, 0) + dict(hits).get(doc, 0) for doc in scores.keys() | dict(hits).keys()}
-        assert emulated.search(searches(tmp_path / "export", "sum")[id]["body"]) == pytest.approx(sums, rel=1 / 512)
-
-
-@pytest.mark.slow
-def test_impacts_of_9_bits_lose_nothing(
-    java: None, run_folder: Path, queries: dict[str, str], server: Server, tmp_path: Path
-) -> None:
-    config = load_encoder("splade-tiny").replace(bits=9, idf=str(run_folder / "idf"))
-    impacts = write_impacts(Vectors(run_folder / "vectors" / "documents"), config, tmp_path / "impacts")
-    index = index_impacts(impacts, tmp_path / "index")
-    manifest = export_opensearch(Source(impacts, queries), tmp_path / "export", server.uri, "cai")
-    assert "0.00% were rounded to 9 significant bits" in manifest.stats["loses"][2]
-    emulated = LuceneServer(server.documents("cai"), "opensearch")
-    found = {
-        id: {doc: score * search["scale"] for doc, score in emulated.search(search["body"]).items()}
-        for id, search in searches(tmp_path / "export").items()
-    }
-    assert_same(found, search_lucene(index, queries))
 
 
 @pytest.mark.slow
 def test_lucene_keeps_the_values_that_are_written(java: None) -> None:
     values = {representable(value) for value in (*range(1, 1200), 12345, 1_000_003)}
-    emulated = LuceneServer({str(value): {"impacts": {"7": float(value)}} for value in values}, "opensearch")
+    emulated = LuceneServer({str(value): {"impacts": {"7": float(value)}} for value in values})
     found = emulated.search({"size": 2000, "query": {"neural_sparse": {"impacts": {"query_tokens": {"7": 1.0}}}}})
     assert found == {str(value): float(value) for value in values}
     exact, rounded = (511, 512, 513, 514, 515, 1023, 1025, 1026), (511, 512, 512, 514, 516, 1024, 1024, 1024)
@@ -177,16 +132,14 @@ def test_requests_follow_the_published_specification(
         for value in values:
             validator.validate(value)
 
-    ids = [document.id for document in texts().collection.documents()]
+    ids = [document.id for document in texts().documents()]
     impacts = stored_impacts(checkpoint, tmp_path / "impacts", [{id: {"fever": 700, "cold": 2} for id in ids}])
     EXPORTS[engine](Source(impacts, queries, "bow", texts=texts()), tmp_path / "export", server.uri, "cai")
     body = server.body("cai")
-    check("BM25", body["settings"]["index"]["similarity"]["default"])
     check("mappings", body["mappings"])
     check("bulk action", *server.bulk_actions)
     check("alias action", *server.actions)
-    for name in ("", "sum"):
-        check("search", *(search["body"] for search in searches(tmp_path / "export", name).values()))
+    check("search", *(search["body"] for search in searches(tmp_path / "export").values()))
 
 
 def test_there_is_always_an_index_to_search(
@@ -268,15 +221,12 @@ def test_a_wrong_address_is_refused_without_its_password(uri: str, impacts_by_ha
     assert "secret" not in str(error.value)
 
 
-def test_an_id_that_no_server_takes_is_refused(checkpoint: Path, server: Server, tmp_path: Path) -> None:
-    impacts = stored_impacts(checkpoint, tmp_path / "impacts", [{"é" * 257: {"é": 300}}])
-    with pytest.raises(CaiError, match=r"the id é{20}… has 514 bytes; elasticsearch takes 512"):
-        export_elasticsearch(Source(impacts), tmp_path / "export", server.uri, "cai")
-
-
 def test_texts_of_another_collection_are_refused(impacts_by_hand: Path, server: Server, tmp_path: Path) -> None:
     command = ["opensearch", "--impacts", str(impacts_by_hand), "--collection", str(TINY), "--uri", server.uri]
-    with pytest.raises(CaiError, match=r"has document 'empty' where the collection has .* or use --no-texts"):
+    with pytest.raises(
+        CaiError,
+        match=r"document 'd1' is not in collection|document 'empty' is not in collection tiny, or not in this order",
+    ):
         main([*command, "--output", str(tmp_path / "one")])
     main([*command, "--no-texts", "--query", "bow", "--output", str(tmp_path / "two")])
     assert {path.name for path in (tmp_path / "two").iterdir()} == {

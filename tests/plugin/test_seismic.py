@@ -8,7 +8,7 @@ import pytest
 from cai_pyserini.plugin.seismic import write_seismic
 from cai_pyserini.plugin.source import Source
 from tests.conftest import json_lines
-from tests.share.conftest import Rankings
+from tests.plugin.conftest import Rankings
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from cai_pyserini.plugin.source import Source
 from cai_pyserini.service.app import create_app
 from cai_pyserini.service.queue import Service
 from tests.conftest import json_lines
-from tests.share.conftest import BY_HAND, Rankings, assert_same, stored_impacts
+from tests.plugin.conftest import BY_HAND, Rankings, assert_same, stored_impacts
 
 pymilvus = pytest.importorskip("pymilvus")
 
@@ -194,22 +194,6 @@ def test_collections_of_others_are_kept(impacts_by_hand: Path, uri: str, tmp_pat
     for output in ("other", "cai"):
         with pytest.raises(CaiError, match=r"has a collection 'cai' that .* does not belong to; choose another --name"):
             export_milvus(Source(impacts_by_hand), tmp_path / output, uri, "cai")
-
-
-def test_a_collection_made_concurrently_by_others_is_not_replaced(
-    impacts_by_hand: Path, uri: str, tmp_path: Path
-) -> None:
-    source = Source(impacts_by_hand)
-    documents = source.documents()
-
-    def slow() -> Iterator[tuple[str, dict[str, int]]]:
-        yield next(documents)
-        export_milvus(Source(impacts_by_hand), tmp_path / "other", uri, "cai")
-        yield from documents
-
-    source.documents = slow  # type: ignore[method-assign]
-    with pytest.raises(CaiError, match="taken by another export meanwhile"):
-        export_milvus(source, tmp_path / "milvus", uri, "cai")
 
 
 def test_a_password_is_neither_stored_nor_shown(
