@@ -78,9 +78,7 @@ STAGES = {
         ("--threads 1",),
     ),
     "index": Stage("stage index impact --input {joint} --collection {hand-written}", "index", (), ("--threads 1",)),
-    "bm25-index": Stage(
-        "stage index bm25 --collection {hand-written}", "index", ("--no-raw", "--shard-num 2"), ("--threads 1",)
-    ),
+    "bm25-index": Stage("stage index bm25 --collection {hand-written}", "index", ("--no-raw",), ("--threads 1",)),
     "dense-index": Stage("stage index dense --vectors {dense}", "index", ("--method hnsw",), ("--threads 1",)),
     "run": Stage(
         "stage search --index {index} --collection {hand-written}",
