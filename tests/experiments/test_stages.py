@@ -80,9 +80,7 @@ STAGES = {
     "index": Stage(
         "stage index impact --input {joint} --collection {hand-written}", "index impact", (), ("--threads 1",)
     ),
-    "bm25-index": Stage(
-        "stage index bm25 --collection {hand-written}", "index bm25", ("--no-raw", "--shard-num 2"), ("--threads 1",)
-    ),
+    "bm25-index": Stage("stage index bm25 --collection {hand-written}", "index bm25", ("--no-raw",), ("--threads 1",)),
     "dense-index": Stage("stage index dense --vectors {dense}", "index dense", ("--method hnsw",), ("--threads 1",)),
     "run": Stage(
         "stage search --index {index} --collection {hand-written}",
