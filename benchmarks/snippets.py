@@ -7,7 +7,7 @@ import harness
 import numpy as np
 import threads
 
-from cai_pyserini.engine.passages import words_that_may_match
+from cai_pyserini.engine.highlight import words_that_may_match
 from cai_pyserini.engine.reasons import best_passage, query_beginnings, words_of
 from cai_pyserini.indexes.analyzer import Analyzer
 

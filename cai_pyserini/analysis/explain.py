@@ -2,18 +2,28 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from textwrap import indent, shorten
 
 from cai_pyserini.analysis.settings import ExplainSettings, Report
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.tables import aligned
-from cai_pyserini.engine.explanation import Case, Explanation
+from cai_pyserini.engine.explanation import Explanation
 from cai_pyserini.engine.open import Run
 from cai_pyserini.experiments.run_folder import RunFolder
 
 WIDTH = 100  # characters of a document that are shown
+
+
+@dataclass(frozen=True)
+class Case:
+    """A query and its explanations by system."""
+
+    query: str
+    text: str
+    documents: dict[str, str]  # contents of every explained document
+    systems: dict[str, list[Explanation]]
 
 
 def explain(settings: ExplainSettings) -> Report:

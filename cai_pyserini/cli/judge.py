@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import MODEL_KEY, RUN_FOLDER, TOPICS_FILE
 from cai_pyserini.core.settings import AnyPath, Command, Group, command, flag
-from cai_pyserini.service.settings import Listening, origin_and_path
+from cai_pyserini.service.settings import Listening, web_address
 
 if TYPE_CHECKING:
     from cai_pyserini.collections.contract import Qrels
@@ -97,7 +97,7 @@ class Llm(Command):
     @field_validator("url")
     @classmethod
     def _check_url(cls, url: str) -> str:
-        return "".join(origin_and_path(url))
+        return web_address(url)
 
     def execute(self) -> None:
         import asyncio

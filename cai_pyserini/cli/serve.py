@@ -3,11 +3,11 @@ import sys
 from functools import partial
 from typing import Self
 
-from pydantic import field_validator, model_validator
+from pydantic import model_validator
 
 from cai_pyserini.core.flags import DEVICE
 from cai_pyserini.core.settings import AnyPath, Command, command, flag
-from cai_pyserini.service.settings import Listening, origin_and_path
+from cai_pyserini.service.settings import Listening
 
 
 class Serve(Listening, Command):
@@ -45,22 +45,13 @@ class Serve(Listening, Command):
     cross_encoder: str | None = flag(None, "reranker for searches with rerank=N: a folder or a Hugging Face model id")
     access_log: AnyPath | None = flag(None, "log requests to this file, a JSON object per line; logrotate may move it")
     access_log_queries: bool = flag(False, "log the queries, too, which are personal data")
-    allow_origins: list[str] = flag([], "web sites whose pages may search (CORS), such as https://app.example.org")
     device: str = DEVICE
-
-    @field_validator("allow_origins")
-    @classmethod
-    def _check_origins(cls, origins: list[str]) -> list[str]:
-        parsed = [origin_and_path(origin) for origin in origins]
-        if paths := [path for _, path in parsed if path != "/"]:
-            raise ValueError(f"an origin has no path, such as {paths[0]}")
-        return [origin for origin, _ in parsed]
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.stdio and (
             http_flags := self.model_fields_set
-            & {"host", "port", "public_url", "allow_origins", "key_file", "proxy_authenticates", "access_log"}
+            & {"host", "port", "public_url", "key_file", "proxy_authenticates", "access_log"}
         ):
             raise ValueError(f"--stdio serves no other machine: leave out --{min(http_flags).replace('_', '-')}")
         return self
@@ -88,7 +79,7 @@ class Serve(Listening, Command):
             print(f"serving {', '.join(service.engines)} on standard input and output", file=sys.stderr, flush=True)
             asyncio.run(over_stdio(service))
             return
-        allowed, log = access(self, self.allow_origins), None
+        allowed, log = access(self), None
         with ExitStack() as stack:
             if self.access_log:
                 log = stack.enter_context(closing(AccessLog(self.access_log, self.access_log_queries)))

@@ -81,13 +81,3 @@ class Part:
 
     share: float
     explanation: Explanation
-
-
-@dataclass(frozen=True)
-class Case:
-    """A query and its explanations by system."""
-
-    query: str
-    text: str
-    documents: dict[str, str]  # contents of every explained document
-    systems: dict[str, list[Explanation]]

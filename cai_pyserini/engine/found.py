@@ -1,23 +1,23 @@
 """What a system finds for a query, and why: ranked once, and explained once that is asked for."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from cai_pyserini.core.config import WORD
-from cai_pyserini.core.metadata import Value, bounds
+from cai_pyserini.core.config import PASSAGE, WORD
+from cai_pyserini.core.metadata import Kind, Value, bounds
 from cai_pyserini.engine.explanation import Explanation, Part
-from cai_pyserini.engine.highlight import Marked, TermsOf, marked, word_strengths
+from cai_pyserini.engine.highlight import Marked, TermsOf, beginnings, best_snippet, marked, word_strengths
 from cai_pyserini.engine.hits import Documents, Hit, Hits, without_title
-from cai_pyserini.engine.passages import beginnings, best_snippet
+from cai_pyserini.engine.retriever import Deadline, Retrieved, Retriever, Where
+from cai_pyserini.indexes.retrieve import PASSAGE_HITS
 from cai_pyserini.indexes.searcher import Stored
 from cai_pyserini.runs.fuse import Fused, fuse_rankings
 from cai_pyserini.runs.fusions import DEPTH, FUSIONS
 from cai_pyserini.runs.trec import Ranking
-from cai_pyserini.vectors.queries import Query
-
-if TYPE_CHECKING:
-    from cai_pyserini.engine.search import Engine
 
 SORT_DEPTH = 100  # hits to sort by a field
 
@@ -33,15 +33,6 @@ class Fusing(NamedTuple):
     @property
     def needs_runs(self) -> bool:
         return FUSIONS[self.method].missing == "last"
-
-
-class PartHits(NamedTuple):
-    """What a retriever finds: the query it searched with, the documents and, if the index has passages, the best one of
-    each."""
-
-    query: Query
-    ranking: Ranking
-    passages: Mapping[str, str]
 
 
 class Described(NamedTuple):
@@ -60,23 +51,102 @@ class Described(NamedTuple):
         return self.document.metadata if self.document else {}
 
 
+class Parts:
+    """The retrievers of a system by name, and the fusion of their results if there are several; see Engine."""
+
+    def __init__(
+        self, system: str, retrievers: Mapping[str, Retriever], fusing: Fusing | None, most_hits: int, passages: bool
+    ):
+        self.system, self.retrievers, self.fusing = system, dict(retrievers), fusing
+        self.most_hits, self.has_passages = most_hits, passages
+        self.threads = ThreadPoolExecutor(len(retrievers), "part")  # for parts that may miss a deadline
+        self.last_calls: dict[str, Future[Any]] = {}  # by part
+
+    def depth(self, hits: int) -> int:
+        """How many hits of each retriever are needed for `hits` of the system."""
+        if self.fusing is None:
+            return hits
+        return self.most_hits if self.fusing.needs_runs else self.fusing.depth
+
+    def terms_of(self, name: str, word: str) -> Sequence[str]:
+        """A retriever's index terms for a word."""
+        return self.retrievers[name].terms_of(word)
+
+    def document_of(self, stored: str) -> str:
+        """The id of a document, given the id in the indexes: its own, or that of a passage."""
+        return stored.partition(PASSAGE)[0] if self.has_passages else stored
+
+    def find(
+        self,
+        texts: Sequence[str],
+        depth: int,
+        documents: Documents,
+        *,
+        threads: int = 1,
+        where: Where | None = None,
+        deadline: Deadline | None = None,
+    ) -> "list[Found]":
+        """What is found for each text, up to `depth` documents of each retriever, without retrievers that are late."""
+
+        def search(retriever: Retriever) -> list[Retrieved]:
+            most = depth * (PASSAGE_HITS if self.has_passages else 1)
+            return [self._of_documents(each, depth) for each in retriever.search(texts, most, threads, where)]
+
+        calls = {name: partial(search, retriever) for name, retriever in self.retrievers.items()}
+        if self.fusing and deadline:
+            results = self._call_until_deadline(calls, deadline)
+        else:
+            results = {name: call() for name, call in calls.items()}
+        return [
+            Found(self, text, {name: found[number] for name, found in results.items()}, documents)
+            for number, text in enumerate(texts)
+        ]
+
+    def _of_documents(self, found: Retrieved, depth: int) -> Retrieved:
+        """Of passages, only the best of each document."""
+        if not self.has_passages:
+            return found
+        best: dict[str, tuple[float, str]] = {}
+        for passage, score in found.ranking:
+            best.setdefault(self.document_of(passage), (score, passage))
+        ranking = Ranking([*best], [score for score, _ in best.values()])[:depth]
+        return Retrieved(found.query, ranking, {id: best[id][1] for id in ranking.ids})
+
+    def _call_until_deadline[R](self, calls: Mapping[str, Callable[[], R]], deadline: Deadline) -> dict[str, R]:
+        """The results of calls by retriever. Late calls are left out and finish in their threads.
+
+        Always waits for retrievers without a model, or for the first if all have one.
+        """
+        required = [name for name in calls if not self.retrievers[name].needs_model] or [*calls][:1]
+        started = {}
+        for name in calls:
+            last = self.last_calls.get(name)
+            if name not in required and (last is None or last.done()):
+                started[name] = self.last_calls[name] = self.threads.submit(calls[name])
+        results = {name: calls[name]() for name in required}
+        for name, call in started.items():
+            with suppress(TimeoutError):
+                results[name] = call.result(max(0.0, deadline.time - time.monotonic()))
+        deadline.late += [name for name in calls if name not in results]
+        return {name: results[name] for name in calls if name in results}
+
+
 class Found:
-    """The best documents for a query, `hits`, and why they were found. `parts` are the retrievers' results, without
+    """The best documents for a query, `hits`, and why they were found. `results` are the retrievers' results, without
     those that were late."""
 
-    def __init__(self, engine: "Engine", text: str, parts: Mapping[str, PartHits], documents: Documents):
+    def __init__(self, parts: Parts, text: str, results: Mapping[str, Retrieved], documents: Documents):
         self.text, self.hits = text, Hits()
-        self._engine, self._parts, self._documents = engine, parts, documents
+        self._parts, self._results, self._documents = parts, results, documents
 
-    def rank(self, k: int, sort: str | None = None) -> None:
-        """Set the best `k` hits, by score or sorted by a field."""
+    def rank(self, k: int, sort: str | None = None, kind: Kind = "string") -> None:
+        """Set the best `k` hits, by score or sorted by a field of a kind."""
         if sort is None:
             self.hits = self._hits(k)
             return
-        name, hits = sort.removeprefix("-"), self._hits(max(k, SORT_DEPTH))
-        kind, keys = self._engine.metadata[name], dict[str, Any]()
+        name, hits, keys = sort.removeprefix("-"), self._hits(max(k, SORT_DEPTH)), dict[str, Any]()
         for hit in hits:
-            document = self._engine.document(hit.stored)
+            document = self._documents.document(hit.stored)
             if document and (value := document.metadata.get(name)) is not None:
                 keys[hit.id] = value if isinstance(value, list) or kind == "string" else bounds(value, kind)[0]
         ordered = sorted((hit for hit in hits if hit.id in keys), key=lambda hit: keys[hit.id], reverse=sort != name)
@@ -89,55 +159,56 @@ class Found:
         In a hybrid, a document beyond the fused lists has score 0 and no rank. With passages, only documents that were
         found are explained.
         """
-        explained = {name: self._explain_part(name, ids) for name in self._parts}
+        system = self._parts.system
+        explained = {name: self._explain_part(name, ids) for name in self._results}
         if self._fused is None:
-            return explained[self._engine.name]
-        shares, not_fused = self._fused.shares, (0.0, [0.0] * len(self._parts))
-        ranks = {id: rank for rank, id in enumerate(self._by_score.ids[: self._engine.most_hits], 1)}
+            return explained[system]
+        shares, not_fused = self._fused.shares, (0.0, [0.0] * len(self._results))
+        ranks = {id: rank for rank, id in enumerate(self._by_score.ids[: self._parts.most_hits], 1)}
         explanations = {}
         for id in ids:
             if id in shares or any(id in by_id for by_id in explained.values()):
                 score, of_parts = shares.get(id, not_fused)
                 pairs = zip(of_parts, explained.values(), strict=True)
                 parts = [Part(share, by_id[id]) for share, by_id in pairs if id in by_id]
-                explanations[id] = Explanation(self._engine.name, id, ranks.get(id), score, None, [], parts)
+                explanations[id] = Explanation(system, id, ranks.get(id), score, None, [], parts)
         return explanations
 
     def describe(self, hits: Sequence[Hit]) -> Iterator[Described]:
         """Yield hits with explanations, and with the matching words of title and snippet highlighted."""
         explained = self.explain([hit.id for hit in hits])
         for hit in hits:
-            document, explanation = self._engine.document(hit.stored), explained[hit.id]
-            title, snippet, page = highlighted(document, self.text, explanation, self._engine.terms_of)
+            document, explanation = self._documents.document(hit.stored), explained[hit.id]
+            title, snippet, page = highlighted(document, self.text, explanation, self._parts.terms_of)
             yield Described(hit, explanation, title, snippet, document, page)
 
     @cached_property
     def _fused(self) -> Fused | None:
-        if (fusing := self._engine.fusing) is None:
+        if (fusing := self._parts.fusing) is None:
             return None
         weights = fusing.weights and [
-            weight for weight, name in zip(fusing.weights, self._engine.retrievers, strict=True) if name in self._parts
+            weight for weight, name in zip(fusing.weights, self._parts.retrievers, strict=True) if name in self._results
         ]
-        rankings = [part.ranking for part in self._parts.values()]
+        rankings = [found.ranking for found in self._results.values()]
         return fuse_rankings(rankings, fusing.method, fusing.depth, weights)
 
     @cached_property
     def _by_score(self) -> Ranking:
         """The documents of a single retriever, or the fusion of several."""
-        first, *others = self._parts.values()
+        first, *others = self._results.values()
         return self._fused.ranking if self._fused and others else first.ranking
 
     def _hits(self, k: int) -> Hits:
-        passages = {id: passage for part in self._parts.values() for id, passage in part.passages.items()}
+        passages = {id: passage for found in self._results.values() for id, passage in found.passages.items()}
         numbered = enumerate(self._by_score[:k], 1)
         return Hits(Hit(rank, id, score, passages.get(id, id), self._documents) for rank, (id, score) in numbered)
 
     def _explain_part(self, name: str, ids: Sequence[str]) -> dict[str, Explanation]:
         """Explanations by a retriever for all documents or, with passages, for those in its ranking."""
-        part = self._parts[name]
-        places = {id: (rank, score) for rank, (id, score) in enumerate(part.ranking, 1)}
-        stored = {id: part.passages.get(id, id) for id in ids if id in places or not self._engine.has_passages}
-        scored = self._engine.retrievers[name].searcher.explain(part.query, list(stored.values()))
+        found = self._results[name]
+        places = {id: (rank, score) for rank, (id, score) in enumerate(found.ranking, 1)}
+        stored = {id: found.passages.get(id, id) for id in ids if id in places or not self._parts.has_passages}
+        scored = self._parts.retrievers[name].searcher.explain(found.query, list(stored.values()))
         explanations = {}
         for id, key in stored.items():
             rank, score = places.get(id, (None, 0.0))

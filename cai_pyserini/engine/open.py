@@ -1,39 +1,42 @@
-"""Open indexes and systems of run folders for search."""
+"""Open indexes and systems of run folders for search, and change the documents that a Python program gave."""
 
+import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 from weakref import WeakSet
 
 import pandas as pd
 
-from cai_pyserini.collections.values import checked_path
+from cai_pyserini.collections import in_python
+from cai_pyserini.collections.contract import OF_PYTHON
+from cai_pyserini.collections.values import checked_id, checked_path
 from cai_pyserini.core import artifact
+from cai_pyserini.core.bars import progress_line
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.files import without_links
+from cai_pyserini.core.files import atomic_write, without_links
 from cai_pyserini.core.lock import alone_in
 from cai_pyserini.engine.found import Fusing
 from cai_pyserini.engine.retriever import Retriever
-from cai_pyserini.engine.search import Action as Action
-from cai_pyserini.engine.search import Engine
+from cai_pyserini.engine.search import Action, Engine
 from cai_pyserini.experiments import report
 from cai_pyserini.experiments.index_artifacts import index_of
 from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.ranking_artifacts import ranking_of
-from cai_pyserini.experiments.report import values_by_query
 from cai_pyserini.experiments.run_folder import BEIR, RunFolder, current
 from cai_pyserini.experiments.systems import BM25, System
+from cai_pyserini.experiments.update import update
 from cai_pyserini.indexes.engines import SearchOptions, open_searcher
 from cai_pyserini.indexes.searcher import Searcher
 from cai_pyserini.models.encoder import Encoder
 from cai_pyserini.runs.rerank import Reranker as Reranker
 from cai_pyserini.vectors.queries import Representation
 
-type Change = Callable[[Path, Action, Any], None]  # of the documents of a run folder
 logger = logging.getLogger(__name__)
 
 
@@ -96,16 +99,16 @@ class Run:
     """A run, whose systems, by name, open when they are first asked for, and share indexes and models. Of a run that
     has not finished, those systems can be opened whose indexes are there; a note names the others.
 
-    As a text, it is the table of its results; in notebooks, with a chart. Raises CaiError for a folder without a run.
+    As a text, it is the table of its results. Raises CaiError for a folder without a run.
 
     >>> run = cai.open("runs/tiny")
     >>> run["bm25"].search("high blood pressure", k=1)[0].id
     'd10'
     """
 
-    def __init__(self, folder: str | Path, device: str = "auto", change: Change | None = None):
+    def __init__(self, folder: str | Path, device: str = "auto"):
         self._run = RunFolder(checked_path(folder, "the folder"), started=True)
-        self._device, self._change = device, change
+        self._device = device
         self._opened = WeakSet[Engine]()
         results = self._run.results
         self._engines: dict[str, Engine] = {}
@@ -180,15 +183,6 @@ class Run:
             return f"{self.folder} has not finished: {self._run.remedy}"
         return report.table(self._run.results)
 
-    def _repr_html_(self) -> str:
-        table = f"<pre>{escape(repr(self))}</pre>"
-        if not self._run.results.scored:
-            return table
-        from cai_pyserini.experiments.report_charts import scores_chart  # matplotlib takes 0.3 seconds
-
-        chart = scores_chart(self._run.results, values_by_query(self._run))
-        return f'{table}\n<figure style="background: white">{chart.image}</figure>'
-
     def __enter__(self) -> Self:
         return self
 
@@ -235,14 +229,12 @@ class Run:
 
     def _changed(self, action: Action, documents: Any) -> None:
         """Change the documents, and reopen the systems that are open."""
-        if self._change is None:
-            raise CaiError(f"{self.folder} can be changed if cai.open opens it, or by `cai-pyserini update`")
         with alone_in(self.folder):  # other threads and processes wait
-            self._change(self.folder, action, documents)
+            _change(self.folder, action, documents)
             opened, engines = [*self._opened], self._engines
             for engine in opened:
                 engine.keep_hits()
-            self.__init__(self.folder, self._device, self._change)  # type: ignore[misc]
+            self.__init__(self.folder, self._device)  # type: ignore[misc]
             for engine in opened:
                 engine.become(self.open(engine.name))
             self._opened, self._engines = WeakSet(opened), engines
@@ -283,3 +275,65 @@ def index_with_texts(run: RunFolder) -> Searcher | None:
 def _unsearchable_part(system: System) -> str | None:
     """The part of a system whose scores need more than indexes."""
     return next((part.name for part in system.walk() if not part.searchable), None)
+
+
+def _change(folder: Path, action: Action, given: Any) -> None:
+    """Add or delete documents, or replace those with the same ids and add the others; then update the run. If that
+    fails, the documents are as before; a change that was killed is finished first. Raises CaiError for a run of the
+    user's own files, for an id to add that is there, for one to delete that is not, and for deleting all documents."""
+    config = RunFolder(folder).experiment.collection
+    path = Path(config.source)
+    if not path.name.endswith(OF_PYTHON):
+        raise CaiError(f"{folder} was made of {path}: change documents there, then `cai-pyserini update {folder}`")
+    previous = path.with_suffix(".previous")
+    if previous.exists():  # a change that was killed
+        with _undone_by_errors(path, previous):
+            _update(folder)
+    ids = {_id(line) for line in _lines(path)}
+    new, gone = dict[str, str](), set[str]()
+    if action == "delete":
+        gone = {checked_id(getattr(id, "id", id), "the document") for id in given}
+        if gone == ids:
+            raise CaiError("these are all documents, and an index has at least one")
+        if unknown := min(gone - ids, default=None):
+            raise CaiError(f"there is no document {unknown!r} to delete")
+    else:
+        types = in_python.MetadataTypes(config.metadata, bool(config.strict))
+        unused = 1 + max((int(id) for id in ids if id.isdecimal()), default=-1)
+        new = dict(in_python.lines(in_python.documents(given, unused if action == "add" else None), types))
+        if action == "add" and (known := next((id for id in new if id in ids), None)):
+            raise CaiError(f"document {known!r} is there already: `update` replaces it")
+        types.warn()
+        if types.undeclared:
+            logger.warning("metadata left out, which the index does not have: %s", ", ".join(types.undeclared))
+    os.link(path, previous)
+    with _undone_by_errors(path, previous):
+        with atomic_write(path) as partial, partial.open("w", encoding="utf-8", newline="\n") as file:
+            file.writelines(new.pop(id, line) for line in _lines(previous) if (id := _id(line)) not in gone)
+            file.writelines(new.values())
+        _update(folder)
+
+
+def _update(folder: Path) -> None:
+    with redirect_stdout(sys.stderr):
+        for line in update(folder):
+            progress_line(line)
+
+
+@contextmanager
+def _undone_by_errors(path: Path, previous: Path) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        previous.replace(path)
+        raise
+    previous.unlink()
+
+
+def _lines(path: Path) -> list[str]:
+    with path.open(encoding="utf-8", newline="\n") as file:
+        return [*file]
+
+
+def _id(line: str) -> str:
+    return str(json.loads(line)["_id"])

@@ -6,7 +6,6 @@ related  a word that SPLADE adds to the query, the document, or both
 part     a piece of a word of the query, which is not in the document
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Literal
@@ -14,16 +13,21 @@ from typing import Literal
 import regex
 
 from cai_pyserini.engine.explanation import Explanation
-from cai_pyserini.engine.highlight import WIDTH, WORDS, TermsOf
-from cai_pyserini.engine.passages import WITHOUT_SPACES, beginnings, best_snippet, words_that_may_match
+from cai_pyserini.engine.highlight import (
+    WIDTH,
+    WORDS,
+    beginnings,
+    best_snippet,
+    text_of,
+    words_that_may_match,
+)
+from cai_pyserini.engine.retriever import Retriever
 
 Origin = Literal["word", "near", "related", "part"]
 Reasons = dict[Origin, dict[str, float]]  # origin -> word -> its contributions
 Stems = Callable[[str], Sequence[str]]  # a text -> its analyzed words
 Marks = list[tuple[str, Origin | None]]  # pieces of a text: words of the query, related ones, and the rest
 ENTRY = regex.compile(r"\w{2,}")  # a term of the vocabulary that begins a word
-NOT_LETTERS = regex.compile(r"[\W_]+")
-TELLING = 3  # letters of a word or a piece of one; shorter ones are in documents about anything
 
 
 def words_of(text: str) -> list[str]:
@@ -32,20 +36,31 @@ def words_of(text: str) -> list[str]:
 
 
 class Asked:
-    """A query whose words are looked for in documents. `words` are its words with their stems and those of their
-    variants, `stems` analyzes texts, `terms_of` gives a system's terms for a word of the query, and `is_word` says
-    whether a term of a system is a word of BM25."""
+    """A query whose words are looked for in documents, by the retrievers of a system; `stems` analyzes texts."""
 
-    def __init__(
-        self,
-        words: Mapping[str, Sequence[str]],
-        stems: Stems,
-        terms_of: TermsOf,
-        is_word: Callable[[str, str], bool],
-    ):
-        self._words = words
-        self._stems, self._terms_of, self._is_word = stems, terms_of, is_word
+    def __init__(self, query: str, retrievers: Mapping[str, Retriever], stems: Stems):
+        self._retrievers, self._stems = retrievers, stems
+        self._words = {  # with their stems, and those of their variants
+            word: [*stems(word), *(variant for name in retrievers for variant in self._variants(name, word))]
+            for word in words_of(query)
+        }
         self._own = {stem for found in self._words.values() for stem in found}
+
+    def _variants(self, system: str, word: str) -> list[str]:
+        """Stems that differ from those of a word by accents alone."""
+        searcher = self._retrievers[system].searcher
+        return [variant for stem in self._stems(word) for variant in searcher.variants_of(stem)]
+
+    def _terms_of(self, system: str, word: str) -> list[str]:
+        """A system's terms for a word of the query."""
+        retriever = self._retrievers[system]
+        prefix = retriever.searcher.word_prefix or ""
+        return [*retriever.terms_of(word), *(prefix + variant for variant in self._variants(system, word))]
+
+    def _is_word(self, system: str, term: str) -> bool:
+        """Whether a term of a system is a word of BM25."""
+        prefix = self._retrievers[system].searcher.word_prefix
+        return prefix is not None and term.startswith(prefix)
 
     def reasons(self, explanations: Iterable[Explanation], contents: str) -> Reasons:
         """The words that the terms of a score stand for, by origin; those that add most come first."""
@@ -88,17 +103,6 @@ class Asked:
         return mark(text, self._own, {stem for word in related for stem in self._stems(word)}, self._stems)
 
 
-def main_origin(reasons: Reasons) -> Origin | None:
-    """The origin of the words that add most to a score; None if they are too short to tell anything, or there are none.
-    In scripts without spaces, none are too short."""
-    sums: dict[Origin | None, float] = defaultdict(float)
-    for origin, words in reasons.items():
-        for word, value in words.items():
-            letters = NOT_LETTERS.sub("", word)
-            sums[origin if len(letters) >= TELLING or letters >= WITHOUT_SPACES else None] += value
-    return max(sums, key=sums.__getitem__, default=None)
-
-
 def best_passage(text: str, query: str, stems: Stems, width: int = WIDTH) -> str:
     """The snippet of at most `width` characters with most words of a query."""
     own = {word: stems(word) for word in words_of(query)}
@@ -108,7 +112,7 @@ def best_passage(text: str, query: str, stems: Stems, width: int = WIDTH) -> str
         return {word: 1.0 for word in words_of(part) if not stems_of_query.isdisjoint(stems(word))}
 
     pieces, _ = best_snippet(text, strengths_of, partial(query_beginnings, own), width)
-    return "".join(piece for piece, _ in pieces)
+    return text_of(pieces)
 
 
 def query_beginnings(words: Mapping[str, Sequence[str]]) -> dict[str, float]:

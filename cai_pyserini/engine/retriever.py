@@ -1,8 +1,7 @@
 """Retrievers: an open index with its query encoder, which returns hits and the terms of their scores."""
 
 import math
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -26,28 +25,23 @@ MIN_SUGGESTED = 3  # documents that have a suggested word, in collections of mor
 TWO_EDITS = 8  # characters of the words that may differ in two; a shorter one resembles too many others
 
 
-class Where(NamedTuple):
-    """A filter, and the index of the same documents that has the words and metadata that it names."""
-
-    filter: Filter
-    filter_index: Searcher | None
+type Where = tuple[Filter, Searcher | None]  # a filter, and the index that has the words and metadata that it names
 
 
 class Retrieved(NamedTuple):
-    """A query as it was searched with, and what it found."""
+    """A query as it was searched with, what it found and, if the index has passages, the best one of each document."""
 
     query: Query
     ranking: Ranking
+    passages: Mapping[str, str] = {}
 
 
 @dataclass
-class Effort:
-    """The deadline of a search, and the time it took."""
+class Deadline:
+    """When the parts of a fusion whose queries need a model have to be ready."""
 
-    deadline: float = math.inf  # in time.monotonic(), for parts of a fusion whose queries need a model
-    late: list[str] = field(default_factory=list)  # parts that missed the deadline
-    encode: float = 0.0  # seconds
-    search: float = 0.0
+    time: float  # of time.monotonic()
+    late: list[str] = field(default_factory=list)  # parts that missed it
 
 
 class Retriever:
@@ -107,24 +101,11 @@ class Retriever:
     def _analyze(self) -> Callable[[str], Sequence[str]]:
         return self._queries.words.analyze if self._queries.words else Analyzer(self.searcher.language)
 
-    def search(
-        self,
-        texts: Sequence[str],
-        hits: int,
-        threads: int = 1,
-        where: Where | None = None,
-        spent: Effort | None = None,
-    ) -> list[Retrieved]:
+    def search(self, texts: Sequence[str], hits: int, threads: int = 1, where: Where | None = None) -> list[Retrieved]:
         """The best documents for each text, of those that pass a filter."""
-        start = time.perf_counter()
         searcher = self.searcher.filtered(*where) if where else self.searcher
         queries = self._encode(texts)
-        encoded = time.perf_counter()
-        rankings = searcher.search_all(queries, hits, threads)
-        if spent:
-            spent.encode += encoded - start
-            spent.search += time.perf_counter() - encoded
-        return [*map(Retrieved, queries, rankings)]
+        return [*map(Retrieved, queries, searcher.search_all(queries, hits, threads))]
 
     def matches(self, filter: Filter | None, text: str, filter_index: Searcher | None) -> Matches | None:
         """The documents that pass a filter and have a word of a text; None if they cannot be counted."""

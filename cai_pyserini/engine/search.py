@@ -1,11 +1,7 @@
 """Search engines: an open index, or several whose results are fused."""
 
-import math
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain, count, islice
 from typing import Any, Literal, Self, overload
 from weakref import WeakValueDictionary
@@ -15,22 +11,20 @@ import pandas as pd
 from cai_pyserini.collections.in_python import Queries
 from cai_pyserini.collections.in_python import topics as topics_of
 from cai_pyserini.collections.values import checked_count, checked_id
-from cai_pyserini.core.config import ENGLISH, PASSAGE, Language
+from cai_pyserini.core.config import ENGLISH, Language
 from cai_pyserini.core.errors import CaiError, require_utf8
 from cai_pyserini.core.metadata import Kind
 from cai_pyserini.core.text import normalized
 from cai_pyserini.engine.explanation import Explanation
-from cai_pyserini.engine.found import SORT_DEPTH, Described, Found, Fusing, PartHits, highlighted
-from cai_pyserini.engine.highlight import Marked
+from cai_pyserini.engine.found import SORT_DEPTH, Described, Found, Fusing, Parts
 from cai_pyserini.engine.hits import Documents, Hit, Hits
 from cai_pyserini.engine.reasons import Asked, words_of
-from cai_pyserini.engine.retriever import Effort, Retrieved, Retriever, Where
+from cai_pyserini.engine.retriever import Deadline, Retriever
 from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.indexes.facets import Matches
 from cai_pyserini.indexes.filters import BadFilter, Combined, Filter, Filters, filter_text, parse_filter, require_field
-from cai_pyserini.indexes.retrieve import PASSAGE_HITS
 from cai_pyserini.indexes.searcher import Searcher, Stored
-from cai_pyserini.runs.trec import Ranking, ranks, run_of
+from cai_pyserini.runs.trec import ranks, run_of
 
 KEPT = 1000  # documents of hits that are read when the index closes, at most; it takes up to a second
 
@@ -68,10 +62,8 @@ class Engine:
         change: Callable[[Action, Any], None] | None = None,
     ):
         self.name, self.language, self._change = name, language, change
-        self.retrievers, self.fusing = dict(retrievers), fusing
-        self.most_hits, self.has_passages = most_hits, passages
-        self._threads = ThreadPoolExecutor(len(retrievers), "part")  # for parts that may miss a deadline
-        self._last_calls: dict[str, Future[Any]] = {}  # by part
+        self.parts = Parts(name, retrievers, fusing, most_hits, passages)
+        self._retrievers = self.parts.retrievers.values()
         self._numbers = count()
         self._found = WeakValueDictionary[int, Documents]()  # of the searches whose hits are alive
         own, others = [retriever.searcher for retriever in retrievers.values()], [texts] if texts else []
@@ -92,7 +84,7 @@ class Engine:
     @property
     def matches_words(self) -> bool:
         """Whether `matches` of a text are the documents with a word of it, not all."""
-        return any(retriever.searcher.word_prefix is not None for retriever in self.retrievers.values())
+        return any(retriever.searcher.word_prefix is not None for retriever in self._retrievers)
 
     @property
     def metadata(self) -> dict[str, Kind]:
@@ -101,43 +93,24 @@ class Engine:
 
     @overload
     def search(  # type: ignore[overload-overlap]
-        self,
-        query: str,
-        k: int = 10,
-        threads: int = 1,
-        filter: Filters = None,
-        sort: str | None = None,
-        effort: Effort | None = None,
+        self, query: str, k: int = 10, threads: int = 1, filter: Filters = None, sort: str | None = None
     ) -> Hits: ...
     @overload
     def search(
-        self,
-        query: Iterable[str],
-        k: int = 10,
-        threads: int = 1,
-        filter: Filters = None,
-        sort: str | None = None,
-        effort: Effort | None = None,
+        self, query: Iterable[str], k: int = 10, threads: int = 1, filter: Filters = None, sort: str | None = None
     ) -> list[Hits]: ...
     def search(
-        self,
-        query: str | Iterable[str],
-        k: int = 10,
-        threads: int = 1,
-        filter: Filters = None,
-        sort: str | None = None,
-        effort: Effort | None = None,
+        self, query: str | Iterable[str], k: int = 10, threads: int = 1, filter: Filters = None, sort: str | None = None
     ) -> Hits | list[Hits]:
         """The best `k` documents for a query, or for each of several.
-
-        Respects the deadline of `effort` and adds the time taken to it.
 
         `filter` limits documents by metadata and words: a text such as "year>=2000", see filters, a dict such as
         {"year": {">=": 2000}, "type": ["a", "b"]}, or several, which must all match. `sort` names a metadata field that
         orders the best SORT_DEPTH documents, or `k` if that is more; with `-` before it, largest values first.
         Documents without a value come last. Raises BadFilter if either is invalid.
         """
-        found = self.find(_texts(query), k, threads=threads, filter=filter, sort=sort, effort=effort)
+        texts = texts_of(query, "query", ", which `rank` may take")
+        found = self.find(texts, k, threads=threads, filter=filter, sort=sort)
         rankings = [each.hits for each in found]
         return rankings[0] if isinstance(query, str) else rankings
 
@@ -149,28 +122,28 @@ class Engine:
         threads: int = 1,
         filter: Filters = None,
         sort: str | None = None,
-        effort: Effort | None = None,
+        deadline: Deadline | None = None,
     ) -> list[Found]:
-        """As `search`, with what explains and describes the hits of each text."""
+        """As `search`, with what explains and describes the hits of each text, without parts that are late."""
         k, threads = checked_count(k, "k"), checked_count(threads, "threads")
-        documents = Documents(self.document)
-        depth = self._part_depth(k, sort)
-        found = self._find(texts, depth, documents, threads=threads, filter=filter, effort=effort)
+        field, depth = str(sort).removeprefix("-"), k
+        if sort is not None:
+            require_field(field, self.metadata, "sort")
+            depth = max(k, SORT_DEPTH)
+        parsed, documents = self._parse(filter), Documents(self.document)
+        found = self.parts.find(
+            _checked(texts),
+            self.parts.depth(depth),
+            documents,
+            threads=threads,
+            where=(parsed, self._filter_index) if parsed else None,
+            deadline=deadline,
+        )
         for each in found:
-            each.rank(k, sort)
+            each.rank(k, sort, self.metadata.get(field, "string"))
         documents.ids = [hit.stored for hit in islice(chain.from_iterable(each.hits for each in found), KEPT)]
         self._found[next(self._numbers)] = documents
         return found
-
-    @overload
-    async def search_async(self, query: str, k: int = 10, **options: Any) -> Hits: ...
-    @overload
-    async def search_async(self, query: Iterable[str], k: int = 10, **options: Any) -> list[Hits]: ...
-    async def search_async(self, query: str | Iterable[str], k: int = 10, **options: Any) -> Hits | list[Hits]:
-        """As `search`, whose options are keywords, in another thread, so that an event loop goes on meanwhile."""
-        from asyncio import to_thread  # who awaits has imported it
-
-        return await to_thread(lambda: self.search(query, k, **options))
 
     def rank(self, queries: Queries, k: int = 1000, threads: int = 1, filter: Filters = None) -> pd.DataFrame:
         """The rankings of many queries, a row per hit: `query_id`, `doc_id`, `score` and `rank`, from 1.
@@ -196,14 +169,15 @@ class Engine:
         for name in (names := [names] if isinstance(names, str) else [*dict.fromkeys(names)]):
             require_field(name, self.metadata, "facets")
         if names and (matches := self.matches(text, filter)) is None:
-            raise BadFilter(f"facets: {self.name} is in {self._engines}, which does not count the values of fields")
+            engines = " and ".join(dict.fromkeys(searcher.engine for searcher in self._searchers))
+            raise BadFilter(f"facets: {self.name} is in {engines}, which does not count the values of fields")
         most = checked_count(most, "most")
         return {name: matches.values(name, self.metadata[name], most) for name in names if matches}
 
     def matches(self, text: str = "", filter: Filters = None) -> Matches | None:
         """The documents that `facets` counts; None if no index of the system can count them."""
         parsed, index, text = self._parse(filter), self._filter_index, _text(text)
-        for retriever in self.retrievers.values() if text.strip() else ():
+        for retriever in self._retrievers if text.strip() else ():
             if retriever.searcher.metadata == self.metadata and (found := retriever.matches(parsed, text, index)):
                 return found
         return index.matches(parsed) if index else None
@@ -211,7 +185,7 @@ class Engine:
     def document_frequencies(self, text: str) -> dict[str, int]:
         """The number of documents that have each word of a text, without words that the index leaves out; empty if no
         index has the words of the documents."""
-        with_words = (r.searcher for r in self.retrievers.values() if r.searcher.word_prefix is not None)
+        with_words = (r.searcher for r in self._retrievers if r.searcher.word_prefix is not None)
         if (index := next(with_words, self._filter_index if self.has_words else None)) is None:
             return {}
         prefix = index.word_prefix or ""
@@ -222,13 +196,11 @@ class Engine:
             if of_word
         }
 
-    def describe(
-        self, text: str, k: int = 10, start: int = 0, filter: Filters = None, sort: str | None = None
-    ) -> Iterator[Described]:
-        """Yield the best documents for a text, see `search`, from the one after `start`, with explanations and the
-        matching words of title and snippet highlighted."""
+    def describe(self, text: str, k: int = 10, filter: Filters = None, sort: str | None = None) -> Iterator[Described]:
+        """Yield the best documents for a text, see `search`, with explanations and the matching words of title and
+        snippet highlighted."""
         (found,) = self.find([text], k, filter=filter, sort=sort)
-        yield from found.describe(found.hits[start:])
+        yield from found.describe(found.hits)
 
     @overload
     def explain(self, query: str, document: Id) -> Explanation: ...  # type: ignore[overload-overlap]
@@ -243,75 +215,38 @@ class Engine:
         """
         several = isinstance(document, Iterable) and not isinstance(document, str)
         ids = [*map(_id, document)] if isinstance(document, Iterable) and several else [_id(document)]
-        (found,) = self._find([query], self.most_hits, Documents(self.document))
+        (found,) = self.parts.find(_checked([query]), self.parts.most_hits, Documents(self.document))
         explained = found.explain(ids)
         if several:
             return explained
         if ids[0] not in explained:
-            raise CaiError(f"{self.name} has no document {ids[0]!r}" + " among the hits" * self.has_passages)
+            raise CaiError(f"{self.name} has no document {ids[0]!r}" + " among the hits" * self.parts.has_passages)
         return explained[ids[0]]
 
     def asked(self, query: str) -> Asked:
         """The words of a query, to say why a document was found, and to mark them in its text."""
-
-        def is_word(name: str, term: str) -> bool:
-            prefix = self.retrievers[name].searcher.word_prefix
-            return prefix is not None and term.startswith(prefix)
-
-        def variants(name: str, word: str) -> list[str]:
-            searcher = self.retrievers[name].searcher
-            return [variant for stem in self._stems(word) for variant in searcher.variants_of(stem)]
-
-        def terms_of(name: str, word: str) -> list[str]:
-            prefix = self.retrievers[name].searcher.word_prefix or ""
-            return [*self.terms_of(name, word), *(prefix + variant for variant in variants(name, word))]
-
-        query = _text(query)
-        words = {
-            word: [*self._stems(word), *(variant for name in self.retrievers for variant in variants(name, word))]
-            for word in words_of(query)
-        }
-        return Asked(words, self._stems, terms_of, is_word)
-
-    def read(self, id: str, query: str = "") -> tuple[Stored, Explanation | None, Marked] | None:
-        """A stored document or passage, why a query finds it, if it does, and its snippet; None if it is not stored."""
-        if (document := self.document(id)) is None:
-            return None
-        if not (query := _text(query)).strip():
-            return document, None, []
-        explanation = self.explain(query, [of := self.document_of(id)]).get(of)
-        if explanation is None:
-            return document, None, []
-        return document, explanation, highlighted(document, query, explanation, self.terms_of)[1]
+        return Asked(_text(query), self.parts.retrievers, self._stems)
 
     def suggestion(self, text: str) -> str | None:
         """A text with similar words for those that no document has; None if there is none."""
-        suggested = (retriever.suggestion(_text(text)) for retriever in self.retrievers.values())
+        suggested = (retriever.suggestion(_text(text)) for retriever in self._retrievers)
         return next(filter(None, suggested), None)
-
-    def terms_of(self, name: str, word: str) -> Sequence[str]:
-        """A retriever's index terms for a word."""
-        return self.retrievers[name].terms_of(word)
 
     @property
     def description(self) -> str:
         """A phrase that says how it finds documents."""
-        parts = " + ".join(retriever.description for retriever in self.retrievers.values())
-        return parts if self.fusing is None else f"fusion of {parts}"
+        parts = " + ".join(retriever.description for retriever in self._retrievers)
+        return parts if self.parts.fusing is None else f"fusion of {parts}"
 
     @property
     def documents(self) -> int:
         """The number of documents, or of passages if its indexes hold passages."""
-        return next(iter(self.retrievers.values())).searcher.documents
+        return next(iter(self._retrievers)).searcher.documents
 
     @property
     def unit(self) -> str:
         """What `documents` and facets count: document or passage."""
-        return "passage" if self.has_passages else "document"
-
-    def document_of(self, stored: str) -> str:
-        """The id of a document, given the id in the indexes: its own, or that of a passage."""
-        return stored.partition(PASSAGE)[0] if self.has_passages else stored
+        return "passage" if self.parts.has_passages else "document"
 
     def document(self, id: Id) -> Stored | None:
         """A stored document, of an id or a hit; None if no index stores it."""
@@ -369,26 +304,13 @@ class Engine:
 
     def close(self) -> None:
         self.keep_hits()
-        self._threads.shutdown()
+        self.parts.threads.shutdown()
         for searcher in self._searchers:
             searcher.close()
-
-    @property
-    def _engines(self) -> str:
-        return " and ".join(dict.fromkeys(searcher.engine for searcher in self._searchers))
 
     @cached_property
     def _stems(self) -> Analyzer:
         return Analyzer(self.language)
-
-    def _part_depth(self, hits: int, sort: str | None = None) -> int:
-        """How many hits of each retriever are needed for `hits` of the system."""
-        if sort is not None:
-            require_field(str(sort).removeprefix("-"), self.metadata, "sort")
-            hits = max(hits, SORT_DEPTH)
-        if self.fusing is None:
-            return hits
-        return self.most_hits if self.fusing.needs_runs else self.fusing.depth
 
     def _parse(self, filter: Filters) -> Filter | None:
         if not (texts := filter_text(filter)):
@@ -397,78 +319,6 @@ class Engine:
             raise BadFilter(f"{self.name} cannot be filtered: none of its indexes has metadata or words")
         first, *others = (parse_filter(text, self.metadata) for text in texts)
         return Combined("AND", (first, *others)) if others else first
-
-    def _find(
-        self,
-        texts: Sequence[str],
-        depth: int,
-        documents: Documents,
-        *,
-        threads: int = 1,
-        filter: Filters = None,
-        effort: Effort | None = None,
-    ) -> list[Found]:
-        """What is found for each text, up to `depth` documents of each retriever, without retrievers that are late."""
-        texts = [*map(_text, texts)]
-        if not all(text.strip() for text in texts):
-            raise CaiError("the query is empty")
-        for text in texts:
-            require_utf8(text, "the query")
-        parsed = self._parse(filter)
-        where = Where(parsed, self._filter_index) if parsed else None
-        calls = {
-            name: partial(self._search_part, retriever, texts, depth, threads, where, effort)
-            for name, retriever in self.retrievers.items()
-        }
-        if self.fusing and effort and effort.deadline < math.inf:
-            results = self._call_until_deadline(calls, effort)
-        else:
-            results = {name: call() for name, call in calls.items()}
-        return [
-            Found(self, text, {name: hits[number] for name, hits in results.items()}, documents)
-            for number, text in enumerate(texts)
-        ]
-
-    def _call_until_deadline[R](self, calls: Mapping[str, Callable[[], R]], effort: Effort) -> dict[str, R]:
-        """The results of calls by retriever. Late calls are left out and finish in their threads.
-
-        Always waits for retrievers without a model, or for the first if all have one.
-        """
-        required = [name for name in calls if not self.retrievers[name].needs_model] or [*calls][:1]
-        started = {}
-        for name in calls:
-            last = self._last_calls.get(name)
-            if name not in required and (last is None or last.done()):
-                started[name] = self._last_calls[name] = self._threads.submit(calls[name])
-        results = {name: calls[name]() for name in required}
-        for name, call in started.items():
-            with suppress(TimeoutError):
-                results[name] = call.result(max(0.0, effort.deadline - time.monotonic()))
-        effort.late += [name for name in calls if name not in results]
-        return {name: results[name] for name in calls if name in results}
-
-    def _search_part(
-        self,
-        retriever: Retriever,
-        texts: Sequence[str],
-        depth: int,
-        threads: int,
-        where: Where | None,
-        effort: Effort | None,
-    ) -> list[PartHits]:
-        """What a retriever finds for each text; of passages, only the best of each document."""
-        most = depth * (PASSAGE_HITS if self.has_passages else 1)
-        found = retriever.search(texts, most, threads, where, effort)
-        return [self._part_hits(each, depth) for each in found]
-
-    def _part_hits(self, found: Retrieved, depth: int) -> PartHits:
-        if not self.has_passages:
-            return PartHits(found.query, found.ranking, {})
-        best: dict[str, tuple[float, str]] = {}
-        for passage, score in found.ranking:
-            best.setdefault(self.document_of(passage), (score, passage))
-        ranking = Ranking([*best], [score for score, _ in best.values()])[:depth]
-        return PartHits(found.query, ranking, {id: best[id][1] for id in ranking.ids})
 
 
 def _id(document: Any) -> str:
@@ -483,14 +333,24 @@ def _text(text: str) -> str:
     return normalized(text)
 
 
-def _texts(query: str | Iterable[str]) -> list[str]:
-    if isinstance(query, str):
-        return [query]
-    if isinstance(query, Mapping | pd.DataFrame) or not isinstance(query, Iterable):
-        kind = type(query).__name__
-        raise CaiError(f"a query is a text, or several are a list of texts; this is a {kind}, which `rank` may take")
-    texts = [*query]
-    for number, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise CaiError(f"query {number}, counted from 0, is a {type(text).__name__}: give a text")
+def _checked(texts: Sequence[str]) -> list[str]:
+    """Normalized queries. Raises CaiError for one that is empty or not UTF-8."""
+    texts = [*map(_text, texts)]
+    for text in texts:
+        if not text.strip():
+            raise CaiError("the query is empty")
+        require_utf8(text, "the query")
     return texts
+
+
+def texts_of(texts: str | Iterable[str], what: str, advice: str) -> list[str]:
+    """A text, or several. Raises CaiError, with `advice`, for what is neither, and names a `what` that is no text."""
+    if isinstance(texts, str):
+        return [texts]
+    if isinstance(texts, Mapping | pd.DataFrame) or not isinstance(texts, Iterable):
+        raise CaiError(f"a text is expected, or a list of texts; this is a {type(texts).__name__}{advice}")
+    several = [*texts]
+    for number, text in enumerate(several):
+        if not isinstance(text, str):
+            raise CaiError(f"{what} {number}, counted from 0, is a {type(text).__name__}: give a text")
+    return several

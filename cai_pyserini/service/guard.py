@@ -16,7 +16,7 @@ from fastapi import Depends, HTTPException, Request, Security
 from fastapi.responses import JSONResponse
 from fastapi.security import APIKeyHeader
 from fastapi.security.http import HTTPBase
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -37,13 +37,10 @@ BODY_SECONDS = 10.0  # limit for receiving a body
 CHUNK_BYTES = 1 << 16  # part of a response that is sent at once; little is buffered for slow clients
 CLIENT_CLOSED = 499  # status of a request whose client left before the response
 BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)  # seconds
-STAGE_BUCKETS = (0.0002, 0.0005, 0.001, 0.002, *BUCKETS)
 
 
 class Metrics:
     """Counters and latencies of a service."""
-
-    MEDIA_TYPE = CONTENT_TYPE_LATEST
 
     def __init__(self, service: Service):
         self._registry = registry = CollectorRegistry()
@@ -55,15 +52,6 @@ class Metrics:
             "cai_batch_queries", "Queries answered together", registry=registry, buckets=(1, 2, 4, 8, 16, 32, 64)
         )
         service.batches = sizes.observe
-        stages = Histogram(
-            "cai_stage_seconds", "Time of a batch", ["index", "stage"], registry=registry, buckets=STAGE_BUCKETS
-        )
-
-        def observe(index: str, times: dict[str, float]) -> None:
-            for stage, seconds in times.items():
-                stages.labels(index, stage).observe(seconds)
-
-        service.stages = observe
 
     def count(self, route: str, status: int, seconds: float) -> None:
         self.requests.labels(route, str(status)).inc()
@@ -79,13 +67,12 @@ class Access(NamedTuple):
     With `key`, those that have it: as X-API-Key, as a bearer token, or as a browser's password. With `local`, those for
     a loopback host or that of `public_url`, so that no web site can read a server on loopback through a name of its own
     (DNS rebinding). `public_url` is the address in browsers if a proxy is in front, whether it strips the path or not.
-    A POST from a page of another site is refused, except from `origins`, which can also read responses (CORS).
+    A POST from a page of another site is refused.
     """
 
     key: str | None = None
     local: bool = False
     public_url: str | None = None
-    origins: Sequence[str] = ()
 
 
 EVERYBODY = Access()
@@ -126,7 +113,7 @@ class Guard:
         path = scope["path"].removeprefix(self._root) if scope["path"].startswith(f"{self._root}/") else scope["path"]
         scope = {**scope, "method": "GET" if head else scope["method"], "path": path}
         request = Request(scope, receive)
-        headers = {**self._headers, "X-Request-ID": id, **self._cors_headers(request)}
+        headers = {**self._headers, "X-Request-ID": id}
         started = False
 
         def count(status: int) -> None:
@@ -177,8 +164,6 @@ class Guard:
         own_origins = [self._public_origin, f"http://{host}", f"https://{host}"]
         if self._access.local and not is_loopback(_hostname(host)) and host.lower() != self._public_host:
             return error_response(403, f"this server is not {host}")
-        if request.method == "OPTIONS" and origin in self._access.origins:
-            return Response(status_code=204)  # a CORS preflight, which has no key
         if self._access.key and request.scope["path"] not in self._open_paths and not _has(request, self._access.key):
             reason = "this server needs its API key, as X-API-Key or Authorization: Bearer"
             return error_response(401, reason, {"WWW-Authenticate": 'Basic realm="search"'})
@@ -186,24 +171,9 @@ class Guard:
             return error_response(411, "a body needs its Content-Length")
         if int(request.headers.get("content-length", 0)) > MAX_BODY_BYTES:
             return error_response(413, f"the body has more than {MAX_BODY_BYTES:,} bytes")
-        if request.method == "POST" and origin and origin not in (*own_origins, *self._access.origins):
+        if request.method == "POST" and origin and origin not in own_origins:
             return error_response(403, f"a page of {origin} may not do this; see --public-url")
         return None
-
-    def _cors_headers(self, request: Request) -> dict[str, str]:
-        """The headers that let pages of `origins` send requests and read responses."""
-        if not self._access.origins:
-            return {}
-        if (origin := request.headers.get("origin", "")) not in self._access.origins:
-            return {"Vary": "Origin"}
-        return {
-            "Vary": "Origin",
-            "Access-Control-Allow-Origin": origin,
-            "Access-Control-Allow-Methods": "GET, HEAD, POST",
-            "Access-Control-Allow-Headers": request.headers.get("access-control-request-headers", "*"),
-            "Access-Control-Expose-Headers": "X-Request-ID, Retry-After",
-            "Access-Control-Max-Age": "600",
-        }
 
 
 def _has(request: Request, key: str) -> bool:

@@ -7,9 +7,8 @@ import re
 import resource
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from socket import IPPROTO_TCP, TCP_NODELAY, socket
 from typing import Any, cast
 
@@ -26,10 +25,9 @@ REQUEST_SECONDS = 10.0  # limit for receiving the headers of a request
 CHUNK_SECONDS = 10.0  # limit for a client to read guard.CHUNK_BYTES
 MAX_CONNECTIONS = 500  # each with at most MAX_HEADER_BYTES and guard.MAX_BODY_BYTES: 500 MB
 BACKLOG = 128  # connections that wait in the kernel; asyncio accepts them all at once
-SPARE_FILES = BACKLOG + 64  # file handles for these and for requests; a reload needs as many again as are open now
 
 
-def access(settings: Listening, origins: Sequence[str] = ()) -> Access:
+def access(settings: Listening) -> Access:
     """The access policy, with the key from the key file or the environment. Raises CaiError if clients cannot send the
     key, or if there is none and the server is reachable from other machines."""
     file, local = settings.key_file, is_loopback(settings.host)
@@ -42,7 +40,7 @@ def access(settings: Listening, origins: Sequence[str] = ()) -> Access:
         )
     if key is not None and not re.fullmatch("[!-~]+", key):
         raise CaiError(f"{file or API_KEY} is empty or has other characters than printable ASCII; use {advice}")
-    return Access(key, local, settings.public_url, origins)
+    return Access(key, local, settings.public_url)
 
 
 class Connections:
@@ -76,7 +74,8 @@ class Connections:
         try:
             await self.app(scope, receive_body, send)
         finally:
-            if connection.end_answer() and self._open.get(connection.client) is connection:
+            connection.answers -= 1
+            if not connection.answers and self._open.get(connection.client) is connection:
                 self.waiting.pop(connection, None)
                 self.waiting[connection] = None  # at the end
 
@@ -107,21 +106,16 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, connections: Connections, http: Callable[..., asyncio.Protocol], **arguments: Any):
         self._connections, self._http = connections, http(**arguments)
-        self._answers = 0  # in progress
+        self.answers = 0  # in progress
         self._has_begun = False  # the next request
         self._request_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
 
     def begin_answer(self) -> None:
         """Answer a request whose headers have arrived."""
-        self._answers += 1
+        self.answers += 1
         self._has_begun = False
         self._stop_request_timer()
-
-    def end_answer(self) -> bool:
-        """Whether no other request is being answered."""
-        self._answers -= 1
-        return not self._answers
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -135,7 +129,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
-        if not self._answers:
+        if not self.answers:
             self._has_begun = True
             self._start_request_timer()
         self._http.data_received(data)
@@ -184,18 +178,11 @@ class Connection(asyncio.Protocol):
 
 
 class Server(uvicorn.Server):
-    """uvicorn with limits on connections: when it stops, accepted requests have `seconds`. Raises CaiError if the limit
-    on open files is too low."""
+    """uvicorn with limits on connections: when it stops, accepted requests have `seconds`."""
 
     def __init__(self, app: Guard, host: str = "127.0.0.1", port: int = 0, seconds: float = 10.0):
-        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        opened = len(list(Path("/dev/fd").iterdir()))
-        if (most := limit - 2 * opened - SPARE_FILES) < 1:
-            raise CaiError(
-                f"this process may open {limit} files, and has {opened} open: too few for connections and reloads; "
-                f"raise the limit, with `ulimit -n 1024` or LimitNOFILE= of systemd"
-            )
-        self._connections = Connections(app, min(most, MAX_CONNECTIONS))
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._connections = Connections(app, min(MAX_CONNECTIONS, files // 2))  # the others are for indexes
         config = uvicorn.Config(
             self._connections,
             host,

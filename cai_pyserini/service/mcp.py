@@ -27,12 +27,13 @@ from cai_pyserini.core.version import VERSION
 from cai_pyserini.engine.explanation import Explanation
 from cai_pyserini.engine.found import Described
 from cai_pyserini.engine.found import Found as Ranked
+from cai_pyserini.engine.highlight import text_of
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.indexes.filters import BadFilter
 from cai_pyserini.service.access_log import note
 from cai_pyserini.service.guard import MAX_BODY_BYTES, unknown_parameter
 from cai_pyserini.service.page import MAX_SHOWN_HITS
-from cai_pyserini.service.queue import MAX_HITS, MAX_QUERY_LENGTH, Service
+from cai_pyserini.service.queue import MAX_HITS, MAX_QUERY_LENGTH, Job, Service
 
 MAX_TEXT_LENGTH = 20_000  # characters of a document in one answer
 TERMS = 20  # per explanation
@@ -179,17 +180,18 @@ class Tools:
             raise ToolError(f"offset: a search has at most {MAX_HITS} hits; make the query more specific instead")
         name = index or self._service.default
 
-        def show(engine: Engine) -> Callable[[Ranked], Iterator[Described]]:
-            return lambda found: found.describe(found.hits[offset:])
+        def show(engine: Engine, found: Ranked) -> Iterator[Described]:
+            return found.describe(found.hits[offset:])
 
-        searched = await _answered(self._service.search_all(name, [query], end, filter=filter, show=show))
+        job = Job(index=name, texts=[query], hits=end, filter=filter, show=show)
+        searched = await _answered(self._service.search(job))
         results = [
             Found(
                 rank=described.hit.rank,
                 docid=described.hit.id,
                 score=described.hit.score,
-                title="".join(piece for piece, _ in described.title),
-                snippet="".join(piece for piece, _ in described.snippet),
+                title=text_of(described.title),
+                snippet=text_of(described.snippet),
                 passage=None if described.hit.stored == described.hit.id else described.hit.stored,
                 page=described.page,
                 metadata=dict(described.metadata),

@@ -26,8 +26,9 @@ from cai_pyserini.core.errors import CaiError, Unavailable
 from cai_pyserini.core.processes import trim_memory
 from cai_pyserini.core.text import normalized
 from cai_pyserini.engine.found import Found
+from cai_pyserini.engine.highlight import text_of
 from cai_pyserini.engine.hits import Hit, Hits
-from cai_pyserini.engine.retriever import Effort
+from cai_pyserini.engine.retriever import Deadline
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.indexes.filters import Filters
 from cai_pyserini.indexes.searcher import Stored
@@ -40,9 +41,8 @@ MAX_ANSWER_LENGTH = 1 << 24  # characters of the documents of one answer
 MAX_PENDING_LENGTH = 1 << 27  # the same of all answers that are not sent yet
 MIN_INTERVAL = 1.0  # seconds between probes, and between reloads
 TRIM_SECONDS = 60.0  # freed memory is returned so often
-PROBE_QUERY = "ready"  # the query of the readiness probe
 
-type Show = Callable[[Engine], Callable[[Found], Iterator[Any]]]  # what is shown of the hits of a request
+type Show = Callable[[Engine, Found], Iterator[Any]]  # what is shown of the hits of a query
 Rerank = Callable[[str, Sequence[str], float], list[float]]  # Reranker.scores
 logger = logging.getLogger(__name__)
 
@@ -57,36 +57,20 @@ class Shown(NamedTuple):
 
 
 class SearchResults(NamedTuple):
-    """What is shown of the hits of each query of a request, the parts of a fusion that were late, and the number of
-    reranked hits."""
+    """What is shown of the hits of each query of a request, why it is partial, and the number of reranked hits."""
 
     rankings: list[list[Any]]
-    late: list[str]
+    degraded: str | None = None  # None: complete
     reranked: int | None = None
 
-    @property
-    def degraded(self) -> str | None:
-        """Why the answer is partial; None if it is complete."""
-        return f"{', '.join(self.late)} timed out" if self.late else None
+
+class Answer:
+    """The answer of a request, while it is made and sent."""
+
+    characters = 0  # of its documents
 
 
-class AnswerLength:
-    """The characters of the documents in an answer, and in all `pending` answers, which are limited to save memory."""
-
-    def __init__(self, pending: "set[AnswerLength]"):
-        self._pending, self._characters = pending, 0
-
-    def update(self, characters: int) -> None:
-        """Set the characters so far. Raises HTTPException beyond a limit."""
-        self._characters = characters
-        if characters > MAX_ANSWER_LENGTH:
-            advice = "ask for fewer hits, or with max_doc_length for the beginnings of documents"
-            raise HTTPException(400, f"the documents have more than {MAX_ANSWER_LENGTH:,} characters in all: {advice}")
-        if characters and sum(answer._characters for answer in list(self._pending)) > MAX_PENDING_LENGTH:
-            raise HTTPException(503, "too many long answers are being sent; try again soon", {"Retry-After": "1"})
-
-
-_answer_length: ContextVar[AnswerLength] = ContextVar("answer_length")  # of the current request
+_answer: ContextVar[Answer] = ContextVar("answer")  # of the current request
 
 
 class Coalesced[T]:
@@ -116,21 +100,40 @@ class Coalesced[T]:
                 self._ended = time.monotonic()
 
 
-@dataclass
+def documents(length: int | None = None, snippets: bool = False) -> Show:
+    """Shows hits with their documents, of which contents are truncated to `length` characters, and snippets."""
+
+    def show(engine: Engine, found: Found) -> Iterator[Shown]:
+        described = found.describe(found.hits) if snippets else repeat(None)
+        for hit, each in zip(found.hits, described, strict=False):
+            stored = each.document if each else engine.document(hit.stored)
+            stored = stored and stored._replace(contents=stored.contents[:length])
+            yield Shown(hit, stored, each and text_of(each.snippet), each and each.page)
+
+    return show
+
+
+@dataclass(kw_only=True)
 class Job:
-    """A waiting request: a search, or a `call` on the engine."""
+    """A waiting request: a search, by default for hits with their documents, or a `call` on the engine."""
 
     index: str
+    call: Callable[[Engine], Any] | None = None
     texts: Sequence[str] = ()
-    hits: int = 0  # to search for, per query
-    rerank: int = 0  # hits to rerank
+    hits: int = 0  # to return, per query
+    rerank: int = 0  # hits to rerank, of a single query
+    without: str | None = None  # a document, or the passage of one, that is left out
     filter: Filters = None
     sort: str | None = None
-    returned: int = 0  # hits to return, per query
-    show: "Show | None" = None  # of a search
-    call: Callable[[Engine], Any] | None = None
+    show: Show = field(default_factory=documents)
+    sent_in: Answer = field(default_factory=lambda: _answer.get(Answer()))
     answer: "asyncio.Future[Any]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     arrived: float = field(default_factory=time.monotonic)
+
+    @property
+    def depth(self) -> int:
+        """Hits to search for, per query."""
+        return max(self.hits, self.rerank) + (self.without is not None)
 
 
 class Service:
@@ -157,72 +160,44 @@ class Service:
         self.unanswered = 0
         self._worker = ThreadPoolExecutor(1, "search")
         self._opener = ThreadPoolExecutor(1, "reload")
-        self._sending: set[AnswerLength] = set()
+        self._sending: set[Answer] = set()
         self.probe = Coalesced(self._probe)
         self.reload = Coalesced(self._reload)
         self._started: float | None = None  # when the running batch started
         self._threads = os.cpu_count() or 1
         self.batches: Callable[[float], None] = lambda queries: None  # called with the queries of each batch
-        self.stages: Callable[[str, dict[str, float]], None] = lambda index, seconds: None  # and with its timings
 
-    async def search_all(
-        self,
-        index: str,
-        texts: Sequence[str],
-        hits: int,
-        *,
-        rerank: int = 0,
-        filter: Filters = None,
-        sort: str | None = None,
-        show: Show | None = None,
-    ) -> SearchResults:
-        """The best hits for each of several queries, as one request; by default, with their stored documents.
-
-        A single query can have its best `rerank` hits reranked.
-        """
-        note(texts=texts, hits=hits)
-        if rerank and self._rerank is None:
+    async def search(self, job: Job) -> SearchResults:
+        """The best hits for each of several queries, as one request."""
+        note(texts=job.texts, hits=job.hits)
+        if job.rerank and self._rerank is None:
             raise HTTPException(400, "rerank: this server has no cross-encoder; it is started with --cross-encoder")
-        job = Job(index, texts, max(hits, rerank), rerank, filter, sort, hits, show or documents())
         searched: SearchResults = await self._answer(job)
         note(returned=sum(map(len, searched.rankings)))
-        if searched.late or rerank:
+        if searched.degraded or job.rerank:
             note(degraded=searched.degraded, reranked=searched.reranked)
         return searched
 
-    async def similar(
-        self,
-        index: str,
-        id: str,
-        hits: int,
-        *,
-        filter: Filters = None,
-        sort: str | None = None,
-        show: Show | None = None,
-    ) -> tuple[str, SearchResults]:
-        """The text of a document, and the best other documents with this text as the query."""
-        text = (await self.document(index, id, MAX_QUERY_LENGTH)).contents
-        if not text.strip():
+    async def similar(self, index: str, id: str, **options: Any) -> tuple[Stored, SearchResults]:
+        """A document, and the best other documents with its text as the query; `options` are those of a Job."""
+        document = await self.document(index, id, MAX_QUERY_LENGTH)
+        if not document.contents.strip():
             raise HTTPException(404, f"document {id!r} has no text")
-        searched = await self.search_all(index, [text], hits + 1, filter=filter, sort=sort, show=show)
-        others = [shown for shown in searched.rankings[0] if id not in (shown.hit.id, shown.hit.stored)]
-        ranking = [shown._replace(hit=shown.hit.at(rank)) for rank, shown in enumerate(others[:hits], 1)]
-        note(hits=hits, returned=len(ranking))
-        return text, searched._replace(rankings=[ranking])
+        return document, await self.search(Job(index=index, texts=[document.contents], without=id, **options))
 
     async def document(self, index: str, id: str, length: int | None = None) -> Stored:
         """A document, with `length` characters of its contents. Raises HTTPException if there is none."""
         stored: Stored | None = await self.call(index, lambda engine: engine.document(id))
         if stored is None:
             raise HTTPException(404, f"no document {id!r}, or {index} does not store documents")
-        stored = _truncate(stored, length)
-        _answer_length.get(AnswerLength(set())).update(len(stored.contents))
+        stored = stored._replace(contents=stored.contents[:length])
+        self._check_length(_answer.get(Answer()), len(stored.contents))
         return stored
 
     async def call(self, index: str, function: Callable[[Engine], Any]) -> Any:
         """Run `function` on the engine in the worker thread and return its result; of an iterator, a list of its items
         until the request times out."""
-        return await self._answer(Job(index, call=function))
+        return await self._answer(Job(index=index, call=function))
 
     @property
     def default(self) -> str:
@@ -236,20 +211,29 @@ class Service:
 
     @contextmanager
     def sending(self) -> Iterator[None]:
-        """Count the documents of an answer, by AnswerLength, while it is made and sent."""
-        length = AnswerLength(self._sending)
-        self._sending.add(length)
-        token = _answer_length.set(length)
+        """Count the documents of an answer while it is made and sent."""
+        answer = Answer()
+        self._sending.add(answer)
+        token = _answer.set(answer)
         try:
             yield
         finally:
-            _answer_length.reset(token)
-            self._sending.remove(length)
+            _answer.reset(token)
+            self._sending.remove(answer)
+
+    def _check_length(self, answer: Answer, characters: int) -> None:
+        """Note the characters of the documents of an answer. Raises HTTPException for too many, in it or in all."""
+        if characters > MAX_ANSWER_LENGTH:
+            advice = "ask for fewer hits, or with max_doc_length for the beginnings of documents"
+            raise HTTPException(400, f"the documents have more than {MAX_ANSWER_LENGTH:,} characters in all: {advice}")
+        answer.characters = characters
+        if characters and sum(each.characters for each in list(self._sending)) > MAX_PENDING_LENGTH:
+            raise HTTPException(503, "too many long answers are being sent; try again soon", {"Retry-After": "1"})
 
     async def _probe(self) -> dict[str, str]:
         """Search every system: name -> "ok" or the type of error."""
         states = dict.fromkeys(self.engines, "ok")
-        searches = [self.search_all(index, [PROBE_QUERY], 1) for index in states]
+        searches = [self.search(Job(index=index, texts=["ready"], hits=1)) for index in states]
         for index, result in zip(list(states), await asyncio.gather(*searches, return_exceptions=True), strict=True):
             if isinstance(result, Exception):
                 logger.warning("%s is not ready: %r", index, result)
@@ -327,24 +311,36 @@ class Service:
             return [result]
         texts = [text for job in jobs for text in job.texts]
         self.batches(len(texts))
-        effort = Effort(min(job.arrived for job in jobs) + self._deadline)
-        how: dict[str, Any] = {"filter": first.filter, "sort": first.sort, "effort": effort}
-        found = iter(engine.find(texts, first.hits, threads=self._threads, **how))
+        deadline = Deadline(min(job.arrived for job in jobs) + self._deadline) if self._deadline < math.inf else None
+        options: dict[str, Any] = {"filter": first.filter, "sort": first.sort, "deadline": deadline}
+        found = iter(engine.find(texts, first.depth, threads=self._threads, **options))
         of_jobs = [[*islice(found, len(job.texts))] for job in jobs]
-        stages = {"encode": effort.encode, "search": effort.search}
+        degraded = f"{', '.join(deadline.late)} timed out" if deadline and deadline.late else None
         reranked = None
         if first.rerank:  # it is alone in its batch
-            start = time.perf_counter()
             ((only,),) = of_jobs
             only.hits, reranked = self._rerank_hits(first, engine, only.hits)
-            stages["rerank"] = time.perf_counter() - start
-        start = time.perf_counter()
-        results = [
-            _shown(job, engine, of_job, effort.late, reranked) for job, of_job in zip(jobs, of_jobs, strict=True)
-        ]
-        stages["fetch"] = time.perf_counter() - start
-        self.stages(first.index, stages)
-        return results
+        return [self._shown(job, engine, of_job, degraded, reranked) for job, of_job in zip(jobs, of_jobs, strict=True)]
+
+    def _shown(
+        self, job: Job, engine: Engine, found: Sequence[Found], degraded: str | None, reranked: int | None
+    ) -> SearchResults | HTTPException:
+        """What is shown of the hits of a job, until it times out; an HTTPException if the documents are too long."""
+        rankings, characters = [list[Any]() for _ in found], 0
+        try:
+            for ranking, each in zip(rankings, found, strict=True):
+                if job.answer.done():
+                    break
+                kept = [hit for hit in each.hits if job.without is None or job.without not in (hit.id, hit.stored)]
+                each.hits = Hits(hit.at(rank) for rank, hit in enumerate(kept[: job.hits], 1))
+                for shown in takewhile(lambda _: not job.answer.done(), job.show(engine, each)):
+                    if isinstance(shown, Shown) and shown.stored:
+                        characters += len(shown.stored.contents)
+                        self._check_length(job.sent_in, characters)
+                    ranking.append(shown)
+        except HTTPException as error:
+            return error
+        return SearchResults(rankings, degraded, reranked)
 
     def _rerank_hits(self, job: Job, engine: Engine, ranking: Hits) -> tuple[Hits, int]:
         """A ranking with its best hits rescored by the cross-encoder, and the number of these."""
@@ -386,60 +382,13 @@ def _batches(jobs: Sequence[Job]) -> list[list[Job]]:
     """Divide jobs into batches of searches that differ only in their queries; calls and reranking stay alone."""
     groups: dict[Any, list[list[Job]]] = {}
     for job in jobs:
-        key = id(job) if job.call or job.rerank else (job.index, job.hits, job.filter, job.sort)
+        key = id(job) if job.call or job.rerank else (job.index, job.depth, job.filter, job.sort)
         batches = groups.setdefault(key, [[]])
         texts = [text for member in (*batches[-1], job) for text in member.texts]
-        if sum(map(len, texts)) > MAX_QUERY_LENGTH or job.hits * len(texts) > MAX_HITS or len(texts) > BATCH:
+        if sum(map(len, texts)) > MAX_QUERY_LENGTH or job.depth * len(texts) > MAX_HITS or len(texts) > BATCH:
             batches.append([])
         batches[-1].append(job)
     return [batch for batches in groups.values() for batch in batches if batch]
-
-
-def documents(length: int | None = None, snippets: bool = False) -> Show:
-    """Shows hits with their documents, of which contents are truncated to `length` characters, and snippets. Raises
-    HTTPException for documents that are too long for one answer, or with all that wait to be sent."""
-    limit = _answer_length.get(None) or AnswerLength(set())
-
-    def for_request(engine: Engine) -> Callable[[Found], Iterator[Shown]]:
-        characters = 0
-
-        def show(found: Found) -> Iterator[Shown]:
-            nonlocal characters
-            described = found.describe(found.hits) if snippets else repeat(None)
-            for hit, each in zip(found.hits, described, strict=False):
-                stored = each.document if each else engine.document(hit.stored)
-                if stored:
-                    stored = _truncate(stored, length)
-                    characters += len(stored.contents)
-                    limit.update(characters)
-                snippet = "".join(piece for piece, _ in each.snippet) if each else None
-                yield Shown(hit, stored, snippet, each and each.page)
-
-        return show
-
-    return for_request
-
-
-def _shown(
-    job: Job, engine: Engine, found: Sequence[Found], late: list[str], reranked: int | None
-) -> SearchResults | HTTPException:
-    """What is shown of the hits of a job, until it times out; or the error if that is too much."""
-    assert job.show
-    show, rankings = job.show(engine), [list[Any]() for _ in found]
-    try:
-        for ranking, each in zip(rankings, found, strict=True):
-            if job.answer.done():
-                break
-            each.hits = Hits(each.hits[: job.returned])
-            ranking += takewhile(lambda _: not job.answer.done(), show(each))
-    except HTTPException as error:
-        return error
-    return SearchResults(rankings, late, reranked)
-
-
-def _truncate(stored: Stored, length: int | None) -> Stored:
-    """A document with the first `length` characters of its contents."""
-    return stored._replace(contents=stored.contents[:length])
 
 
 def _settle(job: Job, result: Any) -> None:

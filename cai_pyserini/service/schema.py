@@ -9,7 +9,6 @@ from pydantic_core import PydanticCustomError
 from starlette.exceptions import HTTPException
 
 from cai_pyserini.core.metadata import Value
-from cai_pyserini.core.version import VERSION
 from cai_pyserini.engine.explanation import Explanation
 from cai_pyserini.indexes.searcher import Stored
 from cai_pyserini.service.page import FILTER, MAX_SHOWN_HITS, SORT, Name
@@ -20,34 +19,13 @@ MAX_ID_LENGTH = 200  # characters of query ids and field names
 MAX_FACETS = 20
 MAX_RERANKED = 100
 QueryText = Annotated[str, StringConstraints(min_length=1, max_length=MAX_QUERY_LENGTH, pattern=NOT_BLANK)]
-QUERY_PARAMETER = Parameter(description="the text to search for", examples=["short fingers"])
+QUERY_PARAMETER = Parameter(description="the text to search for")
 Text = Annotated[QueryText, QUERY_PARAMETER]
 SNIPPETS = "return, for each document, the passage that contributes most to its score"
 Counts = dict[str, dict[str, int]]  # field -> value -> documents
 
-DOCUMENT = {
-    "title": "Short finger",
-    "contents": "Short finger Abnormally short finger associated with developmental hypoplasia.",
-}
-CANDIDATE = {"docid": "HP:0009381", "score": 12.35, "rank": 1, "doc": DOCUMENT}
-ANSWER = {"api": "v1", "index": "joint"}
-EXPLANATION = {
-    "system": "joint",
-    "document": "HP:0009381",
-    "rank": 1,
-    "score": 4.2,
-    "grade": None,
-    "terms": [{"term": "short", "query": 1.5, "document": 2.8, "idf": None, "impact": 28, "contribution": 4.2}],
-    "parts": [],
-}
-EXPLAINED = {**ANSWER, "query": {"text": "short fingers"}, "explanation": EXPLANATION}
 OMIT_NONE = Field(None, exclude_if=lambda value: value is None)
 OMIT_EMPTY: Any = Field({}, exclude_if=lambda value: not value)
-
-
-def example(**values: Any) -> ConfigDict:
-    """The configuration of a model whose schema has an example."""
-    return ConfigDict(json_schema_extra={"examples": [values]})
 
 
 class Query(BaseModel):
@@ -134,8 +112,6 @@ class Answer(BaseModel):
 
 
 class SearchAnswer(Answer):
-    model_config = example(**ANSWER, query={"text": "short fingers"}, candidates=[CANDIDATE])
-
     query: Query
     candidates: list[Candidate]
     facets: Counts = OMIT_EMPTY
@@ -155,9 +131,7 @@ class Topic(BaseModel):
 class SearchRequest(BaseModel):
     """Several queries, with the same limits on characters and hits in total as a single one."""
 
-    model_config = ConfigDict(strict=True, extra="forbid") | example(
-        queries=[{"qid": "q1", "text": "short fingers"}, {"qid": "q2", "text": "hearing loss"}], hits=10
-    )
+    model_config = ConfigDict(strict=True, extra="forbid")
 
     queries: list[Topic] = Field(min_length=1, max_length=BATCH)
     hits: int = Field(10, description="hits to return for each query", ge=1, le=MAX_HITS)
@@ -192,15 +166,11 @@ class TopicAnswer(BaseModel):
 
 
 class SearchAnswers(Answer):
-    model_config = example(**ANSWER, results=[{"qid": "q1", "candidates": [CANDIDATE]}])
-
     results: list[TopicAnswer]  # in the order of the queries
     degraded: str | None = OMIT_NONE  # as in SearchAnswer
 
 
 class DocumentAnswer(Answer):
-    model_config = example(**ANSWER, docid="HP:0009381", doc=DOCUMENT)
-
     docid: str
     doc: Document | str
 
@@ -211,21 +181,11 @@ class ExplainAnswer(Answer):
 
 
 class SuggestAnswer(Answer):
-    model_config = example(**ANSWER, query={"text": "shrot fingers"}, suggestion="short fingers")
-
     query: Query
     suggestion: str | None  # None: every word is in a document, or nothing is similar
 
 
 class Health(BaseModel):
-    model_config = example(
-        status="ok",
-        version=VERSION,
-        default="joint",
-        indexes=["joint", "bm25"],
-        unanswered=0,
-    )
-
     status: Literal["ok", "stuck"]
     version: str
     default: str  # the index that the page and assistants use by default
@@ -234,22 +194,16 @@ class Health(BaseModel):
 
 
 class Readiness(BaseModel):
-    model_config = example(status="ok", indexes={"bm25": "ok", "joint": "ok"})
-
     status: Literal["ok", "not ready"]
     indexes: dict[str, str]  # "ok" or the type of error
 
 
 class Reloaded(BaseModel):
-    model_config = example(status="ok", indexes=["bm25", "joint"])
-
     status: Literal["ok"] = "ok"
     indexes: list[str]
 
 
 class Wrong(BaseModel):
     """Why a request was refused or failed."""
-
-    model_config = example(error="hits: Input should be greater than or equal to 1")
 
     error: str

@@ -28,19 +28,17 @@ class Listening(Settings):
     @field_validator("public_url")
     @classmethod
     def _check_public_url(cls, url: str | None) -> str | None:
-        if url is None:
-            return None
-        origin, path = origin_and_path(url)
-        if path.startswith("/v1/"):
+        address = url and web_address(url)
+        if address and urlsplit(address).path.startswith("/v1/"):
             raise ValueError("its path may not begin with /v1, which is the path of the API")
-        return origin + path
+        return address
 
 
-def origin_and_path(url: str) -> tuple[str, str]:
-    """Origin and path, which ends with /, of a web address, as browsers write it. Raises ValueError for other texts."""
+def web_address(url: str) -> str:
+    """A web address as browsers write it, with / at the end. Raises ValueError for other texts."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query or parts.fragment:
         raise ValueError(f"{url!r} should be like https://search.example.org/")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     port = "" if parts.port in (None, {"http": 80, "https": 443}[parts.scheme]) else f":{parts.port}"
-    return f"{parts.scheme}://{host}{port}", f"{parts.path.rstrip('/')}/"
+    return f"{parts.scheme}://{host}{port}{parts.path.rstrip('/')}/"

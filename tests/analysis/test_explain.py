@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from cai_pyserini.analysis.explain import explain_query, text
+from cai_pyserini.analysis.explain import Case, explain_query, text
 from cai_pyserini.cli.analyse import main
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.engine.explanation import Case, Explanation, Part
+from cai_pyserini.engine.explanation import Explanation, Part
 from cai_pyserini.engine.open import Run
 from cai_pyserini.experiments.index_artifacts import index_of
 from cai_pyserini.experiments.names import parse_system

@@ -4,8 +4,7 @@ import random
 
 import pytest
 
-from cai_pyserini.engine.highlight import snippet
-from cai_pyserini.engine.passages import LONG, beginnings, best_snippet, occurrences, words_that_may_match
+from cai_pyserini.engine.highlight import LONG, beginnings, best_snippet, occurrences, snippet, words_that_may_match
 from cai_pyserini.engine.reasons import best_passage, words_of
 
 FILLER = "So it is said, and said again. "

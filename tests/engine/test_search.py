@@ -13,12 +13,11 @@ import pytest
 
 from cai_pyserini.cli.run import main as beir
 from cai_pyserini.collections.beir_folder import BeirFolder
-from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.engine.found import Fusing
 from cai_pyserini.engine.hits import Hit
 from cai_pyserini.engine.open import Run, open_index, open_systems
-from cai_pyserini.engine.retriever import Effort
+from cai_pyserini.engine.retriever import Deadline
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.ranking_artifacts import ranking_of
@@ -84,8 +83,8 @@ def test_explanations_add_up_to_the_scores(engine: Engine) -> None:
 
 def test_a_document_that_a_hybrid_did_not_find_is_explained(folder: Path) -> None:
     engine = Run(folder).open("hybrid-splade-idf")
-    assert engine.fusing
-    engine.fusing = engine.fusing._replace(depth=1)  # of each list
+    assert engine.parts.fusing
+    engine.parts.fusing = engine.parts.fusing._replace(depth=1)  # of each list
     (first,) = engine.search([QUERIES["q2"]], k=100)
     explained = engine.explain(QUERIES["q2"], ["d1", "d4"])
     assert [hit.id for hit in first] == ["d4"] and explained["d4"].rank == 1
@@ -99,29 +98,29 @@ def test_late_parts_are_left_out_and_come_back(run: Run) -> None:
     """Models that another thread uses stand for slow ones; none may be used twice at a time."""
     text, name = QUERIES["q1"], "hybrid-splade-idf-dense-zscore"
     whole, product, bm25 = (run.open(system) for system in (name, "hybrid-dense-product", "bm25"))
-    assert whole.fusing
-    weights = whole.fusing.weights and whole.fusing.weights[:1]
-    rest = Engine("rest", {"bm25": whole.retrievers["bm25"]}, Fusing("zscore", weights=weights))
+    assert whole.parts.fusing
+    weights = whole.parts.fusing.weights and whole.parts.fusing.weights[:1]
+    rest = Engine("rest", {"bm25": whole.parts.retrievers["bm25"]}, Fusing("zscore", weights=weights))
     models = ["splade-idf", "dense"]
-    assert [name for name, retriever in whole.retrievers.items() if retriever.needs_model] == models
+    assert [name for name, retriever in whole.parts.retrievers.items() if retriever.needs_model] == models
     for engine in (whole, product):
         engine.search([text])  # loads the models
 
     def search_until(engine: Engine, deadline: float) -> tuple[list[Hit], list[str]]:
-        effort = Effort(deadline)
-        (found,) = engine.search([text], effort=effort)
-        return found, effort.late
+        until = Deadline(deadline)
+        (found,) = engine.find([text], deadline=until)
+        return found.hits, until.late
 
     late, in_time = 0.0, 1e9
     with ExitStack() as locks:
-        for encoder in {whole.retrievers[name]._queries.encoder for name in models}:
+        for encoder in {whole.parts.retrievers[name]._queries.encoder for name in models}:
             assert encoder
             locks.enter_context(encoder.lock)
         assert search_until(whole, late) == (rest.search([text])[0], models)
         assert search_until(product, late) == (bm25.search([text])[0], ["dense"])
         assert search_until(whole, in_time)[1] == models  # their last searches still run
     for engine in (whole, product):
-        for call in engine._last_calls.values():
+        for call in engine.parts.last_calls.values():
             call.result()
         assert search_until(engine, in_time) == (engine.search([text])[0], [])
 
@@ -165,21 +164,6 @@ def test_words_are_demanded_and_left_out_without_metadata(run: Run, name: str) -
     whole, found = (run.open(name).search(["risk of cancer"], 12, filter=each)[0] for each in filters)
     assert {"d1", "d3"} <= {hit.id for hit in whole} and not run.open(name).metadata
     assert [hit.id for hit in found] == [hit.id for hit in whole if hit.id != "d1"]
-
-
-def test_the_dense_index_of_a_run_can_be_approximate(folder: Path, run: Run, tiny: Path, tmp_path: Path) -> None:
-    """In a collection as small as this one, it finds the same."""
-    flags = "--dense", "splade-tiny", "--dense-index", "hnsw", "--systems", "dense"
-    beir([str(tiny), "--output", str(shutil.copytree(folder, tmp_path / "run")), *flags])
-    assert artifact.require(tmp_path / "run" / "indexes" / "dense", "index").stats["recall@100"] == 1
-    other, exact = Run(tmp_path / "run").open("dense"), run.open("dense")
-    for text in QUERIES.values():
-        ours, (expected,) = other.search([text], k=100)[0], exact.search([text], k=100)
-        assert {hit.id: pytest.approx(hit.score, abs=1e-5) for hit in ours} == {hit.id: hit.score for hit in expected}
-        scores = [
-            {id: each.score for id, each in engine.explain(text, ["d1", "no"]).items()} for engine in (other, exact)
-        ]
-        assert scores[0] == pytest.approx(scores[1], abs=1e-5) and scores[0].keys() == {"d1"}
 
 
 def test_what_cannot_be_opened_is_named(run: Run, folder: Path, tmp_path: Path) -> None:
@@ -298,10 +282,10 @@ def test_a_fork_is_refused(run: Run, folder: Path, system: str) -> None:
     engine, context = run.open(system), multiprocessing.get_context("fork")
     engine.search(["bladder"])
     receiver, sender = context.Pipe(duplex=False)
-    late = Effort(deadline=1e9)
+    late = Deadline(1e9)
 
     def search() -> None:
-        for call in (partial(engine.search, ["bladder"], effort=late), partial(Run(folder).open, "splade-idf")):
+        for call in (partial(engine.find, ["bladder"], deadline=late), partial(Run(folder).open, "splade-idf")):
             try:
                 call()
             except CaiError as error:

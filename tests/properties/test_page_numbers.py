@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from cai_pyserini.collections.file_text import _finished
 from cai_pyserini.collections.formats import PAGE, Text
 from cai_pyserini.collections.spans import passages
-from cai_pyserini.engine.passages import best_snippet
+from cai_pyserini.engine.highlight import best_snippet
 
 SPACE = st.sampled_from([" ", "\n", "\n\n\n\n", " \n \t\n\n", "\r\n\r\n\r\n", "\x0b", "\x85", "\u2028\n\n\n", "   "])
 pages_of_words = st.lists(st.integers(0, 5), min_size=1, max_size=9).filter(any)

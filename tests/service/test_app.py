@@ -1,7 +1,6 @@
 """The REST API: responses, and reasons for refusals."""
 
 import json
-import re
 from base64 import b64encode
 from pathlib import Path
 
@@ -181,6 +180,7 @@ def test_explanations(client: TestClient) -> None:
         ("/v1/bm25/search?query=-x&syntax=true", 400, "query: it only excludes words"),
         ("/v1/bm25/search?query=x&hits=101&snippets=true", 400, "snippets: with 101 hits; 100 are allowed"),
         ("/v2/bm25/search?query=x", 404, "Not Found"),
+        ("/v1/bm25/search/?query=x", 404, "Not Found"),  # a redirect would name the wrong host behind a proxy
         ("/docs", 404, "Not Found"),  # FastAPI's page would load scripts from elsewhere
     ],
 )
@@ -199,9 +199,6 @@ def test_health_and_metrics(client: TestClient) -> None:
     assert metrics.headers["content-type"].startswith("text/plain")
     assert 'cai_requests_total{route="/v1/{index}/search",status="200"}' in metrics.text
     assert "cai_batch_queries_count" in metrics.text
-    for stage in ("encode", "search", "fetch"):
-        seconds = re.search(rf'cai_stage_seconds_sum{{index="joint",stage="{stage}"}} (\S+)', metrics.text)
-        assert seconds and 0 < float(seconds[1]) < 600
 
 
 def test_an_api_key(run_folder: Path) -> None:
@@ -245,30 +242,21 @@ def test_other_hosts_and_other_sites(run_folder: Path) -> None:
         assert client.post("/reload", headers={"Origin": "http://127.0.0.1:8000"}).status_code == 200
 
 
-def test_a_public_address_and_other_origins(run_folder: Path) -> None:
-    public, app, other = "https://search.example.org/hpo/", "https://app.example.org", "https://example.org"
+def test_a_public_address(run_folder: Path) -> None:
+    public, other = "https://search.example.org/hpo/", "https://example.org"
     service = Service(lambda: engines(run_folder, "bm25"))
-    guarded = create_app(service, Access("sesame", True, public, [app]))
+    guarded = create_app(service, Access("sesame", True, public))
     key = {"X-API-Key": "sesame"}
     with TestClient(guarded, "http://127.0.0.1:8000") as client:
         for path in ("/", "/hpo/", "/hpo/style.css", "/style.css", "/hpo/v1/bm25/doc/d1"):
             for host in ("search.example.org", "Search.Example.org", "127.0.0.1"):
                 assert client.get(path, headers=key | {"Host": host}).status_code == 200
         assert client.get("/", headers=key | {"Host": "example.org"}).status_code == 403
-        for origin, status in ((public[:-5], 200), (app, 200), (other, 403), ("null", 403), (f"{app}:444", 403)):
+        assert client.get("/openapi.json").json()["servers"] == [{"url": public}]
+        for origin, status in ((public[:-5], 200), (other, 403), ("null", 403), (f"{public[:-5]}:444", 403)):
             headers = key | {"Origin": origin}
             answer = client.post("/v1/bm25/search", json=queries("zinc"), headers=headers)
             assert answer.status_code == status
-            shared = {"access-control-allow-origin", "vary"} & answer.headers.keys()
-            assert len(shared) == 1 + (origin == app) and answer.headers["vary"] == "Origin"
-        asks = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type,x-api-key"}
-        answer = client.options("/v1/bm25/search", headers={"Origin": app, **asks})  # without the key
-        assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (204, app)
-        assert answer.headers["access-control-allow-headers"] == "content-type,x-api-key"
-        refused = client.options("/v1/bm25/search", headers={"Origin": other, **asks})
-        assert refused.status_code == 401 and "access-control-allow-origin" not in refused.headers
-        unread = client.get("/v1/bm25/doc/d1", headers={"Origin": app})  # a page can read errors, too
-        assert (unread.status_code, unread.headers["access-control-allow-origin"]) == (401, app)
 
 
 def test_head_is_get_without_the_body(client: TestClient) -> None:
@@ -326,7 +314,7 @@ def test_failures_are_counted_and_have_security_headers(run_folder: Path) -> Non
 def test_a_late_encoder_degrades_a_hybrid_and_the_answer_says_so(run_folder: Path) -> None:
     opened = engines(run_folder)
     hybrid, asked = "hybrid-splade-idf-minmax", {"queries": [{"qid": "1", "text": "bladder infection"}], "hits": 3}
-    encoder = opened[hybrid].retrievers["splade-idf"]._queries.encoder
+    encoder = opened[hybrid].parts.retrievers["splade-idf"]._queries.encoder
     assert encoder
     with TestClient(create_app(Service(lambda: opened, deadline=0.5))) as client:
         with encoder.lock:
@@ -355,25 +343,9 @@ def test_reranking(run_folder: Path, cross_encoder: Path) -> None:
         assert [candidate["rank"] for candidate in ranking] == [*range(1, 7)]
         few = client.get(path, params=query | {"rerank": 4, "hits": 2}).json()
         assert few["candidates"] == [c | {"score": pytest.approx(c["score"], abs=1e-5)} for c in ranking[:2]]
-        assert 'cai_stage_seconds_count{index="joint",stage="rerank"} 2.0' in client.get("/metrics").text
     with TestClient(create_app(Service(lambda: engines(run_folder), deadline=1e-6, rerank=reranker.scores))) as client:
         late = client.get(path, params=query | {"rerank": 4, "hits": 6}).json()
         assert late["reranked"] == 0 and [candidate["docid"] for candidate in late["candidates"]] == before
-
-
-def test_reload_opens_the_current_indexes(run_folder: Path) -> None:
-    opened: list[dict] = []
-
-    def open_engines() -> dict:
-        opened.append(engines(run_folder))
-        return opened[-1] | ({"new": opened[-1]["bm25"]} if len(opened) > 1 else {})
-
-    with TestClient(create_app(Service(open_engines))) as client:
-        before = ids(client, "joint", "cancer")
-        assert client.get("/v1/new/search?query=cancer").status_code == 404
-        assert client.post("/reload").json() == {"status": "ok", "indexes": [*SYSTEMS, "new"]}
-        assert ids(client, "joint", "cancer") == before
-        assert ids(client, "new", "cancer") == ids(client, "bm25", "cancer")
 
 
 def test_a_failed_reload_leaves_the_old_indexes(run_folder: Path) -> None:

@@ -13,11 +13,9 @@ from urllib.request import urlopen
 import httpx2
 import pytest
 
-from cai_pyserini.core.errors import CaiError
 from cai_pyserini.engine.open import open_systems
 from cai_pyserini.service import guard, listen
 from cai_pyserini.service import queue as service_module
-from cai_pyserini.service.app import create_app
 from cai_pyserini.service.queue import Service
 from tests.service.conftest import served, wait_until
 
@@ -156,13 +154,6 @@ def test_with_all_connections_busy_a_new_one_is_refused(run_folder: Path, monkey
             assert b" 200 " in connection.recv(100)
             connection.close()
         working.join()
-
-
-def test_too_few_files_are_refused_at_the_start(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    app = create_app(Service(lambda: open_systems([run_folder], ["bm25"])))
-    monkeypatch.setattr(listen.resource, "getrlimit", lambda _: (64, 64))
-    with pytest.raises(CaiError, match="this process may open 64 files"):
-        listen.Server(app)
 
 
 def test_an_answer_that_nobody_reads_is_dropped(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.indexes.searcher import Stored
 from cai_pyserini.service import queue as service_module
-from cai_pyserini.service.queue import BATCH, MAX_HITS, MAX_QUERY_LENGTH, Service, Shown, documents
+from cai_pyserini.service.queue import BATCH, MAX_HITS, MAX_QUERY_LENGTH, Job, SearchResults, Service, Shown, documents
 from tests.service.conftest import SYSTEMS, engines
 
 pytestmark = pytest.mark.slow
@@ -39,9 +39,13 @@ def run(service: Service, scenario: Callable[[], Awaitable[Any]]) -> Any:
     return asyncio.run(working())
 
 
+async def search_all(service: Service, index: str, texts: list[str], hits: int, **options: Any) -> SearchResults:
+    return await service.search(Job(index=index, texts=texts, hits=hits, **options))
+
+
 async def search(service: Service, index: str, text: str, hits: int) -> list[Shown]:
     """The hits of a single query."""
-    (ranking,) = (await service.search_all(index, [text], hits)).rankings
+    (ranking,) = (await search_all(service, index, [text], hits)).rankings
     return ranking
 
 
@@ -75,7 +79,7 @@ def test_several_texts_are_one_request_of_a_batch(opened: dict[str, Engine]) -> 
     sizes: list[float] = []
     service.batches = sizes.append
     many = [["bladder"] * BATCH, ["cancer", "bladder"]]
-    some, others = run(service, lambda: together(service, *(service.search_all("bm25", texts, 1) for texts in many)))
+    some, others = run(service, lambda: together(service, *(search_all(service, "bm25", texts, 1) for texts in many)))
     assert [found[0][0].id for found in (*some.rankings, *others.rankings)] == ["d4"] * BATCH + ["d3", "d4"]
     assert sizes == [BATCH, 2]
 
@@ -146,7 +150,7 @@ def test_snippets_come_from_the_beginning_of_documents_until_the_request_times_o
 
     async def give_up() -> None:
         with pytest.raises(TimeoutError):
-            await service.search_all("bm25", ["bladder zinc cancer fever"] * 20, 12, show=documents(snippets=True))
+            await search_all(service, "bm25", ["bladder zinc cancer fever"] * 20, 12, show=documents(snippets=True))
         await service.call("bm25", lambda engine: None)
 
     run(service, give_up)
