@@ -1,6 +1,7 @@
 """`import cai_pyserini as cai`: the names, what they take and what they give."""
 
 import ast
+import asyncio
 import doctest
 import inspect
 import json
@@ -221,7 +222,7 @@ def test_hits_outlive_their_index(java: None, tmp_path: Path) -> None:
     rows = [{"id": n, "title": f"T{n}", "text": f"skull {n}", "y": n, "on": date(2020, 1, n)} for n in (1, 2, 3)]
     with cai.index(rows, system="bm25") as index:
         hits, (several,) = index.search("skull", k=np.int64(2)), index.search(query for query in ["skull"])
-        assert index.search("skull", filter={"y": [1, 2]}) == hits
+        assert asyncio.run(index.search_async("skull", filter={"y": [1, 2]})) == hits
         assert pickle.loads(pickle.dumps(hits)) == hits
         assert index.explain("skull", hits[0]) == index.explain("skull", 1) == index.explain("skull", [hits[0]])["1"]
         assert index.document(1) == index.document(hits[0]) and len(index) == 3
@@ -330,7 +331,7 @@ def test_an_encoder_has_the_methods_of_sentence_transformers(run_folder: Path, t
     assert sorted(encoder.decode(bow)) == [("fingers", 1.0), ("short", 2.0)]
     assert abs(encoder.encode_query(iter(["short fingers"])) - encoder.encode_query("short fingers")).max() == 0
     for wrong, message in [
-        ({"d1": "a"}, "this is a dict: give the texts alone"),
+        ({"d1": "a"}, "of this dict, give the texts alone"),
         (["a", None], "text 1, .* is a NoneType"),
     ]:
         with pytest.raises(cai.CaiError, match=message):

@@ -58,7 +58,7 @@ class Search(Command):
         several = not asks and len(self.queries) != 1
         for query in _asked(engine.name) if asks else queries:
             text, filters = without_operators(query, self.filter) if self.syntax else (query, self.filter)
-            hits = engine.describe(text, self.hits, filters, self.sort)
+            hits = engine.describe(text, self.hits, 0, filters, self.sort)
             facets = engine.facets(self.facets, text, filters) if self.facets else {}
             if self.format == "json":
                 for hit in hits:

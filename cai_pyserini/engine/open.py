@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 from weakref import WeakSet
@@ -28,6 +29,7 @@ from cai_pyserini.experiments import report
 from cai_pyserini.experiments.index_artifacts import index_of
 from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.ranking_artifacts import ranking_of
+from cai_pyserini.experiments.report import values_by_query
 from cai_pyserini.experiments.run_folder import BEIR, RunFolder, current
 from cai_pyserini.experiments.systems import BM25, System
 from cai_pyserini.experiments.update import update
@@ -99,7 +101,7 @@ class Run:
     """A run, whose systems, by name, open when they are first asked for, and share indexes and models. Of a run that
     has not finished, those systems can be opened whose indexes are there; a note names the others.
 
-    As a text, it is the table of its results. Raises CaiError for a folder without a run.
+    As a text, it is the table of its results; in notebooks, with a chart. Raises CaiError for a folder without a run.
 
     >>> run = cai.open("runs/tiny")
     >>> run["bm25"].search("high blood pressure", k=1)[0].id
@@ -182,6 +184,15 @@ class Run:
         if self._run.is_started:
             return f"{self.folder} has not finished: {self._run.remedy}"
         return report.table(self._run.results)
+
+    def _repr_html_(self) -> str:
+        table = f"<pre>{escape(repr(self))}</pre>"
+        if not self._run.results.scored:
+            return table
+        from cai_pyserini.experiments.report_charts import scores_chart  # matplotlib takes 0.3 seconds
+
+        chart = scores_chart(self._run.results, values_by_query(self._run))
+        return f'{table}\n<figure style="background: white">{chart.image}</figure>'
 
     def __enter__(self) -> Self:
         return self

@@ -6,6 +6,7 @@ related  a word that SPLADE adds to the query, the document, or both
 part     a piece of a word of the query, which is not in the document
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Literal
@@ -15,6 +16,7 @@ import regex
 from cai_pyserini.engine.explanation import Explanation
 from cai_pyserini.engine.highlight import (
     WIDTH,
+    WITHOUT_SPACES,
     WORDS,
     beginnings,
     best_snippet,
@@ -28,6 +30,8 @@ Reasons = dict[Origin, dict[str, float]]  # origin -> word -> its contributions
 Stems = Callable[[str], Sequence[str]]  # a text -> its analyzed words
 Marks = list[tuple[str, Origin | None]]  # pieces of a text: words of the query, related ones, and the rest
 ENTRY = regex.compile(r"\w{2,}")  # a term of the vocabulary that begins a word
+NOT_LETTERS = regex.compile(r"[\W_]+")
+TELLING = 3  # letters of a word or a piece of one; shorter ones are in documents about anything
 
 
 def words_of(text: str) -> list[str]:
@@ -101,6 +105,17 @@ class Asked:
     def mark(self, text: str, related: Iterable[str] = ()) -> Marks:
         """Mark the words of the query in a text, and words that are related to it."""
         return mark(text, self._own, {stem for word in related for stem in self._stems(word)}, self._stems)
+
+
+def main_origin(reasons: Reasons) -> Origin | None:
+    """The origin of the words that add most to a score; None if they are too short to tell anything, or there are none.
+    In scripts without spaces, none are too short."""
+    sums: dict[Origin | None, float] = defaultdict(float)
+    for origin, words in reasons.items():
+        for word, value in words.items():
+            letters = NOT_LETTERS.sub("", word)
+            sums[origin if len(letters) >= TELLING or letters >= WITHOUT_SPACES else None] += value
+    return max(sums, key=sums.__getitem__, default=None)
 
 
 def best_passage(text: str, query: str, stems: Stems, width: int = WIDTH) -> str:

@@ -145,6 +145,16 @@ class Engine:
         self._found[next(self._numbers)] = documents
         return found
 
+    @overload
+    async def search_async(self, query: str, k: int = 10, **options: Any) -> Hits: ...
+    @overload
+    async def search_async(self, query: Iterable[str], k: int = 10, **options: Any) -> list[Hits]: ...
+    async def search_async(self, query: str | Iterable[str], k: int = 10, **options: Any) -> Hits | list[Hits]:
+        """As `search`, whose options are keywords, in another thread, so that an event loop goes on meanwhile."""
+        from asyncio import to_thread  # who awaits has imported it
+
+        return await to_thread(lambda: self.search(query, k, **options))
+
     def rank(self, queries: Queries, k: int = 1000, threads: int = 1, filter: Filters = None) -> pd.DataFrame:
         """The rankings of many queries, a row per hit: `query_id`, `doc_id`, `score` and `rank`, from 1.
 
@@ -196,11 +206,13 @@ class Engine:
             if of_word
         }
 
-    def describe(self, text: str, k: int = 10, filter: Filters = None, sort: str | None = None) -> Iterator[Described]:
-        """Yield the best documents for a text, see `search`, with explanations and the matching words of title and
-        snippet highlighted."""
+    def describe(
+        self, text: str, k: int = 10, start: int = 0, filter: Filters = None, sort: str | None = None
+    ) -> Iterator[Described]:
+        """Yield the best documents for a text, see `search`, from the one after `start`, with explanations and the
+        matching words of title and snippet highlighted."""
         (found,) = self.find([text], k, filter=filter, sort=sort)
-        yield from found.describe(found.hits)
+        yield from found.describe(found.hits[start:])
 
     @overload
     def explain(self, query: str, document: Id) -> Explanation: ...  # type: ignore[overload-overlap]

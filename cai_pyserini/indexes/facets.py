@@ -3,6 +3,8 @@
 import json
 import struct
 from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from cai_pyserini.core.metadata import STRINGS, Kind, year_of
@@ -44,6 +46,36 @@ class Matches:
             return {repr(_double(label)).removesuffix(".0"): count for label, count in pairs}
         return dict(pairs)
 
+    @_COUNTING
+    def distinct(self, name: str) -> int:
+        """The number of different strings of a field in the whole index."""
+        values = jvm.java_class("org.apache.lucene.index.MultiDocValues").getSortedSetValues(
+            self._reader, PREFIX + name
+        )
+        return values.getValueCount() if values else 0
+
+    @_COUNTING
+    def limits(self, name: str) -> tuple[float, float] | None:
+        """The smallest and largest number, or day, of a field in the whole index; None if no document has a value."""
+        points, field = jvm.java_class("org.apache.lucene.index.PointValues"), PREFIX + name
+        packed = points.getMinPackedValue(self._reader, field), points.getMaxPackedValue(self._reader, field)
+        if packed[0] is None:
+            return None
+        decode = jvm.java_class("org.apache.lucene.document.DoublePoint").decodeDimension
+        first, last = (decode(bytes(byte & 255 for byte in value), 0) for value in packed)
+        return first, last
+
+    @_COUNTING
+    def ranges(self, name: str, edges: Sequence[float]) -> list[int]:
+        """The numbers of documents with a value from each edge, inclusive, to the next, exclusive."""
+        java, field = jvm.java_class, PREFIX + name
+        make_range, sortable = java(FACET + "range.LongRange"), [_sortable(edge) for edge in edges]
+        ranges = [make_range(str(n), first, True, end, False) for n, (first, end) in enumerate(pairwise(sortable))]
+        values = java(FACET + "MultiLongValuesSource").fromLongField(field)
+        counts = java(FACET + "range.LongRangeFacetCounts")(field, values, self.collector, None, *ranges)
+        found = dict(self._pairs(counts.getAllChildren(field, [])))
+        return [found.get(str(n), 0) for n in range(len(ranges))]
+
     def _pairs(self, result: Any) -> list[tuple[str, int]]:
         """The labels and counts of a FacetResult."""
         values = json.loads(self._json.writeValueAsString(result))["labelValues"] if result else []
@@ -52,5 +84,13 @@ class Matches:
 
 def _double(sortable: str) -> float:
     """Decode Lucene's NumericUtils.doubleToSortableLong."""
-    bits = int(sortable)
-    return float(struct.unpack("<d", struct.pack("<q", bits ^ (bits >> 63) & 0x7FFFFFFFFFFFFFFF))[0])
+    return float(struct.unpack("<d", struct.pack("<q", _flipped(int(sortable))))[0])
+
+
+def _sortable(value: float) -> int:
+    """Lucene's NumericUtils.doubleToSortableLong."""
+    return _flipped(struct.unpack("<q", struct.pack("<d", value))[0])
+
+
+def _flipped(bits: int) -> int:
+    return bits ^ (bits >> 63) & 0x7FFFFFFFFFFFFFFF

@@ -251,6 +251,40 @@ def _range(field: str, kind: Kind, sign: str, value: _Token) -> Range:
     return Range(field, *ranges.get(sign, (first, last)))
 
 
+def operands(filter: str, operator: Literal["AND", "OR"]) -> list[str]:
+    """The filters that this operator combines outside parentheses, or the filter itself."""
+    parts, depth, before = [""], 0, ""
+    for match in TOKEN.finditer(filter):
+        text, is_word = match[0].strip(), match.lastgroup == "word"
+        depth += (text == "(") - (text == ")")
+        if is_word and text.upper() == operator and not depth and before not in ("=", ":", *ORDERS):
+            parts.append("")
+        else:
+            parts[-1] += match[0]
+        before = text
+    return [part.strip() for part in parts if part.strip()]
+
+
+def field_of(filter: Filter) -> str | None:
+    """The field of a filter that compares only one, without NOT."""
+    if not isinstance(filter, Combined):
+        return filter.field
+    fields = {field_of(each) for each in filter.filters}
+    return fields.pop() if len(fields) == 1 and filter.operator != "NOT" else None
+
+
+def span_of(filter: Filter) -> tuple[Any, Any] | None:
+    """The smallest and the largest value that pass a filter of one field; None unless all between them pass."""
+    if isinstance(filter, AnyOf):
+        return (filter.values[0],) * 2 if len(filter.values) == 1 else None
+    if isinstance(filter, Range):
+        return filter.first, filter.last
+    spans = [span_of(each) for each in filter.filters]
+    if filter.operator != "AND" or not all(spans):
+        return None
+    return max(span[0] for span in spans if span), min(span[1] for span in spans if span)
+
+
 def lucene_query(filter: Filter, kinds: Mapping[str, Kind], phrase_query: Callable[[str], Any]) -> Any:
     """A Lucene query for the documents of an index that pass a filter.
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi import Query as Parameter
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, PlainTextResponse
+from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
@@ -21,11 +21,12 @@ from cai_pyserini.service import schema
 from cai_pyserini.service.access_log import AccessLog, note
 from cai_pyserini.service.guard import CHECK_PARAMETERS, EVERYBODY, KEY_SCHEMES, Access, Guard, Metrics, error_response
 from cai_pyserini.service.mcp import ForwardedResponse, over_http
-from cai_pyserini.service.page import MAX_PARTS, STYLE, Search, render, render_document
+from cai_pyserini.service.page import MAX_PARTS, SCRIPT, STYLE, Search, render, render_document
 from cai_pyserini.service.queue import Job, Service, documents
 from cai_pyserini.service.schema import DocumentForm, Name, Text
 
 PUBLIC_ROUTES = {"/health", "/ready", "/openapi.json"}  # need no key
+MAX_REDIRECT = 2000  # characters of an address; nginx refuses 4 KiB of headers in an answer
 probes = APIRouter()  # need no key
 routes = APIRouter(dependencies=[CHECK_PARAMETERS])
 
@@ -42,6 +43,10 @@ PageSearch = Annotated[Search, Parameter()]
 
 class Css(Response):
     media_type = "text/css"
+
+
+class JavaScript(Response):
+    media_type = "text/javascript"
 
 
 @routes.get("/v1/{index}/search")
@@ -178,10 +183,13 @@ async def tools(request: Request) -> Response:
     return ForwardedResponse(request.app.state.mcp.handle_request)
 
 
-@routes.get("/", response_class=HTMLResponse)
-async def page(service: ServiceOfApp, search: PageSearch) -> str:
+@routes.get("/", response_class=HTMLResponse, responses={303: {"description": "without the empty parameters"}})
+async def page(service: ServiceOfApp, request: Request, search: PageSearch) -> Response:
     """The page for people."""
-    return await render(service, search)
+    address = search.link(start=search.start)
+    if "" in request.query_params.values() and len(address) <= MAX_REDIRECT:  # the form sends empty fields
+        return RedirectResponse(address, 303)
+    return HTMLResponse(await render(service, search))
 
 
 @routes.get("/document", response_class=HTMLResponse)
@@ -205,6 +213,12 @@ async def document_page(
 async def style() -> str:
     """The page's style sheet."""
     return STYLE
+
+
+@routes.get("/script.js", response_class=JavaScript)
+async def script() -> str:
+    """The page's keys."""
+    return SCRIPT
 
 
 def create_app(service: Service, access: Access = EVERYBODY, log: AccessLog | None = None) -> Guard:

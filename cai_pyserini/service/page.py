@@ -2,8 +2,9 @@
 there; and a document, with the words of a query marked and its best passage in view."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Self
 from urllib.parse import urlencode, urlsplit
@@ -11,34 +12,33 @@ from urllib.parse import urlencode, urlsplit
 from pydantic import BaseModel, Field, StringConstraints, model_validator
 from starlette.exceptions import HTTPException
 
-from cai_pyserini.core.metadata import STRINGS, Kind, Value
+from cai_pyserini.core.metadata import Value
 from cai_pyserini.core.template import template
 from cai_pyserini.core.text import normalized
 from cai_pyserini.engine.explanation import Explanation
 from cai_pyserini.engine.found import Described, Found, highlighted
 from cai_pyserini.engine.highlight import text_of
-from cai_pyserini.engine.reasons import Asked, Origin, Reasons
+from cai_pyserini.engine.reasons import Asked, Origin, Reasons, main_origin
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.indexes.filters import BadFilter, without_operators
 from cai_pyserini.service.access_log import note
+from cai_pyserini.service.facets import Facet, Option, chosen_of, facets_of
 from cai_pyserini.service.queue import MAX_HITS, MAX_QUERY_LENGTH, Job, SearchResults, Service
 
 HERE = Path(__file__).parent
 STYLE = (HERE / "style.css").read_text(encoding="utf-8")
+SCRIPT = (HERE / "script.js").read_text(encoding="utf-8")
 MAX_SHOWN_HITS = 100  # hits; explaining one takes milliseconds
 DEFAULT_HITS = 10
-SHOWN_WORDS = 6  # terms whose share of a score is shown
+SHOWN_WORDS = 6  # words whose share of a score is shown
 SHOWN_TERMS = 20  # the same on the page of the document
 CHIPS = 4  # metadata of a hit
 CHIP_LENGTH = 50  # characters of a value
 REASON_WORDS = 6  # words per origin
 MIN_SHARE = 0.03  # smallest share of the score at which a non-query word is shown
-MOST_FIELDS = 6  # whose values are counted
-MOST_VALUES = 6  # of a field
-MIN_COVERED = 0.02  # smallest share of the documents that the most frequent values of a field must have
+LIKE_WORDS = 12  # marked words that a document shares with the one it is like
 MAX_LINKED_QUERY = 500  # characters of a query in the links to documents, which mark its words
 MAX_TITLE = 300  # characters shown of a title
-type Facet = tuple[str, list[tuple[str, int, str]]]  # field; values with numbers of documents and addresses
 LABELS: dict[Origin, str] = {
     "word": "your words",
     "near": "in similar documents",
@@ -46,6 +46,9 @@ LABELS: dict[Origin, str] = {
     "part": "parts of your words",
 }
 LIKE_LABELS: dict[Origin, str] = LABELS | {"word": "words of that document", "part": "parts of its words"}
+COMMON = "common words"
+COMMON_SHARE = 0.1  # words in more than this share of the documents don't explain similarity
+MIN_COMMON = 5  # nor do those in so many documents of a small collection
 PART = 50_000  # characters of a document on a page; each new word takes 0.1 ms
 MAX_PARTS = 100_000
 
@@ -108,7 +111,7 @@ async def render(service: Service, search: Search) -> str:
     shown: dict[str, Any] = {"columns": [], "facets": [], "total": 0, "missing": [], "suggestion": None, "wrong": ""}
     try:
         if search.like:
-            shown |= await _like(service, search, engines)
+            shown |= await _like(service, search)
         elif search.q:
             shown |= await _found(service, search, engines)
     except BadFilter as error:
@@ -118,6 +121,8 @@ async def render(service: Service, search: Search) -> str:
         search=search,
         names=names,
         engine=engine,
+        chosen=chosen_of(search.filter),
+        sorts=_sorts(engine),
         can_filter=engine.can_filter or search.filter,
         longest=MAX_QUERY_LENGTH,
         most=MAX_SHOWN_HITS,
@@ -131,48 +136,30 @@ async def _found(service: Service, search: Search, engines: Mapping[str, Engine]
     text, operators = parsed[search.a]
 
     def overview(engine: Engine) -> tuple[int, list[Facet], dict[str, int], str | None]:
-        filters = (search.filter,) * bool(search.filter) + operators
-        total, facets = _facets(engine, search, text, filters)
-        return total, facets, engine.document_frequencies(text), engine.suggestion(search.q)
+        found = facets_of(engine, text, search.filter, operators)
+        return *found, engine.document_frequencies(text), engine.suggestion(search.q)
 
     total, facets, frequencies, suggestion = await service.call(search.a, overview)
+    missing = [word for word, documents in frequencies.items() if not documents]
+    nothing = bool(missing) and len(missing) == len(frequencies)
+    fields = [facet.field for facet in facets]
+    is_short = len(search.q) <= MAX_LINKED_QUERY  # each link of a facet has the query
     columns = []
     for name, (words, conditions) in parsed.items():
         filters = (search.filter,) * bool(search.filter) + conditions
-        show = partial(_describe, search, name)
+        show = partial(_describe, search, name, fields)
         found = await service.search(
             Job(index=name, texts=[words], filter=filters or None, show=show, **search.options)
         )
-        columns.append(_column(engines[name], search, found))
+        columns.append(_column(engines[name], search, found, nothing))
     return {
         "columns": columns,
-        "facets": facets if len(search.q) <= MAX_LINKED_QUERY else [],  # each link of a facet has the query
+        "facets": [(facet.field, _links(search, facet.options)) for facet in facets if is_short],
         "total": total if engines[search.a].matches_words and any(frequencies.values()) else 0,
-        "missing": [word for word, documents in frequencies.items() if not documents],
+        "missing": missing,
+        "nothing": nothing,
         "suggestion": suggestion,
     }
-
-
-def _facets(engine: Engine, search: Search, text: str, filters: Sequence[str]) -> tuple[int, list[Facet]]:
-    """The number of documents that have a word of the text and pass the filters; the most frequent values of the fields
-    that tell these documents apart, each with its number of documents and the address that narrows the search to it."""
-    if (matches := engine.matches(text, filters or None)) is None:
-        return 0, []
-    facets: list[Facet] = []
-    for field, kind in engine.metadata.items():
-        counts = {value: n for value, n in matches.values(field, kind, MOST_VALUES).items() if n > 1}
-        is_telling = len(counts) > 1 or any(n < matches.documents for n in counts.values())
-        if is_telling and sum(counts.values()) >= MIN_COVERED * matches.documents:
-            facets.append((field, [(value, n, _narrowed(search, field, kind, value)) for value, n in counts.items()]))
-    return matches.documents, facets[:MOST_FIELDS]
-
-
-def _narrowed(search: Search, field: str, kind: Kind, value: str) -> str:
-    """The address of a search with a value of a field added to its filter."""
-    if kind in STRINGS:
-        value = '"{}"'.format(value.replace("\\", r"\\").replace('"', r"\""))
-    kept = f"({search.filter})" if " OR " in search.filter.upper() else search.filter
-    return search.link(filter=f"{kept} AND {field}:{value}" if kept else f"{field}:{value}")
 
 
 def parse_query(engine: Engine, query: str) -> tuple[str, tuple[str, ...]]:
@@ -181,53 +168,88 @@ def parse_query(engine: Engine, query: str) -> tuple[str, tuple[str, ...]]:
     return text, filters or ()
 
 
-async def _like(service: Service, search: Search, engines: Mapping[str, Engine]) -> dict[str, Any]:
+async def _like(service: Service, search: Search) -> dict[str, Any]:
     """The hits for the text of a document, without the document itself."""
-    options = {"filter": search.filter or None, "show": partial(_describe, search, search.a), **search.options}
-    document, found = await service.similar(search.a, search.like, **options)
-    return {
-        "columns": [_column(engines[search.a], search, found)],
-        "like_title": document.title[:MAX_TITLE] or search.like,
-    }
+    document, found = await service.document(search.a, search.like, MAX_QUERY_LENGTH), SearchResults([[]])
+    if document.contents.strip():
+        options = {"filter": search.filter or None, "show": partial(_describe, search, search.a, []), **search.options}
+        job = Job(index=search.a, texts=[document.contents], without=search.like, **options)
+        found = await service.search(job)
+    column = _column(service.engines[search.a], search, found)
+    return {"columns": [column], "like_title": document.title[:MAX_TITLE] or search.like}
 
 
-def _column(engine: Engine, search: Search, found: SearchResults) -> dict[str, Any]:
-    """The hits of a system, with the addresses of the pages before and after."""
+def _column(engine: Engine, search: Search, found: SearchResults, nothing: bool = False) -> dict[str, Any]:
+    """The hits of a system, with the addresses of the pages before and after. If `nothing` has a word of the query,
+    hits by parts of its words are kept apart, and those by one or two letters, or common words, left out."""
     end, (ranking,) = search.start + search.hits, found.rankings
+    hits = ranking[: search.hits]
+    parts = [hit for hit in hits if nothing and hit["origin"] == "part"]
+    if nothing:
+        hits = [hit for hit in hits if hit["origin"] not in ("part", None)]
     return {
-        "engine": engine,
-        "hits": ranking[: search.hits],
+        "name": engine.name,
+        "description": engine.description,
+        "language": engine.language,
+        "hits": hits,
+        "parts": parts,
         "degraded": found.degraded,
         "previous": search.link(start=max(0, search.start - search.hits)) if search.start else "",
-        "next": search.link(start=end) if len(ranking) > search.hits and end < MAX_HITS else "",
+        "next": search.link(start=end) if hits and len(ranking) > search.hits and end < MAX_HITS else "",
     }
 
 
-def _describe(search: Search, index: str, engine: Engine, found: Found) -> Iterator[dict[str, Any]]:
+def _describe(
+    search: Search, index: str, fields: Sequence[str], engine: Engine, found: Found
+) -> Iterator[dict[str, Any]]:
     """What the page shows of the hits for a text."""
-    asked = engine.asked(found.text)
+    asked, common = engine.asked(found.text), _common_words(engine, found.text) if search.like else set()
     for described in found.describe(found.hits[search.start :]):
-        yield _hit(search, index, asked, described)
+        yield _hit(engine, index, search, described, asked=asked, common=common, fields=fields)
 
 
-def _hit(search: Search, index: str, asked: Asked, described: Described) -> dict[str, Any]:
-    """What the page shows of a hit."""
+def _common_words(engine: Engine, text: str) -> set[str]:
+    """The words of a text that many documents have."""
+    most = max(MIN_COMMON, COMMON_SHARE * engine.documents)
+    return {word for word, documents in engine.document_frequencies(text).items() if documents > most}
+
+
+def _hit(
+    engine: Engine,
+    index: str,
+    search: Search,
+    described: Described,
+    *,
+    asked: Asked,
+    common: Set[str],
+    fields: Sequence[str],
+) -> dict[str, Any]:
+    """What the page shows of a hit; metadata of `fields` come first, and `common` words are no reasons."""
     hit, explanation, title, snippet, stored, page = described
     labels = LIKE_LABELS if search.like else LABELS
     reasons = asked.reasons(explanation.scored, stored.contents if stored else "")
-    reasons_of = why(explanation, reasons, labels)
-    related = dict(reasons_of).get(LABELS["related"], ())
+    telling: Reasons = {
+        origin: {word: value for word, value in words.items() if word not in common}
+        for origin, words in reasons.items()
+    }
+    reasons_of = why(explanation, telling, labels)
+    if search.like:
+        mark_words = engine.asked(" ".join(islice(telling["word"], LIKE_WORDS))).mark
+    else:
+        mark_words = partial(asked.mark, related=dict(reasons_of).get(LABELS["related"], ()))
     return {
         "id": hit.id,
+        "rank": hit.rank,
         "href": search.document_link(index, hit.stored) if stored else "",
         "like": Search(like=hit.stored, a=index).link() if stored else "",
-        "title": asked.mark(text_of(title)[:MAX_TITLE], related),
-        "snippet": asked.mark(text_of(snippet), related),
+        "title": mark_words(text_of(title)[:MAX_TITLE]),
+        "snippet": mark_words(text_of(snippet)),
         "page": page,
         "url": url_of(described.metadata),
-        "chips": _chips(described.metadata),
+        "chips": _chips(described.metadata, fields),
         "why": reasons_of,
-        "tables": tables(explanation, SHOWN_WORDS)[:1],
+        "origin": "related" if _is_dense(explanation) else main_origin(reasons),
+        "tables": _numbers(explanation, reasons, labels),
     }
 
 
@@ -243,12 +265,29 @@ def why(
         for origin, words in reasons.items()
     }
     shown = [(labels[origin], [*map(_shown, words[:REASON_WORDS])]) for origin, words in named.items() if words]
-    return shown or [("common words", [])]
+    return shown or [(COMMON, [])]
+
+
+def _is_dense(explanation: Explanation) -> bool:
+    """Whether most of a score, or of the fusion of several, is that of dense vectors."""
+    best = max(explanation.parts, key=lambda part: part.share).explanation if explanation.parts else explanation
+    return best.score != 0 and not best.terms
 
 
 def _shown(word: str) -> str:
     """A word, or a piece of one without the tokenizer's notation."""
     return f"…{word.removeprefix('##')}" if word.startswith("##") else word
+
+
+def _numbers(explanation: Explanation, reasons: Reasons, labels: Mapping[Origin, str]) -> list[dict[str, Any]]:
+    """The parts of a hybrid's score, or the words that contribute most to one of terms, as tables."""
+    values = [(value, word, labels[origin]) for origin, words in reasons.items() for word, value in words.items()]
+    if not values or explanation.parts:
+        return tables(explanation)[:1]
+    best = sorted(values, reverse=True)[:SHOWN_WORDS]
+    rows = [([_shown(word), label, f"{value:.2f}"], value / best[0][0]) for value, word, label in best]
+    caption = f"{explanation.system}: score {explanation.score:.2f}"
+    return [{"caption": caption, "header": ["word", "why", "adds"], "rows": rows}]
 
 
 def url_of(metadata: Mapping[str, Value]) -> tuple[str, str] | None:
@@ -259,27 +298,52 @@ def url_of(metadata: Mapping[str, Value]) -> tuple[str, str] | None:
     return url, urlsplit(url).netloc
 
 
-def _chips(metadata: Mapping[str, Value]) -> list[tuple[str, str]]:
+def _chips(metadata: Mapping[str, Value], fields: Sequence[str]) -> list[tuple[str, str]]:
     """A few fields and their values, short ones."""
-    shown = [(name, str(value)) for name, value in shown_metadata(metadata) if name != "url"]
-    return [(name, text) for name, text in shown if len(text) <= CHIP_LENGTH][:CHIPS]
+    names = [*(name for name in fields if name in metadata), *(name for name in metadata if name not in fields)]
+    shown = []
+    for name in names:
+        value = metadata[name]
+        items = value if isinstance(value, list) else [str(value)]
+        text = ", ".join(items[:2]) + (f" +{len(items) - 2}" if items[2:] else "")
+        if name != "url" and len(text) <= CHIP_LENGTH:
+            shown.append((name, text))
+    return shown[:CHIPS]
+
+
+def _links(search: Search, options: Sequence[Option]) -> list[dict[str, Any]]:
+    """The options of a facet, with links that choose them or take them back."""
+    return [
+        {**option._asdict(), "href": search.link(filter=option.filter), "finer": _links(search, option.finer)}
+        for option in options
+    ]
+
+
+def _sorts(engine: Engine) -> list[tuple[str, str]]:
+    """The orders of hits, as values of the parameter `sort` and labels."""
+    labels = {"number": ("largest first", "smallest first"), "date": ("newest first", "oldest first")}
+    sorts = [("", "best first")]
+    for field, kind in engine.metadata.items():
+        if kind in labels:
+            sorts += [(sign + field, f"{field}, {label}") for sign, label in zip(("-", ""), labels[kind], strict=True)]
+    return sorts
 
 
 def shown_metadata(metadata: Mapping[str, Value]) -> list[tuple[str, str | int | float]]:
     return [(name, ", ".join(value) if isinstance(value, list) else value) for name, value in metadata.items()]
 
 
-def tables(explanation: Explanation, rows: int) -> list[dict[str, Any]]:
+def tables(explanation: Explanation) -> list[dict[str, Any]]:
     """A table of the parts or the largest terms of each score, with a bar from 0 to 1 per row."""
     scores = [explanation, *(part.explanation for part in explanation.parts)]
     return [
         {
             "caption": f"{each.system}: score {each.score:.4f}",
             "header": table[0],
-            "rows": list(zip(table[1:], each.bars(rows), strict=True)),
+            "rows": list(zip(table[1:], each.bars(SHOWN_TERMS), strict=True)),
         }
         for each in scores
-        if (table := each.table(rows))
+        if (table := each.table(SHOWN_TERMS))
     ]
 
 
@@ -327,12 +391,14 @@ def _read(engine: Engine, id: str, query: str, part: int | None) -> dict[str, An
         "passage": asked.mark(text[first:last], related),
         "after": asked.mark(text[last:], related),
         "part": part,
+        "first": start + 1,
         "more": part * PART < len(contents),
+        "characters": len(contents),
         "metadata": shown_metadata(stored.metadata),
         "url": url_of(stored.metadata),
         "language": engine.language,
         "why": why(explanation, reasons) if explanation and reasons else [],
-        "tables": tables(explanation, SHOWN_TERMS) if explanation else [],
+        "tables": tables(explanation) if explanation else [],
     }
 
 

@@ -327,11 +327,12 @@ class Service:
     ) -> SearchResults | HTTPException:
         """What is shown of the hits of a job, until it times out; an HTTPException if the documents are too long."""
         rankings, characters = [list[Any]() for _ in found], 0
+        itself = job.without and engine.parts.document_of(job.without)
         try:
             for ranking, each in zip(rankings, found, strict=True):
                 if job.answer.done():
                     break
-                kept = [hit for hit in each.hits if job.without is None or job.without not in (hit.id, hit.stored)]
+                kept = [hit for hit in each.hits if hit.id != itself]
                 each.hits = Hits(hit.at(rank) for rank, hit in enumerate(kept[: job.hits], 1))
                 for shown in takewhile(lambda _: not job.answer.done(), job.show(engine, each)):
                     if isinstance(shown, Shown) and shown.stored:

@@ -132,7 +132,7 @@ def test_the_best_are_sorted_by_a_field(engines: dict[str, Engine], system: str)
         (found,) = engines[system].search(["the risk of cancer"], 30, sort=sort)
         assert [hit.id for hit in found] == [hit.id for hit in expected[:30]]
         assert [(hit.rank, hit.score) for hit in found] == [(n, scores[hit.id]) for n, hit in enumerate(found, 1)]
-    described = list(engines[system].describe("the risk of cancer", 5, "year>=2010", "-impact"))
+    described = list(engines[system].describe("the risk of cancer", 5, 0, "year>=2010", "-impact"))
     assert [one.metadata for one in described] == [metadata()[one.hit.id] for one in described]
     assert [one.metadata["impact"] for one in described] == sorted(
         (one.metadata["impact"] for one in described), reverse=True

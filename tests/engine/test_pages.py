@@ -7,6 +7,7 @@ import pytest
 
 from cai_pyserini.cli.run import main as run
 from cai_pyserini.cli.search import main as search
+from cai_pyserini.cli.update import main as update
 from cai_pyserini.engine.open import Run
 from cai_pyserini.engine.search import Engine
 from tests.collections.test_file_folder import pdf
@@ -46,3 +47,14 @@ def test_a_hit_is_on_the_page_of_its_match(folder: Path, engine: Engine, capsys:
     assert "     page 5: Fever zinc" in capsys.readouterr().out
     search([str(folder / "run"), "bladder", "--format", "json"])
     assert json.loads(capsys.readouterr().out)["page"] == 5
+
+
+@pytest.mark.slow
+def test_an_update_adds_and_deletes_files(folder: Path, engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
+    update([str(folder / "run")])
+    assert "is up to date" in capsys.readouterr().out
+    (folder / "a.pdf").unlink()
+    (folder / "c.html").write_text("<title>Colds</title><p>Zinc.")
+    update([str(folder / "run")])
+    updated = Run(folder / "run")["bm25"]
+    assert {hit.id for hit in updated.search("zinc gout")} == {"b.md", "c.html"}

@@ -13,6 +13,7 @@ import pytest
 
 from cai_pyserini.cli.run import main as beir
 from cai_pyserini.collections.beir_folder import BeirFolder
+from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.engine.found import Fusing
 from cai_pyserini.engine.hits import Hit
@@ -164,6 +165,21 @@ def test_words_are_demanded_and_left_out_without_metadata(run: Run, name: str) -
     whole, found = (run.open(name).search(["risk of cancer"], 12, filter=each)[0] for each in filters)
     assert {"d1", "d3"} <= {hit.id for hit in whole} and not run.open(name).metadata
     assert [hit.id for hit in found] == [hit.id for hit in whole if hit.id != "d1"]
+
+
+def test_the_dense_index_of_a_run_can_be_approximate(folder: Path, run: Run, tiny: Path, tmp_path: Path) -> None:
+    """In a collection as small as this one, it finds the same."""
+    flags = "--dense", "splade-tiny", "--dense-index", "hnsw", "--systems", "dense"
+    beir([str(tiny), "--output", str(shutil.copytree(folder, tmp_path / "run")), *flags])
+    assert artifact.require(tmp_path / "run" / "indexes" / "dense", "index").stats["recall@100"] == 1
+    other, exact = Run(tmp_path / "run").open("dense"), run.open("dense")
+    for text in QUERIES.values():
+        ours, (expected,) = other.search([text], k=100)[0], exact.search([text], k=100)
+        assert {hit.id: pytest.approx(hit.score, abs=1e-5) for hit in ours} == {hit.id: hit.score for hit in expected}
+        scores = [
+            {id: each.score for id, each in engine.explain(text, ["d1", "no"]).items()} for engine in (other, exact)
+        ]
+        assert scores[0] == pytest.approx(scores[1], abs=1e-5) and scores[0].keys() == {"d1"}
 
 
 def test_what_cannot_be_opened_is_named(run: Run, folder: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from cai_pyserini.service.access_log import AccessLog
 from cai_pyserini.service.app import create_app
 from cai_pyserini.service.queue import Service
 from tests.conftest import json_lines
-from tests.service.conftest import engines
+from tests.service.conftest import engines, wait_until
 
 POST = {"queries": [{"qid": "a", "text": "zinc"}, {"qid": "b", "text": "bladder"}], "hits": 1}
 
@@ -73,7 +73,7 @@ def test_no_line_is_lost_when_a_log_of_two_services_is_rotated(tmp_path: Path) -
     logs = [AccessLog(path) for _ in range(2)]
     for log in logs:
         logged(log, 3)
-    assert len(json_lines(path)) == 7
+    wait_until(lambda: all(log._pending.empty() for log in logs) and len(json_lines(path)) == 7)
     assert [file.name for file in tmp_path.iterdir()] == ["access.log"]
     path.rename(moved)
     for log in logs:
@@ -83,15 +83,19 @@ def test_no_line_is_lost_when_a_log_of_two_services_is_rotated(tmp_path: Path) -
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_disk_that_is_full_loses_lines_and_no_request(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A pipe without a reader, where writes fail as on a full disk."""
+def test_requests_do_not_wait_for_a_disk_that_hangs_or_fails(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pipe that nobody reads, and then one without a reader, where writes fail as on a full disk."""
+    monkeypatch.setattr(access_log, "FLUSH_SECONDS", 0.1)
     path = tmp_path / "pipe"
     os.mkfifo(path)
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     log = AccessLog(path)
-    os.close(reader)
+    logged(log, access_log.MAX_PENDING + 5_000)
     with caplog.at_level(logging.WARNING):
-        logged(log, 3)
+        os.close(reader)
+        wait_until(log._pending.empty)
     said = [record.getMessage() for record in caplog.records if record.name == access_log.__name__]
     assert said == ["the access log could not be written: [Errno 32] Broken pipe"]
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)

@@ -180,7 +180,6 @@ def test_explanations(client: TestClient) -> None:
         ("/v1/bm25/search?query=-x&syntax=true", 400, "query: it only excludes words"),
         ("/v1/bm25/search?query=x&hits=101&snippets=true", 400, "snippets: with 101 hits; 100 are allowed"),
         ("/v2/bm25/search?query=x", 404, "Not Found"),
-        ("/v1/bm25/search/?query=x", 404, "Not Found"),  # a redirect would name the wrong host behind a proxy
         ("/docs", 404, "Not Found"),  # FastAPI's page would load scripts from elsewhere
     ],
 )
@@ -346,6 +345,21 @@ def test_reranking(run_folder: Path, cross_encoder: Path) -> None:
     with TestClient(create_app(Service(lambda: engines(run_folder), deadline=1e-6, rerank=reranker.scores))) as client:
         late = client.get(path, params=query | {"rerank": 4, "hits": 6}).json()
         assert late["reranked"] == 0 and [candidate["docid"] for candidate in late["candidates"]] == before
+
+
+def test_reload_opens_the_current_indexes(run_folder: Path) -> None:
+    opened: list[dict] = []
+
+    def open_engines() -> dict:
+        opened.append(engines(run_folder))
+        return opened[-1] | ({"new": opened[-1]["bm25"]} if len(opened) > 1 else {})
+
+    with TestClient(create_app(Service(open_engines))) as client:
+        before = ids(client, "joint", "cancer")
+        assert client.get("/v1/new/search?query=cancer").status_code == 404
+        assert client.post("/reload").json() == {"status": "ok", "indexes": [*SYSTEMS, "new"]}
+        assert ids(client, "joint", "cancer") == before
+        assert ids(client, "new", "cancer") == ids(client, "bm25", "cancer")
 
 
 def test_a_failed_reload_leaves_the_old_indexes(run_folder: Path) -> None:

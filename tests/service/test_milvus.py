@@ -1,5 +1,6 @@
 """The service over an export to Milvus answers as over the Lucene index of the same impacts."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,18 @@ def test_answers_are_those_of_lucene(client: TestClient, path: str, parameters: 
     of_milvus, of_lucene = (client.get(path.format(name), params=parameters) for name in ("exported", "joint"))
     assert of_milvus.status_code == of_lucene.status_code
     assert of_milvus.text.replace("exported", "joint") == of_lucene.text
+
+
+def test_several_queries_and_the_page_are_those_of_lucene(client: TestClient) -> None:
+    body = {"queries": SEVERAL, "hits": 20, "filter": "impact<5", "sort": "published"}
+    of_milvus, of_lucene = (client.post(f"/v1/{name}/search", json=body) for name in ("exported", "joint"))
+    assert of_milvus.json()["results"] == of_lucene.json()["results"] and of_milvus.json()["results"][0]["candidates"]
+    pages = [client.get("/", params={"a": name, "q": "cancer quux", "hits": 30}).text for name in ("exported", "joint")]
+    # without the fields below a hit, whose order is that of the facets, which Milvus does not count
+    pages = [re.sub(r'<ul class="chips">.*?</ul>', "", page.replace("exported", "joint")) for page in pages]
+    hits = [re.findall(r"<h3.*?</li>", page, re.DOTALL) for page in pages]
+    assert hits[0] == hits[1] and len(hits[0]) == 30
+    assert all("quux" in page.partition("<ol")[0].partition("</form>")[2] for page in pages)  # no document has it
 
 
 @pytest.mark.parametrize(
