@@ -29,10 +29,8 @@ from cai_pyserini.experiments import report
 from cai_pyserini.experiments.index_artifacts import index_of
 from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.ranking_artifacts import ranking_of
-from cai_pyserini.experiments.report import values_by_query
 from cai_pyserini.experiments.run_folder import BEIR, RunFolder, current
 from cai_pyserini.experiments.systems import BM25, System
-from cai_pyserini.experiments.update import update
 from cai_pyserini.indexes.engines import SearchOptions, open_searcher
 from cai_pyserini.indexes.searcher import Searcher
 from cai_pyserini.models.encoder import Encoder
@@ -191,7 +189,7 @@ class Run:
             return table
         from cai_pyserini.experiments.report_charts import scores_chart  # matplotlib takes 0.3 seconds
 
-        chart = scores_chart(self._run.results, values_by_query(self._run))
+        chart = scores_chart(self._run.results, report.values_by_query(self._run))
         return f'{table}\n<figure style="background: white">{chart.image}</figure>'
 
     def __enter__(self) -> Self:
@@ -326,6 +324,8 @@ def _change(folder: Path, action: Action, given: Any) -> None:
 
 
 def _update(folder: Path) -> None:
+    from cai_pyserini.experiments.update import update  # imports what searches do not need
+
     with redirect_stdout(sys.stderr):
         for line in update(folder):
             progress_line(line)
