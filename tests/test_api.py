@@ -206,7 +206,7 @@ def test_a_corrected_call_works(java: None, tmp_path: Path, caplog: pytest.LogCa
             cai.index(documents, folder, **options)
     with pytest.raises(cai.CaiError, match="run has no keyword 'depht'; did you mean depth"):
         cai.run(tmp_path, depht=3)  # type: ignore[call-arg]
-    for wrong in (lambda: cai.index(""), lambda: cai.open(3), lambda: cai.open_index([3]), lambda: cai.Encoder(None)):  # type: ignore[arg-type]
+    for wrong in (lambda: cai.index(""), lambda: cai.open(3), lambda: cai.open_index(3), lambda: cai.Encoder(None)):  # type: ignore[arg-type]
         with pytest.raises(cai.CaiError, match=r"is ('|3|None).*: give a path"):
             wrong()
     with cai.index([*TEXTS, " "], folder, system="bm25") as index:
@@ -331,7 +331,7 @@ def test_an_encoder_has_the_methods_of_sentence_transformers(run_folder: Path, t
     assert sorted(encoder.decode(bow)) == [("fingers", 1.0), ("short", 2.0)]
     assert abs(encoder.encode_query(iter(["short fingers"])) - encoder.encode_query("short fingers")).max() == 0
     for wrong, message in [
-        ({"d1": "a"}, "of this dict, give the texts alone"),
+        ({"d1": "a"}, "this is a dict: give the texts alone"),
         (["a", None], "text 1, .* is a NoneType"),
     ]:
         with pytest.raises(cai.CaiError, match=message):

@@ -116,7 +116,8 @@ async def render(service: Service, search: Search) -> str:
             shown |= await _found(service, search, engines)
     except BadFilter as error:
         shown["wrong"] = str(error)
-    note(texts=[search.q] if search.q else [], hits=search.hits)
+    finally:
+        note(texts=[search.q] if search.q else [], hits=search.hits)
     return TEMPLATE.render(
         search=search,
         names=names,
