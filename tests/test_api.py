@@ -206,8 +206,8 @@ def test_a_corrected_call_works(java: None, tmp_path: Path, caplog: pytest.LogCa
             cai.index(documents, folder, **options)
     with pytest.raises(cai.CaiError, match="run has no keyword 'depht'; did you mean depth"):
         cai.run(tmp_path, depht=3)  # type: ignore[call-arg]
-    for wrong in (lambda: cai.index(""), lambda: cai.open(3), lambda: cai.open_index(3), lambda: cai.Encoder(None)):  # type: ignore[arg-type]
-        with pytest.raises(cai.CaiError, match=r"is ('|3|None).*: give a path"):
+    for wrong in (lambda: cai.index(""), lambda: cai.open(3), lambda: cai.open_index([3]), lambda: cai.Encoder(None)):  # type: ignore[arg-type]
+        with pytest.raises(cai.CaiError, match=r"is ('|\[?3|None).*: give a path"):
             wrong()
     with cai.index([*TEXTS, " "], folder, system="bm25") as index:
         assert [hit.id for hit in index.search("skull")] == ["1"]

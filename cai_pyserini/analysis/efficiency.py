@@ -4,6 +4,7 @@ Postings are those of the terms that find documents (in two steps, of the first)
 reads. The latency of a query is its median over several rounds; in each round, all searchers take turns at every query.
 """
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -75,8 +76,27 @@ def efficiency(settings: EfficiencySettings) -> Report:
         costs = [f"{row['impacts_per_document']:.1f}", f"{row['index_bytes'] / 1e6:.1f}"]
         costs += [f"{row['postings_per_query']:,.0f}", f"{row['score']:.4f}"]
         table.append([row["name"], *costs, *_milliseconds(row["latency"])])
-    data = {"stock": latencies[STOCK], "queries": len(timed), "prunings": rows}
-    return Report("efficiency", aligned(table), data)
+    text, proposed = proposal(rows, settings)
+    data = {"stock": latencies[STOCK], "queries": len(timed), "prunings": rows, "proposal": proposed}
+    return Report("efficiency", f"{aligned(table)}\n\n{text}", data)
+
+
+def proposal(rows: Sequence[Mapping[str, Any]], settings: EfficiencySettings) -> tuple[str, str]:
+    """The search to use, in words, and its name: of those that lose little of the measure, the fastest at the first
+    number of hits. The first row is the exact search."""
+    exact, hits = rows[0], settings.hits[0]
+    good = [row for row in rows if row["score"] >= exact["score"] * (1 - settings.loss)]
+    best = min(good, key=lambda row: row["latency"][hits])
+    limit = f"{MEASURE} at most {settings.loss:.1%} below {exact['score']:.4f}"
+    if best is exact:
+        return f"No other search is faster with {limit}.", best["name"]
+    ratio = exact["latency"][hits][0] / best["latency"][hits][0]
+    (chosen,) = (pruning for pruning in prunings(settings) if pruning.name == best["name"])
+    values = ", ".join(f"{key}: {json.dumps(value)}" for key, value in (chosen.documents | chosen.search).items())
+    return (
+        f"Fastest with {limit}: {best['name']}, {ratio:.1f} times as fast as {exact['name']} for {hits:,} hits. In the "
+        f"YAML file of the encoder: {values}"
+    ), best["name"]
 
 
 def _milliseconds(latency: Latencies) -> list[str]:

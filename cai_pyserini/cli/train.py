@@ -1,16 +1,13 @@
 """The commands of the trainer."""
 
-import json
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 from typing import NamedTuple
 
 from cai_pyserini.core.artifact import require
 from cai_pyserini.core.packages import require_trainer
 from cai_pyserini.core.settings import Argv, Group, Settings, parse
 from cai_pyserini.core.steps import unchanged
-from cai_pyserini.core.tables import aligned
 from cai_pyserini.trainer import settings as schemas
 
 
@@ -49,22 +46,7 @@ def main(argv: Argv = None) -> None:
     require_trainer()
     name, command = next(item for item in COMMANDS.items() if type(settings) is item[1].settings)
     output = unchanged(partial(getattr(import_module(f"cai_pyserini.{command.module}"), command.function), settings))
-    if name == "vocabulary":
-        print(f"{_table(output / 'report.json')}\n{output / 'report.json'}, entropy.png")
-        return
     stats = require(output, f"trainer {name}").stats
     left_out = stats.get("without_negatives")
     suffix = f"; {left_out:,} left out, without a negative" if left_out else ""
     print(f"{output}: {command.summary.format(**stats)}{suffix}")
-
-
-def _table(path: Path) -> str:
-    """Format the report of a vocabulary expansion: its steps, and its most frequent new tokens."""
-    report = json.loads(path.read_text(encoding="utf-8"))
-    header = ["step", "vocabulary", "added", "tokens", "entropy, nats"]
-    rows = [
-        [f"{number}", f"{step['vocabulary']:,}", f"{step['added']:,}", f"{step['tokens']:,}", f"{step['entropy']:,.0f}"]
-        for number, step in enumerate(report["steps"])
-    ]
-    added = report["added"]
-    return f"{aligned([header, *rows])}\n\nthe most frequent of {len(added):,} new tokens: {' '.join(added[:40])}"

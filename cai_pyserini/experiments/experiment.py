@@ -82,22 +82,22 @@ class Results:
     encoder: str
     split: str
     systems: dict[str, dict[str, float]]
-    comparisons: dict[str, dict[str, float | None]]  # against the baseline: difference and p
-    timings_s: dict[str, float]  # stage -> seconds
-    index_bytes: dict[str, int]
     searches: dict[str, str]  # index -> a system that searches it
-    nonzeros_per_document: float | None  # of SPLADE's raw vectors
-    best: dict[str, str]  # models at query time -> the best system with no others
-    alpha: dict[str, dict[str, float]]  # joint index -> query representation -> weight of BM25
-    gains: dict[str, dict[str, float | None]]  # adapted system -> its difference to the unadapted one, and p
-    decision: list[str]  # choices made from the documents: weights, and which adapted encoders are used
-    counts: dict[str, int | float]
     settings: dict[str, Any]  # see Experiment.record
-    precision: str | None  # of the encoding
-    quantization_loss: dict[str, dict[str, float]]  # SPLADE index -> its loss
-    versions: dict[str, str]  # of the command that wrote them; each output's manifest has those that made it
-    made: dict[str, str]  # the run's outputs, new or up to date: path in the folder -> recipe digest
     published: list[dict[str, Any]]
+    comparisons: dict[str, dict[str, float | None]] = field(default_factory=dict)  # with the baseline: difference and p
+    timings_s: dict[str, float] = field(default_factory=dict)  # stage -> seconds
+    index_bytes: dict[str, int] = field(default_factory=dict)
+    nonzeros_per_document: float | None = None  # of SPLADE's raw vectors
+    best: dict[str, str] = field(default_factory=dict)  # models at query time -> the best system with no others
+    alpha: dict[str, dict[str, float]] = field(default_factory=dict)  # joint index -> query representation -> of BM25
+    gains: dict[str, dict[str, float | None]] = field(default_factory=dict)  # adapted system -> as in comparisons
+    decision: list[str] = field(default_factory=list)  # made from the documents: weights, which adapted encoders to use
+    counts: dict[str, int | float] = field(default_factory=dict)
+    precision: str | None = None  # of the encoding
+    quantization_loss: dict[str, dict[str, float]] = field(default_factory=dict)  # SPLADE index -> its loss
+    versions: dict[str, str] = field(default_factory=dict)  # of the command that wrote them
+    made: dict[str, str] = field(default_factory=dict)  # the run's outputs: path in the folder -> recipe digest
     provenance: dict[str, Any] = field(default_factory=dict)  # see experiments.provenance
 
     def with_short_names(self) -> "Results":
@@ -139,20 +139,7 @@ def begun(experiment: Experiment, systems: Sequence[System]) -> Results:
         encoder=experiment.encoder.name,
         split=config.split,
         systems={system.name: {} for system in systems},
-        comparisons={},
-        timings_s={},
-        index_bytes={},
         searches=searches,
-        best={},
-        alpha={},
-        gains={},
-        decision=[],
-        nonzeros_per_document=None,
-        counts={},
         settings=experiment.record(),
-        precision=None,
-        quantization_loss={},
-        versions={},
-        made={},
         published=[score.model_dump() for score in config.published],
     )

@@ -1,11 +1,13 @@
 """Efficiency against counts by hand, and the command on a finished run."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from cai_pyserini.analysis.efficiency import times
+from cai_pyserini.analysis.efficiency import proposal, times
+from cai_pyserini.analysis.settings import EfficiencySettings
 from cai_pyserini.cli.analyse import main
 from cai_pyserini.core.errors import CaiError
 from tests.conftest import json_lines
@@ -22,6 +24,22 @@ def test_times_are_medians_of_rounds_after_a_warm_up() -> None:
     assert all(0 < value < 100 for of_queries in measured.values() for value in of_queries)
 
 
+def test_the_fastest_search_that_loses_little_is_proposed(tmp_path: Path) -> None:
+    settings = EfficiencySettings(run=tmp_path, output=tmp_path, hits=[10], loss=0.1)
+    names = ["all", "mass 0.9", "mass 0.9, query mass 0.55, 400 rescored"]
+    of_two = "forward_index: true, keep_query_mass: 0.55, rescore: 400"
+    of_ten = [{10: (ms, ms)} for ms in (8.0, 4.0, 2.0)]
+    for scores, proposed, words in (
+        ((0.5, 0.48, 0.46), names[2], f"4.0 times .*: keep_mass: 0.9, {of_two}$"),
+        ((0.5, 0.48, 0.44), names[1], "2.0 times .*: keep_mass: 0.9$"),
+        ((0.5, 0.44, 0.44), names[0], "^No other search"),
+    ):
+        keys = ("name", "score", "latency")
+        rows = [dict(zip(keys, each, strict=True)) for each in zip(names, scores, of_ten, strict=True)]
+        text, name = proposal(rows, settings)
+        assert name == proposed and re.search(words, text)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("system, message", [("bm25", "only SPLADE systems"), ("splade-near", "no scores of splade-")])
 def test_systems_that_have_nothing_to_prune_are_refused(system: str, message: str, run_folder: Path, tmp_path: Path):
@@ -33,11 +51,24 @@ def test_systems_that_have_nothing_to_prune_are_refused(system: str, message: st
 def test_the_command(run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     system = "joint"
     arguments = [str(run_folder), "--output", str(tmp_path), "--system", system, "--hits", "10"]
-    main(["efficiency", *arguments, "--keep-mass", "0.5", "--keep-query-mass", "0.3", "--rescore", "12"])
+    main(
+        [
+            "efficiency",
+            *arguments,
+            "--keep-mass",
+            "0.5",
+            "--keep-query-mass",
+            "0.3",
+            "--rescore",
+            "12",
+            "--loss",
+            "0.99",
+        ]
+    )
     printed = capsys.readouterr().out.splitlines()
     names = [f"{documents}{of_query}" for documents in ("all", "mass 0.5") for of_query in QUERIES]
     assert [line.split("  ")[0] for line in printed[2:7]] == ["stock", *names]
-    assert printed[7:] == ["", f"{tmp_path}: efficiency.json"]
+    assert printed[7] == "" and printed[9:] == ["", f"{tmp_path}: efficiency.json"]
     data = json.loads((tmp_path / "efficiency.json").read_text())
     assert data["queries"] == 5 and data["stock"].keys() == {"10"}
     found = {pruning["name"]: pruning for pruning in data["prunings"]}

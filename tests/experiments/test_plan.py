@@ -223,10 +223,6 @@ def test_what_adaptation_cannot_do_here_is_refused_before_any_step(
     with_passages = with_settings(run, collection=run.experiment.collection.replace(passages=50))
     message = "passages with adapt: write `passages` to a YAML file of the"
     assert_refused(with_passages, ["adapted-splade"], message, adaptation)
-    with monkeypatch.context() as patch:
-        patch.setattr(torch.cuda, "device_count", lambda: 4)
-        message = "one process trains on one GPU, and this one sees 4: choose one"
-        assert_refused(run, ["adapted-splade"], message, adaptation.replace(device="auto"))
     monkeypatch.setattr(packages, "TRAINER", ("no_such_module",))
     assert_refused(run, ["adapted-splade"], r"no_such_module not installed: .*\[trainer\]", adaptation)
 
