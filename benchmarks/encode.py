@@ -321,7 +321,7 @@ def ndcg(collection: str, encoder: str, folder: str, precisions: list[str], othe
 
     from cai_pyserini.collections.readers import open_collection
     from cai_pyserini.core.config import load_encoder, load_index_config
-    from cai_pyserini.models.encoder import Encoder
+    from cai_pyserini.models.encoder import EncoderModel
     from cai_pyserini.models.idf import Idf
     from cai_pyserini.runs.measures import mean, measure
     from cai_pyserini.runs.trec import removes_query, run_of, without_query
@@ -333,7 +333,7 @@ def ndcg(collection: str, encoder: str, folder: str, precisions: list[str], othe
     config, index_config = load_encoder(encoder), load_index_config(collection)
     opened = open_collection(index_config)
     topics, qrels = opened.topics(index_config.split), opened.qrels(index_config.split)
-    loaded = Encoder(config, "cpu")
+    loaded = EncoderModel(config, "cpu")
     queries = encode_queries(loaded, list(topics.values()), "splade")
     contents = (document.contents for document in opened.documents())
     weightings = {"splade": None, "splade-idf": Idf.count(contents, loaded.tokenizer).weights()}
@@ -341,7 +341,7 @@ def ndcg(collection: str, encoder: str, folder: str, precisions: list[str], othe
     vectors = {name: load_npz(file) for name, file in others.items()}
     ids = np.array([document.id for document in opened.documents()])
     for precision in precisions:
-        shards = list(Vectors(encode(opened, Encoder(config, "cpu", precision), Path(folder, precision))))
+        shards = list(Vectors(encode(opened, EncoderModel(config, "cpu", precision), Path(folder, precision))))
         vectors[precision] = vstack([shard.vectors for shard in shards], format="csr")
     scores: dict[str, Any] = {}
     for vectors_name, matrix in vectors.items():

@@ -311,13 +311,13 @@ def write_queries(
     """The impacts of a collection's first queries, to a JSON file; those without any are left out."""
     from cai_pyserini.core.config import load_encoder
     from cai_pyserini.indexes.retrieve import word_queries
-    from cai_pyserini.models.encoder import Encoder
+    from cai_pyserini.models.encoder import EncoderModel
     from cai_pyserini.vectors.queries import Queries
 
     config = load_encoder(encoder)
     topics = dict(list(opened(collection)[1].items())[:limit])
     words = word_queries(config)
-    encoded, _ = Queries(topics, Encoder(config), representation, words=words).for_search(config.query_scale)
+    encoded, _ = Queries(topics, EncoderModel(config), representation, words=words).for_search(config.query_scale)
     Path(output).write_text(json.dumps({id: query for id, query in encoded.items() if query}))
     return {}
 

@@ -46,11 +46,11 @@ def of_random(architecture: str) -> list[float]:
 def of_trained(encoder: str, collection: str) -> list[float]:
     """The smallest and the median cosine of the vectors of a collection's first documents."""
     from cai_pyserini.core.config import load_encoder
-    from cai_pyserini.models.encoder import Encoder
+    from cai_pyserini.models.encoder import EncoderModel
 
     config = load_encoder(encoder)
     texts = [document.contents for document in islice(harness.opened(collection)[0].documents(), DOCUMENTS)]
-    models = (Encoder(config, "cpu", each).load("documents") for each in ("int8", "float32"))
+    models = (EncoderModel(config, "cpu", each).load("documents") for each in ("int8", "float32"))
     found = cosines(*(model.encode(texts, config.max_document_length) for model in models))
     return [found.min(), np.median(found)]
 

@@ -64,7 +64,7 @@ def search(collection: str, folder: str) -> harness.Result:
     from cai_pyserini.core.config import load_encoder
     from cai_pyserini.indexes.analyzer import Analyzer
     from cai_pyserini.indexes.engines import open_searcher
-    from cai_pyserini.models.encoder import Encoder
+    from cai_pyserini.models.encoder import EncoderModel
     from cai_pyserini.runs.measures import mean, measure
     from cai_pyserini.runs.trec import run_of
     from cai_pyserini.vectors.queries import Queries, WordQueries
@@ -73,7 +73,7 @@ def search(collection: str, folder: str) -> harness.Result:
     indexes = {name: Path(folder, "run/indexes", name) for parts in SYSTEMS.values() for name in parts}
     searchers = {name: open_searcher(path) for name, path in indexes.items()}
     joint = load_encoder(str(indexes[JOINT]))
-    encoder, words = Encoder(joint), WordQueries(Analyzer(), joint)
+    encoder, words = EncoderModel(joint), WordQueries(Analyzer(), joint)
     result: harness.Result = {}
     for kind in ("splade", "bow"):
         plain, _ = Queries(topics, encoder, kind).for_search(joint.query_scale)

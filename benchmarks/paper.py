@@ -125,11 +125,11 @@ def write_pairs(data: str, pairs: int, loss: str, output: str) -> harness.Result
 
     from cai_pyserini.core import jsonl
     from cai_pyserini.core.config import load_encoder
-    from cai_pyserini.models.encoder import Encoder
+    from cai_pyserini.models.encoder import EncoderModel
 
     lines = [{name: line[name] for name in ("query", "positive")} for _, line in islice(jsonl.read(Path(data)), pairs)]
     if loss == "margin-mse":
-        encoder = Encoder(load_encoder("minilm")).load("documents")
+        encoder = EncoderModel(load_encoder("minilm")).load("documents")
         queries, passages = (
             np.asarray(encoder.encode([line[name] for line in lines], 96)) for name in ("query", "positive")
         )

@@ -31,7 +31,7 @@ from cai_pyserini.experiments.index_artifacts import NearDocuments, index_of
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import SINGLE
 from cai_pyserini.indexes.analyzer import Analyzer
-from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.models.idf import idf_weights
 from cai_pyserini.models.rows import largest
 from cai_pyserini.runs.measures import mean, measure
@@ -130,7 +130,7 @@ class Run:
     @cached_property
     def regression(self) -> learning.Regression:
         """What the vectors are learned from."""
-        return learning.read_regression(*self.parts, self.lexicon, self.places, Encoder(load_encoder("minilm")))
+        return learning.read_regression(*self.parts, self.lexicon, self.places, EncoderModel(load_encoder("minilm")))
 
     @cached_property
     def near_words(self) -> csr_matrix:

@@ -29,7 +29,7 @@ from cai_pyserini.experiments.systems import System
 from cai_pyserini.indexes.impact_index import index_impacts
 from cai_pyserini.indexes.lucene_impacts import LuceneImpacts
 from cai_pyserini.indexes.retrieve import search
-from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.plugin import hook
 from cai_pyserini.runs.measures import mean, measure_run
 from cai_pyserini.runs.trec import removes_query
@@ -135,7 +135,7 @@ class PrunedSystem:
         queries = index.queries(system.query)
         assert queries.encoder  # a SPLADE system has one
         config = queries.encoder.config.replace(**{"keep_query_mass": None, "rescore": None} | pruning.search)
-        queries = replace(queries, encoder=Encoder(config))
+        queries = replace(queries, encoder=EncoderModel(config))
         self._path = folder / "runs" / f"{system.name}-{self.name}.trec".replace(",", "").replace(" ", "-")
         search(
             self.index,

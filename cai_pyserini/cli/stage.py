@@ -77,11 +77,11 @@ class Encode(flags.Sharded, Command):
         from cai_pyserini.collections.readers import load_collection
         from cai_pyserini.core.artifact import read_manifest
         from cai_pyserini.core.config import load_encoder
-        from cai_pyserini.models.encoder import Encoder, Role
+        from cai_pyserini.models.encoder import EncoderModel, Role
         from cai_pyserini.vectors.encode import encode
 
         collection, config = load_collection(self.collection), load_encoder(self.encoder)
-        encoder, output = Encoder(config, self.device, self.precision), self.output
+        encoder, output = EncoderModel(config, self.device, self.precision), self.output
         role: Role = "queries" if self.split else "documents"
         encoder.require_loadable(role)
         options = self.model_dump(include={"batch_size", "shard_id", "shard_num"})
@@ -180,11 +180,11 @@ class NearWords(Stage):
 
     def make(self) -> None:
         from cai_pyserini.core.config import load_encoder
-        from cai_pyserini.models.encoder import Encoder
+        from cai_pyserini.models.encoder import EncoderModel
         from cai_pyserini.vectors.near_words import find_near_words
         from cai_pyserini.vectors.shards import Vectors
 
-        encoder = Encoder(load_encoder(self.encoder).replace(kind="dense"), self.device)
+        encoder = EncoderModel(load_encoder(self.encoder).replace(kind="dense"), self.device)
         near = Vectors(self.near, "near")
         find_near_words(Vectors(self.words, "words"), Vectors(self.vectors), near, encoder, self.output)
 

@@ -40,7 +40,7 @@ from cai_pyserini.experiments.prepare import Preparation
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.settings import RunOptions, RunSettings
 from cai_pyserini.models.device import Precision
-from cai_pyserini.models.encoder import Encoder as ModelEncoder
+from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.runs import significance
 from cai_pyserini.runs.fuse import fuse_runs
 from cai_pyserini.runs.fusions import DEFAULT, DEPTH
@@ -249,7 +249,7 @@ class Encoder:
 
     def __init__(self, name: str | Path, device: str = "auto", precision: Precision = "auto"):
         checked_path(name, "the encoder")
-        self._encoder = ModelEncoder(load_encoder(str(name)), device, precision)
+        self._encoder = EncoderModel(load_encoder(str(name)), device, precision)
 
     def encode_document(self, texts: str | Iterable[str]) -> csr_matrix | np.ndarray:
         """The vectors of documents, title and text joined by a space: (texts, vocabulary) or (texts, width), without

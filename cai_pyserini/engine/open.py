@@ -33,7 +33,7 @@ from cai_pyserini.experiments.run_folder import BEIR, RunFolder, current
 from cai_pyserini.experiments.systems import BM25, System
 from cai_pyserini.indexes.engines import SearchOptions, open_searcher
 from cai_pyserini.indexes.searcher import Searcher
-from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.runs.rerank import Reranker as Reranker
 from cai_pyserini.vectors.queries import Representation
 
@@ -115,7 +115,7 @@ class Run:
         self._scores = dict.fromkeys([*results.systems, *results.searches.values()], 0.0)  # the latter without queries
         self._scores |= {name: row.get("nDCG@10", 0.0) for name, row in results.systems.items()}
         self._retrievers: dict[str, Retriever] = {}
-        self._encoders: dict[str, Encoder] = {}
+        self._encoders: dict[str, EncoderModel] = {}
         if self._run.is_started:
             planned = map(parse_system, self._scores)
             awaited = [s.name for s in planned if not _unsearchable_part(s) and self._missing(s)]

@@ -16,7 +16,7 @@ from cai_pyserini.indexes.facets import Matches
 from cai_pyserini.indexes.filters import Filter
 from cai_pyserini.indexes.retrieve import queries_for, require_same_encoder
 from cai_pyserini.indexes.searcher import Searcher
-from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.runs.trec import Ranking
 from cai_pyserini.vectors.queries import Query, Representation, encode_queries, for_index
 
@@ -60,7 +60,7 @@ class Retriever:
         device: str = "auto",
         *,
         options: SearchOptions = DEFAULTS,
-        encoders: dict[str, Encoder] | None = None,
+        encoders: dict[str, EncoderModel] | None = None,
     ):
         queries = queries_for(index, {}, encoder, query, device)
         if own := queries.encoder:

@@ -17,7 +17,7 @@ from cai_pyserini.experiments.estimate import Rate, sampled
 from cai_pyserini.experiments.experiment import Results
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import ADAPTED
-from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.models.idf import compute
 from cai_pyserini.vectors.encode import encode, project_vectors, uncached
 from cai_pyserini.vectors.shards import SHARD, Vectors
@@ -123,15 +123,17 @@ class RunEncoder:
         """Its settings for documents that are weighted with an IDF, and for first passages."""
         return with_weights(self.config(), self.run, idf)
 
-    def opened(self) -> Encoder:
+    def opened(self) -> EncoderModel:
         if self not in self.run.encoders:
-            self.run.encoders[self] = Encoder(self.config(), self.run.experiment.device, self.run.experiment.precision)
+            self.run.encoders[self] = EncoderModel(
+                self.config(), self.run.experiment.device, self.run.experiment.precision
+            )
         return self.run.encoders[self]
 
     def documents(self) -> "Documents":
         return EncodedDocuments(self)
 
-    def for_estimates(self) -> Encoder:
+    def for_estimates(self) -> EncoderModel:
         """An encoder that takes the same time, before any step has run."""
         return self.opened()
 
@@ -183,7 +185,7 @@ class DenseEncoder(RunEncoder):
     def documents(self) -> "Documents":
         return ProjectedDocuments(self) if self.adapted and not self.formula else EncodedDocuments(self)
 
-    def for_estimates(self) -> Encoder:
+    def for_estimates(self) -> EncoderModel:
         return replace(self, formula=None).opened()
 
 

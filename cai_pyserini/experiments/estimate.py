@@ -13,7 +13,7 @@ from typing import NamedTuple
 from cai_pyserini.collections.contract import Collection, Document
 from cai_pyserini.core.bars import columns, duration
 from cai_pyserini.core.steps import Estimates, Step, total
-from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.vectors.speed import count_tokens, encoding_seconds
 
 FIRST = 2_000  # documents from which at most SAMPLE are taken
@@ -51,11 +51,11 @@ class Sample:
         """About the characters of all documents."""
         return self.documents * sum(map(len, self.texts)) / len(self.texts)
 
-    def tokens(self, encoder: Encoder) -> float:
+    def tokens(self, encoder: EncoderModel) -> float:
         """About the tokens that an encoder reads of a document."""
         return count_tokens(encoder, self.texts) / len(self.texts)
 
-    def encoding_seconds(self, encoder: Encoder, tokens: float) -> float:
+    def encoding_seconds(self, encoder: EncoderModel, tokens: float) -> float:
         """About the seconds to encode so many tokens of texts like these."""
         return encoding_seconds(encoder, tokens, self.texts)
 

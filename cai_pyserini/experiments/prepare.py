@@ -18,7 +18,7 @@ from cai_pyserini.experiments.provenance import recorded, repeated
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.settings import PASSAGE_WORDS, RunSettings
 from cai_pyserini.experiments.systems import System
-from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.models.folder import with_folder_settings
 from cai_pyserini.trainer.settings import AdaptSettings
 
@@ -61,7 +61,7 @@ class Preparation:
         kinds = REQUIRED.keys() - missing
         names = settings.systems or default_systems(self.encoder, kinds, settings.adapt)
         if "all" in names:
-            if self.dense and Encoder(self.dense).is_mean:
+            if self.dense and EncoderModel(self.dense).is_mean:
                 kinds |= {"dense-idf"}
             every = all_systems(self.encoder, kinds, settings.adapt)
             names = [*every, *(name for name in names if name not in {"all", *every})]

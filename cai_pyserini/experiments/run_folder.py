@@ -22,7 +22,7 @@ from cai_pyserini.experiments.experiment import MEASURE, Experiment, Results
 from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.systems import System
 from cai_pyserini.models.checkpoint import checkpoint_digest
-from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.models.folder import model_folder
 from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.trainer.settings import AdaptSettings
@@ -62,7 +62,7 @@ class RunFolder:
         self.folder = folder = current(root)
         self.adaptation, self.earlier = adaptation, earlier
         self._experiment = experiment
-        self.encoders: dict[Any, Encoder] = {}  # that are open, see artifacts.RunEncoder
+        self.encoders: dict[Any, EncoderModel] = {}  # that are open, see artifacts.RunEncoder
         self.checked = folder / "collection.json"  # the counts of the checked collection
         self.results_file = folder / "results.json"
         self.started_file = folder / ".started.json"  # the results so far of a run that has not finished

@@ -18,7 +18,7 @@ from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.indexes.engines import SearchOptions, kind_of, open_searcher
 from cai_pyserini.indexes.filters import BadFilter, parse_filter
 from cai_pyserini.indexes.searcher import Searcher
-from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.runs.trec import fold_passages, run_of, top, without_query, write_parts
 from cai_pyserini.vectors.queries import Queries, Query, Representation, WordQueries
 
@@ -104,7 +104,7 @@ def queries_for(
         raise CaiError(f"{index} is a dense index, which does not name the encoder of its queries: give one")
     config = encoder if isinstance(encoder, EncoderConfig) else load_encoder(encoder or str(index))
     config = config.replace(kind="dense") if kind == "dense" else config  # like --dense of beir
-    return Queries(topics, Encoder(config, device), query, words=word_queries(config))
+    return Queries(topics, EncoderModel(config, device), query, words=word_queries(config))
 
 
 def timed_search(
@@ -123,7 +123,7 @@ def timed_search(
             start = time.perf_counter()
 
 
-def require_same_encoder(index: Path, encoder: Encoder, joint: EncoderConfig | None) -> None:
+def require_same_encoder(index: Path, encoder: EncoderModel, joint: EncoderConfig | None) -> None:
     """Raise CaiError if an index was not built with the queries' encoder, or weights BM25's words differently. `joint`
     is the encoder config that weights these words in queries, if any."""
     stats = artifact.require(index, "index", "export").stats

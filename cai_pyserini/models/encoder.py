@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Role = Literal["documents", "queries"]
 
 
-class Encoder:
+class EncoderModel:
     """A Splade or Dense model that is loaded only when needed, which is not the case if all vectors are stored.
 
     `precision` applies to documents. Queries, which are short, are encoded in float32, so that a query has the same
@@ -89,7 +89,7 @@ class Encoder:
             )
         return side
 
-    def truncated(self, length: int) -> "Encoder":
+    def truncated(self, length: int) -> "EncoderModel":
         """This encoder, sharing its models, but reading only the first `length` tokens of a document."""
         other = copy(self)
         other.config = self.config.replace(max_document_length=length)

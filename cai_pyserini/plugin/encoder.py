@@ -10,7 +10,7 @@ from cai_pyserini.core.config import EncoderConfig, encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.template import template
 from cai_pyserini.models.checkpoint import checkpoint_files, checkpoint_folder, require_safetensors
-from cai_pyserini.models.encoder import Encoder, Role
+from cai_pyserini.models.encoder import EncoderModel, Role
 from cai_pyserini.models.folder import read_folder
 from cai_pyserini.models.idf import idf_digest
 from cai_pyserini.plugin import scores
@@ -27,7 +27,7 @@ def ship_encoder(spec: str, output: Path, license: str, language: str = "en", ba
     config = load_encoder(spec)
     if config.joint:
         raise CaiError(f"{spec} is the encoder of a joint index, whose weights belong to the index: ship the index")
-    encoder = Encoder(config, "cpu")
+    encoder = EncoderModel(config, "cpu")
     config = encoder.config
     roles: list[Role] = ["documents", "queries"] if encoder.has_query_model else ["documents"]
     encoder.require_loadable(*roles)

@@ -25,7 +25,7 @@ from cai_pyserini.core.config import EncoderConfig, load_encoder  # noqa: E402
 from cai_pyserini.core.errors import CaiError  # noqa: E402
 from cai_pyserini.indexes.retrieve import require_same_encoder, word_queries  # noqa: E402
 from cai_pyserini.models.device import Precision  # noqa: E402
-from cai_pyserini.models.encoder import Encoder  # noqa: E402
+from cai_pyserini.models.encoder import EncoderModel  # noqa: E402
 from cai_pyserini.vectors.queries import Representation, encode_queries, for_index  # noqa: E402
 from cai_pyserini.vectors.weighting import TextImpacts  # noqa: E402
 
@@ -39,7 +39,7 @@ class CaiQueryEncoder(QueryEncoder):
 
     def __init__(self, encoder: str | EncoderConfig, query: Representation | None = None, device: str = "auto"):
         super().__init__()
-        self._encoder = Encoder(load_encoder(encoder) if isinstance(encoder, str) else encoder, device)
+        self._encoder = EncoderModel(load_encoder(encoder) if isinstance(encoder, str) else encoder, device)
         self.config = self._encoder.config
         self.query = query or self.config.query
         self._words = word_queries(self.config)
@@ -64,7 +64,7 @@ class CaiDocumentEncoder(DocumentEncoder):
     """
 
     def __init__(self, encoder: str | EncoderConfig, device: str = "auto", precision: Precision = "auto"):
-        loaded = Encoder(load_encoder(encoder) if isinstance(encoder, str) else encoder, device, precision)
+        loaded = EncoderModel(load_encoder(encoder) if isinstance(encoder, str) else encoder, device, precision)
         self.config, self._impacts = loaded.config, TextImpacts(loaded)
 
     def encode(

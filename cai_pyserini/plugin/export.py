@@ -16,7 +16,7 @@ from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.indexes.retrieve import word_queries
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_files, require_safetensors
-from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.models.folder import model_folder, require_standard
 from cai_pyserini.models.tokenizer import require_tokenizer
 from cai_pyserini.vectors.queries import Queries, Representation
@@ -57,7 +57,7 @@ def export_encoder(config: EncoderConfig, output: Path) -> Path:
 def export_topics(topics: dict[str, str], config: EncoderConfig, output: Path, device: str = "auto") -> Path:
     """Write topics.json, in Pyserini's format, and pre-encoded topics: splade-doc.jsonl, and splade.jsonl if the
     encoder has a query model."""
-    encoder = Encoder(config, device)
+    encoder = EncoderModel(config, device)
     words = word_queries(config)
 
     def write(folder: Path) -> None:

@@ -17,7 +17,7 @@ from cai_pyserini.core.terminal import progress
 from cai_pyserini.indexes import jvm
 from cai_pyserini.indexes.faiss import method_of
 from cai_pyserini.indexes.retrieve import require_same_encoder
-from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.plugin import scores
 from cai_pyserini.plugin.encoder import bundle, require_outside
 from cai_pyserini.plugin.registry import SUFFIX, Entry, parse_entries, to_json
@@ -52,7 +52,7 @@ def ship_index(index: Path, output: Path, name: str | None = None, with_encoder:
     is_folder = config is not None and not config.checkpoint.startswith(PIP) and Path(config.checkpoint).is_dir()
     has_checkpoint = config is not None and (with_encoder or is_folder)  # others do not have a local folder
     if config and has_checkpoint:
-        require_same_encoder(index, Encoder(config), config if config.joint else None)
+        require_same_encoder(index, EncoderModel(config), config if config.joint else None)
 
     def write(folder: Path) -> None:
         archive = folder / filename

@@ -18,7 +18,7 @@ from cai_pyserini.core import artifact, files
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.checkpoint import checkpoint_digest
-from cai_pyserini.models.encoder import Encoder, Role
+from cai_pyserini.models.encoder import EncoderModel, Role
 from cai_pyserini.models.idf import idf_digest, idf_weights
 from cai_pyserini.vectors.queries import Representation
 
@@ -29,7 +29,7 @@ def export_encoder(config: EncoderConfig, output: Path, query: Representation | 
     Raises CaiError for a dense encoder, for the encoder of a joint index, whose words are in no vocabulary, and for
     lengths beyond the checkpoint's positions.
     """
-    encoder = Encoder(config, "cpu")
+    encoder = EncoderModel(config, "cpu")
     config = encoder.config
     if not config.is_sparse:
         raise CaiError(f"{config.name} is a dense encoder: only SPLADE encoders are exported")
@@ -57,7 +57,7 @@ def export_encoder(config: EncoderConfig, output: Path, query: Representation | 
     return artifact.require(artifact.make(output, recipe, make), "export")
 
 
-def _write(encoder: Encoder, query: Representation, folder: Path) -> list[str]:
+def _write(encoder: EncoderModel, query: Representation, folder: Path) -> list[str]:
     """Write the folder, and return what the format loses."""
     config, checkpoint = encoder.config, str(encoder.checkpoint)
     for setting in ("binary_queries", "expand_queries"):

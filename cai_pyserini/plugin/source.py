@@ -14,7 +14,7 @@ from cai_pyserini.core.config import encoder_yaml, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.indexes.retrieve import word_queries
-from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.vectors.json_vectors import WRITERS, parse_vector
 from cai_pyserini.vectors.quantization import loss_text
 from cai_pyserini.vectors.queries import Queries, Representation
@@ -44,7 +44,7 @@ class Source:
         folder = impacts.resolve()  # stay with one version of a run, even if an update makes another
         self.manifest = artifact.require(folder, *WRITERS)
         self.config = load_encoder(str(impacts / "encoder.yaml"))
-        self.encoder = Encoder(self.config, device)
+        self.encoder = EncoderModel(self.config, device)
         self.encoder.require_identity(self.manifest.stats["encoder"], impacts, "make it again")
         if impacts.resolve() != folder:
             raise CaiError(f"{impacts} was replaced by an update: run the command again")

@@ -22,7 +22,7 @@ from cai_pyserini.core.steps import Call, Step
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.models.checkpoint import checkpoint_digest
 from cai_pyserini.models.device import resolve_device
-from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.models.folder import model_folder
 from cai_pyserini.models.idf import compute, idf_digest
 from cai_pyserini.trainer import projection, training
@@ -165,7 +165,7 @@ class Adaptation:
             if weight:
                 mean_of_weights(model_folder(self.base), [step.output for step in self.trainings], weight, work)
                 config, settings = self.base.replace(checkpoint=str(work), range=None), self.settings  # as written
-                splade = retrieval.splade(Encoder(config, settings.device, settings.precision))
+                splade = retrieval.splade(EncoderModel(config, settings.device, settings.precision))
             for share, ndcg in zip(shares, retrieval.values(splade, dense, fusion), strict=True):
                 values[Candidate(weight, share)] = ndcg
         files.remove(work)

@@ -24,7 +24,7 @@ from cai_pyserini.core.config import ENGLISH, EncoderConfig, IndexConfig, unless
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.models.device import Precision
-from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.models.idf import Idf
 from cai_pyserini.models.rows import stacked
 from cai_pyserini.runs.fusions import DEPTH
@@ -90,9 +90,9 @@ class AdaptationData:
         return self.full_collection.size is not None and self.full_collection.size <= SAMPLE
 
     @cached_property
-    def encoders(self) -> list[Encoder]:
+    def encoders(self) -> list[EncoderModel]:
         """The SPLADE encoder, and the dense one if there is one."""
-        return [Encoder(config, self.device, self.precision) for config in (self.splade, self.dense) if config]
+        return [EncoderModel(config, self.device, self.precision) for config in (self.splade, self.dense) if config]
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -112,7 +112,7 @@ class AdaptationData:
         impacts = self.encoders[0].config.shaping("impacts", "queries")
         return self.identity | {"impacts": impacts, "hits": self.collection.hits}
 
-    def vectors(self, encoder: Encoder) -> Path:
+    def vectors(self, encoder: EncoderModel) -> Path:
         """The folder of an encoder's vectors, named as in a run folder: of the whole collection if that is small, or is
         encoded by now or by an earlier step; otherwise of the sample."""
         name = "documents" if encoder.config.is_sparse else "dense-documents"
@@ -121,7 +121,7 @@ class AdaptationData:
             return full
         return self.folder / f"sample-{name}"
 
-    def encode_documents(self, encoder: Encoder) -> Path:
+    def encode_documents(self, encoder: EncoderModel) -> Path:
         folder = self.vectors(encoder)
         return encode(self.documents if folder.name.startswith("sample-") else self.full_collection, encoder, folder)
 
@@ -261,7 +261,7 @@ class AdaptationData:
         pairs = ((self.contents[query.document], query.text) for query in queries)
         return [remainder(text if whole else passage(text, query), query) for text, query in pairs]
 
-    def encode(self, encoder: Encoder, texts: Sequence[str]) -> Matrix:
+    def encode(self, encoder: EncoderModel, texts: Sequence[str]) -> Matrix:
         """Encode texts as documents: (texts, dimensions)."""
         with progress(iter(texts), len(texts), "encode", "texts") as bar:
             return encoder.load("documents").encode(texts, encoder.max_length("documents"), done=bar.update)

@@ -29,7 +29,7 @@ from cai_pyserini.collections.copies import PUNCTUATION
 from cai_pyserini.collections.spans import CONTEXTS, Contexts, random_span
 from cai_pyserini.core.config import EncoderConfig, Joint
 from cai_pyserini.models.dense import project
-from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.runs.fuse import Hits, contributions
 from cai_pyserini.runs.fusions import FUSIONS
 from cai_pyserini.trainer.adaptation_data import AdaptationData
@@ -60,7 +60,7 @@ ZSCORE = FUSIONS["zscore"]
 class SparseVectors(NamedTuple):
     """A SPLADE encoder and its raw vectors of rows, and of queries and spans by representation."""
 
-    encoder: Encoder
+    encoder: EncoderModel
     rows: csr_matrix
     queries: dict[Representation, csr_matrix]
     spans: dict[Representation, csr_matrix]
@@ -136,7 +136,7 @@ class SimulatedRetrieval:
         indices, indptr = np.concatenate(rows), np.cumsum([0, *map(len, rows)])
         return csr_matrix((np.ones(len(indices), np.float32), indices, indptr), (len(rows), len(self.documents)))
 
-    def splade(self, encoder: Encoder) -> SparseVectors:
+    def splade(self, encoder: EncoderModel) -> SparseVectors:
         """Encode rows, queries and spans with a SPLADE encoder."""
         data = self.data
         is_old = encoder is data.encoders[0]  # whose vectors are stored

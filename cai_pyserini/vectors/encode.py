@@ -26,7 +26,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.processes import trim_memory
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.models.device import resolve_device
-from cai_pyserini.models.encoder import Encoder, Role
+from cai_pyserini.models.encoder import EncoderModel, Role
 from cai_pyserini.models.rows import stacked
 from cai_pyserini.models.tokenizer import Done
 from cai_pyserini.vectors.cache import EarlierVectors, VectorCache, cache_folder
@@ -61,7 +61,7 @@ type NumberedShards = Iterator[tuple[int, Sequence[Document]]]  # shard numbers 
 
 def encode(
     collection: Collection,
-    encoder: Encoder,
+    encoder: EncoderModel,
     output: Path,
     role: Role = "documents",
     *,
@@ -116,13 +116,15 @@ def encode(
     return artifact.make(output, made_from, write, resumable=True, names=SHARD_NAMES, shared=shard_num > 1)
 
 
-def recipe(collection: Collection, encoder: Encoder, role: Role = "documents", split: str = "test") -> artifact.Recipe:
+def recipe(
+    collection: Collection, encoder: EncoderModel, role: Role = "documents", split: str = "test"
+) -> artifact.Recipe:
     texts = artifact.digest([*collection.topics(split).items()]) if role == "queries" else collection.fingerprint(role)
     inputs = {"texts": texts, "encoder": encoder.identity(role)}
     return artifact.recipe("encode", inputs, encoder.variant(role), role=role)
 
 
-def _shards_at_a_time(encoder: Encoder, texts: int | None) -> int:
+def _shards_at_a_time(encoder: EncoderModel, texts: int | None) -> int:
     if resolve_device(encoder.device).type == "cpu":
         return 1
     return GPU_SHARDS if texts is None else max(1, min(GPU_SHARDS, -(-texts // SHARD)))
@@ -144,7 +146,7 @@ def _each(work: Callable[[int, Sequence[Document]], None], shards: NumberedShard
             future.result()
 
 
-def encode_texts(encoder: Encoder, texts: Sequence[str], length: int, done: Done) -> Matrix:
+def encode_texts(encoder: EncoderModel, texts: Sequence[str], length: int, done: Done) -> Matrix:
     """Encode the first `length` tokens of one or more texts as documents. Equal texts are encoded once, and texts in
     the cache not at all."""
     source = _TextVectors(encoder.truncated(length), "documents")
@@ -165,7 +167,7 @@ class _TextVectors:
     """Vectors of texts in one role: those in `earlier` or in the cache, and others by the model. Equal texts are
     encoded once. Threads that encode `at_a_time` share the time that passes."""
 
-    encoder: Encoder
+    encoder: EncoderModel
     role: Role
     batch_size: int | None = None
     earlier: EarlierVectors | None = None
@@ -251,7 +253,7 @@ def _square(vectors: Matrix) -> float:
     return float((vectors.multiply(vectors) if isinstance(vectors, csr_matrix) else vectors * vectors).sum())
 
 
-def uncached(encoder: Encoder, role: Role, texts: Sequence[str]) -> list[str]:
+def uncached(encoder: EncoderModel, role: Role, texts: Sequence[str]) -> list[str]:
     """The texts that are not in the cache."""
     keys = [bytes(key) for key in text_keys(texts)]
     cache = _open_cache(encoder, role)
@@ -259,7 +261,7 @@ def uncached(encoder: Encoder, role: Role, texts: Sequence[str]) -> list[str]:
     return [text for key, text in zip(keys, texts, strict=True) if key not in found]
 
 
-def _open_cache(encoder: Encoder, role: Role) -> VectorCache | None:
+def _open_cache(encoder: EncoderModel, role: Role) -> VectorCache | None:
     """The cache of the vectors that this encoder makes for a role; None if caching is off."""
     if (folder := cache_folder()) is None:
         return None
@@ -278,7 +280,7 @@ def _open_earlier(folder: Path | None, made_from: artifact.Recipe) -> EarlierVec
     return None
 
 
-def _finished_stats(folder: Path, count: int, digest: str, encoder: Encoder, role: Role) -> artifact.Stats | None:
+def _finished_stats(folder: Path, count: int, digest: str, encoder: EncoderModel, role: Role) -> artifact.Stats | None:
     """The manifest's statistics of all shards; None while a shard is missing."""
     found = [shard_stats(shard_path(folder, number), digest) for number in range(count)]
     shards = [stats for stats in found if stats]
@@ -292,7 +294,7 @@ def _finished_stats(folder: Path, count: int, digest: str, encoder: Encoder, rol
     return finish_shards(folder, shards) | totals | {"vocabulary": encoder.tokenizer.vocabulary}
 
 
-def project_vectors(vectors: Vectors, encoder: Encoder, output: Path) -> Path:
+def project_vectors(vectors: Vectors, encoder: EncoderModel, output: Path) -> Path:
     """Write the document vectors of an encoder with a projection by projecting `vectors`, which the same encoder made
     without it. The result has the recipe of the encode stage, and differs from its vectors only by rounding."""
     inputs = {"texts": vectors.manifest.recipe["inputs"]["texts"], "encoder": encoder.identity("documents")}

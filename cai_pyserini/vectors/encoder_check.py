@@ -18,7 +18,7 @@ from sentence_transformers.sparse_encoder.modules import SpladePooling
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.models.checkpoint import checkpoint_folder
 from cai_pyserini.models.device import Precision
-from cai_pyserini.models.encoder import Encoder, Role
+from cai_pyserini.models.encoder import EncoderModel, Role
 from cai_pyserini.vectors.queries import encode_queries
 from cai_pyserini.vectors.shards import Matrix
 from cai_pyserini.vectors.speed import measure
@@ -49,7 +49,7 @@ def check(requested: EncoderConfig, device: str = "auto", precision: Precision =
     """
     # Leave out what the library does not know: everything that is done to the vectors of the model.
     plain = requested.replace(idf=None, projection=None, binary_queries=False, expand_queries=True)
-    measured, exact = Encoder(plain, device, precision), Encoder(plain, "cpu", "float32")
+    measured, exact = EncoderModel(plain, device, precision), EncoderModel(plain, "cpu", "float32")
     exact.require_loadable("documents")
     config, documents, is_sparse = exact.config, _documents(exact), exact.config.is_sparse
     # The library makes bags of words only if the folder itself has token weights.
@@ -90,7 +90,7 @@ def verdict(result: dict[str, Any]) -> str:
     )
 
 
-def _documents(encoder: Encoder) -> np.ndarray:
+def _documents(encoder: EncoderModel) -> np.ndarray:
     """Encode TEXTS as documents, truncated at the end."""
     return _dense(encoder.load("documents").encode(TEXTS, encoder.max_length("documents")))
 
@@ -111,7 +111,7 @@ def open_library(config: EncoderConfig) -> SentenceTransformer | SparseEncoder:
     return kind(modules=[model, pooling], device="cpu")
 
 
-def _reference(library: Any, requested: EncoderConfig, encoder: Encoder, role: Role) -> np.ndarray:
+def _reference(library: Any, requested: EncoderConfig, encoder: EncoderModel, role: Role) -> np.ndarray:
     """The library's vectors of TEXTS, (texts, width), with the settings that the YAML adds to the folder's."""
     config, prompt = encoder.config, "query_prompt" if role == "queries" else "document_prompt"
     folder_prompt = library.prompts.get(prompt.removesuffix("_prompt"))  # the only name that encode_document looks up

@@ -40,7 +40,7 @@ from scipy.sparse import csr_matrix, diags_array, hstack, vstack
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
-from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.vectors.encode import encode_texts
 from cai_pyserini.vectors.near_documents import neighbour_means, stored_rows
 from cai_pyserini.vectors.neighbours import TINY
@@ -61,7 +61,7 @@ STEPS = 100  # maximum, of the solver
 COLUMNS = 512  # solved at a time
 
 
-def find_near_words(words: Vectors, dense: Vectors, near: Vectors, encoder: Encoder, output: Path) -> Path:
+def find_near_words(words: Vectors, dense: Vectors, near: Vectors, encoder: EncoderModel, output: Path) -> Path:
     """Write weights and rates, side by side (documents, 2 * words), to a folder of shards; both have the columns of
     `words`, the counts of the words stage. `near` has the neighbours by the dense vectors, and `encoder` is the encoder
     of these vectors. If interrupted, the same call continues with the first missing shard.
@@ -184,7 +184,7 @@ class Regression(NamedTuple):
 
 
 def read_regression(
-    words: Vectors, dense: Vectors, lexicon: Mapping[str, str], columns: np.ndarray, encoder: Encoder
+    words: Vectors, dense: Vectors, lexicon: Mapping[str, str], columns: np.ndarray, encoder: EncoderModel
 ) -> Regression:
     """The regression for a lexicon, word -> form, whose words have these `columns` in the counts of the words stage,
     from its contexts, and from documents with their dense vectors by the encoder."""
@@ -218,7 +218,7 @@ def regression(
     document_counts: csr_matrix,
     document_vectors: np.ndarray,
     forms: list[str],
-    encoder: Encoder,
+    encoder: EncoderModel,
 ) -> Regression:
     """The regression for contexts and documents, with the counts (texts, words) of both, and a form of each word."""
     occurs = vstack([counts, document_counts], format="csr").sign()
@@ -251,7 +251,7 @@ def _learn(contexts: csr_matrix, targets: np.ndarray, alone: np.ndarray) -> np.n
     return alone + change.reshape(alone.shape)
 
 
-def _encode(texts: list[str], encoder: Encoder, length: int, unit: str) -> np.ndarray:
+def _encode(texts: list[str], encoder: EncoderModel, length: int, unit: str) -> np.ndarray:
     if prompt := encoder.config.document_prompt:  # word vectors are compared with document vectors
         with_prompt = length + len(encoder.tokenizer.encode([prompt], None, special=False)[0])
         length = max(length, min(with_prompt, encoder.max_length("documents")))

@@ -21,7 +21,7 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.config import WORD, EncoderConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.text import normalized
-from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.models.rows import largest, stacked, with_data
 from cai_pyserini.vectors.shards import Matrix, Vectors
 
@@ -32,7 +32,7 @@ Representation = Literal["splade", "bow"]  # the model's weights, or a bag of wo
 
 
 def encode_queries(
-    encoder: Encoder, texts: Sequence[str], query: Representation | None = None, max_length: int | None = None
+    encoder: EncoderModel, texts: Sequence[str], query: Representation | None = None, max_length: int | None = None
 ) -> Matrix:
     """Raw query vectors (queries, width); `query` and `max_length` override the encoder's settings.
 
@@ -54,7 +54,7 @@ def encode_queries(
     return largest(bags, config.max_active_dims) if config.max_active_dims else bags
 
 
-def apply_query_settings(encoder: Encoder, vectors: Matrix, texts: Sequence[str], length: int) -> Matrix:
+def apply_query_settings(encoder: EncoderModel, vectors: Matrix, texts: Sequence[str], length: int) -> Matrix:
     """Apply expand_queries and binary_queries to a model's vectors of texts, of at most `length` tokens."""
     if not isinstance(vectors, csr_matrix):
         return vectors
@@ -116,7 +116,7 @@ class WordQueries:
 def for_index(
     vectors: Matrix,
     texts: Sequence[str],
-    encoder: Encoder,
+    encoder: EncoderModel,
     query_scale: int,
     query: Representation | None = None,
     words: WordQueries | None = None,
@@ -151,7 +151,7 @@ class Queries:
     """
 
     topics: dict[str, str]
-    encoder: Encoder | None = None
+    encoder: EncoderModel | None = None
     query: Representation | None = None
     stored: Path | None = None
     words: WordQueries | None = None

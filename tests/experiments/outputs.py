@@ -20,7 +20,7 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.source_code import recorded
 from cai_pyserini.models import device
-from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.vectors import encode
 from cai_pyserini.vectors.cache import VARIABLE
 from cai_pyserini.vectors.shards import Vectors
@@ -50,14 +50,14 @@ def make(folder: Path, call: Call, stages: Iterable[str]) -> dict[str, list[Any]
             shutil.rmtree(folder / name)
         patch.setenv(VARIABLE, str(folder / "cache"))
         for name, encoder in ENCODERS.items():
-            _fill_cache(FOLDER / f"{name}.npz", Encoder(load_encoder(encoder), precision="float32"))
+            _fill_cache(FOLDER / f"{name}.npz", EncoderModel(load_encoder(encoder), precision="float32"))
         for name in ENCODERS:
             assert Vectors(call(name, folder)).manifest.stats["found"]
         later = {name: call(name, folder) for name in stages if name not in ENCODERS}
         return found | {name: _content(output) for name, output in later.items() if name != ONLY_BY_FAISS}
 
 
-def _fill_cache(shard: Path, encoder: Encoder) -> None:
+def _fill_cache(shard: Path, encoder: EncoderModel) -> None:
     cache = encode._open_cache(encoder, "documents")
     assert cache
     with np.load(shard) as arrays:

@@ -13,7 +13,7 @@ from cai_pyserini.experiments.experiment import Experiment
 from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.plan import plan
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.vectors import encode as encoding
 from cai_pyserini.vectors import speed
 from tests.conftest import corpus_of
@@ -65,7 +65,7 @@ def test_of_a_small_collection_nothing_is_said_nor_measured(
 
 def test_the_speed_is_of_the_tokens_that_are_encoded(cache: Path) -> None:
     """The fault: padding, the prompt or the maximum length is left out of the tokens, and the estimate is of others."""
-    encoder = Encoder(load_encoder("splade-tiny").replace(max_document_length=16), "cpu", "float32")
+    encoder = EncoderModel(load_encoder("splade-tiny").replace(max_document_length=16), "cpu", "float32")
     texts = ["short", "short fingers and long toes " * 9, " "] * 20
     assert speed.count_tokens(encoder, texts) == 20 * (8 + 16)
     assert speed.tokens_per_second(encoder, texts) == json.loads(cache.read_text()).popitem()[1] > 0
@@ -76,7 +76,7 @@ def test_an_encoding_replaces_the_speed_that_was_measured(
 ) -> None:
     """The faults: estimates stay wrong however often one encodes; few texts give a speed."""
     encoder, texts = (
-        Encoder(load_encoder("splade-tiny"), "cpu", "float32"),
+        EncoderModel(load_encoder("splade-tiny"), "cpu", "float32"),
         [f"{number} fingers" for number in range(20)],
     )
     speed.remember(encoder, "documents", 1.0)

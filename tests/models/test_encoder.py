@@ -20,7 +20,7 @@ from cai_pyserini.core.settings import build
 from cai_pyserini.models.checkpoint import load_checkpoint
 from cai_pyserini.models.cross_encoder import CrossEncoder
 from cai_pyserini.models.dense import Dense
-from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.models.idf import compute
 from cai_pyserini.models.splade import Splade
 from cai_pyserini.models.tokenizer import Tokenizer
@@ -35,13 +35,13 @@ def copied(checkpoint: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(checkpoint, tmp_path / "copied"))
 
 
-def encoder(folder: Path, device: str = "cpu", **settings: object) -> Encoder:
-    return Encoder(EncoderConfig(name="test", checkpoint=str(folder)).replace(**settings), device)
+def encoder(folder: Path, device: str = "cpu", **settings: object) -> EncoderModel:
+    return EncoderModel(EncoderConfig(name="test", checkpoint=str(folder)).replace(**settings), device)
 
 
 def test_queries_are_encoded_in_float32(checkpoint: Path) -> None:
     config = EncoderConfig(name="test", checkpoint=str(checkpoint), max_query_length=7)
-    made = Encoder(config, "cpu", "bfloat16")
+    made = EncoderModel(config, "cpu", "bfloat16")
     assert (made.precision("documents"), made.precision("queries")) == ("bfloat16", "float32")
     assert (made.max_length("documents"), made.max_length("queries")) == (256, 7)
     queries = made.load("queries")

@@ -13,7 +13,7 @@ from sentence_transformers.base.modules import Dense, Normalize
 from cai_pyserini.cli.run import main as beir
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.models.folder import token_weights
 from cai_pyserini.models.idf import compute
 from cai_pyserini.models.tokenizer import Tokenizer
@@ -48,8 +48,8 @@ def copied(original: Callable[[str], Path], tmp_path: Path) -> Callable[[str], P
     return lambda name: Path(shutil.copytree(original(name), tmp_path / name))
 
 
-def encoder(folder: Path, precision: str = "float32", **settings: object) -> Encoder:
-    return Encoder(load_encoder(str(folder)).replace(**settings), "cpu", precision)  # type: ignore[arg-type]
+def encoder(folder: Path, precision: str = "float32", **settings: object) -> EncoderModel:
+    return EncoderModel(load_encoder(str(folder)).replace(**settings), "cpu", precision)  # type: ignore[arg-type]
 
 
 def modules(*types: str, path: str | None = None) -> Callable[[Path], None]:

@@ -10,7 +10,7 @@ import pytest
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.models.idf import Idf, compute, idf_weights
 from cai_pyserini.models.tokenizer import Tokenizer
 from tests.conftest import DATA, corpus_of, stage_command, with_other_terms
@@ -93,7 +93,7 @@ def test_the_idf_of_another_vocabulary_of_the_same_size_is_refused(
     ):
         idf_weights(config, tokenizer.vocabulary)
     with pytest.raises(CaiError, match="another vocabulary"):  # as vectors that are means, weighted with it
-        Encoder(config.replace(kind="dense"), "cpu").load("documents")
+        EncoderModel(config.replace(kind="dense"), "cpu").load("documents")
 
 
 def test_command(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.dense import Dense
 from cai_pyserini.models.device import resolve_precision
-from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.models.int8 import (
     GELU_ZERO_POINT,
     VOCABULARY_BLOCK,
@@ -125,11 +125,11 @@ def with_outlier(checkpoint: Path, folder: Path, factor: float) -> Path:
 def test_a_model_with_outliers_is_refused_when_it_is_loaded(checkpoint: Path, tmp_path: Path) -> None:
     """Float32 is not affected by outliers, and no list of architectures could tell."""
     folder = with_outlier(checkpoint, tmp_path / "outlier", 3000)
-    encoder = Encoder(EncoderConfig(name="outlier", checkpoint=str(folder)), "cpu", "int8")
+    encoder = EncoderModel(EncoderConfig(name="outlier", checkpoint=str(folder)), "cpu", "int8")
     assert encoder.load("queries").encode(TEXTS, 256).nnz
     with pytest.raises(CaiError, match=r"outlier: precision int8 loses too much quality \(.*\): choose bfloat16 or"):
         encoder.load("documents")
-    Encoder(EncoderConfig(name="usual", checkpoint=str(checkpoint)), "cpu", "int8").load("documents")
+    EncoderModel(EncoderConfig(name="usual", checkpoint=str(checkpoint)), "cpu", "int8").load("documents")
 
 
 @VNNI

@@ -15,7 +15,7 @@ from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.indexes.dense_index import index_dense
 from cai_pyserini.indexes.impact_index import index_impacts
-from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.plugin.encoder import ship_encoder
 from cai_pyserini.plugin.encoders import CaiDocumentEncoder, CaiQueryEncoder
 from cai_pyserini.plugin.index import ship_index
@@ -39,11 +39,11 @@ def test_the_page_has_every_kind() -> None:
     assert [line.removeprefix("- ") for line in lines if line.startswith("- ")] == [*KINDS]
 
 
-def opened(spec: Path) -> Encoder:
-    return Encoder(load_encoder(str(spec)), "cpu", "float32")
+def opened(spec: Path) -> EncoderModel:
+    return EncoderModel(load_encoder(str(spec)), "cpu", "float32")
 
 
-def vectors_of(made: Encoder, texts: Sequence[str], batch_size: int | None = None) -> Pair:
+def vectors_of(made: EncoderModel, texts: Sequence[str], batch_size: int | None = None) -> Pair:
     """Our vectors of texts as documents and as queries."""
     documents = made.load("documents").encode(texts, made.config.max_document_length, batch_size)
     both = documents, encode_queries(made, texts)

@@ -10,7 +10,7 @@ from cai_pyserini.core import artifact, files, jsonl
 from cai_pyserini.core.config import encoder_yaml, load_encoder
 from cai_pyserini.indexes.engines import open_searcher
 from cai_pyserini.indexes.retrieve import queries_for
-from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.plugin.export import export_topics
 
 Rankings = dict[str, dict[str, float]]  # query -> document -> sum of weight * impact
@@ -112,7 +112,7 @@ def stored_impacts(
         loss = {"relative_error": 0.0, "dropped": 0.0, "clipped": 0.0}
         vectors = [vector for shard in shards for vector in shard.values()]
         counts = {"vectors": len(vectors), "nonzeros": sum(map(len, vectors))}
-        made_with = {"encoder": Encoder(config, "cpu").identity("documents"), "documents_digest": None}
+        made_with = {"encoder": EncoderModel(config, "cpu").identity("documents"), "documents_digest": None}
         made_with |= {"settings": config.shaping("vectors", "impacts", defaults=True), "made_from": {}}
         return {**counts, "document_scale": 102.3, "loss": loss, **made_with}
 

@@ -7,7 +7,7 @@ import pytest
 
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.models.splade import Splade
 from tests.conftest import json_lines
 
@@ -28,7 +28,7 @@ def test_query_encoder(encoders, monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(isinstance(weight, int) and weight > 0 for weight in encoded.values())
     assert {"colon", "cancer"} < set(encoded)
     assert splade.encode("cancer of the colon", max_length=3) == splade.encode("cancer")
-    monkeypatch.delattr(Encoder, "load")  # a bag of word pieces needs no model
+    monkeypatch.delattr(EncoderModel, "load")  # a bag of word pieces needs no model
     bow = encoders.CaiQueryEncoder("splade-tiny", query="bow")
     assert bow.encode("Cancer, cancer of the colon") == {"cancer": 200, ",": 100, "of": 100, "the": 100, "colon": 100}
 

@@ -9,7 +9,7 @@ from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.text import normalized
-from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.models.idf import Idf
 from cai_pyserini.vectors.queries import Representation, encode_queries
 
@@ -49,7 +49,7 @@ def sentence_transformers(index: Path, tmp_path: Path):
 
 def test_sentence_transformers_with_splade_queries(sentence_transformers, texts: list[str]) -> None:
     model, loses = sentence_transformers("splade")
-    encoder = Encoder(load_encoder("splade-tiny"), "cpu", "float32")
+    encoder = EncoderModel(load_encoder("splade-tiny"), "cpu", "float32")
     found = model.encode_document(texts, convert_to_sparse_tensor=False).numpy()
     np.testing.assert_allclose(found, encoder.load("documents").encode(texts, 256).toarray(), atol=2e-5)
     found = model.encode_query(texts, convert_to_sparse_tensor=False).numpy()
@@ -60,7 +60,7 @@ def test_sentence_transformers_with_splade_queries(sentence_transformers, texts:
 def test_sentence_transformers_with_bags_of_words(sentence_transformers, run_folder: Path, texts: list[str]) -> None:
     """Documents have SPLADE's weights; query tokens have the IDF as static weights."""
     model, loses = sentence_transformers("bow")
-    encoder = Encoder(load_encoder("splade-tiny"), "cpu", "float32")
+    encoder = EncoderModel(load_encoder("splade-tiny"), "cpu", "float32")
     found = model.encode_document(texts, convert_to_sparse_tensor=False).numpy()
     np.testing.assert_allclose(found, encoder.load("documents").encode(texts, 256).toarray(), atol=2e-5)
     found = model.encode_query(texts, convert_to_sparse_tensor=False).numpy()
@@ -73,7 +73,7 @@ def test_bags_of_words_are_truncated_like_ours(sentence_transformers) -> None:
     words = "one two three four five six seven eight"
     model, _ = sentence_transformers("bow", max_query_length=6, idf=None)
     found = model.encode_query([words], convert_to_sparse_tensor=False).numpy()
-    expected = encode_queries(Encoder(load_encoder("splade-tiny")), [words], "bow", 6).toarray()
+    expected = encode_queries(EncoderModel(load_encoder("splade-tiny")), [words], "bow", 6).toarray()
     assert expected.sum() == 4
     np.testing.assert_array_equal(found, expected)
 

@@ -17,7 +17,7 @@ from cai_pyserini.collections.readers import load_collection
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.models.idf import Idf, compute
 from cai_pyserini.trainer.adapt import Adaptation
 from cai_pyserini.trainer.choice import Candidate, Decision
@@ -81,7 +81,7 @@ def test_without_evidence_the_encoders_stay_as_they_were(adapted: Adapted, tiny:
         "tokenizer_config.json",
     }  # fmt: skip
     assert Idf.load(Path(config.idf or "")).documents == 12
-    vectors = Encoder(config, "cpu").load("documents").encode(["short fingers"], config.max_document_length)
+    vectors = EncoderModel(config, "cpu").load("documents").encode(["short fingers"], config.max_document_length)
     assert vectors.nnz > 2
     lines = json_lines(adapted.folder / "model.steps" / "examples.jsonl")
     assert all(len(line["margins"]) == len(line["negatives"]) == 4 for line in lines)

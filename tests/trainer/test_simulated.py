@@ -11,7 +11,7 @@ from scipy.sparse import diags_array, vstack
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.indexes.words import count_words
-from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.models.idf import compute
 from cai_pyserini.runs.fuse import fuse_runs
 from cai_pyserini.runs.trec import run_of
@@ -60,7 +60,7 @@ def test_scores_are_those_of_the_index_that_is_served(tiny: Path, tmp_path: Path
     config = load_encoder(str(output))
     impacts = open_impacts(vectors, config)
     queries = impacts.queries(
-        Queries({str(n): text for n, text in enumerate(retrieval.queries)}, Encoder(config, "cpu"))
+        Queries({str(n): text for n, text in enumerate(retrieval.queries)}, EncoderModel(config, "cpu"))
     )
     (shard,) = impacts
     expected = (queries @ shard.vectors.T).toarray()
@@ -149,7 +149,7 @@ def test_near_words_and_words_of_near_documents_are_those_of_the_stage(
     projection = np.random.default_rng(1).normal(size=(width, width)).astype(np.float32)
     save_file({"weight": projection}, tmp_path / "projection.safetensors")
     config = load_encoder("minilm").replace(projection=str(tmp_path / "projection.safetensors"))
-    encoder, collection = Encoder(config, "cpu"), served.data.documents
+    encoder, collection = EncoderModel(config, "cpu"), served.data.documents
     words = Vectors(count_words(collection, tmp_path / "words"), "words")
     vectors = Vectors(encode(collection, encoder, tmp_path / "vectors"))
     found = Vectors(find_neighbours(vectors, tmp_path / "near"), "near")

@@ -9,7 +9,7 @@ from scipy.sparse import csr_matrix, vstack
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.config import Bm25Parameters, EncoderConfig, load_encoder
 from cai_pyserini.indexes.words import count_words
-from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.models.idf import Idf, compute
 from cai_pyserini.vectors import weighting as stage
 from cai_pyserini.vectors.bm25 import Bm25
@@ -31,20 +31,20 @@ def words_of_documents(folder: Path, spans: dict[str, dict[str, int]]) -> Path:
 
 
 @pytest.fixture
-def bow(checkpoint: Path) -> Encoder:
+def bow(checkpoint: Path) -> EncoderModel:
     """An encoder with bag-of-words queries, which need no model."""
-    return Encoder(EncoderConfig(name="test", checkpoint=str(checkpoint), query="bow"), "cpu")
+    return EncoderModel(EncoderConfig(name="test", checkpoint=str(checkpoint), query="bow"), "cpu")
 
 
 @pytest.fixture
-def vectors(bow: Encoder, tmp_path: Path) -> Vectors:
+def vectors(bow: EncoderModel, tmp_path: Path) -> Vectors:
     """Of three documents: colon 1, 0, 3; cancer 2, 4, 0."""
     rows = np.zeros((3, len(bow.tokenizer)), np.float32)
     rows[:, [bow.tokenizer.terms.index(term) for term in WORDS[:2]]] = [[1, 2], [0, 4], [3, 0]]
     return stored_vectors(tmp_path / "vectors", csr_matrix(rows[:2]), csr_matrix(rows[2:]))
 
 
-def test_worked_example(vectors: Vectors, bow: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worked_example(vectors: Vectors, bow: EncoderModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # With k1 = 0, the weight of a word is its IDF: of colon, in 1 of 3 documents, and of cancer, in 2 of 3.
     words = Bm25(words_of_documents(tmp_path / "words", SPANS), Bm25Parameters(k1=0.0))
     colon, cancer = np.log(1 + 2.5 / 1.5), np.log(1 + 1.5 / 2.5)
@@ -60,13 +60,13 @@ def test_worked_example(vectors: Vectors, bow: Encoder, tmp_path: Path, monkeypa
     assert doubled["bow"] == pytest.approx(2 * expected, abs=6e-5)
 
 
-def test_a_given_alpha_is_not_estimated(vectors: Vectors, bow: Encoder, tmp_path: Path) -> None:
+def test_a_given_alpha_is_not_estimated(vectors: Vectors, bow: EncoderModel, tmp_path: Path) -> None:
     words = Bm25(words_of_documents(tmp_path / "words", {}), alpha=2.5)
     assert estimate_alpha(vectors, None, words, bow) == {"splade": 2.5, "bow": 2.5}
 
 
 def test_too_short_or_too_few_documents_give_no_estimate(
-    vectors: Vectors, bow: Encoder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    vectors: Vectors, bow: EncoderModel, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     words = Bm25(words_of_documents(tmp_path / "short", {"the": {}}))
     assert estimate_alpha(vectors, None, words, bow) == {"splade": 1.0, "bow": 1.0}
@@ -83,7 +83,7 @@ def test_the_estimate_equals_that_of_whole_matrices(
     for module in ("vectors.encode", "indexes.words"):
         monkeypatch.setattr(f"cai_pyserini.{module}.SHARD", 5)
     monkeypatch.setattr(stage, "BEST", 7)
-    collection, encoder = BeirFolder(tiny, "tiny"), Encoder(load_encoder("splade-tiny"), "cpu", "float32")
+    collection, encoder = BeirFolder(tiny, "tiny"), EncoderModel(load_encoder("splade-tiny"), "cpu", "float32")
     idf = Idf.load(compute(collection, encoder.config, tmp_path / "idf")).weights()
     vectors = Vectors(encode(collection, encoder, tmp_path / "vectors"))
     words = Bm25(count_words(collection, tmp_path / "words"), Bm25Parameters(1.2, 0.75))

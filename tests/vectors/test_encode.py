@@ -18,7 +18,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import write_text
 from cai_pyserini.models import device
 from cai_pyserini.models.device import Precision
-from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.models.splade import Splade
 from cai_pyserini.models.transformer import Transformer
 from cai_pyserini.vectors import encode as stage
@@ -45,9 +45,9 @@ def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @cache  # models are loaded once
-def encoder(kind: str = "splade", precision: Precision = "float32", **settings: object) -> Encoder:
+def encoder(kind: str = "splade", precision: Precision = "float32", **settings: object) -> EncoderModel:
     """splade-tiny, whose transformer also serves as a dense encoder."""
-    return Encoder(load_encoder("splade-tiny").replace(kind=kind, **settings), "cpu", precision)
+    return EncoderModel(load_encoder("splade-tiny").replace(kind=kind, **settings), "cpu", precision)
 
 
 def assert_same(one: Path, other: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_vector_that_is_not_finite_is_refused_by_id(
     with pytest.raises(
         CaiError, match=rf"x: the vector of '{longest.id}' has NaN or infinity: the checkpoint is damaged"
     ):
-        encode(collection, Encoder(config, "cpu", "float32"), tmp_path / "vectors")
+        encode(collection, EncoderModel(config, "cpu", "float32"), tmp_path / "vectors")
     assert artifact.read_manifest(tmp_path / "vectors") is None
 
 

@@ -17,7 +17,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.indexes.words import count_words
 from cai_pyserini.models import device
-from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.vectors import near_words as stage
 from cai_pyserini.vectors.bm25 import Bm25
 from cai_pyserini.vectors.cache import VARIABLE
@@ -98,14 +98,14 @@ def test_learned_vectors_equal_the_formula() -> None:
 def test_the_document_prompt_does_not_shorten_words_and_contexts() -> None:
     prompt = "represent this passage of a medical encyclopedia for the retrieval of pages that answer a question : "
     texts, forms = ["the acute fever of a child", "a stone in the kidney"], ["fever", "kidney"]
-    encoder = Encoder(load_encoder("minilm").replace(document_prompt=prompt), "cpu", "float32")
+    encoder = EncoderModel(load_encoder("minilm").replace(document_prompt=prompt), "cpu", "float32")
     documents = csr_matrix((0, 2)), np.zeros((0, 384), np.float32)
     found = regression(texts, csr_matrix(np.eye(2)), *documents, forms, encoder)
     model = encoder.load("documents")
     np.testing.assert_allclose(found.alone, model.encode(forms, 256), atol=1e-6)
     np.testing.assert_allclose(found.targets, model.encode(texts, 256), atol=1e-6)
     assert found.alone[0] @ found.alone[1] < 0.98
-    no_room = Encoder(encoder.config.replace(max_document_length=24), "cpu", "float32")
+    no_room = EncoderModel(encoder.config.replace(max_document_length=24), "cpu", "float32")
     assert regression(texts, csr_matrix(np.eye(2)), *documents, forms, no_room).alone.shape == (2, 384)
 
 
@@ -118,11 +118,11 @@ def inputs(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def dense() -> Encoder:
-    return Encoder(load_encoder("minilm"), "cpu")
+def dense() -> EncoderModel:
+    return EncoderModel(load_encoder("minilm"), "cpu")
 
 
-def make(inputs: Path, output: Path, vectors: str = "dense", encoder: Encoder | None = None) -> Path:
+def make(inputs: Path, output: Path, vectors: str = "dense", encoder: EncoderModel | None = None) -> Path:
     words, given = Vectors(inputs / "words", "words"), Vectors(inputs / vectors)
     near = find_neighbours(given, output.with_name(f"near-{Path(vectors).name}"))
     return find_near_words(words, given, Vectors(near, "near"), encoder or dense(), output)
@@ -191,7 +191,7 @@ def test_short_documents_have_no_contexts(tmp_path: Path) -> None:
 def test_the_encoder_must_be_that_of_the_documents(inputs: Path, tmp_path: Path) -> None:
     """Otherwise the result of another encoder would count as up to date."""
     make(inputs, output := tmp_path / "near")
-    other = Encoder(dense().config.replace(pooling="cls"), "cpu")
+    other = EncoderModel(dense().config.replace(pooling="cls"), "cpu")
     with pytest.raises(CaiError, match=r"encodes documents \(pooling default → cls\)"):
         make(inputs, output, "dense", other)
 

@@ -10,7 +10,7 @@ import pytest
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core.config import EncoderConfig, Joint
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.models.splade import Splade
 from cai_pyserini.vectors.encode import encode
 from cai_pyserini.vectors.queries import (
@@ -33,22 +33,22 @@ def config(checkpoint: Path) -> EncoderConfig:
 
 
 @pytest.fixture
-def splade(config: EncoderConfig) -> Encoder:
-    return Encoder(config, "cpu", "float32")
+def splade(config: EncoderConfig) -> EncoderModel:
+    return EncoderModel(config, "cpu", "float32")
 
 
 @pytest.fixture
-def unloadable(config: EncoderConfig, monkeypatch: pytest.MonkeyPatch) -> Encoder:
+def unloadable(config: EncoderConfig, monkeypatch: pytest.MonkeyPatch) -> EncoderModel:
     """An encoder whose model must not be loaded."""
 
-    def load(self: Encoder, part: str) -> None:
+    def load(self: EncoderModel, part: str) -> None:
         raise AssertionError("the model is loaded")
 
-    monkeypatch.setattr(Encoder, "load", load)
-    return Encoder(config, "cpu", "float32")
+    monkeypatch.setattr(EncoderModel, "load", load)
+    return EncoderModel(config, "cpu", "float32")
 
 
-def test_a_bag_of_word_pieces_needs_no_model(unloadable: Encoder) -> None:
+def test_a_bag_of_word_pieces_needs_no_model(unloadable: EncoderModel) -> None:
     terms = unloadable.tokenizer.terms
     vectors = encode_queries(unloadable, list(TOPICS.values()), "bow")
     assert as_terms(vectors, terms)[:2] == [{"bladder": 1, "infection": 2, ",": 1}, {}]
@@ -58,7 +58,7 @@ def test_a_bag_of_word_pieces_needs_no_model(unloadable: Encoder) -> None:
 
 def test_the_encoder_says_how_queries_are_represented(config: EncoderConfig, checkpoint: Path) -> None:
     texts = list(TOPICS.values())
-    bow = Encoder(config.replace(query="bow", max_query_length=9), "cpu")
+    bow = EncoderModel(config.replace(query="bow", max_query_length=9), "cpu")
     assert (encode_queries(bow, texts) != bow.tokenizer.bag_of_words(texts, 9)).nnz == 0
     expected = Splade(checkpoint, "cpu", "float32").encode(texts, 9)
     assert abs(encode_queries(bow, texts, "splade") - expected).max() < 1e-6
@@ -74,7 +74,7 @@ def test_without_an_encoder_queries_stay_text() -> None:
         _ = queries.encoded
 
 
-def test_sparse_queries_are_impacts_by_id(splade: Encoder, checkpoint: Path) -> None:
+def test_sparse_queries_are_impacts_by_id(splade: EncoderModel, checkpoint: Path) -> None:
     encoded, seconds = Queries(TOPICS, splade).for_search(50)
     assert list(encoded) == ["q2", "q1", "q3"] and encoded["q1"] == {} and seconds > 0
     weights = Splade(checkpoint, "cpu", "float32").encode(["bladder infection, infection"], 256)[0]
@@ -88,7 +88,7 @@ def test_sparse_queries_are_impacts_by_id(splade: Encoder, checkpoint: Path) -> 
 
 
 def test_dense_queries_are_vectors_of_the_model_whatever_the_representation(config: EncoderConfig) -> None:
-    encoder = Encoder(config.replace(kind="dense", query="bow"), "cpu")
+    encoder = EncoderModel(config.replace(kind="dense", query="bow"), "cpu")
     encoded, _ = Queries(TOPICS, encoder).for_search()
     assert list(encoded) == list(TOPICS)
     assert np.linalg.norm(list(encoded.values()), axis=1) == pytest.approx([1, 0, 1], abs=1e-6)
@@ -101,11 +101,11 @@ def test_stored_queries_are_those_that_are_encoded_now(
     kind: str, tiny: Path, config: EncoderConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     collection = BeirFolder(tiny, "tiny")
-    encoder = Encoder(config.replace(kind=kind), "cpu", "float32")
+    encoder = EncoderModel(config.replace(kind=kind), "cpu", "float32")
     topics = collection.topics("test")
     now, _ = Queries(topics, encoder).for_search(100)
     stored = Queries(topics, encoder, stored=encode(collection, encoder, tmp_path / "vectors", "queries"))
-    monkeypatch.delattr(Encoder, "load")
+    monkeypatch.delattr(EncoderModel, "load")
     found, seconds = stored.for_search(100)
     assert seconds > 0
     assert list(found) == list(now)
@@ -117,7 +117,7 @@ def test_stored_queries_in_another_order_are_not_taken_for_others(
     tiny: Path, config: EncoderConfig, broken: Path, tmp_path: Path
 ) -> None:
     """The fault: each query gets the vector of the query that was in its position."""
-    encoder = Encoder(config, "cpu", "float32")
+    encoder = EncoderModel(config, "cpu", "float32")
     stored = encode(BeirFolder(tiny, "tiny"), encoder, tmp_path / "vectors", "queries")
     lines = (broken / "queries.jsonl").read_text().splitlines(keepends=True)
     (broken / "queries.jsonl").write_text("".join(reversed(lines)))
@@ -142,7 +142,7 @@ def test_query_weights_of_words_by_hand() -> None:
         WordQueries(str.split, JOINT_CONFIG.replace(joint=None)).impacts("a")
 
 
-def test_words_join_the_terms_of_a_query(unloadable: Encoder) -> None:
+def test_words_join_the_terms_of_a_query(unloadable: EncoderModel) -> None:
     words = WordQueries(lambda text: text.replace(",", "").split(), JOINT_CONFIG.replace(query="bow"))
     queries = Queries(TOPICS, unloadable, "bow", words=words)
     found, _ = queries.for_search(10)
@@ -167,17 +167,17 @@ def test_a_pruned_query_keeps_words_and_the_rare_terms_of_large_weights() -> Non
 
 
 def test_queries_of_two_steps_stay_whole(config: EncoderConfig) -> None:
-    whole = Queries(TOPICS, Encoder(config, "cpu", "float32"))
-    two_step = replace(whole, encoder=Encoder(config.replace(keep_query_mass=0.3, rescore=50), "cpu", "float32"))
+    whole = Queries(TOPICS, EncoderModel(config, "cpu", "float32"))
+    two_step = replace(whole, encoder=EncoderModel(config.replace(keep_query_mass=0.3, rescore=50), "cpu", "float32"))
     assert two_step.for_search(100)[0] == whole.for_search(100)[0]
     assert two_step.two_step == TwoStep(0.3, 50)
     assert replace(two_step, query="bow").two_step is None  # all terms of a bag matter
-    binary = Encoder(config.replace(keep_query_mass=0.3, rescore=50, binary_queries=True), "cpu", "float32")
+    binary = EncoderModel(config.replace(keep_query_mass=0.3, rescore=50, binary_queries=True), "cpu", "float32")
     assert replace(whole, encoder=binary).two_step is None
     assert whole.two_step is Queries(TOPICS).two_step is None
 
 
-def test_an_identity_tells_queries_apart(splade: Encoder) -> None:
+def test_an_identity_tells_queries_apart(splade: EncoderModel) -> None:
     other = JOINT_CONFIG.replace(joint=JOINT.replace(alpha={"splade": 3.0, "bow": 0.001}))
     joint = [JOINT_CONFIG, other, JOINT_CONFIG.replace(range=6.0), JOINT_CONFIG.replace(bits=5)]
     identities = [
@@ -186,8 +186,8 @@ def test_an_identity_tells_queries_apart(splade: Encoder) -> None:
         Queries(TOPICS | {"q1": "other"}).identity,
         Queries(TOPICS, splade).identity,
         Queries(TOPICS, splade, "bow").identity,
-        Queries(TOPICS, Encoder(splade.config.replace(keep_query_mass=0.3, rescore=9), "cpu", "float32")).identity,
-        Queries(TOPICS, Encoder(splade.config.replace(keep_query_mass=0.4, rescore=9), "cpu", "float32")).identity,
+        Queries(TOPICS, EncoderModel(splade.config.replace(keep_query_mass=0.3, rescore=9), "cpu", "float32")).identity,
+        Queries(TOPICS, EncoderModel(splade.config.replace(keep_query_mass=0.4, rescore=9), "cpu", "float32")).identity,
     ]
     assert all(identities.count(identity) == 1 for identity in identities)
     assert Queries(TOPICS, splade, "splade").identity == Queries(TOPICS, splade).identity
@@ -202,21 +202,21 @@ def weighted(config: EncoderConfig, tmp_path: Path) -> EncoderConfig:
 
 
 def test_tokens_with_weights_of_their_own_count_once(weighted: EncoderConfig) -> None:
-    encoder = Encoder(weighted, "cpu")
+    encoder = EncoderModel(weighted, "cpu")
     assert encoder.config.query == "bow" and encoder.config.idf_power == 0  # documents are not weighted twice
-    assert Encoder(weighted.replace(idf_power=1.0), "cpu").config.idf_power == 1
+    assert EncoderModel(weighted.replace(idf_power=1.0), "cpu").config.idf_power == 1
     found = Queries(TOPICS, encoder).for_search(100)[0]
     assert found == {"q2": {"bladder": 125, "infection": 700}, "q1": {}, "q3": {}}
-    two_step = Queries(TOPICS, Encoder(weighted.replace(keep_query_mass=0.3, rescore=9), "cpu"))
+    two_step = Queries(TOPICS, EncoderModel(weighted.replace(keep_query_mass=0.3, rescore=9), "cpu"))
     assert two_step.for_search(100)[0] == found and two_step.two_step == TwoStep(0.3, 9)
 
 
 def test_weights_of_tokens_are_part_of_what_queries_are(weighted: EncoderConfig) -> None:
-    before = Encoder(weighted, "cpu")
+    before = EncoderModel(weighted, "cpu")
     documents, queries = before.identity("documents"), before.identity("queries")
     assert before.query_only_identity.keys() == {"weights"}
     Path(weighted.query_weights or "").write_text('{"bladder": 2.0}')
-    after = Encoder(weighted, "cpu")
+    after = EncoderModel(weighted, "cpu")
     assert after.identity("documents") == documents and after.identity("queries") != queries
 
 
@@ -224,7 +224,7 @@ def test_weights_of_tokens_are_part_of_what_queries_are(weighted: EncoderConfig)
 def test_weights_that_no_query_can_have_are_refused(weight: str, weighted: EncoderConfig) -> None:
     Path(weighted.query_weights or "").write_text(f'{{"bladder": 1.0, "colon": {weight}}}')
     with pytest.raises(CaiError, match=r"weights.json: some token weights are negative or not finite"):
-        encode_queries(Encoder(weighted, "cpu"), ["bladder"])
+        encode_queries(EncoderModel(weighted, "cpu"), ["bladder"])
 
 
 @pytest.mark.parametrize("kind", ["expand_queries", "binary_queries"])
@@ -234,7 +234,7 @@ def test_queries_of_a_second_checkpoint(
     """Stored or not, query vectors without expansion or binary follow from the model's vectors."""
     second = damaged(checkpoint, tmp_path / "second", "position_embeddings.weight", 1, 0.5)
     value = {"expand_queries": False, "binary_queries": True}[kind]
-    encoder = Encoder(config.replace(query_checkpoint=str(second), **{kind: value}), "cpu", "float32")
+    encoder = EncoderModel(config.replace(query_checkpoint=str(second), **{kind: value}), "cpu", "float32")
     assert encoder.query_only_identity.keys() == {"checkpoint", kind}
     topics = BeirFolder(tiny, "tiny").topics("test")
     vectors, terms = Splade(second, "cpu", "float32").encode([*topics.values()], 256), encoder.tokenizer.terms

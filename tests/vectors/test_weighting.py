@@ -14,7 +14,7 @@ from cai_pyserini.core.config import EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.indexes.retrieve import queries_for
 from cai_pyserini.models.checkpoint import checkpoint_digest, checkpoint_folder
-from cai_pyserini.models.encoder import Encoder
+from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.models.idf import Idf, compute
 from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.vectors.bm25 import Bm25
@@ -35,7 +35,7 @@ def inputs(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("inputs")
     config = load_encoder("splade-tiny")
     collection = BeirFolder(tiny, "tiny")
-    encode(collection, Encoder(config, "cpu", "float32"), folder / "vectors")
+    encode(collection, EncoderModel(config, "cpu", "float32"), folder / "vectors")
     compute(collection, config, folder / "idf")
     return folder
 
