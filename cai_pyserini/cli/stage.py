@@ -3,7 +3,9 @@
 import logging
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from pydantic import model_validator
 
 from cai_pyserini.core import flags
 from cai_pyserini.core.config import BM25, Bm25Parameters
@@ -58,13 +60,15 @@ class Idf(Stage):
         compute(load_collection(self.collection), load_encoder(self.encoder), self.output)
 
 
-class Encode(flags.Sharded, Command):
+class Encode(Command):
     """Encode the documents or queries of a collection into raw vectors.
 
     If interrupted, run the same command again: it continues with the first missing shard.
     """
 
     example = "cai-pyserini stage encode --collection hpo --encoder splade-tiny --output vectors"
+    shard_id: int = flag(0, "number of this command, from 0 to --shard-num - 1 (default: 0)", ge=0)
+    shard_num: int = flag(1, "number of commands that share the work, each started with its own --shard-id", ge=1)
     collection: str = flags.COLLECTION
     encoder: str = flags.ENCODER
     output: AnyPath = flags.OUTPUT_FOLDER
@@ -72,6 +76,12 @@ class Encode(flags.Sharded, Command):
     device: str = flags.DEVICE
     precision: Literal["auto", "float32", "bfloat16", "int8"] = flags.DOCUMENT_PRECISION
     batch_size: int | None = flags.BATCH_SIZE
+
+    @model_validator(mode="after")
+    def _check_shard(self) -> Self:
+        if self.shard_id >= self.shard_num:
+            raise ValueError(f"--shard-id {self.shard_id} is not from 0 to {self.shard_num - 1}")
+        return self
 
     def execute(self) -> None:
         from cai_pyserini.collections.readers import load_collection

@@ -1,11 +1,9 @@
 """Flags that several commands share."""
 
 import re
-from typing import Literal, Self
+from typing import Literal
 
-from pydantic import model_validator
-
-from cai_pyserini.core.settings import Settings, flag
+from cai_pyserini.core.settings import flag
 
 COLLECTION_TEXT = (
     "a name in index_configs/, a YAML file, a folder in BEIR's layout or of files (PDF, Word, HTML, …), a file of "
@@ -63,16 +61,3 @@ NO_RAW = flag(False, "do not store the documents in the index, which is then sma
 def without_password(uri: str) -> str:
     """A URI without user and password, to print and store."""
     return re.sub(r"(?<=://).*@", "", uri)
-
-
-class Sharded(Settings):
-    """Settings for work that several commands share."""
-
-    shard_id: int = flag(0, "number of this command, from 0 to --shard-num - 1 (default: 0)", ge=0)
-    shard_num: int = flag(1, "number of commands that share the work, each started with its own --shard-id", ge=1)
-
-    @model_validator(mode="after")
-    def _check_shard(self) -> Self:
-        if self.shard_id >= self.shard_num:
-            raise ValueError(f"--shard-id {self.shard_id} is not from 0 to {self.shard_num - 1}")
-        return self
