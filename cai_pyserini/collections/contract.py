@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 
 from cai_pyserini.collections.spans import UNSPACED, passages
 from cai_pyserini.collections.values import SeenIds, plain, whole_number
-from cai_pyserini.core.config import ENGLISH, PASSAGE, Language
+from cai_pyserini.core.config import ENGLISH, PASSAGE, Language, document_of
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.identity import digest, recipe
 from cai_pyserini.core.metadata import Inexact, Kind, Metadata, checked
@@ -43,6 +43,8 @@ class Record(NamedTuple):
     title: str
     text: str
     metadata: Mapping[str, Any] = {}  # of type Metadata after the check
+    start: int = 0  # of a passage: where it begins in the text of its document, in characters
+    passages: int = 0  # of its document; of a whole document 0
 
 
 class Judgment(NamedTuple):
@@ -135,20 +137,21 @@ class Collection(ABC):
         if self._passages is None:
             yield from self._normalized_documents()
             return
-        for where, id, title, text, metadata in self._normalized_documents():
-            if PASSAGE in id:
-                raise CaiError(
-                    f"{where}: the id {id!r} contains {PASSAGE!r}, which separates the number of a passage: change the "
-                    "id, or search without passages"
+        for document in self._normalized_documents():
+            metadata, is_paged = document.metadata, PAGE in self.metadata and bool(document.metadata.get(PAGES))
+            found = passages(document.text, *self._passages, self.language, is_paged)
+            for number, (start, end, page) in enumerate(found):
+                yield document._replace(
+                    id=f"{document.id}{PASSAGE}{number}",
+                    text=document.text[start:end],
+                    metadata={**metadata, PAGE: page} if is_paged else metadata,
+                    start=start,
+                    passages=len(found),
                 )
-            is_paged = PAGE in self.metadata and bool(metadata.get(PAGES))
-            for number, (passage, page) in enumerate(passages(text, *self._passages, self.language, is_paged)):
-                of_passage = {**metadata, PAGE: page} if is_paged else metadata
-                yield Record(where, f"{id}{PASSAGE}{number}", title, passage, of_passage)
 
     def document_of(self, id: str) -> str:
         """The id of the document that has this id or contains the passage with this id."""
-        return id.partition(PASSAGE)[0] if self._passages else id
+        return document_of(id) if self._passages else id
 
     def contents_of(self, record: Record) -> str:
         """The searched text of a record: its chosen fields, joined by a space."""
@@ -266,7 +269,7 @@ class Collection(ABC):
         whole = self._identity(contents, **settings)
         if not are_documents or self._passages is None:
             return whole
-        unit = ["characters"] if self.language in UNSPACED else []
+        unit = ["slices", "characters"] if self.language in UNSPACED else ["slices"]
         return self._identity([whole, *self._passages, *unit], **settings)
 
     @property
@@ -287,8 +290,8 @@ class Collection(ABC):
     @cached_property
     def _texts_digest(self) -> str:
         sha256 = hashlib.sha256()
-        for _, id, title, text, _ in progress(self._normalized_documents(), self.whole_size, "fingerprint"):
-            sha256.update(json.dumps([id, title, text]).encode())
+        for record in progress(self._normalized_documents(), self.whole_size, "fingerprint"):
+            sha256.update(json.dumps([record.id, record.title, record.text]).encode())
         return sha256.hexdigest()
 
     @property

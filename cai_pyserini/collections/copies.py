@@ -11,8 +11,6 @@ from itertools import chain
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from cai_pyserini.core.config import PASSAGE
-
 COMMON = 0.9  # minimum fraction of the longer text's words that copies share
 PUNCTUATION = ".,;:!?()[]{}\"'"
 
@@ -20,12 +18,6 @@ PUNCTUATION = ".,;:!?()[]{}\"'"
 def plain(word: str) -> str:
     """A word without case and punctuation."""
     return word.strip(PUNCTUATION).casefold()
-
-
-def source(id: str) -> str:
-    """The document id of a passage id `document#number`; any other id unchanged."""
-    document, _, number = id.rpartition(PASSAGE)
-    return document if document and number.isdecimal() else id
 
 
 class Copies:

@@ -5,14 +5,17 @@ Passages and spans are measured in words, separated by spaces; in languages with
 
 import hashlib
 import random
+import re
 import struct
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from cai_pyserini.core.config import ENGLISH, Language
 
 SHORTEST, LONGEST = 5, 12  # length of a random span, in words
 UNSPACED = frozenset({"ja", "th", "zh"})  # languages without spaces between words
 SHARE = 3  # a random span is at most a third of its text: a whole document does not resemble a query
+WORDS = (re.compile(r"\S+"), re.compile(r"\S"))  # in languages with spaces, and without
 CONTEXTS = 5_000  # spans that the meanings of words are learned from, besides documents
 SPANS_PER_TEXT = 8  # candidates for the sample of Contexts
 
@@ -24,24 +27,30 @@ def passage_starts(words: int, size: int, step: int) -> list[int]:
     return [*range(0, last, step), last]
 
 
-def passages(
-    text: str, size: int, overlap: int, language: Language = ENGLISH, is_paged: bool = False
-) -> list[tuple[str, int]]:
-    """Split a text into passages of `size` words, with the pages where they begin, from 1. Consecutive ones share
-    `overlap` words; the last two may share more. A text no longer than a passage stays as it is. If it is paged, form
-    feeds are between pages, and the passages keep them."""
-    words, pages, separator = list[str](), list[int](), ""
-    for number, page in enumerate(text.split("\f") if is_paged else [text], 1):
-        found, separator = _words(page, language)
-        if found and words:
-            found[0] = f" {'\f' * (number - pages[-1])}{found[0]}".removeprefix(separator)
-        words += found
-        pages += [number] * len(found)
+class Passage(NamedTuple):
+    """Where a passage begins and ends in the text of its document, in characters, and the page where it begins."""
+
+    start: int
+    end: int
+    page: int
+
+
+def passages(text: str, size: int, overlap: int, language: Language = ENGLISH, is_paged: bool = False) -> list[Passage]:
+    """Split a text into passages of `size` words. Consecutive ones share `overlap` words; the last two may share more.
+
+    Each begins with a word and ends before the next word, so that all characters after the first word of the text are
+    in a passage. If the text is paged, form feeds are between pages, which are numbered from 1.
+    """
+    words = [match.start() for match in WORDS[language in UNSPACED].finditer(text)] or [0]
     starts = passage_starts(len(words), size, size - overlap)
-    if len(starts) == 1:
-        return [(text.lstrip() if is_paged else text, pages[0] if pages else 1)]
-    texts = (separator.join(words[start : start + size]) for start in starts)
-    return [(each.lstrip(" \f") if is_paged else each, pages[start]) for each, start in zip(texts, starts, strict=True)]
+    ends = [*words, len(text)]
+    found, page, before = list[Passage](), 1, 0
+    for first in starts:
+        start = words[first]
+        page += text.count("\f", before, start) if is_paged else 0
+        before = start
+        found.append(Passage(start, ends[min(first + size, len(words))], page))
+    return found
 
 
 def share_after(texts: Iterable[str], size: int, language: Language = ENGLISH) -> float:

@@ -15,7 +15,7 @@ from cai_pyserini.core.metadata import NAME, Kind
 from cai_pyserini.core.packages import PIP
 from cai_pyserini.core.settings import Settings, build, read_yaml
 
-PASSAGE = "#"  # passage ids are `document#number`, as with Pyserini's --max-passage
+PASSAGE = "#"  # passage ids are `document#number`, as with Pyserini's --max-passage; documents' ids may have it, too
 PYSERINI = "pyserini:"  # prefix of the source of a collection that is a prebuilt index
 WORD = "bm25:"  # prefix of BM25 words in a joint index; no token has it
 JOINT_BITS = 7  # more bits changed no ranking
@@ -46,6 +46,12 @@ def shapes(what: Shapes | tuple[Shapes, ...], default: Any = ..., **constraints:
     """Declare a setting that shapes these results, which are made again when it changes."""
     extra: dict[str, Any] = {"shapes": [what] if isinstance(what, str) else [*what]}
     return Field(default, json_schema_extra=extra, **constraints)
+
+
+def document_of(id: str) -> str:
+    """The document of a passage, by their ids; any other id unchanged."""
+    document, _, number = id.rpartition(PASSAGE)
+    return document if document and number.isdecimal() else id
 
 
 class Bm25Parameters(NamedTuple):

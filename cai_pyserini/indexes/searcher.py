@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 
+from cai_pyserini.collections.contract import Record
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import ENGLISH, WORD, Joint, Language
 from cai_pyserini.core.metadata import Kind, Value
@@ -38,17 +39,20 @@ class Stored(NamedTuple):
     title: str
     contents: str  # indexed text, includes the title
     metadata: Mapping[str, Value] = {}
+    start: int = 0  # of a passage: where it begins in the text of its document, in characters
+    passages: int = 0  # of its document; of a whole document 0
 
     @classmethod
     def parse(cls, id: str, raw: str) -> Self:
         """The document of stored JSON."""
         fields = json.loads(raw)
-        return cls(id, fields.get("title", ""), fields["contents"], fields.get("metadata", {}))
+        place = fields.get("start", 0), fields.get("passages", 0)
+        return cls(id, fields.get("title", ""), fields["contents"], fields.get("metadata", {}), *place)
 
     @property
     def raw(self) -> str:
         """The stored JSON."""
-        return raw_json(self.id, self.title, self.contents, self.metadata)
+        return raw_json(Record("", self.id, self.title, "", self.metadata, self.start, self.passages), self.contents)
 
 
 @dataclass(frozen=True)

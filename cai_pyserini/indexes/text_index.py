@@ -84,7 +84,7 @@ def _write_part(collection: Collection, raw: bool, queries: Path | None, part: P
                 for record in batch:
                     contents = " ".join([collection.contents_of(record), *queries_of(record.id)])
                     if contents.strip():
-                        json = raw_json(record.id, record.title, contents, record.metadata, pretty=True)
+                        json = raw_json(record, contents, pretty=True)
                         add(record.id, contents, json)
                         added += 1
             yield added

@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cai_pyserini.collections.contract import Collection
+from cai_pyserini.collections.contract import Collection, Record
 from cai_pyserini.core import files
 from cai_pyserini.core.config import PASSAGE, Language
 from cai_pyserini.core.errors import CaiError
@@ -52,12 +52,13 @@ class Part(NamedTuple):
         return self.whole / f"part {self.number}" if self.parts > 1 else self.whole
 
 
-def raw_json(id: str, title: str, contents: str, metadata: Mapping[str, Any], pretty: bool = False) -> str:
+def raw_json(record: Record, contents: str, pretty: bool = False) -> str:
     """The stored JSON of a document; `contents` is the indexed text. `pretty` is as Anserini's JsonCollection stores
-    it."""
-    others = {key: value for key, value in {"title": title, "metadata": metadata}.items() if value}
+    it. Passages have `start` and `passages`, see Record."""
+    others = {key: value for key in ("title", "metadata") if (value := getattr(record, key))}
+    others |= {"start": record.start, "passages": record.passages} if record.passages else {}
     style: dict[str, Any] = {"indent": 2, "separators": (",", " : ")} if pretty else {}
-    return json.dumps({"id": id, **others, "contents": contents}, ensure_ascii=False, **style)
+    return json.dumps({"id": record.id, **others, "contents": contents}, ensure_ascii=False, **style)
 
 
 def raw_documents(collection: Collection) -> Callable[[str], str]:
@@ -70,7 +71,7 @@ def raw_documents(collection: Collection) -> Callable[[str], str]:
     def raw(id: str) -> str:
         for record in records:
             if record.id == id:
-                return raw_json(id, record.title, collection.contents_of(record), record.metadata)
+                return raw_json(record, collection.contents_of(record))
         message = f"document {id!r} is not in collection {collection.name}, or not in this order"
         if PASSAGE in id and not collection.has_passages:
             message += "; if it is a passage, set `passages` in the collection's YAML file, as the run did"

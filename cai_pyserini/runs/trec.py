@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from cai_pyserini.core.artifact import file_digest, read_manifest, require_if_ours
-from cai_pyserini.core.config import PASSAGE
+from cai_pyserini.core.config import document_of
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import atomic_write, require_file
 from cai_pyserini.core.identity import same_documents
@@ -191,7 +191,7 @@ def without_query(run: pd.DataFrame) -> pd.DataFrame:
 def fold_passages(run: pd.DataFrame) -> pd.DataFrame:
     """Turn a run of passages `document#number` into one of documents, each with the score of its best passage."""
     passages = run["doc_id"].cat
-    documents = pd.Categorical([id.partition(PASSAGE)[0] for id in passages.categories])
+    documents = pd.Categorical([*map(document_of, passages.categories)])
     folded = run.assign(doc_id=documents[passages.codes.to_numpy()])
     return sorted_run(folded.drop_duplicates(["query_id", "doc_id"]))  # the first is the best
 

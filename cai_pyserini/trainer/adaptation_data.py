@@ -16,11 +16,11 @@ import numpy as np
 
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.collections.contract import Collection, Record
-from cai_pyserini.collections.copies import Copies, source
+from cai_pyserini.collections.copies import Copies
 from cai_pyserini.collections.readers import open_collection
 from cai_pyserini.collections.spans import Reservoir
 from cai_pyserini.core import artifact, jsonl
-from cai_pyserini.core.config import ENGLISH, EncoderConfig, IndexConfig, unless_english
+from cai_pyserini.core.config import ENGLISH, EncoderConfig, IndexConfig, document_of, unless_english
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.models.device import Precision
@@ -137,7 +137,7 @@ class AdaptationData:
     def origins(self) -> np.ndarray:
         """The number of the original document of each document, which may be a passage: (documents,)."""
         in_passages = bool(self.collection.passages)
-        ids = [source(record.id) if in_passages else record.id for record in self._records]
+        ids = [document_of(record.id) if in_passages else record.id for record in self._records]
         return np.unique(np.array(ids), return_inverse=True)[1]
 
     @cached_property

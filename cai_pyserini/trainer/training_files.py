@@ -25,9 +25,10 @@ from typing import Any, NamedTuple
 from datasets import load_dataset
 
 from cai_pyserini.collections.contract import Collection
-from cai_pyserini.collections.copies import Copies, source
+from cai_pyserini.collections.copies import Copies
 from cai_pyserini.collections.readers import load_collection
 from cai_pyserini.core import artifact, jsonl
+from cai_pyserini.core.config import document_of
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import remove, require_content
 from cai_pyserini.core.terminal import progress
@@ -69,11 +70,11 @@ def mine(settings: MineSettings) -> Path:
         sampled: list[Sampled] = []
         for query in topics:
             relevant[query] = [document for document, grade in qrels[query].items() if grade > 0]
-            origins = {source(document) for document in relevant[query]}
+            origins = {document_of(document) for document in relevant[query]}
             others = sorted(
                 document
                 for document in candidates.get(query, set()) - set(relevant[query]) - {query}
-                if source(document) not in origins
+                if document_of(document) not in origins
             )
             for positive in relevant[query]:
                 sampled.append(Sampled(query, positive, draw.sample(others, min(settings.negatives, len(others)))))

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 
 import pytest
 
-from cai_pyserini.collections.copies import Copies, source
+from cai_pyserini.collections.copies import Copies
 from cai_pyserini.collections.spans import LONGEST, SHORTEST, SPANS_PER_TEXT, Contexts, Reservoir, random_span
 from cai_pyserini.collections.values import SeenIds
+from cai_pyserini.core.config import document_of
 
 
 def test_ids_are_remembered_after_merging() -> None:
@@ -105,4 +106,4 @@ def _common(one: str, other: str) -> bool:
 
 
 def test_passages_are_of_a_document() -> None:
-    assert [source(id) for id in ("d#0", "d#12", "d", "d#x", "a#b#3", "#1")] == ["d", "d", "d", "d#x", "a#b", "#1"]
+    assert [document_of(id) for id in ("d#0", "d#12", "d", "d#x", "a#b#3", "#1")] == ["d", "d", "d", "d#x", "a#b", "#1"]

@@ -38,7 +38,10 @@ def test_words_stay_on_their_pages(text: str, size: int, overlap: int) -> None:
     finished = _finished(Text("", text, text.count("\f") + 1)).text
     check(finished, 1)
     assert finished.split() == text.split()
-    found = passages(finished, size, min(overlap, size - 1), is_paged=True)
+    found = [
+        (finished[start:end], page)
+        for start, end, page in passages(finished, size, min(overlap, size - 1), is_paged=True)
+    ]
     for passage, page in found:
         check(passage, page)
         assert passage.startswith(f"p{page}w")
@@ -52,7 +55,8 @@ def test_words_stay_on_their_pages(text: str, size: int, overlap: int) -> None:
 def test_characters_stay_on_their_pages(counts: list[int], size: int) -> None:
     """The same in a language without spaces, where each character counts as a word."""
     text = PAGE.join(chr(0x4E00 + page) * count for page, count in enumerate(counts, 1))
-    for passage, first in passages(text, size, 0, "zh", is_paged=True):
+    for start, end, first in passages(text, size, 0, "zh", is_paged=True):
+        passage = text[start:end]
         for page, on_page in enumerate(passage.split("\f"), first):
             assert {*on_page.strip()} <= {chr(0x4E00 + page)}
         assert passage[0] == chr(0x4E00 + first)
