@@ -86,7 +86,7 @@ def mine(settings: MineSettings) -> Path:
                 f"no query of split {settings.split!r} has both a relevant document and another one in the runs: "
                 "are they runs of its queries?"
             )
-        lines = (_example(line, texts, topics) | {"ids": [*map(source, line.documents)]} for line in chosen)
+        lines = (_example(line, texts, topics) | {"ids": [*map(document_of, line.documents)]} for line in chosen)
         count = jsonl.write(path, lines)
         queries = len({line.query for line in chosen})
         return {"lines": count, "queries": queries, "without_negatives": len(sampled) - count}
