@@ -14,7 +14,7 @@ from cai_pyserini.engine.reasons import Marks, best_passage, mark
 from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.judging.judgments import MODEL, Grades, Judgments
 from cai_pyserini.judging.pool import Pool, next_query, shuffled
-from cai_pyserini.service.guard import CHECK_PARAMETERS, EVERYBODY, HEADERS, Access, Guard
+from cai_pyserini.service.guard import CHECK_PARAMETERS, EVERYBODY, HEADERS, STATIC, Access, Guard
 from cai_pyserini.service.page import HERE as SERVICE
 from cai_pyserini.service.page import STYLE, shown_metadata
 
@@ -168,12 +168,12 @@ def _redirect(**parameters: str) -> RedirectResponse:
 
 @routes.get("/style.css")
 async def style() -> Response:
-    return Response(PAGE_STYLE, media_type="text/css")
+    return Response(PAGE_STYLE, headers=STATIC, media_type="text/css")
 
 
 @routes.get("/keys.js")
 async def keys() -> Response:
-    return Response(KEYS, media_type="text/javascript")
+    return Response(KEYS, headers=STATIC, media_type="text/javascript")
 
 
 def create_app(pool: Pool, judgments: Judgments, shared: int, access: Access = EVERYBODY) -> Guard:
