@@ -16,13 +16,15 @@ from functools import cache, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from cai_pyserini.collections.contract import FOLDER
 from cai_pyserini.core.metadata import EPOCH, STRINGS, Kind
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.indexes.facets import Matches
-from cai_pyserini.indexes.filters import field_of, operands, parse_filter, span_of
+from cai_pyserini.indexes.filters import field_of, operands, parse_filter, quoted, span_of
 
 MOST_FIELDS = 6
 MOST_VALUES = 6  # strings of a field
+MOST_FOLDERS = 1000  # read, to find those within another
 MOST_RANGES = 8  # numbers or dates of a field
 MIN_COVERED = 0.02  # smallest share of the documents that the most frequent values of a field must have
 ZOOMS = 6  # times that the one range with documents is divided; from millennia to years
@@ -69,7 +71,7 @@ def facets_of(engine: Engine, text: str, filter: str, operators: tuple[str, ...]
         return 0, []
     kinds = engine.metadata if engine.can_filter else {}
     fields = [field_of(parse_filter(part, kinds)) for part in parts] if kinds else []
-    for field in sorted(kinds, key=lambda name: found.distinct(name) if kinds[name] in STRINGS else MOST_RANGES):
+    for field in sorted(kinds, key=lambda name: found.distinct(name) if _is_flat(name, kinds[name]) else MOST_RANGES):
         own = [part for part, of in zip(parts, fields, strict=True) if of == field]
         others = [part for part, of in zip(parts, fields, strict=True) if of != field]
         chosen = alternatives(own[0]) if len(own) == 1 else own and [" AND ".join(own)]
@@ -102,7 +104,7 @@ class _Field:
     def _options(self, *within: str) -> list[Option]:
         if (matches := self._matching(*self._others, *within)) is None:
             return []
-        find = _values if self._kind in STRINGS else _ranges
+        find = _values if _is_flat(self._field, self._kind) else _ranges if self._kind not in STRINGS else _folders
         choices = find(matches, self._field, self._kind, *map(self._span, within))
         return [self._option(choice) for choice in choices] if len(choices) > 1 or not within else []
 
@@ -112,11 +114,13 @@ class _Field:
         kept = [text for text in self._chosen if text not in inside | around]
         self._listed |= (chosen := inside & around)
         filter = " AND ".join([*self._others, *either(kept if chosen else [*kept, choice.filter])])
-        finer = self._options(choice.filter) if inside and self._kind not in STRINGS else []
+        finer = self._options(choice.filter) if inside and not _is_flat(self._field, self._kind) else []
         return Option(choice.label, choice.documents, bool(chosen), filter, finer)
 
     def _covers(self, wide: str, narrow: str) -> bool:
         outer, inner = self._span(wide), self._span(narrow)
+        if self._kind in STRINGS:
+            return wide == narrow or bool(outer and inner and inner[0].startswith(f"{outer[0]}/"))
         return wide == narrow or bool(outer and inner and outer[0] <= inner[0] and inner[1] <= outer[1])
 
     def _span(self, filter: str) -> tuple[Any, Any] | None:
@@ -128,8 +132,26 @@ def _values(matches: Matches, field: str, kind: Kind) -> list[Choice]:
     counts = matches.values(field, kind, MOST_VALUES)
     if sum(count for count in counts.values() if count > 1) < MIN_COVERED * matches.documents:
         return []
-    quoted = {value: value.replace("\\", r"\\").replace('"', r"\"") for value in counts}
-    return [Choice(value, f'{field}:"{quoted[value]}"', count) for value, count in counts.items() if count > 1]
+    return [Choice(value, f"{field}:{quoted(value)}", count) for value, count in counts.items() if count > 1]
+
+
+def _folders(matches: Matches, field: str, kind: Kind, within: tuple[Any, Any] | None = None) -> list[Choice]:
+    """The folders `within` one, or the outermost, with most documents; those in a single one that has all of them."""
+    counts, total = matches.values(field, kind, MOST_FOLDERS), matches.documents
+    parent = root = within[0] if within else ""
+    while (
+        len(inner := [each for each in counts if each.rpartition("/")[0] == parent]) == 1 and counts[inner[0]] == total
+    ):
+        (parent,) = inner
+    root = root if within else parent
+    return [
+        Choice(each.removeprefix(f"{root}/"), f"{field}:{quoted(each)}", counts[each]) for each in inner[:MOST_VALUES]
+    ]
+
+
+def _is_flat(field: str, kind: Kind) -> bool:
+    """Whether the values of a field do not contain each other, as ranges and folders do."""
+    return kind in STRINGS and field != FOLDER
 
 
 def _ranges(matches: Matches, field: str, kind: Kind, within: tuple[Any, Any] | None = None) -> list[Choice]:
