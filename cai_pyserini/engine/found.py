@@ -13,7 +13,6 @@ from cai_pyserini.engine.explanation import Explanation, Part
 from cai_pyserini.engine.highlight import Marked, TermsOf, beginnings, best_snippet, marked, word_strengths
 from cai_pyserini.engine.hits import Documents, Hit, Hits, without_title
 from cai_pyserini.engine.retriever import Deadline, Retrieved, Retriever, Where
-from cai_pyserini.indexes.retrieve import PASSAGE_HITS
 from cai_pyserini.indexes.searcher import Stored
 from cai_pyserini.runs.fuse import Fused, fuse_rankings
 from cai_pyserini.runs.fusions import DEPTH, FUSIONS
@@ -87,12 +86,8 @@ class Parts:
         deadline: Deadline | None = None,
     ) -> "list[Found]":
         """What is found for each text, up to `depth` documents of each retriever, without retrievers that are late."""
-
-        def search(retriever: Retriever) -> list[Retrieved]:
-            most = depth * (PASSAGE_HITS if self.has_passages else 1)
-            return [self._of_documents(each, depth) for each in retriever.search(texts, most, threads, where)]
-
-        calls = {name: partial(search, retriever) for name, retriever in self.retrievers.items()}
+        search = (texts, depth, threads, where, self.has_passages)
+        calls = {name: partial(retriever.search, *search) for name, retriever in self.retrievers.items()}
         if self.fusing and deadline:
             results = self._call_until_deadline(calls, deadline)
         else:
@@ -101,16 +96,6 @@ class Parts:
             Found(self, text, {name: found[number] for name, found in results.items()}, documents)
             for number, text in enumerate(texts)
         ]
-
-    def _of_documents(self, found: Retrieved, depth: int) -> Retrieved:
-        """Of passages, only the best of each document."""
-        if not self.has_passages:
-            return found
-        best: dict[str, tuple[float, str]] = {}
-        for passage, score in found.ranking:
-            best.setdefault(self.document_of(passage), (score, passage))
-        ranking = Ranking([*best], [score for score, _ in best.values()])[:depth]
-        return Retrieved(found.query, ranking, {id: best[id][1] for id in ranking.ids})
 
     def _call_until_deadline[R](self, calls: Mapping[str, Callable[[], R]], deadline: Deadline) -> dict[str, R]:
         """The results of calls by retriever. Late calls are left out and finish in their threads.

@@ -37,7 +37,6 @@ FIELD, RAW = "impacts", "raw"
 TERMS, FREQUENCIES = "terms.txt", "document_frequencies.txt"  # of an export: a line per key of the sparse vectors
 ADDRESS, TOKEN = "MILVUS_URI", "MILVUS_TOKEN"  # environment variables
 TIMEOUT = 10.0  # seconds of a request; if its connection is lost, pymilvus connects again, and repeats it
-MOST_HITS = 16_384  # Milvus returns no more hits per query
 READ_AHEAD = 10  # documents per request; one each would take longer than the search
 KEPT = 16  # answers with so many documents
 NO_DOCUMENT = 'id == ""'  # a boolean expression
@@ -89,6 +88,8 @@ class MilvusSearcher(Searcher):
 
     engine = "Milvus"
     can_filter = True
+    most_hits = 16_384
+    cuts_ties = True
 
     def __init__(self, index: Path):
         super().__init__(index)
@@ -123,8 +124,8 @@ class MilvusSearcher(Searcher):
         return view
 
     def search_all(self, queries: Sequence[Query], hits: int, threads: int = 1) -> list[Ranking]:
-        if min(hits, self.documents) > MOST_HITS:
-            raise CaiError(f"Milvus returns at most {MOST_HITS:,} documents for a query, not {hits:,}")
+        if min(hits, self.documents) > self.most_hits:
+            raise CaiError(f"Milvus returns at most {self.most_hits:,} documents for a query, not {hits:,}")
         self._together.clear()
         return super().search_all(queries, hits, threads)
 

@@ -86,6 +86,8 @@ class Searcher:
     engine = "an engine"  # as messages name it
     can_filter = False  # by metadata of its own
     has_phrases = False  # whether filters can have words
+    most_hits = 2**31 - 1  # that the engine returns for a query
+    cuts_ties = False  # whether it can leave out any of the documents with the score of the last hit
 
     def __init__(self, index: Path):
         """Raises CaiError for a folder that is not an index."""

@@ -20,9 +20,10 @@ from cai_pyserini.core.version import VERSION
 from cai_pyserini.indexes.filters import BadFilter, Filters, without_operators
 from cai_pyserini.service import files, schema
 from cai_pyserini.service.access_log import AccessLog, note
+from cai_pyserini.service.document_page import MAX_PARTS, render_document
 from cai_pyserini.service.guard import CHECK_PARAMETERS, EVERYBODY, KEY_SCHEMES, Access, Guard, Metrics, error_response
 from cai_pyserini.service.mcp import ForwardedResponse, over_http
-from cai_pyserini.service.page import MAX_PARTS, SCRIPT, STYLE, Search, render, render_document
+from cai_pyserini.service.page import SCRIPT, STYLE, Search, render
 from cai_pyserini.service.queue import Job, Service, documents
 from cai_pyserini.service.schema import DocumentForm, Name, Text
 

@@ -78,7 +78,9 @@ class OpenFile(FileResponse):
         self._file = file
         media_type = SHOWN.get(FORMAT_OF.get(Path(name).suffix.lower(), ""), OTHER)
         headers = {
-            "Content-Security-Policy": POLICY if media_type == PDF else f"{POLICY}; sandbox",
+            "Content-Security-Policy": POLICY
+            if media_type == PDF
+            else f"{POLICY}; sandbox",  # where viewers may not run
             "ETag": f'"{sha256}"',
             "Cache-Control": "private, no-cache",
             "Cross-Origin-Resource-Policy": "same-origin",
