@@ -12,7 +12,7 @@ from cai_pyserini.engine.highlight import text_of
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.service.access_log import note
 from cai_pyserini.service.files import open_link
-from cai_pyserini.service.page import HERE, Search, parse_query, shown_metadata, tables, url_of, why
+from cai_pyserini.service.page import HERE, Search, name_of, parse_query, shown_metadata, tables, url_of, why
 from cai_pyserini.service.queue import MAX_QUERY_LENGTH, Service
 
 PART = 50_000  # characters of a document on a page; each new word takes 0.1 ms
@@ -46,10 +46,10 @@ def _read(engine: Engine, index: str, id: str, query: str, part: int | None) -> 
     text_of_query, _ = parse_query(engine, query)
     asked, own = engine.asked(text_of_query), engine.parts.document_of(id)
     explanation = engine.explain(text_of_query, [own]).get(own) if text_of_query.strip() else None
-    passage, reasons = "", None
+    passage, reasons, page = "", None, None
     if explanation:
         reasons = asked.reasons(explanation.scored, stored.contents)
-        _, snippet, _ = highlighted(stored, normalized(text_of_query), explanation, engine.parts.terms_of)
+        _, snippet, page = highlighted(stored, normalized(text_of_query), explanation, engine.parts.terms_of)
         passage = text_of(snippet) if any(strength for _, strength in snippet) else ""
     related = reasons["related"] if reasons else ()
     contents = stored.contents.removeprefix(stored.title).strip()
@@ -69,7 +69,8 @@ def _read(engine: Engine, index: str, id: str, query: str, part: int | None) -> 
         "characters": len(contents),
         "metadata": shown_metadata(stored.metadata, engine.metadata),
         "url": (url := url_of(stored.metadata)),
-        "open": open_link(engine, index, own, url, stored.metadata, None),
+        "open": open_link(engine, index, own, url, stored.metadata, page),
+        "name": name_of(engine, id),
         "language": engine.language,
         "why": why(explanation, reasons) if explanation and reasons else [],
         "tables": tables(explanation) if explanation else [],

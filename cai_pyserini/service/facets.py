@@ -28,6 +28,7 @@ MOST_FIELDS = 6
 MOST_VALUES = 6  # strings of a field
 MOST_RANGES = 8  # numbers or dates of a field
 MIN_COVERED = 0.02  # smallest share of the documents that the most frequent values of a field must have
+TELLING = 0.98  # share of the documents from which a single value tells hardly any apart
 ZOOMS = 6  # times that the one range with documents is divided; from millennia to years
 MOST_READ = 50  # values of a number, to see whether they are integers
 MAX = sys.float_info.max  # stands for the last edge
@@ -80,7 +81,7 @@ def facets_of(engine: Engine, text: str, filter: str, operators: tuple[str, ...]
         chosen = alternatives(own[0]) if len(own) == 1 else own and [" AND ".join(own)]
         options = _Field(field, kinds[field], matching, others, chosen).options()
         total = matching(*others)
-        if total and (options[1:] or any(one.chosen or one.documents < total.documents for one in options)):
+        if total and (options[1:] or any(one.chosen or one.documents < TELLING * total.documents for one in options)):
             facets.append(Facet(field, options))
         if len(facets) == MOST_FIELDS:
             break

@@ -5,6 +5,7 @@ PDF and plain text are shown by the browser, everything else is downloaded.
 
 import codecs
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
@@ -29,6 +30,7 @@ PDF, TEXT, OTHER = "application/pdf", "text/plain", "application/octet-stream"
 TYPES = (PDF, TEXT, OTHER)
 SHOWN = {"pdf": PDF} | dict.fromkeys(("csv", "md", "rst", "txt"), TEXT)  # formats that a browser shows
 POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
 SAMPLE = 1 << 16  # bytes from which the encoding of a text is taken
 COMPARISONS = 2  # files whose contents are compared at the same time, which takes a second per half gigabyte
 TEMPLATE = template(Path(__file__).parent / "file.html.jinja")
@@ -78,9 +80,8 @@ class OpenFile(FileResponse):
         self._file = file
         media_type = SHOWN.get(FORMAT_OF.get(Path(name).suffix.lower(), ""), OTHER)
         headers = {
-            "Content-Security-Policy": POLICY
-            if media_type == PDF
-            else f"{POLICY}; sandbox",  # where viewers may not run
+            "Content-Type": f"{TEXT}{_charset(file)}" if media_type == TEXT else media_type,
+            "Content-Security-Policy": POLICY + "; sandbox" * (media_type != PDF),  # where its viewer may not run
             "ETag": f'"{sha256}"',
             "Cache-Control": "private, no-cache",
             "Cross-Origin-Resource-Policy": "same-origin",
@@ -88,7 +89,7 @@ class OpenFile(FileResponse):
         super().__init__(
             f"/dev/fd/{file.fileno()}",  # this very file, whatever is at its path meanwhile
             headers=headers,
-            media_type=f"{TEXT}{_charset(file)}" if media_type == TEXT else media_type,
+            media_type=media_type,
             filename=name,
             stat_result=os.fstat(file.fileno()),
             content_disposition_type="attachment" if media_type == OTHER else "inline",
@@ -100,7 +101,7 @@ class OpenFile(FileResponse):
             if _is_known(headers.get("if-none-match", ""), self.headers["etag"]):
                 await NotModifiedResponse(self.headers)(scope, receive, send)
                 return
-            if "," in headers.get("range", ""):  # a server may ignore a range, and many cost more than the file
+            if not _is_range(headers.get("range", "")):  # a server may ignore it, and many cost more than the file
                 scope = {**scope, "headers": [pair for pair in scope["headers"] if pair[0] != b"range"]}
             await super().__call__({**scope, "method": "HEAD" if scope.get("is_head") else "GET"}, receive, send)
 
@@ -114,6 +115,14 @@ def _charset(file: BinaryIO) -> str:
     except UnicodeDecodeError:
         return ""
     return "; charset=utf-8"
+
+
+def _is_range(header: str) -> bool:
+    """Whether a header asks for a single range, from one byte to another."""
+    if (match := RANGE.fullmatch(header)) is None:
+        return False
+    first, last = match.groups()
+    return int(first) <= int(last) if first and last else bool(first or last)
 
 
 def _is_known(if_none_match: str, etag: str) -> bool:

@@ -15,7 +15,7 @@ from cai_pyserini.collections.file_listing import FileListing
 from cai_pyserini.core.metadata import Kind, Value
 from cai_pyserini.core.template import template
 from cai_pyserini.engine.explanation import Explanation
-from cai_pyserini.engine.found import Described, Found
+from cai_pyserini.engine.found import SORT_DEPTH, Described, Found
 from cai_pyserini.engine.highlight import text_of
 from cai_pyserini.engine.hits import Hit
 from cai_pyserini.engine.reasons import Asked, Origin, Reasons, main_origin
@@ -80,9 +80,10 @@ class Search(BaseModel):
 
     def options(self, engine: Engine) -> dict[str, Any]:
         """Options of a Job: it finds one hit more than are shown, if there can be a page after them, and what may be
-        folded, see `first_copies`."""
+        folded, see `first_copies`; sorted, so many on all pages that they have the same order."""
+        hits = max(self.start + self.hits + 1, SORT_DEPTH if self.sort else 0)
         folded = engine.files.folded if engine.files else 0
-        return {"hits": min(self.start + self.hits + 1 + folded, MAX_HITS), "sort": self.sort or None}
+        return {"hits": min(hits + folded, MAX_HITS), "sort": self.sort or None}
 
     def parameters(self, **changes: Any) -> dict[str, Any]:
         """The parameters of its address, some of them changed, without those that have their defaults."""
@@ -260,8 +261,8 @@ def _hit(
         "snippet": mark_words(text_of(snippet)),
         "page": page,
         "url": (url := url_of(described.metadata)),
-        "place": (place := _place(engine, search, hit.id)),
-        "name": "/".join(name for name, _ in place),
+        "name": name_of(engine, hit.id),
+        "place": _place(engine, search, hit.id),
         "open": open_link(engine, index, hit.id, url, described.metadata, page),
         "copies": _copies(engine, index, search, hit.id),
         "chips": _chips(described.metadata, fields, engine.metadata),
@@ -321,11 +322,16 @@ def url_of(metadata: Mapping[str, Value]) -> tuple[str, str] | None:
     return (url, host) if host and HOST.fullmatch(host) and not NOT_IN_URLS.search(url) else None
 
 
+def name_of(engine: Engine, id: str) -> str:
+    """The id of a document or, of a file, its path."""
+    return readable_path(id) if of_files(engine.metadata) else id
+
+
 def _place(engine: Engine, search: Search, id: str) -> list[tuple[str, str]]:
     """The id of a document or, of a file, the parts of its path, with a link to what is found in each folder."""
     if not of_files(engine.metadata):
         return [(id, "")]
-    *folders, name = readable_path(id).split("/")
+    *folders, name = name_of(engine, id).split("/")
     if "folder" not in engine.metadata:
         return [*((folder, "") for folder in folders), (name, "")]
     paths = accumulate(folders, lambda path, folder: f"{path}/{folder}")
