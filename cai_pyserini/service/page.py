@@ -42,7 +42,6 @@ LIKE_WORDS = 12  # marked words that a document shares with the one it is like
 MAX_LINKED_QUERY = 500  # characters of a query in the links to documents, which mark its words
 MAX_TITLE = 300  # characters shown of a title
 HOST = re.compile(r"[\w.:-]+")  # other characters are not what browsers take for a host
-NOT_IN_URLS = re.compile(r"[\0-\x20\\\x7f]")  # what browsers read in another way
 LABELS: dict[Origin, str] = {
     "word": "your words",
     "near": "in similar documents",
@@ -319,7 +318,8 @@ def url_of(metadata: Mapping[str, Value]) -> tuple[str, str] | None:
         host, _ = parts.hostname, parts.port
     except ValueError:
         return None
-    return (url, host) if host and HOST.fullmatch(host) and not NOT_IN_URLS.search(url) else None
+    is_clear = "\\" not in parts.netloc  # which browsers take for a slash
+    return (url, host) if host and HOST.fullmatch(host) and is_clear else None
 
 
 def name_of(engine: Engine, id: str) -> str:
