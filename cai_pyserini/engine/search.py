@@ -8,6 +8,7 @@ from weakref import WeakValueDictionary
 
 import pandas as pd
 
+from cai_pyserini.collections.file_listing import FileListing
 from cai_pyserini.collections.in_python import Queries
 from cai_pyserini.collections.in_python import topics as topics_of
 from cai_pyserini.collections.values import checked_count, checked_id
@@ -37,7 +38,7 @@ class Engine:
 
     Runs have `most_hits`. With `passages`, the indexes hold passages, and a document has the score of its best one.
     `texts` is an index with the words of the documents, or one that stores them if no retriever's index does;
-    `language` is their language, and `change` changes them.
+    `language` is their language, `files` are the files that they were read from, and `change` changes them.
     Threads can share engines. Queries are normalized (core.text). Methods raise CaiError for an empty query.
 
     >>> engine = cai.open("runs/tiny")["joint"]
@@ -59,9 +60,10 @@ class Engine:
         passages: bool = False,
         texts: Searcher | None = None,
         language: Language = ENGLISH,
+        files: FileListing | None = None,
         change: Callable[[Action, Any], None] | None = None,
     ):
-        self.name, self.language, self._change = name, language, change
+        self.name, self.language, self.files, self._change = name, language, files, change
         self.parts = Parts(name, retrievers, fusing, most_hits, passages)
         self._retrievers = self.parts.retrievers.values()
         self._numbers = count()
