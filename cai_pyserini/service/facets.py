@@ -33,6 +33,7 @@ MIN_COVERED = 0.02  # smallest share of the documents that the most frequent val
 TELLING = 0.98  # share of the documents from which a single value tells hardly any apart
 ZOOMS = 6  # times that the one range with documents is divided; from millennia to years
 MOST_READ = 50  # values of a number, to see whether they are integers
+SMALLEST = 1e-11  # width of a range, relative to its edges: they differ in the 12 digits of labels
 MAX = sys.float_info.max  # stands for the last edge
 FIRST = ("type", "language", "folder")  # of files
 NOT_TELLING = ("path", "url", "page", "size")  # of files; sizes differ by powers of ten
@@ -195,7 +196,11 @@ def _dates(field: str, low: float, high: float, count: Count) -> list[Choice]:
     """Ranges of years, or the months of the one year that has documents."""
     first, last = (date.fromordinal(int(day) + EPOCH).year for day in (low, high))
     edges, counts = _divided(first, last + 1, 1, lambda years: count([_day(int(year)) for year in years]), end=True)
-    found = [(int(first), int(end) - 1, n) for (first, end), n in zip(pairwise(edges), counts, strict=True) if n]
+    found = [
+        (max(int(first), MINYEAR), int(end) - 1, n)
+        for (first, end), n in zip(pairwise(edges), counts, strict=True)
+        if n
+    ]
     if len(found) != 1:
         return [_range(field, f"{first:04}", f"{last:04}", documents) for first, last, documents in reversed(found)]
     year = found[0][0]
@@ -226,6 +231,7 @@ def _divided(low: float, high: float, finest: float, count: Count, end: bool = F
 def _even(low: float, high: float, finest: float, end: bool = False) -> list[float]:
     """At most MOST_RANGES ranges of equal, round width from `low` to `high`, which is excluded with `end`."""
     width = max(high / (MOST_RANGES - 1) - low / (MOST_RANGES - 1), finest) or 1.0  # their difference may be too large
+    width = max(width, SMALLEST * max(abs(low), abs(high)), sys.float_info.min)
     power = 10.0 ** math.floor(math.log10(width))
     step = max(finest, next(step * power for step in (1, 2, 5, 10) if step * power >= width * (1 - 1e-9)))
     start = math.floor(low / step)
