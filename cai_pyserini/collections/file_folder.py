@@ -158,6 +158,12 @@ class FileFolder(BeirFolder):
                 }
                 yield Record(where, file.id, title or Path(path).stem, text, values, names=names_of(path))
 
+    def listing(self) -> Iterator[tuple[str, int, str, str]]:
+        """Yield the id of each file, its size in bytes, its SHA-256, and a digest of its text without the title."""
+        with text_cache() as texts:
+            for file, key, _ in self._entries:
+                yield file.id, file.size, key[0], texts.digest(key) or key[0]
+
     def _fingerprint(self, component: str) -> object:
         return [self._base_url, self._texts_digest] if component == "documents" else super()._fingerprint(component)
 

@@ -13,13 +13,15 @@ from cai_pyserini.engine.explanation import Explanation, Part
 from cai_pyserini.engine.highlight import Marked, TermsOf, beginnings, best_snippet, marked, word_strengths
 from cai_pyserini.engine.hits import Documents, Hit, Hits, without_title
 from cai_pyserini.engine.retriever import Deadline, Retrieved, Retriever, Where
-from cai_pyserini.indexes.retrieve import PASSAGE_HITS
 from cai_pyserini.indexes.searcher import Stored
 from cai_pyserini.runs.fuse import Fused, fuse_rankings
 from cai_pyserini.runs.fusions import DEPTH, FUSIONS
 from cai_pyserini.runs.trec import Ranking
 
 SORT_DEPTH = 100  # hits to sort by a field
+
+
+type PassagesOf = Callable[[str], Sequence[str]]  # the ids in the indexes of a document, or of a passage
 
 
 class Fusing(NamedTuple):
@@ -87,12 +89,8 @@ class Parts:
         deadline: Deadline | None = None,
     ) -> "list[Found]":
         """What is found for each text, up to `depth` documents of each retriever, without retrievers that are late."""
-
-        def search(retriever: Retriever) -> list[Retrieved]:
-            most = depth * (PASSAGE_HITS if self.has_passages else 1)
-            return [self._of_documents(each, depth) for each in retriever.search(texts, most, threads, where)]
-
-        calls = {name: partial(search, retriever) for name, retriever in self.retrievers.items()}
+        search = (texts, depth, threads, where, self.has_passages)
+        calls = {name: partial(retriever.search, *search) for name, retriever in self.retrievers.items()}
         if self.fusing and deadline:
             results = self._call_until_deadline(calls, deadline)
         else:
@@ -101,16 +99,6 @@ class Parts:
             Found(self, text, {name: found[number] for name, found in results.items()}, documents)
             for number, text in enumerate(texts)
         ]
-
-    def _of_documents(self, found: Retrieved, depth: int) -> Retrieved:
-        """Of passages, only the best of each document."""
-        if not self.has_passages:
-            return found
-        best: dict[str, tuple[float, str]] = {}
-        for passage, score in found.ranking:
-            best.setdefault(self.document_of(passage), (score, passage))
-        ranking = Ranking([*best], [score for score, _ in best.values()])[:depth]
-        return Retrieved(found.query, ranking, {id: best[id][1] for id in ranking.ids})
 
     def _call_until_deadline[R](self, calls: Mapping[str, Callable[[], R]], deadline: Deadline) -> dict[str, R]:
         """The results of calls by retriever. Late calls are left out and finish in their threads.
@@ -146,21 +134,20 @@ class Found:
             return
         name, hits, keys = sort.removeprefix("-"), self._hits(max(k, SORT_DEPTH)), dict[str, Any]()
         for hit in hits:
-            document = self._documents.document(hit.stored)
-            if document and (value := document.metadata.get(name)) is not None:
+            if (value := hit.metadata.get(name)) is not None:
                 keys[hit.id] = value if isinstance(value, list) or kind == "string" else bounds(value, kind)[0]
         ordered = sorted((hit for hit in hits if hit.id in keys), key=lambda hit: keys[hit.id], reverse=sort != name)
         ordered += [hit for hit in hits if hit.id not in keys]
         self.hits = Hits(hit.at(rank) for rank, hit in enumerate(ordered[:k], 1))
 
-    def explain(self, ids: Sequence[str]) -> dict[str, Explanation]:
+    def explain(self, ids: Sequence[str], passages_of: PassagesOf | None = None) -> dict[str, Explanation]:
         """Explanations of documents at any rank, by id, without documents that the indexes lack.
 
-        In a hybrid, a document beyond the fused lists has score 0 and no rank. With passages, only documents that were
-        found are explained.
+        In a hybrid, a document beyond the fused lists has score 0 and no rank. With passages, the best one of each
+        document is explained, of those that `passages_of` gives; without it, only documents that were found are.
         """
         system = self._parts.system
-        explained = {name: self._explain_part(name, ids) for name in self._results}
+        explained = {name: self._explain_part(name, ids, passages_of) for name in self._results}
         if self._fused is None:
             return explained[system]
         shares, not_fused = self._fused.shares, (0.0, [0.0] * len(self._results))
@@ -178,9 +165,9 @@ class Found:
         """Yield hits with explanations, and with the matching words of title and snippet highlighted."""
         explained = self.explain([hit.id for hit in hits])
         for hit in hits:
-            document, explanation = self._documents.document(hit.stored), explained[hit.id]
-            title, snippet, page = highlighted(document, self.text, explanation, self._parts.terms_of)
-            yield Described(hit, explanation, title, snippet, document, page)
+            explanation = explained[hit.id]
+            title, snippet, page = highlighted(hit.document, self.text, explanation, self._parts.terms_of)
+            yield Described(hit, explanation, title, snippet, hit.document, page)
 
     @cached_property
     def _fused(self) -> Fused | None:
@@ -203,15 +190,20 @@ class Found:
         numbered = enumerate(self._by_score[:k], 1)
         return Hits(Hit(rank, id, score, passages.get(id, id), self._documents) for rank, (id, score) in numbered)
 
-    def _explain_part(self, name: str, ids: Sequence[str]) -> dict[str, Explanation]:
-        """Explanations by a retriever for all documents or, with passages, for those in its ranking."""
-        found = self._results[name]
+    def _explain_part(self, name: str, ids: Sequence[str], passages_of: PassagesOf | None) -> dict[str, Explanation]:
+        """Explanations by a retriever, see `explain`."""
+        found, searcher = self._results[name], self._parts.retrievers[name].searcher
         places = {id: (rank, score) for rank, (id, score) in enumerate(found.ranking, 1)}
         stored = {id: found.passages.get(id, id) for id in ids if id in places or not self._parts.has_passages}
-        scored = self._parts.retrievers[name].searcher.explain(found.query, list(stored.values()))
+        for id in ids:
+            if id not in stored and passages_of:
+                first, *others = passages = passages_of(id)
+                stored[id] = (searcher.best_of(found.query, passages) if others else None) or first
+        of_passages = {found.passages[id]: place for id, place in places.items() if id in found.passages}
+        scored = searcher.explain(found.query, list(stored.values()))
         explanations = {}
         for id, key in stored.items():
-            rank, score = places.get(id, (None, 0.0))
+            rank, score = places.get(id) or (key == id and of_passages.get(id)) or (None, 0.0)
             if key in scored:
                 explanations[id] = Explanation(name, id, rank, scored[key].score, None, scored[key].terms, [])
             elif rank:  # by an engine that does not explain scores

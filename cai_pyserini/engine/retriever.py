@@ -14,6 +14,7 @@ from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.indexes.engines import DEFAULTS, SearchOptions, open_searcher
 from cai_pyserini.indexes.facets import Matches
 from cai_pyserini.indexes.filters import Filter
+from cai_pyserini.indexes.passages import best_documents
 from cai_pyserini.indexes.retrieve import queries_for, require_same_encoder
 from cai_pyserini.indexes.searcher import Searcher
 from cai_pyserini.models.encoder import EncoderModel
@@ -101,10 +102,15 @@ class Retriever:
     def _analyze(self) -> Callable[[str], Sequence[str]]:
         return self._queries.words.analyze if self._queries.words else Analyzer(self.searcher.language)
 
-    def search(self, texts: Sequence[str], hits: int, threads: int = 1, where: Where | None = None) -> list[Retrieved]:
-        """The best documents for each text, of those that pass a filter."""
+    def search(
+        self, texts: Sequence[str], hits: int, threads: int = 1, where: Where | None = None, passages: bool = False
+    ) -> list[Retrieved]:
+        """The best documents for each text, of those that pass a filter; `passages` says that the index has these."""
         searcher = self.searcher.filtered(*where) if where else self.searcher
         queries = self._encode(texts)
+        if passages:
+            found = best_documents(searcher, queries, hits, threads)
+            return [Retrieved(query, *folded) for query, folded in zip(queries, found, strict=True)]
         return [*map(Retrieved, queries, searcher.search_all(queries, hits, threads))]
 
     def matches(self, filter: Filter | None, text: str, filter_index: Searcher | None) -> Matches | None:

@@ -31,6 +31,7 @@ class FaissSearcher(Searcher):
     """An open dense index, memory-mapped, so that the operating system can evict and share its pages."""
 
     engine = "Faiss"
+    cuts_ties = True
 
     def __init__(self, index: Path):
         super().__init__(index)

@@ -4,6 +4,8 @@ Queries, similarities and the order of hits are Anserini's, except that the ids 
 are sorted by anyway, instead of stored fields, which would be read whole for every hit.
 """
 
+import json
+import os
 import re
 from binascii import a2b_base64
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -37,6 +39,7 @@ MAX_STATES = 10_000  # largest automaton of a regular expression; Lucene's defau
 CLAUSE = re.compile(r"\((.*?)\)\^1\.0(?= \(|$)")  # a clause of a query that Lucene writes: (term)^1.0 (term)^1.0 …
 TOTAL = re.compile(r'"totalHits":{"value":(\d+)')  # number of matching documents
 HIT = re.compile(r'"fields":\[([^,]+),{"bytes":"([^"]*)","offset":0,"length":(\d+)')  # score and id, as JSON
+READER = "org.apache.lucene.index.IndexReader"
 READING = jvm.using_java("reading an index")
 
 
@@ -70,6 +73,8 @@ class LuceneSearcher(Searcher):
         builder = "org.apache.lucene.util.QueryBuilder"
         make = batch.virtual(builder, "createBooleanQuery", QUERY, STRING, STRING)
         make = batch.bind(make, 0, java(builder)(delimited_analyzer("delimitedBoost")))
+        raw = batch.static("io.anserini.index.IndexReaderUtils", "documentRaw", STRING, READER, STRING)
+        self._read_raw = Batch(batch.bind(raw, 0, self._reader), self._json)
         self._builders: dict[type, Any] = {dict: batch.bind(make, 0, FIELD)}  # type of queries -> handle
 
     def _open(self) -> Any:
@@ -77,7 +82,7 @@ class LuceneSearcher(Searcher):
         with jvm.using_java(f"opening {self.name}"):
             reader = self._utils.getReader(str(self.name.absolute()))  # the JVM has the working directory it began in
             artifact.require_count(self.name, reader.numDocs(), self.documents)
-            return jvm.start().cast("org.apache.lucene.index.IndexReader", reader)  # or pyjnius picks the wrong methods
+            return jvm.start().cast(READER, reader)  # or pyjnius picks the wrong methods
 
     def _compile_searches(self, limited: Callable[[Any], Any]) -> dict[type, Batch]:
         """The searches by type of queries; `limited` limits a handle that builds queries to some documents."""
@@ -88,11 +93,19 @@ class LuceneSearcher(Searcher):
 
     @jvm.using_java("filtering")
     def filtered(self, filter: Filter, filter_index: Searcher | None = None) -> Self:
+        return self._limited_to(self._filter_query(filter, filter_index))
+
+    def _limited_to(self, filter: Any) -> Self:
+        """A view whose searches find only documents that match a Lucene query."""
         searches = self._filtered_searches  # cached before the copy
         view = copy(self)
-        view._searches = searches
-        view._filter = self._filter_query(filter, filter_index)
+        view._searches, view._filter = searches, filter
         return view
+
+    @READING
+    def best_of(self, query: Query, ids: Sequence[str]) -> str | None:
+        found = self._limited_to(any_term_query("id", ids)).search(query, 1)
+        return next(iter(found.ids), None)
 
     @cached_property
     def _filtered_searches(self) -> dict[type, Batch]:
@@ -229,9 +242,12 @@ class LuceneSearcher(Searcher):
         return impacts
 
     @READING
-    def document(self, id: str) -> Stored | None:
-        raw = self._utils.documentRaw(self._reader, id)
-        return None if raw is None else Stored.parse(id, raw)
+    def read(self, ids: Sequence[str]) -> dict[str, Stored]:
+        if len(ids) == 1:  # a batch takes longer
+            raws = [self._utils.documentRaw(self._reader, ids[0])]
+        else:
+            raws = [*map(json.loads, self._read_raw([[id] for id in ids], os.cpu_count() or 1))] if ids else []
+        return {id: Stored.parse(id, raw) for id, raw in zip(ids, raws, strict=True) if raw is not None}
 
     @READING
     def distinct_terms(self) -> np.ndarray:

@@ -37,8 +37,8 @@ FIELD, RAW = "impacts", "raw"
 TERMS, FREQUENCIES = "terms.txt", "document_frequencies.txt"  # of an export: a line per key of the sparse vectors
 ADDRESS, TOKEN = "MILVUS_URI", "MILVUS_TOKEN"  # environment variables
 TIMEOUT = 10.0  # seconds of a request; if its connection is lost, pymilvus connects again, and repeats it
-MOST_HITS = 16_384  # Milvus returns no more hits per query
 READ_AHEAD = 10  # documents per request; one each would take longer than the search
+READ = 1000  # passages per request
 KEPT = 16  # answers with so many documents
 NO_DOCUMENT = 'id == ""'  # a boolean expression
 
@@ -89,6 +89,8 @@ class MilvusSearcher(Searcher):
 
     engine = "Milvus"
     can_filter = True
+    most_hits = 16_384
+    cuts_ties = True
 
     def __init__(self, index: Path):
         super().__init__(index)
@@ -123,8 +125,8 @@ class MilvusSearcher(Searcher):
         return view
 
     def search_all(self, queries: Sequence[Query], hits: int, threads: int = 1) -> list[Ranking]:
-        if min(hits, self.documents) > MOST_HITS:
-            raise CaiError(f"Milvus returns at most {MOST_HITS:,} documents for a query, not {hits:,}")
+        if min(hits, self.documents) > self.most_hits:
+            raise CaiError(f"Milvus returns at most {self.most_hits:,} documents for a query, not {hits:,}")
         self._together.clear()
         return super().search_all(queries, hits, threads)
 
@@ -136,10 +138,17 @@ class MilvusSearcher(Searcher):
             for id, vector in vectors.items()
         }
 
-    def document(self, id: str) -> Stored | None:
+    def best_of(self, query: Query, ids: Sequence[str]) -> str | None:
+        view = copy(self)
+        view._filter = _has_id(ids)
+        return next(iter(view.search(query, 1).ids), None)
+
+    def read(self, ids: Sequence[str]) -> dict[str, Stored]:
         if not self.manifest.stats["raw"]:
-            return None
-        return self._read(self._together.get(id, (id,))).get(id)
+            return {}
+        if len(ids) == 1:
+            return self._read(self._together.get(ids[0], (*ids,)))
+        return {id: stored for part in batched(ids, READ) for id, stored in self._read_documents(part).items()}
 
     def close(self) -> None:
         self._client.close()
@@ -176,9 +185,8 @@ class MilvusSearcher(Searcher):
     def _get(self, ids: Sequence[str], field: str) -> list[dict[str, Any]]:
         if not ids:
             return []
-        has_id = f"id in {_literals(ids)}"  # MilvusClient.get does not escape ids
         with asking(self._address):
-            return [*self._client.query(self._collection, has_id, output_fields=["id", field], timeout=TIMEOUT)]
+            return [*self._client.query(self._collection, _has_id(ids), output_fields=["id", field], timeout=TIMEOUT)]
 
     def _read_documents(self, ids: Sequence[str]) -> dict[str, Stored]:
         return {row["id"]: Stored.parse(row["id"], "".join(row[RAW])) for row in self._get(ids, RAW)}
@@ -213,6 +221,11 @@ def expression(filter: Filter, kinds: Mapping[str, Kind]) -> str:
     values = _literals(filter.values)
     matches = f"array_contains_any({name}, {values})" if kind == "list" else f"{name} in {values}"
     return f"({has_value} and {matches})"
+
+
+def _has_id(ids: Sequence[str]) -> str:
+    """The expression for documents with these ids, which MilvusClient.get does not escape."""
+    return f"id in {_literals(ids)}"
 
 
 def _like(pattern: str) -> str:

@@ -3,7 +3,8 @@
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,15 @@ from cai_pyserini.core.terminal import progress
 from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.indexes.engines import SearchOptions, kind_of, open_searcher
 from cai_pyserini.indexes.filters import BadFilter, parse_filter
-from cai_pyserini.indexes.searcher import Searcher
+from cai_pyserini.indexes.passages import FIRST
+from cai_pyserini.indexes.passages import search_many as search_passages
 from cai_pyserini.models.encoder import EncoderModel
-from cai_pyserini.runs.trec import fold_passages, run_of, top, without_query, write_parts
+from cai_pyserini.runs.trec import Ranking, run_of, top, without_query, write_parts
 from cai_pyserini.vectors.queries import Queries, Query, Representation, WordQueries
 
-PASSAGE_HITS = 10  # passages to retrieve per document of the run, as in Pyserini (--max-passage-hits)
 WARM_UP = 256  # queries to search before timing, so that the JVM compiles the code
+
+type SearchMany = Callable[[dict[str, Query], int, int], Iterator[dict[str, Ranking]]]  # of queries, hits and threads
 
 logger = logging.getLogger(__name__)
 
@@ -44,16 +47,16 @@ def search(
     """Write the run of all queries, with at most `hits` documents per query.
 
     `filter` limits the documents, see indexes.filters. `remove_query` removes the hit with the query's own id. With
-    `passages`, the index holds passages and the run documents, each with the score of its best passage among
-    PASSAGE_HITS * `hits`. Raises CaiError if the queries' encoder is not the one that the index was built with, and
-    BadFilter for a filter on an index without metadata.
+    `passages`, the index holds passages and the run documents, each with the score of its best passage. Raises CaiError
+    if the queries' encoder is not the one that the index was built with, and BadFilter for a filter on an index without
+    metadata.
     """
     manifest = artifact.require(index, "index")
     if queries.encoder:
         require_same_encoder(index, queries.encoder, queries.words.config if queries.words else None)
     inputs = {"index": manifest.digest, "queries": queries.identity}
-    depth = (hits + remove_query) * (PASSAGE_HITS if passages else 1)
-    candidates = queries.two_step and queries.two_step.candidates(depth)
+    depth = hits + remove_query
+    candidates = queries.two_step and queries.two_step.candidates(depth * (FIRST if passages else 1))
     settings: dict[str, Any] = bm25._asdict() if manifest.stats["kind"] == "bm25" else {}
     settings |= {"hits": hits, "remove_query": remove_query, "passages": passages, "filter": filter}
     recipe = artifact.recipe("search", inputs, manifest.stats["kind"], candidates=candidates, **settings)
@@ -68,10 +71,9 @@ def search(
 
         def parts() -> Iterator[pd.DataFrame]:
             nonlocal seconds
-            for run, search_seconds in timed_search(searcher, encoded, depth, threads, f"search {tag}"):
+            search_many = partial(search_passages, searcher) if passages else searcher.search_many
+            for run, search_seconds in timed_search(search_many, encoded, depth, threads, f"search {tag}"):
                 seconds += search_seconds
-                if passages:
-                    run = top(fold_passages(run), hits + remove_query)
                 yield top(without_query(run), hits) if remove_query else run
 
         write_parts(parts(), path, tag)
@@ -108,16 +110,16 @@ def queries_for(
 
 
 def timed_search(
-    searcher: Searcher, queries: dict[str, Query], hits: int, threads: int, label: str
+    search_many: SearchMany, queries: dict[str, Query], hits: int, threads: int, label: str
 ) -> Iterator[tuple[pd.DataFrame, float]]:
     """After a warm-up, yield the run of all queries in parts, in the order of ids, with the seconds of each part."""
     threads = threads or os.cpu_count() or 1
     warm_up = {str(i): query for i, query in enumerate(islice(cycle(queries.values()), WARM_UP))}
-    for _ in searcher.search_many(warm_up, hits, threads):
+    for _ in search_many(warm_up, hits, threads):
         pass
     with progress(range(0), len(queries), label, "queries") as bar:
         start = time.perf_counter()
-        for batch in searcher.search_many(queries, hits, threads):
+        for batch in search_many(queries, hits, threads):
             yield run_of(batch), time.perf_counter() - start
             bar.update(len(batch))
             start = time.perf_counter()

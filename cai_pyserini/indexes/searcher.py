@@ -41,18 +41,20 @@ class Stored(NamedTuple):
     metadata: Mapping[str, Value] = {}
     start: int = 0  # of a passage: where it begins in the text of its document, in characters
     passages: int = 0  # of its document; of a whole document 0
+    text: str | None = None  # of a passage whose contents are not its title and text
 
     @classmethod
     def parse(cls, id: str, raw: str) -> Self:
         """The document of stored JSON."""
         fields = json.loads(raw)
-        place = fields.get("start", 0), fields.get("passages", 0)
+        place = fields.get("start", 0), fields.get("passages", 0), fields.get("text")
         return cls(id, fields.get("title", ""), fields["contents"], fields.get("metadata", {}), *place)
 
     @property
     def raw(self) -> str:
         """The stored JSON."""
-        return raw_json(Record("", self.id, self.title, "", self.metadata, self.start, self.passages), self.contents)
+        record = Record("", self.id, self.title, self.text or "", self.metadata, self.start, self.passages)
+        return raw_json(record, self.contents)
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,8 @@ class Searcher:
     engine = "an engine"  # as messages name it
     can_filter = False  # by metadata of its own
     has_phrases = False  # whether filters can have words
+    most_hits = 2**31 - 1  # that the engine returns for a query
+    cuts_ties = False  # whether it can leave out any of the documents with the score of the last hit
 
     def __init__(self, index: Path):
         """Raises CaiError for a folder that is not an index."""
@@ -178,14 +182,23 @@ class Searcher:
             for id, impacts in self.impacts(ids, terms).items()
         }
 
+    def best_of(self, query: Query, ids: Sequence[str]) -> str | None:
+        """The best of some documents for a query; None if no term of the query is in any of them."""
+        scored = self.explain(query, ids)
+        return max(scored, key=lambda id: scored[id].score, default=None)
+
     def impacts(self, ids: Sequence[str], terms: Iterable[str]) -> dict[str, dict[str, int]]:
         """Document id -> term -> impact (frequency in a text index), for the terms that the document has, without
         documents that the index lacks."""
         return {}
 
+    def read(self, ids: Sequence[str]) -> dict[str, Stored]:
+        """Stored documents by id, without those that the index lacks; empty if it stores no documents."""
+        return {}
+
     def document(self, id: str) -> Stored | None:
         """A stored document; None if the index lacks it, or stores no documents."""
-        return None
+        return self.read([id]).get(id)
 
     @property
     def ids(self) -> Sequence[str]:

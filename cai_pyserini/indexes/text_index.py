@@ -68,8 +68,7 @@ def index_bm25(
         if queries:
             files.remove(queries)
         stats = {"kind": "bm25", "raw": raw, "documents": documents, "documents_digest": collection.documents_digest}
-        stats |= {"passages": True} if collection.has_passages else {}
-        return stats | ({"metadata": kinds} if kinds else {}) | {"bytes": files.folder_bytes(folder)}
+        return stats | collection.index_stats | {"bytes": files.folder_bytes(folder)}
 
     return artifact.make(output, recipe, write)
 

@@ -56,9 +56,11 @@ class Part(NamedTuple):
 
 def raw_json(record: Record, contents: str, pretty: bool = False) -> str:
     """The stored JSON of a document; `contents` is the indexed text. `pretty` is as Anserini's JsonCollection stores
-    it. Passages have `start` and `passages`, see Record."""
+    it. Passages have `start` and `passages`, see Record, and `text`, unless they are indexed as title and text."""
     others = {key: value for key in ("title", "metadata") if (value := getattr(record, key))}
-    others |= {"start": record.start, "passages": record.passages} if record.passages else {}
+    if record.passages:
+        others |= {"start": record.start, "passages": record.passages}
+        others |= {"text": record.text} if record.text and contents != f"{record.title} {record.text}" else {}
     style: dict[str, Any] = {"indent": 2, "separators": (",", " : ")} if pretty else {}
     return json.dumps({"id": record.id, **others, "contents": contents}, ensure_ascii=False, **style)
 

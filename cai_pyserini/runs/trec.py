@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, overload
+from typing import Literal, NamedTuple, overload
 
 import numpy as np
 import pandas as pd
@@ -75,6 +75,13 @@ class Ranking(Sequence[tuple[str, float]]):
 
 
 NO_HITS = Ranking([], [])
+
+
+class Folded(NamedTuple):
+    """A ranking of documents, each with the score of its best passage, and the ids of these passages by document."""
+
+    ranking: Ranking
+    passages: Mapping[str, str]
 
 
 def run_of(hits: Mapping[str, Hits]) -> pd.DataFrame:
@@ -188,12 +195,14 @@ def without_query(run: pd.DataFrame) -> pd.DataFrame:
     return run[run["query_id"].astype(object) != run["doc_id"].astype(object)]
 
 
-def fold_passages(run: pd.DataFrame) -> pd.DataFrame:
-    """Turn a run of passages `document#number` into one of documents, each with the score of its best passage."""
-    passages = run["doc_id"].cat
-    documents = pd.Categorical([*map(document_of, passages.categories)])
-    folded = run.assign(doc_id=documents[passages.codes.to_numpy()])
-    return sorted_run(folded.drop_duplicates(["query_id", "doc_id"]))  # the first is the best
+def fold_passages(ranking: Ranking, depth: int) -> Folded:
+    """The best `depth` documents of a ranking of passages `document#number`, in the order of their best passages."""
+    passages = ranking.ids.tolist()
+    documents = [*map(document_of, passages)]
+    first = dict(zip(reversed(documents), reversed(range(len(documents))), strict=True))
+    places = sorted(first.values())[:depth]
+    best = {documents[place]: passages[place] for place in places}
+    return Folded(Ranking([*best], ranking.scores[places]), best)
 
 
 def write_run(run: pd.DataFrame, path: Path, tag: str) -> None:
