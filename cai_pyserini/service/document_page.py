@@ -18,7 +18,8 @@ from cai_pyserini.engine.hits import without_title
 from cai_pyserini.engine.reasons import Marks, Origin
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.service.access_log import note
-from cai_pyserini.service.page import HERE, Search, parse_query, shown_metadata, tables, url_of, why
+from cai_pyserini.service.files import open_link
+from cai_pyserini.service.page import HERE, Search, name_of, parse_query, shown_metadata, tables, url_of, why
 from cai_pyserini.service.queue import MAX_QUERY_LENGTH, Service
 from cai_pyserini.service.reading import Heading, blocks, headings, part_starts, separator_of
 
@@ -35,7 +36,7 @@ async def render_document(service: Service, index: str, id: str, search: Search,
     """The page as HTML, with a part of the text, from 1 on; by default, that with the passage `id`, or with the best
     one of the document `id`. Leads back to the search. Raises HTTPException if there is no such document."""
     note(texts=[search.q] if search.q else [])
-    shown = await service.call(index, lambda engine: _read(engine, id, search.q, part))
+    shown = await service.call(index, lambda engine: _read(engine, index, id, search.q, part))
     if shown is None:
         raise HTTPException(404, f"no document {id!r}, or {index} does not store documents")
     return TEMPLATE.render(
@@ -50,12 +51,12 @@ async def render_document(service: Service, index: str, id: str, search: Search,
     )
 
 
-def _read(engine: Engine, id: str, query: str, part: int | None) -> dict[str, Any] | None:
+def _read(engine: Engine, index: str, id: str, query: str, part: int | None) -> dict[str, Any] | None:
     """What the page shows of a document."""
     if (stored := engine.document(id)) is None:
         return None
     whole = (stored.passages and engine.document(document_of(stored.id))) or stored
-    text, own = without_title(whole), engine.parts.document_of(id)
+    text, own = without_title(whole), whole.id
     text_of_query, _ = parse_query(engine, query)
     asked = engine.asked(text_of_query)
     explanation = engine.explain(text_of_query, [own]).get(own) if text_of_query.strip() else None
@@ -67,6 +68,7 @@ def _read(engine: Engine, id: str, query: str, part: int | None) -> dict[str, An
     elif explanation:
         _, snippet, _ = highlighted(stored, normalized(text_of_query), explanation, engine.parts.terms_of)
         passage = passage_of(text_of(snippet), text) if any(strength for _, strength in snippet) else passage
+    page = text.count("\f", 0, passage[0]) + 1 if passage[1] else None
     related = reasons["related"] if reasons else ()
     starts = part_starts(text)
     part = min(part or bisect(starts, passage[0]), len(starts) + 1)
@@ -89,8 +91,10 @@ def _read(engine: Engine, id: str, query: str, part: int | None) -> dict[str, An
         "shown_matches": shown.matches,
         "part_before": bisect(starts, places[before - 1]) if before else 0,
         "part_after": bisect(starts, places[after]) if after < len(places) else 0,
-        "metadata": shown_metadata(whole.metadata),
-        "url": url_of(whole.metadata),
+        "metadata": shown_metadata(whole.metadata, engine.metadata),
+        "url": (url := url_of(whole.metadata)),
+        "open": open_link(engine, index, own, url, whole.metadata, page),
+        "name": name_of(engine, own),
         "language": engine.language,
         "why": why(explanation, reasons) if explanation and reasons else [],
         "tables": tables(explanation) if explanation else [],
