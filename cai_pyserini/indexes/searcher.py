@@ -21,7 +21,7 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.config import ENGLISH, WORD, Joint, Language
 from cai_pyserini.core.metadata import Kind, Value
 from cai_pyserini.indexes.accents import Variants
-from cai_pyserini.indexes.filters import BadFilter, Filter
+from cai_pyserini.indexes.filters import BadFilter, Filter, Words
 from cai_pyserini.indexes.writer import raw_json
 from cai_pyserini.runs.trec import NO_HITS, Ranking
 from cai_pyserini.vectors.queries import Query
@@ -200,8 +200,8 @@ class Searcher:
         """Which documents pass a filter, bool (documents,), in the order of `ids`."""
         raise BadFilter(f"{self.name} does not list its documents")
 
-    def with_phrase(self, text: str, most: int) -> list[str]:
-        """The ids of the documents that have the words of a text as a phrase. Raises BadFilter for more than `most`."""
+    def with_words(self, words: Words, most: int) -> list[str]:
+        """The ids of the documents or passages that have words. Raises BadFilter for more than `most`."""
         raise BadFilter(f"filter: {self.name} has no words; they are in an index of BM25, of the same run")
 
     def matches(
