@@ -129,7 +129,8 @@ class LuceneSearcher(Searcher):
     ) -> Matches:
         java = jvm.java_class
         conditions = [self._filter_query(filter, filter_index)] if filter else []
-        conditions += [] if query is None else [self.lucene_query(query)]
+        if query is not None and (self._has_terms(query) or not filter):
+            conditions.append(self.lucene_query(query) or java(LUCENE + "MatchNoDocsQuery")())
         every = conditions or [java(LUCENE + "MatchAllDocsQuery")()]
         manager = java("org.apache.lucene.facet.FacetsCollectorManager")()
         return Matches(self._reader, self._searcher.search(boolean_query(FILTER=every), manager), self._json)
@@ -144,6 +145,11 @@ class LuceneSearcher(Searcher):
             words = np.array(bits.getBits(), np.int64)
             passes[start : start + size] = np.unpackbits(words.view(np.uint8), count=size, bitorder="little")
         return passes
+
+    @READING
+    def _unranked(self, hits: int) -> Ranking:
+        ids = [] if self._filter is None else self._first_ids(self._filter, hits)
+        return Ranking(ids, np.zeros(len(ids)))
 
     def _search(self, queries: Sequence[Query], hits: int, threads: int) -> Sequence[Ranking]:
         rankings: dict[int, Ranking] = {}
@@ -197,14 +203,19 @@ class LuceneSearcher(Searcher):
         """Ids of the documents that match a Lucene query, by default of all, in index order. Raises BadFilter for more
         than `most`."""
         query = jvm.java_class(LUCENE + "MatchAllDocsQuery")() if query is None else query
-        count = max(1, self._searcher.count(query))
+        count = self._searcher.count(query)
         if count > most:
             raise BadFilter(
                 f"filter: its words are in {count:,} documents; only bm25 can filter by words in more than "
                 f"{MOST_LISTED:,} documents in total"
             )
-        manager = jvm.java_class(LUCENE + "TopFieldCollectorManager")(self._index_order, count, None, count)
-        return self._parse_hits(self._json.writeValueAsString(self._searcher.search(query, manager)), count)[0]
+        return self._first_ids(query, count)
+
+    def _first_ids(self, query: Any, most: int) -> list[str]:
+        """Ids of the first documents that match a Lucene query, in index order."""
+        most = max(1, most)
+        manager = jvm.java_class(LUCENE + "TopFieldCollectorManager")(self._index_order, most, None, self.documents)
+        return self._parse_hits(self._json.writeValueAsString(self._searcher.search(query, manager)), most)[0]
 
     def _words_query(self, text_index: Searcher, listed: list[str], words: Words) -> Any:
         """A Lucene query for documents that have words in `text_index`, whose ids are added to `listed`. Raises
