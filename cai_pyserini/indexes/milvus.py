@@ -53,7 +53,9 @@ def connect(uri: str) -> Any:
         return MilvusClient(uri, token=os.environ.get(TOKEN, ""), timeout=TIMEOUT)
     except (MilvusException, ValueError) as error:
         reason = getattr(error, "message", "no address of a server")  # a ValueError can quote the password
-        raise CaiError(f"{without_password(uri)}: Milvus cannot be reached or opened ({reason})") from None
+        raise CaiError(
+            f"{without_password(uri)}: Milvus cannot be reached or opened ({without_password(reason)})"
+        ) from None
 
 
 @contextmanager
