@@ -1,0 +1,202 @@
+"""Excerpts of documents within a budget of tokens, for a reader such as an assistant, who quotes from them.
+
+The passages of an index are taken as they are; of longer texts, windows of whole sentences with the words that match.
+What overlaps or follows directly in a document becomes one excerpt.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import regex
+
+from cai_pyserini.core.config import PASSAGE, document_of
+from cai_pyserini.engine.found import Found
+from cai_pyserini.engine.highlight import WORDS, Strengths, places
+from cai_pyserini.engine.hits import Hit, without_title
+from cai_pyserini.indexes.searcher import Stored
+
+UNITS = 100  # passages, or documents without passages, that excerpts are taken from
+WIDTH = 600  # characters of a window at most, unless a sentence is longer: about 100 words
+LONG = 1.5 * WIDTH  # characters; shorter texts are taken whole
+WINDOWS = 12  # of a long text
+BYTES = 4  # of UTF-8 per token; tokenizers of language models need fewer tokens for most texts
+NEIGHBOUR = 0.2  # share of the scores of the passages before and after that a passage gets
+BEFORE = 80  # characters of the words before an excerpt
+SHORTEST = 25  # tokens; less is not worth another excerpt
+SENTENCE_END = regex.compile(r"(?:[.!?:;][\"'”’»)\]]*\s+|[。！？]|\n|\f)\s*")
+
+type Read = Callable[[str], Stored | None]  # the stored document of an id in the indexes
+type Window = tuple[int, int, float]  # where it begins and ends in a text, and the strength of its words
+
+
+class Excerpt(NamedTuple):
+    """A slice of a document's text, from `start` to `end` in characters, with the page where it begins and the last
+    words before it: a heading, or a sentence or the end of one."""
+
+    docid: str
+    title: str
+    before: str
+    text: str
+    start: int
+    end: int
+    page: int | None
+    score: float
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of docid, title and texts, estimated as BYTES of UTF-8 each."""
+        return math.ceil(sum(len(text.encode()) for text in self[:4]) / BYTES)
+
+
+class Piece(NamedTuple):
+    """A part of a stored text, which begins at `offset` in it."""
+
+    hit: Hit
+    stored: Stored
+    offset: int
+    text: str
+    score: float
+
+    @property
+    def start(self) -> int:
+        """Where it begins in the document's text."""
+        return self.stored.start + self.offset
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.text)
+
+
+def excerpts(found: Found, budget: int, read: Read, passages: bool) -> list[Excerpt]:
+    """The best excerpts of what was found, best first, with at most `budget` tokens in all. The hits of `found` are
+    documents or, with `passages`, passages."""
+    chosen: dict[str, list[Excerpt]] = {}
+    pieces: dict[str, list[Piece]] = {}
+    left = budget
+    for piece in sorted(_pieces(found, read, passages), key=lambda piece: -piece.score):
+        docid = document_of(piece.hit.id) if passages else piece.hit.id
+        for part in _fitting(found, piece, left):
+            together = [*pieces.get(docid, ()), part]
+            joined = _joined(docid, together, read)
+            tokens = _tokens(joined) - _tokens(chosen.get(docid, ()))
+            if tokens <= left:
+                left, chosen[docid], pieces[docid] = left - tokens, joined, together
+                break
+        if left < SHORTEST:
+            break
+    return sorted((each for of in chosen.values() for each in of), key=lambda excerpt: -excerpt.score)
+
+
+def _tokens(excerpts: Iterable[Excerpt]) -> int:
+    return sum(excerpt.tokens for excerpt in excerpts)
+
+
+def _pieces(found: Found, read: Read, passages: bool) -> Iterator[Piece]:
+    """The passages, or the windows of longer texts."""
+    scores = {hit.id: hit.score for hit in found.hits}
+    for hit in found.hits:
+        if (stored := read(hit.stored)) is None:
+            continue
+        text, score = without_title(stored), hit.score
+        if passages:
+            score += NEIGHBOUR * sum(scores.get(_neighbour(hit.id, step), 0.0) for step in (-1, 1))
+        windows = _windows(found, hit, text) if len(text) > LONG else [(0, len(text), 1.0)]
+        best = max(strength for *_, strength in windows)
+        for start, end, strength in windows:
+            yield Piece(hit, stored, start, text[start:end], score * strength / best if best else score)
+
+
+def _neighbour(passage: str, step: int) -> str:
+    """The id of a passage so many after another of its document."""
+    docid = document_of(passage)
+    return f"{docid}{PASSAGE}{int(passage[len(docid) + 1 :]) + step}"
+
+
+def _fitting(found: Found, piece: Piece, left: int) -> Iterator[Piece]:
+    """A piece and, for when it has more tokens than are left, its best sentences that may fit."""
+    yield piece
+    others = len((piece.stored.title + piece.hit.id).encode()) + BEFORE
+    width = (BYTES * left - others) * len(piece.text) // len(piece.text.encode())
+    if width >= BYTES * SHORTEST:
+        start, end, _ = _window(piece.text, 0, len(piece.text), found.matching(piece.hit)[0], width)
+        yield piece._replace(offset=piece.offset + start, text=piece.text[start:end])
+
+
+def _windows(found: Found, hit: Hit, text: str) -> Sequence[Window]:
+    """The windows of a long text around the words that match; its beginning if none do."""
+    strengths_of, beginnings = found.matching(hit)
+    spans = places(text, beginnings(), WIDTH, WINDOWS)
+    windows = {_window(text, start, end, strengths_of, WIDTH) for start, end in spans}
+    return [each for each in windows if each[2]] or [_window(text, 0, 2 * WIDTH, strengths_of, WIDTH)]
+
+
+def _window(text: str, start: int, end: int, strengths_of: Callable[[str], Strengths], width: int) -> Window:
+    """The sentences within a part of a text whose distinct words are strongest, with those around them up to a width;
+    of a longer sentence, a part."""
+    borders = _borders(text, start, end, width)
+    strengths = strengths_of(text[borders[0] : borders[-1]])
+    words = [{word for word in WORDS.split(text[a:b])[1::2] if strengths.get(word)} for a, b in pairwise(borders)]
+    best, first, last = -1.0, 0, 1
+    for begin in range(len(words)):
+        inside: set[str] = set()
+        for stop in range(begin + 1, len(borders)):
+            if borders[stop] - borders[begin] > width:
+                break
+            inside |= words[stop - 1]
+            if (strength := sum(strengths[word] for word in inside)) > best + 1e-9:
+                best, first, last = strength, begin, stop
+    while last + 1 < len(borders) and borders[last + 1] - borders[first] <= width:
+        last += 1
+    while first and borders[last] - borders[first - 1] <= width:
+        first -= 1
+    return borders[first], borders[last], best
+
+
+def _borders(text: str, start: int, end: int, width: int) -> list[int]:
+    """Where the sentences begin that are within a part of a text, and where the last ends; longer ones than a width are
+    split between words."""
+    part, end = text[start:end], min(end, len(text))
+    places = [start + match.end() for match in SENTENCE_END.finditer(part)]
+    places = [*([0] if start == 0 else places[:1] or [start]), *places[1:], *([end] if end == len(text) else [])]
+    borders = [places[0]]
+    for place in places[1:]:
+        while place - borders[-1] > width:
+            borders.append(text.rfind(" ", borders[-1] + 1, borders[-1] + width) + 1 or borders[-1] + width)
+        borders.append(place)
+    return borders
+
+
+def _joined(docid: str, pieces: Iterable[Piece], read: Read) -> list[Excerpt]:
+    """The pieces of a document as excerpts, which neither overlap nor touch."""
+    groups: list[list[Piece]] = []
+    for piece in sorted(pieces, key=lambda piece: piece.start):
+        if not groups or piece.start > max(each.end for each in groups[-1]):
+            groups.append([])
+        groups[-1].append(piece)
+    return [_excerpt(docid, group, read) for group in groups]
+
+
+def _excerpt(docid: str, pieces: Sequence[Piece], read: Read) -> Excerpt:
+    """Pieces of a document that overlap or touch, in their order, as one excerpt."""
+    (hit, stored, offset, *_), begin, text = pieces[0], pieces[0].start, ""
+    for piece in pieces:
+        text += piece.text[max(0, begin + len(text) - piece.start) :]
+    shown = text.lstrip()
+    offset += len(text) - len(shown)
+    first = stored.metadata.get("page", 1 if "\f" in stored.contents else None)
+    page = first + without_title(stored).count("\f", 0, offset) if isinstance(first, int) else None
+    start, shown, score = stored.start + offset, shown.rstrip(), max(piece.score for piece in pieces)
+    before = _before(hit, stored, offset, read)
+    return Excerpt(docid, stored.title, before, shown, start, start + len(shown), page, score)
+
+
+def _before(hit: Hit, stored: Stored, offset: int, read: Read) -> str:
+    """The last sentence or line before a place in a stored text, or its end."""
+    if offset == 0 and stored.start and (previous := read(_neighbour(hit.stored, -1))):
+        stored, offset = previous, stored.start - previous.start
+    before = without_title(stored)[max(0, offset - 4 * BEFORE) : offset].rstrip()
+    ends = [match.end() for match in SENTENCE_END.finditer(before)]
+    sentence = " ".join(before[ends[-1] if ends else 0 :].split())
+    return sentence if len(sentence) <= BEFORE else f"… {sentence[-BEFORE + 2 :].partition(' ')[2]}"
