@@ -14,10 +14,10 @@ import regex
 from cai_pyserini.core.config import PASSAGE, document_of
 from cai_pyserini.engine.found import Found
 from cai_pyserini.engine.highlight import WORDS, Strengths, places
-from cai_pyserini.engine.hits import Hit, without_title
+from cai_pyserini.engine.hits import Hit, page_at, without_title
 from cai_pyserini.indexes.searcher import Stored
 
-UNITS = 100  # passages, or documents without passages, that excerpts are taken from
+PASSAGES, DOCUMENTS = 100, 20  # that excerpts are taken from: passages, or documents without passages
 WIDTH = 600  # characters of a window at most, unless a sentence is longer: about 100 words
 LONG = 1.5 * WIDTH  # characters; shorter texts are taken whole
 WINDOWS = 12  # of a long text
@@ -27,7 +27,7 @@ BEFORE = 80  # characters of the words before an excerpt
 SHORTEST = 25  # tokens; less is not worth another excerpt
 SENTENCE_END = regex.compile(r"(?:[.!?:;][\"'”’»)\]]*\s+|[。！？]|\n|\f)\s*")
 
-type Read = Callable[[str], Stored | None]  # the stored document of an id in the indexes
+type Read = Callable[[Sequence[str]], dict[str, Stored]]  # what the indexes store, by ids in the indexes
 type Window = tuple[int, int, float]  # where it begins and ends in a text, and the strength of its words
 
 
@@ -53,6 +53,7 @@ class Excerpt(NamedTuple):
 class Piece(NamedTuple):
     """A part of a stored text, which begins at `offset` in it."""
 
+    docid: str
     hit: Hit
     stored: Stored
     offset: int
@@ -69,43 +70,88 @@ class Piece(NamedTuple):
         return self.start + len(self.text)
 
 
-def excerpts(found: Found, budget: int, read: Read, passages: bool) -> list[Excerpt]:
-    """The best excerpts of what was found, best first, with at most `budget` tokens in all. The hits of `found` are
-    documents or, with `passages`, passages."""
-    chosen: dict[str, list[Excerpt]] = {}
-    pieces: dict[str, list[Piece]] = {}
-    left = budget
-    for piece in sorted(_pieces(found, read, passages), key=lambda piece: -piece.score):
-        docid = document_of(piece.hit.id) if passages else piece.hit.id
-        for part in _fitting(found, piece, left):
-            together = [*pieces.get(docid, ()), part]
-            joined = _joined(docid, together, read)
-            tokens = _tokens(joined) - _tokens(chosen.get(docid, ()))
-            if tokens <= left:
-                left, chosen[docid], pieces[docid] = left - tokens, joined, together
+class Answer:
+    """Excerpts of what was found: documents or, with `passages`, passages, which are hits of their own."""
+
+    def __init__(self, found: Found, read: Read, passages: bool):
+        self._found, self._read, self._has_passages = found, read, passages
+        self._stored = read([hit.stored for hit in found.hits])
+
+    def excerpts(self, budget: int) -> list[Excerpt]:
+        """The best excerpts, best first, with at most `budget` tokens in all."""
+        chosen: dict[str, list[Excerpt]] = {}
+        pieces: dict[str, list[Piece]] = {}
+        left = budget
+        for piece in sorted(self._pieces(), key=lambda piece: -piece.score):
+            for part in self._fitting(piece, left):
+                together = [*pieces.get(piece.docid, ()), part]
+                excerpts = [*map(self._excerpt, _groups(together))]
+                tokens = _tokens(excerpts) - _tokens(chosen.get(piece.docid, ()))
+                if tokens <= left:
+                    left, chosen[piece.docid], pieces[piece.docid] = left - tokens, excerpts, together
+                    break
+            if left < SHORTEST:
                 break
-        if left < SHORTEST:
-            break
-    return sorted((each for of in chosen.values() for each in of), key=lambda excerpt: -excerpt.score)
+        return sorted((each for of in chosen.values() for each in of), key=lambda excerpt: -excerpt.score)
+
+    def _pieces(self) -> Iterator[Piece]:
+        """The passages, or the windows of longer texts."""
+        scores = {hit.stored: hit.score for hit in self._found.hits}
+        for hit in self._found.hits:
+            if (stored := self._stored.get(hit.stored)) is None:
+                continue
+            docid, text, score = hit.id, without_title(stored), hit.score
+            if self._has_passages:
+                docid = document_of(hit.id)
+                score += NEIGHBOUR * sum(scores.get(_neighbour(hit.stored, step), 0.0) for step in (-1, 1))
+            windows = self._windows(hit, text) if len(text) > LONG else [(0, len(text), 1.0)]
+            best = max(strength for *_, strength in windows)
+            for start, end, strength in windows:
+                share = strength / best if best else 1.0
+                yield Piece(docid, hit, stored, start, text[start:end], score * share)
+
+    def _windows(self, hit: Hit, text: str) -> Sequence[Window]:
+        """The windows of a long text around the words that match; its beginning if none do."""
+        strengths_of, beginnings = self._found.matching(hit)
+        spans = places(text, beginnings(), WIDTH, WINDOWS)
+        windows = {_window(text, start, end, strengths_of, WIDTH) for start, end in spans}
+        return [each for each in windows if each[2]] or [_window(text, 0, 2 * WIDTH, strengths_of, WIDTH)]
+
+    def _fitting(self, piece: Piece, left: int) -> Iterator[Piece]:
+        """A piece and, for when it has more tokens than are left, its best sentences that may fit."""
+        yield piece
+        others = len((piece.stored.title + piece.docid).encode()) + BEFORE
+        width = (BYTES * left - others) * len(piece.text) // max(1, len(piece.text.encode()))
+        if width >= BYTES * SHORTEST:
+            start, end, _ = _window(piece.text, 0, len(piece.text), self._found.matching(piece.hit)[0], width)
+            yield piece._replace(offset=piece.offset + start, text=piece.text[start:end])
+
+    def _excerpt(self, pieces: Sequence[Piece]) -> Excerpt:
+        """Pieces of a document that overlap or touch, in their order, as one excerpt."""
+        first, text = pieces[0], ""
+        for piece in pieces:
+            text += piece.text[max(0, first.start + len(text) - piece.start) :]
+        shown, stored = text.strip(), first.stored
+        offset = first.offset + len(text) - len(text.lstrip())
+        start, score = stored.start + offset, max(piece.score for piece in pieces)
+        before, page = self._before(first, offset), page_at(stored, offset)
+        return Excerpt(first.docid, stored.title, before, shown, start, start + len(shown), page, score)
+
+    def _before(self, piece: Piece, offset: int) -> str:
+        """The last sentence or line before a place in a stored text, or its end."""
+        stored = piece.stored
+        if piece.offset == 0 and stored.start:
+            if (previous := _neighbour(piece.hit.stored, -1)) not in self._stored:
+                self._stored |= self._read([previous])
+            stored, offset = self._stored[previous], stored.start - self._stored[previous].start
+        before = without_title(stored)[max(0, offset - 4 * BEFORE) : offset].rstrip()
+        ends = [match.end() for match in SENTENCE_END.finditer(before)]
+        sentence = " ".join(before[ends[-1] if ends else 0 :].split())
+        return sentence if len(sentence) <= BEFORE else f"… {sentence[-BEFORE + 2 :].partition(' ')[2]}"
 
 
 def _tokens(excerpts: Iterable[Excerpt]) -> int:
     return sum(excerpt.tokens for excerpt in excerpts)
-
-
-def _pieces(found: Found, read: Read, passages: bool) -> Iterator[Piece]:
-    """The passages, or the windows of longer texts."""
-    scores = {hit.id: hit.score for hit in found.hits}
-    for hit in found.hits:
-        if (stored := read(hit.stored)) is None:
-            continue
-        text, score = without_title(stored), hit.score
-        if passages:
-            score += NEIGHBOUR * sum(scores.get(_neighbour(hit.id, step), 0.0) for step in (-1, 1))
-        windows = _windows(found, hit, text) if len(text) > LONG else [(0, len(text), 1.0)]
-        best = max(strength for *_, strength in windows)
-        for start, end, strength in windows:
-            yield Piece(hit, stored, start, text[start:end], score * strength / best if best else score)
 
 
 def _neighbour(passage: str, step: int) -> str:
@@ -114,22 +160,14 @@ def _neighbour(passage: str, step: int) -> str:
     return f"{docid}{PASSAGE}{int(passage[len(docid) + 1 :]) + step}"
 
 
-def _fitting(found: Found, piece: Piece, left: int) -> Iterator[Piece]:
-    """A piece and, for when it has more tokens than are left, its best sentences that may fit."""
-    yield piece
-    others = len((piece.stored.title + piece.hit.id).encode()) + BEFORE
-    width = (BYTES * left - others) * len(piece.text) // len(piece.text.encode())
-    if width >= BYTES * SHORTEST:
-        start, end, _ = _window(piece.text, 0, len(piece.text), found.matching(piece.hit)[0], width)
-        yield piece._replace(offset=piece.offset + start, text=piece.text[start:end])
-
-
-def _windows(found: Found, hit: Hit, text: str) -> Sequence[Window]:
-    """The windows of a long text around the words that match; its beginning if none do."""
-    strengths_of, beginnings = found.matching(hit)
-    spans = places(text, beginnings(), WIDTH, WINDOWS)
-    windows = {_window(text, start, end, strengths_of, WIDTH) for start, end in spans}
-    return [each for each in windows if each[2]] or [_window(text, 0, 2 * WIDTH, strengths_of, WIDTH)]
+def _groups(pieces: Iterable[Piece]) -> list[list[Piece]]:
+    """The pieces of a document, in its order, those together that overlap or touch."""
+    groups: list[list[Piece]] = []
+    for piece in sorted(pieces, key=lambda piece: piece.start):
+        if not groups or piece.start > max(each.end for each in groups[-1]):
+            groups.append([])
+        groups[-1].append(piece)
+    return groups
 
 
 def _window(text: str, start: int, end: int, strengths_of: Callable[[str], Strengths], width: int) -> Window:
@@ -166,37 +204,3 @@ def _borders(text: str, start: int, end: int, width: int) -> list[int]:
             borders.append(text.rfind(" ", borders[-1] + 1, borders[-1] + width) + 1 or borders[-1] + width)
         borders.append(place)
     return borders
-
-
-def _joined(docid: str, pieces: Iterable[Piece], read: Read) -> list[Excerpt]:
-    """The pieces of a document as excerpts, which neither overlap nor touch."""
-    groups: list[list[Piece]] = []
-    for piece in sorted(pieces, key=lambda piece: piece.start):
-        if not groups or piece.start > max(each.end for each in groups[-1]):
-            groups.append([])
-        groups[-1].append(piece)
-    return [_excerpt(docid, group, read) for group in groups]
-
-
-def _excerpt(docid: str, pieces: Sequence[Piece], read: Read) -> Excerpt:
-    """Pieces of a document that overlap or touch, in their order, as one excerpt."""
-    (hit, stored, offset, *_), begin, text = pieces[0], pieces[0].start, ""
-    for piece in pieces:
-        text += piece.text[max(0, begin + len(text) - piece.start) :]
-    shown = text.lstrip()
-    offset += len(text) - len(shown)
-    first = stored.metadata.get("page", 1 if "\f" in stored.contents else None)
-    page = first + without_title(stored).count("\f", 0, offset) if isinstance(first, int) else None
-    start, shown, score = stored.start + offset, shown.rstrip(), max(piece.score for piece in pieces)
-    before = _before(hit, stored, offset, read)
-    return Excerpt(docid, stored.title, before, shown, start, start + len(shown), page, score)
-
-
-def _before(hit: Hit, stored: Stored, offset: int, read: Read) -> str:
-    """The last sentence or line before a place in a stored text, or its end."""
-    if offset == 0 and stored.start and (previous := read(_neighbour(hit.stored, -1))):
-        stored, offset = previous, stored.start - previous.start
-    before = without_title(stored)[max(0, offset - 4 * BEFORE) : offset].rstrip()
-    ends = [match.end() for match in SENTENCE_END.finditer(before)]
-    sentence = " ".join(before[ends[-1] if ends else 0 :].split())
-    return sentence if len(sentence) <= BEFORE else f"… {sentence[-BEFORE + 2 :].partition(' ')[2]}"

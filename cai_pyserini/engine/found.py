@@ -32,6 +32,7 @@ SORT_DEPTH = 100  # hits to sort by a field
 
 # What gives the strengths of the words of a text, and those of what such words begin with, see highlight.
 type Matching = tuple[Callable[[str], Strengths], Callable[[], Strengths]]
+type PassagesOf = Callable[[str], Sequence[str]]  # the ids in the indexes of a document, or of a passage
 
 
 class Fusing(NamedTuple):
@@ -150,21 +151,20 @@ class Found:
             return
         name, hits, keys = sort.removeprefix("-"), self._hits(max(k, SORT_DEPTH)), dict[str, Any]()
         for hit in hits:
-            document = self._documents.document(hit.stored)
-            if document and (value := document.metadata.get(name)) is not None:
+            if (value := hit.metadata.get(name)) is not None:
                 keys[hit.id] = value if isinstance(value, list) or kind == "string" else bounds(value, kind)[0]
         ordered = sorted((hit for hit in hits if hit.id in keys), key=lambda hit: keys[hit.id], reverse=sort != name)
         ordered += [hit for hit in hits if hit.id not in keys]
         self.hits = Hits(hit.at(rank) for rank, hit in enumerate(ordered[:k], 1))
 
-    def explain(self, ids: Sequence[str]) -> dict[str, Explanation]:
+    def explain(self, ids: Sequence[str], passages_of: PassagesOf | None = None) -> dict[str, Explanation]:
         """Explanations of documents at any rank, by id, without documents that the indexes lack.
 
-        In a hybrid, a document beyond the fused lists has score 0 and no rank. With passages, only documents that were
-        found are explained.
+        In a hybrid, a document beyond the fused lists has score 0 and no rank. With passages, the best one of each
+        document is explained, of those that `passages_of` gives; without it, only documents that were found are.
         """
         system = self._parts.system
-        explained = {name: self._explain_part(name, ids) for name in self._results}
+        explained = {name: self._explain_part(name, ids, passages_of) for name in self._results}
         if self._fused is None:
             return explained[system]
         shares, not_fused = self._fused.shares, (0.0, [0.0] * len(self._results))
@@ -186,9 +186,9 @@ class Found:
         """Yield hits with explanations, and with the matching words of title and snippet highlighted."""
         explained = self.explain([hit.id for hit in hits])
         for hit in hits:
-            document, explanation = self._documents.document(hit.stored), explained[hit.id]
-            title, snippet, page = highlighted(document, self.text, explanation, self._parts.terms_of)
-            yield Described(hit, explanation, title, snippet, document, page)
+            explanation = explained[hit.id]
+            title, snippet, page = highlighted(hit.document, self.text, explanation, self._parts.terms_of)
+            yield Described(hit, explanation, title, snippet, hit.document, page)
 
     @cached_property
     def _fused(self) -> Fused | None:
@@ -211,15 +211,20 @@ class Found:
         numbered = enumerate(self._by_score[:k], 1)
         return Hits(Hit(rank, id, score, passages.get(id, id), self._documents) for rank, (id, score) in numbered)
 
-    def _explain_part(self, name: str, ids: Sequence[str]) -> dict[str, Explanation]:
-        """Explanations by a retriever for all documents or, with passages, for those in its ranking."""
-        found = self._results[name]
+    def _explain_part(self, name: str, ids: Sequence[str], passages_of: PassagesOf | None) -> dict[str, Explanation]:
+        """Explanations by a retriever, see `explain`."""
+        found, searcher = self._results[name], self._parts.retrievers[name].searcher
         places = {id: (rank, score) for rank, (id, score) in enumerate(found.ranking, 1)}
         stored = {id: found.passages.get(id, id) for id in ids if id in places or not self._parts.has_passages}
-        scored = self._parts.retrievers[name].searcher.explain(found.query, list(stored.values()))
+        for id in ids:
+            if id not in stored and passages_of:
+                first, *others = passages = passages_of(id)
+                stored[id] = (searcher.best_of(found.query, passages) if others else None) or first
+        of_passages = {found.passages[id]: place for id, place in places.items() if id in found.passages}
+        scored = searcher.explain(found.query, list(stored.values()))
         explanations = {}
         for id, key in stored.items():
-            rank, score = places.get(id, (None, 0.0))
+            rank, score = places.get(id) or (key == id and of_passages.get(id)) or (None, 0.0)
             if key in scored:
                 explanations[id] = Explanation(name, id, rank, scored[key].score, None, scored[key].terms, [])
             elif rank:  # by an engine that does not explain scores

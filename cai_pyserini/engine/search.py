@@ -8,17 +8,18 @@ from weakref import WeakValueDictionary
 
 import pandas as pd
 
+from cai_pyserini.collections.file_listing import FileListing
 from cai_pyserini.collections.in_python import Queries
 from cai_pyserini.collections.in_python import topics as topics_of
 from cai_pyserini.collections.values import checked_count, checked_id
-from cai_pyserini.core.config import ENGLISH, Language
+from cai_pyserini.core.config import ENGLISH, PASSAGE, Language
 from cai_pyserini.core.errors import CaiError, require_utf8
 from cai_pyserini.core.metadata import Kind
 from cai_pyserini.core.text import normalized
-from cai_pyserini.engine.excerpts import UNITS, Excerpt, excerpts
+from cai_pyserini.engine.excerpts import DOCUMENTS, PASSAGES, Answer, Excerpt
 from cai_pyserini.engine.explanation import Explanation
 from cai_pyserini.engine.found import SORT_DEPTH, Described, Found, Fusing, Parts
-from cai_pyserini.engine.hits import Documents, Hit, Hits
+from cai_pyserini.engine.hits import Documents, Hit, Hits, joined
 from cai_pyserini.engine.reasons import Asked, words_of
 from cai_pyserini.engine.retriever import Deadline, Retriever, Where
 from cai_pyserini.indexes.analyzer import Analyzer
@@ -38,7 +39,7 @@ class Engine:
 
     Runs have `most_hits`. With `passages`, the indexes hold passages, and a document has the score of its best one.
     `texts` is an index with the words of the documents, or one that stores them if no retriever's index does;
-    `language` is their language, and `change` changes them.
+    `language` is their language, `files` are the files that they were read from, and `change` changes them.
     Threads can share engines. Queries are normalized (core.text). Methods raise CaiError for an empty query.
 
     >>> engine = cai.open("runs/tiny")["joint"]
@@ -60,9 +61,10 @@ class Engine:
         passages: bool = False,
         texts: Searcher | None = None,
         language: Language = ENGLISH,
+        files: FileListing | None = None,
         change: Callable[[Action, Any], None] | None = None,
     ):
-        self.name, self.language, self._change = name, language, change
+        self.name, self.language, self.files, self._change = name, language, files, change
         self.parts = Parts(name, retrievers, fusing, most_hits, passages)
         self._retrievers = self.parts.retrievers.values()
         self._numbers = count()
@@ -131,7 +133,7 @@ class Engine:
         if sort is not None:
             require_field(field, self.metadata, "sort")
             depth = max(k, SORT_DEPTH)
-        documents = Documents(self.document)
+        documents = Documents(self._read)
         found = self.parts.find(
             _checked(texts),
             self.parts.depth(depth),
@@ -155,11 +157,13 @@ class Engine:
         >>> [(each.docid, each.start, each.text) for each in engine.excerpts("high blood pressure", 25)]
         [('d5', 0, 'Salt restriction lowers blood pressure in patients with hypertension.')]
         """
+        budget, has_passages = checked_count(budget_tokens, "budget_tokens"), self.parts.has_passages
+        most = PASSAGES if has_passages else DOCUMENTS
         (found,) = self.parts.of_passages().find(
-            _checked([query]), self.parts.depth(UNITS), Documents(self.document), where=self._where(filter)
+            _checked([query]), self.parts.depth(most), Documents(self._read), where=self._where(filter)
         )
-        found.rank(UNITS)
-        return excerpts(found, checked_count(budget_tokens, "budget_tokens"), self.document, self.parts.has_passages)
+        found.rank(most)
+        return Answer(found, self._read, has_passages).excerpts(budget)
 
     @overload
     async def search_async(self, query: str, k: int = 10, **options: Any) -> Hits: ...
@@ -237,18 +241,18 @@ class Engine:
     def explain(self, query: str, document: Id | Iterable[Id]) -> Explanation | dict[str, Explanation]:
         """Explain the score of a document, a hit or an id, for a query, at any rank, or the scores of several, by id.
 
-        Documents that the indexes lack are left out. In a hybrid, a document beyond the fused lists has score 0 and no
-        rank. With passages, only documents among the hits of a run are explained. Raises CaiError for a single
-        document that is not there.
+        With passages, the best one of a document is explained, or the passage whose id this is. Documents that the
+        indexes lack are left out. In a hybrid, a document beyond the fused lists has score 0 and no rank. Raises
+        CaiError for a single document that is not there.
         """
         several = isinstance(document, Iterable) and not isinstance(document, str)
         ids = [*map(_id, document)] if isinstance(document, Iterable) and several else [_id(document)]
-        (found,) = self.parts.find(_checked([query]), self.parts.most_hits, Documents(self.document))
-        explained = found.explain(ids)
+        (found,) = self.parts.find(_checked([query]), self.parts.most_hits, Documents(self._read))
+        explained = found.explain(ids, self._stored_ids)
         if several:
             return explained
         if ids[0] not in explained:
-            raise CaiError(f"{self.name} has no document {ids[0]!r}" + " among the hits" * self.parts.has_passages)
+            raise CaiError(f"{self.name} has no document {ids[0]!r}")
         return explained[ids[0]]
 
     def asked(self, query: str) -> Asked:
@@ -277,10 +281,23 @@ class Engine:
         return "passage" if self.parts.has_passages else "document"
 
     def document(self, id: Id) -> Stored | None:
-        """A stored document, of an id or a hit; None if no index stores it."""
-        id = id.stored if isinstance(id, Hit) else _id(id)
-        stored = (searcher.document(id) for searcher in self._searchers)
-        return next((document for document in stored if document), None)
+        """A stored document, of an id or a hit, or the passage whose id this is; None if no index stores it."""
+        id = _id(id)
+        passages = self._read(ids := self._stored_ids(id))
+        return passages.get(id) if ids == [id] else joined(id, [passages[each] for each in ids if each in passages])
+
+    def _stored_ids(self, id: str) -> list[str]:
+        """The ids in the indexes of a document, its passages' if it has any; or else of what has this id."""
+        first = self._read([f"{id}{PASSAGE}0"]) if self.parts.has_passages else {}
+        return [f"{id}{PASSAGE}{n}" for one in first.values() for n in range(one.passages)] or [id]
+
+    def _read(self, ids: Sequence[str]) -> dict[str, Stored]:
+        """What the indexes store, by ids in the indexes; each from the first index that has it."""
+        found: dict[str, Stored] = {}
+        for searcher in self._searchers:
+            if missing := [id for id in ids if id not in found]:
+                found |= searcher.read(missing)
+        return found
 
     def add(self, documents: Any) -> None:
         """Add documents, as `cai.index` takes them, to an index that it made of a program's documents, as

@@ -21,7 +21,7 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.config import ENGLISH, WORD, Joint, Language
 from cai_pyserini.core.metadata import Kind, Value
 from cai_pyserini.indexes.accents import Variants
-from cai_pyserini.indexes.filters import BadFilter, Filter
+from cai_pyserini.indexes.filters import BadFilter, Filter, Words
 from cai_pyserini.indexes.writer import raw_json
 from cai_pyserini.runs.trec import NO_HITS, Ranking
 from cai_pyserini.vectors.queries import Query
@@ -41,18 +41,20 @@ class Stored(NamedTuple):
     metadata: Mapping[str, Value] = {}
     start: int = 0  # of a passage: where it begins in the text of its document, in characters
     passages: int = 0  # of its document; of a whole document 0
+    text: str | None = None  # of a passage whose contents are not its title and text
 
     @classmethod
     def parse(cls, id: str, raw: str) -> Self:
         """The document of stored JSON."""
         fields = json.loads(raw)
-        place = fields.get("start", 0), fields.get("passages", 0)
+        place = fields.get("start", 0), fields.get("passages", 0), fields.get("text")
         return cls(id, fields.get("title", ""), fields["contents"], fields.get("metadata", {}), *place)
 
     @property
     def raw(self) -> str:
         """The stored JSON."""
-        return raw_json(Record("", self.id, self.title, "", self.metadata, self.start, self.passages), self.contents)
+        record = Record("", self.id, self.title, self.text or "", self.metadata, self.start, self.passages)
+        return raw_json(record, self.contents)
 
 
 @dataclass(frozen=True)
@@ -171,14 +173,23 @@ class Searcher:
             for id, impacts in self.impacts(ids, terms).items()
         }
 
+    def best_of(self, query: Query, ids: Sequence[str]) -> str | None:
+        """The best of some documents for a query; None if no term of the query is in any of them."""
+        scored = self.explain(query, ids)
+        return max(scored, key=lambda id: scored[id].score, default=None)
+
     def impacts(self, ids: Sequence[str], terms: Iterable[str]) -> dict[str, dict[str, int]]:
         """Document id -> term -> impact (frequency in a text index), for the terms that the document has, without
         documents that the index lacks."""
         return {}
 
+    def read(self, ids: Sequence[str]) -> dict[str, Stored]:
+        """Stored documents by id, without those that the index lacks; empty if it stores no documents."""
+        return {}
+
     def document(self, id: str) -> Stored | None:
         """A stored document; None if the index lacks it, or stores no documents."""
-        return None
+        return self.read([id]).get(id)
 
     @property
     def ids(self) -> Sequence[str]:
@@ -189,8 +200,8 @@ class Searcher:
         """Which documents pass a filter, bool (documents,), in the order of `ids`."""
         raise BadFilter(f"{self.name} does not list its documents")
 
-    def with_phrase(self, text: str, most: int) -> list[str]:
-        """The ids of the documents that have the words of a text as a phrase. Raises BadFilter for more than `most`."""
+    def with_words(self, words: Words, most: int) -> list[str]:
+        """The ids of the documents or passages that have words. Raises BadFilter for more than `most`."""
         raise BadFilter(f"filter: {self.name} has no words; they are in an index of BM25, of the same run")
 
     def matches(

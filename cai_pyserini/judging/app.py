@@ -85,7 +85,7 @@ class Judging:
             passage=self.mark(best_passage(text, pool.topics[query], self.stems), query) if is_long else [],
             text=stored and self.mark(text[:FOLDED], query),
             is_cut=len(text) > FOLDED,
-            metadata=shown_metadata(stored.metadata) if stored else [],
+            metadata=shown_metadata(stored.metadata, {}) if stored else [],
             done={id: (self.title(id), grade) for id, grade in grades.items() if id in ids},
             size=len(ids),
             texts="".join(self.judgments.texts(query, document)) if document else "",

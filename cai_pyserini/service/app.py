@@ -7,17 +7,18 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
+from anyio import CapacityLimiter
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi import Query as Parameter
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse
+from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.version import VERSION
 from cai_pyserini.indexes.filters import BadFilter, Filters, without_operators
-from cai_pyserini.service import schema
+from cai_pyserini.service import files, schema
 from cai_pyserini.service.access_log import AccessLog, note
 from cai_pyserini.service.document_page import MAX_PARTS, render_document
 from cai_pyserini.service.guard import CHECK_PARAMETERS, EVERYBODY, KEY_SCHEMES, Access, Guard, Metrics, error_response
@@ -210,6 +211,21 @@ async def document_page(
     return await render_document(service, index, id, search, part)
 
 
+@routes.get(
+    "/file",
+    response_class=FileResponse,
+    responses={
+        200: {"content": {kind: {} for kind in files.TYPES}},
+        304: {"description": "the client has the file"},
+        409: {"content": {"text/html": {}}, "description": "the file has changed since it was read"},
+        410: {"content": {"text/html": {}}, "description": "the file is not there any more"},
+    },
+)
+async def file(service: ServiceOfApp, request: Request, index: Name, id: Name) -> Response:
+    """The file of a document, as it was when it was read; also in ranges."""
+    return await files.render_file(service, index, id, request.app.state.comparing)
+
+
 @routes.get("/style.css", response_class=Css)
 async def style() -> str:
     """The page's style sheet."""
@@ -244,6 +260,7 @@ def create_app(service: Service, access: Access = EVERYBODY, log: AccessLog | No
         description="Search. Routes and answers under /v1 are those of Anserini's and Pyserini's REST API.",
     )
     app.state.service, app.state.metrics, app.state.mcp = service, Metrics(service), over_http(service)
+    app.state.comparing = CapacityLimiter(files.COMPARISONS)
     app.include_router(probes)
     app.include_router(routes, dependencies=KEY_SCHEMES if access.key else ())
     _correct(app.openapi())
@@ -292,5 +309,5 @@ def _correct(document: dict[str, Any]) -> None:
         for operation in path.values():
             responses = operation["responses"]
             responses.pop("422", None)  # wrong requests get a 400
-            for status in responses.keys() - {"200", "303"}:  # errors are JSON, even of routes that return text
+            for status in responses.keys() - {"200", "303", "304", "409", "410"}:  # JSON, even of routes with text
                 responses[status]["content"] = {"application/json": responses[status]["content"].popitem()[1]}

@@ -11,7 +11,8 @@ from cai_pyserini.engine.found import highlighted
 from cai_pyserini.engine.highlight import text_of
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.service.access_log import note
-from cai_pyserini.service.page import HERE, Search, parse_query, shown_metadata, tables, url_of, why
+from cai_pyserini.service.files import open_link
+from cai_pyserini.service.page import HERE, Search, name_of, parse_query, shown_metadata, tables, url_of, why
 from cai_pyserini.service.queue import MAX_QUERY_LENGTH, Service
 
 PART = 50_000  # characters of a document on a page; each new word takes 0.1 ms
@@ -23,7 +24,7 @@ async def render_document(service: Service, index: str, id: str, search: Search,
     """The page as HTML, with PART characters of the text, from part 1 on; by default, those with the best passage.
     Leads back to the search. Raises HTTPException if there is no such document."""
     note(texts=[search.q] if search.q else [])
-    shown = await service.call(index, lambda engine: _read(engine, id, search.q, part))
+    shown = await service.call(index, lambda engine: _read(engine, index, id, search.q, part))
     if shown is None:
         raise HTTPException(404, f"no document {id!r}, or {index} does not store documents")
     return TEMPLATE.render(
@@ -38,17 +39,17 @@ async def render_document(service: Service, index: str, id: str, search: Search,
     )
 
 
-def _read(engine: Engine, id: str, query: str, part: int | None) -> dict[str, Any] | None:
+def _read(engine: Engine, index: str, id: str, query: str, part: int | None) -> dict[str, Any] | None:
     """What the page shows of a document."""
     if (stored := engine.document(id)) is None:
         return None
     text_of_query, _ = parse_query(engine, query)
     asked, own = engine.asked(text_of_query), engine.parts.document_of(id)
     explanation = engine.explain(text_of_query, [own]).get(own) if text_of_query.strip() else None
-    passage, reasons = "", None
+    passage, reasons, page = "", None, None
     if explanation:
         reasons = asked.reasons(explanation.scored, stored.contents)
-        _, snippet, _ = highlighted(stored, normalized(text_of_query), explanation, engine.parts.terms_of)
+        _, snippet, page = highlighted(stored, normalized(text_of_query), explanation, engine.parts.terms_of)
         passage = text_of(snippet) if any(strength for _, strength in snippet) else ""
     related = reasons["related"] if reasons else ()
     contents = stored.contents.removeprefix(stored.title).strip()
@@ -66,8 +67,10 @@ def _read(engine: Engine, id: str, query: str, part: int | None) -> dict[str, An
         "first": start + 1,
         "more": part * PART < len(contents),
         "characters": len(contents),
-        "metadata": shown_metadata(stored.metadata),
-        "url": url_of(stored.metadata),
+        "metadata": shown_metadata(stored.metadata, engine.metadata),
+        "url": (url := url_of(stored.metadata)),
+        "open": open_link(engine, index, own, url, stored.metadata, page),
+        "name": name_of(engine, id),
         "language": engine.language,
         "why": why(explanation, reasons) if explanation and reasons else [],
         "tables": tables(explanation) if explanation else [],

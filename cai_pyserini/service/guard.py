@@ -79,7 +79,7 @@ EVERYBODY = Access()
 
 
 class Guard:
-    """ASGI middleware that counts every response, errors included, and adds `headers` to it.
+    """ASGI middleware that counts every response, errors included, and adds those of `headers` that it lacks.
 
     The key is not needed for `open_paths`. It is checked before the body is read, within BODY_SECONDS. HEAD is answered
     like GET. The context `sending` surrounds each request until its response is sent. Responses have an X-Request-ID,
@@ -111,7 +111,7 @@ class Guard:
         line = self._log.begin() if self._log else {}
         head = scope["method"] == "HEAD"
         path = scope["path"].removeprefix(self._root) if scope["path"].startswith(f"{self._root}/") else scope["path"]
-        scope = {**scope, "method": "GET" if head else scope["method"], "path": path}
+        scope = {**scope, "method": "GET" if head else scope["method"], "path": path, "is_head": head}
         request = Request(scope, receive)
         headers = {**self._headers, "X-Request-ID": id}
         started = False
@@ -127,7 +127,9 @@ class Guard:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                MutableHeaders(scope=message).update(headers)
+                sent = MutableHeaders(scope=message)
+                for name, value in headers.items():
+                    sent.setdefault(name, value)
                 count(message["status"])
                 await send(message)
                 return
