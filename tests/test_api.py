@@ -189,7 +189,7 @@ def test_documents_as_people_have_them(java: None, tiny: Path, tmp_path: Path) -
 def test_a_corrected_call_works(java: None, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The faults: a refused call leaves a file that the corrected one takes for somebody else's; an error names a flag
     or a temporary file, where the caller's record or keyword is wrong."""
-    folder, long = tmp_path / "a", [{"id": "a#1", "text": " ".join(TEXTS * 50)}, ""]
+    folder = tmp_path / "a"
     refused: list[tuple[Any, dict[str, Any], str]] = [
         (TEXTS, {"sytem": "bm25"}, "index has no keyword 'sytem'; did you mean system"),
         (TEXTS, {"systems": ["bm25"]}, "index has no keyword 'systems'; did you mean system"),
@@ -199,7 +199,6 @@ def test_a_corrected_call_works(java: None, tmp_path: Path, caplog: pytest.LogCa
         (TEXTS, {"system": "bm52"}, "bm52"),
         (TEXTS, {"encoder": "splade-tniy"}, "splade-tiny"),
         ([*TEXTS, None], {}, "document 2, counted from 0 is a NoneType"),
-        (long, {"system": "bm25", "passages": 20}, "document 0, counted from 0: the id 'a#1' contains '#'"),
     ]
     for documents, options, message in refused:
         with pytest.raises(cai.CaiError, match=message):
@@ -215,6 +214,16 @@ def test_a_corrected_call_works(java: None, tmp_path: Path, caplog: pytest.LogCa
     assert RunOptions.__annotations__.keys() | {"collections", "systems", "output", "encoder", "dense"} == {
         *RunSettings.model_fields.keys() - {"dry_run", "verify"}
     }
+
+
+def test_any_id_can_have_the_sign_of_passages(java: None) -> None:
+    """The fault: an id with # is refused, or taken for a passage of another document."""
+    documents = [{"id": id, "text": " ".join(TEXTS * 50)} for id in ("a", "a#1", "#", "a#1#0")]
+    with cai.index(documents, system="bm25", passages=20) as index:
+        for k in (2, 4, 10):
+            assert [hit.id for hit in index.search("skull", k=k)] == ["#", "a", "a#1", "a#1#0"][:k]
+        index.delete("a#1")
+        assert {hit.id for hit in index.search("skull")} == {"#", "a", "a#1#0"}
 
 
 def test_hits_outlive_their_index(java: None, tmp_path: Path) -> None:
