@@ -40,14 +40,20 @@ HOSTILE = [
     *("a/b", "../../etc/passwd", "#", "x#0", "?a=b&c", "%", "%00", "%FF", "+", ";", ",", "\\", '\\"', '"', "'", "`"),
     *("AND", "NOT", "OR", "(", ")", ":", ">=", "contents:", "*", "~2", "^", "-", "null", "NaN", "1e400", "__proto__"),
     *map(chr, (0, 1, 8, 9, 10, 11, 12, 13, 27, 28, 127, 0x85, 0xA0, 0xAD, 0x2028, 0xFEFF, 0xFFFE, 0xFFFF, 0x10FFFF)),
-    *("\x1b[2J", "\u202e", "\u2066", "\u200f", "\u200b", "\u0301" * 99, "\U0001f468\u200d\U0001f469", "İ", "ﬃ", "血"),
-    *("x" * 5000, "<" * 3000, "y " * 3000, "\f" * 99, "\n" * 99, WORD, f"{WORD}s"),
+    *("\x1b[2J", "\u202e", "\u2066", "\u200f", "\u200b", "\U0001f468\u200d\U0001f469", "İ", "ﬃ", "血"),
+    *(WORD, f"{WORD}s", f"{WORD}\f"),
 ]
+LONG = [("x", 5000), ("<", 3000), ("y ", 3000), ("\f", 99), ("\n", 99), ("\u0301", 99)]
 characters = st.characters(exclude_categories=["Cs"])
 strings = st.builds(
     lambda between, pieces: between.join(pieces),
     st.sampled_from(["", " "]),
-    st.lists(st.sampled_from(HOSTILE) | st.text(characters, max_size=5), max_size=4),
+    st.lists(
+        st.sampled_from(HOSTILE)
+        | st.sampled_from(LONG).map(lambda part: part[0] * part[1])
+        | st.text(characters, max_size=5),
+        max_size=4,
+    ),
 )
 ids = strings.map(lambda text: "".join(text.replace("\0", "").split())).filter(bool)
 VALUES: dict[str, st.SearchStrategy[Any]] = {
