@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import cai_pyserini as cai
 from cai_pyserini import experiments, judging, service
+from cai_pyserini.engine.open import open_systems
 from cai_pyserini.experiments import report
 from cai_pyserini.experiments.experiment import Results
 from cai_pyserini.judging.app import create_app as create_judging
@@ -215,6 +216,7 @@ def check_report(texts: list[str]) -> None:
     report.markdown(results)
 
 
+@pytest.mark.filterwarnings("ignore:Generating overly large repr")  # of a failing example
 @settings(max_examples=max(2, settings().max_examples // 10), phases=[Phase.generate])
 @given(collections(), st.sampled_from(["bm25", "joint"]), st.sampled_from([0, 3]))
 def test_every_page_and_answer_is_whole(tmp_path_factory, collection, system: str, passages: int) -> None:
@@ -222,11 +224,12 @@ def test_every_page_and_answer_is_whole(tmp_path_factory, collection, system: st
     fields, documents = collection
     folder = tmp_path_factory.mktemp("any")
     (folder / "corpus.jsonl").write_text("".join(json.dumps(document) + "\n" for document in documents))
-    made = cai.run(folder, {system, "bm25"}, folder=folder / "run", metadata=fields, passages=passages, evaluate=False)
     ids, texts = [document["_id"] for document in documents], [document["text"] for document in documents]
-    with served(create_app(Service(lambda: {name: made.open(name) for name in made.systems}))) as client:
-        check_pages(client, system, fields)
-        check_answers(client, system, fields, ids)
-    check_judging(folder, made.open(system), ids, texts)
+    options = {"metadata": fields, "passages": passages, "evaluate": False}
+    with cai.run(folder, {system, "bm25"}, folder=folder / "run", **options) as made:
+        with served(create_app(Service(lambda: open_systems([folder / "run"])))) as client:
+            check_pages(client, system, fields)
+            check_answers(client, system, fields, ids)
+        check_judging(folder, made[system], ids, texts)
     check_report(texts)
     shutil.rmtree(folder)
