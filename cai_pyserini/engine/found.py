@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
-from cai_pyserini.core.config import WORD, document_of
+from cai_pyserini.core.config import WORD
 from cai_pyserini.core.metadata import Kind, Value, bounds
 from cai_pyserini.engine.explanation import Explanation, Part
 from cai_pyserini.engine.highlight import Marked, TermsOf, beginnings, best_snippet, marked, word_strengths
@@ -73,10 +73,6 @@ class Parts:
     def terms_of(self, name: str, word: str) -> Sequence[str]:
         """A retriever's index terms for a word."""
         return self.retrievers[name].terms_of(word)
-
-    def document_of(self, stored: str) -> str:
-        """The id of a document, given the id in the indexes: its own, or that of a passage."""
-        return document_of(stored) if self.has_passages else stored
 
     def find(
         self,

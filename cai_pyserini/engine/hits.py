@@ -134,7 +134,8 @@ def without_title(document: Stored) -> str:
 
 
 def page_of(passage: Stored) -> int | None:
-    page = passage.metadata.get(PAGE)
+    """The page where a passage begins; None for a whole document."""
+    page = passage.metadata.get(PAGE) if passage.passages else None
     return page if isinstance(page, int) else None
 
 

@@ -12,7 +12,7 @@ from cai_pyserini.collections.contract import PAGE
 from cai_pyserini.collections.in_python import Queries
 from cai_pyserini.collections.in_python import topics as topics_of
 from cai_pyserini.collections.values import checked_count, checked_id
-from cai_pyserini.core.config import ENGLISH, PASSAGE, Language
+from cai_pyserini.core.config import ENGLISH, PASSAGE, Language, document_of
 from cai_pyserini.core.errors import CaiError, require_utf8
 from cai_pyserini.core.metadata import Kind
 from cai_pyserini.core.text import normalized
@@ -275,6 +275,11 @@ class Engine:
         id = _id(id)
         passages = self._read(ids := self._stored_ids(id))
         return passages.get(id) if ids == [id] else joined(id, [passages[each] for each in ids if each in passages])
+
+    def docid(self, id: Id) -> str:
+        """The id of the document that has this id, or that has the passage with this id."""
+        is_document = not self.parts.has_passages or self._stored_ids(_id(id)) != [_id(id)]
+        return _id(id) if is_document else document_of(_id(id))
 
     def _stored_ids(self, id: str) -> list[str]:
         """The ids in the indexes of a document, its passages' if it has any; or else of what has this id."""

@@ -43,7 +43,7 @@ def _read(engine: Engine, id: str, query: str, part: int | None) -> dict[str, An
     if (stored := engine.document(id)) is None:
         return None
     text_of_query, _ = parse_query(engine, query)
-    asked, own = engine.asked(text_of_query), engine.parts.document_of(id)
+    asked, own = engine.asked(text_of_query), engine.docid(id)
     explanation = engine.explain(text_of_query, [own]).get(own) if text_of_query.strip() else None
     passage, reasons = "", None
     if explanation:

@@ -34,6 +34,7 @@ from cai_pyserini.service.access_log import note
 from cai_pyserini.service.guard import MAX_BODY_BYTES, unknown_parameter
 from cai_pyserini.service.page import MAX_SHOWN_HITS
 from cai_pyserini.service.queue import MAX_HITS, MAX_QUERY_LENGTH, Job, Service
+from cai_pyserini.service.schema import place_of
 
 MAX_TEXT_LENGTH = 20_000  # characters of a document in one answer
 TERMS = 20  # per explanation
@@ -59,7 +60,7 @@ FILTER = (
     'year>=2020 AND journal:"BMJ" AND NOT contents:"mouse model"'
 )
 Query = Annotated[Argument, Field(description=QUERY), AfterValidator(_not_blank)]
-DocId = Annotated[Argument, Field(description="the docid of a hit; to read its best passage, its `passage`")]
+DocId = Annotated[Argument, Field(description="the docid of a hit, or the `passage` of a hit for that passage alone")]
 Index = Annotated[Argument | None, Field(description="the name of an index (default: the `default` of list_indexes)")]
 Filter = Annotated[Argument | None, Field(description=FILTER)]
 
@@ -68,7 +69,7 @@ class IndexInfo(BaseModel):
     name: str
     description: str = Field(description="how it finds documents")
     language: str
-    documents: int = Field(description="the number of documents, or of passages if documents are split into passages")
+    documents: int = Field(description="the number of documents")
     metadata: dict[str, str] = Field(description="the fields that `filter` can name, and their types")
 
 
@@ -83,7 +84,9 @@ class Found(BaseModel):
     score: float = Field(description="higher is better; comparable within this index and query only")
     title: str
     snippet: str = Field(description="the passage that contributes most to the score")
-    passage: str | None = Field(description="the docid of the best passage, if documents are split into passages")
+    passage: str | None = Field(None, description="the id of the best passage, if documents are split into passages")
+    start: int | None = Field(None, description="where the passage begins in the text of the document, in characters")
+    end: int | None = Field(None, description="where it ends")
     page: int | None = Field(description="the page of the snippet, if the document has pages")
     metadata: Metadata = Field(description="the fields that `filter` can name")
 
@@ -192,7 +195,7 @@ class Tools:
                 score=described.hit.score,
                 title=text_of(described.title),
                 snippet=text_of(described.snippet),
-                passage=None if described.hit.stored == described.hit.id else described.hit.stored,
+                **place_of(described.hit),
                 page=described.page,
                 metadata=dict(described.metadata),
             )
