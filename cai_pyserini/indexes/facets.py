@@ -107,11 +107,15 @@ class Matches:
         """The numbers of documents with a value from each edge, inclusive, to the next, exclusive."""
         java, field = jvm.java_class, PREFIX + name
         make_range, sortable = java(FACET + "range.LongRange"), [_sortable(edge) for edge in edges]
-        ranges = [make_range(str(n), first, True, end, False) for n, (first, end) in enumerate(pairwise(sortable))]
+        ranges = [
+            make_range(str(n), first, True, end, False)
+            for n, (first, end) in enumerate(pairwise(sortable))
+            if first < end  # Lucene refuses empty ranges
+        ]
         values = java(FACET + "MultiLongValuesSource").fromLongField(field)
         counts = java(FACET + "range.LongRangeFacetCounts")(field, values, self.collector, None, *ranges)
         found = dict(self._pairs(counts.getAllChildren(field, [])))
-        return [found.get(str(n), 0) for n in range(len(ranges))]
+        return [found.get(str(n), 0) for n in range(len(edges) - 1)]
 
     def _pairs(self, result: Any) -> list[tuple[str, int]]:
         """The labels and counts of a FacetResult."""

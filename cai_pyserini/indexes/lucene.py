@@ -25,7 +25,7 @@ from cai_pyserini.indexes.accents import ACCENTED, Variants
 from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.indexes.batch import LUCENE, MAPPER, QUERY, REFERENCE, SEARCHER, STRING, Batch
 from cai_pyserini.indexes.facets import Matches
-from cai_pyserini.indexes.filters import BadFilter, Filter, any_term_query, boolean_query, lucene_query
+from cai_pyserini.indexes.filters import BadFilter, Filter, Words, any_term_query, boolean_query, lucene_query
 from cai_pyserini.indexes.searcher import Searcher, Stored
 from cai_pyserini.indexes.writer import FIELD, IDS, delimited_analyzer
 from cai_pyserini.runs.trec import Ranking
@@ -129,7 +129,8 @@ class LuceneSearcher(Searcher):
     ) -> Matches:
         java = jvm.java_class
         conditions = [self._filter_query(filter, filter_index)] if filter else []
-        conditions += [] if query is None else [self.lucene_query(query)]
+        if query is not None and (self._has_terms(query) or not filter):
+            conditions.append(self.lucene_query(query) or java(LUCENE + "MatchNoDocsQuery")())
         every = conditions or [java(LUCENE + "MatchAllDocsQuery")()]
         manager = java("org.apache.lucene.facet.FacetsCollectorManager")()
         found = self._searcher.search(boolean_query(FILTER=every), manager)
@@ -137,6 +138,11 @@ class LuceneSearcher(Searcher):
 
     def matching(self, filter: Filter) -> np.ndarray:
         return self.matches(filter).passes
+
+    @READING
+    def _unranked(self, hits: int) -> Ranking:
+        ids = [] if self._filter is None else self._first_ids(self._filter, hits)
+        return Ranking(ids, np.zeros(len(ids)))
 
     def _search(self, queries: Sequence[Query], hits: int, threads: int) -> Sequence[Ranking]:
         rankings: dict[int, Ranking] = {}
@@ -169,12 +175,15 @@ class LuceneSearcher(Searcher):
     def _variants(self) -> Variants | None:
         if (prefix := self.word_prefix) is None:
             return None
+        terms = self._accented_terms(prefix, FIELD)
+        return Variants(terms, prefix, self.language, self.term_documents, self.document_frequency)
+
+    def _accented_terms(self, prefix: str, field: str) -> list[str]:
         patterns = [f".*{ACCENTED}.*"]
         if self.term_documents > MANY_DOCUMENTS:  # Lucene holds the terms that it finds at a time in memory
             patterns = [f"{letter}.*{ACCENTED}.*" for letter in ascii_lowercase]
             patterns.append(f"({ACCENTED}|[^a-z].*{ACCENTED}).*")
-        terms = [term for pattern in patterns for term in self.terms(prefix + pattern)]
-        return Variants(terms, prefix, self.language, self.term_documents, self.document_frequency)
+        return [term for pattern in patterns for term in self.terms(prefix + pattern, field)]
 
     @cached_property
     def ids(self) -> list[str]:
@@ -187,25 +196,30 @@ class LuceneSearcher(Searcher):
         """Ids of the documents that match a Lucene query, by default of all, in index order. Raises BadFilter for more
         than `most`."""
         query = jvm.java_class(LUCENE + "MatchAllDocsQuery")() if query is None else query
-        count = max(1, self._searcher.count(query))
+        count = self._searcher.count(query)
         if count > most:
             raise BadFilter(
                 f"filter: its words are in {count:,} documents; only bm25 can filter by words in more than "
                 f"{MOST_LISTED:,} documents in total"
             )
-        manager = jvm.java_class(LUCENE + "TopFieldCollectorManager")(self._index_order, count, None, count)
-        return self._parse_hits(self._json.writeValueAsString(self._searcher.search(query, manager)), count)[0]
+        return self._first_ids(query, count)
 
-    def _phrase_query(self, text_index: Searcher, text: str, listed: list[str]) -> Any:
-        """A Lucene query for documents that have the words of a text as a phrase in `text_index`, whose ids are added
-        to `listed`. Raises BadFilter for too many, and if the index or the text has no words."""
-        ids = text_index.with_phrase(text, MOST_LISTED - len(listed))
+    def _first_ids(self, query: Any, most: int) -> list[str]:
+        """Ids of the first documents that match a Lucene query, in index order."""
+        most = max(1, most)
+        manager = jvm.java_class(LUCENE + "TopFieldCollectorManager")(self._index_order, most, None, self.documents)
+        return self._parse_hits(self._json.writeValueAsString(self._searcher.search(query, manager)), most)[0]
+
+    def _words_query(self, text_index: Searcher, listed: list[str], words: Words) -> Any:
+        """A Lucene query for documents that have words in `text_index`, whose ids are added to `listed`. Raises
+        BadFilter for too many, and if the index or the text has no words."""
+        ids = text_index.with_words(words, MOST_LISTED - len(listed))
         listed += ids
         return any_term_query("id", ids)
 
     def _filter_query(self, filter: Filter, text_index: Searcher | None) -> Any:
         """A Lucene query for the documents that pass a filter."""
-        return lucene_query(filter, self.metadata, partial(self._phrase_query, text_index or self, listed=[]))
+        return lucene_query(filter, self.metadata, partial(self._words_query, text_index or self, []))
 
     @READING
     def impacts(self, ids: Sequence[str], terms: Iterable[str]) -> dict[str, dict[str, int]]:
@@ -236,8 +250,8 @@ class LuceneSearcher(Searcher):
         return np.array([of_document.size() if of_document else 0 for of_document in terms])
 
     @READING
-    def document_frequency(self, term: str) -> int:
-        return self._reader.docFreq(self._term(FIELD, term))
+    def document_frequency(self, term: str, field: str = FIELD) -> int:
+        return self._reader.docFreq(self._term(field, term))
 
     @READING
     def documents_with(self, term: str) -> int:
@@ -249,18 +263,18 @@ class LuceneSearcher(Searcher):
         return self._searcher.count(boolean_query(SHOULD=queries))
 
     @READING
-    def terms(self, pattern: str) -> list[str]:
-        """The terms that match a regular expression of Lucene."""
+    def terms(self, pattern: str, field: str = FIELD) -> list[str]:
+        """The terms of a field that match a regular expression of Lucene."""
         java = jvm.java_class
         query = java(LUCENE + "RegexpQuery")(
-            self._term(FIELD, pattern),
+            self._term(field, pattern),
             java("org.apache.lucene.util.automaton.RegExp").NONE,
             0,
             java(LUCENE + "RegexpQuery").DEFAULT_PROVIDER,
             MAX_STATES,
             java(LUCENE + "MultiTermQuery").SCORING_BOOLEAN_REWRITE,
         )
-        found: str = query.rewrite(self._searcher).toString(FIELD)  # one call, not one per term
+        found: str = query.rewrite(self._searcher).toString(field)  # one call, not one per term
         return CLAUSE.findall(found)
 
     @READING

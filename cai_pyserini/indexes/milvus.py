@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import batched
 from pathlib import Path
 from typing import Any, Self
@@ -28,7 +28,7 @@ from cai_pyserini.core.errors import CaiError, Unavailable
 from cai_pyserini.core.flags import without_password
 from cai_pyserini.core.metadata import Kind
 from cai_pyserini.indexes.accents import ACCENTED, Variants
-from cai_pyserini.indexes.filters import CONTENTS, BadFilter, Combined, Filter, Range, require_field
+from cai_pyserini.indexes.filters import CONTENTS, BadFilter, Combined, Filter, Like, Range, require_field
 from cai_pyserini.indexes.searcher import Searcher, Stored
 from cai_pyserini.runs.trec import NO_HITS, Ranking
 from cai_pyserini.vectors.queries import Query
@@ -53,7 +53,9 @@ def connect(uri: str) -> Any:
         return MilvusClient(uri, token=os.environ.get(TOKEN, ""), timeout=TIMEOUT)
     except (MilvusException, ValueError) as error:
         reason = getattr(error, "message", "no address of a server")  # a ValueError can quote the password
-        raise CaiError(f"{without_password(uri)}: Milvus cannot be reached or opened ({reason})") from None
+        raise CaiError(
+            f"{without_password(uri)}: Milvus cannot be reached or opened ({without_password(reason)})"
+        ) from None
 
 
 @contextmanager
@@ -218,6 +220,10 @@ def expression(filter: Filter, kinds: Mapping[str, Kind]) -> str:
         bounds = {">=": filter.first, "<=": filter.last}
         compared = [f"{name} {sign} {bound!r}" for sign, bound in bounds.items() if math.isfinite(bound)]
         return f"({' and '.join([has_value, *compared])})"
+    if isinstance(filter, Like):
+        if kind == "list":
+            raise BadFilter(f"filter: {filter.field} is a list in Milvus, which matches no patterns with * and ?")
+        return f"({has_value} and {name} like {json.dumps(_like(filter.pattern), ensure_ascii=False)})"
     if not filter.values:
         return NO_DOCUMENT
     values = _literals(filter.values)
@@ -228,6 +234,13 @@ def expression(filter: Filter, kinds: Mapping[str, Kind]) -> str:
 def _has_id(ids: Sequence[str]) -> str:
     """The expression for documents with these ids, which MilvusClient.get does not escape."""
     return f"id in {_literals(ids)}"
+
+
+def _like(pattern: str) -> str:
+    """A pattern as that of LIKE in SQL."""
+    signs = {"*": "%", "?": "_"}
+    literal = partial(re.compile(r"([%_\\])").sub, r"\\\1")
+    return re.sub(r"\\(.)|(.)", lambda found: signs.get(found[2]) or literal(found[1] or found[2]), pattern, flags=re.S)
 
 
 def _literals(values: Sequence[str]) -> str:

@@ -1,7 +1,8 @@
 """Write Lucene indexes, of impacts and of text, which Anserini and Pyserini open as their own.
 
 The fields are Anserini's: `id`, stored and in doc values; `contents`, the terms; and the stored field `raw`, which
-Pyserini's `searcher.doc(id).raw()` returns. Text has positions, norms and term vectors (for RM3). Of impacts, documents
+Pyserini's `searcher.doc(id).raw()` returns. Text has positions, norms and term vectors (for RM3), and beside Anserini's
+fields `words`, the words as they are, with positions, for exact phrases. Of impacts, documents
 have frequencies: Anserini's JsonVectorCollection repeats each term as often as its impact, so its indexing time grows
 with the sum of impacts. Here, a document is `term␁impact term␁impact …`, split at white space and analyzed by
 DelimitedTermFrequencyTokenFilter, so that the time grows with the number of terms.
@@ -34,6 +35,7 @@ from cai_pyserini.indexes.analyzer import lucene_analyzer
 from cai_pyserini.vectors.json_vectors import DELIMITER
 
 FIELD = "contents"
+WORDS = "words"  # of texts, as they are
 PREFIX = "metadata."  # of the names of metadata fields
 IDS = "docid"  # a file of indexes with metadata or of passages: ids in index order
 BATCH = 1024  # documents per step of the progress bar
@@ -116,6 +118,13 @@ def delimited_analyzer(filter: str) -> Any:
     return builder.addTokenFilter(filter, "delimiter", DELIMITER).build()
 
 
+def _text_analyzer(language: Language) -> Any:
+    fields = jvm.java_class("java.util.HashMap")()
+    fields.put(WORDS, jvm.java_class("org.apache.lucene.analysis.core.WhitespaceAnalyzer")())
+    wrapper = jvm.java_class("org.apache.lucene.analysis.miscellaneous.PerFieldAnalyzerWrapper")
+    return wrapper(lucene_analyzer(language), fields)
+
+
 @contextmanager
 def writing(folder: Path, language: Language | None = None) -> Iterator[Any]:
     """A Lucene IndexWriter of impacts or, with a language, of text, which keeps the order of documents and merges
@@ -123,7 +132,7 @@ def writing(folder: Path, language: Language | None = None) -> Iterator[Any]:
     using_java = partial(jvm.using_java, f"writing {folder}")
     with using_java():
         java = jvm.java_class
-        analyzer = lucene_analyzer(language) if language else delimited_analyzer("delimitedTermFrequency")
+        analyzer = _text_analyzer(language) if language else delimited_analyzer("delimitedTermFrequency")
         config = java("org.apache.lucene.index.IndexWriterConfig")(analyzer)
         config.setRAMBufferSizeMB(RAM_BUFFER_MB)
         config.setUseCompoundFile(False)
@@ -154,25 +163,32 @@ class DocumentAdder:
         kind.setOmitNorms(not is_text)
         kind.setStoreTermVectors(is_text)
         kind.setStoreTermVectorPositions(is_text)
+        exact = java("org.apache.lucene.document.FieldType")()
+        exact.setIndexOptions(options.DOCS_AND_FREQS_AND_POSITIONS)
+        exact.setOmitNorms(True)
         text = jvm.start().cast("java.lang.CharSequence", java("java.lang.String")(""))
         store = java("org.apache.lucene.document.Field$Store")
         self._not_stored = store.NO
         self._contents = java("org.apache.lucene.document.Field")(FIELD, text, kind)
+        self._words = java("org.apache.lucene.document.Field")(WORDS, text, exact) if is_text else None
         self._id = java("org.apache.lucene.document.StringField")("id", "", store.YES)
         no_bytes = java("org.apache.lucene.util.BytesRef")(b"")
         self._id_values = java("org.apache.lucene.document.BinaryDocValuesField")("id", no_bytes)
         self._raw = java("org.apache.lucene.document.StoredField")("raw", "") if stores_raw else None
         self._metadata: dict[str, list[Any]] = {}  # name -> as many fields as a document has had values
         self._document = java("org.apache.lucene.document.Document")()
-        self._always = [field for field in (self._id, self._id_values, self._contents, self._raw) if field]
+        always = (self._id, self._id_values, self._contents, self._words, self._raw)
+        self._always = [field for field in always if field]
         for field in self._always:
             self._document.add(field)
 
-    def __call__(self, id: str, contents: str, raw: str) -> None:
-        """Add a document; `raw` is its JSON, from which its metadata are."""
+    def __call__(self, id: str, contents: str, raw: str, words: str = "") -> None:
+        """Add a document; `raw` is its JSON, from which its metadata are. Of texts, `words` has the exact words."""
         self._id.setStringValue(id)
         self._id_values.setBytesValue(id.encode())
         self._contents.setStringValue(contents)
+        if self._words:
+            self._words.setStringValue(words)
         if self._raw:
             self._raw.setStringValue(raw)
         if self._kinds:
