@@ -251,8 +251,8 @@ class Engine:
         """Explain the score of a document, a hit or an id, for a query, at any rank, or the scores of several, by id.
 
         With passages, the best one of a document is explained, or the passage whose id this is. Documents that the
-        indexes lack are left out. In a hybrid, a document beyond the fused lists has score 0 and no rank. Raises
-        CaiError for a single document that is not there.
+        indexes lack are left out. In a hybrid, a passage, and a document beyond the fused lists, have score 0 and no
+        rank. Raises CaiError for a single document that is not there.
         """
         several = isinstance(document, Iterable) and not isinstance(document, str)
         ids = [*map(_id, document)] if isinstance(document, Iterable) and several else [_id(document)]

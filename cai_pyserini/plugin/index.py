@@ -6,6 +6,7 @@ import re
 import tarfile
 import tempfile
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path, PurePosixPath
 
 from cai_pyserini.core import artifact
@@ -15,6 +16,7 @@ from cai_pyserini.core.packages import PIP
 from cai_pyserini.core.template import template
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.indexes import jvm
+from cai_pyserini.indexes.engines import open_searcher
 from cai_pyserini.indexes.faiss import method_of
 from cai_pyserini.indexes.retrieve import require_same_encoder
 from cai_pyserini.models.encoder import EncoderModel
@@ -75,6 +77,7 @@ def ship_index(index: Path, output: Path, name: str | None = None, with_encoder:
         )
         (folder / f"{stem}.json").write_text(to_json([entry]), encoding="utf-8")
         values = {"entry": entry, "kind": kind, "title": title, "manifest": manifest, "scores": run_scores}
+        values["size"] = size_of(index)
         readme = template(README).render(**values, encoder=config, inside=has_checkpoint)
         (folder / entry.readme).write_text(readme, encoding="utf-8")
 
@@ -87,6 +90,14 @@ def ship_index(index: Path, output: Path, name: str | None = None, with_encoder:
     artifact.make(output, recipe, write)
     (entry,) = parse_entries((output / f"{stem}.json").read_bytes(), stem)
     return entry
+
+
+def size_of(index: Path) -> str:
+    """How many documents an index has, in words."""
+    with closing(open_searcher(index)) as searcher:
+        if searcher.manifest.stats.get("passages"):
+            return f"{searcher.documents_in_passages:,} documents in {searcher.documents:,} passages"
+        return f"{searcher.documents:,} documents"
 
 
 def _default_name(index: Path, run_scores: scores.Scores | None, has_encoder: bool) -> str:

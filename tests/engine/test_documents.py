@@ -21,6 +21,7 @@ from cai_pyserini.indexes.jvm import java_class, start, using_java
 from cai_pyserini.indexes.lucene import READER
 from cai_pyserini.indexes.text_index import index_bm25
 from cai_pyserini.indexes.writer import DocumentAdder, _open, writing
+from cai_pyserini.plugin.documents import documents as retrieved
 
 pytestmark = pytest.mark.slow
 DOCUMENTS = {
@@ -81,6 +82,9 @@ def test_a_document_is_its_passages(collection: BeirFolder) -> None:
             text = without_title(document)
             assert text[hit.start : hit.end] == hit.text == hit.text.rstrip()
             assert hit.page == (1 + text.count("\f", 0, hit.start) if hit.id == "paged" else None)
+        for found, hit in zip(retrieved(engine, "zinc", 3), engine.search("zinc", 3), strict=True):
+            assert (found.id, found.document, found.metadata["document"]) == (hit.passage, hit.id, hit.id)
+            assert (found.metadata["start"], found.metadata["end"]) == (hit.start, hit.end)
         assert engine.document("no such document") is engine.document("guide#99") is None
 
 
