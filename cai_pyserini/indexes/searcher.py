@@ -226,10 +226,10 @@ class Searcher:
         """The number of documents with a term or, if it is a word, one of its variants."""
         return self.document_frequency(term)
 
-    def most_similar(self, term: str, prefix: int, edits: int) -> tuple[str, Stored | None] | None:
-        """The most frequent term within `edits` edits, 1 or 2, of a term with the same first `prefix` characters, and
-        the first document that has it."""
-        return None
+    def similar_words(self, word: str, edits: int) -> dict[str, int]:
+        """The words of documents within `edits` edits, 1 or 2, of a word, and the numbers of documents that have them,
+        or their stems; only the most frequent ones if the index has stems alone."""
+        return {}
 
     @property
     def _variants(self) -> Variants | None:

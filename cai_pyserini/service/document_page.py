@@ -12,8 +12,9 @@ from cai_pyserini.engine.highlight import text_of
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.service.access_log import note
 from cai_pyserini.service.files import open_link
-from cai_pyserini.service.page import HERE, Search, name_of, parse_query, shown_metadata, tables, url_of, why
+from cai_pyserini.service.page import HERE, Search, name_of, shown_metadata, tables, url_of, why
 from cai_pyserini.service.queue import MAX_QUERY_LENGTH, Service
+from cai_pyserini.service.ways import parse_query
 
 PART = 50_000  # characters of a document on a page; each new word takes 0.1 ms
 MAX_PARTS = 100_000
