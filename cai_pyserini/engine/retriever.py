@@ -6,20 +6,20 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import WORD, EncoderConfig
 from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.indexes.engines import DEFAULTS, SearchOptions, open_searcher
 from cai_pyserini.indexes.facets import Matches
-from cai_pyserini.indexes.filters import Filter
+from cai_pyserini.indexes.filters import Filter, has_phrase
 from cai_pyserini.indexes.passages import best_documents
 from cai_pyserini.indexes.retrieve import queries_for, require_same_encoder
 from cai_pyserini.indexes.searcher import Searcher
 from cai_pyserini.models.encoder import EncoderModel
-from cai_pyserini.runs.trec import Ranking
+from cai_pyserini.runs.trec import Ranking, fold_passages
 from cai_pyserini.vectors.queries import Query, Representation, encode_queries, for_index
+
+MANY = 20  # passages with a phrase that are looked at, for each document
 
 type Where = tuple[Filter, Searcher | None]  # a filter, and the index that has the words and metadata that it names
 
@@ -100,23 +100,26 @@ class Retriever:
     def search(
         self, texts: Sequence[str], hits: int, threads: int = 1, where: Where | None = None, passages: bool = False
     ) -> list[Retrieved]:
-        """The best documents for each text, of those that pass a filter; `passages` says that the index has these."""
-        searcher, queries = self.searcher, self._encode(texts)
-        if where:  # a text of stop words may be a phrase in it
-            searcher = searcher.filtered(*where)
-            pairs = zip(queries, texts, strict=True)
-            queries = [query if self._analyze(text) or isinstance(query, np.ndarray) else {} for query, text in pairs]
+        """The best documents for each text, of those that pass a filter; `passages` says that the index has these. A
+        phrase in the filter may have no word that the index knows, such as one of stop words; then documents with it
+        are found in any order."""
+        searcher = self.searcher.filtered(*where) if where else self.searcher
+        queries = self._encode(texts)
         if passages:
-            found = best_documents(searcher, queries, hits, threads)
-            return [Retrieved(query, *folded) for query, folded in zip(queries, found, strict=True)]
-        return [*map(Retrieved, queries, searcher.search_all(queries, hits, threads))]
+            best = best_documents(searcher, queries, hits, threads)
+            found = [Retrieved(query, *folded) for query, folded in zip(queries, best, strict=True)]
+        else:
+            found = [*map(Retrieved, queries, searcher.search_all(queries, hits, threads))]
+        if where and has_phrase(where[0]) and not all(len(each.ranking) for each in found):
+            first = fold_passages(searcher.unranked(MANY * hits), hits) if passages else (searcher.unranked(hits),)
+            found = [each if len(each.ranking) else Retrieved(each.query, *first) for each in found]
+        return found
 
     def matches(self, filter: Filter | None, text: str, filter_index: Searcher | None) -> Matches | None:
         """The documents that pass a filter and have a word of a text; None if they cannot be counted."""
         if self.searcher.word_prefix is None:
             return None
-        words: Query = {WORD + word: 1 for word in self._analyze(text)}
-        words = words if self._queries.words or not words else text
+        words: Query = {WORD + word: 1 for word in self._analyze(text)} if self._queries.words else text
         return self.searcher.matches(filter, words, filter_index)
 
     def _encode(self, texts: Sequence[str]) -> list[Query]:

@@ -26,7 +26,16 @@ from cai_pyserini.engine.retriever import Deadline, Retriever, Where
 from cai_pyserini.engine.suggest import suggestion
 from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.indexes.facets import Matches
-from cai_pyserini.indexes.filters import BadFilter, Combined, Filter, Filters, filter_text, parse_filter, require_field
+from cai_pyserini.indexes.filters import (
+    BadFilter,
+    Combined,
+    Filter,
+    Filters,
+    filter_text,
+    has_phrase,
+    parse_filter,
+    require_field,
+)
 from cai_pyserini.indexes.searcher import Searcher, Stored
 from cai_pyserini.runs.trec import ranks, run_of
 
@@ -219,7 +228,9 @@ class Engine:
             for retriever in (self._retrievers if text.strip() else ())
             if retriever.searcher.metadata == self.metadata
         )
-        matches = next((each for each in found if each), None) or (index.matches(parsed) if index else None)
+        matches = next((each for each in found if each), None)
+        if matches is None or (parsed and has_phrase(parsed) and not matches.documents):  # see Retriever.search
+            matches = index.matches(parsed) if index else None
         return matches.fold() if matches and self.parts.has_passages else matches
 
     def document_frequencies(self, text: str) -> dict[str, int]:

@@ -341,6 +341,13 @@ def span_of(filter: Filter) -> tuple[Any, Any] | None:
     return max(span[0] for span in spans if span), min(span[1] for span in spans if span)
 
 
+def has_phrase(filter: Filter) -> bool:
+    """Whether documents that pass a filter have to have a phrase."""
+    if isinstance(filter, Combined):
+        return filter.operator == "AND" and any(map(has_phrase, filter.filters))
+    return isinstance(filter, AnyOf) and filter.field == CONTENTS
+
+
 def lucene_query(filter: Filter, kinds: Mapping[str, Kind], words_query: WordsQuery, is_negated: bool = False) -> Any:
     """A Lucene query for the documents of an index that pass a filter, which is part of a NOT if `is_negated`.
 

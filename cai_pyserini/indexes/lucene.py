@@ -132,7 +132,7 @@ class LuceneSearcher(Searcher):
     ) -> Matches:
         java = jvm.java_class
         conditions = [self._filter_query(filter, filter_index)] if filter else []
-        if query is not None and (self._has_terms(query) or not filter):
+        if query is not None:
             conditions.append(self.lucene_query(query) or java(LUCENE + "MatchNoDocsQuery")())
         every = conditions or [java(LUCENE + "MatchAllDocsQuery")()]
         manager = java("org.apache.lucene.facet.FacetsCollectorManager")()
@@ -143,7 +143,7 @@ class LuceneSearcher(Searcher):
         return self.matches(filter).passes
 
     @READING
-    def _unranked(self, hits: int) -> Ranking:
+    def unranked(self, hits: int) -> Ranking:
         ids = [] if self._filter is None else self._first_ids(self._filter, hits)
         return Ranking(ids, np.zeros(len(ids)))
 

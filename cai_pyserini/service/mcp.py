@@ -55,8 +55,8 @@ def _not_blank(query: str) -> str:
 
 Argument = Annotated[str, Field(max_length=MAX_QUERY_LENGTH)]
 QUERY = (
-    'what to look for: a question, or words. Where BM25 indexes the words, documents must have "words in quotes" exactly '
-    'so, and must not have a -word or -"words in quotes"; there are no wildcards'
+    'what to look for: a question, or words. In systems with BM25, documents must have "words in quotes" exactly so, '
+    'and must not have a -word or -"words in quotes"; there are no wildcards'
 )
 FILTER = (
     "only documents with such metadata (see list_indexes), where * stands for any characters, or such adjacent words: "

@@ -15,7 +15,7 @@ from cai_pyserini.service.facets import facets_of
 
 FILES = {
     "debian/handbook/KV-2024_ledger3.txt": "Configure the café of the town: to be or not to be, that is the question.",
-    "debian/handbook/en US/annualReport.txt": "Organizing a large organization is work. Error E1101 in foo_bar() of Müller.",
+    "debian/handbook/en US/annualReport.txt": "Organizing an organization is work. Error E1101 in foo_bar() of Müller.",
     "debian/parts.csv": "screw,12\nnut,7\ncafe,3\nconfigure",
     "readme.txt": "Organized errors in the configuration of a question. "
     + "Filler words go on and on. " * 4
@@ -26,13 +26,13 @@ KV, ANNUAL, PARTS, README = FILES
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    """BM25 over the files, in passages of eight words."""
+    """BM25 over the files, in passages of twelve words."""
     folder = tmp_path_factory.mktemp("files")
     for path, text in FILES.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text)
     (folder / "scan.pdf").write_bytes(b"")  # so that a table is a document
-    collection = FileFolder(folder, "files").in_passages(8, 2)
+    collection = FileFolder(folder, "files").in_passages(12, 6)
     index = index_bm25(collection, tmp_path_factory.mktemp("index") / "bm25", threads=1)
     with open_index(index) as engine:
         yield engine
@@ -63,7 +63,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
         ("question -zebras", None, {KV}),
         ('question -"zebras"', None, {KV, README}),
         ("organization", r"NOT (contents:zebra OR path:debian/hand*/*\ US/*)", set()),
-        ("organized", "NOT NOT contents:zebra", {README}),
+        ("organized", "contents:zebra", set()),  # in another passage
         ("question", "folder:debian/handbook", {KV}),
         ("cafe", "folder:debian", {KV, PARTS}),
         ("cafe", "path:debian/*.csv", {PARTS}),
@@ -81,17 +81,17 @@ def test_what_is_found(engine: Engine, query: str, filter: Filters, expected: se
 def test_folders_unfold(engine: Engine) -> None:
     """The fault: the folders of all levels are beside each other, as values of a list are."""
 
-    def folders(filter: str) -> list[object]:
-        (facet,) = (
-            facet for facet in facets_of(engine, "configure organizing", filter, ())[1] if facet.field == "folder"
-        )
+    def folders(filter: str) -> list[tuple[str, int, bool, list[tuple[str, int]]]]:
+        _, facets = facets_of(engine, "configure organizing", filter, ())
+        (facet,) = (facet for facet in facets if facet.field == "folder")
         return [
             (each.label, each.documents, each.chosen, [(one.label, one.documents) for one in each.finer])
             for each in facet.options
         ]
 
     assert folders("") == [("debian", 3, False, [])]
-    assert folders('folder:"debian"') == [("debian", 3, True, [("handbook", 2)])] or folders('folder:"debian"') == 1
+    assert folders('folder:"debian"') == [("debian", 3, True, [("handbook", 2)])]
+    assert folders('folder:"debian/handbook"')[0][3] == [("handbook", 2)]
 
 
 @pytest.mark.slow
@@ -117,5 +117,5 @@ def test_some_errors_are_likelier(typed: str, likelier: str, other: str) -> None
 
 
 def test_words_of_names_and_of_texts() -> None:
-    assert names_of("a/HTTPServer_v2.md") == "a HTTPServer_v2.md HTTP Server v 2 HTTPServer_v2"
+    assert names_of("a/HTTPServer_v2.md") == "a HTTPServer_v2.md HTTPServer v2 HTTP Server v 2"
     assert exact_words("Foo_bar() can't 東京タワー हिन्दी") == ["foo", "bar", "can", "t", *"東京タワー", "हिन्दी"]
