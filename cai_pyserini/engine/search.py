@@ -23,9 +23,19 @@ from cai_pyserini.engine.found import SORT_DEPTH, Described, Found, Fusing, Part
 from cai_pyserini.engine.hits import Documents, Hit, Hits, joined
 from cai_pyserini.engine.reasons import Asked, words_of
 from cai_pyserini.engine.retriever import Deadline, Retriever, Where
+from cai_pyserini.engine.suggest import suggestion
 from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.indexes.facets import Matches
-from cai_pyserini.indexes.filters import BadFilter, Combined, Filter, Filters, filter_text, parse_filter, require_field
+from cai_pyserini.indexes.filters import (
+    BadFilter,
+    Combined,
+    Filter,
+    Filters,
+    filter_text,
+    has_phrase,
+    parse_filter,
+    require_field,
+)
 from cai_pyserini.indexes.searcher import Searcher, Stored
 from cai_pyserini.runs.trec import ranks, run_of
 
@@ -218,14 +228,15 @@ class Engine:
             for retriever in (self._retrievers if text.strip() else ())
             if retriever.searcher.metadata == self.metadata
         )
-        matches = next((each for each in found if each), None) or (index.matches(parsed) if index else None)
+        matches = next((each for each in found if each), None)
+        if matches is None or (parsed and has_phrase(parsed) and not matches.documents):  # see Retriever.search
+            matches = index.matches(parsed) if index else None
         return matches.fold() if matches and self.parts.has_passages else matches
 
     def document_frequencies(self, text: str) -> dict[str, int]:
         """The number of documents that have each word of a text, or of passages, without words that the index leaves
         out; empty if no index has the words of the documents."""
-        with_words = (r.searcher for r in self._retrievers if r.searcher.word_prefix is not None)
-        if (index := next(with_words, self._filter_index if self.has_words else None)) is None:
+        if (index := self._word_index) is None:
             return {}
         prefix = index.word_prefix or ""
         stems = {word: self._stems(word) for word in words_of(_text(text))}
@@ -270,8 +281,8 @@ class Engine:
 
     def suggestion(self, text: str) -> str | None:
         """A text with similar words for those that no document has; None if there is none."""
-        suggested = (retriever.suggestion(_text(text)) for retriever in self._retrievers)
-        return next(filter(None, suggested), None)
+        index = self._word_index
+        return suggestion(_text(text), index, self._stems) if index else None
 
     @property
     def description(self) -> str:
@@ -367,6 +378,12 @@ class Engine:
         self.parts.threads.shutdown()
         for searcher in self._searchers:
             searcher.close()
+
+    @property
+    def _word_index(self) -> Searcher | None:
+        """An index with the words of the documents, by preference of BM25."""
+        with_words = (r.searcher for r in self._retrievers if r.searcher.word_prefix is not None)
+        return self._filter_index if self.has_words else next(with_words, None)
 
     @cached_property
     def _stems(self) -> Analyzer:

@@ -35,6 +35,7 @@ from cai_pyserini.service.guard import MAX_BODY_BYTES, unknown_parameter
 from cai_pyserini.service.page import MAX_SHOWN_HITS
 from cai_pyserini.service.queue import MAX_HITS, MAX_QUERY_LENGTH, Job, Service
 from cai_pyserini.service.schema import place_of
+from cai_pyserini.service.ways import Way, parse_query, ways_on
 
 MAX_TEXT_LENGTH = 20_000  # characters of a document in one answer
 TERMS = 20  # per explanation
@@ -54,10 +55,13 @@ def _not_blank(query: str) -> str:
 
 
 Argument = Annotated[str, Field(max_length=MAX_QUERY_LENGTH)]
-QUERY = "what to look for: a question, or words; there are no operators or wildcards"
+QUERY = (
+    'what to look for: a question, or words. In systems with BM25, documents must have "words in quotes" exactly so, '
+    'and must not have a -word or -"words in quotes"; there are no wildcards'
+)
 FILTER = (
-    "only documents with such metadata (see list_indexes), or such adjacent words: "
-    'year>=2020 AND journal:"BMJ" AND NOT contents:"mouse model"'
+    "only documents with such metadata (see list_indexes), where * stands for any characters, or such adjacent words: "
+    'year>=2020 AND journal:"BMJ" AND path:manuals/* AND NOT contents:"mouse model"'
 )
 Query = Annotated[Argument, Field(description=QUERY), AfterValidator(_not_blank)]
 DocId = Annotated[Argument, Field(description="the docid of a hit, or the `passage` of a hit for that passage alone")]
@@ -97,6 +101,9 @@ class SearchResult(BaseModel):
     hits: list[Found]
     next_offset: int | None = Field(description="the offset of the next hits; null if there are no more")
     degraded: str | None = Field(None, description="why hits are missing, such as a part of the index that timed out")
+    documents_without: dict[str, int] = Field(
+        {}, description="if nothing is found: how many documents would be without the filter, quotes or minus"
+    )
 
 
 class Text(BaseModel):
@@ -191,7 +198,9 @@ class Tools:
         def show(engine: Engine, found: Ranked) -> Iterator[Described]:
             return found.describe(found.hits[offset:])
 
-        job = Job(index=name, texts=[query], hits=end, filter=filter, show=show)
+        _, (text, operators) = await self._ask(index, lambda engine: parse_query(engine, query))
+        filters = ((filter,) if filter else ()) + operators
+        job = Job(index=name, texts=[text], hits=end, filter=filters or None, show=show)
         searched = await _answered(self._service.search(job))
         results = [
             Found(
@@ -207,9 +216,17 @@ class Tools:
             for described in searched.rankings[0]
         ]
         note(hits=hits)
+        ways = list[Way]()
+        if filters and not (results or offset):
+            _, ways = await self._ask(index, lambda engine: [*ways_on(engine, query, filter or "")])
         has_more = offset + len(results) == end < MAX_HITS
         return SearchResult(
-            index=name, query=query, hits=results, next_offset=end if has_more else None, degraded=searched.degraded
+            index=name,
+            query=query,
+            hits=results,
+            next_offset=end if has_more else None,
+            degraded=searched.degraded,
+            documents_without={way.without: way.documents for way in ways},
         )
 
     async def document(

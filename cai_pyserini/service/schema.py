@@ -102,7 +102,7 @@ class SearchParameters(BaseModel):
     filter: Name = Field("", description=FILTER)
     sort: Name = Field("", description=SORT)
     facets: Name = Field("", description="fields whose values are counted, separated by commas")
-    syntax: bool = Field(False, description='operators: words in "quotes" are adjacent, a -word is missing')
+    syntax: bool = Field(False, description='operators: documents have "words in quotes" exactly so, and not a -word')
     snippets: bool = Field(False, description=SNIPPETS)
 
     def check(self) -> None:
