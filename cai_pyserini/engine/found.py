@@ -4,13 +4,22 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from copy import copy
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 from cai_pyserini.core.config import WORD, document_of
 from cai_pyserini.core.metadata import Kind, Value, bounds
 from cai_pyserini.engine.explanation import Explanation, Part
-from cai_pyserini.engine.highlight import Marked, TermsOf, beginnings, best_snippet, marked, word_strengths
+from cai_pyserini.engine.highlight import (
+    Marked,
+    Strengths,
+    TermsOf,
+    beginnings,
+    best_snippet,
+    marked,
+    word_strengths,
+)
 from cai_pyserini.engine.hits import Documents, Hit, Hits, without_title
 from cai_pyserini.engine.retriever import Deadline, Retrieved, Retriever, Where
 from cai_pyserini.indexes.searcher import Stored
@@ -21,6 +30,8 @@ from cai_pyserini.runs.trec import Ranking
 SORT_DEPTH = 100  # hits to sort by a field
 
 
+# What gives the strengths of the words of a text, and those of what such words begin with, see highlight.
+type Matching = tuple[Callable[[str], Strengths], Callable[[], Strengths]]
 type PassagesOf = Callable[[str], Sequence[str]]  # the ids in the indexes of a document, or of a passage
 
 
@@ -73,6 +84,12 @@ class Parts:
     def terms_of(self, name: str, word: str) -> Sequence[str]:
         """A retriever's index terms for a word."""
         return self.retrievers[name].terms_of(word)
+
+    def of_passages(self) -> "Parts":
+        """The same retrievers and fusion, whose hits are the passages of indexes that hold passages."""
+        parts = copy(self)
+        parts.has_passages = False
+        return parts
 
     def document_of(self, stored: str) -> str:
         """The id of a document, given the id in the indexes: its own, or that of a passage."""
@@ -161,6 +178,10 @@ class Found:
                 explanations[id] = Explanation(system, id, ranks.get(id), score, None, [], parts)
         return explanations
 
+    def matching(self, hit: Hit) -> Matching:
+        """The strengths of words that a hit has its score for."""
+        return matching(self.text, self.explain([hit.id])[hit.id], self._parts.terms_of)
+
     def describe(self, hits: Sequence[Hit]) -> Iterator[Described]:
         """Yield hits with explanations, and with the matching words of title and snippet highlighted."""
         explained = self.explain([hit.id for hit in hits])
@@ -217,10 +238,18 @@ def highlighted(
     """Title, snippet and page of a document."""
     if document is None:
         return [], [], None
+    strengths_of, strong_beginnings = matching(query, explanation, terms_of)
+    pieces, page_breaks = best_snippet(without_title(document), strengths_of, strong_beginnings)
+    first_page = document.metadata.get("page", 1 if "\f" in document.contents else None)
+    page = first_page + page_breaks if isinstance(first_page, int) else None
+    return marked(document.title, strengths_of(document.title)), pieces, page
+
+
+def matching(query: str, explanation: Explanation, terms_of: TermsOf) -> Matching:
     explanations = explanation.scored
     strengths_of = partial(word_strengths, explanations=explanations, terms_of=terms_of)
 
-    def strong_beginnings() -> dict[str, float]:
+    def strong_beginnings() -> Strengths:
         terms = {
             term.term.removeprefix(WORD): term.contribution / explanation.terms[0].contribution
             for explanation in explanations
@@ -229,7 +258,4 @@ def highlighted(
         }
         return beginnings(terms, strengths_of(query))
 
-    pieces, page_breaks = best_snippet(without_title(document), strengths_of, strong_beginnings)
-    first_page = document.metadata.get("page", 1 if "\f" in document.contents else None)
-    page = first_page + page_breaks if isinstance(first_page, int) else None
-    return marked(document.title, strengths_of(document.title)), pieces, page
+    return strengths_of, strong_beginnings

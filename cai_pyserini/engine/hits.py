@@ -138,6 +138,12 @@ def page_of(passage: Stored) -> int | None:
     return page if isinstance(page, int) else None
 
 
+def page_at(document: Stored, place: int) -> int | None:
+    """The page of a place in the text of a document or passage; None if it has no pages."""
+    first = page_of(document) or (1 if "\f" in document.contents else None)
+    return first and first + without_title(document).count("\f", 0, place)
+
+
 def joined(id: str, passages: Sequence[Stored]) -> Stored:
     """A document, given its passages in order. Before its first word, white space has the page breaks that the page of
     the first passage implies, so that characters and pages of the text are counted as in the document."""

@@ -68,7 +68,7 @@ class LuceneSearcher(Searcher):
         self._order = sort(sort_field.FIELD_SCORE, by_id)  # Anserini's
         self.term_documents: int = self._reader.getDocCount(FIELD)  # documents that have terms
         # Opened now, because an update may replace the folder.
-        self._id_file = (index / IDS).open(encoding="utf-8") if self.metadata else None
+        self._id_file = (index / IDS).open(encoding="utf-8") if (index / IDS).is_file() else None
         self._filter: Any = None  # a Lucene query
         builder = "org.apache.lucene.util.QueryBuilder"
         make = batch.virtual(builder, "createBooleanQuery", QUERY, STRING, STRING)
@@ -133,18 +133,11 @@ class LuceneSearcher(Searcher):
             conditions.append(self.lucene_query(query) or java(LUCENE + "MatchNoDocsQuery")())
         every = conditions or [java(LUCENE + "MatchAllDocsQuery")()]
         manager = java("org.apache.lucene.facet.FacetsCollectorManager")()
-        return Matches(self._reader, self._searcher.search(boolean_query(FILTER=every), manager), self._json)
+        found = self._searcher.search(boolean_query(FILTER=every), manager)
+        return Matches(self._reader, found, self._json, lambda: self.document_numbers)
 
-    @READING
     def matching(self, filter: Filter) -> np.ndarray:
-        passes = np.zeros(self._reader.maxDoc(), bool)
-        for segment in self.matches(filter).collector.getMatchingDocs():
-            start, size = segment.context().docBase, segment.context().reader().maxDoc()
-            bits = jvm.java_class("org.apache.lucene.util.FixedBitSet")(size)
-            getattr(bits, "or")(segment.bits().iterator())
-            words = np.array(bits.getBits(), np.int64)
-            passes[start : start + size] = np.unpackbits(words.view(np.uint8), count=size, bitorder="little")
-        return passes
+        return self.matches(filter).passes
 
     @READING
     def _unranked(self, hits: int) -> Ranking:

@@ -224,7 +224,7 @@ def first_copies(hits: Sequence[Hit], files: FileListing | None) -> list[Hit]:
 
 def _common_words(engine: Engine, text: str) -> set[str]:
     """The words of a text that many documents have."""
-    most = max(MIN_COMMON, COMMON_SHARE * engine.documents)
+    most = max(MIN_COMMON, COMMON_SHARE * engine.passages)
     return {word for word, documents in engine.document_frequencies(text).items() if documents > most}
 
 

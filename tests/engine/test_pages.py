@@ -22,7 +22,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "a.pdf").write_bytes(pdf(f"Fever {FILLER}", *EMPTY, f"{FILLER} bladder infection {FILLER}", "Gout"))
     (folder / "d.pdf").write_bytes(pdf(*EMPTY, "Sprain", *EMPTY, "Ankle"))
     (folder / "b.md").write_text("# Gout\nPainful joints.")
-    run([str(folder), "--output", str(folder / "run"), "--systems", "bm25", "--passages", "20"])
+    run([str(folder), "--output", str(folder / "run"), "--systems", "bm25", "--passages", "30"])
     return folder
 
 
