@@ -385,7 +385,7 @@ def _sorts(engine: Engine) -> list[tuple[str, str]]:
     labels = {"number": ("largest first", "smallest first"), "date": ("newest first", "oldest first")}
     sorts = [("", "best first")]
     for field, kind in engine.metadata.items():
-        if kind in labels and field != PAGE:  # of a file, that of a passage
+        if kind in labels and not (field == PAGE and of_files(engine.metadata)):  # a passage's, not a file's
             sorts += [(sign + field, f"{field}, {label}") for sign, label in zip(("-", ""), labels[kind], strict=True)]
     return sorts
 
