@@ -364,7 +364,7 @@ def _file_chips(
 ) -> list[tuple[str, str]]:
     """What people look for files by."""
     shown = [("", str(metadata.get("type", "")).upper())]
-    if pages := metadata.get(PAGES):
+    if isinstance(pages := metadata.get(PAGES), int):
         shown.append(("", f"{pages:,} page{'s' * (pages != 1)}"))
     shown += [("", readable(name, metadata[name], kinds)) for name in ("size", "modified") if name in metadata]
     if "language" in fields and "language" in metadata:
