@@ -6,6 +6,7 @@ What overlaps or follows directly in a document becomes one excerpt.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -31,7 +32,8 @@ type Read = Callable[[Sequence[str]], dict[str, Stored]]  # what the indexes sto
 type Window = tuple[int, int, float]  # where it begins and ends in a text, and the strength of its words
 
 
-class Excerpt(NamedTuple):
+@dataclass(frozen=True)
+class Excerpt:
     """A slice of a document's text, from `start` to `end` in characters, with the page where it begins and the last
     words before it: a heading, or a sentence or the end of one."""
 
@@ -47,7 +49,7 @@ class Excerpt(NamedTuple):
     @property
     def tokens(self) -> int:
         """The tokens of docid, title and texts, estimated as BYTES of UTF-8 each."""
-        return math.ceil(sum(len(text.encode()) for text in self[:4]) / BYTES)
+        return math.ceil(sum(len(text.encode()) for text in (self.docid, self.title, self.before, self.text)) / BYTES)
 
 
 class Piece(NamedTuple):
@@ -103,12 +105,10 @@ class Answer:
             docid, text, score = hit.id, without_title(stored), hit.score
             if self._has_passages:
                 docid = document_of(hit.id)
-                score += NEIGHBOUR * sum(scores.get(_neighbour(hit.stored, step), 0.0) for step in (-1, 1))
-            windows = self._windows(hit, text) if len(text) > LONG else [(0, len(text), 1.0)]
-            best = max(strength for *_, strength in windows)
+                score += NEIGHBOUR * sum(max(0.0, scores.get(_neighbour(hit.stored, step), 0.0)) for step in (-1, 1))
+            windows = self._windows(hit, text) if len(text) > LONG else [(0, len(text), 0.5)]
             for start, end, strength in windows:
-                share = strength / best if best else 1.0
-                yield Piece(docid, hit, stored, start, text[start:end], score * share)
+                yield Piece(docid, hit, stored, start, text[start:end], score + abs(score) * (strength - 0.5))
 
     def _windows(self, hit: Hit, text: str) -> Sequence[Window]:
         """The windows of a long text around the words that match; its beginning if none do."""
