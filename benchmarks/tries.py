@@ -24,7 +24,7 @@ import torch
 from ranking import Run, Scores, Variants, _best, _counts, _shares, _spread, _z, table
 from scipy.sparse import csr_matrix, diags_array, hstack
 
-from cai_pyserini.collections.spans import passages
+from cai_pyserini.collections.passages import passages
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.config import BM25
 from cai_pyserini.core.tables import markdown

@@ -216,6 +216,16 @@ def test_a_corrected_call_works(java: None, tmp_path: Path, caplog: pytest.LogCa
     }
 
 
+def test_any_id_can_have_the_sign_of_passages(java: None) -> None:
+    """The fault: an id with # is refused, or taken for a passage of another document."""
+    documents = [{"id": id, "text": " ".join(TEXTS * 50)} for id in ("a", "a#1", "#", "a#1#0")]
+    with cai.index(documents, system="bm25", passages=20) as index:
+        for k in (2, 4, 10):
+            assert [hit.id for hit in index.search("skull", k=k)] == ["#", "a", "a#1", "a#1#0"][:k]
+        index.delete("a#1")
+        assert {hit.id for hit in index.search("skull")} == {"#", "a", "a#1#0"}
+
+
 def test_hits_outlive_their_index(java: None, tmp_path: Path) -> None:
     """The faults: empty texts after `with`; hits that cannot be pickled, or be rows of a DataFrame."""
     rows = [{"id": n, "title": f"T{n}", "text": f"skull {n}", "y": n, "on": date(2020, 1, n)} for n in (1, 2, 3)]

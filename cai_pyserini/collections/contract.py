@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Any, NamedTuple, Self
 
-from cai_pyserini.collections.spans import UNSPACED, passages
+from cai_pyserini.collections.passages import WORDS, passages
 from cai_pyserini.collections.values import SeenIds, plain, whole_number
 from cai_pyserini.core.config import ENGLISH, PASSAGE, Language, document_of
 from cai_pyserini.core.errors import CaiError
@@ -93,9 +93,9 @@ class Collection(ABC):
         return ({"metadata": self.metadata} if self.metadata else {}) | ({"passages": True} if self._passages else {})
 
     def in_passages(self, words: int, overlap: int) -> Self:
-        """This collection with its documents split into passages of `words` words (see spans.passages), each after the
-        document's title, with the ids `document#0`, `document#1`, … Topics and qrels are unchanged, because a run of
-        passages is folded to documents, each with the score of its best passage (MaxP in Dai & Callan 2019)."""
+        """This collection with its documents cut into passages of about `words` words (collections.passages), each
+        after the document's title, with the ids `document#0`, `document#1`, … Topics and qrels are unchanged, because a
+        run of passages is folded to documents, each with the score of its best passage (MaxP, Dai & Callan 2019)."""
         split = copy(self)
         split._passages = (words, overlap)
         return split
@@ -277,8 +277,8 @@ class Collection(ABC):
         whole = self._identity(contents, **settings)
         if not are_documents or self._passages is None:
             return whole
-        unit = ["slices", "characters"] if self.language in UNSPACED else ["slices"]
-        return self._identity([whole, *self._passages, *unit], **settings)
+        pieces = [self.language] if self.language in WORDS else []
+        return self._identity([whole, *self._passages, "sentences", *pieces], **settings)
 
     @property
     def metadata_fingerprint(self) -> str | None:

@@ -1,62 +1,19 @@
-"""Passages of texts, random spans that stand in for queries, and random samples of streams.
+"""Random spans of texts that stand in for queries, and random samples of streams.
 
-Passages and spans are measured in words, separated by spaces; in languages without spaces, in characters.
+Spans are measured in words, separated by spaces; in languages without spaces, in characters.
 """
 
 import hashlib
 import random
-import re
 import struct
-from collections.abc import Iterable
-from typing import NamedTuple
 
 from cai_pyserini.core.config import ENGLISH, Language
 
 SHORTEST, LONGEST = 5, 12  # length of a random span, in words
 UNSPACED = frozenset({"ja", "th", "zh"})  # languages without spaces between words
 SHARE = 3  # a random span is at most a third of its text: a whole document does not resemble a query
-WORDS = (re.compile(r"\S+"), re.compile(r"\S"))  # in languages with spaces, and without
 CONTEXTS = 5_000  # spans that the meanings of words are learned from, besides documents
 SPANS_PER_TEXT = 8  # candidates for the sample of Contexts
-
-
-def passage_starts(words: int, size: int, step: int) -> list[int]:
-    """The first words of the passages of a text of `words` words: `size` words each, `step` words apart. The last
-    passage starts earlier if necessary, so that all have the same length."""
-    last = max(words - size, 0)
-    return [*range(0, last, step), last]
-
-
-class Passage(NamedTuple):
-    """Where a passage begins and ends in the text of its document, in characters, and the page where it begins."""
-
-    start: int
-    end: int
-    page: int
-
-
-def passages(text: str, size: int, overlap: int, language: Language = ENGLISH, is_paged: bool = False) -> list[Passage]:
-    """Split a text into passages of `size` words. Consecutive ones share `overlap` words; the last two may share more.
-
-    Each begins with a word and ends before the next word, so that all characters after the first word of the text are
-    in a passage. If the text is paged, form feeds are between pages, which are numbered from 1.
-    """
-    words = [match.start() for match in WORDS[language in UNSPACED].finditer(text)] or [0]
-    starts = passage_starts(len(words), size, size - overlap)
-    ends = [*words, len(text)]
-    found, page, before = list[Passage](), 1, 0
-    for first in starts:
-        start = words[first]
-        page += text.count("\f", before, start) if is_paged else 0
-        before = start
-        found.append(Passage(start, ends[min(first + size, len(words))], page))
-    return found
-
-
-def share_after(texts: Iterable[str], size: int, language: Language = ENGLISH) -> float:
-    """The share of all words that come after the first `size` of their text."""
-    counts = [len(_words(text, language)[0]) for text in texts]
-    return sum(max(0, count - size) for count in counts) / max(1, sum(counts))
 
 
 def random_span(text: str, draw: random.Random, language: Language = ENGLISH) -> str | None:

@@ -8,6 +8,7 @@ from weakref import WeakValueDictionary
 
 import pandas as pd
 
+from cai_pyserini.collections.contract import PAGE
 from cai_pyserini.collections.file_listing import FileListing
 from cai_pyserini.collections.in_python import Queries
 from cai_pyserini.collections.in_python import topics as topics_of
@@ -94,6 +95,11 @@ class Engine:
     def metadata(self) -> dict[str, Kind]:
         """The types of metadata fields by name."""
         return self._filter_index.metadata if self._filter_index else {}
+
+    @property
+    def countable(self) -> dict[str, Kind]:
+        """The types of the metadata fields that `facets` takes by name."""
+        return {name: kind for name, kind in self.metadata.items() if name != PAGE or not self.parts.has_passages}
 
     @overload
     def search(  # type: ignore[overload-overlap]
@@ -194,11 +200,11 @@ class Engine:
         """Field -> its `most` frequent values -> the number of documents, of a field or several.
 
         Counts the documents that pass `filter` and have a word of the text, at any rank; without a text, and in systems
-        without BM25, all that pass `filter`. In an index of passages, passages are counted. Raises BadFilter for an
-        index in Milvus, which counts no values.
+        without BM25, all that pass `filter`. Raises BadFilter for the field `page` of passages, and for an index in
+        Milvus, which counts no values.
         """
         for name in (names := [names] if isinstance(names, str) else [*dict.fromkeys(names)]):
-            require_field(name, self.metadata, "facets")
+            require_field(name, self.countable, "facets")
         if names and (matches := self.matches(text, filter)) is None:
             engines = " and ".join(dict.fromkeys(searcher.engine for searcher in self._searchers))
             raise BadFilter(f"facets: {self.name} is in {engines}, which does not count the values of fields")
@@ -208,14 +214,17 @@ class Engine:
     def matches(self, text: str = "", filter: Filters = None) -> Matches | None:
         """The documents that `facets` counts; None if no index of the system can count them."""
         parsed, index, text = self._parse(filter), self._filter_index, _text(text)
-        for retriever in self._retrievers if text.strip() else ():
-            if retriever.searcher.metadata == self.metadata and (found := retriever.matches(parsed, text, index)):
-                return found
-        return index.matches(parsed) if index else None
+        found = (
+            retriever.matches(parsed, text, index)
+            for retriever in (self._retrievers if text.strip() else ())
+            if retriever.searcher.metadata == self.metadata
+        )
+        matches = next((each for each in found if each), None) or (index.matches(parsed) if index else None)
+        return matches.fold() if matches and self.parts.has_passages else matches
 
     def document_frequencies(self, text: str) -> dict[str, int]:
-        """The number of documents that have each word of a text, without words that the index leaves out; empty if no
-        index has the words of the documents."""
+        """The number of documents that have each word of a text, or of passages, without words that the index leaves
+        out; empty if no index has the words of the documents."""
         with_words = (r.searcher for r in self._retrievers if r.searcher.word_prefix is not None)
         if (index := next(with_words, self._filter_index if self.has_words else None)) is None:
             return {}
@@ -273,13 +282,14 @@ class Engine:
 
     @property
     def documents(self) -> int:
-        """The number of documents, or of passages if its indexes hold passages."""
-        return next(iter(self._retrievers)).searcher.documents
+        """The number of documents."""
+        searcher = next(iter(self._retrievers)).searcher
+        return searcher.documents_in_passages if self.parts.has_passages else searcher.documents
 
     @property
-    def unit(self) -> str:
-        """What `documents` and facets count: document or passage."""
-        return "passage" if self.parts.has_passages else "document"
+    def passages(self) -> int:
+        """The number of passages, or of documents if they are not split into passages."""
+        return next(iter(self._retrievers)).searcher.documents
 
     def document(self, id: Id) -> Stored | None:
         """A stored document, of an id or a hit, or the passage whose id this is; None if no index stores it."""

@@ -1,14 +1,13 @@
 """What settings ask for: the run folder of each collection, its systems, and how encoders are adapted."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from cai_pyserini.collections.readers import open_collection
-from cai_pyserini.collections.spans import share_after
 from cai_pyserini.core.config import EncoderConfig, IndexConfig, load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.experiments.execute import execute
@@ -19,12 +18,13 @@ from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.settings import PASSAGE_WORDS, RunSettings
 from cai_pyserini.experiments.systems import System
 from cai_pyserini.models.encoder import EncoderModel
-from cai_pyserini.models.folder import with_folder_settings
+from cai_pyserini.models.folder import model_folder, with_folder_settings
+from cai_pyserini.models.tokenizer import count_pieces
 from cai_pyserini.trainer.settings import AdaptSettings
 
 BEGINNING = 2000  # documents from whose lengths it is decided whether to search passages
-WORDS_PER_TOKEN = 0.75
-MOST_LOST = 0.5  # share of the words that encoders may not read
+SAMPLE, CHARACTERS = 100, 1000  # documents, and characters of each, that are tokenized: 0.04 s, for a ratio within 1%
+MOST_LOST = 0.5  # share of the text that encoders may not read
 logger = logging.getLogger(__name__)
 
 
@@ -96,16 +96,17 @@ class Preparation:
     def _in_passages(self, config: IndexConfig) -> IndexConfig:
         """The collection in passages, if it does not say how long documents are, and the encoder would not read most of
         the text. (An adaptation reads the collection as its YAML file says.)"""
-        if config.passages is not None or self.settings.adapt:
+        evidence = set().union(*(system.evidence for system in self.systems))
+        encoder = self.encoder if "splade" in evidence else self.dense if "dense" in evidence else None
+        if config.passages is not None or self.settings.adapt or encoder is None:
             return config
-        length = round(self.encoder.max_document_length * WORDS_PER_TOKEN)
         lost = 0.0
         with suppress(CaiError):  # which the first step reports
-            lost = share_after(open_collection(config).beginning(BEGINNING), length, config.language)
+            lost = _share_lost(open_collection(config).beginning(BEGINNING), encoder)
         if lost <= MOST_LOST:
             return config
         logger.warning(
-            "%s: encoders would not read %.0f%% of the words, so passages of %d words are searched; "
+            "%s: encoders would not read %.0f%% of the text, so passages of %d words are searched; "
             "with passages 0, whole documents",
             *(config.name, 100 * lost, PASSAGE_WORDS),
         )
@@ -125,6 +126,14 @@ class Preparation:
             **settings.model_dump(include={"alpha", "seed", "device", "precision"}),
             **fusion,
         )
+
+
+def _share_lost(texts: Sequence[str], encoder: EncoderConfig) -> float:
+    """About the share of the tokens of texts that an encoder does not read, from the mean length of a token."""
+    sample = [text[:CHARACTERS] for text in texts[:: -(-len(texts) // SAMPLE)]]
+    tokens_per_character = count_pieces(model_folder(encoder), sample) / max(1, sum(map(len, sample)))
+    tokens = [len(text) * tokens_per_character for text in texts]
+    return sum(max(0, count - encoder.max_document_length) for count in tokens) / max(1, sum(tokens))
 
 
 def _require_same_encoder(run: RunFolder, encoder: EncoderConfig) -> None:

@@ -14,17 +14,19 @@ The field `contents` is the text. In quotes, a value is a phrase: exactly these 
 texts with the same stems, after BM25's analyzer.
 """
 
+import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date
+from functools import cache
 from typing import Any, Literal, NamedTuple
 
 from cai_pyserini.collections.values import plain
 from cai_pyserini.core.errors import CaiError, require_utf8
 from cai_pyserini.core.metadata import NAME, STRINGS, Kind, bounds
 from cai_pyserini.core.text import normalized
-from cai_pyserini.indexes import jvm
+from cai_pyserini.indexes import batch, jvm
 from cai_pyserini.indexes.writer import PREFIX
 
 CONTENTS = "contents"  # the field for words
@@ -371,10 +373,14 @@ def _pattern_query(filter: Like) -> Any:
 
 def any_term_query(field: str, values: Iterable[str]) -> Any:
     """A Lucene query for the documents that have one of these terms in a field."""
-    terms, make_bytes = jvm.java_class("java.util.ArrayList")(), jvm.java_class("org.apache.lucene.util.BytesRef")
-    for value in values:
-        terms.add(make_bytes(value.encode()))
-    return jvm.java_class("org.apache.lucene.search.TermInSetQuery")(field, terms)
+    java = jvm.java_class
+    terms = _terms().invokeWithArguments(java("java.util.Collections").singletonList(json.dumps([*values])))
+    return java("org.apache.lucene.search.TermInSetQuery")(field, jvm.start().cast("java.util.Collection", terms))
+
+
+@cache
+def _terms() -> Any:
+    return batch.terms(jvm.java_class(batch.MAPPER)())
 
 
 def boolean_query(**queries: Sequence[Any]) -> Any:

@@ -68,7 +68,7 @@ class LuceneSearcher(Searcher):
         self._order = sort(sort_field.FIELD_SCORE, by_id)  # Anserini's
         self.term_documents: int = self._reader.getDocCount(FIELD)  # documents that have terms
         # Opened now, because an update may replace the folder.
-        self._id_file = (index / IDS).open(encoding="utf-8") if self.metadata else None
+        self._id_file = (index / IDS).open(encoding="utf-8") if (index / IDS).is_file() else None
         self._filter: Any = None  # a Lucene query
         builder = "org.apache.lucene.util.QueryBuilder"
         make = batch.virtual(builder, "createBooleanQuery", QUERY, STRING, STRING)
@@ -129,21 +129,20 @@ class LuceneSearcher(Searcher):
     ) -> Matches:
         java = jvm.java_class
         conditions = [self._filter_query(filter, filter_index)] if filter else []
-        conditions += [] if query is None else [self.lucene_query(query)]
+        if query is not None and (self._has_terms(query) or not filter):
+            conditions.append(self.lucene_query(query) or java(LUCENE + "MatchNoDocsQuery")())
         every = conditions or [java(LUCENE + "MatchAllDocsQuery")()]
         manager = java("org.apache.lucene.facet.FacetsCollectorManager")()
-        return Matches(self._reader, self._searcher.search(boolean_query(FILTER=every), manager), self._json)
+        found = self._searcher.search(boolean_query(FILTER=every), manager)
+        return Matches(self._reader, found, self._json, lambda: self.document_numbers)
+
+    def matching(self, filter: Filter) -> np.ndarray:
+        return self.matches(filter).passes
 
     @READING
-    def matching(self, filter: Filter) -> np.ndarray:
-        passes = np.zeros(self._reader.maxDoc(), bool)
-        for segment in self.matches(filter).collector.getMatchingDocs():
-            start, size = segment.context().docBase, segment.context().reader().maxDoc()
-            bits = jvm.java_class("org.apache.lucene.util.FixedBitSet")(size)
-            getattr(bits, "or")(segment.bits().iterator())
-            words = np.array(bits.getBits(), np.int64)
-            passes[start : start + size] = np.unpackbits(words.view(np.uint8), count=size, bitorder="little")
-        return passes
+    def _unranked(self, hits: int) -> Ranking:
+        ids = [] if self._filter is None else self._first_ids(self._filter, hits)
+        return Ranking(ids, np.zeros(len(ids)))
 
     def _search(self, queries: Sequence[Query], hits: int, threads: int) -> Sequence[Ranking]:
         rankings: dict[int, Ranking] = {}
@@ -197,14 +196,19 @@ class LuceneSearcher(Searcher):
         """Ids of the documents that match a Lucene query, by default of all, in index order. Raises BadFilter for more
         than `most`."""
         query = jvm.java_class(LUCENE + "MatchAllDocsQuery")() if query is None else query
-        count = max(1, self._searcher.count(query))
+        count = self._searcher.count(query)
         if count > most:
             raise BadFilter(
                 f"filter: its words are in {count:,} documents; only bm25 can filter by words in more than "
                 f"{MOST_LISTED:,} documents in total"
             )
-        manager = jvm.java_class(LUCENE + "TopFieldCollectorManager")(self._index_order, count, None, count)
-        return self._parse_hits(self._json.writeValueAsString(self._searcher.search(query, manager)), count)[0]
+        return self._first_ids(query, count)
+
+    def _first_ids(self, query: Any, most: int) -> list[str]:
+        """Ids of the first documents that match a Lucene query, in index order."""
+        most = max(1, most)
+        manager = jvm.java_class(LUCENE + "TopFieldCollectorManager")(self._index_order, most, None, self.documents)
+        return self._parse_hits(self._json.writeValueAsString(self._searcher.search(query, manager)), most)[0]
 
     def _words_query(self, text_index: Searcher, listed: list[str], words: Words) -> Any:
         """A Lucene query for documents that have words in `text_index`, whose ids are added to `listed`. Raises

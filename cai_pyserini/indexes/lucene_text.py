@@ -50,6 +50,9 @@ class LuceneText(LuceneSearcher):
             expanded.append({**terms, **added} if added else query)
         return expanded
 
+    def _has_terms(self, query: Query) -> bool:
+        return bool(self._analyze(query)) if isinstance(query, str) else super()._has_terms(query)
+
     def _words_query(self, text_index: Searcher, listed: list[str], words: Words) -> Any:
         """A Lucene query for documents that have words; nothing has to be listed, but those that have them in another
         passage."""
@@ -87,8 +90,14 @@ class LuceneText(LuceneSearcher):
 
     def _passages_beside(self, ids: Iterable[str]) -> list[str]:
         """The passages of the documents that have one of these passages."""
-        documents = {*map(document_of, ids)}
-        return [id for id in self.ids if document_of(id) in documents]
+        return [id for document in {*map(document_of, ids)} for id in self._passages_of[document]]
+
+    @cached_property
+    def _passages_of(self) -> dict[str, list[str]]:
+        passages: dict[str, list[str]] = {}
+        for id in self.ids:
+            passages.setdefault(document_of(id), []).append(id)
+        return passages
 
     def with_words(self, words: Words, most: int) -> list[str]:
         return self._matching_ids(self._words_query(self, [], words), most)

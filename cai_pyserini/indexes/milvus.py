@@ -23,7 +23,7 @@ from pymilvus import MilvusClient, MilvusException
 from pymilvus.client.types import LoadState
 
 from cai_pyserini.core import artifact
-from cai_pyserini.core.config import WORD
+from cai_pyserini.core.config import PASSAGE, WORD
 from cai_pyserini.core.errors import CaiError, Unavailable
 from cai_pyserini.core.flags import without_password
 from cai_pyserini.core.metadata import Kind
@@ -53,7 +53,9 @@ def connect(uri: str) -> Any:
         return MilvusClient(uri, token=os.environ.get(TOKEN, ""), timeout=TIMEOUT)
     except (MilvusException, ValueError) as error:
         reason = getattr(error, "message", "no address of a server")  # a ValueError can quote the password
-        raise CaiError(f"{without_password(uri)}: Milvus cannot be reached or opened ({reason})") from None
+        raise CaiError(
+            f"{without_password(uri)}: Milvus cannot be reached or opened ({without_password(reason)})"
+        ) from None
 
 
 @contextmanager
@@ -68,9 +70,9 @@ def asking(address: str) -> Iterator[None]:
         raise Unavailable(f"{address}: {reason}") from None
 
 
-def count(client: Any, collection: str) -> int:
-    """The number of documents that searches see."""
-    (row,) = client.query(collection, output_fields=["count(*)"], consistency_level="Strong", timeout=TIMEOUT)
+def count(client: Any, collection: str, filter: str = "") -> int:
+    """The number of documents that searches see, or of those that pass a filter."""
+    (row,) = client.query(collection, filter, output_fields=["count(*)"], consistency_level="Strong", timeout=TIMEOUT)
     return int(row["count(*)"])
 
 
@@ -111,6 +113,12 @@ class MilvusSearcher(Searcher):
 
     def document_frequency(self, term: str) -> int:
         return self._frequencies[self._keys[term]] if term in self._keys else 0
+
+    @cached_property
+    def documents_in_passages(self) -> int:
+        first = f'id like "%{PASSAGE}0"'
+        with asking(self._address):
+            return count(self._client, self._collection, first)
 
     @cached_property
     def _variants(self) -> Variants | None:

@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from cai_pyserini.collections.contract import Record
 from cai_pyserini.core import artifact
-from cai_pyserini.core.config import ENGLISH, WORD, Joint, Language
+from cai_pyserini.core.config import ENGLISH, PASSAGE, WORD, Joint, Language
 from cai_pyserini.core.metadata import Kind, Value
 from cai_pyserini.indexes.accents import Variants
 from cai_pyserini.indexes.filters import BadFilter, Filter, Words
@@ -122,16 +124,25 @@ class Searcher:
 
     def search_all(self, queries: Sequence[Query], hits: int, threads: int = 1) -> list[Ranking]:
         """The best `hits` documents for each query, ties by document id. Queries without terms, and zero vectors, as of
-        unknown words, find nothing."""
+        unknown words, find nothing, or with a filter the first documents that pass it."""
         hits = max(1, min(hits, self.documents))
         expanded = self.with_variants(queries, threads)
-        rankings = [NO_HITS] * len(queries)
-        found = (number for number, query in enumerate(expanded) if not _is_empty(query))
+        with_terms = [*map(self._has_terms, expanded)]
+        rankings = [NO_HITS if all(with_terms) else self._unranked(hits)] * len(queries)
+        found = (number for number, has_terms in enumerate(with_terms) if has_terms)
         for part in batched(found, max(1, HITS // hits)):
             results = self._search([expanded[number] for number in part], hits, threads)
             for number, ranking in zip(part, results, strict=True):
                 rankings[number] = ranking
         return rankings
+
+    def _has_terms(self, query: Query) -> bool:
+        """Whether a query has terms, or is not a zero vector, as of unknown words."""
+        return bool(query.any() if isinstance(query, np.ndarray) else query)
+
+    def _unranked(self, hits: int) -> Ranking:
+        """What a query without terms finds: the first documents that pass the filter, if there is one."""
+        return NO_HITS
 
     def search_many(self, queries: Mapping[str, Query], hits: int, threads: int) -> Iterator[dict[str, Ranking]]:
         """Yield the best documents for many queries by query id, batch by batch, in the order of the ids."""
@@ -196,6 +207,17 @@ class Searcher:
         """Document ids in index order."""
         raise BadFilter(f"{self.name} does not list its documents")
 
+    @cached_property
+    def document_numbers(self) -> np.ndarray:
+        """The number of the document of each passage, from 0, int32 (passages,), in the order of `ids`."""
+        documents = pc.replace_substring_regex(pa.array(self.ids, pa.string()), rf"{PASSAGE}\d+$", "")
+        return documents.dictionary_encode().indices.to_numpy()
+
+    @property
+    def documents_in_passages(self) -> int:
+        """The number of documents whose passages it has."""
+        return int(self.document_numbers.max(initial=-1)) + 1
+
     def matching(self, filter: Filter) -> np.ndarray:
         """Which documents pass a filter, bool (documents,), in the order of `ids`."""
         raise BadFilter(f"{self.name} does not list its documents")
@@ -239,8 +261,3 @@ class Searcher:
 
     def close(self) -> None:
         """Nothing to close, by default."""
-
-
-def _is_empty(query: Query) -> bool:
-    """Whether a query has no terms, or is a zero vector, as of unknown words."""
-    return not (query.any() if isinstance(query, np.ndarray) else query)

@@ -19,6 +19,7 @@ import json
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,7 +37,7 @@ from cai_pyserini.vectors.json_vectors import DELIMITER
 FIELD = "contents"
 WORDS = "words"  # of texts, as they are
 PREFIX = "metadata."  # of the names of metadata fields
-IDS = "docid"  # a file of indexes with metadata: document ids in index order
+IDS = "docid"  # a file of indexes with metadata or of passages: ids in index order
 BATCH = 1024  # documents per step of the progress bar
 RAM_BUFFER_MB = 64.0  # megabytes in the JVM's heap
 
@@ -93,8 +94,8 @@ def write_index(
     total: int | None,
     label: str,
 ) -> int:
-    """Write an index with one segment in `count` parts and, if documents have metadata, the file IDS; return the number
-    of documents. `write_part` writes a part, and yields the numbers of documents that it has added."""
+    """Write an index with one segment in `count` parts, and perhaps the file IDS; return the number of documents.
+    `write_part` writes a part, and yields the numbers of documents that it has added."""
     parts = [Part(number, count, folder) for number in range(count)]
     with spread(write_part, parts) as counts:
         added = (document for count in counts for document in range(count))
@@ -105,8 +106,7 @@ def write_index(
             for part in parts:
                 files.remove(part.folder)
         writer.forceMerge(1)
-    if kinds:
-        _write_ids(folder)
+    _write_ids(folder, bool(kinds))
     return documents
 
 
@@ -212,16 +212,16 @@ class DocumentAdder:
                 yield fields[number]
 
 
-def _write_ids(index: Path) -> None:
-    with (
-        jvm.using_java(f"reading {index}"),
-        closing(_open(index)) as reader,
-        (index / IDS).open("w", encoding="utf-8") as file,
-    ):
-        values = reader.leaves().get(0).reader().getBinaryDocValues("id")
-        for _ in range(reader.maxDoc()):
-            values.nextDoc()
-            file.write(f"{values.binaryValue().utf8ToString()}\n")
+def _write_ids(index: Path, has_metadata: bool) -> None:
+    """Write IDS, unless documents have no metadata and are no passages, by the id of the first one."""
+    with jvm.using_java(f"reading {index}"), closing(_open(index)) as reader:
+        segments = reader.leaves()
+        values: Any = segments.get(0).reader().getBinaryDocValues("id") if segments.size() else None
+        ids = (values.binaryValue().utf8ToString() for _ in range(reader.maxDoc()) if values.nextDoc() >= 0)
+        first = [*islice(ids, 1)]
+        if has_metadata or (first and first[0].endswith(f"{PASSAGE}0")):
+            with (index / IDS).open("w", encoding="utf-8") as file:
+                file.writelines(f"{id}\n" for id in chain(first, ids))
 
 
 def ids_are_unique(index: Path) -> bool:

@@ -21,7 +21,16 @@ from cai_pyserini.indexes.filters import BadFilter, Filters, without_operators
 from cai_pyserini.service import files, schema
 from cai_pyserini.service.access_log import AccessLog, note
 from cai_pyserini.service.document_page import MAX_PARTS, render_document
-from cai_pyserini.service.guard import CHECK_PARAMETERS, EVERYBODY, KEY_SCHEMES, Access, Guard, Metrics, error_response
+from cai_pyserini.service.guard import (
+    CHECK_PARAMETERS,
+    EVERYBODY,
+    KEY_SCHEMES,
+    STATIC,
+    Access,
+    Guard,
+    Metrics,
+    error_response,
+)
 from cai_pyserini.service.mcp import ForwardedResponse, over_http
 from cai_pyserini.service.page import SCRIPT, STYLE, Search, render
 from cai_pyserini.service.queue import Job, Service, documents
@@ -206,6 +215,7 @@ async def reload(service: ServiceOfApp) -> schema.Reloaded:
 
 
 @routes.post("/mcp", include_in_schema=False)
+@routes.post("/mcp/", include_in_schema=False)
 async def tools(request: Request) -> Response:
     """The MCP tools."""
     return ForwardedResponse(request.app.state.mcp.handle_request)
@@ -253,15 +263,15 @@ async def file(service: ServiceOfApp, request: Request, index: Name, id: Name) -
 
 
 @routes.get("/style.css", response_class=Css)
-async def style() -> str:
+async def style() -> Response:
     """The page's style sheet."""
-    return STYLE
+    return Css(STYLE, headers=STATIC)
 
 
 @routes.get("/script.js", response_class=JavaScript)
-async def script() -> str:
+async def script() -> Response:
     """The page's keys."""
-    return SCRIPT
+    return JavaScript(SCRIPT, headers=STATIC)
 
 
 def create_app(service: Service, access: Access = EVERYBODY, log: AccessLog | None = None) -> Guard:
@@ -275,7 +285,9 @@ def create_app(service: Service, access: Access = EVERYBODY, log: AccessLog | No
         redirect_slashes=False,  # behind a proxy, the redirect would name the wrong host
         servers=[{"url": access.public_url}] if access.public_url else None,
         generate_unique_id_function=lambda route: route.name,  # short names in generated clients
-        responses={status: {"model": schema.Wrong} for status in (400, 401, 403, 404, 408, 411, 413, 429, 500, 503)},
+        responses={
+            status: {"model": schema.Wrong} for status in (400, 401, 403, 404, 408, 411, 413, 415, 429, 500, 503)
+        },
         exception_handlers={
             HTTPException: _refused,
             RequestValidationError: _invalid,

@@ -78,7 +78,7 @@ def facets_of(engine: Engine, text: str, filter: str, operators: tuple[str, ...]
         return 0, []
     kinds = engine.metadata if engine.can_filter else {}
     fields = [field_of(parse_filter(part, kinds)) for part in parts] if kinds else []
-    for field in _ordered(kinds, found):
+    for field in _ordered(engine.countable, found) if kinds else ():
         own = [part for part, of in zip(parts, fields, strict=True) if of == field]
         others = [part for part, of in zip(parts, fields, strict=True) if of != field]
         chosen = alternatives(own[0]) if len(own) == 1 else own and [" AND ".join(own)]

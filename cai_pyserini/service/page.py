@@ -224,7 +224,7 @@ def first_copies(hits: Sequence[Hit], files: FileListing | None) -> list[Hit]:
 
 def _common_words(engine: Engine, text: str) -> set[str]:
     """The words of a text that many documents have."""
-    most = max(MIN_COMMON, COMMON_SHARE * engine.documents)
+    most = max(MIN_COMMON, COMMON_SHARE * engine.passages)
     return {word for word, documents in engine.document_frequencies(text).items() if documents > most}
 
 
@@ -261,8 +261,8 @@ def _hit(
         "page": page,
         "url": (url := url_of(described.metadata)),
         "name": name_of(engine, hit.id),
-        "place": _place(engine, search, hit.id),
-        "open": open_link(engine, index, hit.id, url, described.metadata, page),
+        "open": (file := open_link(engine, index, hit.id, url, described.metadata, page)),
+        "place": _place(engine, search, hit.id, file[0] if file else ""),
         "copies": _copies(engine, index, search, hit.id),
         "chips": _chips(described.metadata, fields, engine.metadata),
         "why": reasons_of,
@@ -327,16 +327,16 @@ def name_of(engine: Engine, id: str) -> str:
     return readable_path(id) if of_files(engine.metadata) else id
 
 
-def _place(engine: Engine, search: Search, id: str) -> list[tuple[str, str]]:
-    """The id of a document or, of a file, the parts of its path, with a link to what is found in each folder."""
+def _place(engine: Engine, search: Search, id: str, file: str) -> list[tuple[str, str]]:
+    """The id of a document or, of a `file`, the parts of its path, with a link to what is found in each folder."""
     if not of_files(engine.metadata):
         return [(id, "")]
     *folders, name = name_of(engine, id).split("/")
     if "folder" not in engine.metadata:
-        return [*((folder, "") for folder in folders), (name, "")]
+        return [*((folder, "") for folder in folders), (name, file)]
     paths = accumulate(folders, lambda path, folder: f"{path}/{folder}")
     links = (search.link(filter=narrowed(search.filter, "folder", path)) for path in paths)
-    return [*zip(folders, links, strict=True), (name, "")]
+    return [*zip(folders, links, strict=True), (name, file)]
 
 
 def _copies(engine: Engine, index: str, search: Search, id: str) -> list[tuple[str, str]]:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import bm25s
 
 from cai_pyserini.collections.copies import PUNCTUATION, plain
-from cai_pyserini.collections.spans import SHARE, passage_starts, random_span
+from cai_pyserini.collections.spans import SHARE, random_span
 
 KINDS = ("title", "span", "phrases", "dropped", "question")
 PHRASES = (2, 5)  # minimum and maximum number of words in `phrases`
@@ -95,7 +95,8 @@ def remainder(text: str, query: str) -> str:
 def passage(text: str, query: str) -> str:
     """The passage of 70 words with the most query words; ties keep the earlier passage."""
     words, query_words = text.split(), {plain(word) for word in query.split()}
-    starts = passage_starts(len(words), PASSAGE, STRIDE)
+    last = max(len(words) - PASSAGE, 0)
+    starts = [*range(0, last, STRIDE), last]
     best = max(starts, key=lambda start: len(query_words.intersection(map(plain, words[start : start + PASSAGE]))))
     return " ".join(words[best : best + PASSAGE])
 

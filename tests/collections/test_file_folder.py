@@ -255,9 +255,10 @@ def test_passages_know_their_page(write) -> None:
     collection = opened(folder, passages=2)
     assert collection.metadata["page"] == "number"
     found = {record.id: (record.text, record.metadata.get("page")) for record in collection.records()}
-    assert found["a.pdf#0"] == ("one two", 1)
-    assert found["a.pdf#1"] == ("three \f\ffour", 1)
-    assert found["a.pdf#2"] == ("five \fsix", 3)
+    assert found["a.pdf#0"] == ("one two ", 1)
+    assert found["a.pdf#1"] == ("three \f\f", 1)
+    assert found["a.pdf#2"] == ("four five \f", 3)
+    assert found["a.pdf#3"] == ("five \fsix", 3)
     assert found["b.txt#1"] == ("three four", None)
     assert "page" not in opened(folder).metadata
 

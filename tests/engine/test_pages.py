@@ -22,7 +22,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "a.pdf").write_bytes(pdf(f"Fever {FILLER}", *EMPTY, f"{FILLER} bladder infection {FILLER}", "Gout"))
     (folder / "d.pdf").write_bytes(pdf(*EMPTY, "Sprain", *EMPTY, "Ankle"))
     (folder / "b.md").write_text("# Gout\nPainful joints.")
-    run([str(folder), "--output", str(folder / "run"), "--systems", "bm25", "--passages", "20"])
+    run([str(folder), "--output", str(folder / "run"), "--systems", "bm25", "--passages", "30"])
     return folder
 
 
@@ -58,3 +58,4 @@ def test_an_update_adds_and_deletes_files(folder: Path, engine: Engine, capsys: 
     update([str(folder / "run")])
     updated = Run(folder / "run")["bm25"]
     assert {hit.id for hit in updated.search("zinc gout")} == {"b.md", "c.html"}
+    assert updated.files and updated.files.has("c.html") and not updated.files.has("a.pdf")

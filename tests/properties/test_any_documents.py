@@ -61,13 +61,14 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "date": st.sampled_from(["0001-01-01", "9999-12-31", "0001", "9999-12", "2020-02-29T23:59:59+14:00"])
     | st.dates().map(str),
 }
-FIELDS = ["url", "page", "pages", "first", "second", "class", "a.b-c"]  # of metadata; the first have a meaning
+FIELDS = ["url", "page", "pages", "folder", "first", "second", "class", "a.b-c"]  # of metadata; some have a meaning
+FILES = {"path": "string", "type": "string", "size": "number", "modified": "date", "folder": "string"}
 
 
 @st.composite
 def collections(draw: st.DrawFn) -> tuple[dict[str, str], list[dict[str, Any]]]:
     """The types of metadata, and documents; the last one has all fields."""
-    kinds = {name: draw(st.sampled_from([*VALUES])) for name in FIELDS}
+    kinds = {name: draw(st.sampled_from([*VALUES])) for name in FIELDS} | draw(st.sampled_from([{}, FILES]))
     documents = []
     for id in draw(st.lists(ids, min_size=DOCUMENTS, max_size=DOCUMENTS, unique=True)):
         values = {name: draw(VALUES[kind]) for name, kind in kinds.items()}
@@ -110,7 +111,7 @@ def links_of(page: str, package: ModuleType = service) -> list[str]:
     tags = Tags(page)
     assert tags.found <= ALLOWED[package], tags.found - ALLOWED[package]
     own = [link for link in tags.links if not link.startswith(("http://", "https://", "#"))]
-    assert all(re.match(r"\./|document\?|progress\?|[a-z]+\.(css|js)$", link) for link in own), own
+    assert all(re.match(r"\./|document\?|file\?|progress\?|[a-z]+\.(css|js)$", link) for link in own), own
     return own
 
 
@@ -209,7 +210,7 @@ def check_report(texts: list[str]) -> None:
 
 
 @settings(max_examples=max(2, settings().max_examples // 10), phases=[Phase.generate])
-@given(collections(), st.sampled_from(["bm25", "joint"]), st.sampled_from([0]))
+@given(collections(), st.sampled_from(["bm25", "joint"]), st.sampled_from([0, 3]))
 def test_every_page_and_answer_is_whole(tmp_path_factory, collection, system: str, passages: int) -> None:
     """The faults: a number of 1e308, or http://[bad as an address, and every search that finds it fails."""
     fields, documents = collection

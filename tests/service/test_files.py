@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from fastapi.testclient import TestClient
+from playwright.sync_api import Browser, expect
 
 from cai_pyserini.cli.run import main as run
 from cai_pyserini.engine.open import open_systems
@@ -14,6 +16,7 @@ from cai_pyserini.service.app import create_app
 from cai_pyserini.service.guard import Access
 from cai_pyserini.service.queue import Service
 from tests.collections.test_file_folder import docx, paragraph, pdf
+from tests.service.conftest import served
 
 pytestmark = pytest.mark.slow
 
@@ -171,6 +174,21 @@ def test_copies_are_folded_on_all_pages(client: TestClient, sort: str) -> None:
     assert [len(shown) for shown in pages] == [2, 2, 1]
     shown = [id for ids in pages for id in ids]
     assert len({*shown}) == 5 and sum("leaflet" in id for id in shown) == 1
+
+
+def test_hits_of_files_are_accessible(browser: Browser, folder: Path) -> None:
+    """With copies unfolded, on a phone and on a desk."""
+    with served(folder.parent / "run") as address:
+        page = browser.new_page()
+        page.goto(f"{address}?q=valve&hits=5")
+        page.get_by_text(f"And {COPIES - 1} copies").click()
+        expect(page.get_by_role("link", name="manuals/old/leaflet-9.txt")).to_be_visible()
+        for width in (400, 1280):
+            page.set_viewport_size({"width": width, "height": 800})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            found = Axe().run(page)
+            assert found.violations_count == 0, found.generate_report()
+        page.close()
 
 
 def test_facets_of_files_are_those_that_tell_them_apart(client: TestClient) -> None:

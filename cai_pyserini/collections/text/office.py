@@ -83,7 +83,7 @@ def read_pptx(data: bytes) -> Text:
         for notes in package.related(slide, "notesSlide"):
             parts += [package.text(notes), *_template_texts(package, notes, "notesMaster")]
         parts += _template_texts(package, slide, "slideLayout", "slideMaster")
-        slides.append("\n".join(part.strip("\n") for part in parts if part.strip()))
+        slides.append("\n\n".join(part.strip("\n") for part in parts if part.strip()))
     return package.finished(PAGE.join(slides), len(slides))
 
 
