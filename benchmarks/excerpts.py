@@ -105,7 +105,7 @@ def langchain(texts: Mapping[str, str]) -> Ask:
             return encoder.encode_document(texts).tolist()
 
         def embed_query(self, text: str) -> list[float]:
-            return encoder.encode_query(text)[0].tolist()
+            return encoder.encode_query(text).tolist()
 
     splitter = RecursiveCharacterTextSplitter(chunk_size=1000, chunk_overlap=200)
     store = InMemoryVectorStore(Encoder())
@@ -132,7 +132,7 @@ def llama_index(texts: Mapping[str, str]) -> Ask:
             return encoder.encode_document(texts).tolist()
 
         def _get_query_embedding(self, query: str) -> list[float]:
-            return encoder.encode_query(query)[0].tolist()
+            return encoder.encode_query(query).tolist()
 
         async def _aget_query_embedding(self, query: str) -> list[float]:
             return self._get_query_embedding(query)
@@ -185,10 +185,14 @@ def show(title: str, questions: list[dict[str, str]], asks: Mapping[str, Ask]) -
         for budget, of_questions in of_budgets.items():
             is_best = of_questions is best[budget]
             compared = ["", ""] if is_best else harness.compared(best[budget], of_questions)
-            cells += [f"{fmean(of_questions.values()):.3f}", *compared]
+            cells += [f"{_share(of_questions):.3f}", *compared]
         rows.append([name, *cells])
     header = [cell for budget in BUDGETS for cell in (f"{budget:,} tokens", "less the best of ours", "p")]
     harness.show(f"{title}: {len(questions)} questions", ["", *header], rows)
+
+
+def _share(of_questions: Mapping[str, float]) -> float:
+    return fmean(of_questions.values())
 
 
 def main() -> None:
