@@ -141,7 +141,7 @@ def page_of(passage: Stored) -> int | None:
 
 def page_at(document: Stored, place: int) -> int | None:
     """The page of a place in the text of a document or passage; None if it has no pages."""
-    first = page_of(document) or (1 if "\f" in document.contents else None)
+    first = page_of(document) or (1 if "\f" in document.contents and not document.passages else None)
     return first and first + without_title(document).count("\f", 0, place)
 
 

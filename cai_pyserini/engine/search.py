@@ -21,6 +21,7 @@ from cai_pyserini.engine.excerpts import DOCUMENTS, PASSAGES, Answer, Excerpt
 from cai_pyserini.engine.explanation import Explanation
 from cai_pyserini.engine.found import SORT_DEPTH, Described, Found, Fusing, Parts
 from cai_pyserini.engine.hits import Documents, Hit, Hits, joined
+from cai_pyserini.engine.quotes import Quote, find_quote
 from cai_pyserini.engine.reasons import Asked, words_of
 from cai_pyserini.engine.retriever import Deadline, Retriever, Where
 from cai_pyserini.engine.suggest import suggestion
@@ -311,6 +312,18 @@ class Engine:
         """The id of the document that has this id, or that has the passage with this id."""
         is_document = not self.parts.has_passages or self._stored_ids(_id(id)) != [_id(id)]
         return _id(id) if is_document else document_of(_id(id))
+
+    def quote(self, document: Id, text: str) -> Quote:
+        """Where a text stands in a document, or the place that is most similar to it. Raises CaiError for a document
+        that is not stored.
+
+        >>> quote = engine.quote("d5", "lowers  Blood-Pressure")
+        >>> quote.found, quote.text, quote.start, quote.end
+        (True, 'lowers blood pressure', 17, 38)
+        """
+        if (stored := self.document(document)) is None:
+            raise CaiError(f"{self.name} stores no document {_id(document)!r}")
+        return find_quote(stored, text)
 
     def _stored_ids(self, id: str) -> list[str]:
         """The ids in the indexes of a document, its passages' if it has any; or else of what has this id."""
