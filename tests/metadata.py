@@ -58,6 +58,9 @@ FILTERS: dict[str, Callable[[dict[str, Any]], bool]] = {
     ),
     "NOT year>=0": lambda of: not of,
     "NOT (journal:BMJ OR year<2000)": lambda of: not (of.get("journal") == "BMJ" or of.get("year", 2000) < 2000),
+    r"journal:(?he*Lan\cet?, Gr*\\M*) OR journal:*N? AND NOT journal:**\*": lambda of: (
+        of.get("journal") in JOURNALS[1:]
+    ),
     "year:1066": lambda of: False,
     "year:()": lambda of: False,
     "NOT journal:()": lambda of: True,

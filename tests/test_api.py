@@ -262,7 +262,7 @@ def test_hits_outlive_their_index(java: None, tmp_path: Path) -> None:
         ]:
             with pytest.raises(cai.CaiError, match=message):
                 index.search(query, k)  # type: ignore[call-overload]
-    row = {"rank": 1, "id": "1", "title": "T1", "text": "skull 1", "page": None}
+    row = {"rank": 1, "id": "1", "title": "T1", "text": "skull 1", "passage": None, "start": 0, "end": 7, "page": None}
     row |= {"metadata": {"y": 1, "on": "2020-01-01"}, "score": hits[0].score}
     assert json.loads(json.dumps(hits[0].to_dict())) == row
     frame = pd.DataFrame(hits)

@@ -43,6 +43,7 @@ class Serve(Listening, Command):
         gt=0,
     )
     cross_encoder: str | None = flag(None, "reranker for searches with rerank=N: a folder or a Hugging Face model id")
+    no_files: bool = flag(False, "do not serve the files of a run over a folder of files, only their texts")
     access_log: AnyPath | None = flag(None, "log requests to this file, a JSON object per line; logrotate may move it")
     access_log_queries: bool = flag(False, "log the queries, too, which are personal data")
     device: str = DEVICE
@@ -51,7 +52,7 @@ class Serve(Listening, Command):
     def _check(self) -> Self:
         if self.stdio and (
             http_flags := self.model_fields_set
-            & {"host", "port", "public_url", "key_file", "proxy_authenticates", "access_log"}
+            & {"host", "port", "public_url", "key_file", "proxy_authenticates", "no_files", "access_log"}
         ):
             raise ValueError(f"--stdio serves no other machine: leave out --{min(http_flags).replace('_', '-')}")
         return self
@@ -67,7 +68,7 @@ class Serve(Listening, Command):
         from cai_pyserini.service.mcp import over_stdio, stdout_to_stderr
         from cai_pyserini.service.queue import Service
 
-        open_all = partial(open_systems, self.runs, self.systems, self.device)
+        open_all = partial(open_systems, self.runs, self.systems, self.device, files=not self.no_files)
         deadline = self.deadline_ms / 1000 if self.deadline_ms else math.inf
         rerank = Reranker(self.cross_encoder, self.device).scores if self.cross_encoder else None
         open_service = partial(

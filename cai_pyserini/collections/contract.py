@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 Qrels = dict[str, dict[str, int]]  # query id -> document id -> relevance grade
 
 PAGES, PAGE = "pages", "page"  # metadata: pages of a document, with form feeds between them; where a passage begins
+FOLDER = "folder"  # metadata: the folders that a file is in, from the outermost on, with slashes between them
 OF_PYTHON = ".documents.jsonl"  # ending of a file of documents that a Python program gave, whose errors name these
 MAX_GRADE = 10_000  # trec_eval's memory and time grow with the largest grade
 
@@ -45,6 +46,7 @@ class Record(NamedTuple):
     metadata: Mapping[str, Any] = {}  # of type Metadata after the check
     start: int = 0  # of a passage: where it begins in the text of its document, in characters
     passages: int = 0  # of its document; of a whole document 0
+    names: str = ""  # words that BM25 finds it by, beside those of its text; of passages, only the first has them
 
 
 class Judgment(NamedTuple):
@@ -84,6 +86,11 @@ class Collection(ABC):
     @property
     def has_passages(self) -> bool:
         return self._passages is not None
+
+    @property
+    def index_stats(self) -> dict[str, Any]:
+        """What the manifests of indexes that store the documents say of them."""
+        return ({"metadata": self.metadata} if self.metadata else {}) | ({"passages": True} if self._passages else {})
 
     def in_passages(self, words: int, overlap: int) -> Self:
         """This collection with its documents cut into passages of about `words` words (collections.passages), each
@@ -147,6 +154,7 @@ class Collection(ABC):
                     metadata={**metadata, PAGE: page} if is_paged else metadata,
                     start=start,
                     passages=len(found),
+                    names="" if number else document.names,
                 )
 
     def document_of(self, id: str) -> str:

@@ -10,12 +10,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 from urllib.parse import quote
 
+import regex
+
 from cai_pyserini.collections.beir_folder import QUERIES, SHARDS, SUFFIXES, BeirFolder, log_once
-from cai_pyserini.collections.contract import PAGE, PAGES, Record
+from cai_pyserini.collections.contract import FOLDER, PAGE, PAGES, Record
 from cai_pyserini.collections.formats import Text, reader_of
 from cai_pyserini.collections.isolated import Failed, isolated
 from cai_pyserini.collections.text_cache import Key, State, cache_folder, text_cache
@@ -36,9 +38,13 @@ TABLES, PLAIN = (".csv", ".tsv"), {"csv", "md", "rst", "txt"}
 OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # waits for no pipe
 SHOWN = 3  # files in a warning
 _is_file, _exists = os.path.isfile, os.path.exists  # which, unlike those of Path, raise nothing
+PARTS = regex.compile(
+    r"\p{Lu}+(?!\p{Ll})|\p{Lu}?[\p{L}\p{M}--\p{Lu}]+|\p{N}+", regex.V1
+)  # of HTTPServer_v2: HTTP Server v 2
 IN_ID = re.compile(r"[\s#%\0-\x20\x7f\ud800-\udfff]")  # percent-encoded in ids
 KINDS: dict[str, Kind] = {
     "path": "string",
+    FOLDER: "list",
     "type": "string",
     "language": "string",
     "modified": "date",
@@ -89,7 +95,8 @@ class FileFolder(BeirFolder):
     """A folder of files in core.file_formats, at any depth, each a document; queries.* and qrels/SPLIT.* are optional.
 
     A document's id is the path in the folder, percent-encoded where an id cannot have a character. Its metadata are
-    KINDS, without those that no file has: `url` is the path after `base_url`; `page` is where a passage begins.
+    KINDS, without those that no file has: `folder` has the folders that a file is in, from the outermost on; `url` is
+    the path after `base_url`; `page` is where a passage begins.
     Files that cannot be read are left out with a warning; a `strict` collection raises CaiError for the first. The
     warning also counts files of which something is not in the text.
 
@@ -118,6 +125,7 @@ class FileFolder(BeirFolder):
     def _absent(self) -> set[str]:
         """Metadata that no file has."""
         absent = {name for name in ("language", PAGES) if not any(getattr(each.read, name) for each in self._entries)}
+        absent |= set() if any("/" in each.file.path for each in self._entries) else {FOLDER}
         return absent | ({PAGE} if PAGES in absent else set())
 
     def has_queries(self, split: str) -> bool:
@@ -137,8 +145,10 @@ class FileFolder(BeirFolder):
                 if (found := texts.text(key)) is None:
                     raise CaiError(f"{where}: its text has been deleted from {cache_folder()}: start again")
                 title, text = found
+                path = normalized(file.path.encode(errors="replace").decode())
                 values = {
-                    "path": normalized(file.path.encode(errors="replace").decode()),
+                    "path": path,
+                    FOLDER: [str(folder) for folder in PurePosixPath(path).parents][-2::-1],
                     "type": file.format,
                     "language": read.language,
                     "modified": read.modified or time.strftime("%Y-%m-%d", time.gmtime(file.mtime_ns / 1e9)),
@@ -146,7 +156,13 @@ class FileFolder(BeirFolder):
                     PAGES: read.pages,
                     "url": self._base_url and f"{self._base_url.rstrip('/')}/{quote(os.fsencode(file.path))}",
                 }
-                yield Record(where, file.id, title or Path(str(values["path"])).stem, text, values)
+                yield Record(where, file.id, title or Path(path).stem, text, values, names=names_of(path))
+
+    def listing(self) -> Iterator[tuple[str, int, str, str]]:
+        """Yield the id of each file, its size in bytes, its SHA-256, and a digest of its text without the title."""
+        with text_cache() as texts:
+            for file, key, _ in self._entries:
+                yield file.id, file.size, key[0], texts.digest(key) or key[0]
 
     def _fingerprint(self, component: str) -> object:
         return [self._base_url, self._texts_digest] if component == "documents" else super()._fingerprint(component)
@@ -285,6 +301,14 @@ def _leads_elsewhere(folder: Path, link: Path) -> bool:
 def _id(path: str) -> str:
     """A path as an id, percent-encoded where an id cannot have a character."""
     return IN_ID.sub(lambda found: quote(os.fsencode(found[0]), safe=""), path)
+
+
+def names_of(path: str) -> str:
+    """The names of a file and its folders and, where these have several without the suffix, the words in them: letters,
+    from a capital on, or digits."""
+    names = path.split("/")
+    parts = (PARTS.findall(name) for name in (*names[:-1], Path(path).stem))
+    return " ".join([*names, *(part for words in parts if len(words) > 1 for part in words), Path(path).stem])
 
 
 def _is_run(folder: Path) -> bool:

@@ -12,12 +12,23 @@ from importlib import import_module
 import py3langid
 
 from cai_pyserini.collections import isolated
-from cai_pyserini.collections.formats import MAX_CHARACTERS, NO_TITLE, SAMPLE, TITLE_LENGTH, TOO_LONG, Text, Unreadable
+from cai_pyserini.collections.formats import (
+    HEADING,
+    LEVELS,
+    MAX_CHARACTERS,
+    NO_TITLE,
+    SAMPLE,
+    TITLE_LENGTH,
+    TOO_LONG,
+    Text,
+    Unreadable,
+)
 from cai_pyserini.core.file_formats import FORMATS
 
 MIN_LETTERS = 200  # a language is not guessed from fewer
-SPACES = re.compile(r"(?<=\S)[^\S\n\f]{2,}")  # columns of tables; code keeps its indentation
-BLANK_LINES = re.compile(r"\n([^\S\n\f]*\n){2,}")  # form feeds stay, because they count the pages
+GAP = re.compile(  # form feeds stay, because they count the pages
+    rf"(?:\n(?:[^\S\n\f]*\n)+)?({HEADING}+)|\n(?:[^\S\n\f]*\n){{2,}}"
+)
 
 
 def reader(format: str) -> Callable[[bytes], Text]:
@@ -42,9 +53,10 @@ def read_file(call: tuple[bytes, str]) -> tuple[str, Text | isolated.Failed]:
 
 
 def _finished(read: Text) -> Text:
-    """The text without needless white space, with title and language. Raises Unreadable if it is empty or too long."""
+    """The text, with more than a blank line only before headings, title and language. Raises Unreadable if it is empty
+    or too long."""
     text = read.text.encode(errors="ignore").decode().replace("\0", "")  # without unpaired surrogates
-    text = BLANK_LINES.sub("\n\n", SPACES.sub(" ", text.replace("\r\n", "\n"))).strip(" \n\t\r")
+    text = GAP.sub(_gap, text.replace("\r\n", "\n")).strip(" \n\t\r")
     if not text.strip():
         hint = ", ".join(read.left_out) or "scanned?" * bool(read.pages)
         raise Unreadable(f"has no text ({hint})" if hint else "has no text")
@@ -55,6 +67,11 @@ def _finished(read: Text) -> Text:
     sample = text[:SAMPLE]
     language = py3langid.classify(sample)[0] if sum(map(str.isalpha, sample)) >= MIN_LETTERS else None
     return read._replace(title=title, text=text, language=language)
+
+
+def _gap(between: re.Match[str]) -> str:
+    """A blank line; before a heading more, up to LEVELS + 1 before the highest."""
+    return "\n\n" + "\n" * (LEVELS + 1 - min(len(between[1]), LEVELS)) if between[1] else "\n\n"
 
 
 if __name__ == "__main__":

@@ -13,7 +13,11 @@ MAX_CHARACTERS = 20_000_000  # longest text
 TOO_LONG = f"has more than {MAX_CHARACTERS:,} characters of text"
 SAMPLE = 20_000  # characters for guessing a language
 TITLE_LENGTH = 200
+HEADING = "\x1d"  # before a heading, as often as its level; white space, so that it is no part of a word
+LEVELS = 4  # of headings
 PAGE = "\n\f"  # separates pages; with white space, as some tokenizers drop the form feed
+MARKUP = re.compile(r"^\W+\n|\n\W+$|^[\s#]+|[\s#]+$")  # of headings
+TAG = re.compile(r"<[^>]*>")
 NO_TITLE = re.compile(  # of applications and templates, names of files, headings of sections, ends of sentences
     r"(?i:\s*(?:microsoft \w+ - .*|untitled.*|(?:do[ck]umento?|pr[eäéæ]sentation|presentación|title|unknown)\s*\d*"
     r"|(?:slide|page|folie|dia|diapositiv[ae]|слайд|幻灯片|スライド) ?\d+"
@@ -24,6 +28,12 @@ NO_TITLE = re.compile(  # of applications and templates, names of files, heading
     r"|sumário|содержание|оглавление|目次|目录|목차|an?|and|are|as|at|by|for|from|in|is|it|of|on|or|that|the|this|to|with"
     r"|\(anonymous\))\W*$)|[a-zß-öø-ÿа-я].*\w\.$"
 )
+
+
+def heading_text(heading: str) -> str:
+    """A heading without the markup of Markdown or reStructuredText."""
+    heading = heading.strip()
+    return " ".join(MARKUP.sub("", TAG.sub("", heading) if heading.startswith("<h") else heading).split())
 
 
 class Text(NamedTuple):

@@ -6,6 +6,7 @@ time and size, by which a changed file is noticed. Texts of files that no folder
 so that they outlive a run that reads them. So are files with the schemas of other versions, which may be in use.
 """
 
+import hashlib
 import json
 import os
 import sqlite3
@@ -130,6 +131,11 @@ class TextCache:
         query = "SELECT fields, text FROM texts WHERE sha256 = ? AND reader = ?"
         row = self._database.execute(query, key).fetchone()
         return row and (json.loads(row[0])["title"], zlib.decompress(row[1]).decode())
+
+    def digest(self, key: Key) -> str | None:
+        """A digest of a text, without the title; None if it is not there."""
+        row = self._database.execute("SELECT text FROM texts WHERE sha256 = ? AND reader = ?", key).fetchone()
+        return row and hashlib.sha256(row[0]).hexdigest()
 
 
 def _decoded(fields: str) -> Text | Failed:

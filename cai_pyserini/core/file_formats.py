@@ -17,7 +17,7 @@ class Format(NamedTuple):
 
 
 FORMATS = {
-    "csv": Format("plain.read_plain", (".csv", ".tsv"), CHARACTERS),
+    "csv": Format("plain.read_table", (".csv", ".tsv"), CHARACTERS),
     "docx": Format("office.read_docx", (".docx",), HTML),
     "eml": Format("mail.read_mail", (".eml",), HTML),
     "epub": Format("epub.read_epub", (".epub",), HTML),

@@ -4,13 +4,22 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from copy import copy
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 from cai_pyserini.core.config import WORD, document_of
 from cai_pyserini.core.metadata import Kind, Value, bounds
 from cai_pyserini.engine.explanation import Explanation, Part
-from cai_pyserini.engine.highlight import Marked, TermsOf, beginnings, best_snippet, marked, word_strengths
+from cai_pyserini.engine.highlight import (
+    Marked,
+    Strengths,
+    TermsOf,
+    beginnings,
+    best_snippet,
+    marked,
+    word_strengths,
+)
 from cai_pyserini.engine.hits import Documents, Hit, Hits, without_title
 from cai_pyserini.engine.retriever import Deadline, Retrieved, Retriever, Where
 from cai_pyserini.indexes.searcher import Stored
@@ -19,6 +28,11 @@ from cai_pyserini.runs.fusions import DEPTH, FUSIONS
 from cai_pyserini.runs.trec import Ranking
 
 SORT_DEPTH = 100  # hits to sort by a field
+
+
+# What gives the strengths of the words of a text, and those of what such words begin with, see highlight.
+type Matching = tuple[Callable[[str], Strengths], Callable[[], Strengths]]
+type PassagesOf = Callable[[str], Sequence[str]]  # the ids in the indexes of a document, or of a passage
 
 
 class Fusing(NamedTuple):
@@ -70,6 +84,12 @@ class Parts:
     def terms_of(self, name: str, word: str) -> Sequence[str]:
         """A retriever's index terms for a word."""
         return self.retrievers[name].terms_of(word)
+
+    def of_passages(self) -> "Parts":
+        """The same retrievers and fusion, whose hits are the passages of indexes that hold passages."""
+        parts = copy(self)
+        parts.has_passages = False
+        return parts
 
     def document_of(self, stored: str) -> str:
         """The id of a document, given the id in the indexes: its own, or that of a passage."""
@@ -131,21 +151,20 @@ class Found:
             return
         name, hits, keys = sort.removeprefix("-"), self._hits(max(k, SORT_DEPTH)), dict[str, Any]()
         for hit in hits:
-            document = self._documents.document(hit.stored)
-            if document and (value := document.metadata.get(name)) is not None:
+            if (value := hit.metadata.get(name)) is not None:
                 keys[hit.id] = value if isinstance(value, list) or kind == "string" else bounds(value, kind)[0]
         ordered = sorted((hit for hit in hits if hit.id in keys), key=lambda hit: keys[hit.id], reverse=sort != name)
         ordered += [hit for hit in hits if hit.id not in keys]
         self.hits = Hits(hit.at(rank) for rank, hit in enumerate(ordered[:k], 1))
 
-    def explain(self, ids: Sequence[str]) -> dict[str, Explanation]:
+    def explain(self, ids: Sequence[str], passages_of: PassagesOf | None = None) -> dict[str, Explanation]:
         """Explanations of documents at any rank, by id, without documents that the indexes lack.
 
-        In a hybrid, a document beyond the fused lists has score 0 and no rank. With passages, only documents that were
-        found are explained.
+        In a hybrid, a document beyond the fused lists has score 0 and no rank. With passages, the best one of each
+        document is explained, of those that `passages_of` gives; without it, only documents that were found are.
         """
         system = self._parts.system
-        explained = {name: self._explain_part(name, ids) for name in self._results}
+        explained = {name: self._explain_part(name, ids, passages_of) for name in self._results}
         if self._fused is None:
             return explained[system]
         shares, not_fused = self._fused.shares, (0.0, [0.0] * len(self._results))
@@ -159,13 +178,17 @@ class Found:
                 explanations[id] = Explanation(system, id, ranks.get(id), score, None, [], parts)
         return explanations
 
+    def matching(self, hit: Hit) -> Matching:
+        """The strengths of words that a hit has its score for."""
+        return matching(self.text, self.explain([hit.id])[hit.id], self._parts.terms_of)
+
     def describe(self, hits: Sequence[Hit]) -> Iterator[Described]:
         """Yield hits with explanations, and with the matching words of title and snippet highlighted."""
         explained = self.explain([hit.id for hit in hits])
         for hit in hits:
-            document, explanation = self._documents.document(hit.stored), explained[hit.id]
-            title, snippet, page = highlighted(document, self.text, explanation, self._parts.terms_of)
-            yield Described(hit, explanation, title, snippet, document, page)
+            explanation = explained[hit.id]
+            title, snippet, page = highlighted(hit.document, self.text, explanation, self._parts.terms_of)
+            yield Described(hit, explanation, title, snippet, hit.document, page)
 
     @cached_property
     def _fused(self) -> Fused | None:
@@ -188,15 +211,20 @@ class Found:
         numbered = enumerate(self._by_score[:k], 1)
         return Hits(Hit(rank, id, score, passages.get(id, id), self._documents) for rank, (id, score) in numbered)
 
-    def _explain_part(self, name: str, ids: Sequence[str]) -> dict[str, Explanation]:
-        """Explanations by a retriever for all documents or, with passages, for those in its ranking."""
-        found = self._results[name]
+    def _explain_part(self, name: str, ids: Sequence[str], passages_of: PassagesOf | None) -> dict[str, Explanation]:
+        """Explanations by a retriever, see `explain`."""
+        found, searcher = self._results[name], self._parts.retrievers[name].searcher
         places = {id: (rank, score) for rank, (id, score) in enumerate(found.ranking, 1)}
         stored = {id: found.passages.get(id, id) for id in ids if id in places or not self._parts.has_passages}
-        scored = self._parts.retrievers[name].searcher.explain(found.query, list(stored.values()))
+        for id in ids:
+            if id not in stored and passages_of:
+                first, *others = passages = passages_of(id)
+                stored[id] = (searcher.best_of(found.query, passages) if others else None) or first
+        of_passages = {found.passages[id]: place for id, place in places.items() if id in found.passages}
+        scored = searcher.explain(found.query, list(stored.values()))
         explanations = {}
         for id, key in stored.items():
-            rank, score = places.get(id, (None, 0.0))
+            rank, score = places.get(id) or (key == id and of_passages.get(id)) or (None, 0.0)
             if key in scored:
                 explanations[id] = Explanation(name, id, rank, scored[key].score, None, scored[key].terms, [])
             elif rank:  # by an engine that does not explain scores
@@ -210,10 +238,18 @@ def highlighted(
     """Title, snippet and page of a document."""
     if document is None:
         return [], [], None
+    strengths_of, strong_beginnings = matching(query, explanation, terms_of)
+    pieces, page_breaks = best_snippet(without_title(document), strengths_of, strong_beginnings)
+    first_page = document.metadata.get("page", 1 if "\f" in document.contents else None)
+    page = first_page + page_breaks if isinstance(first_page, int) else None
+    return marked(document.title, strengths_of(document.title)), pieces, page
+
+
+def matching(query: str, explanation: Explanation, terms_of: TermsOf) -> Matching:
     explanations = explanation.scored
     strengths_of = partial(word_strengths, explanations=explanations, terms_of=terms_of)
 
-    def strong_beginnings() -> dict[str, float]:
+    def strong_beginnings() -> Strengths:
         terms = {
             term.term.removeprefix(WORD): term.contribution / explanation.terms[0].contribution
             for explanation in explanations
@@ -222,7 +258,4 @@ def highlighted(
         }
         return beginnings(terms, strengths_of(query))
 
-    pieces, page_breaks = best_snippet(without_title(document), strengths_of, strong_beginnings)
-    first_page = document.metadata.get("page", 1 if "\f" in document.contents else None)
-    page = first_page + page_breaks if isinstance(first_page, int) else None
-    return marked(document.title, strengths_of(document.title)), pieces, page
+    return strengths_of, strong_beginnings

@@ -150,15 +150,17 @@ def best_snippet(
     """
     if len(text) <= LONG:
         return snippet(text, strengths_of(text), width)
-    places = [(start, _excerpt(text, start, end)) for start, end in _places(text, beginnings(), width)]
-    strengths = strengths_of("\n".join(excerpt for _, excerpt in places))
-    snippets = [(start, *snippet(excerpt, strengths, width)) for start, excerpt in places]
+    spans = places(text, beginnings(), width)
+    parts = [(start, _excerpt(text, start, end)) for start, end in spans]
+    strengths = strengths_of("\n".join(excerpt for _, excerpt in parts))
+    snippets = [(start, *snippet(excerpt, strengths, width)) for start, excerpt in parts]
     start, pieces, page_breaks = max(snippets, key=lambda found: sum(dict(found[1]).values()))
     return pieces, text.count("\f", 0, start) + page_breaks
 
 
-def _places(text: str, beginnings: Strengths, width: int) -> list[tuple[int, int]]:
-    """Where the parts of a text begin and end that have most beginnings, with at least a width before and after."""
+def places(text: str, beginnings: Strengths, width: int, most: int = PLACES) -> list[tuple[int, int]]:
+    """Where the `most` parts of a text begin and end that have most beginnings, with at least a width before and after,
+    in the order of the text."""
     scores = np.zeros(len(text) // width + 2)
     for beginning, starts in occurrences(text, [*beginnings][:MOST_BEGINNINGS]).items():
         has = np.zeros(len(scores), bool)
@@ -168,7 +170,7 @@ def _places(text: str, beginnings: Strengths, width: int) -> list[tuple[int, int
     for block in map(int, np.argsort(-scores, kind="stable")):
         if all(abs(block - other) > 1 for other in best):
             best.append(block)
-        if len(best) == PLACES:
+        if len(best) == most:
             break
     margin = width + LONGEST_WORD
     return [(max(0, block * width - margin), (block + 2) * width + margin) for block in sorted(best)]

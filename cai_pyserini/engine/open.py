@@ -16,6 +16,7 @@ import pandas as pd
 
 from cai_pyserini.collections import in_python
 from cai_pyserini.collections.contract import OF_PYTHON
+from cai_pyserini.collections.file_listing import FileListing
 from cai_pyserini.collections.values import checked_id, checked_path
 from cai_pyserini.core import artifact
 from cai_pyserini.core.bars import progress_line
@@ -60,8 +61,11 @@ def open_index(
     return Engine(name, {name: retriever}, passages=passages, language=searcher.language)
 
 
-def open_systems(folders: Sequence[Path], systems: Sequence[str] = (), device: str = "auto") -> dict[str, Engine]:
+def open_systems(
+    folders: Sequence[Path], systems: Sequence[str] = (), device: str = "auto", *, files: bool = True
+) -> dict[str, Engine]:
     """Open indexes and systems of run folders (by default all that have indexes) by name; the best of a run first.
+    Without `files`, none of those that the documents were read from can be opened.
 
     Starts over if an update deletes a run's current version meanwhile. Raises CaiError for indexes and systems that
     cannot be opened, and for duplicate names.
@@ -80,6 +84,8 @@ def open_systems(folders: Sequence[Path], systems: Sequence[str] = (), device: s
                     opened = map(run.open, sorted(systems or best, key=lambda name: (*best, name).index(name)))
                 for engine in opened:
                     on_error.callback(engine.close)
+                    if engine.files and not files:
+                        engine.files.folder = None
                     if engines.setdefault(engine.name, engine) is not engine:
                         raise CaiError(f"{folder}: there are two {engine.name}; serve them on two ports, or rename one")
             on_error.pop_all()
@@ -87,7 +93,7 @@ def open_systems(folders: Sequence[Path], systems: Sequence[str] = (), device: s
         except Exception:  # missing files raise many kinds
             if _resolve(folders) == resolved:
                 raise
-    return open_systems(folders, systems, device)
+    return open_systems(folders, systems, device, files=files)
 
 
 def _resolve(folders: Sequence[Path]) -> list[Path]:
@@ -231,6 +237,7 @@ class Run:
             passages=bool(collection.passages),
             texts=texts,
             language=collection.language,
+            files=self._files,
             change=self._changed,
         )
         self._opened.add(engine)
@@ -268,6 +275,10 @@ class Run:
                 encoders=self._encoders,
             )
         return self._retrievers[system.name]
+
+    @cached_property
+    def _files(self) -> FileListing | None:
+        return FileListing.load(self._run.files)
 
     @cached_property
     def _texts(self) -> Searcher | None:

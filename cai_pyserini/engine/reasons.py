@@ -20,6 +20,7 @@ from cai_pyserini.engine.highlight import (
     WORDS,
     beginnings,
     best_snippet,
+    occurrences,
     text_of,
     words_that_may_match,
 )
@@ -105,6 +106,13 @@ class Asked:
     def mark(self, text: str, related: Iterable[str] = ()) -> Marks:
         """Mark the words of the query in a text, and words that are related to it."""
         return mark(text, self._own, {stem for word in related for stem in self._stems(word)}, self._stems)
+
+    def places(self, text: str) -> list[int]:
+        """Where words of the query begin in a text, in characters. Only words that begin alike are analyzed."""
+        starts = {start for found in occurrences(text, query_beginnings(self._words)).values() for start in found}
+        words = {start: match[0] for start in starts if (match := WORDS.match(text, start))}
+        own = {word for word, origin in self.mark(" ".join({*words.values()})) if origin}
+        return sorted(start for start, word in words.items() if word in own)
 
 
 def main_origin(reasons: Reasons) -> Origin | None:

@@ -8,18 +8,21 @@ from weakref import WeakValueDictionary
 
 import pandas as pd
 
+from cai_pyserini.collections.contract import PAGE
+from cai_pyserini.collections.file_listing import FileListing
 from cai_pyserini.collections.in_python import Queries
 from cai_pyserini.collections.in_python import topics as topics_of
 from cai_pyserini.collections.values import checked_count, checked_id
-from cai_pyserini.core.config import ENGLISH, Language
+from cai_pyserini.core.config import ENGLISH, PASSAGE, Language
 from cai_pyserini.core.errors import CaiError, require_utf8
 from cai_pyserini.core.metadata import Kind
 from cai_pyserini.core.text import normalized
+from cai_pyserini.engine.excerpts import DOCUMENTS, PASSAGES, Answer, Excerpt
 from cai_pyserini.engine.explanation import Explanation
 from cai_pyserini.engine.found import SORT_DEPTH, Described, Found, Fusing, Parts
-from cai_pyserini.engine.hits import Documents, Hit, Hits
+from cai_pyserini.engine.hits import Documents, Hit, Hits, joined
 from cai_pyserini.engine.reasons import Asked, words_of
-from cai_pyserini.engine.retriever import Deadline, Retriever
+from cai_pyserini.engine.retriever import Deadline, Retriever, Where
 from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.indexes.facets import Matches
 from cai_pyserini.indexes.filters import BadFilter, Combined, Filter, Filters, filter_text, parse_filter, require_field
@@ -37,7 +40,7 @@ class Engine:
 
     Runs have `most_hits`. With `passages`, the indexes hold passages, and a document has the score of its best one.
     `texts` is an index with the words of the documents, or one that stores them if no retriever's index does;
-    `language` is their language, and `change` changes them.
+    `language` is their language, `files` are the files that they were read from, and `change` changes them.
     Threads can share engines. Queries are normalized (core.text). Methods raise CaiError for an empty query.
 
     >>> engine = cai.open("runs/tiny")["joint"]
@@ -59,9 +62,10 @@ class Engine:
         passages: bool = False,
         texts: Searcher | None = None,
         language: Language = ENGLISH,
+        files: FileListing | None = None,
         change: Callable[[Action, Any], None] | None = None,
     ):
-        self.name, self.language, self._change = name, language, change
+        self.name, self.language, self.files, self._change = name, language, files, change
         self.parts = Parts(name, retrievers, fusing, most_hits, passages)
         self._retrievers = self.parts.retrievers.values()
         self._numbers = count()
@@ -90,6 +94,11 @@ class Engine:
     def metadata(self) -> dict[str, Kind]:
         """The types of metadata fields by name."""
         return self._filter_index.metadata if self._filter_index else {}
+
+    @property
+    def countable(self) -> dict[str, Kind]:
+        """The types of the metadata fields that `facets` takes by name."""
+        return {name: kind for name, kind in self.metadata.items() if name != PAGE or not self.parts.has_passages}
 
     @overload
     def search(  # type: ignore[overload-overlap]
@@ -130,13 +139,13 @@ class Engine:
         if sort is not None:
             require_field(field, self.metadata, "sort")
             depth = max(k, SORT_DEPTH)
-        parsed, documents = self._parse(filter), Documents(self.document)
+        documents = Documents(self._read)
         found = self.parts.find(
             _checked(texts),
             self.parts.depth(depth),
             documents,
             threads=threads,
-            where=(parsed, self._filter_index) if parsed else None,
+            where=self._where(filter),
             deadline=deadline,
         )
         for each in found:
@@ -144,6 +153,23 @@ class Engine:
         documents.ids = [hit.stored for hit in islice(chain.from_iterable(each.hits for each in found), KEPT)]
         self._found[next(self._numbers)] = documents
         return found
+
+    def excerpts(self, query: str, budget_tokens: int = 2000, filter: Filters = None) -> list[Excerpt]:
+        """Excerpts of the best documents for a query, best first, with `budget_tokens` tokens in all at most: whole
+        sentences, none twice, with their places in the documents' texts, for an assistant to quote from.
+
+        A token is 4 bytes of UTF-8 of docids, titles and texts. Nothing is found without stored documents.
+
+        >>> [(each.docid, each.start, each.text) for each in engine.excerpts("high blood pressure", 25)]
+        [('d5', 0, 'Salt restriction lowers blood pressure in patients with hypertension.')]
+        """
+        budget, has_passages = checked_count(budget_tokens, "budget_tokens"), self.parts.has_passages
+        most = PASSAGES if has_passages else DOCUMENTS
+        (found,) = self.parts.of_passages().find(
+            _checked([query]), self.parts.depth(most), Documents(self._read), where=self._where(filter)
+        )
+        found.rank(most)
+        return Answer(found, self._read, has_passages).excerpts(budget)
 
     @overload
     async def search_async(self, query: str, k: int = 10, **options: Any) -> Hits: ...
@@ -173,11 +199,11 @@ class Engine:
         """Field -> its `most` frequent values -> the number of documents, of a field or several.
 
         Counts the documents that pass `filter` and have a word of the text, at any rank; without a text, and in systems
-        without BM25, all that pass `filter`. In an index of passages, passages are counted. Raises BadFilter for an
-        index in Milvus, which counts no values.
+        without BM25, all that pass `filter`. Raises BadFilter for the field `page` of passages, and for an index in
+        Milvus, which counts no values.
         """
         for name in (names := [names] if isinstance(names, str) else [*dict.fromkeys(names)]):
-            require_field(name, self.metadata, "facets")
+            require_field(name, self.countable, "facets")
         if names and (matches := self.matches(text, filter)) is None:
             engines = " and ".join(dict.fromkeys(searcher.engine for searcher in self._searchers))
             raise BadFilter(f"facets: {self.name} is in {engines}, which does not count the values of fields")
@@ -187,14 +213,17 @@ class Engine:
     def matches(self, text: str = "", filter: Filters = None) -> Matches | None:
         """The documents that `facets` counts; None if no index of the system can count them."""
         parsed, index, text = self._parse(filter), self._filter_index, _text(text)
-        for retriever in self._retrievers if text.strip() else ():
-            if retriever.searcher.metadata == self.metadata and (found := retriever.matches(parsed, text, index)):
-                return found
-        return index.matches(parsed) if index else None
+        found = (
+            retriever.matches(parsed, text, index)
+            for retriever in (self._retrievers if text.strip() else ())
+            if retriever.searcher.metadata == self.metadata
+        )
+        matches = next((each for each in found if each), None) or (index.matches(parsed) if index else None)
+        return matches.fold() if matches and self.parts.has_passages else matches
 
     def document_frequencies(self, text: str) -> dict[str, int]:
-        """The number of documents that have each word of a text, without words that the index leaves out; empty if no
-        index has the words of the documents."""
+        """The number of documents that have each word of a text, or of passages, without words that the index leaves
+        out; empty if no index has the words of the documents."""
         with_words = (r.searcher for r in self._retrievers if r.searcher.word_prefix is not None)
         if (index := next(with_words, self._filter_index if self.has_words else None)) is None:
             return {}
@@ -221,18 +250,18 @@ class Engine:
     def explain(self, query: str, document: Id | Iterable[Id]) -> Explanation | dict[str, Explanation]:
         """Explain the score of a document, a hit or an id, for a query, at any rank, or the scores of several, by id.
 
-        Documents that the indexes lack are left out. In a hybrid, a document beyond the fused lists has score 0 and no
-        rank. With passages, only documents among the hits of a run are explained. Raises CaiError for a single
-        document that is not there.
+        With passages, the best one of a document is explained, or the passage whose id this is. Documents that the
+        indexes lack are left out. In a hybrid, a document beyond the fused lists has score 0 and no rank. Raises
+        CaiError for a single document that is not there.
         """
         several = isinstance(document, Iterable) and not isinstance(document, str)
         ids = [*map(_id, document)] if isinstance(document, Iterable) and several else [_id(document)]
-        (found,) = self.parts.find(_checked([query]), self.parts.most_hits, Documents(self.document))
-        explained = found.explain(ids)
+        (found,) = self.parts.find(_checked([query]), self.parts.most_hits, Documents(self._read))
+        explained = found.explain(ids, self._stored_ids)
         if several:
             return explained
         if ids[0] not in explained:
-            raise CaiError(f"{self.name} has no document {ids[0]!r}" + " among the hits" * self.parts.has_passages)
+            raise CaiError(f"{self.name} has no document {ids[0]!r}")
         return explained[ids[0]]
 
     def asked(self, query: str) -> Asked:
@@ -252,19 +281,33 @@ class Engine:
 
     @property
     def documents(self) -> int:
-        """The number of documents, or of passages if its indexes hold passages."""
-        return next(iter(self._retrievers)).searcher.documents
+        """The number of documents."""
+        searcher = next(iter(self._retrievers)).searcher
+        return searcher.documents_in_passages if self.parts.has_passages else searcher.documents
 
     @property
-    def unit(self) -> str:
-        """What `documents` and facets count: document or passage."""
-        return "passage" if self.parts.has_passages else "document"
+    def passages(self) -> int:
+        """The number of passages, or of documents if they are not split into passages."""
+        return next(iter(self._retrievers)).searcher.documents
 
     def document(self, id: Id) -> Stored | None:
-        """A stored document, of an id or a hit; None if no index stores it."""
-        id = id.stored if isinstance(id, Hit) else _id(id)
-        stored = (searcher.document(id) for searcher in self._searchers)
-        return next((document for document in stored if document), None)
+        """A stored document, of an id or a hit, or the passage whose id this is; None if no index stores it."""
+        id = _id(id)
+        passages = self._read(ids := self._stored_ids(id))
+        return passages.get(id) if ids == [id] else joined(id, [passages[each] for each in ids if each in passages])
+
+    def _stored_ids(self, id: str) -> list[str]:
+        """The ids in the indexes of a document, its passages' if it has any; or else of what has this id."""
+        first = self._read([f"{id}{PASSAGE}0"]) if self.parts.has_passages else {}
+        return [f"{id}{PASSAGE}{n}" for one in first.values() for n in range(one.passages)] or [id]
+
+    def _read(self, ids: Sequence[str]) -> dict[str, Stored]:
+        """What the indexes store, by ids in the indexes; each from the first index that has it."""
+        found: dict[str, Stored] = {}
+        for searcher in self._searchers:
+            if missing := [id for id in ids if id not in found]:
+                found |= searcher.read(missing)
+        return found
 
     def add(self, documents: Any) -> None:
         """Add documents, as `cai.index` takes them, to an index that it made of a program's documents, as
@@ -323,6 +366,10 @@ class Engine:
     @cached_property
     def _stems(self) -> Analyzer:
         return Analyzer(self.language)
+
+    def _where(self, filter: Filters) -> Where | None:
+        parsed = self._parse(filter)
+        return (parsed, self._filter_index) if parsed else None
 
     def _parse(self, filter: Filters) -> Filter | None:
         if not (texts := filter_text(filter)):

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
+from cai_pyserini.collections.file_listing import list_files
 from cai_pyserini.core import artifact, steps
 from cai_pyserini.core.bars import progress_line, step_line
 from cai_pyserini.core.errors import CaiError
@@ -60,6 +61,7 @@ def execute(run: RunFolder, systems: Sequence[System], evaluate: bool = True) ->
         results.settings["precision"] = encoding_precision(manifests) or run.experiment.precision  # `auto`, resolved
         if previous:
             _add_others(results, previous, reopened, systems, evaluate)
+        list_files(run.collection, run.files)
         write(results, run)
         if not previous or results.shown != previous.shown or not run.page.exists():
             write_page(run)  # whose charts take seconds

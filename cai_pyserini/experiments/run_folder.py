@@ -72,6 +72,7 @@ class RunFolder:
         self.report = folder / "report.md"
         self.page = folder / "report.html"
         self.changes = folder / "update.json"  # the effects of the last update
+        self.files = folder / "files.json"  # those of a folder of files, see collections.file_listing
         self.lock = root / ".lock"
         self.adapted = folder / "adapted"  # encoders
         self.vectors = folder / "vectors"  # raw vectors

@@ -14,7 +14,7 @@ import numpy as np
 
 from cai_pyserini.collections.contract import Collection
 from cai_pyserini.core import artifact, files, steps
-from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.errors import CaiError, without_secrets
 from cai_pyserini.core.flags import API_KEY
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.experiments import versions
@@ -227,7 +227,8 @@ def reload(url: str) -> str:
         answer = httpx2.post(f"{url.rstrip('/')}/reload", headers=headers, timeout=RELOAD_SECONDS, trust_env=False)
         if answer.is_success:
             return f"{url} has reopened {', '.join(answer.json()['indexes'])}"
-        reason = f"HTTP {answer.status_code}: {answer.headers.get('Location', answer.text)}"
+        text = without_secrets(answer.headers.get("Location", answer.text))
+        reason = f"HTTP {answer.status_code}: {' '.join(text.split())[:200]}"
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         reason = str(error) or type(error).__name__
     except (ValueError, LookupError, TypeError):

@@ -121,7 +121,7 @@ def _next_version(root: Path) -> Path:
 def _foreign_files(version: Path) -> set[Path]:
     """The files in the folder of a version that no command wrote."""
     run = RunFolder(version)
-    own = {run.results_file, run.started_file, run.report, run.page, run.changes, run.lock, version / MARKER}
+    own = {run.results_file, run.started_file, run.report, run.page, run.changes, run.files, run.lock, version / MARKER}
     return _files(version) - own - artifact.artifact_files(version)
 
 
@@ -182,7 +182,7 @@ def outputs(run: RunFolder) -> Iterator[Path]:
     """The files and folders that a run wrote in its folder."""
     for path in (run.folder / name for name in run.results.made):
         yield from (path, path.with_name(f"{path.name}.{MANIFEST}"))
-    yield from (run.results_file, run.report, run.page, run.changes)
+    yield from (run.results_file, run.report, run.page, run.changes, run.files)
 
 
 def _artifacts(folder: Path) -> Iterator[Path]:

@@ -64,14 +64,21 @@ class Variants:
     """The variants of words in an index of `documents`, with `frequency` of a term.
 
     `terms` are those that match ACCENTED among the index's words, which begin with `prefix`. Where stemming depends on
-    accents (résumé stays, resume becomes resum), the stems of plain spellings are spellings as well.
+    accents (résumé stays, resume becomes resum), the `stems` of plain spellings are spellings as well.
     """
 
     def __init__(
-        self, terms: Iterable[str], prefix: str, language: Language, documents: int, frequency: Callable[[str], int]
+        self,
+        terms: Iterable[str],
+        prefix: str,
+        language: Language,
+        documents: int,
+        frequency: Callable[[str], int],
+        *,
+        stems: bool = True,
     ):
         self._prefix, self._language, self._documents, self._frequency = prefix, language, documents, frequency
-        self._stems = Analyzer(language).many
+        self._stems = Analyzer(language).many if stems else lambda words: [[word] for word in words]
         self._by_spelling: dict[str, list[str]] = defaultdict(list)
         for term, spellings in self._spellings([term.removeprefix(prefix) for term in terms]).items():
             for spelling in spellings:

@@ -80,6 +80,16 @@ class Batch:
         return [line for _, line in sorted(zip(order, lines, strict=True))]
 
 
+def terms(mapper: Any) -> Any:
+    """A handle that makes a list of Lucene's BytesRef of strings, as a JSON array."""
+    read = bind(virtual(MAPPER, "readValue", OBJECT, STRING, CLASS), 0, mapper)
+    read = bind(read, 1, _class(f"[L{STRING};"))
+    new = _lookup().findConstructor(_class("org.apache.lucene.util.BytesRef"), _type("void", "java.lang.CharSequence"))
+    make = _feed(virtual(STREAM, "map", STREAM, FUNCTION), 1, _interface(FUNCTION, new))
+    stream = static("java.util.Arrays", "stream", STREAM, f"[L{OBJECT};")
+    return reduce(_then, [read, stream, make, virtual(STREAM, "toList", LIST)])
+
+
 def parts(arguments: Sequence[Sequence[str]]) -> Iterator[list[Sequence[str]]]:
     """The arguments in parts of at most about CHARACTERS, one for each call."""
     ends = accumulate(sum(map(len, strings)) for strings in arguments)

@@ -3,28 +3,64 @@
 import json
 import struct
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
+
+import numpy as np
 
 from cai_pyserini.core.metadata import STRINGS, Kind, year_of
 from cai_pyserini.indexes import jvm
 from cai_pyserini.indexes.writer import PREFIX
 
 FACET = "org.apache.lucene.facet."
+BITS, SET = "org.apache.lucene.util.FixedBitSet", "org.apache.lucene.util.BitDocIdSet"
 _COUNTING = jvm.using_java("counting metadata")
 
 
 class Matches:
     """The documents of an index that match a query and a filter, as `collector`, a FacetsCollector, has them."""
 
-    def __init__(self, reader: Any, collector: Any, mapper: Any):
+    def __init__(self, reader: Any, collector: Any, mapper: Any, document_numbers: Callable[[], np.ndarray]):
         self._reader, self.collector, self._json = reader, collector, mapper
+        self._document_numbers = document_numbers
 
     @property
     @_COUNTING
     def documents(self) -> int:
         return sum(segment.totalHits() for segment in self.collector.getMatchingDocs())
+
+    @property
+    @_COUNTING
+    def passes(self) -> np.ndarray:
+        """Which documents match, bool (documents,), in index order."""
+        passes = np.zeros(self._reader.maxDoc(), bool)
+        for segment in self.collector.getMatchingDocs():
+            start, size = segment.context().docBase, segment.context().reader().maxDoc()
+            bits = jvm.java_class(BITS)(size)
+            getattr(bits, "or")(segment.bits().iterator())
+            words = np.array(bits.getBits(), np.int64)
+            passes[start : start + size] = np.unpackbits(words.view(np.uint8), count=size, bitorder="little")
+        return passes
+
+    @_COUNTING
+    def fold(self) -> Self:
+        """Keep one of the passages of each document: they have the same metadata, except the page."""
+        documents = self._document_numbers()
+        passages = np.flatnonzero(self.passes)
+        one_of = np.full(documents.max(initial=-1) + 1, -1, np.int32)
+        one_of[documents[passages]] = passages
+        kept = np.zeros(len(documents) + 63, bool)  # whole words of bits
+        kept[one_of[one_of >= 0]] = True
+        make, set_of = jvm.java_class(FACET + "FacetsCollector$MatchingDocs"), jvm.java_class(SET)
+        segments = self.collector.getMatchingDocs()
+        for number in range(segments.size()):
+            context = segments.get(number).context()
+            start, size = context.docBase, context.reader().maxDoc()
+            words = np.packbits(kept[start : start + -(-size // 64) * 64], bitorder="little").view(np.int64)
+            bits = jvm.java_class(BITS)(words.tolist(), size)
+            segments.set(number, make(context, set_of(bits), bits.cardinality(), None))
+        return self
 
     @_COUNTING
     def values(self, name: str, kind: Kind, most: int) -> dict[str, int]:
@@ -70,11 +106,15 @@ class Matches:
         """The numbers of documents with a value from each edge, inclusive, to the next, exclusive."""
         java, field = jvm.java_class, PREFIX + name
         make_range, sortable = java(FACET + "range.LongRange"), [_sortable(edge) for edge in edges]
-        ranges = [make_range(str(n), first, True, end, False) for n, (first, end) in enumerate(pairwise(sortable))]
+        ranges = [
+            make_range(str(n), first, True, end, False)
+            for n, (first, end) in enumerate(pairwise(sortable))
+            if first < end  # Lucene refuses empty ranges
+        ]
         values = java(FACET + "MultiLongValuesSource").fromLongField(field)
         counts = java(FACET + "range.LongRangeFacetCounts")(field, values, self.collector, None, *ranges)
         found = dict(self._pairs(counts.getAllChildren(field, [])))
-        return [found.get(str(n), 0) for n in range(len(ranges))]
+        return [found.get(str(n), 0) for n in range(len(edges) - 1)]
 
     def _pairs(self, result: Any) -> list[tuple[str, int]]:
         """The labels and counts of a FacetResult."""

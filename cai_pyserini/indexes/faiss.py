@@ -44,6 +44,10 @@ class FaissSearcher(Searcher):
         for count in (self._index.ntotal, len(self._ids)):
             artifact.require_count(folder, count, self.documents)
 
+    @property
+    def ids(self) -> Sequence[str]:
+        return list(self._ids)
+
     def filtered(self, filter: Filter, filter_index: Searcher | None = None) -> Self:
         """Searches graphs exactly, and clusters too, up to the compression of their vectors."""
         if filter_index is None:

@@ -4,32 +4,38 @@
     all        = one {"AND" one}
     one        = "NOT" one | "(" filter ")" | comparison
     comparison = field ("<" | "<=" | ">" | ">=") value | field ("=" | ":") (value | "(" [value {"," value}] ")")
-    value      = a word, or any text in double quotes, in which a backslash escapes quotes and backslashes
+    value      = a word, or any text in double quotes; in both, a backslash escapes the character after it
 
-A field is one of the index's, and values have its type. Strings and lists are compared as a whole, for equality only.
+A field is one of the index's, and values have its type. Strings and lists are compared as a whole, for equality only,
+but in values without quotes, `*` stands for any characters, and `?` for one: `path:manuals/*.pdf`.
 `journal:(BMJ, Lancet)` matches either value, `journal:()` nothing. A document without a value matches no comparison.
 
-The field `contents` is the text: it matches documents with the words of the value as a phrase, after BM25's analyzer,
-with the accents that the value has.
+The field `contents` is the text. In quotes, a value is a phrase: exactly these words in this order. Without, it matches
+texts with the same stems, after BM25's analyzer.
 """
 
+import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date
+from functools import cache
 from typing import Any, Literal, NamedTuple
 
 from cai_pyserini.collections.values import plain
 from cai_pyserini.core.errors import CaiError, require_utf8
 from cai_pyserini.core.metadata import NAME, STRINGS, Kind, bounds
 from cai_pyserini.core.text import normalized
-from cai_pyserini.indexes import jvm
+from cai_pyserini.indexes import batch, jvm
 from cai_pyserini.indexes.writer import PREFIX
 
 CONTENTS = "contents"  # the field for words
 DEPTH = 100  # at most so many nested parentheses and NOT
-TOKEN = re.compile(r'\s*(?:(?P<quoted>"(?:[^"\\]|\\.)*")|(?P<sign>[<>]=?|[=:(),])|(?P<word>[^\s"<>=:(),]+))', re.DOTALL)
+TOKEN = re.compile(
+    r'\s*(?:(?P<quoted>"(?:[^"\\]|\\.)*")|(?P<sign>[<>]=?|[=:(),])|(?P<word>(?:\\.|[^\s"<>=:(),])+))', re.DOTALL
+)
 ORDERS = ("<", "<=", ">", ">=")
+LIKE = "like"  # of a dict: a pattern
 OPERATOR = re.compile(
     r'(?<!\S)(?P<minus>-?)(?:"(?P<phrase>[^"\w]*\w[^"]*)"|(?<=-)(?P<word>[^\W\d](?:[^\s"]*\w)?))(?!\w)'
 )
@@ -54,6 +60,13 @@ class AnyOf(NamedTuple):
     values: tuple[str, ...]
 
 
+class Like(NamedTuple):
+    """Strings or lists with a value that a pattern with `*` and `?` matches, or texts with the stems of these words."""
+
+    field: str
+    pattern: str  # a backslash escapes the character after it
+
+
 class Combined(NamedTuple):
     """Documents that pass all (AND), any (OR) or none (NOT) of these filters."""
 
@@ -61,8 +74,18 @@ class Combined(NamedTuple):
     filters: tuple["Filter", ...]
 
 
+class Words(NamedTuple):
+    """Words that follow each other, as they are, or else their stems; in any passage of the document, or else in the
+    passage itself."""
+
+    text: str
+    are_exact: bool
+    in_any_passage: bool
+
+
 type Filters = str | Mapping[str, Any] | Iterable["Filters"] | None  # several must all match
-type Filter = Range | AnyOf | Combined
+type WordsQuery = Callable[[Words], Any]  # a Lucene query for the documents or passages that have them
+type Filter = Range | AnyOf | Like | Combined
 
 
 class _Token(NamedTuple):
@@ -93,9 +116,10 @@ def _compared(name: str, value: Any) -> str:
     if not NAME.fullmatch(name) and name != CONTENTS:
         raise BadFilter(f"filter: {name!r} is no name of a field")
     if isinstance(value, Mapping):
-        if wrong := next((sign for sign in value if sign not in (*ORDERS, "=")), None):
-            raise BadFilter(f"filter: {name} has {wrong!r}; comparisons are {' '.join(ORDERS)} =")
-        return " AND ".join(f"{name}{sign}{_quoted(name, each)}" for sign, each in value.items())
+        if wrong := next((sign for sign in value if sign not in (*ORDERS, "=", LIKE)), None):
+            raise BadFilter(f"filter: {name} has {wrong!r}; comparisons are {' '.join(ORDERS)} = {LIKE}")
+        pairs = ((sign, _escaped(each) if sign == LIKE else _quoted(name, each)) for sign, each in value.items())
+        return " AND ".join(f"{name}{'=' if sign == LIKE else sign}{each}" for sign, each in pairs)
     value = plain(value)
     if isinstance(value, Iterable) and not isinstance(value, str | bytes):
         return f"{name}=({', '.join(_quoted(name, each) for each in value)})"
@@ -107,7 +131,18 @@ def _quoted(name: str, value: Any) -> str:
     if value is None or (isinstance(value, Iterable) and not isinstance(value, str)):
         raise BadFilter(f"filter: {name} is compared with {value!r}: give a text, a number or a date")
     text = str(int(value)) if isinstance(value, bool) else value.isoformat() if isinstance(value, date) else str(value)
+    return quoted(text)
+
+
+def quoted(text: str) -> str:
     return '"' + re.sub(r'(["\\])', r"\\\1", text) + '"'
+
+
+def _escaped(pattern: Any) -> str:
+    """A pattern without quotes: all is escaped that would end it."""
+    if not isinstance(pattern, str) or not pattern:
+        raise BadFilter(f"filter: {LIKE} takes a text with * and ?, not {pattern!r}")
+    return re.sub(r'(\\[*?\\])|([\\\s"<>=:(),])', lambda found: found[1] or f"\\{found[2]}", pattern)
 
 
 def without_operators(query: str, filter: str | None = None) -> tuple[str, tuple[str, ...] | None]:
@@ -116,9 +151,9 @@ def without_operators(query: str, filter: str | None = None) -> tuple[str, tuple
     filters = [filter] if filter else []
 
     def extract(match: re.Match[str]) -> str:
-        words = (match["phrase"] or match["word"]).replace("\\", " ")
-        filters.append(f'{"NOT " if match["minus"] else ""}{CONTENTS}:"{words}"')
-        return " " if match["minus"] else words
+        words = quoted(match["phrase"]) if match["phrase"] else _escaped(match["word"])
+        filters.append(f"{'NOT ' if match['minus'] else ''}{CONTENTS}:{words}")
+        return " " if match["minus"] else match["phrase"]
 
     text = OPERATOR.sub(extract, normalized(query))
     if query.strip() and not text.strip():
@@ -182,10 +217,14 @@ class _Parser:
         if sign.text not in (*ORDERS, "=", ":"):
             self._fail("one of < <= > >= = :", sign)
         values = [self._value()] if sign.text in ORDERS or not self._is("(") else self._values()
+        filters: list[Filter] = []
         if kind in STRINGS:
-            return AnyOf(name.text, tuple(normalized(_unquoted(value)) for value in values))
-        ranges = tuple(_range(name.text, kind, sign.text, value) for value in values)
-        return ranges[0] if len(ranges) == 1 else Combined("OR", ranges)
+            filters += [Like(name.text, normalized(value.text)) for value in values if _is_pattern(name.text, value)]
+            whole = [normalized(_unquoted(value)) for value in values if not _is_pattern(name.text, value)]
+            filters += [AnyOf(name.text, tuple(whole))] if whole or not filters else []
+        else:
+            filters += [_range(name.text, kind, sign.text, value) for value in values]
+        return filters[0] if len(filters) == 1 else Combined("OR", tuple(filters))
 
     def _values(self) -> list[_Token]:
         self._take()
@@ -234,7 +273,16 @@ def _where(token: _Token) -> str:
 
 
 def _unquoted(token: _Token) -> str:
-    return re.sub(r"\\(.)", r"\1", token.text[1:-1], flags=re.DOTALL) if token.kind == "quoted" else token.text
+    return unescaped(token.text[1:-1] if token.kind == "quoted" else token.text)
+
+
+def unescaped(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL)
+
+
+def _is_pattern(field: str, value: _Token) -> bool:
+    """Whether a value stands for others: of the text, all words of its stem."""
+    return value.kind == "word" and (field == CONTENTS or bool(re.search(r"[*?]", re.sub(r"\\.", "", value.text))))
 
 
 def _range(field: str, kind: Kind, sign: str, value: _Token) -> Range:
@@ -279,16 +327,19 @@ def span_of(filter: Filter) -> tuple[Any, Any] | None:
         return (filter.values[0],) * 2 if len(filter.values) == 1 else None
     if isinstance(filter, Range):
         return filter.first, filter.last
+    if isinstance(filter, Like):
+        return None
     spans = [span_of(each) for each in filter.filters]
     if filter.operator != "AND" or not all(spans):
         return None
     return max(span[0] for span in spans if span), min(span[1] for span in spans if span)
 
 
-def lucene_query(filter: Filter, kinds: Mapping[str, Kind], phrase_query: Callable[[str], Any]) -> Any:
-    """A Lucene query for the documents of an index that pass a filter.
+def lucene_query(filter: Filter, kinds: Mapping[str, Kind], words_query: WordsQuery, is_negated: bool = False) -> Any:
+    """A Lucene query for the documents of an index that pass a filter, which is part of a NOT if `is_negated`.
 
-    `phrase_query` makes a Lucene query for documents with a phrase. Raises BadFilter for fields that the index lacks.
+    `words_query` makes a Lucene query for documents with words. Raises BadFilter for fields that the index lacks, and
+    for too complex a pattern.
     """
     java = jvm.java_class
     if not isinstance(filter, Combined) and filter.field != CONTENTS:
@@ -296,22 +347,40 @@ def lucene_query(filter: Filter, kinds: Mapping[str, Kind], phrase_query: Callab
     if isinstance(filter, Range):
         double = java("org.apache.lucene.document.DoubleField")
         return double.newRangeQuery(PREFIX + filter.field, filter.first, filter.last)
+    if isinstance(filter, Like):
+        is_text = filter.field == CONTENTS
+        return words_query(Words(unescaped(filter.pattern), False, is_negated)) if is_text else _pattern_query(filter)
     if isinstance(filter, AnyOf) and filter.field != CONTENTS:
         return any_term_query(PREFIX + filter.field, filter.values)
     if isinstance(filter, AnyOf):
-        return boolean_query(SHOULD=[phrase_query(value) for value in filter.values])
-    queries = [lucene_query(each, kinds, phrase_query) for each in filter.filters]
+        return boolean_query(SHOULD=[words_query(Words(value, True, is_negated)) for value in filter.values])
+    queries = [
+        lucene_query(each, kinds, words_query, is_negated != (filter.operator == "NOT")) for each in filter.filters
+    ]
     if filter.operator == "NOT":
         return boolean_query(FILTER=[java("org.apache.lucene.search.MatchAllDocsQuery")()], MUST_NOT=queries)
     return boolean_query(FILTER=queries) if filter.operator == "AND" else boolean_query(SHOULD=queries)
 
 
+def _pattern_query(filter: Like) -> Any:
+    """A Lucene query for strings that match a pattern."""
+    term = jvm.java_class("org.apache.lucene.index.Term")(PREFIX + filter.field, filter.pattern)
+    try:
+        return jvm.java_class("org.apache.lucene.search.WildcardQuery")(term)
+    except jvm.start().JavaException:  # Lucene limits the states of automata
+        raise BadFilter(f"filter: {filter.pattern[:50]} has too many * and ?") from None
+
+
 def any_term_query(field: str, values: Iterable[str]) -> Any:
     """A Lucene query for the documents that have one of these terms in a field."""
-    terms, make_bytes = jvm.java_class("java.util.ArrayList")(), jvm.java_class("org.apache.lucene.util.BytesRef")
-    for value in values:
-        terms.add(make_bytes(value.encode()))
-    return jvm.java_class("org.apache.lucene.search.TermInSetQuery")(field, terms)
+    java = jvm.java_class
+    terms = _terms().invokeWithArguments(java("java.util.Collections").singletonList(json.dumps([*values])))
+    return java("org.apache.lucene.search.TermInSetQuery")(field, jvm.start().cast("java.util.Collection", terms))
+
+
+@cache
+def _terms() -> Any:
+    return batch.terms(jvm.java_class(batch.MAPPER)())
 
 
 def boolean_query(**queries: Sequence[Any]) -> Any:

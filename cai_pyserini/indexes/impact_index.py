@@ -78,7 +78,7 @@ def index_impacts(
             "kind": "impact",
             "raw": collection is not None,
             "documents": documents,
-            **({"metadata": kinds} if kinds else {}),
+            **(collection.index_stats if collection else {}),
         }
         if ours and config:  # needed to encode queries for this index, and to scale its scores
             write_text(folder / "encoder.yaml", encoder_yaml(config, output))

@@ -4,6 +4,8 @@ Queries, similarities and the order of hits are Anserini's, except that the ids 
 are sorted by anyway, instead of stored fields, which would be read whole for every hit.
 """
 
+import json
+import os
 import re
 from binascii import a2b_base64
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +25,7 @@ from cai_pyserini.indexes.accents import ACCENTED, Variants
 from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.indexes.batch import LUCENE, MAPPER, QUERY, REFERENCE, SEARCHER, STRING, Batch
 from cai_pyserini.indexes.facets import Matches
-from cai_pyserini.indexes.filters import BadFilter, Filter, any_term_query, boolean_query, lucene_query
+from cai_pyserini.indexes.filters import BadFilter, Filter, Words, any_term_query, boolean_query, lucene_query
 from cai_pyserini.indexes.searcher import Searcher, Stored
 from cai_pyserini.indexes.writer import FIELD, IDS, delimited_analyzer
 from cai_pyserini.runs.trec import Ranking
@@ -37,6 +39,7 @@ MAX_STATES = 10_000  # largest automaton of a regular expression; Lucene's defau
 CLAUSE = re.compile(r"\((.*?)\)\^1\.0(?= \(|$)")  # a clause of a query that Lucene writes: (term)^1.0 (term)^1.0 …
 TOTAL = re.compile(r'"totalHits":{"value":(\d+)')  # number of matching documents
 HIT = re.compile(r'"fields":\[([^,]+),{"bytes":"([^"]*)","offset":0,"length":(\d+)')  # score and id, as JSON
+READER = "org.apache.lucene.index.IndexReader"
 READING = jvm.using_java("reading an index")
 
 
@@ -65,11 +68,13 @@ class LuceneSearcher(Searcher):
         self._order = sort(sort_field.FIELD_SCORE, by_id)  # Anserini's
         self.term_documents: int = self._reader.getDocCount(FIELD)  # documents that have terms
         # Opened now, because an update may replace the folder.
-        self._id_file = (index / IDS).open(encoding="utf-8") if self.metadata else None
+        self._id_file = (index / IDS).open(encoding="utf-8") if (index / IDS).is_file() else None
         self._filter: Any = None  # a Lucene query
         builder = "org.apache.lucene.util.QueryBuilder"
         make = batch.virtual(builder, "createBooleanQuery", QUERY, STRING, STRING)
         make = batch.bind(make, 0, java(builder)(delimited_analyzer("delimitedBoost")))
+        raw = batch.static("io.anserini.index.IndexReaderUtils", "documentRaw", STRING, READER, STRING)
+        self._read_raw = Batch(batch.bind(raw, 0, self._reader), self._json)
         self._builders: dict[type, Any] = {dict: batch.bind(make, 0, FIELD)}  # type of queries -> handle
 
     def _open(self) -> Any:
@@ -77,7 +82,7 @@ class LuceneSearcher(Searcher):
         with jvm.using_java(f"opening {self.name}"):
             reader = self._utils.getReader(str(self.name.absolute()))  # the JVM has the working directory it began in
             artifact.require_count(self.name, reader.numDocs(), self.documents)
-            return jvm.start().cast("org.apache.lucene.index.IndexReader", reader)  # or pyjnius picks the wrong methods
+            return jvm.start().cast(READER, reader)  # or pyjnius picks the wrong methods
 
     def _compile_searches(self, limited: Callable[[Any], Any]) -> dict[type, Batch]:
         """The searches by type of queries; `limited` limits a handle that builds queries to some documents."""
@@ -88,11 +93,19 @@ class LuceneSearcher(Searcher):
 
     @jvm.using_java("filtering")
     def filtered(self, filter: Filter, filter_index: Searcher | None = None) -> Self:
+        return self._limited_to(self._filter_query(filter, filter_index))
+
+    def _limited_to(self, filter: Any) -> Self:
+        """A view whose searches find only documents that match a Lucene query."""
         searches = self._filtered_searches  # cached before the copy
         view = copy(self)
-        view._searches = searches
-        view._filter = self._filter_query(filter, filter_index)
+        view._searches, view._filter = searches, filter
         return view
+
+    @READING
+    def best_of(self, query: Query, ids: Sequence[str]) -> str | None:
+        found = self._limited_to(any_term_query("id", ids)).search(query, 1)
+        return next(iter(found.ids), None)
 
     @cached_property
     def _filtered_searches(self) -> dict[type, Batch]:
@@ -116,21 +129,20 @@ class LuceneSearcher(Searcher):
     ) -> Matches:
         java = jvm.java_class
         conditions = [self._filter_query(filter, filter_index)] if filter else []
-        conditions += [] if query is None else [self.lucene_query(query)]
+        if query is not None and (self._has_terms(query) or not filter):
+            conditions.append(self.lucene_query(query) or java(LUCENE + "MatchNoDocsQuery")())
         every = conditions or [java(LUCENE + "MatchAllDocsQuery")()]
         manager = java("org.apache.lucene.facet.FacetsCollectorManager")()
-        return Matches(self._reader, self._searcher.search(boolean_query(FILTER=every), manager), self._json)
+        found = self._searcher.search(boolean_query(FILTER=every), manager)
+        return Matches(self._reader, found, self._json, lambda: self.document_numbers)
+
+    def matching(self, filter: Filter) -> np.ndarray:
+        return self.matches(filter).passes
 
     @READING
-    def matching(self, filter: Filter) -> np.ndarray:
-        passes = np.zeros(self._reader.maxDoc(), bool)
-        for segment in self.matches(filter).collector.getMatchingDocs():
-            start, size = segment.context().docBase, segment.context().reader().maxDoc()
-            bits = jvm.java_class("org.apache.lucene.util.FixedBitSet")(size)
-            getattr(bits, "or")(segment.bits().iterator())
-            words = np.array(bits.getBits(), np.int64)
-            passes[start : start + size] = np.unpackbits(words.view(np.uint8), count=size, bitorder="little")
-        return passes
+    def _unranked(self, hits: int) -> Ranking:
+        ids = [] if self._filter is None else self._first_ids(self._filter, hits)
+        return Ranking(ids, np.zeros(len(ids)))
 
     def _search(self, queries: Sequence[Query], hits: int, threads: int) -> Sequence[Ranking]:
         rankings: dict[int, Ranking] = {}
@@ -163,12 +175,15 @@ class LuceneSearcher(Searcher):
     def _variants(self) -> Variants | None:
         if (prefix := self.word_prefix) is None:
             return None
+        terms = self._accented_terms(prefix, FIELD)
+        return Variants(terms, prefix, self.language, self.term_documents, self.document_frequency)
+
+    def _accented_terms(self, prefix: str, field: str) -> list[str]:
         patterns = [f".*{ACCENTED}.*"]
         if self.term_documents > MANY_DOCUMENTS:  # Lucene holds the terms that it finds at a time in memory
             patterns = [f"{letter}.*{ACCENTED}.*" for letter in ascii_lowercase]
             patterns.append(f"({ACCENTED}|[^a-z].*{ACCENTED}).*")
-        terms = [term for pattern in patterns for term in self.terms(prefix + pattern)]
-        return Variants(terms, prefix, self.language, self.term_documents, self.document_frequency)
+        return [term for pattern in patterns for term in self.terms(prefix + pattern, field)]
 
     @cached_property
     def ids(self) -> list[str]:
@@ -181,25 +196,30 @@ class LuceneSearcher(Searcher):
         """Ids of the documents that match a Lucene query, by default of all, in index order. Raises BadFilter for more
         than `most`."""
         query = jvm.java_class(LUCENE + "MatchAllDocsQuery")() if query is None else query
-        count = max(1, self._searcher.count(query))
+        count = self._searcher.count(query)
         if count > most:
             raise BadFilter(
                 f"filter: its words are in {count:,} documents; only bm25 can filter by words in more than "
                 f"{MOST_LISTED:,} documents in total"
             )
-        manager = jvm.java_class(LUCENE + "TopFieldCollectorManager")(self._index_order, count, None, count)
-        return self._parse_hits(self._json.writeValueAsString(self._searcher.search(query, manager)), count)[0]
+        return self._first_ids(query, count)
 
-    def _phrase_query(self, text_index: Searcher, text: str, listed: list[str]) -> Any:
-        """A Lucene query for documents that have the words of a text as a phrase in `text_index`, whose ids are added
-        to `listed`. Raises BadFilter for too many, and if the index or the text has no words."""
-        ids = text_index.with_phrase(text, MOST_LISTED - len(listed))
+    def _first_ids(self, query: Any, most: int) -> list[str]:
+        """Ids of the first documents that match a Lucene query, in index order."""
+        most = max(1, most)
+        manager = jvm.java_class(LUCENE + "TopFieldCollectorManager")(self._index_order, most, None, self.documents)
+        return self._parse_hits(self._json.writeValueAsString(self._searcher.search(query, manager)), most)[0]
+
+    def _words_query(self, text_index: Searcher, listed: list[str], words: Words) -> Any:
+        """A Lucene query for documents that have words in `text_index`, whose ids are added to `listed`. Raises
+        BadFilter for too many, and if the index or the text has no words."""
+        ids = text_index.with_words(words, MOST_LISTED - len(listed))
         listed += ids
         return any_term_query("id", ids)
 
     def _filter_query(self, filter: Filter, text_index: Searcher | None) -> Any:
         """A Lucene query for the documents that pass a filter."""
-        return lucene_query(filter, self.metadata, partial(self._phrase_query, text_index or self, listed=[]))
+        return lucene_query(filter, self.metadata, partial(self._words_query, text_index or self, []))
 
     @READING
     def impacts(self, ids: Sequence[str], terms: Iterable[str]) -> dict[str, dict[str, int]]:
@@ -215,9 +235,12 @@ class LuceneSearcher(Searcher):
         return impacts
 
     @READING
-    def document(self, id: str) -> Stored | None:
-        raw = self._utils.documentRaw(self._reader, id)
-        return None if raw is None else Stored.parse(id, raw)
+    def read(self, ids: Sequence[str]) -> dict[str, Stored]:
+        if len(ids) == 1:  # a batch takes longer
+            raws = [self._utils.documentRaw(self._reader, ids[0])]
+        else:
+            raws = [*map(json.loads, self._read_raw([[id] for id in ids], os.cpu_count() or 1))] if ids else []
+        return {id: Stored.parse(id, raw) for id, raw in zip(ids, raws, strict=True) if raw is not None}
 
     @READING
     def distinct_terms(self) -> np.ndarray:
@@ -227,8 +250,8 @@ class LuceneSearcher(Searcher):
         return np.array([of_document.size() if of_document else 0 for of_document in terms])
 
     @READING
-    def document_frequency(self, term: str) -> int:
-        return self._reader.docFreq(self._term(FIELD, term))
+    def document_frequency(self, term: str, field: str = FIELD) -> int:
+        return self._reader.docFreq(self._term(field, term))
 
     @READING
     def documents_with(self, term: str) -> int:
@@ -240,18 +263,18 @@ class LuceneSearcher(Searcher):
         return self._searcher.count(boolean_query(SHOULD=queries))
 
     @READING
-    def terms(self, pattern: str) -> list[str]:
-        """The terms that match a regular expression of Lucene."""
+    def terms(self, pattern: str, field: str = FIELD) -> list[str]:
+        """The terms of a field that match a regular expression of Lucene."""
         java = jvm.java_class
         query = java(LUCENE + "RegexpQuery")(
-            self._term(FIELD, pattern),
+            self._term(field, pattern),
             java("org.apache.lucene.util.automaton.RegExp").NONE,
             0,
             java(LUCENE + "RegexpQuery").DEFAULT_PROVIDER,
             MAX_STATES,
             java(LUCENE + "MultiTermQuery").SCORING_BOOLEAN_REWRITE,
         )
-        found: str = query.rewrite(self._searcher).toString(FIELD)  # one call, not one per term
+        found: str = query.rewrite(self._searcher).toString(field)  # one call, not one per term
         return CLAUSE.findall(found)
 
     @READING

@@ -2,20 +2,22 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cai_pyserini.core.config import BM25, Bm25Parameters
+from cai_pyserini.core.config import BM25, Bm25Parameters, document_of
 from cai_pyserini.indexes import batch, jvm
-from cai_pyserini.indexes.analyzer import lucene_analyzer
+from cai_pyserini.indexes.accents import Variants
+from cai_pyserini.indexes.analyzer import exact_words, lucene_analyzer
 from cai_pyserini.indexes.batch import QUERY, STRING
-from cai_pyserini.indexes.filters import BadFilter
+from cai_pyserini.indexes.filters import BadFilter, Words, any_term_query
 from cai_pyserini.indexes.lucene import LuceneSearcher
 from cai_pyserini.indexes.searcher import Scored, Searcher, Term
-from cai_pyserini.indexes.writer import FIELD
+from cai_pyserini.indexes.writer import FIELD, WORDS
 from cai_pyserini.vectors.queries import Query
 
 
@@ -48,15 +50,57 @@ class LuceneText(LuceneSearcher):
             expanded.append({**terms, **added} if added else query)
         return expanded
 
-    def _phrase_query(self, text_index: Searcher, text: str, listed: list[str]) -> Any:
-        """A Lucene query for documents that have the words of a text as a phrase; nothing has to be listed."""
-        builder = jvm.java_class("org.apache.lucene.util.QueryBuilder")(lucene_analyzer(self.language))
-        if (query := builder.createPhraseQuery(FIELD, text)) is None:
-            raise BadFilter(f"filter: {text[:50]!r} has no word that BM25 knows")
-        return query
+    def _has_terms(self, query: Query) -> bool:
+        return bool(self._analyze(query)) if isinstance(query, str) else super()._has_terms(query)
 
-    def with_phrase(self, text: str, most: int) -> list[str]:
-        return self._matching_ids(self._phrase_query(self, text, []), most)
+    def _words_query(self, text_index: Searcher, listed: list[str], words: Words) -> Any:
+        """A Lucene query for documents that have words; nothing has to be listed, but those that have them in another
+        passage."""
+        exact = words.are_exact and self._has_exact_words
+        query = self._exact_query(words.text) if exact else self._stems_query(words.text)
+        if query is None:
+            raise BadFilter(f"filter: {words.text[:50]!r} has no word that BM25 knows")
+        if not words.in_any_passage or not self.manifest.stats.get("passages"):
+            return query
+        return any_term_query("id", self._passages_beside(self._matching_ids(query)))
+
+    def _stems_query(self, text: str) -> Any:
+        """A Lucene query for the words of a text as BM25 knows them, one after the other; None if it has none."""
+        builder = jvm.java_class("org.apache.lucene.util.QueryBuilder")(lucene_analyzer(self.language))
+        return builder.createPhraseQuery(FIELD, text)
+
+    def _exact_query(self, text: str) -> Any:
+        """A Lucene query for the words of a text, whatever their accents, one after the other; None if it has none."""
+        clauses = jvm.java_class("org.apache.lucene.search.MultiPhraseQuery$Builder")()
+        if not (words := exact_words(text)):
+            return None
+        for word in words:
+            clauses.add([self._term(WORDS, each) for each in (word, *self._exact_variants.of(word))])
+        return clauses.build()
+
+    @cached_property
+    def _has_exact_words(self) -> bool:
+        """Whether the index has words as they are; those of earlier versions do not."""
+        return bool(self._reader.getDocCount(WORDS))
+
+    @cached_property
+    def _exact_variants(self) -> Variants:
+        frequency = partial(self.document_frequency, field=WORDS)
+        return Variants(self._accented_terms("", WORDS), "", self.language, self.term_documents, frequency, stems=False)
+
+    def _passages_beside(self, ids: Iterable[str]) -> list[str]:
+        """The passages of the documents that have one of these passages."""
+        return [id for document in {*map(document_of, ids)} for id in self._passages_of[document]]
+
+    @cached_property
+    def _passages_of(self) -> dict[str, list[str]]:
+        passages: dict[str, list[str]] = {}
+        for id in self.ids:
+            passages.setdefault(document_of(id), []).append(id)
+        return passages
+
+    def with_words(self, words: Words, most: int) -> list[str]:
+        return self._matching_ids(self._words_query(self, [], words), most)
 
     def explain(self, query: Query, ids: Sequence[str]) -> dict[str, Scored]:
         (query,) = self.with_variants([query])

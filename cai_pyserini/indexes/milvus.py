@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import batched
 from pathlib import Path
 from typing import Any, Self
@@ -23,12 +23,12 @@ from pymilvus import MilvusClient, MilvusException
 from pymilvus.client.types import LoadState
 
 from cai_pyserini.core import artifact
-from cai_pyserini.core.config import WORD
+from cai_pyserini.core.config import PASSAGE, WORD
 from cai_pyserini.core.errors import CaiError, Unavailable
 from cai_pyserini.core.flags import without_password
 from cai_pyserini.core.metadata import Kind
 from cai_pyserini.indexes.accents import ACCENTED, Variants
-from cai_pyserini.indexes.filters import CONTENTS, BadFilter, Combined, Filter, Range, require_field
+from cai_pyserini.indexes.filters import CONTENTS, BadFilter, Combined, Filter, Like, Range, require_field
 from cai_pyserini.indexes.searcher import Searcher, Stored
 from cai_pyserini.runs.trec import NO_HITS, Ranking
 from cai_pyserini.vectors.queries import Query
@@ -38,6 +38,7 @@ TERMS, FREQUENCIES = "terms.txt", "document_frequencies.txt"  # of an export: a 
 ADDRESS, TOKEN = "MILVUS_URI", "MILVUS_TOKEN"  # environment variables
 TIMEOUT = 10.0  # seconds of a request; if its connection is lost, pymilvus connects again, and repeats it
 READ_AHEAD = 10  # documents per request; one each would take longer than the search
+READ = 1000  # passages per request
 KEPT = 16  # answers with so many documents
 NO_DOCUMENT = 'id == ""'  # a boolean expression
 
@@ -52,7 +53,9 @@ def connect(uri: str) -> Any:
         return MilvusClient(uri, token=os.environ.get(TOKEN, ""), timeout=TIMEOUT)
     except (MilvusException, ValueError) as error:
         reason = getattr(error, "message", "no address of a server")  # a ValueError can quote the password
-        raise CaiError(f"{without_password(uri)}: Milvus cannot be reached or opened ({reason})") from None
+        raise CaiError(
+            f"{without_password(uri)}: Milvus cannot be reached or opened ({without_password(reason)})"
+        ) from None
 
 
 @contextmanager
@@ -67,9 +70,9 @@ def asking(address: str) -> Iterator[None]:
         raise Unavailable(f"{address}: {reason}") from None
 
 
-def count(client: Any, collection: str) -> int:
-    """The number of documents that searches see."""
-    (row,) = client.query(collection, output_fields=["count(*)"], consistency_level="Strong", timeout=TIMEOUT)
+def count(client: Any, collection: str, filter: str = "") -> int:
+    """The number of documents that searches see, or of those that pass a filter."""
+    (row,) = client.query(collection, filter, output_fields=["count(*)"], consistency_level="Strong", timeout=TIMEOUT)
     return int(row["count(*)"])
 
 
@@ -112,6 +115,12 @@ class MilvusSearcher(Searcher):
         return self._frequencies[self._keys[term]] if term in self._keys else 0
 
     @cached_property
+    def documents_in_passages(self) -> int:
+        first = f'id like "%{PASSAGE}0"'
+        with asking(self._address):
+            return count(self._client, self._collection, first)
+
+    @cached_property
     def _variants(self) -> Variants | None:
         if self.word_prefix is None:
             return None
@@ -137,10 +146,17 @@ class MilvusSearcher(Searcher):
             for id, vector in vectors.items()
         }
 
-    def document(self, id: str) -> Stored | None:
+    def best_of(self, query: Query, ids: Sequence[str]) -> str | None:
+        view = copy(self)
+        view._filter = _has_id(ids)
+        return next(iter(view.search(query, 1).ids), None)
+
+    def read(self, ids: Sequence[str]) -> dict[str, Stored]:
         if not self.manifest.stats["raw"]:
-            return None
-        return self._read(self._together.get(id, (id,))).get(id)
+            return {}
+        if len(ids) == 1:
+            return self._read(self._together.get(ids[0], (*ids,)))
+        return {id: stored for part in batched(ids, READ) for id, stored in self._read_documents(part).items()}
 
     def close(self) -> None:
         self._client.close()
@@ -177,9 +193,8 @@ class MilvusSearcher(Searcher):
     def _get(self, ids: Sequence[str], field: str) -> list[dict[str, Any]]:
         if not ids:
             return []
-        has_id = f"id in {_literals(ids)}"  # MilvusClient.get does not escape ids
         with asking(self._address):
-            return [*self._client.query(self._collection, has_id, output_fields=["id", field], timeout=TIMEOUT)]
+            return [*self._client.query(self._collection, _has_id(ids), output_fields=["id", field], timeout=TIMEOUT)]
 
     def _read_documents(self, ids: Sequence[str]) -> dict[str, Stored]:
         return {row["id"]: Stored.parse(row["id"], "".join(row[RAW])) for row in self._get(ids, RAW)}
@@ -205,11 +220,27 @@ def expression(filter: Filter, kinds: Mapping[str, Kind]) -> str:
         bounds = {">=": filter.first, "<=": filter.last}
         compared = [f"{name} {sign} {bound!r}" for sign, bound in bounds.items() if math.isfinite(bound)]
         return f"({' and '.join([has_value, *compared])})"
+    if isinstance(filter, Like):
+        if kind == "list":
+            raise BadFilter(f"filter: {filter.field} is a list in Milvus, which matches no patterns with * and ?")
+        return f"({has_value} and {name} like {json.dumps(_like(filter.pattern), ensure_ascii=False)})"
     if not filter.values:
         return NO_DOCUMENT
     values = _literals(filter.values)
     matches = f"array_contains_any({name}, {values})" if kind == "list" else f"{name} in {values}"
     return f"({has_value} and {matches})"
+
+
+def _has_id(ids: Sequence[str]) -> str:
+    """The expression for documents with these ids, which MilvusClient.get does not escape."""
+    return f"id in {_literals(ids)}"
+
+
+def _like(pattern: str) -> str:
+    """A pattern as that of LIKE in SQL."""
+    signs = {"*": "%", "?": "_"}
+    literal = partial(re.compile(r"([%_\\])").sub, r"\\\1")
+    return re.sub(r"\\(.)|(.)", lambda found: signs.get(found[2]) or literal(found[1] or found[2]), pattern, flags=re.S)
 
 
 def _literals(values: Sequence[str]) -> str:

@@ -15,13 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from cai_pyserini.collections.contract import Record
 from cai_pyserini.core import artifact
-from cai_pyserini.core.config import ENGLISH, WORD, Joint, Language
+from cai_pyserini.core.config import ENGLISH, PASSAGE, WORD, Joint, Language
 from cai_pyserini.core.metadata import Kind, Value
 from cai_pyserini.indexes.accents import Variants
-from cai_pyserini.indexes.filters import BadFilter, Filter
+from cai_pyserini.indexes.filters import BadFilter, Filter, Words
 from cai_pyserini.indexes.writer import raw_json
 from cai_pyserini.runs.trec import NO_HITS, Ranking
 from cai_pyserini.vectors.queries import Query
@@ -41,18 +43,20 @@ class Stored(NamedTuple):
     metadata: Mapping[str, Value] = {}
     start: int = 0  # of a passage: where it begins in the text of its document, in characters
     passages: int = 0  # of its document; of a whole document 0
+    text: str | None = None  # of a passage whose contents are not its title and text
 
     @classmethod
     def parse(cls, id: str, raw: str) -> Self:
         """The document of stored JSON."""
         fields = json.loads(raw)
-        place = fields.get("start", 0), fields.get("passages", 0)
+        place = fields.get("start", 0), fields.get("passages", 0), fields.get("text")
         return cls(id, fields.get("title", ""), fields["contents"], fields.get("metadata", {}), *place)
 
     @property
     def raw(self) -> str:
         """The stored JSON."""
-        return raw_json(Record("", self.id, self.title, "", self.metadata, self.start, self.passages), self.contents)
+        record = Record("", self.id, self.title, self.text or "", self.metadata, self.start, self.passages)
+        return raw_json(record, self.contents)
 
 
 @dataclass(frozen=True)
@@ -120,16 +124,25 @@ class Searcher:
 
     def search_all(self, queries: Sequence[Query], hits: int, threads: int = 1) -> list[Ranking]:
         """The best `hits` documents for each query, ties by document id. Queries without terms, and zero vectors, as of
-        unknown words, find nothing."""
+        unknown words, find nothing, or with a filter the first documents that pass it."""
         hits = max(1, min(hits, self.documents))
         expanded = self.with_variants(queries, threads)
-        rankings = [NO_HITS] * len(queries)
-        found = (number for number, query in enumerate(expanded) if not _is_empty(query))
+        with_terms = [*map(self._has_terms, expanded)]
+        rankings = [NO_HITS if all(with_terms) else self._unranked(hits)] * len(queries)
+        found = (number for number, has_terms in enumerate(with_terms) if has_terms)
         for part in batched(found, max(1, HITS // hits)):
             results = self._search([expanded[number] for number in part], hits, threads)
             for number, ranking in zip(part, results, strict=True):
                 rankings[number] = ranking
         return rankings
+
+    def _has_terms(self, query: Query) -> bool:
+        """Whether a query has terms, or is not a zero vector, as of unknown words."""
+        return bool(query.any() if isinstance(query, np.ndarray) else query)
+
+    def _unranked(self, hits: int) -> Ranking:
+        """What a query without terms finds: the first documents that pass the filter, if there is one."""
+        return NO_HITS
 
     def search_many(self, queries: Mapping[str, Query], hits: int, threads: int) -> Iterator[dict[str, Ranking]]:
         """Yield the best documents for many queries by query id, batch by batch, in the order of the ids."""
@@ -171,26 +184,46 @@ class Searcher:
             for id, impacts in self.impacts(ids, terms).items()
         }
 
+    def best_of(self, query: Query, ids: Sequence[str]) -> str | None:
+        """The best of some documents for a query; None if no term of the query is in any of them."""
+        scored = self.explain(query, ids)
+        return max(scored, key=lambda id: scored[id].score, default=None)
+
     def impacts(self, ids: Sequence[str], terms: Iterable[str]) -> dict[str, dict[str, int]]:
         """Document id -> term -> impact (frequency in a text index), for the terms that the document has, without
         documents that the index lacks."""
         return {}
 
+    def read(self, ids: Sequence[str]) -> dict[str, Stored]:
+        """Stored documents by id, without those that the index lacks; empty if it stores no documents."""
+        return {}
+
     def document(self, id: str) -> Stored | None:
         """A stored document; None if the index lacks it, or stores no documents."""
-        return None
+        return self.read([id]).get(id)
 
     @property
     def ids(self) -> Sequence[str]:
         """Document ids in index order."""
         raise BadFilter(f"{self.name} does not list its documents")
 
+    @cached_property
+    def document_numbers(self) -> np.ndarray:
+        """The number of the document of each passage, from 0, int32 (passages,), in the order of `ids`."""
+        documents = pc.replace_substring_regex(pa.array(self.ids, pa.string()), rf"{PASSAGE}\d+$", "")
+        return documents.dictionary_encode().indices.to_numpy()
+
+    @property
+    def documents_in_passages(self) -> int:
+        """The number of documents whose passages it has."""
+        return int(self.document_numbers.max(initial=-1)) + 1
+
     def matching(self, filter: Filter) -> np.ndarray:
         """Which documents pass a filter, bool (documents,), in the order of `ids`."""
         raise BadFilter(f"{self.name} does not list its documents")
 
-    def with_phrase(self, text: str, most: int) -> list[str]:
-        """The ids of the documents that have the words of a text as a phrase. Raises BadFilter for more than `most`."""
+    def with_words(self, words: Words, most: int) -> list[str]:
+        """The ids of the documents or passages that have words. Raises BadFilter for more than `most`."""
         raise BadFilter(f"filter: {self.name} has no words; they are in an index of BM25, of the same run")
 
     def matches(
@@ -228,8 +261,3 @@ class Searcher:
 
     def close(self) -> None:
         """Nothing to close, by default."""
-
-
-def _is_empty(query: Query) -> bool:
-    """Whether a query has no terms, or is a zero vector, as of unknown words."""
-    return not (query.any() if isinstance(query, np.ndarray) else query)

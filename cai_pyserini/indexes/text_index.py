@@ -15,6 +15,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.processes import processes_for
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.indexes import jvm
+from cai_pyserini.indexes.analyzer import exact_words
 from cai_pyserini.indexes.writer import BATCH, DocumentAdder, Part, raw_json, write_index, writing
 
 MIN_DOCUMENTS = 100_000  # per process, as its JVM takes seconds to warm up
@@ -42,7 +43,7 @@ def index_bm25(
     *,
     raw: bool = True,
 ) -> Path:
-    """Index the text of a collection with Anserini's analyzer for its language.
+    """Index the text of a collection, and the words of its names, with Anserini's analyzer for its language.
 
     Stores positions and document vectors (for RM3) and, with `raw`, the documents. `generated` is a collection of
     generated queries to append to the documents that its qrels assign them to, or to all their passages (docT5query,
@@ -67,7 +68,7 @@ def index_bm25(
         if queries:
             files.remove(queries)
         stats = {"kind": "bm25", "raw": raw, "documents": documents, "documents_digest": collection.documents_digest}
-        return stats | ({"metadata": kinds} if kinds else {}) | {"bytes": files.folder_bytes(folder)}
+        return stats | collection.index_stats | {"bytes": files.folder_bytes(folder)}
 
     return artifact.make(output, recipe, write)
 
@@ -82,10 +83,12 @@ def _write_part(collection: Collection, raw: bool, queries: Path | None, part: P
             added = 0
             with jvm.using_java("indexing text"):
                 for record in batch:
-                    contents = " ".join([collection.contents_of(record), *queries_of(record.id)])
+                    text = collection.contents_of(record)
+                    contents = " ".join([text, *queries_of(record.id)])
                     if contents.strip():
-                        json = raw_json(record, contents, pretty=True)
-                        add(record.id, contents, json)
+                        words = " ".join(exact_words(f"{text} {record.names}"))
+                        indexed = f"{contents} {record.names}"
+                        add(record.id, indexed, raw_json(record, contents, pretty=True), words)
                         added += 1
             yield added
 

@@ -1,4 +1,4 @@
-"""Count the words of documents and of random text spans.
+"""Count the words of documents, those of their names included, and of random text spans.
 
 The impact stage computes BM25 from the counts, with its own k1 and b. There, the spans stand in for queries when BM25
 and SPLADE are balanced, so they are random, and need neither titles nor punctuation. The lexicon is for the expand
@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from cai_pyserini.collections.contract import Collection, Document
+from cai_pyserini.collections.contract import Collection, Record
 from cai_pyserini.collections.spans import CONTEXTS, UNSPACED, Contexts, Reservoir, random_span
 from cai_pyserini.core import artifact, jsonl
 from cai_pyserini.core.config import unless_english
@@ -47,17 +47,18 @@ def count_words(collection: Collection, output: Path) -> Path:
         spans, contexts = Reservoir[str](SPANS, draw), Contexts(CONTEXTS, language)
         forms = Counter[str]()  # document frequency of each
 
-        def counted(documents: Sequence[Document]) -> Shard:
-            for document in documents:
-                contents = document.contents
+        def counted(records: Sequence[Record]) -> Shard:
+            texts = [*map(collection.contents_of, records)]
+            for contents in texts:
                 found = analyzer(contents) if language in FORMLESS else FORM.findall(contents.lower())
                 forms.update(list(dict.fromkeys(found)))
                 if span := random_span(contents, draw, language):
                     spans.add(span)
                 contexts.add(contents)
-            return Shard([document.id for document in documents], _count(documents, analyzer, columns))
+            named = [f"{text} {record.names}" for text, record in zip(texts, records, strict=True)]
+            return Shard([record.id for record in records], _count(named, analyzer, columns))
 
-        parts = batched(progress(collection.documents(), collection.size, "words"), SHARD)
+        parts = batched(progress(collection.records(), collection.size, "words"), SHARD)
         counts = write_shards(folder, artifact.digest(recipe), parts, counted)
         with (folder / "words.txt").open("w", encoding="utf-8") as file:
             file.writelines(f"{word}\n" for word in columns)
@@ -84,15 +85,15 @@ def _lexicon(forms: Counter[str], analyzer: Analyzer, columns: Container[str]) -
                 yield {"word": word, "form": form}
 
 
-def _count(documents: Sequence[Document], analyzer: Analyzer, columns: dict[str, int]) -> csr_matrix:
-    """Counts (documents, words so far); new words are added to `columns`."""
+def _count(texts: Sequence[str], analyzer: Analyzer, columns: dict[str, int]) -> csr_matrix:
+    """Counts (texts, words so far); new words are added to `columns`."""
     indices, counts, indptr = array("i"), array("f"), [0]
-    for document in documents:
-        words = Counter(analyzer(document.contents))
+    for text in texts:
+        words = Counter(analyzer(text))
         indices.extend([columns.setdefault(word, len(columns)) for word in words])
         counts.extend(words.values())
         indptr.append(len(indices))
-    shape = len(documents), len(columns)
+    shape = len(texts), len(columns)
     matrix = csr_matrix((np.array(counts, np.float32), np.array(indices, np.int32), np.array(indptr)), shape=shape)
     matrix.sort_indices()
     return matrix

@@ -1,7 +1,8 @@
 """Write Lucene indexes, of impacts and of text, which Anserini and Pyserini open as their own.
 
 The fields are Anserini's: `id`, stored and in doc values; `contents`, the terms; and the stored field `raw`, which
-Pyserini's `searcher.doc(id).raw()` returns. Text has positions, norms and term vectors (for RM3). Of impacts, documents
+Pyserini's `searcher.doc(id).raw()` returns. Text has positions, norms and term vectors (for RM3), and beside Anserini's
+fields `words`, the words as they are, with positions, for exact phrases. Of impacts, documents
 have frequencies: Anserini's JsonVectorCollection repeats each term as often as its impact, so its indexing time grows
 with the sum of impacts. Here, a document is `term␁impact term␁impact …`, split at white space and analyzed by
 DelimitedTermFrequencyTokenFilter, so that the time grows with the number of terms.
@@ -18,6 +19,7 @@ import json
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,8 +35,9 @@ from cai_pyserini.indexes.analyzer import lucene_analyzer
 from cai_pyserini.vectors.json_vectors import DELIMITER
 
 FIELD = "contents"
+WORDS = "words"  # of texts, as they are
 PREFIX = "metadata."  # of the names of metadata fields
-IDS = "docid"  # a file of indexes with metadata: document ids in index order
+IDS = "docid"  # a file of indexes with metadata or of passages: ids in index order
 BATCH = 1024  # documents per step of the progress bar
 RAM_BUFFER_MB = 64.0  # megabytes in the JVM's heap
 
@@ -54,9 +57,11 @@ class Part(NamedTuple):
 
 def raw_json(record: Record, contents: str, pretty: bool = False) -> str:
     """The stored JSON of a document; `contents` is the indexed text. `pretty` is as Anserini's JsonCollection stores
-    it. Passages have `start` and `passages`, see Record."""
+    it. Passages have `start` and `passages`, see Record, and `text`, unless they are indexed as title and text."""
     others = {key: value for key in ("title", "metadata") if (value := getattr(record, key))}
-    others |= {"start": record.start, "passages": record.passages} if record.passages else {}
+    if record.passages:
+        others |= {"start": record.start, "passages": record.passages}
+        others |= {"text": record.text} if record.text and contents != f"{record.title} {record.text}" else {}
     style: dict[str, Any] = {"indent": 2, "separators": (",", " : ")} if pretty else {}
     return json.dumps({"id": record.id, **others, "contents": contents}, ensure_ascii=False, **style)
 
@@ -89,8 +94,8 @@ def write_index(
     total: int | None,
     label: str,
 ) -> int:
-    """Write an index with one segment in `count` parts and, if documents have metadata, the file IDS; return the number
-    of documents. `write_part` writes a part, and yields the numbers of documents that it has added."""
+    """Write an index with one segment in `count` parts, and perhaps the file IDS; return the number of documents.
+    `write_part` writes a part, and yields the numbers of documents that it has added."""
     parts = [Part(number, count, folder) for number in range(count)]
     with spread(write_part, parts) as counts:
         added = (document for count in counts for document in range(count))
@@ -101,8 +106,7 @@ def write_index(
             for part in parts:
                 files.remove(part.folder)
         writer.forceMerge(1)
-    if kinds:
-        _write_ids(folder)
+    _write_ids(folder, bool(kinds))
     return documents
 
 
@@ -114,6 +118,13 @@ def delimited_analyzer(filter: str) -> Any:
     return builder.addTokenFilter(filter, "delimiter", DELIMITER).build()
 
 
+def _text_analyzer(language: Language) -> Any:
+    fields = jvm.java_class("java.util.HashMap")()
+    fields.put(WORDS, jvm.java_class("org.apache.lucene.analysis.core.WhitespaceAnalyzer")())
+    wrapper = jvm.java_class("org.apache.lucene.analysis.miscellaneous.PerFieldAnalyzerWrapper")
+    return wrapper(lucene_analyzer(language), fields)
+
+
 @contextmanager
 def writing(folder: Path, language: Language | None = None) -> Iterator[Any]:
     """A Lucene IndexWriter of impacts or, with a language, of text, which keeps the order of documents and merges
@@ -121,7 +132,7 @@ def writing(folder: Path, language: Language | None = None) -> Iterator[Any]:
     using_java = partial(jvm.using_java, f"writing {folder}")
     with using_java():
         java = jvm.java_class
-        analyzer = lucene_analyzer(language) if language else delimited_analyzer("delimitedTermFrequency")
+        analyzer = _text_analyzer(language) if language else delimited_analyzer("delimitedTermFrequency")
         config = java("org.apache.lucene.index.IndexWriterConfig")(analyzer)
         config.setRAMBufferSizeMB(RAM_BUFFER_MB)
         config.setUseCompoundFile(False)
@@ -152,25 +163,32 @@ class DocumentAdder:
         kind.setOmitNorms(not is_text)
         kind.setStoreTermVectors(is_text)
         kind.setStoreTermVectorPositions(is_text)
+        exact = java("org.apache.lucene.document.FieldType")()
+        exact.setIndexOptions(options.DOCS_AND_FREQS_AND_POSITIONS)
+        exact.setOmitNorms(True)
         text = jvm.start().cast("java.lang.CharSequence", java("java.lang.String")(""))
         store = java("org.apache.lucene.document.Field$Store")
         self._not_stored = store.NO
         self._contents = java("org.apache.lucene.document.Field")(FIELD, text, kind)
+        self._words = java("org.apache.lucene.document.Field")(WORDS, text, exact) if is_text else None
         self._id = java("org.apache.lucene.document.StringField")("id", "", store.YES)
         no_bytes = java("org.apache.lucene.util.BytesRef")(b"")
         self._id_values = java("org.apache.lucene.document.BinaryDocValuesField")("id", no_bytes)
         self._raw = java("org.apache.lucene.document.StoredField")("raw", "") if stores_raw else None
         self._metadata: dict[str, list[Any]] = {}  # name -> as many fields as a document has had values
         self._document = java("org.apache.lucene.document.Document")()
-        self._always = [field for field in (self._id, self._id_values, self._contents, self._raw) if field]
+        always = (self._id, self._id_values, self._contents, self._words, self._raw)
+        self._always = [field for field in always if field]
         for field in self._always:
             self._document.add(field)
 
-    def __call__(self, id: str, contents: str, raw: str) -> None:
-        """Add a document; `raw` is its JSON, from which its metadata are."""
+    def __call__(self, id: str, contents: str, raw: str, words: str = "") -> None:
+        """Add a document; `raw` is its JSON, from which its metadata are. Of texts, `words` has the exact words."""
         self._id.setStringValue(id)
         self._id_values.setBytesValue(id.encode())
         self._contents.setStringValue(contents)
+        if self._words:
+            self._words.setStringValue(words)
         if self._raw:
             self._raw.setStringValue(raw)
         if self._kinds:
@@ -194,16 +212,16 @@ class DocumentAdder:
                 yield fields[number]
 
 
-def _write_ids(index: Path) -> None:
-    with (
-        jvm.using_java(f"reading {index}"),
-        closing(_open(index)) as reader,
-        (index / IDS).open("w", encoding="utf-8") as file,
-    ):
-        values = reader.leaves().get(0).reader().getBinaryDocValues("id")
-        for _ in range(reader.maxDoc()):
-            values.nextDoc()
-            file.write(f"{values.binaryValue().utf8ToString()}\n")
+def _write_ids(index: Path, has_metadata: bool) -> None:
+    """Write IDS, unless documents have no metadata and are no passages, by the id of the first one."""
+    with jvm.using_java(f"reading {index}"), closing(_open(index)) as reader:
+        segments = reader.leaves()
+        values: Any = segments.get(0).reader().getBinaryDocValues("id") if segments.size() else None
+        ids = (values.binaryValue().utf8ToString() for _ in range(reader.maxDoc()) if values.nextDoc() >= 0)
+        first = [*islice(ids, 1)]
+        if has_metadata or (first and first[0].endswith(f"{PASSAGE}0")):
+            with (index / IDS).open("w", encoding="utf-8") as file:
+                file.writelines(f"{id}\n" for id in chain(first, ids))
 
 
 def ids_are_unique(index: Path) -> bool:

@@ -12,9 +12,9 @@ from pydantic import AfterValidator, StringConstraints
 from cai_pyserini.core.template import template
 from cai_pyserini.engine.reasons import Marks, best_passage, mark
 from cai_pyserini.indexes.analyzer import Analyzer
-from cai_pyserini.judging.judgments import MODEL, Grades, Judgments
+from cai_pyserini.judging.judgments import MODEL, Grades, Judgments, NotSaved
 from cai_pyserini.judging.pool import Pool, next_query, shuffled
-from cai_pyserini.service.guard import CHECK_PARAMETERS, EVERYBODY, HEADERS, Access, Guard
+from cai_pyserini.service.guard import CHECK_PARAMETERS, EVERYBODY, HEADERS, STATIC, Access, Guard
 from cai_pyserini.service.page import HERE as SERVICE
 from cai_pyserini.service.page import STYLE, shown_metadata
 
@@ -67,8 +67,8 @@ class Judging:
         stored = self.pool.text(document)
         return (stored and stored.title) or document
 
-    def document_page(self, judge: str, mine: Grades, query: str, document: str) -> str:
-        """The page of a document, by default of the next one of the query, to judge it."""
+    def document_page(self, judge: str, mine: Grades, query: str, document: str, alert: str = "") -> str:
+        """The page of a document, by default of the next one of the query, to judge it; `alert` says what failed."""
         pool, ids, grades = self.pool, self.documents(query, document), mine.get(query, {})
         document = document or next((id for id in shuffled(judge, query, ids) if id not in grades), "")
         stored = pool.text(document) if document else None
@@ -80,12 +80,13 @@ class Judging:
             query=query,
             topic=pool.topics[query],
             document=document,
+            alert=alert,
             title=(stored and stored.title) or document,
             heading=self.mark(stored.title, query) if stored else [],
             passage=self.mark(best_passage(text, pool.topics[query], self.stems), query) if is_long else [],
             text=stored and self.mark(text[:FOLDED], query),
             is_cut=len(text) > FOLDED,
-            metadata=shown_metadata(stored.metadata) if stored else [],
+            metadata=shown_metadata(stored.metadata, {}) if stored else [],
             done={id: (self.title(id), grade) for id, grade in grades.items() if id in ids},
             size=len(ids),
             texts="".join(self.judgments.texts(query, document)) if document else "",
@@ -140,23 +141,26 @@ async def progress(judging: JudgingOfApp, judge: Judge) -> str:
     return judging.progress_page(judge, judging.judgments.of(judge))
 
 
-@routes.post("/")
+@routes.post("/", response_model=None)
 async def judged(
     judging: JudgingOfApp, judge: Judge, query: Id, document: Id, action: str, texts: str = ""
-) -> RedirectResponse:
+) -> Response:
     """Record a grade or a skip, or undo the judge's last judgment. `texts` is a digest of the texts on the judge's
     page, which can be out of date."""
     judgments, ids = judging.judgments, judging.documents(query, document)
-    if action == "undo":
-        undone = judgments.undo(judge)
-        if undone and undone[1] in judging.pool.documents.get(undone[0], ()):
-            query, document = undone
-        return _redirect(judge=judge, query=query, document=document)
-    if action not in ("skip", *map(str, range(len(judgments.rubric)))):
+    if action not in ("undo", "skip", *map(str, range(len(judgments.rubric)))):
         raise HTTPException(400, f"action: expected skip, undo, or a grade below {len(judgments.rubric)}")
-    if texts and texts != "".join(judgments.texts(query, document)):
+    if action != "undo" and texts and texts != "".join(judgments.texts(query, document)):
         raise HTTPException(409, "the text has changed since the page was opened: go back, and open it again")
-    judgments.add(query, document, judge, None if action == "skip" else int(action))
+    try:
+        if action == "undo":
+            undone = judgments.undo(judge)
+            if undone and undone[1] in judging.pool.documents.get(undone[0], ()):
+                query, document = undone
+            return _redirect(judge=judge, query=query, document=document)
+        judgments.add(query, document, judge, None if action == "skip" else int(action))
+    except NotSaved as error:
+        return HTMLResponse(judging.document_page(judge, judgments.of(judge), query, document, str(error)), 507)
     if ids - judgments.of(judge)[query].keys():
         return _redirect(judge=judge, query=query)
     return _redirect(judge=judge)
@@ -168,12 +172,12 @@ def _redirect(**parameters: str) -> RedirectResponse:
 
 @routes.get("/style.css")
 async def style() -> Response:
-    return Response(PAGE_STYLE, media_type="text/css")
+    return Response(PAGE_STYLE, headers=STATIC, media_type="text/css")
 
 
 @routes.get("/keys.js")
 async def keys() -> Response:
-    return Response(KEYS, media_type="text/javascript")
+    return Response(KEYS, headers=STATIC, media_type="text/javascript")
 
 
 def create_app(pool: Pool, judgments: Judgments, shared: int, access: Access = EVERYBODY) -> Guard:

@@ -13,7 +13,7 @@ from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from statistics import multimode
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cai_pyserini.collections.contract import Qrels
 from cai_pyserini.core import artifact
@@ -60,6 +60,10 @@ class Judgment(NamedTuple):
     texts: str = ""  # digest of the judged texts
 
 
+class NotSaved(CaiError):
+    """A judgment that could not be written, and does not count."""
+
+
 class Judgments:
     """A database of judgments, created if missing when a `rubric`, the meaning of each grade, is passed.
 
@@ -68,6 +72,7 @@ class Judgments:
     """
 
     def __init__(self, path: Path, rubric: Sequence[str] | None = None):
+        self.path = path
         if rubric is None and not path.is_file():
             raise CaiError(f"no file {path}: `cai-pyserini judge serve` makes it")
         try:
@@ -105,9 +110,9 @@ class Judgments:
         self._db.create_function("counts", 4, counts)
 
     def add(self, query: str, document: str, judge: str, grade: int | None) -> None:
-        """Record a grade of the current texts, None for a skip, unless it is the current grade."""
+        """Record a grade of the current texts, None for a skip, unless it is the current grade. Raises NotSaved."""
         row = query, document, judge, grade
-        self._db.execute(
+        self._write(
             "INSERT INTO judgments (query, document, judge, grade, query_text, document_text) "
             "SELECT ?, ?, ?, ?, ?, ? WHERE NOT EXISTS "
             "(SELECT 1 FROM counted WHERE query = ? AND document = ? AND judge = ? AND grade IS ?)",
@@ -115,13 +120,22 @@ class Judgments:
         )
 
     def undo(self, judge: str) -> tuple[str, str] | None:
-        """Undo the last judgment of a judge that counts, and return its query and document; None if there is none."""
-        return self._db.execute(
+        """Undo the last judgment of a judge that counts, and return its query and document; None if there is none.
+        Raises NotSaved."""
+        return self._write(
             "INSERT INTO judgments (query, document, judge, undoes, query_text, document_text) "
             "SELECT query, document, judge, number, query_text, document_text FROM counted "
             "WHERE judge = ? ORDER BY number DESC LIMIT 1 RETURNING query, document",
             [judge],
-        ).fetchone()
+        )
+
+    def _write(self, sql: str, parameters: Sequence[Any]) -> Any:
+        """Write a row, wholly or not at all, and return what the statement returns of it."""
+        try:
+            return self._db.execute(sql, parameters).fetchone()
+        except sqlite3.OperationalError as error:
+            remedy = "make room, or let this program write there, and judge it again"
+            raise NotSaved(f"not saved: {self.path} cannot be written ({error}); {remedy}") from None
 
     def of(self, judge: str) -> Grades:
         """The grades of a judge, oldest first."""

@@ -11,6 +11,8 @@ import random
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -19,7 +21,7 @@ from typing import NamedTuple
 
 import httpx2
 
-from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.errors import CaiError, without_secrets
 from cai_pyserini.core.flags import MODEL_KEY
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.engine.reasons import Stems, best_passage
@@ -39,6 +41,7 @@ MAX_FAILURES = 5  # after so many in a row, the model, the server or the prompt 
 ATTEMPTS = 6
 FIRST_WAIT = 0.5  # seconds before the second attempt, doubled before each further one
 LONGEST_WAIT = 600.0  # seconds; a server that asks for more has to be asked later
+QUOTED = 200  # characters of what the server says
 MAX_BYTES = 1 << 20  # largest response
 REMEDIES = {401: f"set the key in {MODEL_KEY}", 403: f"check the key in {MODEL_KEY}", 404: "check --url and --model"}
 
@@ -110,6 +113,7 @@ class Chat:
     def __init__(self, url: str, model: str, key: str = "", seconds: float = 120.0):
         if not (key.isascii() and key.isprintable()):
             raise CaiError(f"the key in {MODEL_KEY} has characters that no key has, such as a line break")
+        self._key = key
         self._url, self._model, self._seconds = f"{url.rstrip('/')}/chat/completions", model, seconds
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._client = httpx2.AsyncClient(headers=headers, timeout=seconds)  # of each read; below, of an answer
@@ -128,23 +132,26 @@ class Chat:
             except (TimeoutError, httpx2.TimeoutException):
                 raise Unanswered(f"no answer within {self._seconds:g} seconds") from None
             except httpx2.HTTPError as error:
-                reason = str(error) or type(error).__name__
+                reason = self.quoted(str(error) or type(error).__name__)
                 if not self._has_answered and isinstance(error, httpx2.ConnectError):
                     raise CaiError(f"no server answers at {self._url} ({reason}): start it, or give --url") from None
             else:
                 self._has_answered = True
                 if response.status_code == 200:
                     return _content(body)
-                reason = f"HTTP {response.status_code}, {' '.join(body.decode(errors='replace').split())[:200]!r}"
+                reason = f"HTTP {response.status_code}, {self.quoted(body.decode(errors='replace'))!r}"
                 if remedy := REMEDIES.get(response.status_code):
                     raise CaiError(f"{self._url}: {reason}: {remedy}")
                 if response.status_code != 429 and response.status_code < 500:
                     raise Unanswered(reason)
-                if (asked := response.headers.get("Retry-After", "")).isdecimal():  # seconds, not a date
-                    wait = max(wait, float(asked))
+                wait = max(wait, retry_after(response.headers.get("Retry-After", "")))
                 if wait > LONGEST_WAIT:
                     raise CaiError(f"{self._url}: {reason}: it asks to wait {wait:,.0f} seconds; then start again")
         raise Unanswered(f"{reason}, {ATTEMPTS} times")
+
+    def quoted(self, text: str) -> str:
+        """The beginning of what the server says, which may repeat the key."""
+        return " ".join(without_secrets(text, self._key).split())[:QUOTED]
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -160,11 +167,21 @@ class Chat:
             return response, body
 
 
+def retry_after(header: str) -> float:
+    """The seconds that the header Retry-After asks for, which can be a date; 0 for a past one, and for nonsense."""
+    if header.strip().isdecimal():
+        return float(header)
+    try:
+        return max(0.0, (parsedate_to_datetime(header) - datetime.now(UTC)).total_seconds())
+    except (ValueError, TypeError, OverflowError):
+        return 0.0
+
+
 def _content(body: bytes) -> str:
     """The text of the answer."""
     try:
         content = json.loads(body)["choices"][0]["message"]["content"]
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         content = None
     if not isinstance(content, str):
         raise Unanswered("a response that is not one of chat/completions")
@@ -211,4 +228,4 @@ async def _grade(chat: Chat, prompt: str, grades: int) -> int:
         answer = (await chat.ask(text)).strip()
         if (found := GRADE.fullmatch(answer)) and int(found[1]) < grades:
             return int(found[1])
-    raise Unanswered(f"the answer {answer[:80]!r} is no grade")
+    raise Unanswered(f"the answer {chat.quoted(answer)[:80]!r} is no grade")

@@ -17,7 +17,7 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
-from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.errors import CaiError, without_secrets
 
 LOGIN = "log in with `hf auth login`, or set HF_TOKEN"
 
@@ -52,14 +52,14 @@ def _explained(error: Exception, repository: str, revision: str | None) -> CaiEr
     is_wrapped = isinstance(error, LocalEntryNotFoundError | RuntimeError)  # RuntimeError: an upload failed
     cause = error.__cause__ if is_wrapped and error.__cause__ else error
     status = cause.response.status_code if isinstance(cause, HfHubHTTPError) else None
-    reason = (str(cause) or type(cause).__name__).strip().splitlines()[0]
-    page, has_token = f"{constants.ENDPOINT}/{repository}", get_token() is not None
+    page, token = f"{constants.ENDPOINT}/{repository}", get_token()
+    reason = without_secrets(str(cause) or type(cause).__name__, token).strip().splitlines()[0]
     match cause:
         case GatedRepoError():
             again = "use a token of the account that has accepted them, with access to gated repositories"
-            return CaiError(f"{repository} is gated: accept its terms at {page}, then {again if has_token else LOGIN}")
+            return CaiError(f"{repository} is gated: accept its terms at {page}, then {again if token else LOGIN}")
         case RepositoryNotFoundError():
-            hidden = "your token does not show it" if has_token else f"it is private: {LOGIN}"
+            hidden = "your token does not show it" if token else f"it is private: {LOGIN}"
             return NotOnHubError(f"{_host()} has no {repository}: correct the name, or {hidden}")
         case HFValidationError():
             return NotOnHubError(f"{_host()} has no such names ({reason})")

@@ -38,6 +38,6 @@ def _unused_name(name: str, engine: Engine) -> str:
 
 def stored(engine: Engine, hit: Hit) -> Stored:
     """The document of a hit, or its best passage. Raises CaiError if no index stores documents."""
-    if (document := engine.document(hit.stored)) is None:
+    if hit.document is None:
         raise CaiError(f"no index of {engine.name} stores documents: make one without the setting no_raw")
-    return document
+    return hit.document

@@ -16,13 +16,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import opensearchpy
 import opensearchpy.helpers
 
 from cai_pyserini.core import artifact, jsonl
-from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.errors import CaiError, without_secrets
 from cai_pyserini.core.flags import without_password
 from cai_pyserini.indexes.writer import raw_documents
 from cai_pyserini.plugin.aliases import export_to_server
@@ -64,8 +64,13 @@ class SearchServer:
     noun = "index"
 
     def __init__(self, uri: str, options: dict[str, Any]):
-        self.address = without_password(uri)
+        parts = urlsplit(uri)
+        self.address, self._login = without_password(uri), unquote(f"{parts.username or ''}:{parts.password or ''}")
         self.client = opensearchpy.OpenSearch(uri, timeout=TIMEOUT, **options)
+
+    def quoted(self, reason: object) -> str:
+        """What the server says, which may repeat the login."""
+        return without_secrets(str(reason), self._login if self._login != ":" else None)
 
     def behind(self, alias: str) -> str | None:
         try:
@@ -103,9 +108,8 @@ class SearchServer:
             (response,) = refused.values()
             error = response.get("error", {})
             reason = f"{error.get('type')}: {error.get('reason')}" if isinstance(error, dict) else error
-            raise CaiError(
-                f"{self.address} refused document {response.get('_id')!r} ({response.get('status')}, {reason})"
-            )
+            why = f"{response.get('status')}, {self.quoted(reason)}"
+            raise CaiError(f"{self.address} refused document {response.get('_id')!r} ({why})")
         self.client.indices.refresh(index=index)
         if (found := self.client.count(index=index)["count"]) != count:
             raise CaiError(f"{self.address} has {found:,} of {count:,} documents in {index}: export them again")
@@ -173,7 +177,7 @@ def _export(engine: Engine, server: SearchServer, source: Source, output: Path, 
     try:
         return export_to_server(source, output, server, name, load, format=engine.name, settings=settings)
     except opensearchpy.OpenSearchException as error:
-        raise CaiError(f"{server.address}: {error}") from None
+        raise CaiError(f"{server.address}: {server.quoted(error)}") from None
     finally:
         server.client.close()
 

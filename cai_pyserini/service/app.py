@@ -7,20 +7,30 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
+from anyio import CapacityLimiter
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi import Query as Parameter
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse
+from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.version import VERSION
 from cai_pyserini.indexes.filters import BadFilter, Filters, without_operators
-from cai_pyserini.service import schema
+from cai_pyserini.service import files, schema
 from cai_pyserini.service.access_log import AccessLog, note
 from cai_pyserini.service.document_page import MAX_PARTS, render_document
-from cai_pyserini.service.guard import CHECK_PARAMETERS, EVERYBODY, KEY_SCHEMES, Access, Guard, Metrics, error_response
+from cai_pyserini.service.guard import (
+    CHECK_PARAMETERS,
+    EVERYBODY,
+    KEY_SCHEMES,
+    STATIC,
+    Access,
+    Guard,
+    Metrics,
+    error_response,
+)
 from cai_pyserini.service.mcp import ForwardedResponse, over_http
 from cai_pyserini.service.page import SCRIPT, STYLE, Search, render
 from cai_pyserini.service.queue import Job, Service, documents
@@ -179,6 +189,7 @@ async def reload(service: ServiceOfApp) -> schema.Reloaded:
 
 
 @routes.post("/mcp", include_in_schema=False)
+@routes.post("/mcp/", include_in_schema=False)
 async def tools(request: Request) -> Response:
     """The MCP tools."""
     return ForwardedResponse(request.app.state.mcp.handle_request)
@@ -210,16 +221,31 @@ async def document_page(
     return await render_document(service, index, id, search, part)
 
 
+@routes.get(
+    "/file",
+    response_class=FileResponse,
+    responses={
+        200: {"content": {kind: {} for kind in files.TYPES}},
+        304: {"description": "the client has the file"},
+        409: {"content": {"text/html": {}}, "description": "the file has changed since it was read"},
+        410: {"content": {"text/html": {}}, "description": "the file is not there any more"},
+    },
+)
+async def file(service: ServiceOfApp, request: Request, index: Name, id: Name) -> Response:
+    """The file of a document, as it was when it was read; also in ranges."""
+    return await files.render_file(service, index, id, request.app.state.comparing)
+
+
 @routes.get("/style.css", response_class=Css)
-async def style() -> str:
+async def style() -> Response:
     """The page's style sheet."""
-    return STYLE
+    return Css(STYLE, headers=STATIC)
 
 
 @routes.get("/script.js", response_class=JavaScript)
-async def script() -> str:
+async def script() -> Response:
     """The page's keys."""
-    return SCRIPT
+    return JavaScript(SCRIPT, headers=STATIC)
 
 
 def create_app(service: Service, access: Access = EVERYBODY, log: AccessLog | None = None) -> Guard:
@@ -233,7 +259,9 @@ def create_app(service: Service, access: Access = EVERYBODY, log: AccessLog | No
         redirect_slashes=False,  # behind a proxy, the redirect would name the wrong host
         servers=[{"url": access.public_url}] if access.public_url else None,
         generate_unique_id_function=lambda route: route.name,  # short names in generated clients
-        responses={status: {"model": schema.Wrong} for status in (400, 401, 403, 404, 408, 411, 413, 429, 500, 503)},
+        responses={
+            status: {"model": schema.Wrong} for status in (400, 401, 403, 404, 408, 411, 413, 415, 429, 500, 503)
+        },
         exception_handlers={
             HTTPException: _refused,
             RequestValidationError: _invalid,
@@ -244,6 +272,7 @@ def create_app(service: Service, access: Access = EVERYBODY, log: AccessLog | No
         description="Search. Routes and answers under /v1 are those of Anserini's and Pyserini's REST API.",
     )
     app.state.service, app.state.metrics, app.state.mcp = service, Metrics(service), over_http(service)
+    app.state.comparing = CapacityLimiter(files.COMPARISONS)
     app.include_router(probes)
     app.include_router(routes, dependencies=KEY_SCHEMES if access.key else ())
     _correct(app.openapi())
@@ -292,5 +321,5 @@ def _correct(document: dict[str, Any]) -> None:
         for operation in path.values():
             responses = operation["responses"]
             responses.pop("422", None)  # wrong requests get a 400
-            for status in responses.keys() - {"200", "303"}:  # errors are JSON, even of routes that return text
+            for status in responses.keys() - {"200", "303", "304", "409", "410"}:  # JSON, even of routes with text
                 responses[status]["content"] = {"application/json": responses[status]["content"].popitem()[1]}

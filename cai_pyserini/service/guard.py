@@ -3,6 +3,7 @@
 import asyncio
 import binascii
 import hmac
+import re
 import time
 from base64 import b64decode
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -31,10 +32,14 @@ HEADERS = {
     "base-uri 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
+    "Cache-Control": "private, no-store",
 }
+STATIC = {"Cache-Control": "private, max-age=300"}  # of what has nothing of documents and queries
 MAX_BODY_BYTES = 1 << 19  # queries, 64 ids, a filter and names, all as \ud83e\uddec, have 450,000
 BODY_SECONDS = 10.0  # limit for receiving a body
+UNREAD_SECONDS = 2.0  # limit for receiving the rest of a body that is refused
 CHUNK_BYTES = 1 << 16  # part of a response that is sent at once; little is buffered for slow clients
+CHARSET, UTF_8 = re.compile(r';\s*charset="?([^\s;"]+)', re.IGNORECASE), ("utf-8", "utf8", "us-ascii", "ascii")
 CLIENT_CLOSED = 499  # status of a request whose client left before the response
 BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)  # seconds
 
@@ -79,7 +84,7 @@ EVERYBODY = Access()
 
 
 class Guard:
-    """ASGI middleware that counts every response, errors included, and adds `headers` to it.
+    """ASGI middleware that counts every response, errors included, and adds those of `headers` that it lacks.
 
     The key is not needed for `open_paths`. It is checked before the body is read, within BODY_SECONDS. HEAD is answered
     like GET. The context `sending` surrounds each request until its response is sent. Responses have an X-Request-ID,
@@ -111,7 +116,7 @@ class Guard:
         line = self._log.begin() if self._log else {}
         head = scope["method"] == "HEAD"
         path = scope["path"].removeprefix(self._root) if scope["path"].startswith(f"{self._root}/") else scope["path"]
-        scope = {**scope, "method": "GET" if head else scope["method"], "path": path}
+        scope = {**scope, "method": "GET" if head else scope["method"], "path": path, "is_head": head}
         request = Request(scope, receive)
         headers = {**self._headers, "X-Request-ID": id}
         started = False
@@ -127,7 +132,9 @@ class Guard:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                MutableHeaders(scope=message).update(headers)
+                sent = MutableHeaders(scope=message)
+                for name, value in headers.items():
+                    sent.setdefault(name, value)
                 count(message["status"])
                 await send(message)
                 return
@@ -135,14 +142,24 @@ class Guard:
             last = max(0, len(body) - 1) // CHUNK_BYTES * CHUNK_BYTES
             for at in range(0, last, CHUNK_BYTES):
                 await send({**message, "body": body[at : at + CHUNK_BYTES], "more_body": True})
-            await send({**message, "body": body[last:]})
+            await send({**message, "body": body[last:], "more_body": is_unread or message.get("more_body", False)})
+            if is_unread:
+                await _discard(receive)
+                await send({**message, "body": b""})
 
         with self._sending():
             app: ASGIApp = self._refusal(request) or self._app
-            if app is self._app and request.headers.get("content-length", "0") != "0":
+            is_unread = _has_body(request) and app is not self._app
+            if is_unread:
+                headers["Connection"] = "close"
+            elif _has_body(request):
                 try:
                     async with asyncio.timeout(BODY_SECONDS):
-                        receive = _replay(await request.body(), receive)
+                        body = await request.body()
+                    receive = _replay(body, receive)
+                    body.decode()
+                except UnicodeDecodeError as error:
+                    app = error_response(400, f"the body is not UTF-8: byte {error.start} is {body[error.start]:02X}")
                 except TimeoutError:
                     reason = f"the body was not there after {BODY_SECONDS:g} seconds"
                     app = error_response(408, reason, {"Connection": "close"})
@@ -171,6 +188,13 @@ class Guard:
             return error_response(411, "a body needs its Content-Length")
         if int(request.headers.get("content-length", 0)) > MAX_BODY_BYTES:
             return error_response(413, f"the body has more than {MAX_BODY_BYTES:,} bytes")
+        encoding = request.headers.get("content-encoding", "identity").lower()
+        if _has_body(request) and encoding != "identity":
+            reason = f"the body is compressed ({encoding[:50]}): send it as it is"
+            return error_response(415, reason, {"Accept-Encoding": "identity"})
+        charset = CHARSET.search(request.headers.get("content-type", ""))
+        if _has_body(request) and charset and charset[1].lower() not in UTF_8:
+            return error_response(415, f"the body is in {charset[1][:50]}: send UTF-8")
         if request.method == "POST" and origin and origin not in own_origins:
             return error_response(403, f"a page of {origin} may not do this; see --public-url")
         return None
@@ -191,6 +215,20 @@ def _has(request: Request, key: str) -> bool:
 
 def error_response(status: int, reason: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
     return JSONResponse({"error": reason}, status, headers)
+
+
+def _has_body(request: Request) -> bool:
+    return request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
+
+
+async def _discard(receive: Receive) -> None:
+    """Read the rest of a refused body, a little of it: a client that still sends when the connection is closed loses
+    the answer."""
+    left = 8 * MAX_BODY_BYTES
+    with suppress(TimeoutError):
+        async with asyncio.timeout(UNREAD_SECONDS):
+            while left > 0 and (message := await receive()).get("more_body"):
+                left -= len(message["body"])
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

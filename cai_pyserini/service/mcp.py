@@ -125,11 +125,16 @@ class _Server(MCPServer[Any]):
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
     ) -> CallToolResult | InputRequiredResult:
-        """Call a tool; errors are sentences, and unknown arguments are errors."""
+        """Call a tool; errors are sentences, and unknown arguments are errors. Optional ones that are null or empty, as
+        some assistants fill them in, are not given."""
         for tool in await self.list_tools():
-            known = list(tool.input_schema["properties"])
+            known, required = list(tool.input_schema["properties"]), tool.input_schema.get("required", ())
             if tool.name == name and (unknown := [key for key in arguments if key not in known]):
                 raise ToolError(f"wrong arguments of {name}: {unknown_parameter(unknown[0], known)}")
+            if tool.name == name:
+                arguments = {
+                    key: value for key, value in arguments.items() if key in required or value not in (None, "")
+                }
         try:
             return await super().call_tool(name, arguments, context)
         except UnexpectedToolError as error:

@@ -1,25 +1,31 @@
 """The search page for people: the hits of one system or of two side by side, their facets, and why they are there."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import partial
-from itertools import islice
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Annotated, Any, Self
 from urllib.parse import urlencode, urlsplit
 
 from pydantic import BaseModel, Field, StringConstraints, model_validator
 
-from cai_pyserini.core.metadata import Value
+from cai_pyserini.collections.contract import PAGE, PAGES
+from cai_pyserini.collections.file_listing import FileListing
+from cai_pyserini.core.metadata import Kind, Value
 from cai_pyserini.core.template import template
 from cai_pyserini.engine.explanation import Explanation
-from cai_pyserini.engine.found import Described, Found
+from cai_pyserini.engine.found import SORT_DEPTH, Described, Found
 from cai_pyserini.engine.highlight import text_of
+from cai_pyserini.engine.hits import Hit
 from cai_pyserini.engine.reasons import Asked, Origin, Reasons, main_origin
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.indexes.filters import BadFilter, without_operators
 from cai_pyserini.service.access_log import note
-from cai_pyserini.service.facets import Facet, Option, chosen_of, facets_of
+from cai_pyserini.service.facets import Facet, Option, chosen_of, facets_of, narrowed
+from cai_pyserini.service.files import open_link
 from cai_pyserini.service.queue import MAX_HITS, MAX_QUERY_LENGTH, Job, SearchResults, Service
+from cai_pyserini.service.readable import of_files, readable, readable_path
 
 HERE = Path(__file__).parent
 STYLE = (HERE / "style.css").read_text(encoding="utf-8")
@@ -35,6 +41,7 @@ MIN_SHARE = 0.03  # smallest share of the score at which a non-query word is sho
 LIKE_WORDS = 12  # marked words that a document shares with the one it is like
 MAX_LINKED_QUERY = 500  # characters of a query in the links to documents, which mark its words
 MAX_TITLE = 300  # characters shown of a title
+HOST = re.compile(r"[\w.:-]+")  # other characters are not what browsers take for a host
 LABELS: dict[Origin, str] = {
     "word": "your words",
     "near": "in similar documents",
@@ -70,10 +77,12 @@ class Search(BaseModel):
         self.like = "" if self.q else self.like
         return self
 
-    @property
-    def options(self) -> dict[str, Any]:
-        """Options of a Job: it finds one hit more than are shown, if there can be a page after them."""
-        return {"hits": min(self.start + self.hits + 1, MAX_HITS), "sort": self.sort or None}
+    def options(self, engine: Engine) -> dict[str, Any]:
+        """Options of a Job: it finds one hit more than are shown, if there can be a page after them, and what may be
+        folded, see `first_copies`; sorted, so many on all pages that they have the same order."""
+        hits = max(self.start + self.hits + 1, SORT_DEPTH if self.sort else 0)
+        folded = engine.files.folded if engine.files else 0
+        return {"hits": min(hits + folded, MAX_HITS), "sort": self.sort or None}
 
     def parameters(self, **changes: Any) -> dict[str, Any]:
         """The parameters of its address, some of them changed, without those that have their defaults."""
@@ -115,7 +124,7 @@ async def render(service: Service, search: Search) -> str:
         search=search,
         names=names,
         engine=engine,
-        chosen=chosen_of(search.filter),
+        chosen=chosen_of(search.filter, engine.metadata),
         sorts=_sorts(engine),
         can_filter=engine.can_filter or search.filter,
         longest=MAX_QUERY_LENGTH,
@@ -143,7 +152,7 @@ async def _found(service: Service, search: Search, engines: Mapping[str, Engine]
         filters = (search.filter,) * bool(search.filter) + conditions
         show = partial(_describe, search, name, fields)
         found = await service.search(
-            Job(index=name, texts=[words], filter=filters or None, show=show, **search.options)
+            Job(index=name, texts=[words], filter=filters or None, show=show, **search.options(engines[name]))
         )
         columns.append(_column(engines[name], search, found, nothing))
     return {
@@ -166,8 +175,9 @@ async def _like(service: Service, search: Search) -> dict[str, Any]:
     """The hits for the text of a document, without the document itself."""
     document, found = await service.document(search.a, search.like, MAX_QUERY_LENGTH), SearchResults([[]])
     if document.contents.strip():
-        options = {"filter": search.filter or None, "show": partial(_describe, search, search.a, []), **search.options}
-        job = Job(index=search.a, texts=[document.contents], without=search.like, **options)
+        options = search.options(service.engines[search.a]) | {"filter": search.filter or None}
+        show = partial(_describe, search, search.a, [])
+        job = Job(index=search.a, texts=[document.contents], without=search.like, show=show, **options)
         found = await service.search(job)
     column = _column(service.engines[search.a], search, found)
     return {"columns": [column], "like_title": document.title[:MAX_TITLE] or search.like}
@@ -198,13 +208,23 @@ def _describe(
 ) -> Iterator[dict[str, Any]]:
     """What the page shows of the hits for a text."""
     asked, common = engine.asked(found.text), _common_words(engine, found.text) if search.like else set()
-    for described in found.describe(found.hits[search.start :]):
+    hits = first_copies(found.hits, engine.files)[search.start :]
+    for described in found.describe(hits[: search.hits + 1]):
         yield _hit(engine, index, search, described, asked=asked, common=common, fields=fields)
+
+
+def first_copies(hits: Sequence[Hit], files: FileListing | None) -> list[Hit]:
+    """The hits without those that are copies of better ones, which lead to them. `hits` are the best ones from the
+    first on, so that pages neither skip nor repeat any."""
+    first: dict[str, Hit] = {}
+    for hit in hits:
+        first.setdefault(files.original_of(hit.id) if files else hit.id, hit)
+    return [*first.values()]
 
 
 def _common_words(engine: Engine, text: str) -> set[str]:
     """The words of a text that many documents have."""
-    most = max(MIN_COMMON, COMMON_SHARE * engine.documents)
+    most = max(MIN_COMMON, COMMON_SHARE * engine.passages)
     return {word for word, documents in engine.document_frequencies(text).items() if documents > most}
 
 
@@ -239,8 +259,12 @@ def _hit(
         "title": mark_words(text_of(title)[:MAX_TITLE]),
         "snippet": mark_words(text_of(snippet)),
         "page": page,
-        "url": url_of(described.metadata),
-        "chips": _chips(described.metadata, fields),
+        "url": (url := url_of(described.metadata)),
+        "name": name_of(engine, hit.id),
+        "open": (file := open_link(engine, index, hit.id, url, described.metadata, page)),
+        "place": _place(engine, search, hit.id, file[0] if file else ""),
+        "copies": _copies(engine, index, search, hit.id),
+        "chips": _chips(described.metadata, fields, engine.metadata),
         "why": reasons_of,
         "origin": "related" if _is_dense(explanation) else main_origin(reasons),
         "tables": _numbers(explanation, reasons, labels),
@@ -287,22 +311,66 @@ def _numbers(explanation: Explanation, reasons: Reasons, labels: Mapping[Origin,
 def url_of(metadata: Mapping[str, Value]) -> tuple[str, str] | None:
     """The address in the field `url`, and its host; None if it is not one of the web."""
     url = metadata.get("url")
-    if not isinstance(url, str) or not url.startswith(("https://", "http://")):
+    if not isinstance(url, str) or not url.lower().startswith(("https://", "http://")):
         return None
-    return url, urlsplit(url).netloc
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return None
+    is_clear = "\\" not in parts.netloc  # which browsers take for a slash
+    return (url, host) if host and HOST.fullmatch(host) and is_clear else None
 
 
-def _chips(metadata: Mapping[str, Value], fields: Sequence[str]) -> list[tuple[str, str]]:
+def name_of(engine: Engine, id: str) -> str:
+    """The id of a document or, of a file, its path."""
+    return readable_path(id) if of_files(engine.metadata) else id
+
+
+def _place(engine: Engine, search: Search, id: str, file: str) -> list[tuple[str, str]]:
+    """The id of a document or, of a `file`, the parts of its path, with a link to what is found in each folder."""
+    if not of_files(engine.metadata):
+        return [(id, "")]
+    *folders, name = name_of(engine, id).split("/")
+    if "folder" not in engine.metadata:
+        return [*((folder, "") for folder in folders), (name, file)]
+    paths = accumulate(folders, lambda path, folder: f"{path}/{folder}")
+    links = (search.link(filter=narrowed(search.filter, "folder", path)) for path in paths)
+    return [*zip(folders, links, strict=True), (name, file)]
+
+
+def _copies(engine: Engine, index: str, search: Search, id: str) -> list[tuple[str, str]]:
+    """The paths of the copies of a file, with links to them."""
+    copies = engine.files.copies_of(id) if engine.files else []
+    return [(readable_path(copy), search.document_link(index, copy)) for copy in copies]
+
+
+def _chips(metadata: Mapping[str, Value], fields: Sequence[str], kinds: Mapping[str, Kind]) -> list[tuple[str, str]]:
     """A few fields and their values, short ones."""
+    if of_files(kinds):
+        return _file_chips(metadata, fields, kinds)
     names = [*(name for name in fields if name in metadata), *(name for name in metadata if name not in fields)]
     shown = []
     for name in names:
         value = metadata[name]
-        items = value if isinstance(value, list) else [str(value)]
+        items = value if isinstance(value, list) else [readable(name, value, kinds)]
         text = ", ".join(items[:2]) + (f" +{len(items) - 2}" if items[2:] else "")
         if name != "url" and len(text) <= CHIP_LENGTH:
             shown.append((name, text))
     return shown[:CHIPS]
+
+
+def _file_chips(
+    metadata: Mapping[str, Value], fields: Sequence[str], kinds: Mapping[str, Kind]
+) -> list[tuple[str, str]]:
+    """What people look for files by."""
+    shown = [("", str(metadata.get("type", "")).upper())]
+    if pages := metadata.get(PAGES):
+        shown.append(("", f"{pages:,} page{'s' * (pages != 1)}"))
+    shown += [("", readable(name, metadata[name], kinds)) for name in ("size", "modified") if name in metadata]
+    if "language" in fields and "language" in metadata:
+        shown.append(("language", str(metadata["language"])))
+    return shown
 
 
 def _links(search: Search, options: Sequence[Option]) -> list[dict[str, Any]]:
@@ -318,13 +386,13 @@ def _sorts(engine: Engine) -> list[tuple[str, str]]:
     labels = {"number": ("largest first", "smallest first"), "date": ("newest first", "oldest first")}
     sorts = [("", "best first")]
     for field, kind in engine.metadata.items():
-        if kind in labels:
+        if kind in labels and field != PAGE:  # of a file, that of a passage
             sorts += [(sign + field, f"{field}, {label}") for sign, label in zip(("-", ""), labels[kind], strict=True)]
     return sorts
 
 
-def shown_metadata(metadata: Mapping[str, Value]) -> list[tuple[str, str | int | float]]:
-    return [(name, ", ".join(value) if isinstance(value, list) else value) for name, value in metadata.items()]
+def shown_metadata(metadata: Mapping[str, Value], kinds: Mapping[str, Kind]) -> list[tuple[str, str]]:
+    return [(name, readable(name, value, kinds)) for name, value in metadata.items()]
 
 
 def tables(explanation: Explanation) -> list[dict[str, Any]]:

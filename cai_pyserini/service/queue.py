@@ -106,8 +106,7 @@ def documents(length: int | None = None, snippets: bool = False) -> Show:
     def show(engine: Engine, found: Found) -> Iterator[Shown]:
         described = found.describe(found.hits) if snippets else repeat(None)
         for hit, each in zip(found.hits, described, strict=False):
-            stored = each.document if each else engine.document(hit.stored)
-            stored = stored and stored._replace(contents=stored.contents[:length])
+            stored = hit.document and hit.document._replace(contents=hit.document.contents[:length])
             yield Shown(hit, stored, each and text_of(each.snippet), each and each.page)
 
     return show
@@ -345,7 +344,7 @@ class Service:
 
     def _rerank_hits(self, job: Job, engine: Engine, ranking: Hits) -> tuple[Hits, int]:
         """A ranking with its best hits rescored by the cross-encoder, and the number of these."""
-        stored = [engine.document(hit.stored) for hit in ranking[: job.rerank]]
+        stored = [hit.document for hit in ranking[: job.rerank]]
         if None in stored:
             raise HTTPException(400, f"rerank: {job.index} does not store documents")
         assert self._rerank  # search_all checks it

@@ -58,3 +58,4 @@ def test_an_update_adds_and_deletes_files(folder: Path, engine: Engine, capsys: 
     update([str(folder / "run")])
     updated = Run(folder / "run")["bm25"]
     assert {hit.id for hit in updated.search("zinc gout")} == {"b.md", "c.html"}
+    assert updated.files and updated.files.has("c.html") and not updated.files.has("a.pdf")

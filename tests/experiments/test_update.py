@@ -158,9 +158,17 @@ def test_a_service_takes_the_new_run_over(
         reload(address)
 
 
-@pytest.mark.parametrize(("status", "reason"), [(302, "HTTP 302: /other"), (200, "no service")])
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (302, "HTTP 302: /other"),
+        (200, "no service"),
+        (500, r"HTTP 500: X-API-Key: \*\*\* is wrong"),
+    ],
+)
 def test_a_key_goes_to_the_service_alone(monkeypatch: pytest.MonkeyPatch, status: int, reason: str) -> None:
-    """The fault: what a redirect names gets the key, and the command says that the service has reopened its indexes."""
+    """The faults: what a redirect names gets the key; the command says that the service has reopened its indexes; it
+    prints the key that an answer repeats."""
     monkeypatch.setenv(KEY, "sesame")
     asked: list[str] = []
 
@@ -168,9 +176,10 @@ def test_a_key_goes_to_the_service_alone(monkeypatch: pytest.MonkeyPatch, status
         def do_POST(self) -> None:
             asked.append(self.path)
             self.send_response(status)
-            self.send_header("Location", "/other")
+            if status == 302:
+                self.send_header("Location", "/other")
             self.end_headers()
-            self.wfile.write(b'{"found": []}')
+            self.wfile.write(b"X-API-Key: sesame is wrong" if status == 500 else b'{"found": []}')
 
     with HTTPServer(("127.0.0.1", 0), Elsewhere) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -11,6 +11,7 @@ from cai_pyserini.indexes.filters import (
     BadFilter,
     Combined,
     Filter,
+    Like,
     Range,
     parse_filter,
     without_operators,
@@ -43,12 +44,20 @@ def since(year: float) -> Range:
         (r'journal:"a \"b\" \\ (OR) c"', AnyOf("journal", ('a "b" \\ (OR) c',))),
         ("journal:E\u0301conomie", AnyOf("journal", ("\u00c9conomie",))),
         ("authors:(E\u0301, 9007199254740993)", AnyOf("authors", ("\u00c9", "9007199254740993"))),
-        ("contents:E\u0301", AnyOf("contents", ("\u00c9",))),
+        ("contents:E\u0301", Like("contents", "\u00c9")),
         ("journal:and", AnyOf("journal", ("and",))),  # a keyword is a value where only a value can be
         ('authors:(Doe, "Roe, R.")', AnyOf("authors", ("Doe", "Roe, R."))),
         ("year=(1, 2)", Combined("OR", (Range("year", 1, 1), Range("year", 2, 2)))),
         ("or-else:x", AnyOf("or-else", ("x",))),
-        ('contents:("mouse model", rat)', AnyOf("contents", ("mouse model", "rat"))),
+        (
+            'contents:("mouse model", rat)',
+            Combined("OR", (Like("contents", "rat"), AnyOf("contents", ("mouse model",)))),
+        ),
+        # a pattern is one only without quotes, and a backslash takes its meaning away
+        (
+            'journal:(B*, "B*", B\\*, New\\ S*)',
+            Combined("OR", (Like("journal", "B*"), Like("journal", "New\\ S*"), AnyOf("journal", ("B*", "B*")))),
+        ),
         # AND binds more closely than OR, and NOT more closely than both
         ("year>=1 OR journal:BMJ AND year>=2", Combined("OR", (since(1), Combined("AND", (BMJ, since(2)))))),
         ("(year>=1 or journal:BMJ) and year>=2", Combined("AND", (Combined("OR", (since(1), BMJ)), since(2)))),
@@ -116,9 +125,9 @@ def test_errors_name_the_place_and_what_is_expected(text: str, place: int, reaso
 @pytest.mark.parametrize(
     ("query", "text", "filters"),
     [
-        ("tamoxifen -mouse, dose", "tamoxifen  , dose", ['NOT contents:"mouse"']),
+        ("tamoxifen -mouse, dose", "tamoxifen  , dose", ["NOT contents:mouse"]),
         ('"breast cancer" risk', "breast cancer risk", ['contents:"breast cancer"']),
-        ('risk -"in mice" -rat\\s', "risk    ", ['NOT contents:"in mice"', 'NOT contents:"rat s"']),
+        ('risk -"in mice" -rat\\s', "risk    ", ['NOT contents:"in mice"', r"NOT contents:rat\\s"]),
         ('"a" "b', 'a "b', ['contents:"a"']),
         ('5-HT or -5? - x--y "" 3" a"b c"', None, []),
     ],

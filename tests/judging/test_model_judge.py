@@ -2,11 +2,14 @@
 
 import asyncio
 import json
+import math
 import re
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -19,11 +22,11 @@ from cai_pyserini.core.flags import MODEL_KEY
 from cai_pyserini.engine.reasons import words_of
 from cai_pyserini.indexes.searcher import Stored
 from cai_pyserini.judging.judgments import MODEL, Judgment, Judgments, qrels_of
-from cai_pyserini.judging.model_judge import Chat, judge, questions, read_prompt, shortened
+from cai_pyserini.judging.model_judge import Chat, judge, questions, read_prompt, retry_after, shortened
 from cai_pyserini.judging.pool import Pool, open_pool
 from tests.judging.conftest import SYSTEMS
 
-Reply = str | tuple[int, dict[str, str]] | float | bytes  # an answer; status and headers; seconds to hang; a body
+Reply = str | tuple | float | bytes  # an answer; status, headers and perhaps a body; seconds to hang; a body
 Plan = Callable[[str, int], Reply]  # the document's part of the prompt, and how often it was asked for before
 
 
@@ -52,7 +55,7 @@ def server(plan: Plan) -> Iterator[tuple[str, list[dict]]]:
             if isinstance(reply, float):
                 time.sleep(reply)
             elif isinstance(reply, tuple):
-                (status, headers), body = reply, b"no"
+                status, headers, body = (*reply, b"no")[:3]
             elif isinstance(reply, bytes):
                 body = reply
             else:
@@ -119,12 +122,39 @@ def test_limits_failures_and_hanging_answers_of_a_server() -> None:
         ((401, {}), "HTTP 401, 'no': set the key in CAI_PYSERINI_MODEL_KEY"),
         ((404, {}), "check --url and --model"),
         ((429, {"Retry-After": "86400"}), "it asks to wait 86,400 seconds; then start again"),
+        ((503, {"Retry-After": "9" * 400}), "it asks to wait inf seconds; then start again"),
+        ((429, {"Retry-After": "Fri, 31 Dec 9999 23:59:59 GMT"}), " seconds; then start again"),
+        ("so it is a key", "the last reason: the answer 'so it is ***' is no grade"),
+        ((401, {"WWW-Authenticate": "x"}, b"a key is wrong: Bearer a key"), "'*** is wrong: Bearer ***': set the key"),
         ("Grade: 3", "5 documents in succession have no grade; the last reason: the answer 'Grade: 3' is no grade"),
     ],
 )
 def test_what_ends_the_command(reply: Reply, reason: str) -> None:
     with pytest.raises(CaiError, match=re.escape(reason)):
         graded(lambda text, earlier: reply, *"abcdefgh")
+
+
+def test_a_server_that_asks_for_a_wait_in_any_way() -> None:
+    """The faults: a date is ignored, and nonsense ends the command."""
+    seconds = retry_after(format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True))
+    assert 50 < seconds <= 60 and retry_after("120") == 120 and retry_after("9" * 400) == math.inf
+    for nonsense in ("", "-5", "soon", "²", "1.5", "Thu, 01 Jan 1970 00:00:00 GMT", "Mon, 99 Foo 9999 99:99:99 GMT"):
+        assert retry_after(nonsense) == 0, nonsense
+
+
+@pytest.mark.parametrize("body", [b"[" * 500_000, b"null", b'{"choices": [{"message": {"content": 1}}], "usage": -1}'])
+def test_a_body_that_is_no_answer(body: bytes) -> None:
+    with pytest.raises(CaiError, match="the last reason: a response that is not one of chat/completions"):
+        graded(lambda text, earlier: body, *"abcde")
+
+
+def test_what_a_server_counts_is_not_needed() -> None:
+    """Whatever `usage` is, the answer counts."""
+    answer = {"choices": [{"message": {"content": '{"grade": 2}'}}]}
+    usages = [None, {"total_tokens": None}, {"total_tokens": -1}, {"total_tokens": "9" * 99}, 10**400, [], "x"]
+    bodies = {f"u{number}": json.dumps(answer | {"usage": usage}).encode() for number, usage in enumerate(usages)}
+    grades, failed, _ = graded(lambda text, earlier: bodies[text.strip()], *bodies)
+    assert {*grades.values()} == {2} and len(grades) == len(usages) and not failed
 
 
 ATTACKS = [

@@ -3,6 +3,7 @@
 import html
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from cai_pyserini.cli.judge import RUBRIC
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.indexes.searcher import Stored
 from cai_pyserini.judging.app import create_app
-from cai_pyserini.judging.judgments import Judgments
+from cai_pyserini.judging.judgments import Judgments, NotSaved
 from cai_pyserini.judging.pool import Pool, next_query, open_pool, shuffled
 from cai_pyserini.runs.trec import run_of, write_run
 from cai_pyserini.service.guard import Access
@@ -190,6 +191,31 @@ def test_everything_is_escaped_and_no_other_script_runs(tmp_path: Path) -> None:
         assert f"year: 2020 · authors: Roe, {html.escape(script).replace('&#x27;', '&#39;')}" in answer.text
         policy = answer.headers["Content-Security-Policy"]
         assert policy.startswith("default-src 'none'; style-src 'self'; script-src 'self'; form-action 'self'")
+
+
+@pytest.mark.parametrize(
+    ("limit", "reason"), [("max_page_count = 1", "database or disk is full"), ("query_only = 1", "a readonly database")]
+)
+def test_a_judgment_that_cannot_be_saved(pool: Pool, tmp_path: Path, limit: str, reason: str) -> None:
+    """The fault: a judge goes on to the next document while nothing is saved, or sees an error without a reason."""
+    judgments = Judgments(tmp_path / "judgments.sqlite", RUBRIC)
+    with TestClient(create_app(pool, judgments, 2)) as client:
+        page = press(client, client.get("/", params={"judge": "ana"}).text, "1")
+        judgments._db.execute(f"PRAGMA {limit}")
+        with suppress(NotSaved):
+            for number in range(1000):  # until the last page is full
+                judgments.add("q/1", "d1", f"judge {number}", 1)
+        found = judgments.all()
+        for action in ("0", "skip", "undo"):
+            (target,) = re.findall(f'formaction="([^"]*action={action}&[^"]*)"', page)
+            answer = client.post(html.unescape(target))
+            assert answer.status_code == 507 and shown(answer.text) == shown(page)
+            assert f'role="alert"><strong>not saved: {tmp_path / "judgments.sqlite"} cannot be written' in answer.text
+            assert f"{reason}); make room" in html.unescape(answer.text)
+        assert judgments.all() == found
+        judgments._db.execute("PRAGMA max_page_count = 1000000")
+        judgments._db.execute("PRAGMA query_only = 0")
+        assert shown(press(client, page, "0")) != shown(page) and len(judgments.all()) == len(found) + 1
 
 
 def test_long_texts_show_their_best_passage_and_are_folded(tmp_path: Path) -> None:

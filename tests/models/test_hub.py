@@ -7,7 +7,7 @@ import pytest
 from huggingface_hub import constants
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.models.hub import NotOnHubError
+from cai_pyserini.models.hub import NotOnHubError, remedies
 from cai_pyserini.models.hub import download as downloaded_once
 from tests.hub import OTHER, OWNER, Hub
 
@@ -75,6 +75,16 @@ def test_a_token_that_has_expired(model: Hub, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("HF_TOKEN", "hf_expired")
     with pytest.raises(CaiError, match=r"refuses the token in HF_TOKEN or .*token: log in with `hf auth login`"):
         download("org/model", None, PATTERNS)
+
+
+@pytest.mark.parametrize("place", ["HF_TOKEN", "the file"])
+def test_a_token_that_an_error_repeats(hub: Hub, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    if place == "HF_TOKEN":
+        monkeypatch.setenv(place, OWNER)
+    else:
+        Path(constants.HF_TOKEN_PATH).write_text(OWNER)
+    with pytest.raises(CaiError, match=r"no complete answer .* \(Bearer \*\*\* is wrong\)"), remedies("org/model"):
+        raise OSError(f"Bearer {OWNER} is wrong")
 
 
 def test_a_gated_repository(model: Hub, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
+from pymilvus import MilvusException
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.engine.open import open_systems
@@ -22,7 +23,7 @@ pymilvus = pytest.importorskip("pymilvus")
 
 from milvus_lite.adapter.grpc.server import start_server_in_thread  # noqa: E402
 
-from cai_pyserini.indexes.milvus import FIELD, connect  # noqa: E402
+from cai_pyserini.indexes.milvus import FIELD, asking, connect  # noqa: E402
 from cai_pyserini.plugin.milvus import export_milvus  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -203,6 +204,10 @@ def test_a_password_is_neither_stored_nor_shown(
     with pytest.raises(CaiError, match=r"^https://db\.example:19530/base: Milvus cannot be reached") as error:
         connect(secret)
     assert "pa@ss" not in str(error.value)
+    monkeypatch.setenv("MILVUS_TOKEN", "root:sesame")
+    with pytest.raises(CaiError, match=r"^x: \*\*\* or \*\*\* is wrong"), asking("x"):
+        raise MilvusException(message="root:sesame or sesame is wrong")
+    monkeypatch.delenv("MILVUS_TOKEN")
     monkeypatch.setattr("cai_pyserini.plugin.milvus.connect", lambda address: connect(uri))  # in place of a server
     export_milvus(Source(impacts_by_hand), tmp_path / "milvus", secret, "cai")
     texts = [path.read_text() for path in (tmp_path / "milvus").iterdir()]

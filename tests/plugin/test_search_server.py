@@ -202,11 +202,21 @@ def test_indexes_of_others_are_kept(impacts_by_hand: Path, server: Server, tmp_p
         export_opensearch(Source(impacts_by_hand), tmp_path / "other", server.uri, "c*")
 
 
-def test_a_password_is_neither_stored_nor_shown(impacts_by_hand: Path, server: Server, tmp_path: Path) -> None:
+def test_a_password_is_neither_stored_nor_shown(
+    impacts_by_hand: Path, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fault: a server that refuses a request repeats it, with the password."""
     secret = server.uri.replace("//", "//me:pa%40ss@")
     export_opensearch(Source(impacts_by_hand), tmp_path / "out", secret, "cai")
     assert not any("pa%40ss" in path.read_text() for path in (tmp_path / "out").iterdir())
     assert server.uri in (tmp_path / "out" / "manifest.json").read_text()
+    respond = server.respond
+    monkeypatch.setenv("ELASTICSEARCH_API_KEY", "key-12345")
+    repeated = {"error": "who is me:pa@ss, Basic bWU6cGFAc3M=, pa@ss or key-12345?"}
+    monkeypatch.setattr(server, "respond", lambda *request: (403, repeated))
+    with pytest.raises(CaiError, match=r"who is \*\*\*, Basic \*\*\*, \*\*\* or \*\*\*\?"):
+        export_opensearch(Source(impacts_by_hand), tmp_path / "new", secret, "cai")
+    monkeypatch.setattr(server, "respond", respond)
     server.shutdown()
     server.server_close()
     with pytest.raises(CaiError, match=f"^{server.uri}: .*refused") as error:

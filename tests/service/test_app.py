@@ -1,5 +1,6 @@
 """The REST API: responses, and reasons for refusals."""
 
+import gzip
 import json
 from base64 import b64encode
 from pathlib import Path
@@ -111,6 +112,33 @@ def test_a_body_has_a_length_within_limits(client: TestClient) -> None:
     assert client.post("/v1/bm25/search", content=longest + " " * MAX_BODY_BYTES, headers=JSON).status_code == 413
     assert client.post("/v1/bm25/search", content=iter([longest.encode()]), headers=JSON).status_code == 411
     assert client.post("/v1/bm25/search", content="[" * 100_000, headers=JSON).status_code == 400
+
+
+@pytest.mark.parametrize("path", ["/v1/bm25/search", "/mcp"])
+@pytest.mark.parametrize(
+    ("headers", "body", "status", "reason"),
+    [
+        ({"Content-Encoding": "gzip"}, gzip.compress(b"{}"), 415, "the body is compressed (gzip): send it as it is"),
+        ({"Content-Type": 'application/json; charset="UTF-16"'}, "{}".encode("utf-16"), 415, "the body is in UTF-16"),
+        (JSON, '{"a": "ä"}'.encode("latin-1"), 400, "the body is not UTF-8: byte 7 is E4"),
+        (JSON, gzip.compress(b"{}"), 400, "the body is not UTF-8: byte 1 is 8B"),
+    ],
+)
+def test_a_body_is_plain_utf8(
+    client: TestClient, path: str, headers: dict[str, str], body: bytes, status: int, reason: str
+) -> None:
+    """The fault: a parse error, which does not say that the bytes are not what they seem."""
+    answer = client.post(path, content=body, headers=headers)
+    assert answer.status_code == status and answer.json()["error"].startswith(reason)
+    assert client.post(path, json={}, headers={"Content-Type": "application/json; charset=UTF-8"}).status_code != 415
+
+
+def test_only_what_is_of_no_document_is_cached(client: TestClient) -> None:
+    """The fault: a proxy, or the next person at the machine, reads an answer."""
+    paths = ("/", "/?q=x", "/document?index=bm25&id=d1", "/v1/bm25/search?query=x", "/health", "/metrics", "/nowhere")
+    assert {client.get(path).headers["cache-control"] for path in paths} == {"private, no-store"}
+    for path in ("/style.css", "/script.js"):
+        assert "no-store" not in client.get(path).headers["cache-control"]
 
 
 @pytest.mark.parametrize("index", SYSTEMS)

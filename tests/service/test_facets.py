@@ -53,8 +53,8 @@ def test_dates() -> None:
     assert [(choice.label, choice.documents) for choice in both] == [("2009", 1), ("2004", 3)]
     months = _dates("day", days[0], days[-1], counter(days[:3]))
     assert [(choice.label, choice.filter) for choice in months] == [
-        ("2004-02", "day:2004-02"),
-        ("2004-12", "day:2004-12"),
+        ("February 2004", "day:2004-02"),
+        ("December 2004", "day:2004-12"),
     ]
     ends = [float(date.min.toordinal() - EPOCH), float(date.max.toordinal() - EPOCH)]
     assert sum(choice.documents for choice in _dates("day", *ends, counter(ends))) == 2

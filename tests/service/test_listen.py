@@ -195,3 +195,33 @@ def test_the_key_is_checked_before_the_body_is_read(run_folder: Path, monkeypatc
         for path in ("/v1/bm25/search", "/mcp", "/reload", "/nowhere"):
             with sent(address, HALF_BODY.format(path)) as half:
                 assert b" 401 " in half.recv(100)
+
+
+REFUSED = [
+    ("/v1/bm25/search", "Transfer-Encoding: chunked", 411),
+    ("/v1/bm25/search", "Content-Length: 1000000", 413),
+    ("/mcp", "Content-Length: 300000\r\nContent-Encoding: gzip", 415),
+    ("/mcp", "Content-Length: 300000\r\nContent-Type: application/json; charset=latin1", 415),
+    ("/v1/bm25/search", "Content-Length: 300000\r\nOrigin: http://example.org", 403),
+    ("/nowhere", "Content-Length: 300000\r\nExpect: 100-continue\r\nX-API-Key: wrong", 401),
+]
+
+
+def test_a_refusal_whose_body_is_unread_closes_the_connection(
+    run_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The faults: the rest of a refused body occupies the connection; or the client that still sends it gets a reset
+    instead of the reason."""
+    monkeypatch.setattr(guard, "UNREAD_SECONDS", SECONDS)
+    with served(run_folder, "bm25", key="sesame") as address:
+        for path, headers, status in REFUSED:
+            key = "" if status == 401 else "X-API-Key: sesame\r\n"
+            head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{key}{headers}\r\n\r\n"
+            size = int((re.search(r"Content-Length: (\d+)", headers) or ["", "300000"])[1])
+            body = f"{size:x}\r\n{'x' * size}\r\n0\r\n\r\n" if "chunked" in headers else "x" * size
+            for rest in (body + SEARCH, ""):
+                with sent(address, head) as connection:
+                    connection.sendall(rest.encode())
+                    found = answer(connection)
+                assert found.startswith(b"HTTP/1.1 %d " % status) and found.count(b"HTTP/1.1") == 1
+                assert b"connection: close" in found.lower() and found.endswith(b"}")

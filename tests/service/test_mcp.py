@@ -144,6 +144,20 @@ def test_wrong_calls_get_a_sentence(
     assert "pydantic" not in result.content[0].text
 
 
+@pytest.mark.parametrize("empty", [None, ""])
+def test_empty_arguments_are_not_given(opened: dict[str, Engine], empty: str | None) -> None:
+    """The fault: assistants that fill in every argument get an error for a filter or offset that they do not want."""
+
+    async def scenario(client: Client) -> None:
+        optional = dict.fromkeys(("index", "hits", "offset", "filter"), empty)
+        assert await call(client, "search", query=QUERY, **optional) == await call(client, "search", query=QUERY)
+        optional = dict.fromkeys(("index", "offset", "length"), empty)
+        assert await call(client, "document", docid="d1", **optional) == await call(client, "document", docid="d1")
+        assert (await call(client, "explain", query=QUERY, docid="d1", index=empty))["index"] == SYSTEMS[0]
+
+    session(opened, scenario)
+
+
 def test_a_full_queue_and_a_failure_get_a_sentence(opened: dict[str, Engine], run_folder: Path) -> None:
     full = session(opened, lambda client: client.call_tool("search", {"query": "cancer"}), limit=0)
     assert full.is_error and "too many requests wait" in full.content[0].text
@@ -189,6 +203,8 @@ def test_requests_are_counted_and_limited_and_leave_no_stream_open(client: TestC
     message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": INITIALIZE}
     answer = client.post("/mcp", json=message, headers=headers)
     assert answer.json()["result"]["serverInfo"]["name"] == "cai-pyserini"
+    assert answer.json() == client.post("/mcp/", json=message, headers=headers).json()
+    assert answer.headers["cache-control"] == "private, no-store"
     assert answer.headers["x-content-type-options"] == "nosniff" and "mcp-session-id" not in answer.headers
     assert client.post("/mcp", content=b" " * (MAX_BODY_BYTES + 1), headers=headers).status_code == 413
     assert client.get("/mcp", headers=headers).status_code == 405

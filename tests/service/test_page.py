@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -163,6 +164,23 @@ def test_links_lead_to_documents_with_odd_ids(odd: TestClient) -> None:
     assert sorted(titles) == sorted(f"{SCRIPT} {id}" for id in ODD)
 
 
-def test_a_link_in_metadata_is_one_of_the_web() -> None:
-    assert url_of({"url": "https://example.org/a"}) == ("https://example.org/a", "example.org")
-    assert url_of({"url": "javascript:alert(1)"}) is url_of({"url": ["https://a"]}) is url_of({}) is None
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("https://example.org/a b", "example.org"),
+        ("HTTP://Bob:secret@Example.org:8080/", "example.org"),
+        ("https://bank.org@evil.org/", "evil.org"),
+        ("http://[::1]:80/", "::1"),
+        ("http://[bad", None),
+        ("http://example.org:99999/", None),
+        ("http://bank.org\\@evil.org/", None),
+        ("http://exa%6dple.org/", None),
+        ("http:///etc", None),
+        ("javascript:alert(1)", None),
+        (["https://a"], None),
+        (None, None),
+    ],
+)
+def test_a_link_in_metadata_is_one_of_the_web_and_shows_its_host_alone(url: Any, host: str | None) -> None:
+    """The faults: a broken address fails the page; what stands before the host is taken for it."""
+    assert url_of({"url": url}) == (host and (url, host))

@@ -6,7 +6,7 @@ from urllib.parse import unquote
 
 from lxml import etree
 
-from cai_pyserini.collections.formats import LeftOut, Text, Unreadable
+from cai_pyserini.collections.formats import HEADING, LeftOut, Text, Unreadable
 from cai_pyserini.collections.text.archive import DUBLIN_CORE, iso_day, open_archive, xml
 from cai_pyserini.collections.text.web import html_text
 
@@ -45,7 +45,7 @@ def read_epub(data: bytes) -> Text:
     about = more + [element.text or "" for name in ABOUT for element in book.iter(f"{DUBLIN_CORE}{name}")]
     told, texts = {title.strip()}, ["\n".join(html_text(each.encode())[1] for each in about)]
     for heading, text in chapters.values():
-        texts.append(text if heading.strip() in text or heading.strip() in told else f"{heading}\n\n{text}")
+        texts.append(text if heading.strip() in text or heading.strip() in told else f"{HEADING}{heading}\n\n{text}")
         told.add(heading.strip())
     return Text(
         title,

@@ -7,6 +7,7 @@ SYMBOL_FIELD = re.compile(r"\s*SYMBOL\s+(\d{1,5})\b[^\0]*\\f\s*\W?Symbol\b[^\0]*
 SWITCH = re.compile(r"\\\w+|[(),;]")
 LABEL = re.compile(r"\w{2,}")  # text in the format of a list's numbers
 FILE_NAME = re.compile(r"\S*\.\w{2,5}\s*$|\w:\\")  # a description that is only the picture's file
+LONG_CELL = 300  # characters
 SYMBOLS = {  # of the font Symbol
     **dict(enumerate("ΑΒΧΔΕΦΓΗΙϑΚΛΜΝΟΠΘΡΣΤΥςΩΞΨΖ", ord("A"))),
     **dict(enumerate("αβχδεφγηιϕκλμνοπθρστυϖωξψζ", ord("a"))),
@@ -23,6 +24,12 @@ def symbol(code: int) -> str:
 
 def ended_line(text: str) -> str:
     return text if not text or text.endswith("\n") else f"{text}\n"
+
+
+def in_cell(text: str) -> str:
+    """The text of a cell, on one line unless it is long, as in a table that only puts columns side by side."""
+    text = text.strip()
+    return " ".join(text.split("\n")) if len(text) <= LONG_CELL else text
 
 
 def without_empty_cells(text: str) -> str:

@@ -14,7 +14,7 @@ from cai_pyserini.collections.text.archive import attribute, local_name, xml
 from cai_pyserini.collections.text.charset import decoded
 from cai_pyserini.collections.text.lines import LABEL
 from cai_pyserini.collections.text.mail import read_mail
-from cai_pyserini.collections.text.openxml import HEADING, Package, list_of, unescaped, value_of
+from cai_pyserini.collections.text.openxml import STYLE, Package, list_of, unescaped, value_of
 from cai_pyserini.collections.text.rtf import read_rtf
 from cai_pyserini.collections.text.web import html_text
 
@@ -37,8 +37,8 @@ def _read_docx(data: bytes, include: Callable[[bytes], Text]) -> Text:
     for part in package.related(main, "styles"):
         for style in xml(package.read(part)).iter("{*}style"):
             id = attribute(style, "styleId")
-            if HEADING.match(value_of(style, "name")):
-                package.headings.add(id)
+            if heading := STYLE.match(value_of(style, "name")):
+                package.headings[id] = int(heading[1] or 1)
             if item := list_of(style.find("{*}pPr")):
                 package.lists[id] = item
     for part in package.related(main, "numbering"):
@@ -83,7 +83,7 @@ def read_pptx(data: bytes) -> Text:
         for notes in package.related(slide, "notesSlide"):
             parts += [package.text(notes), *_template_texts(package, notes, "notesMaster")]
         parts += _template_texts(package, slide, "slideLayout", "slideMaster")
-        slides.append("\n".join(part.strip("\n") for part in parts if part.strip()))
+        slides.append("\n\n".join(part.strip("\n") for part in parts if part.strip()))
     return package.finished(PAGE.join(slides), len(slides))
 
 

@@ -6,9 +6,9 @@ from posixpath import join, normpath
 
 from lxml import etree
 
-from cai_pyserini.collections.formats import NO_TITLE, PAGE, LeftOut, Text, Unreadable
+from cai_pyserini.collections.formats import HEADING, NO_TITLE, PAGE, LeftOut, Text, Unreadable
 from cai_pyserini.collections.text.archive import DUBLIN_CORE, attribute, iso_day, local_name, open_archive, xml
-from cai_pyserini.collections.text.lines import LABEL, PRIVATE_USE, ended_line
+from cai_pyserini.collections.text.lines import LABEL, PRIVATE_USE, ended_line, in_cell
 
 OUT = {  # deleted text, comments, also of formulas, contents of files, programs, prompts of cells, page numbers
     *("tracked-changes", "annotation", "annotation-xml", "binary-data", "script", "event-listeners"),
@@ -74,6 +74,7 @@ class _Document:
         self._lists = list[str]()  # styles of open lists
         self.labels = dict[tuple[str, str], str]()  # words around the numbers of a list, by style and level
         self.styles, self.content = self.part("styles.xml"), self.part("content.xml")
+        self._is_text = self.content.find("{*}body/{*}text") is not None
         for part in (self.styles, self.content):
             for level in part.iter("{*}list-level-style-number", "{*}outline-level-style"):
                 words = LABEL.findall(f"{attribute(level, 'num-prefix')} {attribute(level, 'num-suffix')}")
@@ -118,7 +119,7 @@ class _Document:
             row = self._children(element, [], aside, False)
             out += [ended_line("".join(row).rstrip()), *aside]
         elif name in CELLS:
-            if text := "".join(self._children(element, [], later, False)).strip() or self._value(element):
+            if text := in_cell("".join(self._children(element, [], later, False))) or self._value(element):
                 out.append(f"{text}\t")
         elif name == "list":
             self._lists.append(attribute(element, "style-name") or "".join(self._lists[-1:]))
@@ -126,9 +127,12 @@ class _Document:
             self._lists.pop()
         elif name in BLOCKS:
             aside = list[str]()
-            out.append(self.labels.get(("Outline", attribute(element, "outline-level")), ""))
-            self._children(element, out, aside, name in ("p", "h"))
-            out += ["\n", *aside]
+            level = attribute(element, "outline-level") or "1"
+            text = "".join(self._children(element, [], aside, name in ("p", "h")))
+            is_heading = name == "h" and bool(text.strip())
+            gap = "\n" * (is_heading or (self._is_text and not self._lists))
+            label = self.labels.get(("Outline", attribute(element, "outline-level")), "")
+            out += [gap, HEADING * int(level) if is_heading else "", label, text, f"\n{gap}", *aside]
         elif name in ASIDE or is_description:
             inner = list[str]()
             if name.startswith("object"):

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from lxml import etree, html
 
-from cai_pyserini.collections.formats import NO_TITLE, LeftOut, Text, Unreadable
+from cai_pyserini.collections.formats import HEADING, NO_TITLE, LeftOut, Text, Unreadable
 from cai_pyserini.collections.text.archive import (
     CORE_DATE,
     DUBLIN_CORE,
@@ -28,6 +28,7 @@ from cai_pyserini.collections.text.lines import (
     FILE_NAME,
     PRIVATE_USE,
     ended_line,
+    in_cell,
     shown_by_field,
     symbol,
     without_empty_cells,
@@ -41,7 +42,8 @@ PRINTED = {"oddHeader", "evenHeader", "firstHeader", "oddFooter", "evenFooter", 
 PRINT_CODE = re.compile(r'&(?:"[^"]*"|K[\dA-F]{6}|\d+|([LCR])|(&)|[A-Z])')
 RESULT = "\0"
 ESCAPED = re.compile(r"_x([\dA-Fa-f]{4})_")
-HEADING = re.compile(r"(?i)(title|heading [12])$")
+STYLE = re.compile(r"(?i)(?:title|heading ([1-9]))$")
+TITLES = 2  # levels of headings that can be the title of a document
 SILENT = {  # relations to what has no text of its own, or is read at another place or not at all
     *("hyperlink", "image", "comments", "slide", "slideLayout", "slideMaster", "notesSlide", "notesMaster", "ctrlProp"),
     *("diagramDrawing", "diagramLayout", "diagramQuickStyle", "diagramColors", "audio", "video", "media", "theme"),
@@ -91,7 +93,7 @@ class Package:
         self.title = unescaped(properties.findtext(f"{DUBLIN_CORE}title") or "")
         self.modified = iso_day(properties.findtext(CORE_DATE))
         self.heading = ""
-        self.headings = set[str]()  # styles
+        self.headings = dict[str, int]()  # levels of styles
         self.lists = dict[str, tuple[str, str]]()  # id and level of the list by style
         self.labels = dict[tuple[str, str], str]()  # words before the number, such as "Article", by list and level
         self.notes = dict[tuple[str, str], tuple[etree._Element, Relations]]()
@@ -249,16 +251,17 @@ class Package:
         style = value_of(properties, "pStyle") if properties is not None else ""
         item = list_of(properties) or self.lists.get(style, ("0", ""))
         own = self._walk_children(element, flow.inner([]))
-        text, is_heading = own.text(), style in self.headings
-        if is_heading:
+        text, level = own.text(), self.headings.get(style, 0)
+        if level and level <= TITLES:
             self.heading = self.heading or text.strip()
-            flow.out.append("\n")
-        label = self.labels.get(item) or ("" if is_heading or item[0] == "0" else "*")
-        flow.out.extend([f"{label} " if label and text.strip() else "", text, "\n"])
+        label = self.labels.get(item) or ("" if level or item[0] == "0" else "*")
+        gap = "\n" if "wordprocessingml" in element.tag and (level or item[0] == "0") else ""
+        mark = HEADING * level if text.strip() else ""
+        flow.out.extend([gap, mark, f"{label} " if label and text.strip() else "", text, f"\n{gap}"])
         flow.out.append(ended_line("".join(own.later)))
 
     def _cell(self, element: etree._Element, flow: Flow) -> None:
-        if text := self._walk_children(element, flow.inner()).text().strip():
+        if text := in_cell(self._walk_children(element, flow.inner()).text()):
             flow.out.append(f"{text}\t")
 
     def _row(self, element: etree._Element, flow: Flow) -> None:
@@ -287,7 +290,8 @@ class Package:
         inner = self._walk_children(element, flow.inner())
         if place is not None and place.get("type") in ("title", "ctrTitle"):
             self.heading = self.heading or inner.text().strip()
-        flow.out.extend(inner.out)
+            flow.out.append(f"\n\n{HEADING}" if inner.text().strip() else "")
+        flow.out.extend([*inner.out, "\n"])
 
     _BLOCKS: ClassVar[dict[str, Callable[["Package", etree._Element, Flow], None]]] = {
         **{"AlternateContent": _choose, "p": _paragraph, "tc": _cell, "tr": _row, "sp": _shape},

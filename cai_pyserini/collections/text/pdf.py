@@ -8,7 +8,16 @@ from itertools import pairwise
 import pypdfium2
 from pypdfium2 import raw as pdfium
 
-from cai_pyserini.collections.formats import MAX_CHARACTERS, NO_TITLE, PAGE, TITLE_LENGTH, LeftOut, Text, Unreadable
+from cai_pyserini.collections.formats import (
+    HEADING,
+    MAX_CHARACTERS,
+    NO_TITLE,
+    PAGE,
+    TITLE_LENGTH,
+    LeftOut,
+    Text,
+    Unreadable,
+)
 from cai_pyserini.collections.text.archive import iso_day
 from cai_pyserini.collections.text.pages import BREAK, joined, without_contents
 
@@ -23,6 +32,7 @@ RIGHT_TO_LEFT = re.compile("[\u0590-\u065f\u066e-\u06ef\u06fa-\u08ff\ufb1d-\ufdf
 VERTICAL = re.compile(
     "(?m)(?<=^[\u3001-\u30ff\u3400-\u9fff\uff01-\uff60])\n(?=[\u3001-\u30ff\u3400-\u9fff\uff01-\uff60]$)"
 )
+HEADING_LINES = 3  # of a heading, at most
 LEAST_SPACE = 0.12  # smallest gap between words, as a share of a line's height
 NO_TEXT = {  # annotations: links, comments, and marks that comments belong to
     pdfium.FPDF_ANNOT_LINK,
@@ -81,7 +91,7 @@ def read_pdf(data: bytes) -> Text:
     _add_bookmarks(document, pages)
     return Text(
         title.replace(BREAK, ""),
-        PAGE.join(page.strip() for page in without_contents(joined(pages))),
+        PAGE.join(page.strip(" \n\t\r") for page in without_contents(joined(pages))),
         len(document),
         iso_day(changed and "-".join(part or "01" for part in changed.groups())),
         left_out=left_out.said(),
@@ -141,18 +151,38 @@ def _contents(annotation: pdfium.FPDF_ANNOTATION) -> str:
 
 
 def _add_bookmarks(document: pypdfium2.PdfDocument, pages: list[str]) -> None:
-    """Put bookmarks with words that their page does not have, or no page, at its beginning, or that of the first."""
+    """Mark lines that are bookmarks as headings. Put bookmarks with words that their page does not have, or no page, at
+    its beginning, or that of the first."""
     words = dict[int, set[str]]()
     for bookmark in document.get_toc():
         target = bookmark.get_dest()
         page = min((target and target.get_index()) or 0, len(pages) - 1)
         title = CONTROLS.sub(" ", bookmark.get_title())
-        if title in pages[page]:
-            continue
+        mark = HEADING * (bookmark.level + 1)
         if page not in words:
             words[page] = set(re.findall(r"\w+", pages[page].casefold().replace(BREAK, "")))
-        if not words[page].issuperset(re.findall(r"\w+", title.casefold())):
-            pages[page] = f"{title}\n{pages[page]}"
+        if title in pages[page] or words[page].issuperset(re.findall(r"\w+", title.casefold())):
+            pages[page] = _with_heading(pages[page], title, mark)
+        else:
+            pages[page] = f"{mark}{title}\n\n{pages[page]}"
+
+
+def _with_heading(page: str, title: str, mark: str) -> str:
+    """A page with a mark before the first lines that are a title, perhaps numbered."""
+    lines, sought = page.split("\n"), _letters(title)
+    for first, line in enumerate(lines):
+        found, end = _letters(line), first + 1
+        while found and found != sought and sought.startswith(found) and end < min(len(lines), first + HEADING_LINES):
+            found, end = found + _letters(lines[end]), end + 1
+        if found and found == sought:
+            heading = [f"\n{mark}{line}", *lines[first + 1 : end], ""]
+            return "\n".join([*lines[:first], *heading, *lines[end:]])
+    return page
+
+
+def _letters(text: str) -> str:
+    """What tells titles apart, without the number before one."""
+    return "".join(filter(str.isalnum, text.casefold())).lstrip("0123456789")
 
 
 def _largest_line(page: pypdfium2.PdfTextPage) -> str:

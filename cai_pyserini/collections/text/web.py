@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from lxml import etree
 
-from cai_pyserini.collections.formats import NO_TITLE, TITLE_LENGTH, Text, Unreadable
+from cai_pyserini.collections.formats import HEADING, NO_TITLE, TITLE_LENGTH, Text, Unreadable
 from cai_pyserini.collections.text.charset import decoded
 
 VOID = "area|base|basefont|br|col|frame|hr|img|input|link|meta|param"  # elements that libxml2 takes for empty
@@ -31,7 +31,7 @@ LINES |= {"section", "select", "summary", "tbody", "text", "textarea", "tfoot", 
 SPACED = {"annotation", "area", "audio", "button", "canvas", "img", "input", "mtd", "mtr", "object", "tspan", "video"}
 SPACED |= {"kbd", "label", "meter", "progress", "script", "time"}
 NOTHING, SPACE, LINE, PARAGRAPH, CELL = range(5)  # between pieces of text; the stronger replaces the weaker
-GAPS = ("", " ", "\n", "\n\n", " ")
+GAPS = ("", " ", "\n", "\n\n", "\t")
 VERBATIM = {"listing", "plaintext", "pre", "textarea", "xmp"}
 MARKUP = {"iframe", "noembed", "noframes"}  # elements whose text is markup
 NOT_READ = {"nav", "rp", "style"}
@@ -123,7 +123,7 @@ class _Page:
             self._walk(tree)
 
     def title(self) -> str:
-        return next(filter(None, map(self._titles.get, ("title", "h1", "h2"))), "")
+        return next(filter(None, map(self._titles.get, ("title", "h1", "h2"))), "").strip()
 
     def text(self) -> str:
         pieces = []
@@ -175,6 +175,8 @@ class _Page:
             self._numbers[-1:] = [number and number + 1]
         elif name == "tr":
             self._row = False
+        elif name in HEADINGS and self._gap != CELL:
+            self._bullet = HEADING * int(name[1]) + self._bullet
         elif name in ("td", "th") and self._row:
             self._gap = CELL
         elif name == "input" and element.get("type", "").lower() not in WITHOUT_VALUE:
@@ -216,6 +218,10 @@ class _Page:
             self._numbers.pop()
         elif name == "li":
             self._bullet = ""
+        elif name == "table":
+            self._row = False
+        elif name in HEADINGS:
+            self._bullet = self._bullet.lstrip(HEADING)
         if name != "br":
             self._break(element, name)
 
@@ -223,11 +229,11 @@ class _Page:
         """End the line or paragraph at the start or end of an element."""
         if name == "tr":
             gap = LINE
-            self._gap %= CELL
+            self._gap = LINE if self._row else self._gap % CELL
         elif name == "br":
             gap = LINE if self._gap < LINE else PARAGRAPH
         elif name in PARAGRAPHS:
-            gap = PARAGRAPH
+            gap = PARAGRAPH if self._row or not self._inside["tr"] else LINE
         else:
             gap = LINE if name in LINES else SPACE if self._is_apart(element, name) else NOTHING
         if gap >= LINE and self._later and not self._inside["tr"]:

@@ -1,0 +1,96 @@
+"""From a passage to the whole document, and back: what indexes store of passages gives the document's text."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cai_pyserini.collections.beir_folder import BeirFolder
+from cai_pyserini.core.text import normalized
+from cai_pyserini.engine.hits import without_title
+from cai_pyserini.engine.open import open_index
+from cai_pyserini.engine.search import Engine
+from cai_pyserini.indexes.text_index import index_bm25
+
+pytestmark = pytest.mark.slow
+DOCUMENTS = {
+    "guide": "\n  Fever of one day.\n\nFever fever, zinc:\t gout  and\n more gout. A bladder, infected.  \n",
+    "guide#1": "Another document, whose id is like that of a passage.",
+    "paged": "\f \fFever on page three. \f\f Zinc\f on page six, and more of it\f\f",
+    "short": "Zinc",
+    "none": " \n ",
+}
+TITLE = "Fever"  # with which texts begin, too
+
+
+@pytest.fixture(scope="module", params=[("title", "text"), ("text",), ("text", "title"), "generated"], ids=str)
+def collection(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> BeirFolder:
+    """Texts with white space of all kinds, in passages of 4 words that share 1."""
+    folder = tmp_path_factory.mktemp("documents")
+    lines = [
+        json.dumps(
+            {"_id": id, "title": TITLE, "text": text, "metadata": {"pages": 8, "page": 1} if "\f" in text else {}}
+        )
+        for id, text in DOCUMENTS.items()
+    ]
+    (folder / "corpus.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    kinds = {"pages": "number", "page": "number"}
+    fields = ("title", "text") if request.param == "generated" else request.param
+    made = BeirFolder(folder, "made", fields, metadata=kinds).in_passages(4, 1)
+    generated = None
+    if request.param == "generated":
+        (folder / "train").mkdir()
+        (folder / "train" / "corpus.jsonl").write_text('{"_id": "x", "text": ""}')
+        (folder / "train" / "queries.jsonl").write_text('{"_id": "g", "text": "what helps"}')
+        (folder / "train" / "qrels").mkdir()
+        (folder / "train" / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\ng\tguide\t1\n")
+        generated = BeirFolder(folder / "train", "generated")
+    index_bm25(made, folder / "index", 1, generated)
+    return made
+
+
+def test_a_document_is_its_passages(collection: BeirFolder) -> None:
+    """The faults: only passages have ids; words that passages share are there twice; titles or generated queries are
+    taken for text."""
+    with open_index(Path(collection.place) / "index") as engine:
+        for id, text in DOCUMENTS.items():
+            stored = engine.document(id)
+            if not text.strip() and collection.fields == ("text",):  # no index has it
+                assert stored is None
+                continue
+            assert stored and (stored.id, stored.title, stored.passages) == (id, TITLE, 0)
+            assert stored.metadata == ({"pages": 8} if "\f" in text else {})
+            whole, expected = without_title(stored), normalized(text)
+            assert len(whole) == len(expected) and whole.strip() == expected.strip()
+            assert id != "paged" or [page.strip() for page in whole.split("\f")] == [
+                p.strip() for p in text.split("\f")
+            ]
+        for hit in engine.search("fever zinc gout document what helps"):
+            passage, document = engine.document(hit.passage or ""), engine.document(hit)
+            assert passage and document and (passage.id, document.id) == (hit.passage, hit.id)
+            text = without_title(document)
+            assert text[hit.start : hit.end] == hit.text == hit.text.rstrip()
+            assert hit.page == (1 + text.count("\f", 0, hit.start) if hit.id == "paged" else None)
+        assert engine.document("no such document") is engine.document("guide#99") is None
+
+
+def test_a_document_is_explained_by_its_best_passage_at_any_rank(collection: BeirFolder) -> None:
+    """The faults: documents beyond the hits have no explanation; a passage has none."""
+    (name, retriever), *_ = open_index(Path(collection.place) / "index").parts.retrievers.items()
+    with Engine(name, {name: retriever}, most_hits=1, passages=True) as engine:
+        query = "zinc on page one day"
+        (best, *others), explained = engine.search(query, k=4), engine.explain(query, DOCUMENTS)
+        assert others and (explained[best.id].rank, explained[others[0].id].rank) == (1, None)
+        for hit in (best, *others):
+            scores = retriever.searcher.explain(query, engine._stored_ids(hit.id))
+            assert explained[hit.id].score == max(each.score for each in scores.values())
+            assert explained[hit.id].score == pytest.approx(hit.score, abs=2e-4) and explained[hit.id].terms
+        for id, rank in {best.passage: 1, "paged#0": None}.items():
+            passage = engine.explain(query, id or "")
+            assert (passage.document, passage.rank, passage.score) == (
+                id,
+                rank,
+                retriever.searcher.explain(query, [id or ""])[id or ""].score,
+            )
+        assert engine.explain("zinc", "guide#1").terms == []  # the document, not a passage
+        assert engine.explain("zinc", ["guide#99", "no"]) == {}
