@@ -38,6 +38,7 @@ TABLES, PLAIN = (".csv", ".tsv"), {"csv", "md", "rst", "txt"}
 OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # waits for no pipe
 SHOWN = 3  # files in a warning
 _is_file, _exists = os.path.isfile, os.path.exists  # which, unlike those of Path, raise nothing
+PIECES = regex.compile(r"[\p{L}\p{M}\p{N}]+")
 PARTS = regex.compile(
     r"\p{Lu}+(?!\p{Ll})|\p{Lu}?[\p{L}\p{M}--\p{Lu}]+|\p{N}+", regex.V1
 )  # of HTTPServer_v2: HTTP Server v 2
@@ -304,11 +305,12 @@ def _id(path: str) -> str:
 
 
 def names_of(path: str) -> str:
-    """The names of a file and its folders and, where these have several without the suffix, the words in them: letters,
-    from a capital on, or digits."""
+    """The names of a file and its folders, and the words in them, without the suffix: as punctuation divides them, and
+    letters, from a capital on, apart from digits."""
     names = path.split("/")
-    parts = (PARTS.findall(name) for name in (*names[:-1], Path(path).stem))
-    return " ".join([*names, *(part for words in parts if len(words) > 1 for part in words), Path(path).stem])
+    stems = [*names[:-1], Path(path).stem]
+    parts = (part for name in stems for pattern in (PIECES, PARTS) for part in pattern.findall(name))
+    return " ".join(dict.fromkeys([*names, *parts]))
 
 
 def _is_run(folder: Path) -> bool:
