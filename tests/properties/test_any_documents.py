@@ -105,8 +105,9 @@ class Tags(HTMLParser):
 
 
 def tags_of_templates(package: ModuleType) -> set[tuple[str, str]]:
-    sources = (path.read_text() for path in Path(package.__path__[0]).glob("*.html.jinja"))
-    return {tag for source in sources for tag in Tags(re.sub(r"{%.*?%}|{{.*?}}", "", source, flags=re.DOTALL)).found}
+    sources = "".join(path.read_text() for path in Path(package.__path__[0]).glob("*.html.jinja"))
+    with_levels = "".join(re.sub("(?<=<h){{.*?}}", level, sources) for level in "123456")  # of headings
+    return Tags(re.sub(r"{%.*?%}|{{.*?}}", "", with_levels, flags=re.DOTALL)).found
 
 
 ALLOWED = {package: tags_of_templates(package) for package in (service, judging, experiments)}
