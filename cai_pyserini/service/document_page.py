@@ -19,9 +19,10 @@ from cai_pyserini.engine.reasons import Marks, Origin
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.service.access_log import note
 from cai_pyserini.service.files import open_link
-from cai_pyserini.service.page import HERE, Search, name_of, parse_query, shown_metadata, tables, url_of, why
+from cai_pyserini.service.page import HERE, Search, name_of, shown_metadata, tables, url_of, why
 from cai_pyserini.service.queue import MAX_QUERY_LENGTH, Service
 from cai_pyserini.service.reading import Heading, blocks, headings, part_starts, separator_of
+from cai_pyserini.service.ways import parse_query
 
 MAX_PARTS = 100_000
 MOST_ENTRIES = 2_000  # of the list of contents; of a longer one, only the highest levels
