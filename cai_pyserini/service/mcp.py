@@ -99,7 +99,7 @@ class SearchResult(BaseModel):
     next_offset: int | None = Field(description="the offset of the next hits; null if there are no more")
     degraded: str | None = Field(None, description="why hits are missing, such as a part of the index that timed out")
     documents_without: dict[str, int] = Field(
-        {}, description="if nothing is found: how many documents would be without the filter, quotes or minus"
+        {}, description="if nothing is found: how many documents would be without the filter, quotes, or -words"
     )
 
 
