@@ -20,7 +20,7 @@ from cai_pyserini.collections.beir_folder import QUERIES, SHARDS, SUFFIXES, Beir
 from cai_pyserini.collections.contract import FOLDER, PAGE, PAGES, Record
 from cai_pyserini.collections.formats import Text, reader_of
 from cai_pyserini.collections.isolated import Failed, isolated
-from cai_pyserini.collections.text_cache import Key, State, cache_folder, text_cache
+from cai_pyserini.collections.text_cache import Key, State, cache_folder, text_cache, text_of
 from cai_pyserini.core import files
 from cai_pyserini.core.config import ColumnNames
 from cai_pyserini.core.errors import CaiError
@@ -207,16 +207,16 @@ class FileFolder(BeirFolder):
             keys = {file: (state.sha256, readers[file.format]) for file, state in states.items()}
             known = texts.known(dict.fromkeys(keys.values()))
             to_read = {key: file for file, key in keys.items() if key not in known}
-            calls = {(os.fsencode(self.path / file.path), file.format): key for key, file in to_read.items()}
+            calls = {(str(self.path / file.path), file.format): key for key, file in to_read.items()}
             results = isolated(READER, calls, processes_for(len(calls), 4))
             for call, result in progress(results, len(calls), "read files", "file"):
                 key = calls[call]
-                if isinstance(result, Failed) and result.lasts and _sha256(Path(os.fsdecode(call[0]))) == key[0]:
+                if isinstance(result, Failed) and result.lasts and _sha256(Path(call[0])) == key[0]:
                     known[key] = texts.put(key, result)
                 elif isinstance(result, Failed):  # not what the reader says of the contents: it may pass
                     known[key] = result
                 elif result[0] == key[0]:  # else it has changed since it was hashed
-                    known[key] = texts.put(key, result[1])
+                    known[key] = texts.put(key, text_of(result[1]))
             texts.set_states(folder, ((os.fsencode(file.path), states[file]) for file in keys if keys[file] in known))
         entries = []
         for file, key in keys.items():

@@ -13,7 +13,7 @@ from cai_pyserini.collections.file_listing import FileListing
 from cai_pyserini.collections.in_python import Queries
 from cai_pyserini.collections.in_python import topics as topics_of
 from cai_pyserini.collections.values import checked_count, checked_id
-from cai_pyserini.core.config import ENGLISH, PASSAGE, Language
+from cai_pyserini.core.config import ENGLISH, PASSAGE, Language, document_of
 from cai_pyserini.core.errors import CaiError, require_utf8
 from cai_pyserini.core.metadata import Kind
 from cai_pyserini.core.text import normalized
@@ -21,6 +21,7 @@ from cai_pyserini.engine.excerpts import DOCUMENTS, PASSAGES, Answer, Excerpt
 from cai_pyserini.engine.explanation import Explanation
 from cai_pyserini.engine.found import SORT_DEPTH, Described, Found, Fusing, Parts
 from cai_pyserini.engine.hits import Documents, Hit, Hits, joined
+from cai_pyserini.engine.quotes import Quote, find_quote
 from cai_pyserini.engine.reasons import Asked, words_of
 from cai_pyserini.engine.retriever import Deadline, Retriever, Where
 from cai_pyserini.engine.suggest import suggestion
@@ -262,8 +263,8 @@ class Engine:
         """Explain the score of a document, a hit or an id, for a query, at any rank, or the scores of several, by id.
 
         With passages, the best one of a document is explained, or the passage whose id this is. Documents that the
-        indexes lack are left out. In a hybrid, a document beyond the fused lists has score 0 and no rank. Raises
-        CaiError for a single document that is not there.
+        indexes lack are left out. In a hybrid, a passage, and a document beyond the fused lists, have score 0 and no
+        rank. Raises CaiError for a single document that is not there.
         """
         several = isinstance(document, Iterable) and not isinstance(document, str)
         ids = [*map(_id, document)] if isinstance(document, Iterable) and several else [_id(document)]
@@ -306,6 +307,23 @@ class Engine:
         id = _id(id)
         passages = self._read(ids := self._stored_ids(id))
         return passages.get(id) if ids == [id] else joined(id, [passages[each] for each in ids if each in passages])
+
+    def docid(self, id: Id) -> str:
+        """The id of the document that has this id, or that has the passage with this id."""
+        is_document = not self.parts.has_passages or self._stored_ids(_id(id)) != [_id(id)]
+        return _id(id) if is_document else document_of(_id(id))
+
+    def quote(self, document: Id, text: str) -> Quote:
+        """Where a text stands in a document, or the place that is most similar to it. Raises CaiError for a document
+        that is not stored.
+
+        >>> quote = engine.quote("d5", "lowers  Blood-Pressure")
+        >>> quote.found, quote.text, quote.start, quote.end
+        (True, 'lowers blood pressure', 17, 38)
+        """
+        if (stored := self.document(document)) is None:
+            raise CaiError(f"{self.name} stores no document {_id(document)!r}")
+        return find_quote(stored, text)
 
     def _stored_ids(self, id: str) -> list[str]:
         """The ids in the indexes of a document, its passages' if it has any; or else of what has this id."""

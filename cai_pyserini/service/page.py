@@ -364,7 +364,7 @@ def _file_chips(
 ) -> list[tuple[str, str]]:
     """What people look for files by."""
     shown = [("", str(metadata.get("type", "")).upper())]
-    if pages := metadata.get(PAGES):
+    if isinstance(pages := metadata.get(PAGES), int):
         shown.append(("", f"{pages:,} page{'s' * (pages != 1)}"))
     shown += [("", readable(name, metadata[name], kinds)) for name in ("size", "modified") if name in metadata]
     if "language" in fields and "language" in metadata:
@@ -385,7 +385,7 @@ def _sorts(engine: Engine) -> list[tuple[str, str]]:
     labels = {"number": ("largest first", "smallest first"), "date": ("newest first", "oldest first")}
     sorts = [("", "best first")]
     for field, kind in engine.metadata.items():
-        if kind in labels and field != PAGE:  # of a file, that of a passage
+        if kind in labels and not (field == PAGE and of_files(engine.metadata)):  # a passage's, not a file's
             sorts += [(sign + field, f"{field}, {label}") for sign, label in zip(("-", ""), labels[kind], strict=True)]
     return sorts
 

@@ -9,10 +9,13 @@ from pydantic_core import PydanticCustomError
 from starlette.exceptions import HTTPException
 
 from cai_pyserini.core.metadata import Value
+from cai_pyserini.engine.excerpts import Excerpt
 from cai_pyserini.engine.explanation import Explanation
+from cai_pyserini.engine.hits import Hit
+from cai_pyserini.engine.quotes import Quote
 from cai_pyserini.indexes.searcher import Stored
 from cai_pyserini.service.page import FILTER, MAX_SHOWN_HITS, SORT, Name
-from cai_pyserini.service.queue import BATCH, MAX_HITS, MAX_QUERY_LENGTH, Shown
+from cai_pyserini.service.queue import BATCH, MAX_BUDGET, MAX_HITS, MAX_QUERY_LENGTH, MIN_BUDGET, Shown
 
 NOT_BLANK = r"[^\s\x1c-\x1f]"  # as in str.strip, these four characters are white space, too
 MAX_ID_LENGTH = 200  # characters of query ids and field names
@@ -22,6 +25,9 @@ QueryText = Annotated[str, StringConstraints(min_length=1, max_length=MAX_QUERY_
 QUERY_PARAMETER = Parameter(description="the text to search for")
 Text = Annotated[QueryText, QUERY_PARAMETER]
 SNIPPETS = "return, for each document, the passage that contributes most to its score"
+BUDGET = (
+    "return excerpts instead, whole sentences to quote from, with so many tokens of 4 bytes of UTF-8 at most in all"
+)
 Counts = dict[str, dict[str, int]]  # field -> value -> documents
 
 OMIT_NONE = Field(None, exclude_if=lambda value: value is None)
@@ -42,9 +48,12 @@ class Candidate(BaseModel):
     docid: str
     score: float
     rank: int
-    doc: Document | str | None  # str: a document without a title, or with parse=false its JSON
+    doc: Document | str | None  # or its best passage; str: one without a title, or with parse=false its JSON
     snippet: str | None = OMIT_NONE
-    page: int | None = OMIT_NONE  # of the snippet
+    page: int | None = OMIT_NONE  # of the snippet; without one, where the passage begins
+    passage: str | None = OMIT_NONE  # the id of the best passage, which is in the document's text
+    start: int | None = OMIT_NONE  # from this character
+    end: int | None = OMIT_NONE  # to this one
 
 
 class DocumentForm(BaseModel):
@@ -79,14 +88,20 @@ class DocumentForm(BaseModel):
                 doc=stored and self.of(stored),
                 snippet=snippet,
                 page=page,
+                **place_of(hit),
             )
             for hit, stored, snippet, page in ranking
         ]
 
 
+def place_of(hit: Hit) -> dict[str, Any]:
+    """The best passage of a hit, and its place in the document's text; empty without passages."""
+    return {"passage": hit.passage, "start": hit.start, "end": hit.end} if hit.passage else {}
+
+
 class SearchParameters(BaseModel):
     query: Annotated[QueryText | None, QUERY_PARAMETER] = None
-    like: Name | None = Field(None, description="instead: a document, whose text is the query")
+    like: Name | None = Field(None, description="instead: a document or passage, whose text is the query")
     hits: int = Field(10, description="hits to return", ge=1, le=MAX_HITS)
     rerank: int = Field(0, description="documents to rerank, if there is time", ge=0, le=MAX_RERANKED)
     filter: Name = Field("", description=FILTER)
@@ -94,10 +109,13 @@ class SearchParameters(BaseModel):
     facets: Name = Field("", description="fields whose values are counted, separated by commas")
     syntax: bool = Field(False, description='operators: documents have "words in quotes" exactly so, and not a -word')
     snippets: bool = Field(False, description=SNIPPETS)
+    budget_tokens: int | None = Field(None, description=BUDGET, ge=MIN_BUDGET, le=MAX_BUDGET)
 
     def check(self) -> None:
         """Raise HTTPException for parameters that exclude each other."""
         check_snippets(self.hits, self.snippets)
+        if self.budget_tokens and (self.like is not None or self.rerank or self.sort or self.snippets):
+            raise HTTPException(400, "budget_tokens: not with like, rerank, sort or snippets")
         if self.like is None and self.query is None:
             raise HTTPException(400, "query: Field required")
         if self.like is not None and (self.query is not None or self.rerank or self.syntax):
@@ -115,6 +133,7 @@ class SearchAnswer(Answer):
     query: Query
     candidates: list[Candidate]
     facets: Counts = OMIT_EMPTY
+    excerpts: list[Excerpt] | None = OMIT_NONE  # with budget_tokens, instead of candidates
     degraded: str | None = OMIT_NONE  # why the answer is partial, such as "dense timed out"
     reranked: int | None = OMIT_NONE  # the number of reranked documents, which come first
 
@@ -178,6 +197,10 @@ class DocumentAnswer(Answer):
 class ExplainAnswer(Answer):
     query: Query
     explanation: Explanation
+
+
+class QuoteAnswer(Answer):
+    quote: Quote
 
 
 class SuggestAnswer(Answer):
