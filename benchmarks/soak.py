@@ -41,6 +41,7 @@ OTHERS = {  # what they send, and the seconds between two KB that they read; Non
     "half of the headers": (LONG + HEAD, 1.0),
     "half of a body": (POST.replace("{path}", "/v1/{index}/search") + '{{"queries"', 1.0),
     "half of a message for assistants": (POST.replace("{path}", "/mcp") + "{{", None),
+    "refused, and still sends": (POST.replace("{path}", "/mcp").replace("1000", "900000") + "{{" * 30000, 1.0),
     "gone before the answer": (LONG + HEAD + "\r\n", None),
     "gone in its body": (POST.replace("{path}", "/reload") + "{{", None),
     "reads slowly": (LONG + HEAD + "\r\n", 0.05),

@@ -146,7 +146,8 @@ class Collection(ABC):
             return
         for document in self._normalized_documents():
             metadata = document.metadata
-            is_paged = self.metadata.get(PAGE) == "number" and isinstance(metadata.get(PAGES), int)
+            pages = metadata.get(PAGES)
+            is_paged = self.metadata.get(PAGE) == "number" and isinstance(pages, int) and pages > 0
             found = passages(document.text, *self._passages, self.language, is_paged)
             for number, (start, end, page) in enumerate(found):
                 yield document._replace(

@@ -171,7 +171,9 @@ def test_an_answer_that_nobody_reads_is_dropped(run_folder: Path, monkeypatch: p
         slow.settimeout(20)
         found = 0
         while found < len(long):
-            found += len(slow.recv(1 << 19))
+            received = slow.recv(1 << 19)
+            assert received, f"closed after {found:,} bytes"
+            found += len(received)
             time.sleep(SECONDS / 40)
         slow.close()
 
