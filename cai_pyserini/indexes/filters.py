@@ -161,10 +161,14 @@ def without_operators(query: str, filter: str | None = None) -> tuple[str, tuple
     return text, tuple(filters) or None
 
 
-def relaxed(query: str) -> Iterator[tuple[str, str]]:
-    """Yield a query without its quotes, and without its words after a minus, each with the name of what is left out."""
-    yield "quotes", OPERATOR.sub(lambda match: match[0] if match["minus"] else match["phrase"], query)
-    yield "minus", OPERATOR.sub(lambda match: "" if match["minus"] else match[0], query).strip()
+def relaxed(query: str) -> dict[str, str]:
+    """What operators add to a query -> the query without: "quotes", the words after a minus, and "" for both."""
+    excluded = [match[0] for match in OPERATOR.finditer(query) if match["minus"]]
+    return {
+        "quotes": OPERATOR.sub(lambda match: match[0] if match["minus"] else match["phrase"], query),
+        " ".join(excluded): OPERATOR.sub(lambda match: "" if match["minus"] else match[0], query).strip(),
+        "": OPERATOR.sub(lambda match: "" if match["minus"] else match["phrase"], query).strip(),
+    }
 
 
 def require_field(name: str, kinds: Mapping[str, Kind], where: str) -> Kind:

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -55,15 +55,14 @@ class LuceneText(LuceneSearcher):
         return self._similar_terms(word, edits, WORDS) if self._has_exact_words else super().similar_words(word, edits)
 
     def _words_query(self, text_index: Searcher, listed: list[str], words: Words) -> Any:
-        """A Lucene query for documents that have words; nothing has to be listed, but those that have them in another
-        passage."""
+        """A Lucene query for documents that have words; only those that have them in any passage are listed."""
+        if words.in_any_passage and self.manifest.stats.get("passages"):
+            return any_term_query("id", self.with_words(words, self.documents))
         exact = words.are_exact and self._has_exact_words
         query = self._exact_query(words.text) if exact else self._stems_query(words.text)
         if query is None:
             raise BadFilter(f"filter: {words.text[:50]!r} has no word that BM25 knows")
-        if not words.in_any_passage or not self.manifest.stats.get("passages"):
-            return query
-        return any_term_query("id", self._passages_beside(self._matching_ids(query)))
+        return query
 
     def _stems_query(self, text: str) -> Any:
         """A Lucene query for the words of a text as BM25 knows them, one after the other; None if it has none."""
@@ -89,10 +88,6 @@ class LuceneText(LuceneSearcher):
         frequency = partial(self.document_frequency, field=WORDS)
         return Variants(self._accented_terms("", WORDS), "", self.language, self.term_documents, frequency, stems=False)
 
-    def _passages_beside(self, ids: Iterable[str]) -> list[str]:
-        """The passages of the documents that have one of these passages."""
-        return [id for document in {*map(document_of, ids)} for id in self._passages_of[document]]
-
     @cached_property
     def _passages_of(self) -> dict[str, list[str]]:
         passages: dict[str, list[str]] = {}
@@ -101,7 +96,10 @@ class LuceneText(LuceneSearcher):
         return passages
 
     def with_words(self, words: Words, most: int) -> list[str]:
-        return self._matching_ids(self._words_query(self, [], words), most)
+        ids = self._matching_ids(self._words_query(self, [], words._replace(in_any_passage=False)), most)
+        if not words.in_any_passage or not self.manifest.stats.get("passages"):
+            return ids
+        return [id for document in {*map(document_of, ids)} for id in self._passages_of[document]]
 
     def explain(self, query: Query, ids: Sequence[str]) -> dict[str, Scored]:
         (query,) = self.with_variants([query])

@@ -120,7 +120,7 @@ class SearchResult(BaseModel):
     excerpts: list[Excerpt] = Field([], description="with budget_tokens, instead of hits: best first, none twice")
     degraded: str | None = Field(None, description="why hits are missing, such as a part of the index that timed out")
     documents_without: dict[str, int] = Field(
-        {}, description="if nothing is found: how many documents would be without the filter, quotes or minus"
+        {}, description="if nothing is found: how many documents would be without the filter, quotes, or -words"
     )
 
 

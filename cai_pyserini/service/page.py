@@ -275,7 +275,7 @@ def why(
 ) -> list[tuple[str, list[str]]]:
     """The reasons of a score, by what they are: words of the query, and others that contribute enough."""
     if not any(each.terms for each in explanation.scored):
-        return [("similar meaning", [])]
+        return [("similar meaning" if explanation.score else COMMON, [])]
     total = sum(sum(words.values()) for words in reasons.values())
     named = {
         origin: [word for word, value in words.items() if origin == "word" or value >= MIN_SHARE * total]

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from datetime import date
 from urllib.parse import unquote_to_bytes
 
+from cai_pyserini.collections.contract import PAGES
 from cai_pyserini.core.metadata import MONTH, Kind, Value
 
 
@@ -14,12 +15,18 @@ def readable(name: str, value: Value, kinds: Mapping[str, Kind]) -> str:
         return ", ".join(value)
     if kinds.get(name) == "date":
         return readable_date(str(value))
-    return readable_size(float(value)) if name == "size" and of_files(kinds) else str(value)
+    if name != "size" or not of_files(kinds):
+        return str(value)
+    try:
+        return readable_size(float(value))
+    except ValueError:  # of a filter
+        return str(value)
 
 
 def of_files(kinds: Mapping[str, Kind]) -> bool:
     """Whether these are the metadata of a folder of files."""
-    return {"path": "string", "type": "string", "size": "number", "modified": "date"}.items() <= kinds.items()
+    needed: dict[str, Kind] = {"path": "string", "type": "string", "size": "number", "modified": "date"}
+    return kinds.items() >= needed.items() and kinds.get(PAGES, "number") == "number"
 
 
 def readable_date(text: str) -> str:

@@ -19,15 +19,16 @@ document.addEventListener("keydown", (event) => {
 // The contents stand beside the text if there is room.
 if (matchMedia("(min-width: 60rem)").matches) document.querySelector(".contents details")?.setAttribute("open", "")
 
-// From match to match: from the one that the address names, or else from the middle of the window, and at the ends to
+// From match to match: from what the address names, if it is in view, or else from the top of the window; at the ends to
 // other parts of the document.
-const middle = (match) => match.getBoundingClientRect().top - innerHeight / 2
+const topOf = (element) => element.getBoundingClientRect().top
 steps.forEach((link) => link.addEventListener("click", (event) => {
-  const step = Number(link.dataset.step)
-  const target = document.querySelector("mark:target, #last-match:target + mark")
-  const isSeen = target && Math.abs(middle(target)) < innerHeight / 2
-  const inOrder = step > 0 ? matches : [...matches].reverse()
-  const next = isSeen ? matches[matches.indexOf(target) + step] : inOrder.find((match) => middle(match) * step > 0)
+  const step = Number(link.dataset.step), inOrder = step > 0 ? matches : [...matches].reverse()
+  const target = document.querySelector("#last-match:target + mark") ?? document.querySelector(":target")
+  const isSeen = target && topOf(target) >= 0 && topOf(target) < innerHeight
+  const start = isSeen ? topOf(target) : 0
+  const current = isSeen ? matches.indexOf(target) : -1
+  const next = current < 0 ? inOrder.find((match) => (topOf(match) - start + 1) * step > 0) : matches[current + step]
   if (next) event.preventDefault(), location.replace(`#${next.id}`)
   else if (link.getAttribute("href").startsWith("#")) event.preventDefault()
 }))

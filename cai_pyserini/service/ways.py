@@ -23,16 +23,13 @@ def parse_query(engine: Engine, query: str) -> tuple[str, tuple[str, ...]]:
 
 
 def ways_on(engine: Engine, query: str, filter: str) -> Iterator[Way]:
-    """Yield the query and the filter without one of the filter, quotes and minus, and without all, if that finds
-    documents."""
+    """Yield the query and the filter without the filter, quotes, or words after a minus, and without all of these, if
+    that finds documents."""
     ways = [("the filter", query, "")] if filter else []
-    if engine.has_words:
-        ways += [(without, other, filter) for without, other in relaxed(query) if other != query]
+    others = relaxed(query) if engine.has_words else {"": query}
+    ways += [(without, other, filter) for without, other in others.items() if without and other != query]
     if len(ways) > 1:
-        plain = query
-        for without, _ in relaxed(query):
-            plain = dict(relaxed(plain))[without]
-        ways.append(("any of these", plain, ""))
+        ways.append(("any of these", others[""], ""))
     for without, other, of_filter in ways:
         try:
             text, operators = parse_query(engine, other)

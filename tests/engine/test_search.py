@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from cai_pyserini.cli.export import main as export
 from cai_pyserini.cli.run import main as beir
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import artifact
@@ -137,12 +138,14 @@ def test_documents_are_shown_with_the_words_of_their_scores(engine: Engine) -> N
     assert strong >= {"Phytate", "cancer", "phytate"} if engine.name != "dense" else not strong
 
 
-def test_words_that_no_document_has_are_replaced_by_similar_ones(run: Run) -> None:
-    for name in ("bm25", "joint", "hybrid-splade-idf-dense-zscore"):
+def test_words_that_no_document_has_are_replaced_by_similar_ones(run: Run, folder: Path) -> None:
+    for name in ("bm25", "joint", "hybrid-splade-idf-dense-zscore", "dense"):  # the last ones with the words of bm25
         engine = run.open(name)
         assert engine.suggestion("(Blader infecton) of salt?") == "(bladder infection) of salt?"
         assert [engine.suggestion(text) for text in ("bladder infections", "xyzzy", "", "blader " * 99)] == [None] * 4
-    assert run.open("splade-idf").suggestion("blader") is run.open("dense").suggestion("blader") is None
+    for index, expected in {"joint-splade-idf": "bladder", "splade-idf": None}.items():  # with stems alone, or none
+        with open_index(folder / "indexes" / index) as engine:
+            assert engine.suggestion("blader") == expected
 
 
 def test_rare_words_are_not_suggested(tmp_path: Path) -> None:
@@ -268,16 +271,26 @@ def test_an_open_system_needs_no_file_that_an_update_replaces(adapted_run: Path,
 
 
 def test_passages_are_shown_and_documents_ranked(tiny: Path, tmp_path: Path) -> None:
+    """And so they are in Milvus."""
     names = ["bm25", "splade-idf", "hybrid-splade-idf-minmax"]
-    beir([str(tiny), "--output", str(tmp_path), "--passages", "5", "--systems", *names])
-    run = Run(tmp_path)
+    folder, cut = tmp_path / "run", tmp_path / "cut.yaml"
+    cut.write_text(json.dumps({"name": "cut", "source": str(tiny), "passages": 5}))
+    beir([str(cut), "--output", str(folder), "--systems", *names])
+    run = Run(folder)
     for engine in map(run.open, names):
-        expected = scores_by_query(read_run(tmp_path / "runs" / f"{engine.name}.trec"))["q1"]
+        expected = scores_by_query(read_run(folder / "runs" / f"{engine.name}.trec"))["q1"]
         (hits,) = engine.search([QUERIES["q1"]], k=100)
         assert [(hit.id, pytest.approx(hit.score, abs=2e-4)) for hit in hits] == list(expected.items())
         document = engine.document(hits[0].stored)
         assert document and hits[0].stored.startswith(f"{hits[0].id}#") and len(document.contents.split()) <= 5 + 4
         assert engine.explain(QUERIES["q1"], [hits[0].id])[hits[0].id].score == pytest.approx(hits[0].score, abs=2e-4)
+    pytest.importorskip("pymilvus")
+    impacts = ["--impacts", str(folder / "impacts" / "splade-idf"), "--collection", str(cut)]
+    export(["milvus", *impacts, "--uri", str(tmp_path / "milvus.db"), "--output", str(tmp_path / "exported")])
+    with open_index(tmp_path / "exported") as exported:
+        for k in (1, 3, 5, 100):
+            found, expected = (each.search(QUERIES["q1"], k) for each in (exported, run.open("splade-idf")))
+            assert [(hit.id, hit.stored) for hit in found] == [(hit.id, hit.stored) for hit in expected]
 
 
 def test_documents_alone_can_be_searched_and_not_shown_where_none_are_stored(tiny: Path, tmp_path: Path) -> None:

@@ -18,6 +18,10 @@ pytestmark = pytest.mark.slow
 
 QUERY = "bladder infection"
 KINDS = {"year": "number", "journal": "string", "published": "date", "authors": "list", "pmid": "string"}
+MANUAL = "\f".join(
+    f"A giraffe.\n\n\n\nChapter {number}\n\n    code of\n    okapis\n\nlegs\t4\nnecks\t1\n\n" + "More filler. " * 3000
+    for number in range(4)
+)
 LARGEST_PAGE = 30_000  # bytes
 
 
@@ -48,6 +52,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         for n in range(30)
         for fillers in [4000 if n in (7, 8) else 4]
     ]
+    documents.append({"_id": "manual", "title": "Manual", "text": MANUAL})
     documents.append({"_id": "rtl", "title": "זברה", "text": "zebra zebra: הזברה היא בעל חיים"})
     (folder / "corpus.jsonl").write_text("".join(json.dumps(document) + "\n" for document in documents))
     (folder / "library.yaml").write_text(f"source: {folder}\nmetadata: {json.dumps(KINDS | {'url': 'string'})}\n")
@@ -139,15 +144,38 @@ def test_the_pages_are_accessible(page: Page, address: str, library: str) -> Non
         f"{address}?q=bladder+infection+Bildschirm&a=joint&b=hybrid-splade-idf-minmax",
         f"{library}?q=zebra+stirpes&filter=year>%3D1992&hits=3",
         f"{library}?q=zebra&filter=yaer>%3D1992",
-        f"{library}document?index=library&id=d7&q=zebra+stripes",
+        f"{library}document?index=library&id=manual&q=okapi",
     ):
         page.goto(path)
         page.evaluate("document.querySelectorAll('details').forEach((each) => (each.open = true))")
-        for width, scheme in ((400, "light"), (1280, "light"), (1280, "dark")):
+        for width, scheme in ((400, "light"), (900, "dark"), (1600, "light"), (1600, "dark")):
             page.set_viewport_size({"width": width, "height": 800})
             page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
             found = Axe().run(page)
             assert found.violations_count == 0, f"{width} pixels, {scheme}: {found.generate_report()}"
+
+
+def test_matches_and_contents_lead_through_the_parts_of_a_document(page: Page, library: str) -> None:
+    """The faults: the end of a part is the end of the matches; a heading in another part cannot be reached."""
+    page.goto(f"{library}document?index=library&id=manual&q=giraffes#page-2")
+    expect(page.locator("#page-2")).to_be_in_viewport()
+    assert page.locator("#text :is(pre, td, h2)").all_inner_texts()[:4] == [
+        "Chapter 0",
+        "    code of\n    okapis",
+        "legs",
+        "4",
+    ]
+    numbers = []
+    for _ in range(3):
+        page.keyboard.press("n")
+        expect(page.locator("mark:target")).to_be_in_viewport()
+        numbers.append((page.get_by_text("Part ").first.inner_text(), page.url.partition("#")[2]))
+    assert [part for part, _ in numbers] == ["Part 1 of 4", "Part 2 of 4", "Part 3 of 4"]
+    for part in (2, 1):
+        page.keyboard.press("p")
+        expect(page.get_by_text(f"Part {part} of 4").first).to_be_visible()
+    page.get_by_role("navigation", name="Contents").get_by_role("link", name="Chapter 3").click()
+    expect(page.get_by_role("heading", name="Chapter 3")).to_be_in_viewport()
 
 
 def test_without_scripts_facets_narrow_the_hits_and_documents_are_read(browser: Browser, library: str) -> None:
@@ -174,8 +202,10 @@ def test_without_scripts_facets_narrow_the_hits_and_documents_are_read(browser: 
     results = page.url
     page.locator("h3 a").first.click()
     expect(page.locator("#passage mark", has_text="stripes")).to_be_in_viewport()
-    page.get_by_role("link", name="Read on").click()
-    expect(page.get_by_text("From character 100,001 of")).to_be_visible()  # the passage is in the second part
+    page.get_by_role("link", name="Read on").first.click()
+    expect(page.get_by_text("Part 3 of 3").first).to_be_visible()  # the passage is in the second part
+    page.get_by_role("link", name="Previous", exact=True).click()
+    expect(page.locator("#last-match + mark", has_text="stripes")).to_be_in_viewport()
     page.get_by_role("link", name="All results").click()
     expect(page).to_have_url(results)  # with the filter, the sort and the page
     page.context.close()

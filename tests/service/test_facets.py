@@ -95,6 +95,7 @@ def test_a_folder_replaces_another_one() -> None:
         ("modified", "2024-03", "March 2024"),
         ("modified", "2024", "2024"),
         ("modified", "soon", "soon"),
+        ("size", "large", "large"),
         ("pages", 1990, "1990"),
     ],
 )

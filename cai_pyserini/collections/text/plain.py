@@ -13,7 +13,7 @@ MARKED_UP = re.compile(
     r"(?P<under>([-=~^\"'`#*+:_])\8{2,})[ \t]*$"
 )
 ALONE = re.compile(  # a line after more than a blank line, or with a number
-    r"(?m)(?<=\n\n\n)^(?=.*[^\W_])[ \t]*\S.{,80}$(?=\n\n|\s*\Z)"
+    r"(?m)(?<=\n\n\n)^(?=.*[^\W_])[ \t]*\S.{,80}(?<![.,;])$(?=\n\n|\s*\Z)"
     r"|(?<=\n\n)^(?P<number>\d{1,3}(?:\.\d{1,3})*)\.?[ \t]+(?=[^\W_]).{,80}(?<![.,;:])$(?=\n\n)"
 )
 FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\n(?:(?!\1|\.\.\.).*\n)*?(?:\1|\.\.\.)[ \t]*\n")  # of Markdown

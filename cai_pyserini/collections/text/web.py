@@ -173,7 +173,7 @@ class _Page:
             number = self._numbers[-1] if self._numbers else None
             self._bullet = "* " if number is None else f"{number}. "
             self._numbers[-1:] = [number and number + 1]
-        elif name == "tr":
+        elif name in ("table", "tr"):
             self._row = False
         elif name in HEADINGS and self._gap != CELL:
             self._bullet = HEADING * int(name[1]) + self._bullet
@@ -218,8 +218,6 @@ class _Page:
             self._numbers.pop()
         elif name == "li":
             self._bullet = ""
-        elif name == "table":
-            self._row = False
         elif name in HEADINGS:
             self._bullet = self._bullet.lstrip(HEADING)
         if name != "br":
