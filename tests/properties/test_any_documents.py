@@ -218,7 +218,7 @@ def check_report(texts: list[str]) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Generating overly large repr")  # of a failing example
-@settings(max_examples=max(2, settings().max_examples // 10), phases=[Phase.generate])
+@settings(max_examples=settings().max_examples // 20, phases=[Phase.generate])
 @given(collections(), st.sampled_from(["bm25", "joint"]), st.sampled_from([0, 3]))
 def test_every_page_and_answer_is_whole(tmp_path_factory, collection, system: str, passages: int) -> None:
     """The faults: a number of 1e308, or http://[bad as an address, and every search that finds it fails."""
