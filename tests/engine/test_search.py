@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from cai_pyserini.cli.export import main as export
 from cai_pyserini.cli.run import main as beir
 from cai_pyserini.collections.beir_folder import BeirFolder
 from cai_pyserini.core import artifact
@@ -270,14 +271,24 @@ def test_an_open_system_needs_no_file_that_an_update_replaces(adapted_run: Path,
 def test_passages_are_shown_and_documents_ranked(tiny: Path, tmp_path: Path) -> None:
     names = ["bm25", "splade-idf", "hybrid-splade-idf-minmax"]
     beir([str(tiny), "--output", str(tmp_path), "--passages", "5", "--systems", *names])
-    run = Run(tmp_path)
+    run, ids = Run(tmp_path), [f"d{number}" for number in range(1, 13)]
     for engine in map(run.open, names):
         expected = scores_by_query(read_run(tmp_path / "runs" / f"{engine.name}.trec"))["q1"]
         (hits,) = engine.search([QUERIES["q1"]], k=100)
         assert [(hit.id, pytest.approx(hit.score, abs=2e-4)) for hit in hits] == list(expected.items())
-        document = engine.document(hits[0].stored)
+        document = engine.document(hits[0].passage or "")
         assert document and hits[0].stored.startswith(f"{hits[0].id}#") and len(document.contents.split()) <= 5 + 4
-        assert engine.explain(QUERIES["q1"], [hits[0].id])[hits[0].id].score == pytest.approx(hits[0].score, abs=2e-4)
+        explained = engine.explain(QUERIES["q1"], ids)
+        assert explained[hits[0].id].score == pytest.approx(hits[0].score, abs=2e-4)
+        assert [*explained] == ids and len(engine) == len(ids)
+    pytest.importorskip("pymilvus")
+    (tmp_path / "tiny.yaml").write_text(f"source: {tiny}\npassages: 5\n")
+    source = ["--impacts", str(tmp_path / "impacts" / "splade-idf"), "--collection", str(tmp_path / "tiny.yaml")]
+    export(["milvus", *source, "--uri", str(tmp_path / "milvus.db"), "--output", str(tmp_path / "milvus")])
+    with open_index(tmp_path / "milvus") as milvus, run.open("splade-idf") as lucene:
+        assert len(milvus) == len(lucene) and [*map(milvus.document, ids)] == [*map(lucene.document, ids)]
+        for one, other in zip(*(each.explain(QUERIES["q1"], ids).values() for each in (milvus, lucene)), strict=True):
+            assert (one.document, one.rank, one.terms) == (other.document, other.rank, other.terms)
 
 
 def test_documents_alone_can_be_searched_and_not_shown_where_none_are_stored(tiny: Path, tmp_path: Path) -> None:
