@@ -6,11 +6,11 @@ What overlaps or follows directly in a document becomes one excerpt.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-import regex
-
+from cai_pyserini.collections.passages import SENTENCE
 from cai_pyserini.core.config import PASSAGE, document_of
 from cai_pyserini.engine.found import Found
 from cai_pyserini.engine.highlight import WORDS, Strengths, places
@@ -25,13 +25,13 @@ BYTES = 4  # of UTF-8 per token; tokenizers of language models need fewer tokens
 NEIGHBOUR = 0.2  # share of the scores of the passages before and after that a passage gets
 BEFORE = 80  # characters of the words before an excerpt
 SHORTEST = 25  # tokens; less is not worth another excerpt
-SENTENCE_END = regex.compile(r"(?:[.!?:;][\"'”’»)\]]*\s+|[。！？]|\n|\f)\s*")
 
 type Read = Callable[[Sequence[str]], dict[str, Stored]]  # what the indexes store, by ids in the indexes
 type Window = tuple[int, int, float]  # where it begins and ends in a text, and the strength of its words
 
 
-class Excerpt(NamedTuple):
+@dataclass(frozen=True)
+class Excerpt:
     """A slice of a document's text, from `start` to `end` in characters, with the page where it begins and the last
     words before it: a heading, or a sentence or the end of one."""
 
@@ -47,7 +47,7 @@ class Excerpt(NamedTuple):
     @property
     def tokens(self) -> int:
         """The tokens of docid, title and texts, estimated as BYTES of UTF-8 each."""
-        return math.ceil(sum(len(text.encode()) for text in self[:4]) / BYTES)
+        return math.ceil(sum(len(text.encode()) for text in (self.docid, self.title, self.before, self.text)) / BYTES)
 
 
 class Piece(NamedTuple):
@@ -98,17 +98,16 @@ class Answer:
         """The passages, or the windows of longer texts."""
         scores = {hit.stored: hit.score for hit in self._found.hits}
         for hit in self._found.hits:
-            if (stored := self._stored.get(hit.stored)) is None:
+            stored = self._stored.get(hit.stored)
+            if stored is None or not (text := without_title(stored)).strip():
                 continue
-            docid, text, score = hit.id, without_title(stored), hit.score
+            docid, score = hit.id, hit.score
             if self._has_passages:
                 docid = document_of(hit.id)
-                score += NEIGHBOUR * sum(scores.get(_neighbour(hit.stored, step), 0.0) for step in (-1, 1))
-            windows = self._windows(hit, text) if len(text) > LONG else [(0, len(text), 1.0)]
-            best = max(strength for *_, strength in windows)
+                score += NEIGHBOUR * sum(max(0.0, scores.get(_neighbour(hit.stored, step), 0.0)) for step in (-1, 1))
+            windows = self._windows(hit, text) if len(text) > LONG else [(0, len(text), 0.5)]
             for start, end, strength in windows:
-                share = strength / best if best else 1.0
-                yield Piece(docid, hit, stored, start, text[start:end], score * share)
+                yield Piece(docid, hit, stored, start, text[start:end], score + abs(score) * (strength - 0.5))
 
     def _windows(self, hit: Hit, text: str) -> Sequence[Window]:
         """The windows of a long text around the words that match; its beginning if none do."""
@@ -145,8 +144,8 @@ class Answer:
                 self._stored |= self._read([previous])
             stored, offset = self._stored[previous], stored.start - self._stored[previous].start
         before = without_title(stored)[max(0, offset - 4 * BEFORE) : offset].rstrip()
-        ends = [match.end() for match in SENTENCE_END.finditer(before)]
-        sentence = " ".join(before[ends[-1] if ends else 0 :].split())
+        ends = [0, *(match.end() for match in SENTENCE.finditer(before))]
+        sentence = " ".join(before[ends[-1] :].split())
         return sentence if len(sentence) <= BEFORE else f"… {sentence[-BEFORE + 2 :].partition(' ')[2]}"
 
 
@@ -194,13 +193,17 @@ def _window(text: str, start: int, end: int, strengths_of: Callable[[str], Stren
 
 def _borders(text: str, start: int, end: int, width: int) -> list[int]:
     """Where the sentences begin that are within a part of a text, and where the last ends; longer ones than a width are
-    split between words."""
-    part, end = text[start:end], min(end, len(text))
-    places = [start + match.end() for match in SENTENCE_END.finditer(part)]
-    places = [*([0] if start == 0 else places[:1] or [start]), *places[1:], *([end] if end == len(text) else [])]
-    borders = [places[0]]
-    for place in places[1:]:
-        while place - borders[-1] > width:
-            borders.append(text.rfind(" ", borders[-1] + 1, borders[-1] + width) + 1 or borders[-1] + width)
-        borders.append(place)
+    split at lines or words."""
+    end = min(end, len(text))
+    whole = [*([0] if start == 0 else ()), *(start + match.end() for match in SENTENCE.finditer(text[start:end]))]
+    whole += [len(text)] if end == len(text) else []
+    if len(whole) < 2 or whole[-1] - whole[0] < width:  # long sentences: the whole part
+        whole = [start, *(place for place in whole if start < place < end), end]
+    borders = whole[:1]
+    for border in whole[1:]:
+        while border - borders[-1] > width:
+            within = borders[-1] + 1, borders[-1] + width
+            cut = max(text.rfind("\n", *within), text.rfind(" ", *within)) + 1
+            borders.append(cut or within[1])
+        borders.append(border)
     return borders

@@ -120,14 +120,19 @@ def _beginning(word: str) -> str:
     return word.lower()[: max(SHORTEST, len(word) - 1)]
 
 
+def lower(text: str) -> str:
+    """A text in small letters, each in its place."""
+    return text.replace("İ", "I").lower()  # of all letters, only this one gets longer
+
+
 def occurrences(text: str, beginnings: Iterable[str]) -> dict[str, list[int]]:
     """Where words of a text begin so, in any case; in scripts without spaces, wherever the letters are."""
-    lower = text.replace("İ", "I").lower()  # of all letters, only this one gets longer
+    small = lower(text)
     return {
         beginning: [
             start
-            for match in re.finditer(re.escape(beginning), lower)
-            if not (start := match.start()) or beginning >= WITHOUT_SPACES or not lower[start - 1].isalnum()
+            for match in re.finditer(re.escape(beginning), small)
+            if not (start := match.start()) or beginning >= WITHOUT_SPACES or not small[start - 1].isalnum()
         ]
         for beginning in beginnings
     }

@@ -141,7 +141,7 @@ def page_of(passage: Stored) -> int | None:
 
 def page_at(document: Stored, place: int) -> int | None:
     """The page of a place in the text of a document or passage; None if it has no pages."""
-    first = page_of(document) or (1 if "\f" in document.contents else None)
+    first = page_of(document) or (1 if "\f" in document.contents and not document.passages else None)
     return first and first + without_title(document).count("\f", 0, place)
 
 
@@ -152,6 +152,7 @@ def joined(id: str, passages: Sequence[Stored]) -> Stored:
     breaks = (page_of(first) or 1) - 1
     for passage in passages:
         text = without_title(passage)
+        breaks = min(breaks, max(0, passage.start - end))  # a page of its own metadata can be any number
         pieces += ["\f" * breaks + " " * (passage.start - end - breaks), text[max(0, end - passage.start) :]]
         end, breaks = max(end, passage.start + len(text)), 0
     metadata = {name: value for name, value in first.metadata.items() if name != PAGE}

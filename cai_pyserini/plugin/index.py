@@ -15,6 +15,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import PIP
 from cai_pyserini.core.template import template
 from cai_pyserini.core.terminal import progress
+from cai_pyserini.engine.skill import About, fields_of, skill
 from cai_pyserini.indexes import jvm
 from cai_pyserini.indexes.engines import open_searcher
 from cai_pyserini.indexes.faiss import method_of
@@ -24,6 +25,7 @@ from cai_pyserini.plugin import scores
 from cai_pyserini.plugin.encoder import bundle, require_outside
 from cai_pyserini.plugin.registry import SUFFIX, Entry, parse_entries, to_json
 
+SKILL = "SKILL.md"
 README = Path(__file__).with_name("index.md.jinja")
 PREFIXES = {"impact": "lucene-inverted", "bm25": "lucene-inverted"}  # as in Pyserini's names
 COMPRESSION_LEVEL = 6  # gzip's level 9 takes twice the time and saves 1%
@@ -76,6 +78,7 @@ def ship_index(index: Path, output: Path, name: str | None = None, with_encoder:
             **(_term_counts(index) if kind in ("impact", "bm25") else {}),
         )
         (folder / f"{stem}.json").write_text(to_json([entry]), encoding="utf-8")
+        (folder / SKILL).write_text(_skill(index, entry, title), encoding="utf-8")
         values = {"entry": entry, "kind": kind, "title": title, "manifest": manifest, "scores": run_scores}
         values["size"] = size_of(index)
         readme = template(README).render(**values, encoder=config, inside=has_checkpoint)
@@ -98,6 +101,21 @@ def size_of(index: Path) -> str:
         if searcher.manifest.stats.get("passages"):
             return f"{searcher.documents_in_passages:,} documents in {searcher.documents:,} passages"
         return f"{searcher.documents:,} documents"
+
+
+def _skill(index: Path, entry: Entry, title: str) -> str:
+    """How an assistant searches the index."""
+    use = f"""\
+```bash
+cai-pyserini ship add {entry.folder}.json  # once
+cai-pyserini search "$(cai-pyserini ship get {entry.name})" "QUESTION" --hits 10 --format json
+```"""
+    with closing(open_searcher(index)) as searcher:
+        passages = searcher.manifest.stats.get("passages")
+        documents = searcher.documents_in_passages if passages else searcher.documents
+        about = About(entry.name, title, documents, searcher.language)
+        fields = [*fields_of(searcher.metadata, searcher.matches(None))]
+    return skill(entry.name, use, [about], fields)
 
 
 def _default_name(index: Path, run_scores: scores.Scores | None, has_encoder: bool) -> str:

@@ -49,6 +49,7 @@ async def _service(request: Request) -> Service:
 
 ServiceOfApp = Annotated[Service, Depends(_service)]
 Form = Annotated[DocumentForm, Parameter()]
+QUOTE_PARAMETER = Parameter(description="the text to look for")
 PageSearch = Annotated[Search, Parameter()]
 
 
@@ -68,6 +69,8 @@ async def search(
     a word of the query and pass the filter."""
     asked.check()
     filters: Filters = asked.filter or None
+    if asked.budget_tokens:
+        return await _excerpts(service, index, asked, asked.budget_tokens)
     options: dict[str, Any] = {
         "hits": asked.hits,
         "sort": asked.sort or None,
@@ -92,6 +95,20 @@ async def search(
         degraded=answer.degraded,
         reranked=answer.reranked,
     )
+
+
+async def _excerpts(
+    service: Service, index: str, asked: schema.SearchParameters, budget_tokens: int
+) -> schema.SearchAnswer:
+    """An answer with excerpts instead of documents."""
+    text = asked.query or ""
+    filters: Filters = asked.filter or None
+    if asked.syntax:
+        text, filters = without_operators(text, asked.filter)
+    found = await service.excerpts(index, text, budget_tokens, filters)
+    counts = await _facets(service, index, [text], asked.facets.split(",") if asked.facets else [], filters)
+    query = schema.Query(text=asked.query or "")
+    return schema.SearchAnswer(index=index, query=query, candidates=[], excerpts=found, facets=counts[0])
 
 
 @routes.post("/v1/{index}/search")
@@ -140,6 +157,15 @@ async def explain(service: ServiceOfApp, index: Name, query: Text, docid: Name) 
     if docid not in explanations:
         raise HTTPException(404, f"document {docid!r} has no score in {index}")
     return schema.ExplainAnswer(index=index, query=schema.Query(text=query), explanation=explanations[docid])
+
+
+@routes.get("/v1/{index}/quote")
+async def quote(
+    service: ServiceOfApp, index: Name, docid: Name, text: Annotated[schema.QueryText, QUOTE_PARAMETER]
+) -> schema.QuoteAnswer:
+    """Whether a text stands in a document, and where: white space, quotation marks, hyphens and case may differ. If it
+    does not, the most similar place."""
+    return schema.QuoteAnswer(index=index, quote=await service.quote(index, docid, text))
 
 
 @routes.get("/v1/{index}/suggest")

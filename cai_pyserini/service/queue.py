@@ -25,9 +25,11 @@ from starlette.exceptions import HTTPException
 from cai_pyserini.core.errors import CaiError, Unavailable
 from cai_pyserini.core.processes import trim_memory
 from cai_pyserini.core.text import normalized
+from cai_pyserini.engine.excerpts import Excerpt
 from cai_pyserini.engine.found import Found
 from cai_pyserini.engine.highlight import text_of
 from cai_pyserini.engine.hits import Hit, Hits
+from cai_pyserini.engine.quotes import Quote
 from cai_pyserini.engine.retriever import Deadline
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.indexes.filters import Filters
@@ -37,6 +39,7 @@ from cai_pyserini.service.access_log import note
 MAX_QUERY_LENGTH = 10_000  # characters of a query, and of all queries of a request or batch
 MAX_HITS = 1000  # limit per search, and for all searches of a request or batch
 BATCH = 64  # most queries of a request or batch
+MIN_BUDGET, MAX_BUDGET = 100, 16_000  # tokens of excerpts
 MAX_ANSWER_LENGTH = 1 << 24  # characters of the documents of one answer
 MAX_PENDING_LENGTH = 1 << 27  # the same of all answers that are not sent yet
 MIN_INTERVAL = 1.0  # seconds between probes, and between reloads
@@ -192,6 +195,23 @@ class Service:
         stored = stored._replace(contents=stored.contents[:length])
         self._check_length(_answer.get(Answer()), len(stored.contents))
         return stored
+
+    async def excerpts(self, index: str, query: str, budget_tokens: int, filter: Filters) -> list[Excerpt]:
+        """Excerpts of the best documents for a query, see Engine.excerpts."""
+        note(texts=[query])
+        found: list[Excerpt] = await self.call(index, lambda engine: engine.excerpts(query, budget_tokens, filter))
+        note(returned=len(found))
+        return found
+
+    async def quote(self, index: str, id: str, text: str) -> Quote:
+        """Where a text stands in a document. Raises HTTPException for a text without words, or no such document."""
+        if not any(map(str.isalnum, text)):
+            raise HTTPException(400, "text: the quote has no words")
+        try:
+            quote: Quote = await self.call(index, lambda engine: engine.quote(id, text))
+        except CaiError as error:
+            raise HTTPException(404, str(error)) from None
+        return quote
 
     async def call(self, index: str, function: Callable[[Engine], Any]) -> Any:
         """Run `function` on the engine in the worker thread and return its result; of an iterator, a list of its items

@@ -9,11 +9,13 @@ from pydantic_core import PydanticCustomError
 from starlette.exceptions import HTTPException
 
 from cai_pyserini.core.metadata import Value
+from cai_pyserini.engine.excerpts import Excerpt
 from cai_pyserini.engine.explanation import Explanation
 from cai_pyserini.engine.hits import Hit
+from cai_pyserini.engine.quotes import Quote
 from cai_pyserini.indexes.searcher import Stored
 from cai_pyserini.service.page import FILTER, MAX_SHOWN_HITS, SORT, Name
-from cai_pyserini.service.queue import BATCH, MAX_HITS, MAX_QUERY_LENGTH, Shown
+from cai_pyserini.service.queue import BATCH, MAX_BUDGET, MAX_HITS, MAX_QUERY_LENGTH, MIN_BUDGET, Shown
 
 NOT_BLANK = r"[^\s\x1c-\x1f]"  # as in str.strip, these four characters are white space, too
 MAX_ID_LENGTH = 200  # characters of query ids and field names
@@ -23,6 +25,9 @@ QueryText = Annotated[str, StringConstraints(min_length=1, max_length=MAX_QUERY_
 QUERY_PARAMETER = Parameter(description="the text to search for")
 Text = Annotated[QueryText, QUERY_PARAMETER]
 SNIPPETS = "return, for each document, the passage that contributes most to its score"
+BUDGET = (
+    "return excerpts instead, whole sentences to quote from, with so many tokens of 4 bytes of UTF-8 at most in all"
+)
 Counts = dict[str, dict[str, int]]  # field -> value -> documents
 
 OMIT_NONE = Field(None, exclude_if=lambda value: value is None)
@@ -102,12 +107,15 @@ class SearchParameters(BaseModel):
     filter: Name = Field("", description=FILTER)
     sort: Name = Field("", description=SORT)
     facets: Name = Field("", description="fields whose values are counted, separated by commas")
-    syntax: bool = Field(False, description='operators: words in "quotes" are adjacent, a -word is missing')
+    syntax: bool = Field(False, description='operators: documents have "words in quotes" exactly so, and not a -word')
     snippets: bool = Field(False, description=SNIPPETS)
+    budget_tokens: int | None = Field(None, description=BUDGET, ge=MIN_BUDGET, le=MAX_BUDGET)
 
     def check(self) -> None:
         """Raise HTTPException for parameters that exclude each other."""
         check_snippets(self.hits, self.snippets)
+        if self.budget_tokens and (self.like is not None or self.rerank or self.sort or self.snippets):
+            raise HTTPException(400, "budget_tokens: not with like, rerank, sort or snippets")
         if self.like is None and self.query is None:
             raise HTTPException(400, "query: Field required")
         if self.like is not None and (self.query is not None or self.rerank or self.syntax):
@@ -125,6 +133,7 @@ class SearchAnswer(Answer):
     query: Query
     candidates: list[Candidate]
     facets: Counts = OMIT_EMPTY
+    excerpts: list[Excerpt] | None = OMIT_NONE  # with budget_tokens, instead of candidates
     degraded: str | None = OMIT_NONE  # why the answer is partial, such as "dense timed out"
     reranked: int | None = OMIT_NONE  # the number of reranked documents, which come first
 
@@ -188,6 +197,10 @@ class DocumentAnswer(Answer):
 class ExplainAnswer(Answer):
     query: Query
     explanation: Explanation
+
+
+class QuoteAnswer(Answer):
+    quote: Quote
 
 
 class SuggestAnswer(Answer):
