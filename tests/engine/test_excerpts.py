@@ -1,7 +1,7 @@
 """Excerpts within a budget of tokens, and the places of quotes."""
 
 from collections.abc import Iterator
-from pathlib import Path
+from itertools import pairwise
 
 import pytest
 
@@ -49,7 +49,7 @@ def test_excerpts_are_slices_of_their_documents_within_the_budget(engine: Engine
         assert stored and stored.contents.removeprefix(f"{stored.title} ")[each.start : each.end] == each.text
         places.setdefault(each.docid, []).append((each.start, each.end))
     for of_document in map(sorted, places.values()):
-        assert all(end < start for (_, end), (start, _) in zip(of_document, of_document[1:], strict=False))
+        assert all(end < start for (_, end), (start, _) in pairwise(of_document))
     assert found or budget < 30
 
 
