@@ -80,11 +80,12 @@ def main() -> None:
 
 def packages(args: argparse.Namespace) -> None:
     from cai_pyserini.collections.isolated import Failed, isolated
+    from cai_pyserini.collections.text_cache import text_of
     from cai_pyserini.core.file_formats import FORMAT_OF
 
     download(args.folder)
     paths = [path for path in sorted(args.folder.rglob("*")) if path.is_file() and not path.is_symlink()]
-    calls = {(os.fsencode(path), format): path for path in paths if (format := FORMAT_OF.get(path.suffix.lower()))}
+    calls = {(str(path), format): path for path in paths if (format := FORMAT_OF.get(path.suffix.lower()))}
     files, read, in_part, seconds, languages = Counter(), Counter(), Counter(), Counter(), Counter()
     reasons = dict[tuple[str, str], Counter]()
     start = time.perf_counter()
@@ -94,7 +95,7 @@ def packages(args: argparse.Namespace) -> None:
         seconds[key] += time.perf_counter() - start
         start = time.perf_counter()
         files[key] += 1
-        text = result if isinstance(result, Failed) else result[1]
+        text = result if isinstance(result, Failed) else text_of(result[1])
         if isinstance(text, Failed):
             reasons.setdefault(key, Counter())[re.sub(r"\(.*|:.*", "", text.reason).strip()] += 1
             continue

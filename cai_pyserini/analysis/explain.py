@@ -52,8 +52,6 @@ def explain_query(
     if query not in run.topics:
         known = shorten(", ".join(run.topics), 60, placeholder="…")
         raise CaiError(f"no query {query!r} in {run.root}, which has {len(run.topics):,}: {known}")
-    if run.experiment.collection.passages:
-        raise CaiError(f"{run.root} is a run of passages; explanations are of whole documents")
     searched = run.topics[query]
     grades = (run.qrels or {}).get(query, {})
     best_graded = sorted((id for id, grade in grades.items() if grade > 0), key=lambda id: -grades[id])[:relevant]
@@ -66,8 +64,9 @@ def explain_query(
         all_found = {id: replace(each, grade=grades.get(id)) for id, each in (no_text | found).items()}
         by_rank = sorted(best_graded, key=lambda id: all_found[id].rank or math.inf)
         explained[name] = [all_found[id] for id in dict.fromkeys(documents or [*best, *by_rank])]
-    ids = {explanation.document for explanation in chain.from_iterable(explained.values())}
-    return Case(query, searched, run.collection.contents(ids, str(run.root)), explained)
+    ids = {each.document: engine.docid(each.document) for each in chain.from_iterable(explained.values())}
+    contents = run.collection.contents({*ids.values()}, str(run.root))
+    return Case(query, searched, {id: contents[docid] for id, docid in ids.items()}, explained)
 
 
 def text(case: Case, count: int) -> str:

@@ -24,7 +24,9 @@ class Export(Command):
         require_modules(self.needs, "export")
         module, _, function = self.writer.partition(".")
         stats = self.export(getattr(import_module(f"cai_pyserini.plugin.{module}"), function)).stats
-        counts = ", ".join(f"{stats[key]:,} {key}" for key in ("documents", "impacts", "queries") if stats.get(key))
+        names = {"documents": "passages" if stats.get("passages") else "documents"}
+        keys = ("documents", "impacts", "queries")
+        counts = ", ".join(f"{stats[key]:,} {names.get(key, key)}" for key in keys if stats.get(key))
         print(f"{self.output}: {counts}{', ' if counts else ''}{stats['bytes'] / 1e6:.2f} MB")
         print("not in this format:")
         for loss in stats["loses"]:

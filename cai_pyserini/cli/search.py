@@ -102,10 +102,12 @@ def _as_text(described: "Described", bold: bool) -> Iterator[str]:
 
 
 def _as_json(query: str, described: "Described") -> str:
-    """A hit as a JSON object: query, rank, id, score, title, snippet, page, metadata and terms or parts."""
+    """A hit as a JSON object: query, rank, id, score, title, snippet, page, passage with its place, metadata, terms or
+    parts."""
     hit, explanation, title, snippet, _, page = described
     fields = {"query": query, "rank": hit.rank, "id": hit.id, "score": hit.score}
     fields |= {"title": _text(title), "snippet": _text(snippet)} | ({"page": page} if page else {})
+    fields |= {"passage": hit.passage, "start": hit.start, "end": hit.end} if hit.passage else {}
     fields |= {"metadata": described.metadata} if described.metadata else {}
     if explanation.parts:
         fields["parts"] = {part.explanation.system: _significant(part.share) for part in explanation.parts}

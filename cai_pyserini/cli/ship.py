@@ -22,10 +22,10 @@ class ShipIndex(Command):
     with_encoder: bool = flag(False, "include the encoder in the archive even if it is in a package or on a hub")
 
     def execute(self) -> None:
-        from cai_pyserini.plugin.index import ship_index
+        from cai_pyserini.plugin.index import ship_index, size_of
 
         entry = ship_index(self.index, self.output, self.name, self.with_encoder)
-        print(f"{entry.name}: {entry.documents:,} documents, {entry.size / 1e6:.2f} MB, SHA-256 {entry.sha256}")
+        print(f"{entry.name}: {size_of(self.index)}, {entry.size / 1e6:.2f} MB, SHA-256 {entry.sha256}")
         print(self.output / entry.filename)
 
 

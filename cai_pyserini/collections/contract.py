@@ -145,7 +145,8 @@ class Collection(ABC):
             yield from self._normalized_documents()
             return
         for document in self._normalized_documents():
-            metadata, is_paged = document.metadata, PAGE in self.metadata and bool(document.metadata.get(PAGES))
+            metadata = document.metadata
+            is_paged = self.metadata.get(PAGE) == "number" and isinstance(metadata.get(PAGES), int)
             found = passages(document.text, *self._passages, self.language, is_paged)
             for number, (start, end, page) in enumerate(found):
                 yield document._replace(

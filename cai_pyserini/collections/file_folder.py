@@ -20,7 +20,7 @@ from cai_pyserini.collections.beir_folder import QUERIES, SHARDS, SUFFIXES, Beir
 from cai_pyserini.collections.contract import FOLDER, PAGE, PAGES, Record
 from cai_pyserini.collections.formats import Text, reader_of
 from cai_pyserini.collections.isolated import Failed, isolated
-from cai_pyserini.collections.text_cache import Key, State, cache_folder, text_cache
+from cai_pyserini.collections.text_cache import Key, State, cache_folder, text_cache, text_of
 from cai_pyserini.core import files
 from cai_pyserini.core.config import ColumnNames
 from cai_pyserini.core.errors import CaiError
@@ -38,6 +38,7 @@ TABLES, PLAIN = (".csv", ".tsv"), {"csv", "md", "rst", "txt"}
 OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # waits for no pipe
 SHOWN = 3  # files in a warning
 _is_file, _exists = os.path.isfile, os.path.exists  # which, unlike those of Path, raise nothing
+PIECES = regex.compile(r"[\p{L}\p{M}\p{N}]+")
 PARTS = regex.compile(
     r"\p{Lu}+(?!\p{Ll})|\p{Lu}?[\p{L}\p{M}--\p{Lu}]+|\p{N}+", regex.V1
 )  # of HTTPServer_v2: HTTP Server v 2
@@ -206,16 +207,16 @@ class FileFolder(BeirFolder):
             keys = {file: (state.sha256, readers[file.format]) for file, state in states.items()}
             known = texts.known(dict.fromkeys(keys.values()))
             to_read = {key: file for file, key in keys.items() if key not in known}
-            calls = {(os.fsencode(self.path / file.path), file.format): key for key, file in to_read.items()}
+            calls = {(str(self.path / file.path), file.format): key for key, file in to_read.items()}
             results = isolated(READER, calls, processes_for(len(calls), 4))
             for call, result in progress(results, len(calls), "read files", "file"):
                 key = calls[call]
-                if isinstance(result, Failed) and result.lasts and _sha256(Path(os.fsdecode(call[0]))) == key[0]:
+                if isinstance(result, Failed) and result.lasts and _sha256(Path(call[0])) == key[0]:
                     known[key] = texts.put(key, result)
                 elif isinstance(result, Failed):  # not what the reader says of the contents: it may pass
                     known[key] = result
                 elif result[0] == key[0]:  # else it has changed since it was hashed
-                    known[key] = texts.put(key, result[1])
+                    known[key] = texts.put(key, text_of(result[1]))
             texts.set_states(folder, ((os.fsencode(file.path), states[file]) for file in keys if keys[file] in known))
         entries = []
         for file, key in keys.items():
@@ -304,11 +305,12 @@ def _id(path: str) -> str:
 
 
 def names_of(path: str) -> str:
-    """The names of a file and its folders and, where these have several without the suffix, the words in them: letters,
-    from a capital on, or digits."""
+    """The names of a file and its folders, and the words in them, without the suffix: as punctuation divides them, and
+    letters, from a capital on, apart from digits."""
     names = path.split("/")
-    parts = (PARTS.findall(name) for name in (*names[:-1], Path(path).stem))
-    return " ".join([*names, *(part for words in parts if len(words) > 1 for part in words), Path(path).stem])
+    stems = [*names[:-1], Path(path).stem]
+    parts = (part for name in stems for pattern in (PIECES, PARTS) for part in pattern.findall(name))
+    return " ".join(dict.fromkeys([*names, *parts]))
 
 
 def _is_run(folder: Path) -> bool:

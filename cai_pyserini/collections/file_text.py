@@ -37,7 +37,7 @@ def reader(format: str) -> Callable[[bytes], Text]:
     return found
 
 
-def read_file(call: tuple[bytes, str]) -> tuple[str, Text | isolated.Failed]:
+def read_file(call: tuple[str, str]) -> tuple[str, Text | isolated.Failed]:
     """The SHA-256 of a file, given its path and format, and its text, or why it has none."""
     path, format = call
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)

@@ -1,9 +1,11 @@
 """Call a function on files from strangers in processes of their own, with limits of memory and time.
 
 A module with such a function runs as a program and calls `serve`. Neither a crash, nor memory, nor endless work of a
-call affects the caller: the process is killed and replaced. Where Linux permits it, the process has no network.
+call affects the caller: the process is killed and replaced. Where Linux permits it, the process has no network. Calls
+and results are JSON: named tuples become objects.
 """
 
+import json
 import os
 import resource
 import signal
@@ -23,6 +25,7 @@ SECONDS, CPU_SECONDS = 120.0, 60.0  # for one call, in all and of processor time
 MEMORY = 3 << 29  # bytes for one call, 1.5 GiB, besides what the libraries of a process take
 CALLS = 500  # calls per process, because libraries leak
 TRIES, PAUSE = 3, 0.1  # of a call whose process dies; seconds between them
+MAX_RESULT = 1 << 28  # bytes
 ROOT = Path(__file__).parents[2]
 
 
@@ -62,19 +65,20 @@ class _Worker:
         self.call, self.tries, self.deadline = call, tries + 1, time.monotonic() + seconds
         self.cpu_seconds = cpu_seconds
         with suppress(OSError):  # it has died, which `result` finds
-            self.pipe.send((call, cpu_seconds))
+            _send(self.pipe, (call, cpu_seconds))
 
     def start(self, seconds: float) -> bool:
         """Note whether the process has imported its module, or has died instead."""
-        with suppress(EOFError, OSError):
-            self.is_ready = self.pipe.recv()
+        with suppress(EOFError, OSError, ValueError):
+            self.is_ready = _received(self.pipe) is True
         self.deadline = time.monotonic() + seconds
         return self.is_ready
 
     def result(self) -> Any:
         """The result of the call. Failed if the process has died, or never started."""
         try:
-            return self.pipe.recv()
+            found = _received(self.pipe)
+            return Failed(**found["failed"]) if "failed" in found else found["result"]
         except (EOFError, OSError):
             self.is_dead = True
             code = self._process.wait() if self._process else 0
@@ -145,21 +149,36 @@ def serve(function: Callable[[Any], Any]) -> None:
         used = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
     with suppress(EOFError, BrokenPipeError):  # the caller is gone
-        pipe.send(True)
+        _send(pipe, True)
         while True:
-            call, cpu_seconds = pipe.recv()
+            call, cpu_seconds = _received(pipe)
             signal.setitimer(signal.ITIMER_PROF, cpu_seconds)  # then SIGPROF ends this process
-            pipe.send(_result(function, call))
+            _send(pipe, _result(function, call))
 
 
-def _result(function: Callable[[Any], Any], call: Any) -> Any:
+def _result(function: Callable[[Any], Any], call: Any) -> dict[str, Any]:
     try:
-        return function(call)
+        return {"result": _plain(function(call))}
     except OSError as error:
-        return Failed(f"cannot be read ({error.strerror or error})")
+        reason = f"cannot be read ({error.strerror or error})"
     except MemoryError:
-        return Failed(f"needs more than {MEMORY / (1 << 30):.1f} GiB of memory")
+        reason = f"needs more than {MEMORY / (1 << 30):.1f} GiB of memory"
     except RecursionError:
-        return Failed("is nested too deeply")
+        reason = "is nested too deeply"
     except Exception as error:
-        return Failed(" ".join(f"{type(error).__name__}: {error}".split())[:200])
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+    return {"failed": {"reason": reason}}
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "_asdict"):
+        return value._asdict()
+    return [*map(_plain, value)] if isinstance(value, tuple) else value
+
+
+def _send(pipe: Connection, message: Any) -> None:
+    pipe.send_bytes(json.dumps(message, ensure_ascii=False).encode(errors="surrogatepass"))
+
+
+def _received(pipe: Connection) -> Any:
+    return json.loads(pipe.recv_bytes(MAX_RESULT).decode(errors="surrogatepass"))

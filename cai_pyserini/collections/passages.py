@@ -83,7 +83,8 @@ def _cut(text: str, words: Sequence[int], size: int, overlap: int, language: Lan
         near = _between(sentences, max(earliest, last - 2 * overlap), last)
         first = min(near or [wanted], key=lambda place, wanted=wanted: abs(place - wanted))  # type: ignore[misc]
     earliest = max(found[-1][0] + 1, count - size)
-    return [*found, (next(iter(_between(sentences, earliest, first)), earliest), count)]
+    whole = _between(sentences, earliest, min(first, count - size // SHORTEST))
+    return [*found, (whole[0] if whole else earliest, count)]
 
 
 def _first_words(boundary: Any, text: str, words: Sequence[int]) -> list[int]:

@@ -12,10 +12,10 @@ import os
 import sqlite3
 import time
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cai_pyserini.collections.formats import Text
 from cai_pyserini.collections.isolated import Failed
@@ -117,7 +117,7 @@ class TextCache:
         """Those among these texts that are there, without the text itself, or why a file has none."""
         query = "SELECT fields FROM texts WHERE sha256 = ? AND reader = ?"
         found = ((key, self._database.execute(query, key).fetchone()) for key in keys)
-        return {key: _decoded(row[0]) for key, row in found if row}
+        return {key: text_of(json.loads(row[0])) for key, row in found if row}
 
     def put(self, key: Key, result: Text | Failed) -> Text | Failed:
         """Add a text, or why there is none; the result is without the text itself."""
@@ -138,8 +138,8 @@ class TextCache:
         return row and hashlib.sha256(row[0]).hexdigest()
 
 
-def _decoded(fields: str) -> Text | Failed:
-    values = json.loads(fields)
+def text_of(values: Mapping[str, Any]) -> Text | Failed:
+    """A text, or why there is none, from its fields in JSON."""
     if "reason" in values:
         return Failed(**values)
-    return Text(**values | {"left_out": tuple(values["left_out"])})
+    return Text(**{**values, "left_out": tuple(values["left_out"])})

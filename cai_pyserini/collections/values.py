@@ -13,6 +13,9 @@ from cai_pyserini.core.metadata import LARGEST_INTEGER
 
 INTEGER = re.compile(r"([+-]?\d{1,18})(\.0*)?", re.ASCII)
 MOST = 1 << 31  # more documents than an index has
+MAX_ID_LENGTH = (
+    8000  # characters; Lucene's terms have at most 32,766 bytes, and the page's parameters 10,000 characters
+)
 MISSING = ("NAType", "NaTType")  # types of pandas
 
 
@@ -61,7 +64,7 @@ def checked_path(value: Any, name: str) -> Path:
 
 def checked_id(value: object, where: str) -> str:
     """Convert a string or integer, or a float that is an integer, to an id. Raises CaiError for other values, for a
-    missing one, and if TREC runs or vectors on disk cannot hold it."""
+    missing one, and if TREC runs, vectors on disk or indexes cannot hold it."""
     id = value if isinstance(value, str) else plain(value)
     if isinstance(id, float) and abs(id) < LARGEST_INTEGER and id.is_integer():
         id = int(id)  # pandas makes floats of integers beside a missing one
@@ -74,6 +77,8 @@ def checked_id(value: object, where: str) -> str:
         raise CaiError(f"{where}: the id {id!r} is empty or has white space, which TREC runs cannot hold")
     if "\0" in id:
         raise CaiError(f"{where}: the id {id!r} has a NUL character, which vectors on disk cannot hold; remove it")
+    if len(id) > MAX_ID_LENGTH:
+        raise CaiError(f"{where}: the id {id[:20]}… has {len(id):,} characters; indexes hold {MAX_ID_LENGTH:,}")
     return id
 
 

@@ -8,7 +8,7 @@ from copy import copy
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
-from cai_pyserini.core.config import WORD, document_of
+from cai_pyserini.core.config import WORD
 from cai_pyserini.core.metadata import Kind, Value, bounds
 from cai_pyserini.engine.explanation import Explanation, Part
 from cai_pyserini.engine.highlight import (
@@ -90,10 +90,6 @@ class Parts:
         parts = copy(self)
         parts.has_passages = False
         return parts
-
-    def document_of(self, stored: str) -> str:
-        """The id of a document, given the id in the indexes: its own, or that of a passage."""
-        return document_of(stored) if self.has_passages else stored
 
     def find(
         self,

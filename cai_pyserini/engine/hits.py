@@ -134,7 +134,8 @@ def without_title(document: Stored) -> str:
 
 
 def page_of(passage: Stored) -> int | None:
-    page = passage.metadata.get(PAGE)
+    """The page where a passage begins; None for a whole document."""
+    page = passage.metadata.get(PAGE) if passage.passages else None
     return page if isinstance(page, int) else None
 
 
@@ -151,6 +152,7 @@ def joined(id: str, passages: Sequence[Stored]) -> Stored:
     breaks = (page_of(first) or 1) - 1
     for passage in passages:
         text = without_title(passage)
+        breaks = min(breaks, max(0, passage.start - end))  # a page of its own metadata can be any number
         pieces += ["\f" * breaks + " " * (passage.start - end - breaks), text[max(0, end - passage.start) :]]
         end, breaks = max(end, passage.start + len(text)), 0
     metadata = {name: value for name, value in first.metadata.items() if name != PAGE}

@@ -1,6 +1,5 @@
 """Retrievers: an open index with its query encoder, which returns hits and the terms of their scores."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -9,22 +8,18 @@ from typing import NamedTuple
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import WORD, EncoderConfig
-from cai_pyserini.engine.highlight import WORDS
 from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.indexes.engines import DEFAULTS, SearchOptions, open_searcher
 from cai_pyserini.indexes.facets import Matches
-from cai_pyserini.indexes.filters import Filter
+from cai_pyserini.indexes.filters import Filter, has_phrase
 from cai_pyserini.indexes.passages import best_documents
 from cai_pyserini.indexes.retrieve import queries_for, require_same_encoder
 from cai_pyserini.indexes.searcher import Searcher
 from cai_pyserini.models.encoder import EncoderModel
-from cai_pyserini.runs.trec import Ranking
+from cai_pyserini.runs.trec import Ranking, fold_passages
 from cai_pyserini.vectors.queries import Query, Representation, encode_queries, for_index
 
-LONGEST_SUGGESTION = 200  # characters; finding a similar word takes milliseconds
-MIN_SUGGESTED = 3  # documents that have a suggested word, in collections of more than 2,000; fewer in smaller ones
-TWO_EDITS = 8  # characters of the words that may differ in two; a shorter one resembles too many others
-
+MANY = 20  # passages with a phrase that are looked at, for each document
 
 type Where = tuple[Filter, Searcher | None]  # a filter, and the index that has the words and metadata that it names
 
@@ -105,13 +100,20 @@ class Retriever:
     def search(
         self, texts: Sequence[str], hits: int, threads: int = 1, where: Where | None = None, passages: bool = False
     ) -> list[Retrieved]:
-        """The best documents for each text, of those that pass a filter; `passages` says that the index has these."""
+        """The best documents for each text, of those that pass a filter; `passages` says that the index has these. A
+        phrase in the filter may have no word that the index knows, such as one of stop words; then documents with it
+        are found in any order."""
         searcher = self.searcher.filtered(*where) if where else self.searcher
         queries = self._encode(texts)
         if passages:
-            found = best_documents(searcher, queries, hits, threads)
-            return [Retrieved(query, *folded) for query, folded in zip(queries, found, strict=True)]
-        return [*map(Retrieved, queries, searcher.search_all(queries, hits, threads))]
+            best = best_documents(searcher, queries, hits, threads)
+            found = [Retrieved(query, *folded) for query, folded in zip(queries, best, strict=True)]
+        else:
+            found = [*map(Retrieved, queries, searcher.search_all(queries, hits, threads))]
+        if where and has_phrase(where[0]) and not all(len(each.ranking) for each in found):
+            first = fold_passages(searcher.unranked(MANY * hits), hits) if passages else (searcher.unranked(hits),)
+            found = [each if len(each.ranking) else Retrieved(each.query, *first) for each in found]
+        return found
 
     def matches(self, filter: Filter | None, text: str, filter_index: Searcher | None) -> Matches | None:
         """The documents that pass a filter and have a word of a text; None if they cannot be counted."""
@@ -119,31 +121,6 @@ class Retriever:
             return None
         words: Query = {WORD + word: 1 for word in self._analyze(text)} if self._queries.words else text
         return self.searcher.matches(filter, words, filter_index)
-
-    def suggestion(self, text: str) -> str | None:
-        """A short text with words that no document has replaced by similar ones; None if there is nothing to replace or
-        the index has no words.
-
-        The index has stems, so the replacement is a word of a document with the similar stem.
-        """
-        index, prefix = self.searcher, self.searcher.word_prefix
-        if prefix is None or len(text) > LONGEST_SUGGESTION:
-            return None
-        min_documents = min(MIN_SUGGESTED, math.ceil(index.documents / 1000))
-        pieces = WORDS.split(text)  # words are at odd positions
-        for position in range(1, len(pieces), 2):
-            stems = self._analyze(pieces[position])
-            if len(stems) != 1 or index.documents_with(term := prefix + stems[0]):
-                continue
-            max_edits = min(2 if len(pieces[position]) >= TWO_EDITS else 1, len(pieces[position]) // 3)
-            similar = (index.most_similar(term, len(prefix) + 1, edits) for edits in range(1, max_edits + 1))
-            frequent = (each for each in similar if each and index.document_frequency(each[0]) >= min_documents)
-            stem, document = next(frequent, ("", None))
-            words = WORDS.split(document.contents)[1::2] if document else []
-            matches = (word.lower() for word in words if [prefix + each for each in self._analyze(word)] == [stem])
-            pieces[position] = next(matches, pieces[position])
-        suggested = "".join(pieces)
-        return suggested if suggested != text else None
 
     def _encode(self, texts: Sequence[str]) -> list[Query]:
         """Texts as the index is searched with them."""

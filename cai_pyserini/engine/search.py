@@ -13,7 +13,7 @@ from cai_pyserini.collections.file_listing import FileListing
 from cai_pyserini.collections.in_python import Queries
 from cai_pyserini.collections.in_python import topics as topics_of
 from cai_pyserini.collections.values import checked_count, checked_id
-from cai_pyserini.core.config import ENGLISH, PASSAGE, Language
+from cai_pyserini.core.config import ENGLISH, PASSAGE, Language, document_of
 from cai_pyserini.core.errors import CaiError, require_utf8
 from cai_pyserini.core.metadata import Kind
 from cai_pyserini.core.text import normalized
@@ -24,9 +24,19 @@ from cai_pyserini.engine.hits import Documents, Hit, Hits, joined
 from cai_pyserini.engine.quotes import Quote, find_quote
 from cai_pyserini.engine.reasons import Asked, words_of
 from cai_pyserini.engine.retriever import Deadline, Retriever, Where
+from cai_pyserini.engine.suggest import suggestion
 from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.indexes.facets import Matches
-from cai_pyserini.indexes.filters import BadFilter, Combined, Filter, Filters, filter_text, parse_filter, require_field
+from cai_pyserini.indexes.filters import (
+    BadFilter,
+    Combined,
+    Filter,
+    Filters,
+    filter_text,
+    has_phrase,
+    parse_filter,
+    require_field,
+)
 from cai_pyserini.indexes.searcher import Searcher, Stored
 from cai_pyserini.runs.trec import ranks, run_of
 
@@ -219,14 +229,15 @@ class Engine:
             for retriever in (self._retrievers if text.strip() else ())
             if retriever.searcher.metadata == self.metadata
         )
-        matches = next((each for each in found if each), None) or (index.matches(parsed) if index else None)
+        matches = next((each for each in found if each), None)
+        if matches is None or (parsed and has_phrase(parsed) and not matches.documents):  # see Retriever.search
+            matches = index.matches(parsed) if index else None
         return matches.fold() if matches and self.parts.has_passages else matches
 
     def document_frequencies(self, text: str) -> dict[str, int]:
         """The number of documents that have each word of a text, or of passages, without words that the index leaves
         out; empty if no index has the words of the documents."""
-        with_words = (r.searcher for r in self._retrievers if r.searcher.word_prefix is not None)
-        if (index := next(with_words, self._filter_index if self.has_words else None)) is None:
+        if (index := self._word_index) is None:
             return {}
         prefix = index.word_prefix or ""
         stems = {word: self._stems(word) for word in words_of(_text(text))}
@@ -252,8 +263,8 @@ class Engine:
         """Explain the score of a document, a hit or an id, for a query, at any rank, or the scores of several, by id.
 
         With passages, the best one of a document is explained, or the passage whose id this is. Documents that the
-        indexes lack are left out. In a hybrid, a document beyond the fused lists has score 0 and no rank. Raises
-        CaiError for a single document that is not there.
+        indexes lack are left out. In a hybrid, a passage, and a document beyond the fused lists, have score 0 and no
+        rank. Raises CaiError for a single document that is not there.
         """
         several = isinstance(document, Iterable) and not isinstance(document, str)
         ids = [*map(_id, document)] if isinstance(document, Iterable) and several else [_id(document)]
@@ -271,8 +282,8 @@ class Engine:
 
     def suggestion(self, text: str) -> str | None:
         """A text with similar words for those that no document has; None if there is none."""
-        suggested = (retriever.suggestion(_text(text)) for retriever in self._retrievers)
-        return next(filter(None, suggested), None)
+        index = self._word_index
+        return suggestion(_text(text), index, self._stems) if index else None
 
     @property
     def description(self) -> str:
@@ -296,6 +307,11 @@ class Engine:
         id = _id(id)
         passages = self._read(ids := self._stored_ids(id))
         return passages.get(id) if ids == [id] else joined(id, [passages[each] for each in ids if each in passages])
+
+    def docid(self, id: Id) -> str:
+        """The id of the document that has this id, or that has the passage with this id."""
+        is_document = not self.parts.has_passages or self._stored_ids(_id(id)) != [_id(id)]
+        return _id(id) if is_document else document_of(_id(id))
 
     def quote(self, document: Id, text: str) -> Quote:
         """Where a text stands in a document, or the place that is most similar to it. Raises CaiError for a document
@@ -375,6 +391,12 @@ class Engine:
         self.parts.threads.shutdown()
         for searcher in self._searchers:
             searcher.close()
+
+    @property
+    def _word_index(self) -> Searcher | None:
+        """An index with the words of the documents, by preference of BM25."""
+        with_words = (r.searcher for r in self._retrievers if r.searcher.word_prefix is not None)
+        return self._filter_index if self.has_words else next(with_words, None)
 
     @cached_property
     def _stems(self) -> Analyzer:

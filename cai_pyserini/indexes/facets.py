@@ -50,14 +50,15 @@ class Matches:
         passages = np.flatnonzero(self.passes)
         one_of = np.full(documents.max(initial=-1) + 1, -1, np.int32)
         one_of[documents[passages]] = passages
-        kept = np.zeros(len(documents) + 63, bool)  # whole words of bits
+        kept = np.zeros(len(documents), bool)
         kept[one_of[one_of >= 0]] = True
         make, set_of = jvm.java_class(FACET + "FacetsCollector$MatchingDocs"), jvm.java_class(SET)
         segments = self.collector.getMatchingDocs()
         for number in range(segments.size()):
             context = segments.get(number).context()
             start, size = context.docBase, context.reader().maxDoc()
-            words = np.packbits(kept[start : start + -(-size // 64) * 64], bitorder="little").view(np.int64)
+            whole_words = np.pad(kept[start : start + size], (0, -size % 64))
+            words = np.packbits(whole_words, bitorder="little").view(np.int64)
             bits = jvm.java_class(BITS)(words.tolist(), size)
             segments.set(number, make(context, set_of(bits), bits.cardinality(), None))
         return self

@@ -161,6 +161,12 @@ def without_operators(query: str, filter: str | None = None) -> tuple[str, tuple
     return text, tuple(filters) or None
 
 
+def relaxed(query: str) -> Iterator[tuple[str, str]]:
+    """Yield a query without its quotes, and without its words after a minus, each with the name of what is left out."""
+    yield "quotes", OPERATOR.sub(lambda match: match[0] if match["minus"] else match["phrase"], query)
+    yield "minus", OPERATOR.sub(lambda match: "" if match["minus"] else match[0], query).strip()
+
+
 def require_field(name: str, kinds: Mapping[str, Kind], where: str) -> Kind:
     """The type of a field. Raises BadFilter for an unknown field."""
     if name not in kinds:
@@ -333,6 +339,13 @@ def span_of(filter: Filter) -> tuple[Any, Any] | None:
     if filter.operator != "AND" or not all(spans):
         return None
     return max(span[0] for span in spans if span), min(span[1] for span in spans if span)
+
+
+def has_phrase(filter: Filter) -> bool:
+    """Whether documents that pass a filter have to have a phrase."""
+    if isinstance(filter, Combined):
+        return filter.operator == "AND" and any(map(has_phrase, filter.filters))
+    return isinstance(filter, AnyOf) and filter.field == CONTENTS
 
 
 def lucene_query(filter: Filter, kinds: Mapping[str, Kind], words_query: WordsQuery, is_negated: bool = False) -> Any:

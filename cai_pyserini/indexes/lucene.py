@@ -11,6 +11,8 @@ from binascii import a2b_base64
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property, partial
+from heapq import nlargest
+from itertools import islice
 from pathlib import Path
 from string import ascii_lowercase
 from typing import Any, Self
@@ -22,7 +24,7 @@ from cai_pyserini.core.config import Bm25Parameters
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.indexes import batch, jvm
 from cai_pyserini.indexes.accents import ACCENTED, Variants
-from cai_pyserini.indexes.analyzer import Analyzer
+from cai_pyserini.indexes.analyzer import Analyzer, exact_words
 from cai_pyserini.indexes.batch import LUCENE, MAPPER, QUERY, REFERENCE, SEARCHER, STRING, Batch
 from cai_pyserini.indexes.facets import Matches
 from cai_pyserini.indexes.filters import BadFilter, Filter, Words, any_term_query, boolean_query, lucene_query
@@ -35,6 +37,7 @@ from cai_pyserini.vectors.queries import Query
 MOST_LISTED = 100_000  # matches of a filter's words to look up in another index, at most; 1,000 take about 10 ms
 MOST_DOCUMENTS = 500_000  # ids to list for an index without metadata, at most; they are in the JVM's memory
 MANY_DOCUMENTS = 1_000_000
+MOST_FORMS = 5  # stems whose words are looked for in documents
 MAX_STATES = 10_000  # largest automaton of a regular expression; Lucene's default
 CLAUSE = re.compile(r"\((.*?)\)\^1\.0(?= \(|$)")  # a clause of a query that Lucene writes: (term)^1.0 (term)^1.0 …
 TOTAL = re.compile(r'"totalHits":{"value":(\d+)')  # number of matching documents
@@ -129,7 +132,7 @@ class LuceneSearcher(Searcher):
     ) -> Matches:
         java = jvm.java_class
         conditions = [self._filter_query(filter, filter_index)] if filter else []
-        if query is not None and (self._has_terms(query) or not filter):
+        if query is not None:
             conditions.append(self.lucene_query(query) or java(LUCENE + "MatchNoDocsQuery")())
         every = conditions or [java(LUCENE + "MatchAllDocsQuery")()]
         manager = java("org.apache.lucene.facet.FacetsCollectorManager")()
@@ -140,7 +143,7 @@ class LuceneSearcher(Searcher):
         return self.matches(filter).passes
 
     @READING
-    def _unranked(self, hits: int) -> Ranking:
+    def unranked(self, hits: int) -> Ranking:
         ids = [] if self._filter is None else self._first_ids(self._filter, hits)
         return Ranking(ids, np.zeros(len(ids)))
 
@@ -278,18 +281,28 @@ class LuceneSearcher(Searcher):
         return CLAUSE.findall(found)
 
     @READING
-    def most_similar(self, term: str, prefix: int, edits: int) -> tuple[str, Stored | None] | None:
+    def similar_words(self, word: str, edits: int) -> dict[str, int]:
+        if self.word_prefix is None or len(stems := self._analyze(word)) != 1:
+            return {}
+        similar = self._similar_terms(self.word_prefix + stems[0], edits, FIELD, len(self.word_prefix) + 1)
+        words: dict[str, int] = {}
+        for term in nlargest(MOST_FORMS, similar, key=lambda term: similar[term]):
+            first = self._postings(self._reader, FIELD, self._bytes(term.encode())).nextDoc()
+            document = self.document(self._utils.convertLuceneDocidToDocid(self._reader, first))
+            of_document = exact_words(document.contents) if document else []
+            forms = (each for each in of_document if self._analyze(each) == [term.removeprefix(self.word_prefix)])
+            words |= dict.fromkeys(islice(forms, 1), similar[term])
+        return words
+
+    def _similar_terms(self, term: str, edits: int, field: str, prefix: int = 0) -> dict[str, int]:
+        """The terms of a field within so many edits of one with the same prefix, and their document frequencies."""
         java = jvm.java_class
-        terms = java("org.apache.lucene.index.MultiTerms").getTerms(self._reader, FIELD)
-        matches = java("org.apache.lucene.search.FuzzyTermsEnum")(terms, self._term(FIELD, term), edits, prefix, True)
+        terms = java("org.apache.lucene.index.MultiTerms").getTerms(self._reader, field)
+        matches = java("org.apache.lucene.search.FuzzyTermsEnum")(terms, self._term(field, term), edits, prefix, True)
         similar: dict[str, int] = {}
         while reference := matches.next():
             similar[reference.utf8ToString()] = matches.docFreq()
-        if not similar:
-            return None
-        best = max(similar, key=lambda term: similar[term])
-        first = self._postings(self._reader, FIELD, self._bytes(best.encode())).nextDoc()
-        return best, self.document(self._utils.convertLuceneDocidToDocid(self._reader, first))
+        return similar
 
     @READING
     def bm25_weight(self, document: str, term: str, bm25: Bm25Parameters) -> float:

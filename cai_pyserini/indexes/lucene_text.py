@@ -15,7 +15,7 @@ from cai_pyserini.indexes.accents import Variants
 from cai_pyserini.indexes.analyzer import exact_words, lucene_analyzer
 from cai_pyserini.indexes.batch import QUERY, STRING
 from cai_pyserini.indexes.filters import BadFilter, Words, any_term_query
-from cai_pyserini.indexes.lucene import LuceneSearcher
+from cai_pyserini.indexes.lucene import READING, LuceneSearcher
 from cai_pyserini.indexes.searcher import Scored, Searcher, Term
 from cai_pyserini.indexes.writer import FIELD, WORDS
 from cai_pyserini.vectors.queries import Query
@@ -50,8 +50,9 @@ class LuceneText(LuceneSearcher):
             expanded.append({**terms, **added} if added else query)
         return expanded
 
-    def _has_terms(self, query: Query) -> bool:
-        return bool(self._analyze(query)) if isinstance(query, str) else super()._has_terms(query)
+    @READING
+    def similar_words(self, word: str, edits: int) -> dict[str, int]:
+        return self._similar_terms(word, edits, WORDS) if self._has_exact_words else super().similar_words(word, edits)
 
     def _words_query(self, text_index: Searcher, listed: list[str], words: Words) -> Any:
         """A Lucene query for documents that have words; nothing has to be listed, but those that have them in another

@@ -124,24 +124,19 @@ class Searcher:
 
     def search_all(self, queries: Sequence[Query], hits: int, threads: int = 1) -> list[Ranking]:
         """The best `hits` documents for each query, ties by document id. Queries without terms, and zero vectors, as of
-        unknown words, find nothing, or with a filter the first documents that pass it."""
+        unknown words, find nothing."""
         hits = max(1, min(hits, self.documents))
         expanded = self.with_variants(queries, threads)
-        with_terms = [*map(self._has_terms, expanded)]
-        rankings = [NO_HITS if all(with_terms) else self._unranked(hits)] * len(queries)
-        found = (number for number, has_terms in enumerate(with_terms) if has_terms)
+        rankings = [NO_HITS] * len(queries)
+        found = (number for number, query in enumerate(expanded) if not _is_empty(query))
         for part in batched(found, max(1, HITS // hits)):
             results = self._search([expanded[number] for number in part], hits, threads)
             for number, ranking in zip(part, results, strict=True):
                 rankings[number] = ranking
         return rankings
 
-    def _has_terms(self, query: Query) -> bool:
-        """Whether a query has terms, or is not a zero vector, as of unknown words."""
-        return bool(query.any() if isinstance(query, np.ndarray) else query)
-
-    def _unranked(self, hits: int) -> Ranking:
-        """What a query without terms finds: the first documents that pass the filter, if there is one."""
+    def unranked(self, hits: int) -> Ranking:
+        """The first documents that pass the filter, with scores of 0; none if there is no filter."""
         return NO_HITS
 
     def search_many(self, queries: Mapping[str, Query], hits: int, threads: int) -> Iterator[dict[str, Ranking]]:
@@ -239,10 +234,10 @@ class Searcher:
         """The number of documents with a term or, if it is a word, one of its variants."""
         return self.document_frequency(term)
 
-    def most_similar(self, term: str, prefix: int, edits: int) -> tuple[str, Stored | None] | None:
-        """The most frequent term within `edits` edits, 1 or 2, of a term with the same first `prefix` characters, and
-        the first document that has it."""
-        return None
+    def similar_words(self, word: str, edits: int) -> dict[str, int]:
+        """The words of documents within `edits` edits, 1 or 2, of a word, and the numbers of documents that have them,
+        or their stems; only the most frequent ones if the index has stems alone."""
+        return {}
 
     @property
     def _variants(self) -> Variants | None:
@@ -261,3 +256,8 @@ class Searcher:
 
     def close(self) -> None:
         """Nothing to close, by default."""
+
+
+def _is_empty(query: Query) -> bool:
+    """Whether a query has no terms, or is a zero vector, as of unknown words."""
+    return not (query.any() if isinstance(query, np.ndarray) else query)

@@ -10,7 +10,7 @@ from cai_pyserini.indexes.searcher import Stored
 
 
 class RetrievedDocument(NamedTuple):
-    """A hit with its document or, in an index of passages, the document's best passage."""
+    """A hit with its document or, in an index of passages, its best passage, whose metadata say where it is."""
 
     id: str  # of the document or passage
     document: str  # the document's id
@@ -22,13 +22,15 @@ class RetrievedDocument(NamedTuple):
 
 def documents(engine: Engine, text: str, hits: int, filter: str | None = None) -> Iterator[RetrievedDocument]:
     """Yield the best documents for a query, as of Engine.search. Raises CaiError if no index stores documents."""
-    title_name, score_name = _unused_name("title", engine), _unused_name("score", engine)
+    name = {each: _unused_name(each, engine) for each in ("title", "score", "document", "start", "end")}
     for hit in engine.search(text, hits, filter=filter) if hits else ():
         document = stored(engine, hit)
-        metadata = dict(document.metadata)
+        metadata: dict[str, Any] = dict(document.metadata)
         if document.title:
-            metadata[title_name] = document.title
-        yield RetrievedDocument(hit.stored, hit.id, hit.score, document.contents, metadata, score_name)
+            metadata[name["title"]] = document.title
+        if hit.passage:
+            metadata |= {name["document"]: hit.id, name["start"]: hit.start, name["end"]: hit.end}
+        yield RetrievedDocument(hit.stored, hit.id, hit.score, document.contents, metadata, name["score"])
 
 
 def _unused_name(name: str, engine: Engine) -> str:

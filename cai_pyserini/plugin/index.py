@@ -6,6 +6,7 @@ import re
 import tarfile
 import tempfile
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path, PurePosixPath
 
 from cai_pyserini.core import artifact
@@ -79,6 +80,7 @@ def ship_index(index: Path, output: Path, name: str | None = None, with_encoder:
         (folder / f"{stem}.json").write_text(to_json([entry]), encoding="utf-8")
         (folder / SKILL).write_text(_skill(index, entry, title), encoding="utf-8")
         values = {"entry": entry, "kind": kind, "title": title, "manifest": manifest, "scores": run_scores}
+        values["size"] = size_of(index)
         readme = template(README).render(**values, encoder=config, inside=has_checkpoint)
         (folder / entry.readme).write_text(readme, encoding="utf-8")
 
@@ -93,6 +95,14 @@ def ship_index(index: Path, output: Path, name: str | None = None, with_encoder:
     return entry
 
 
+def size_of(index: Path) -> str:
+    """How many documents an index has, in words."""
+    with closing(open_searcher(index)) as searcher:
+        if searcher.manifest.stats.get("passages"):
+            return f"{searcher.documents_in_passages:,} documents in {searcher.documents:,} passages"
+        return f"{searcher.documents:,} documents"
+
+
 def _skill(index: Path, entry: Entry, title: str) -> str:
     """How an assistant searches the index."""
     use = f"""\
@@ -100,10 +110,11 @@ def _skill(index: Path, entry: Entry, title: str) -> str:
 cai-pyserini ship add {entry.folder}.json  # once
 cai-pyserini search "$(cai-pyserini ship get {entry.name})" "QUESTION" --hits 10 --format json
 ```"""
-    searcher = open_searcher(index)
-    about = About(entry.name, title, entry.documents, searcher.language)
-    fields = [*fields_of(searcher.metadata, searcher.matches(None))]
-    searcher.close()
+    with closing(open_searcher(index)) as searcher:
+        passages = searcher.manifest.stats.get("passages")
+        documents = searcher.documents_in_passages if passages else searcher.documents
+        about = About(entry.name, title, documents, searcher.language)
+        fields = [*fields_of(searcher.metadata, searcher.matches(None))]
     return skill(entry.name, use, [about], fields)
 
 

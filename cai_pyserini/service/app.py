@@ -144,14 +144,14 @@ async def _facets(
 
 @routes.get("/v1/{index}/doc/{docid:path}")
 async def document(service: ServiceOfApp, index: Name, docid: Name, form: Form) -> schema.DocumentAnswer:
-    """A document."""
+    """A document, or a passage of one."""
     stored = await service.document(index, docid, form.max_doc_length)
     return schema.DocumentAnswer(index=index, docid=docid, doc=form.of(stored))
 
 
 @routes.get("/v1/{index}/explain")
 async def explain(service: ServiceOfApp, index: Name, query: Text, docid: Name) -> schema.ExplainAnswer:
-    """Why a document has its score: the terms that it shares with the query, or the parts of a hybrid."""
+    """Why a document or passage has its score: the terms that it shares with the query, or the parts of a hybrid."""
     note(texts=[query])
     explanations = await service.call(index, lambda engine: engine.explain(query, [docid]))
     if docid not in explanations:

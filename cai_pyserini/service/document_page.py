@@ -13,15 +13,16 @@ from cai_pyserini.core.config import document_of
 from cai_pyserini.core.template import template
 from cai_pyserini.core.text import normalized
 from cai_pyserini.engine.found import highlighted
-from cai_pyserini.engine.highlight import text_of
+from cai_pyserini.engine.highlight import Marked, text_of
 from cai_pyserini.engine.hits import without_title
 from cai_pyserini.engine.reasons import Marks, Origin
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.service.access_log import note
 from cai_pyserini.service.files import open_link
-from cai_pyserini.service.page import HERE, Search, name_of, parse_query, shown_metadata, tables, url_of, why
+from cai_pyserini.service.page import HERE, Search, name_of, shown_metadata, tables, url_of, why
 from cai_pyserini.service.queue import MAX_QUERY_LENGTH, Service
 from cai_pyserini.service.reading import Heading, blocks, headings, part_starts, separator_of
+from cai_pyserini.service.ways import parse_query
 
 MAX_PARTS = 100_000
 MOST_ENTRIES = 2_000  # of the list of contents; of a longer one, only the highest levels
@@ -60,15 +61,16 @@ def _read(engine: Engine, index: str, id: str, query: str, part: int | None) -> 
     text_of_query, _ = parse_query(engine, query)
     asked = engine.asked(text_of_query)
     explanation = engine.explain(text_of_query, [own]).get(own) if text_of_query.strip() else None
-    passage, reasons = (0, 0), None
+    passage, reasons, snippet, page = (0, 0), None, Marked(), None
     if explanation:
         reasons = asked.reasons(explanation.scored, stored.contents)
+        _, snippet, page = highlighted(stored, normalized(text_of_query), explanation, engine.parts.terms_of)
     if whole is not stored:
         passage = stored.start, stored.start + len(without_title(stored).rstrip())
-    elif explanation:
-        _, snippet, _ = highlighted(stored, normalized(text_of_query), explanation, engine.parts.terms_of)
-        passage = passage_of(text_of(snippet), text) if any(strength for _, strength in snippet) else passage
-    page = text.count("\f", 0, passage[0]) + 1 if passage[1] else None
+    elif any(strength for _, strength in snippet):
+        passage = passage_of(text_of(snippet), text)
+    if page is None and passage[1]:
+        page = text.count("\f", 0, passage[0]) + 1
     related = reasons["related"] if reasons else ()
     starts = part_starts(text)
     part = min(part or bisect(starts, passage[0]), len(starts) + 1)

@@ -121,7 +121,9 @@ class _Field:
             return []
         find = _values if _is_flat(self._field, self._kind) else _ranges if self._kind not in STRINGS else _folders
         choices = find(matches, self._field, self._kind, *map(self._span, within))
-        return [self._option(choice) for choice in choices] if len(choices) > 1 or not within else []
+        return (
+            [self._option(choice) for choice in choices] if choices[1:] or not within or self._kind in STRINGS else []
+        )
 
     def _option(self, choice: Choice) -> Option:
         inside = {text for text in self._chosen if self._covers(choice.filter, text)}

@@ -37,6 +37,8 @@ from cai_pyserini.service.access_log import note
 from cai_pyserini.service.guard import MAX_BODY_BYTES, unknown_parameter
 from cai_pyserini.service.page import MAX_SHOWN_HITS
 from cai_pyserini.service.queue import MAX_BUDGET, MAX_HITS, MAX_QUERY_LENGTH, MIN_BUDGET, Job, Service
+from cai_pyserini.service.schema import place_of
+from cai_pyserini.service.ways import Way, parse_query, ways_on
 
 MAX_TEXT_LENGTH = 20_000  # characters of a document in one answer
 TERMS = 20  # per explanation
@@ -61,13 +63,16 @@ def _not_blank(query: str) -> str:
 
 
 Argument = Annotated[str, Field(max_length=MAX_QUERY_LENGTH)]
-QUERY = "what to look for: a question, or words; there are no operators or wildcards"
+QUERY = (
+    'what to look for: a question, or words. In systems with BM25, documents must have "words in quotes" exactly so, '
+    'and must not have a -word or -"words in quotes"; there are no wildcards'
+)
 FILTER = (
-    "only documents with such metadata (see list_indexes), or such adjacent words: "
-    'year>=2020 AND journal:"BMJ" AND NOT contents:"mouse model"'
+    "only documents with such metadata (see list_indexes), where * stands for any characters, or such adjacent words: "
+    'year>=2020 AND journal:"BMJ" AND path:manuals/* AND NOT contents:"mouse model"'
 )
 Query = Annotated[Argument, Field(description=QUERY), AfterValidator(_not_blank)]
-DocId = Annotated[Argument, Field(description="the docid of a hit; to read its best passage, its `passage`")]
+DocId = Annotated[Argument, Field(description="the docid of a hit, or the `passage` of a hit for that passage alone")]
 Index = Annotated[Argument | None, Field(description="the name of an index (default: the `default` of list_indexes)")]
 Filter = Annotated[Argument | None, Field(description=FILTER)]
 BudgetTokens = Annotated[
@@ -85,7 +90,7 @@ class IndexInfo(BaseModel):
     name: str
     description: str = Field(description="how it finds documents")
     language: str
-    documents: int = Field(description="the number of documents, or of passages if documents are split into passages")
+    documents: int = Field(description="the number of documents")
     metadata: dict[str, str] = Field(description="the fields that `filter` can name, and their types")
 
 
@@ -100,7 +105,9 @@ class Found(BaseModel):
     score: float = Field(description="higher is better; comparable within this index and query only")
     title: str
     snippet: str = Field(description="the passage that contributes most to the score")
-    passage: str | None = Field(description="the docid of the best passage, if documents are split into passages")
+    passage: str | None = Field(None, description="the id of the best passage, if documents are split into passages")
+    start: int | None = Field(None, description="where the passage begins in the text of the document, in characters")
+    end: int | None = Field(None, description="where it ends")
     page: int | None = Field(description="the page of the snippet, if the document has pages")
     metadata: Metadata = Field(description="the fields that `filter` can name")
 
@@ -112,6 +119,9 @@ class SearchResult(BaseModel):
     next_offset: int | None = Field(description="the offset of the next hits; null if there are no more")
     excerpts: list[Excerpt] = Field([], description="with budget_tokens, instead of hits: best first, none twice")
     degraded: str | None = Field(None, description="why hits are missing, such as a part of the index that timed out")
+    documents_without: dict[str, int] = Field(
+        {}, description="if nothing is found: how many documents would be without the filter, quotes or minus"
+    )
 
 
 class Text(BaseModel):
@@ -219,7 +229,9 @@ class Tools:
         def show(engine: Engine, found: Ranked) -> Iterator[Described]:
             return found.describe(found.hits[offset:])
 
-        job = Job(index=name, texts=[query], hits=end, filter=filter, show=show)
+        _, (text, operators) = await self._ask(index, lambda engine: parse_query(engine, query))
+        filters = ((filter,) if filter else ()) + operators
+        job = Job(index=name, texts=[text], hits=end, filter=filters or None, show=show)
         searched = await _answered(self._service.search(job))
         results = [
             Found(
@@ -228,16 +240,24 @@ class Tools:
                 score=described.hit.score,
                 title=text_of(described.title),
                 snippet=text_of(described.snippet),
-                passage=None if described.hit.stored == described.hit.id else described.hit.stored,
+                **place_of(described.hit),
                 page=described.page,
                 metadata=dict(described.metadata),
             )
             for described in searched.rankings[0]
         ]
         note(hits=hits)
+        ways = list[Way]()
+        if filters and not (results or offset):
+            _, ways = await self._ask(index, lambda engine: [*ways_on(engine, query, filter or "")])
         has_more = offset + len(results) == end < MAX_HITS
         return SearchResult(
-            index=name, query=query, hits=results, next_offset=end if has_more else None, degraded=searched.degraded
+            index=name,
+            query=query,
+            hits=results,
+            next_offset=end if has_more else None,
+            degraded=searched.degraded,
+            documents_without={way.without: way.documents for way in ways},
         )
 
     async def document(

@@ -20,12 +20,13 @@ from cai_pyserini.engine.highlight import text_of
 from cai_pyserini.engine.hits import Hit
 from cai_pyserini.engine.reasons import Asked, Origin, Reasons, main_origin
 from cai_pyserini.engine.search import Engine
-from cai_pyserini.indexes.filters import BadFilter, without_operators
+from cai_pyserini.indexes.filters import BadFilter
 from cai_pyserini.service.access_log import note
 from cai_pyserini.service.facets import Facet, Option, chosen_of, facets_of, narrowed
 from cai_pyserini.service.files import open_link
 from cai_pyserini.service.queue import MAX_HITS, MAX_QUERY_LENGTH, Job, SearchResults, Service
 from cai_pyserini.service.readable import of_files, readable, readable_path
+from cai_pyserini.service.ways import Way, missing_phrases, parse_query, ways_on
 
 HERE = Path(__file__).parent
 STYLE = (HERE / "style.css").read_text(encoding="utf-8")
@@ -138,11 +139,14 @@ async def _found(service: Service, search: Search, engines: Mapping[str, Engine]
     parsed = {name: parse_query(engines[name], search.q) for name in (search.a, search.b) if name}
     text, operators = parsed[search.a]
 
-    def overview(engine: Engine) -> tuple[int, list[Facet], dict[str, int], str | None]:
-        found = facets_of(engine, text, search.filter, operators)
-        return *found, engine.document_frequencies(text), engine.suggestion(search.q)
+    def overview(engine: Engine) -> tuple[int, list[Facet], dict[str, int], str | None, list[str], list[Way]]:
+        total, facets = facets_of(engine, text, search.filter, operators)
+        found = total, facets, engine.document_frequencies(text), engine.suggestion(search.q)
+        if total or not (operators or search.filter):
+            return *found, [], []
+        return *found, missing_phrases(engine, operators), [*ways_on(engine, search.q, search.filter)]
 
-    total, facets, frequencies, suggestion = await service.call(search.a, overview)
+    total, facets, frequencies, suggestion, phrases, ways = await service.call(search.a, overview)
     missing = [word for word, documents in frequencies.items() if not documents]
     nothing = bool(missing) and len(missing) == len(frequencies)
     fields = [facet.field for facet in facets]
@@ -159,16 +163,11 @@ async def _found(service: Service, search: Search, engines: Mapping[str, Engine]
         "columns": columns,
         "facets": [(facet.field, _links(search, facet.options)) for facet in facets if is_short],
         "total": total if engines[search.a].matches_words and any(frequencies.values()) else 0,
-        "missing": missing,
+        "missing": missing + phrases,
+        "ways": [(way.without, search.link(q=way.query, filter=way.filter), way.documents) for way in ways],
         "nothing": nothing,
         "suggestion": suggestion,
     }
-
-
-def parse_query(engine: Engine, query: str) -> tuple[str, tuple[str, ...]]:
-    """The text of a query, and filters for its operators, if the engine has words for them."""
-    text, filters = without_operators(query) if engine.has_words else (query, None)
-    return text, filters or ()
 
 
 async def _like(service: Service, search: Search) -> dict[str, Any]:
@@ -365,7 +364,7 @@ def _file_chips(
 ) -> list[tuple[str, str]]:
     """What people look for files by."""
     shown = [("", str(metadata.get("type", "")).upper())]
-    if pages := metadata.get(PAGES):
+    if isinstance(pages := metadata.get(PAGES), int):
         shown.append(("", f"{pages:,} page{'s' * (pages != 1)}"))
     shown += [("", readable(name, metadata[name], kinds)) for name in ("size", "modified") if name in metadata]
     if "language" in fields and "language" in metadata:
@@ -386,7 +385,7 @@ def _sorts(engine: Engine) -> list[tuple[str, str]]:
     labels = {"number": ("largest first", "smallest first"), "date": ("newest first", "oldest first")}
     sorts = [("", "best first")]
     for field, kind in engine.metadata.items():
-        if kind in labels and field != PAGE:  # of a file, that of a passage
+        if kind in labels and not (field == PAGE and of_files(engine.metadata)):  # a passage's, not a file's
             sorts += [(sign + field, f"{field}, {label}") for sign, label in zip(("-", ""), labels[kind], strict=True)]
     return sorts
 

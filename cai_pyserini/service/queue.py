@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 
 
 class Shown(NamedTuple):
-    """A hit with its stored document and, if requested, a snippet and its page; None if there is none."""
+    """A hit with its stored document or best passage, a snippet if requested, and the page of these."""
 
     hit: Hit
     stored: Stored | None
@@ -110,7 +110,7 @@ def documents(length: int | None = None, snippets: bool = False) -> Show:
         described = found.describe(found.hits) if snippets else repeat(None)
         for hit, each in zip(found.hits, described, strict=False):
             stored = hit.document and hit.document._replace(contents=hit.document.contents[:length])
-            yield Shown(hit, stored, each and text_of(each.snippet), each and each.page)
+            yield Shown(hit, stored, each and text_of(each.snippet), each.page if each else hit.page)
 
     return show
 
@@ -346,7 +346,7 @@ class Service:
     ) -> SearchResults | HTTPException:
         """What is shown of the hits of a job, until it times out; an HTTPException if the documents are too long."""
         rankings, characters = [list[Any]() for _ in found], 0
-        itself = job.without and engine.parts.document_of(job.without)
+        itself = job.without and engine.docid(job.without)
         try:
             for ranking, each in zip(rankings, found, strict=True):
                 if job.answer.done():

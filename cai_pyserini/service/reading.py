@@ -6,15 +6,17 @@ it, which readers of files leave (collections.formats).
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Literal, NamedTuple
 
 from cai_pyserini.collections.formats import LEVELS, heading_text
 
 PART = 50_000  # characters that are shown at once; each new word takes 0.1 ms to mark
 SLACK = 5_000  # characters that a part can be longer, to end with a paragraph
+MOST_HEADINGS = 10_000  # of a text
 MOST_COLUMNS = 12  # of a table
 WRAPPED = range(45, 101)  # characters of lines that end because a page is so wide
-HEADING = re.compile(r"\n\n(\n+)([^\n\f]{1,200}(?:\n[^\n\f]{1,200}){0,2})(?=\n[ \t]*(?:\n|\f|\Z)|\f|\Z)")
+HEADING = re.compile(r"(?<!\n)\n\n(\n+)([^\n\f]{1,200}(?:\n[^\n\f]{1,200}){0,2})(?=\n[ \t]*(?:\n|\f|\Z)|\f|\Z)")
 BLOCK = re.compile(r"(?m)\f|(?:(?:^|(?<=\f))(?=[^\n\f]*\S)[^\n\f]+(?:\n|(?=\f)|\Z))+")
 FENCE = re.compile(r"(?m)^\s*(?:```|~~~)")
 INDENTED = re.compile(r"(?m)^(?: {2}|\t)")
@@ -54,7 +56,7 @@ def part_starts(text: str) -> list[int]:
 def headings(text: str) -> list[Heading]:
     """The headings of a text: up to three lines with more than a blank line before them, the more the higher."""
     found = []
-    for match in HEADING.finditer(text):
+    for match in islice(HEADING.finditer(text), MOST_HEADINGS):
         if any(map(str.isalnum, shown := heading_text(match[2]))):
             place = text.find(shown, match.start(2), match.end(2))
             start, end = (place, place + len(shown)) if place >= 0 else match.span(2)

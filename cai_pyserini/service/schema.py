@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from cai_pyserini.core.metadata import Value
 from cai_pyserini.engine.excerpts import Excerpt
 from cai_pyserini.engine.explanation import Explanation
+from cai_pyserini.engine.hits import Hit
 from cai_pyserini.engine.quotes import Quote
 from cai_pyserini.indexes.searcher import Stored
 from cai_pyserini.service.page import FILTER, MAX_SHOWN_HITS, SORT, Name
@@ -47,9 +48,12 @@ class Candidate(BaseModel):
     docid: str
     score: float
     rank: int
-    doc: Document | str | None  # str: a document without a title, or with parse=false its JSON
+    doc: Document | str | None  # or its best passage; str: one without a title, or with parse=false its JSON
     snippet: str | None = OMIT_NONE
-    page: int | None = OMIT_NONE  # of the snippet
+    page: int | None = OMIT_NONE  # of the snippet; without one, where the passage begins
+    passage: str | None = OMIT_NONE  # the id of the best passage, which is in the document's text
+    start: int | None = OMIT_NONE  # from this character
+    end: int | None = OMIT_NONE  # to this one
 
 
 class DocumentForm(BaseModel):
@@ -84,20 +88,26 @@ class DocumentForm(BaseModel):
                 doc=stored and self.of(stored),
                 snippet=snippet,
                 page=page,
+                **place_of(hit),
             )
             for hit, stored, snippet, page in ranking
         ]
 
 
+def place_of(hit: Hit) -> dict[str, Any]:
+    """The best passage of a hit, and its place in the document's text; empty without passages."""
+    return {"passage": hit.passage, "start": hit.start, "end": hit.end} if hit.passage else {}
+
+
 class SearchParameters(BaseModel):
     query: Annotated[QueryText | None, QUERY_PARAMETER] = None
-    like: Name | None = Field(None, description="instead: a document, whose text is the query")
+    like: Name | None = Field(None, description="instead: a document or passage, whose text is the query")
     hits: int = Field(10, description="hits to return", ge=1, le=MAX_HITS)
     rerank: int = Field(0, description="documents to rerank, if there is time", ge=0, le=MAX_RERANKED)
     filter: Name = Field("", description=FILTER)
     sort: Name = Field("", description=SORT)
     facets: Name = Field("", description="fields whose values are counted, separated by commas")
-    syntax: bool = Field(False, description='operators: words in "quotes" are adjacent, a -word is missing')
+    syntax: bool = Field(False, description='operators: documents have "words in quotes" exactly so, and not a -word')
     snippets: bool = Field(False, description=SNIPPETS)
     budget_tokens: int | None = Field(None, description=BUDGET, ge=MIN_BUDGET, le=MAX_BUDGET)
 

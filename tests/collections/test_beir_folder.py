@@ -73,6 +73,7 @@ def test_contents_are_title_space_text(tiny: Path) -> None:
         ('{"_id": "x", "text": 0}', "title and text must be strings"),
         ('{"_id": "x", "text": "y", "text": "z"}', "the key 'text' occurs twice"),
         ('{"_id": "x y", "text": "z"}', "id 'x y' is empty or has white space"),
+        (f'{{"_id": "{"x" * 8001}", "text": "z"}}', "the id x{20}… has 8,001 characters; indexes hold 8,000"),
         ('{"_id": null, "text": "z"}', "the id is missing"),
         ('{"_id": "x\\u00a0y", "text": "z"}', "white space"),
         ('{"_id": "x\\u0000", "text": "z"}', r"id 'x\\x00' has a NUL character, which vectors on disk cannot hold"),

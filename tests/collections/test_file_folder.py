@@ -256,9 +256,9 @@ def test_passages_know_their_page(write) -> None:
     assert collection.metadata["page"] == "number"
     found = {record.id: (record.text, record.metadata.get("page")) for record in collection.records()}
     assert found["a.pdf#0"] == ("one two ", 1)
-    assert found["a.pdf#1"] == ("three \f\f", 1)
-    assert found["a.pdf#2"] == ("four five \f", 3)
-    assert found["a.pdf#3"] == ("five \fsix", 3)
+    assert found["a.pdf#1"] == ("three\n\f\n\f", 1)
+    assert found["a.pdf#2"] == ("four five\n\f", 3)
+    assert found["a.pdf#3"] == ("six", 4)
     assert found["b.txt#1"] == ("three four", None)
     assert "page" not in opened(folder).metadata
 

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.slow
 PARTS = {"hybrid-splade-idf-minmax": ("bm25", "splade-idf"), "hybrid-dense-minmax": ("bm25", "dense")}
 SYSTEMS = ("bm25", "splade-idf", "joint", "dense", *PARTS)
 WORD_FILTERS: dict[str, Callable[[str], bool]] = {
-    'NOT contents:Cancers AND contents:("blood pressure", "risk of fever", kidney)': lambda of: (
+    r'NOT contents:Cancers AND contents:("blood pressure", "risk of fever", risk\ of\ fever, kidney)': lambda of: (
         "cancer" not in of and bool(re.search(r"blood pressure|risk \w+ fever|kidney", of))
     )
 }

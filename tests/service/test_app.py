@@ -5,6 +5,7 @@ import json
 from base64 import b64encode
 from dataclasses import asdict
 from pathlib import Path
+from urllib.parse import quote
 
 import pyserini
 import pytest
@@ -12,7 +13,7 @@ import yaml
 from fastapi.testclient import TestClient
 from jsonschema import Draft202012Validator
 
-from cai_pyserini.engine.open import Reranker
+from cai_pyserini.engine.open import Reranker, open_systems
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.models.cross_encoder import CrossEncoder
 from cai_pyserini.service.app import create_app
@@ -165,6 +166,24 @@ def test_more_like_a_document(client: TestClient, index: str) -> None:
         found = client.get(f"/v1/{index}/search", params={"like": docid, "hits": 3}).json()
         assert own["docid"] == docid and found["query"]["text"] == text
         assert found["candidates"] == [candidate | {"rank": candidate["rank"] - 1} for candidate in others]
+
+
+def test_documents_and_passages_have_ids(passages_run: Path) -> None:
+    """The fault: the docid of a hit is unknown, as only passages have ids."""
+    with TestClient(create_app(Service(lambda: open_systems([passages_run])))) as client:
+        (hit,) = client.get("/v1/bm25/search?query=bladder").json()["candidates"]
+        assert (hit["docid"], hit["passage"]) == ("d4", "d4#0")
+        whole, passage = (client.get(f"/v1/bm25/doc/{quote(hit[id])}").json()["doc"] for id in ("docid", "passage"))
+        text = whole["contents"].removeprefix(f"{whole['title']} ")
+        assert f"{whole['title']} {text[hit['start'] : hit['end']]}" == passage["contents"].rstrip()
+        assert len(text) > hit["end"]
+        for id in (hit["docid"], hit["passage"]):
+            explained = client.get("/v1/bm25/explain", params={"query": "bladder", "docid": id}).json()["explanation"]
+            assert (explained["document"], explained["rank"]) == (id, 1)
+            assert explained["score"] == pytest.approx(hit["score"], abs=1e-4)
+            similar = client.get("/v1/bm25/search", params={"like": id}).json()["candidates"]
+            assert "d4" not in {each["docid"] for each in similar}
+            assert client.get("/document", params={"index": "bm25", "id": id, "q": "bladder"}).status_code == 200
 
 
 def test_documents_parsed_or_as_they_are_stored(client: TestClient) -> None:

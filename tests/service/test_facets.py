@@ -7,8 +7,9 @@ from itertools import pairwise
 
 import pytest
 
-from cai_pyserini.core.metadata import EPOCH
-from cai_pyserini.service.facets import _dates, _numbers, alternatives, chosen_of, clauses, label_of
+from cai_pyserini.core.metadata import EPOCH, Kind
+from cai_pyserini.service.facets import _dates, _numbers, alternatives, chosen_of, clauses, label_of, narrowed
+from cai_pyserini.service.readable import readable
 
 
 def counter(values: Sequence[float]) -> Callable[[Sequence[float]], list[int]]:
@@ -74,3 +75,30 @@ def test_each_chosen_value_can_be_taken_back() -> None:
         [("year", "1", '(journal:"a" OR journal:"b\\"")')],
         [("journal", "a", 'year:1 AND journal:"b\\""'), ("journal", 'b"', 'year:1 AND journal:"a"')],
     ]
+
+
+def test_a_folder_replaces_another_one() -> None:
+    within = narrowed('type:"pdf" AND (folder:"a" OR folder:"b") AND (folder:"a" OR type:"txt")', "folder", 'a/"c"')
+    assert clauses(within) == ['type:"pdf"', '(folder:"a" OR type:"txt")', 'folder:"a/\\"c\\""']
+    assert label_of(clauses(within)[2]) == ("folder", 'a/"c"') and narrowed("", "folder", "a") == 'folder:"a"'
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("size", 999, "999 bytes"),
+        ("size", 1500, "1.5 KB"),
+        ("size", 370_400, "370 KB"),
+        ("size", 999_600, "1.0 MB"),
+        ("size", 5e11, "500.0 GB"),
+        ("modified", "2024-03-03T10:00", "3 March 2024"),
+        ("modified", "2024-03", "March 2024"),
+        ("modified", "2024", "2024"),
+        ("modified", "soon", "soon"),
+        ("pages", 1990, "1990"),
+    ],
+)
+def test_values_are_readable(name: str, value: str | float, shown: str) -> None:
+    """Sizes are those of files; of other documents, they may be in any unit."""
+    kinds: dict[str, Kind] = {"path": "string", "type": "string", "size": "number", "modified": "date"}
+    assert readable(name, value, kinds) == shown and readable("size", value, {"size": "number"}) == str(value)

@@ -4,6 +4,7 @@ import html
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -11,8 +12,11 @@ from fastapi.testclient import TestClient
 from playwright.sync_api import Browser, expect
 
 from cai_pyserini.cli.run import main as run
+from cai_pyserini.core.metadata import Value
 from cai_pyserini.engine.open import open_systems
+from cai_pyserini.engine.search import Engine
 from cai_pyserini.service.app import create_app
+from cai_pyserini.service.files import open_link
 from cai_pyserini.service.guard import Access
 from cai_pyserini.service.queue import Service
 from tests.collections.test_file_folder import docx, paragraph, pdf
@@ -189,6 +193,14 @@ def test_hits_of_files_are_accessible(browser: Browser, folder: Path) -> None:
             found = Axe().run(page)
             assert found.violations_count == 0, found.generate_report()
         page.close()
+
+
+def test_files_on_a_server_are_opened_there() -> None:
+    url = "https://example.org/a.pdf", "example.org"
+    files: dict[str, Value] = {"path": "a.pdf", "type": "pdf"}
+    none = cast(Engine, None)
+    assert open_link(none, "i", "a.pdf", url, files, 3) == (f"{url[0]}#page=3", "Open the file")
+    assert open_link(none, "i", "a.pdf", url, {"type": "pdf"}, 3) is None
 
 
 def test_facets_of_files_are_those_that_tell_them_apart(client: TestClient) -> None:

@@ -57,6 +57,11 @@ def test_assistants_filter_too(metadata_run: Path) -> None:
         assert index["metadata"]["year"] == "number"
         hits = (await call(client, "search", query="risk of cancer", filter="year>=2010"))["hits"]
         assert hits and all(FILTERS["year>=2010"](metadata()[hit["docid"]]) for hit in hits)
+        found = await call(client, "search", query='"blood pressure" -cancer', hits=100)
+        expected = {id for id, text in texts().items() if "blood pressure" in text and "cancer" not in text}
+        assert {hit["docid"] for hit in found["hits"]} == expected and not found["documents_without"]
+        nothing = await call(client, "search", query='"pressure of blood"', filter="year>=2010")
+        assert not nothing["hits"] and nothing["documents_without"]["quotes"] > 0
         refused = await client.call_tool("search", {"query": "cancer", "filter": "yaer>=2010"})
         assert refused.is_error and "no field 'yaer'" in refused.content[0].text
 
@@ -157,6 +162,25 @@ def test_the_page_takes_operators(client: TestClient) -> None:
     assert ids == {id for id, text in texts().items() if "blood pressure" in text and "cancer" not in text}
     assert 'value="risk &#34;blood pressure&#34; -cancer"' in page
     assert "query: it only excludes words" in client.get("/", params={"q": "-cancer"}).text
+
+
+@pytest.mark.parametrize(
+    ("query", "filter", "without"),
+    [
+        ('cancer "blood of pressure"', "", {"quotes"}),
+        ('"blood pressure" -pressure', "", {"quotes", "minus", "any of these"}),
+        ("cancer", "year:1066", {"the filter"}),
+        ('"blood of pressure" -blood', "year>=2010", {"quotes", "any of these"}),
+    ],
+)
+def test_a_page_without_hits_leads_to_some(client: TestClient, query: str, filter: str, without: set[str]) -> None:
+    """The fault: the page says that nothing was found, and not by which part of the search."""
+    page = client.get("/", params={"q": query, "a": "joint", "filter": filter}).text
+    assert "<h3" not in page and ('No document has <b dir="auto">&#34;blood of' in page) == ("blood of" in query)
+    ways = re.findall(r'<a href="([^"]+)">Without ([\w ]+): ([\d,]+) documents?</a>', page)
+    assert {way for _, way, _ in ways} == without
+    for link, _, count in ways:
+        assert f"{count} documents have a word of your query" in client.get(html.unescape(link)).text
 
 
 def test_the_page_explains_a_wrong_filter(client: TestClient) -> None:

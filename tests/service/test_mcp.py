@@ -230,10 +230,14 @@ def test_the_best_passage_of_a_document_can_be_read(passages_run: Path) -> None:
     async def scenario(client: Client) -> None:
         (hit,) = (await call(client, "search", query="bladder"))["hits"]
         assert (hit["docid"], hit["passage"].partition("#")[0]) == ("d4", "d4")
-        passage = await call(client, "document", docid=hit["passage"])
-        assert "bladder" in passage["contents"] and passage["title"] == hit["title"]
-        explained = await call(client, "explain", query="bladder", docid="d4")
-        assert explained["explanation"]["rank"] == hit["rank"]
+        passage, document = [await call(client, "document", docid=hit[name]) for name in ("passage", "docid")]
+        assert "bladder" in passage["contents"] and passage["title"] == document["title"] == hit["title"]
+        text = document["contents"].removeprefix(f"{hit['title']} ")
+        assert text[hit["start"] : hit["end"]] == passage["contents"].removeprefix(f"{hit['title']} ").strip()
+        for name in ("passage", "docid"):
+            explained = await call(client, "explain", query="bladder", docid=hit[name])
+            assert explained["explanation"]["rank"] == hit["rank"] and explained["explanation"]["terms"]
+        assert [each["documents"] for each in (await call(client, "list_indexes"))["indexes"]] == [12]
 
     session(open_systems([passages_run]), scenario)
 

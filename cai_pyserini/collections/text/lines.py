@@ -29,7 +29,7 @@ def ended_line(text: str) -> str:
 def in_cell(text: str) -> str:
     """The text of a cell, on one line unless it is long, as in a table that only puts columns side by side."""
     text = text.strip()
-    return " ".join(text.split("\n")) if len(text) <= LONG_CELL else text
+    return " ".join(filter(str.strip, text.split("\n"))) if len(text) <= LONG_CELL else text
 
 
 def without_empty_cells(text: str) -> str:
