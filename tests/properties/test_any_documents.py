@@ -32,7 +32,7 @@ from tests.service.conftest import listening
 pytestmark = pytest.mark.slow
 
 WORD = "zebra"  # of every document
-DOCUMENTS = 12
+DOCUMENTS = 8
 HOSTILE = [
     *("<script>alert(1)</script>", "<img src=x onerror=alert(1)>", '"><svg/onload=alert(1)>', "' onfocus='alert(1)"),
     *("</title>", "</mark>", "<!--", "<![CDATA[", "<plaintext>", "&lt;b&gt;", "&#60;b&#62;", "<a href=javascript:x>"),
@@ -153,7 +153,7 @@ def check_pages(client: httpx2.Client, system: str, fields: Mapping[str, str]) -
     ordered = [sign + name for name, kind in fields.items() if kind in ("number", "date") for sign in ("", "-")]
     pages = [get(client, "/", q=WORD, a=system, b="bm25", hits=DOCUMENTS, sort=order) for order in ("", *ordered[:2])]
     seen = set[str]()
-    for most in (48, 12):
+    for most in (32, 8):
         links = {link.partition("#")[0] for page in pages if "<html" in page for link in links_of(page)} - seen
         followed = sorted(links)[:: len(links) // most + 1]
         pages = [get(client, f"/{link.removeprefix('./')}") for link in followed]
@@ -163,15 +163,16 @@ def check_pages(client: httpx2.Client, system: str, fields: Mapping[str, str]) -
 
 def check_answers(client: httpx2.Client, system: str, fields: Mapping[str, str], ids: list[str]) -> None:
     """The REST API and MCP show the same documents."""
-    every = {"facets": ",".join(fields), "snippets": True, "hits": DOCUMENTS}
+    counted = [name for name in fields if name != "page"]  # of a passage
+    every = {"facets": ",".join(counted), "snippets": True, "hits": DOCUMENTS}
     for order in ("", "-first", "second") if {fields["first"], fields["second"]} <= {"number", "date"} else ("",):
         found = get(client, f"/v1/{system}/search", query=WORD, sort=order, **every)
         assert {hit["docid"] for hit in found["candidates"]} == {*ids}
-    body = {"queries": [{"qid": id[:200], "text": f"{WORD} {id}"[:100]} for id in ids[:3]], "facets": [*fields]}
+    body = {"queries": [{"qid": id[:200], "text": f"{WORD} {id}"[:100]} for id in ids[:3]], "facets": counted}
     assert client.post(f"/v1/{system}/search", json=body).status_code == 200
     found = call(client, "search", query=WORD, index=system, hits=DOCUMENTS)
     assert {hit["docid"] for hit in found["hits"]} == {*ids}
-    assert {*call(client, "list_indexes")["indexes"][0]["metadata"]} == {*fields}
+    assert {*call(client, "list_indexes")["indexes"][0]["metadata"]} >= {*counted}
     for id in ids:
         place = quote(id, safe="")
         assert get(client, f"/v1/{system}/doc/{place}")["docid"] == id
@@ -219,7 +220,7 @@ def check_report(texts: list[str]) -> None:
 
 @pytest.mark.filterwarnings("ignore:Generating overly large repr")  # of a failing example
 @settings(max_examples=settings().max_examples // 20, phases=[Phase.generate])
-@given(collections(), st.sampled_from(["bm25", "joint"]), st.sampled_from([0, 3]))
+@given(collections(), st.sampled_from(["bm25", "joint"]), st.sampled_from([0, 40]))
 def test_every_page_and_answer_is_whole(tmp_path_factory, collection, system: str, passages: int) -> None:
     """The faults: a number of 1e308, or http://[bad as an address, and every search that finds it fails."""
     fields, documents = collection
