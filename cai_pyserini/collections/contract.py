@@ -87,11 +87,6 @@ class Collection(ABC):
     def has_passages(self) -> bool:
         return self._passages is not None
 
-    @property
-    def index_stats(self) -> dict[str, Any]:
-        """What the manifests of indexes that store the documents say of them."""
-        return ({"metadata": self.metadata} if self.metadata else {}) | ({"passages": True} if self._passages else {})
-
     def in_passages(self, words: int, overlap: int) -> Self:
         """This collection with its documents cut into passages of about `words` words (collections.passages), each
         after the document's title, with the ids `document#0`, `document#1`, … Topics and qrels are unchanged, because a

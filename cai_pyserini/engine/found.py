@@ -211,9 +211,11 @@ class Found:
         """Explanations by a retriever, see `explain`."""
         found, searcher = self._results[name], self._parts.retrievers[name].searcher
         places = {id: (rank, score) for rank, (id, score) in enumerate(found.ranking, 1)}
-        stored = {id: found.passages.get(id, id) for id in ids if id in places or not self._parts.has_passages}
+        stored: dict[str, str] = {}
         for id in ids:
-            if id not in stored and passages_of:
+            if id in places or not self._parts.has_passages:
+                stored[id] = found.passages.get(id, id)
+            elif passages_of:
                 first, *others = passages = passages_of(id)
                 stored[id] = (searcher.best_of(found.query, passages) if others else None) or first
         of_passages = {found.passages[id]: place for id, place in places.items() if id in found.passages}

@@ -24,6 +24,7 @@ from cai_pyserini.indexes.writer import (
     Part,
     ids_are_unique,
     raw_documents,
+    stats_of,
     write_index,
     writing,
 )
@@ -74,12 +75,8 @@ def index_impacts(
             raise _duplicate_id(files)
         if forward_index:
             merge_forward([folder / f"forward {number}" for number in range(len(groups))], folder)
-        stats: artifact.Stats = {
-            "kind": "impact",
-            "raw": collection is not None,
-            "documents": documents,
-            **(collection.index_stats if collection else {}),
-        }
+        stats: artifact.Stats = {"kind": "impact", "raw": collection is not None, "documents": documents}
+        stats |= stats_of(collection) if collection else {}
         if ours and config:  # needed to encode queries for this index, and to scale its scores
             write_text(folder / "encoder.yaml", encoder_yaml(config, output))
             stats |= {"query_scale": config.query_scale, "nonzeros": ours.stats["nonzeros"]}

@@ -18,9 +18,11 @@ from string import ascii_lowercase
 from typing import Any, Self
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from cai_pyserini.core import artifact
-from cai_pyserini.core.config import Bm25Parameters
+from cai_pyserini.core.config import PASSAGE, Bm25Parameters
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.indexes import batch, jvm
 from cai_pyserini.indexes.accents import ACCENTED, Variants
@@ -193,6 +195,16 @@ class LuceneSearcher(Searcher):
         ids = self._id_file.read().splitlines() if self._id_file else self._matching_ids()
         artifact.require_count(self.name, len(ids), self._reader.maxDoc())
         return ids
+
+    @cached_property
+    def document_numbers(self) -> np.ndarray:
+        """The number of the document of each passage, from 0, int32 (passages,), in the order of `ids`."""
+        documents = pc.replace_substring_regex(pa.array(self.ids, pa.string()), rf"{PASSAGE}\d+$", "")
+        return documents.dictionary_encode().indices.to_numpy()
+
+    @property
+    def documents_in_passages(self) -> int:
+        return int(self.document_numbers.max(initial=-1)) + 1
 
     @READING
     def _matching_ids(self, query: Any = None, most: int = MOST_DOCUMENTS) -> list[str]:

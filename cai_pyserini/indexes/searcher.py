@@ -15,12 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from cai_pyserini.collections.contract import Record
 from cai_pyserini.core import artifact
-from cai_pyserini.core.config import ENGLISH, PASSAGE, WORD, Joint, Language
+from cai_pyserini.core.config import ENGLISH, WORD, Joint, Language, document_of
 from cai_pyserini.core.metadata import Kind, Value
 from cai_pyserini.indexes.accents import Variants
 from cai_pyserini.indexes.filters import BadFilter, Filter, Words
@@ -202,16 +200,10 @@ class Searcher:
         """Document ids in index order."""
         raise BadFilter(f"{self.name} does not list its documents")
 
-    @cached_property
-    def document_numbers(self) -> np.ndarray:
-        """The number of the document of each passage, from 0, int32 (passages,), in the order of `ids`."""
-        documents = pc.replace_substring_regex(pa.array(self.ids, pa.string()), rf"{PASSAGE}\d+$", "")
-        return documents.dictionary_encode().indices.to_numpy()
-
     @property
     def documents_in_passages(self) -> int:
         """The number of documents whose passages it has."""
-        return int(self.document_numbers.max(initial=-1)) + 1
+        return len({*map(document_of, self.ids)})
 
     def matching(self, filter: Filter) -> np.ndarray:
         """Which documents pass a filter, bool (documents,), in the order of `ids`."""

@@ -16,7 +16,7 @@ from cai_pyserini.core.processes import processes_for
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.indexes import jvm
 from cai_pyserini.indexes.analyzer import exact_words
-from cai_pyserini.indexes.writer import BATCH, DocumentAdder, Part, raw_json, write_index, writing
+from cai_pyserini.indexes.writer import BATCH, DocumentAdder, Part, raw_json, stats_of, write_index, writing
 
 MIN_DOCUMENTS = 100_000  # per process, as its JVM takes seconds to warm up
 GENERATED = "train"  # split of the qrels of generated queries
@@ -68,7 +68,7 @@ def index_bm25(
         if queries:
             files.remove(queries)
         stats = {"kind": "bm25", "raw": raw, "documents": documents, "documents_digest": collection.documents_digest}
-        return stats | collection.index_stats | {"bytes": files.folder_bytes(folder)}
+        return stats | stats_of(collection) | {"bytes": files.folder_bytes(folder)}
 
     return artifact.make(output, recipe, write)
 

@@ -66,6 +66,12 @@ def raw_json(record: Record, contents: str, pretty: bool = False) -> str:
     return json.dumps({"id": record.id, **others, "contents": contents}, ensure_ascii=False, **style)
 
 
+def stats_of(collection: Collection) -> dict[str, Any]:
+    """What the manifest of an index says of the documents of a collection."""
+    metadata, has_passages = collection.metadata, collection.has_passages
+    return ({"metadata": metadata} if metadata else {}) | ({"passages": True} if has_passages else {})
+
+
 def raw_documents(collection: Collection) -> Callable[[str], str]:
     """A function from a document id to its stored JSON, to be called in the collection's order.
 

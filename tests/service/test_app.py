@@ -3,6 +3,7 @@
 import gzip
 import json
 from base64 import b64encode
+from dataclasses import asdict
 from pathlib import Path
 from urllib.parse import quote
 
@@ -75,6 +76,19 @@ def test_operators_of_a_query(client: TestClient, index: str) -> None:
     assert "d1" in ids(client, index, "cancer -phytate risk", hits=12)
     asked = {"query": 'cancer "colorectal cancer" -breast', "syntax": True}
     assert client.get(f"/v1/{index}/search", params=asked).json()["query"]["text"] == asked["query"]
+
+
+@pytest.mark.parametrize("index", SYSTEMS)
+def test_excerpts_and_quotes_are_those_of_the_engine(client: TestClient, opened: dict[str, Engine], index: str) -> None:
+    asked = {"query": 'cancer "phytate"', "budget_tokens": 100, "syntax": True, "facets": "year", "filter": "year>1900"}
+    found = client.get(f"/v1/{index}/search", params=asked).json()
+    own = opened[index].excerpts("cancer phytate", 100, ["year>1900", 'contents:"phytate"'])
+    assert found["excerpts"] == [asdict(each) for each in own] and found["candidates"] == [] and found["facets"]
+    place = {"docid": own[0].docid, "text": own[0].text.replace(" ", "\n")}
+    assert client.get(f"/v1/{index}/quote", params=place).json()["quote"]["start"] == own[0].start
+    for parameters, status in ((place | {"docid": "d99"}, 404), (place | {"text": "…"}, 400)):
+        assert client.get(f"/v1/{index}/quote", params=parameters).status_code == status
+    assert client.get(f"/v1/{index}/search", params=asked | {"sort": "year"}).status_code == 400
 
 
 def queries(*texts: str, **others: object) -> dict[str, object]:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -12,6 +13,7 @@ from typing import Any
 
 import httpx2
 import pytest
+import yaml
 from fastapi.testclient import TestClient
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
@@ -25,7 +27,7 @@ from tests.service.conftest import SYSTEMS, served
 
 pytestmark = pytest.mark.slow
 
-TOOLS = ["list_indexes", "search", "document", "explain"]
+TOOLS = ["list_indexes", "search", "document", "quote", "explain"]
 QUERY = "phytate lowers the risk of cancer"
 INITIALIZE = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 
@@ -110,6 +112,40 @@ def test_a_document_is_read_in_parts(opened: dict[str, Engine]) -> None:
 
 
 @pytest.mark.parametrize("index", SYSTEMS)
+def test_excerpts_can_be_quoted(opened: dict[str, Engine], index: str) -> None:
+    """The faults: hits and excerpts in one answer, more tokens than asked for, a place in another text."""
+
+    async def scenario(client: Client) -> None:
+        found = await call(client, "search", query=QUERY, index=index, budget_tokens=100)
+        assert (found["hits"], found["next_offset"]) == ([], None) and found["excerpts"]
+        assert found["excerpts"] == [asdict(each) for each in opened[index].excerpts(QUERY, 100)]
+        first = found["excerpts"][0]
+        quote = (await call(client, "quote", docid=first["docid"], text=first["text"].upper(), index=index))["quote"]
+        assert quote["found"] and (quote["start"], quote["end"]) == (first["start"], first["end"])
+        wrong = (await call(client, "quote", docid="d1", text="Phytate is the cause of all cancer"))["quote"]
+        assert not wrong["found"]
+
+    session(opened, scenario)
+
+
+def test_the_skill_says_what_the_indexes_hold(opened: dict[str, Engine]) -> None:
+    """The fault: a filter in it that is none."""
+
+    async def scenario(client: Client) -> str:
+        (listed,) = (await client.list_resources()).resources
+        assert client.instructions and str(listed.uri) in client.instructions
+        (read,) = (await client.read_resource(listed.uri)).contents
+        return read.text
+
+    text = session(opened, scenario)
+    front = yaml.safe_load(text.split("---")[1])
+    assert front["name"] == "search-the-documents-of-this-server" and "12 documents" in front["description"]
+    assert all(f"- `{name}`: 12 documents, language en; " in text for name in SYSTEMS)
+    (filter,) = re.findall(r"such as `(.*)`, with AND", text)
+    assert opened[SYSTEMS[0]].search("cancer", filter=filter)
+
+
+@pytest.mark.parametrize("index", SYSTEMS)
 def test_explanations_are_those_of_the_engine(opened: dict[str, Engine], index: str) -> None:
     found = session(opened, lambda client: call(client, "explain", query=QUERY, docid="d1", index=index))
     explained, whole = found["explanation"], opened[index].explain(QUERY, ["d1"])["d1"]
@@ -127,6 +163,10 @@ def test_explanations_are_those_of_the_engine(opened: dict[str, Engine], index: 
         ("explain", {"query": "", "docid": "d1"}, "query: should not be blank"),
         ("search", {"query": "x" * (MAX_QUERY_LENGTH + 1)}, "query: String should have at most 10000 characters"),
         ("search", {"query": "x", "hits": 101}, "hits: Input should be less than or equal to 100"),
+        ("search", {"query": "x", "budget_tokens": 99}, "budget_tokens: Input should be greater than or equal to 100"),
+        ("search", {"query": "x", "budget_tokens": 100, "offset": 1}, "offset: not with budget_tokens"),
+        ("quote", {"docid": "d99", "text": "x"}, "stores no document 'd99'"),
+        ("quote", {"docid": "d1", "text": "…"}, "text: the quote has no words"),
         ("search", {"query": "x", "offset": MAX_HITS}, "offset: a search has at most 1000 hits"),
         ("search", {}, "query: Field required"),
         ("document", {"docid": "d99"}, "no document 'd99'"),
