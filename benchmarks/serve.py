@@ -48,8 +48,8 @@ def ours(folder: Path, *indexes: str) -> Iterator[tuple[int, int]]:
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process, ExitStack() as at_end:
         at_end.callback(process.kill)
         assert process.stderr
-        address = re.search(r":(\d+)/", process.stderr.readline())
-        assert address
+        lines = (re.search(r"http://\S+:(\d+)/", line) for line in process.stderr)  # warnings can come first
+        address = next(filter(None, lines))
         Thread(target=copyfileobj, args=(process.stderr, sys.stderr), daemon=True).start()
         yield process.pid, int(address[1])
 
