@@ -172,7 +172,7 @@ class Engine:
         A token is 4 bytes of UTF-8 of docids, titles and texts. Nothing is found without stored documents.
 
         >>> [(each.docid, each.start, each.text) for each in engine.excerpts("high blood pressure", 25)]
-        [('d5', 0, 'Salt restriction lowers blood pressure in patients with hypertension.')]
+        [('d10', 0, 'Short sleep is associated with higher blood pressure and with obesity.')]
         """
         budget, has_passages = checked_count(budget_tokens, "budget_tokens"), self.parts.has_passages
         most = PASSAGES if has_passages else DOCUMENTS
