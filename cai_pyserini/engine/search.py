@@ -318,8 +318,8 @@ class Engine:
         that is not stored.
 
         >>> quote = engine.quote("d5", "lowers  Blood-Pressure")
-        >>> quote.found, quote.text, quote.start, quote.end
-        (True, 'lowers blood pressure', 17, 38)
+        >>> print(quote.found, quote.start, quote.end, quote.text)
+        True 17 38 lowers blood pressure
         """
         if (stored := self.document(document)) is None:
             raise CaiError(f"{self.name} stores no document {_id(document)!r}")
