@@ -12,11 +12,11 @@ from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.indexes.engines import DEFAULTS, SearchOptions, open_searcher
 from cai_pyserini.indexes.facets import Matches
 from cai_pyserini.indexes.filters import Filter, has_phrase
-from cai_pyserini.indexes.passages import best_documents
+from cai_pyserini.indexes.passages import best_documents, fold_passages
 from cai_pyserini.indexes.retrieve import queries_for, require_same_encoder
 from cai_pyserini.indexes.searcher import Searcher
 from cai_pyserini.models.encoder import EncoderModel
-from cai_pyserini.runs.trec import Ranking, fold_passages
+from cai_pyserini.runs.trec import Ranking
 from cai_pyserini.vectors.queries import Query, Representation, encode_queries, for_index
 
 MANY = 20  # passages with a phrase that are looked at, for each document

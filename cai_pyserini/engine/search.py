@@ -172,7 +172,7 @@ class Engine:
         A token is 4 bytes of UTF-8 of docids, titles and texts. Nothing is found without stored documents.
 
         >>> [(each.docid, each.start, each.text) for each in engine.excerpts("high blood pressure", 25)]
-        [('d5', 0, 'Salt restriction lowers blood pressure in patients with hypertension.')]
+        [('d10', 0, 'Short sleep is associated with higher blood pressure and with obesity.')]
         """
         budget, has_passages = checked_count(budget_tokens, "budget_tokens"), self.parts.has_passages
         most = PASSAGES if has_passages else DOCUMENTS
@@ -318,8 +318,8 @@ class Engine:
         that is not stored.
 
         >>> quote = engine.quote("d5", "lowers  Blood-Pressure")
-        >>> quote.found, quote.text, quote.start, quote.end
-        (True, 'lowers blood pressure', 17, 38)
+        >>> print(quote.found, quote.start, quote.end, quote.text)
+        True 17 38 lowers blood pressure
         """
         if (stored := self.document(document)) is None:
             raise CaiError(f"{self.name} stores no document {_id(document)!r}")

@@ -1,15 +1,24 @@
 """Search an index of passages for documents, each with the score of its best passage (MaxP)."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from cai_pyserini.core.config import document_of
 from cai_pyserini.indexes.searcher import Searcher
-from cai_pyserini.runs.trec import Folded, Ranking, fold_passages
+from cai_pyserini.runs.trec import Ranking
 from cai_pyserini.vectors.queries import Query
 
 FIRST = 3  # passages per document that are searched for first
 DEEPER = 4  # how many times as many are searched for next, for the queries that have found too few documents
+
+
+class Folded(NamedTuple):
+    """A ranking of documents, each with the score of its best passage, and the ids of these passages by document."""
+
+    ranking: Ranking
+    passages: Mapping[str, str]
 
 
 def best_documents(searcher: Searcher, queries: Sequence[Query], hits: int, threads: int = 1) -> list[Folded]:
@@ -54,3 +63,13 @@ def _folded(
 def _known(documents: Ranking, passages: Ranking, searcher: Searcher) -> int:
     """How many documents certainly come next to each other at the top, if there are more passages than these."""
     return int(np.sum(documents.scores > passages.scores[-1])) if searcher.cuts_ties else len(documents)
+
+
+def fold_passages(ranking: Ranking, depth: int) -> Folded:
+    """The best `depth` documents of a ranking of passages `document#number`, in the order of their best passages."""
+    passages = ranking.ids.tolist()
+    documents = [*map(document_of, passages)]
+    first = dict(zip(reversed(documents), reversed(range(len(documents))), strict=True))
+    places = sorted(first.values())[:depth]
+    best = {documents[place]: passages[place] for place in places}
+    return Folded(Ranking([*best], ranking.scores[places]), best)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, NamedTuple, overload
+from typing import Literal, overload
 
 import numpy as np
 import pandas as pd
@@ -21,7 +21,6 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from cai_pyserini.core.artifact import file_digest, read_manifest, require_if_ours
-from cai_pyserini.core.config import document_of
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import atomic_write, require_file
 from cai_pyserini.core.identity import same_documents
@@ -75,13 +74,6 @@ class Ranking(Sequence[tuple[str, float]]):
 
 
 NO_HITS = Ranking([], [])
-
-
-class Folded(NamedTuple):
-    """A ranking of documents, each with the score of its best passage, and the ids of these passages by document."""
-
-    ranking: Ranking
-    passages: Mapping[str, str]
 
 
 def run_of(hits: Mapping[str, Hits]) -> pd.DataFrame:
@@ -193,16 +185,6 @@ def scores_by_query(run: pd.DataFrame) -> dict[str, dict[str, float]]:
 def without_query(run: pd.DataFrame) -> pd.DataFrame:
     """The run without hits whose document id equals the query id (Anserini's -removeQuery)."""
     return run[run["query_id"].astype(object) != run["doc_id"].astype(object)]
-
-
-def fold_passages(ranking: Ranking, depth: int) -> Folded:
-    """The best `depth` documents of a ranking of passages `document#number`, in the order of their best passages."""
-    passages = ranking.ids.tolist()
-    documents = [*map(document_of, passages)]
-    first = dict(zip(reversed(documents), reversed(range(len(documents))), strict=True))
-    places = sorted(first.values())[:depth]
-    best = {documents[place]: passages[place] for place in places}
-    return Folded(Ranking([*best], ranking.scores[places]), best)
 
 
 def write_run(run: pd.DataFrame, path: Path, tag: str) -> None:

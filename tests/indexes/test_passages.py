@@ -13,9 +13,9 @@ from cai_pyserini.indexes.faiss import FaissSearcher
 from cai_pyserini.indexes.filters import parse_filter
 from cai_pyserini.indexes.lucene_impacts import LuceneImpacts
 from cai_pyserini.indexes.lucene_text import LuceneText
-from cai_pyserini.indexes.passages import best_documents, search_many
+from cai_pyserini.indexes.passages import best_documents, fold_passages, search_many
 from cai_pyserini.indexes.searcher import Searcher
-from cai_pyserini.runs.trec import Ranking, fold_passages
+from cai_pyserini.runs.trec import NO_HITS, Ranking
 from cai_pyserini.vectors.queries import Query, TwoStep
 from tests.conftest import stored_vectors
 from tests.indexes.test_searcher import bm25_of, impacts_of
@@ -125,3 +125,12 @@ def test_filtered_searches_find_all_documents_too(java: None, tmp_path: Path) ->
     searcher = LuceneText(bm25_of(tmp_path, texts)).filtered(parse_filter("contents:old", {}))
     (every,), (found,) = (best_documents(searcher, ["fever"], hits) for hits in (1000, 12))
     assert found.ranking == every.ranking[:12] and 20 < len(every.ranking) < len(PASSAGES)
+
+
+def test_passages_are_folded_to_documents() -> None:
+    passages = [("a#1", 3.0), ("b#12", 2.0), ("a!#0", 2.0), ("a#b#7", 2.0), ("a#0", 1.5), ("b#0", 1.0), ("c", -1.0)]
+    ranking, best = fold_passages(Ranking.of(passages), 9)
+    assert ranking == [("a", 3), ("b", 2), ("a!", 2), ("a#b", 2), ("c", -1)]
+    assert best == {"a": "a#1", "b": "b#12", "a!": "a!#0", "a#b": "a#b#7", "c": "c"}
+    assert fold_passages(Ranking.of(passages), 2).ranking == ranking[:2]
+    assert fold_passages(ranking, 9).ranking == ranking and fold_passages(NO_HITS, 9).ranking == []

@@ -130,15 +130,6 @@ def test_hits_with_the_id_of_their_query_can_be_removed() -> None:
     assert rows(trec.without_query(run)) == [("d1", "d2", 2), ("d2", "d1", 1)]
 
 
-def test_passages_are_folded_to_documents() -> None:
-    passages = [("a#1", 3.0), ("b#12", 2.0), ("a!#0", 2.0), ("a#b#7", 2.0), ("a#0", 1.5), ("b#0", 1.0), ("c", -1.0)]
-    ranking, best = trec.fold_passages(trec.Ranking.of(passages), 9)
-    assert ranking == [("a", 3), ("b", 2), ("a!", 2), ("a#b", 2), ("c", -1)]
-    assert best == {"a": "a#1", "b": "b#12", "a!": "a!#0", "a#b": "a#b#7", "c": "c"}
-    assert trec.fold_passages(trec.Ranking.of(passages), 2).ranking == ranking[:2]
-    assert trec.fold_passages(ranking, 9).ranking == ranking and trec.fold_passages(trec.NO_HITS, 9).ranking == []
-
-
 @pytest.mark.parametrize("id", ["007", "NA", "1e5", "True", '"q', "#1"])
 def test_ids_are_strings(written, id: str) -> None:
     assert read(written(f"{id} Q0 {id} 1 1.0 x\n")) == [(id, id, 1.0)]
