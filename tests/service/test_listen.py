@@ -14,6 +14,7 @@ import httpx2
 import pytest
 
 from cai_pyserini.engine.open import open_systems
+from cai_pyserini.indexes.searcher import Stored
 from cai_pyserini.service import guard, listen
 from cai_pyserini.service import queue as service_module
 from cai_pyserini.service.queue import Service
@@ -160,7 +161,7 @@ def test_an_answer_that_nobody_reads_is_dropped(run_folder: Path, monkeypatch: p
     """The faults: the response stays in memory until the client leaves, and the service does not stop."""
     service = Service(lambda: open_systems([run_folder], ["bm25"]))
     long = "x" * 10_000_000
-    monkeypatch.setattr(service.engines["bm25"], "document", lambda id: service_module.Stored(id, "", long))
+    monkeypatch.setattr(service.engines["bm25"], "_read", lambda ids: {id: Stored(id, "", long) for id in ids})
     with served(service) as address:
         with sent(address, SEARCH.replace("zinc", "zinc&max_doc_length=9000000")) as unread:
             wait_until(lambda: service._sending)

@@ -4,7 +4,7 @@ import asyncio
 import threading
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -141,12 +141,12 @@ def test_snippets_come_from_the_beginning_of_documents_until_the_request_times_o
     service = Service(lambda: opened, timeout=0.5)
     words = " ".join(f"w{number}" for number in range(100_000))
 
-    def document(id: str) -> Stored:
-        shown.append(id)
+    def read(ids: Sequence[str]) -> dict[str, Stored]:
+        shown.extend(ids)
         time.sleep(0.2)
-        return Stored(id, "", f"bladder {words} zinc")
+        return {id: Stored(id, "", f"bladder {words} zinc") for id in ids}
 
-    monkeypatch.setattr(engine, "document", document)
+    monkeypatch.setattr(engine, "_read", read)
 
     async def give_up() -> None:
         with pytest.raises(TimeoutError):
