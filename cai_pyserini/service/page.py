@@ -377,6 +377,7 @@ def _links(search: Search, options: Sequence[Option]) -> list[dict[str, Any]]:
     return [
         {**option._asdict(), "href": search.link(filter=option.filter), "finer": _links(search, option.finer)}
         for option in options
+        if len(option.filter) <= MAX_QUERY_LENGTH  # a longer one is refused
     ]
 
 
