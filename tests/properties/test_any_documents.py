@@ -168,7 +168,10 @@ def check_answers(client: httpx2.Client, system: str, fields: Mapping[str, str],
     for order in ("", "-first", "second") if {fields["first"], fields["second"]} <= {"number", "date"} else ("",):
         found = get(client, f"/v1/{system}/search", query=WORD, sort=order, **every)
         assert {hit["docid"] for hit in found["candidates"]} == {*ids}
-    body = {"queries": [{"qid": id[:200], "text": f"{WORD} {id}"[:100]} for id in ids[:3]], "facets": counted}
+    body = {
+        "queries": [{"qid": f"{id[:90]}{n}", "text": f"{WORD} {id}"[:90]} for n, id in enumerate(ids[:3])],
+        "facets": counted,
+    }
     assert client.post(f"/v1/{system}/search", json=body).status_code == 200
     found = call(client, "search", query=WORD, index=system, hits=DOCUMENTS)
     assert {hit["docid"] for hit in found["hits"]} == {*ids}
