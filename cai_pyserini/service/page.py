@@ -111,7 +111,8 @@ async def render(service: Service, search: Search) -> str:
     second = search.b if search.b in names and search.b != first else ""
     search = search.model_copy(update={"a": first, "b": second})
     engine = engines[first]
-    shown: dict[str, Any] = {"columns": [], "facets": [], "total": 0, "missing": [], "suggestion": None, "wrong": ""}
+    shown: dict[str, Any] = {"columns": [], "facets": [], "total": 0, "missing": [], "ways": [], "suggestion": None}
+    shown["wrong"] = ""
     try:
         if search.like:
             shown |= await _like(service, search)

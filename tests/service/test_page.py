@@ -116,6 +116,11 @@ def test_words_of_most_documents_are_no_reason_to_be_like_another(odd: TestClien
     assert page.count("<h3") == len(ODD) - 1 and "common words" in page and "<mark" not in page
 
 
+def test_no_document_like_another_passes_the_filter(client: TestClient) -> None:
+    page = client.get("/", params={"like": "d1", "a": "bm25", "filter": 'contents:"no such words"'})
+    assert page.status_code == 200 and "No document was found that passes the filter" in page.text
+
+
 def test_a_page_suggests_a_corrected_query(client: TestClient) -> None:
     page = client.get("/", params={"q": "blader & zinc", "a": "bm25", "hits": 3}).text
     ((link, suggested),) = re.findall('Did you mean <a href="([^"]*)">(.*?)</a>', page)
