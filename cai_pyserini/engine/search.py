@@ -1,7 +1,7 @@
 """Search engines: an open index, or several whose results are fused."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain, count, islice
 from typing import Any, Literal, Self, overload
 from weakref import WeakValueDictionary
@@ -40,6 +40,7 @@ from cai_pyserini.indexes.filters import (
 from cai_pyserini.indexes.searcher import Searcher, Stored
 from cai_pyserini.runs.trec import ranks, run_of
 
+JOINED = 2  # documents that are kept; joining 8,000 passages takes half a second
 KEPT = 1000  # documents of hits that are read when the index closes, at most; it takes up to a second
 
 type Action = Literal["add", "update", "delete"]  # on documents
@@ -80,6 +81,7 @@ class Engine:
         self.parts = Parts(name, retrievers, fusing, most_hits, passages)
         self._retrievers = self.parts.retrievers.values()
         self._numbers = count()
+        self._joined = lru_cache(maxsize=JOINED)(self._join)
         self._found = WeakValueDictionary[int, Documents]()  # of the searches whose hits are alive
         own, others = [retriever.searcher for retriever in retrievers.values()], [texts] if texts else []
         self._searchers = [*dict.fromkeys([*own, *others])]  # documents are read from the first that stores them
@@ -305,8 +307,12 @@ class Engine:
     def document(self, id: Id) -> Stored | None:
         """A stored document, of an id or a hit, or the passage whose id this is; None if no index stores it."""
         id = _id(id)
-        passages = self._read(ids := self._stored_ids(id))
-        return passages.get(id) if ids == [id] else joined(id, [passages[each] for each in ids if each in passages])
+        ids = self._stored_ids(id)
+        return self._read(ids).get(id) if ids == [id] else self._joined(id, tuple(ids))
+
+    def _join(self, id: str, passages: tuple[str, ...]) -> Stored:
+        stored = self._read(passages)
+        return joined(id, [stored[each] for each in passages if each in stored])
 
     def docid(self, id: Id) -> str:
         """The id of the document that has this id, or that has the passage with this id."""
