@@ -110,8 +110,7 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+            return await self._app(scope, receive, send)
         start, id = time.perf_counter(), uuid4().hex
         line = self._log.begin() if self._log else {}
         head = scope["method"] == "HEAD"
