@@ -16,12 +16,13 @@ def place(path: str, is_image: bool = False) -> str:
     return f"{project['urls']['Repository']}/{'raw' if is_image else 'blob'}/v{version[1]}/{path}"
 
 
-def description() -> str:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    return LINK.sub(lambda link: f"{link[1]}({place(link[2], link[1].startswith('!'))})", readme)
+def absolute(text: str) -> str:
+    """A text of Markdown in the root, with absolute links."""
+    return LINK.sub(lambda link: f"{link[1]}({place(link[2], link[1].startswith('!'))})", text)
 
 
 if __name__ == "__main__":
     from setuptools import setup
 
-    setup(long_description=description(), long_description_content_type="text/markdown")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    setup(long_description=absolute(readme), long_description_content_type="text/markdown")
