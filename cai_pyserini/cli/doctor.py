@@ -14,7 +14,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import DEVICE, DOCUMENT_PRECISION, ENCODER_TEXT
 from cai_pyserini.core.packages import install_command
 from cai_pyserini.core.processes import processors
-from cai_pyserini.core.settings import Command, command, flag
+from cai_pyserini.core.settings import Command, Main, flag
 from cai_pyserini.indexes import jvm
 from cai_pyserini.models.device import Precision
 from cai_pyserini.plugin.hook import pth_path
@@ -119,4 +119,4 @@ def check_encoder(encoder: str, device: str, precision: Precision) -> int:
     return int(not found["equal"])
 
 
-main = command(Doctor, "doctor")
+main = Main(Doctor, "doctor")

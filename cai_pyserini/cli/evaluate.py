@@ -1,5 +1,5 @@
 from cai_pyserini.core.flags import COLLECTION, SPLIT, STRICT
-from cai_pyserini.core.settings import AnyPath, Command, command, flag
+from cai_pyserini.core.settings import AnyPath, Command, Main, flag
 
 
 class Evaluate(Command):
@@ -49,4 +49,4 @@ class Evaluate(Command):
             print(NO_P_MEANS)
 
 
-main = command(Evaluate, "evaluate")
+main = Main(Evaluate, "evaluate")

@@ -1,7 +1,7 @@
 """`cai-pyserini fuse`."""
 
 from cai_pyserini.core.flags import OUTPUT_RUN
-from cai_pyserini.core.settings import AnyPath, Command, command, flag
+from cai_pyserini.core.settings import AnyPath, Command, Main, flag
 from cai_pyserini.runs.fusions import DEFAULT, DEPTH, FUSIONS
 
 
@@ -27,4 +27,4 @@ class Fuse(Command):
         print(f"{self.output}: {require(self.output, 'fusion fuse').stats['queries']:,} queries")
 
 
-main = command(Fuse, "fuse")
+main = Main(Fuse, "fuse")

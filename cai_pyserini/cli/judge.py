@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import MODEL_KEY, RUN_FOLDER, TOPICS_FILE
-from cai_pyserini.core.settings import AnyPath, Command, Group, command, flag
+from cai_pyserini.core.settings import AnyPath, Command, Group, Main, flag
 from cai_pyserini.service.settings import Listening, web_address
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ class Compare(Judged):
             print(verdict(runs, qrels, self.smallest))
 
 
-main = command(
+main = Main(
     Group(
         "Judge the results of systems, and use the judgments.",
         {"serve": Serve, "llm": Llm, "export": Export, "agree": Agree, "compare": Compare},

@@ -1,7 +1,7 @@
 """`cai-pyserini rerank`."""
 
 from cai_pyserini.core.flags import COLLECTION, DEVICE, OUTPUT_RUN, SPLIT
-from cai_pyserini.core.settings import AnyPath, Command, command, flag
+from cai_pyserini.core.settings import AnyPath, Command, Main, flag
 from cai_pyserini.runs.fusions import DEPTH
 
 
@@ -48,4 +48,4 @@ class Rerank(Command):
         print("\n".join([f"{self.output}: {stats['queries']:,} queries", *stats.get("decision", ())]))
 
 
-main = command(Rerank, "rerank")
+main = Main(Rerank, "rerank")

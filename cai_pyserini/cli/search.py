@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import DEVICE, FILTER, QUERY
-from cai_pyserini.core.settings import AnyPath, Command, command, flag
+from cai_pyserini.core.settings import AnyPath, Command, Main, flag
 from cai_pyserini.core.terminal import BOLD, PLAIN, printable
 
 if TYPE_CHECKING:
@@ -171,4 +171,4 @@ def _asked(name: str) -> Iterator[str]:
             yield text
 
 
-main = command(Search, "search")
+main = Main(Search, "search")
