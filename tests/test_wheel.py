@@ -68,7 +68,7 @@ def test_the_distributions_have_everything(tmp_path: Path) -> None:
     clone = tmp_path / "clone"  # building leaves files behind
     for name in FOLDERS:
         shutil.copytree(ROOT / name, clone / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("setup.cfg", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
+    for name in ("setup.cfg", "setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, clone)
     build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(tmp_path / "dist"), str(clone)]
     done = subprocess.run(build, capture_output=True, text=True, check=False)

@@ -3,7 +3,6 @@
 A check imports what it checks, because a missing package is one of the things to find out.
 """
 
-import os
 import sys
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
@@ -14,6 +13,7 @@ from pydantic import model_validator
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import DEVICE, DOCUMENT_PRECISION, ENCODER_TEXT
 from cai_pyserini.core.packages import install_command
+from cai_pyserini.core.processes import processors
 from cai_pyserini.core.settings import Command, Main, flag
 from cai_pyserini.indexes import jvm
 from cai_pyserini.models.device import Precision
@@ -60,7 +60,7 @@ def encoding() -> Finding:
         return True, ", ".join(map(torch.cuda.get_device_name, range(torch.cuda.device_count())))
     precision = resolve_precision("auto", torch.device("cpu"))
     slow = "" if precision == "bfloat16" else ", at about half the speed of bfloat16"
-    return None, f"no GPU that torch sees: on {os.cpu_count()} processors, in {precision}{slow}"
+    return None, f"no GPU that torch sees: on {processors()} processors, in {precision}{slow}"
 
 
 CHECKS: dict[str, Callable[[], Finding]] = {
