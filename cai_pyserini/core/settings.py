@@ -292,7 +292,7 @@ def _add(parser: argparse.ArgumentParser, name: str, field: FieldInfo, required:
     options: dict[str, Any] = {"help": text.replace("%", "%%"), "default": None}
     kind = _without_none(field.annotation)
     if kind is bool:
-        parser.add_argument(_option(name), action="store_true", **options)
+        parser.add_argument(_option(name), action="store_true", dest=name, **options)
         return
     if get_origin(kind) is list:
         (kind,) = get_args(kind)
@@ -311,7 +311,7 @@ def _add(parser: argparse.ArgumentParser, name: str, field: FieldInfo, required:
 
 
 def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+    return f"--{name.rstrip('_').replace('_', '-')}"  # json_ is --json, because pydantic's models have a method json
 
 
 def _without_none(annotation: Any) -> Any:
