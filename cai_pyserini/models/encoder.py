@@ -13,6 +13,7 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.identity import changes, code
+from cai_pyserini.core.packages import require_encode
 from cai_pyserini.core.processes import enter
 from cai_pyserini.models.checkpoint import (
     checkpoint_folder,
@@ -184,8 +185,9 @@ class EncoderModel:
 
     def load(self, role: Role) -> "Splade | Dense":
         """The model for the texts of a role, with its prompt. Raises CaiError for a model that cannot be loaded, for
-        another vocabulary of queries than of documents, and for bag-of-words queries."""
+        another vocabulary of queries than of documents, for bag-of-words queries, and without the extra `encode`."""
         if role not in self._models:
+            require_encode()
             config, side, precision = self.config, self.model_side(role), self.precision(role)
             same = (each for each in self._models if (self._sides[each], self.precision(each)) == (side, precision))
             if (other := next(same, None)) is not None:

@@ -20,7 +20,7 @@ from tokenizers.processors import BertProcessing
 from cai_pyserini.core.artifact import digest
 from cai_pyserini.core.config import WORD
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.packages import install_command, require_modules
+from cai_pyserini.core.packages import install_command, require_encode
 from cai_pyserini.models.checkpoint import own_code_error
 
 NAME_LENGTH = 200  # characters of a name in error messages
@@ -92,7 +92,7 @@ class _Plain:
 def load_tokenizer(checkpoint: Path) -> Any:
     """Load a checkpoint's tokenizer with transformers. Raises CaiError if it is missing or cannot be read."""
     require_tokenizer(checkpoint)
-    require_modules(("transformers",), "encode")
+    require_encode()
     from transformers import AutoTokenizer, PreTrainedTokenizerFast  # imports torch, which takes seconds
 
     try:
