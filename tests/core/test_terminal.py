@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -94,6 +95,17 @@ def test_a_help_that_nobody_reads_ends_quietly(closed_pipe: int) -> None:
     pipes = {"stdout": closed_pipe, "stderr": subprocess.PIPE}
     done = subprocess.run(python(code), **pipes, text=True, check=False, env=buffered)
     assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
+def test_a_closed_stream_is_an_empty_one(closed: str) -> None:
+    code = shlex.join(python("import sys\nprint(repr(sys.stdin.read()))\nraise terminal.CaiError('wrong')"))
+    done = subprocess.run(
+        ["bash", "-c", f"{code} {closed}"], stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stdout == (b"" if closed == ">&-" else b"''\n")
+    assert done.stderr == (b"" if closed == "2>&-" else b"error: wrong\n")
 
 
 def test_an_error_that_nobody_reads_ends_quietly(closed_pipe: int) -> None:
