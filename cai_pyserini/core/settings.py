@@ -11,6 +11,7 @@ import re
 import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from operator import methodcaller
 from pathlib import Path
 from textwrap import fill, wrap
@@ -25,15 +26,33 @@ from cai_pyserini.core.errors import CaiError, did_you_mean, require_utf8
 
 
 def _on_this_machine(value: object) -> object:
+    if value == "-":
+        raise ValueError("is standard input or output: give a path")
     if isinstance(value, str) and URL.match(value):
         raise ValueError("is a URL: give a path on this machine, such as of a copy or a mounted bucket")
     return value
+
+
+def _spooled(value: object) -> object:
+    return _standard_input().name if value == "-" else _on_this_machine(value)
+
+
+@cache  # read once, and kept until the process ends
+def _standard_input() -> Any:
+    from shutil import copyfileobj
+    from tempfile import NamedTemporaryFile
+
+    file = NamedTemporaryFile(prefix="stdin-")  # noqa: SIM115
+    copyfileobj(sys.stdin.buffer, file)
+    file.flush()
+    return file
 
 
 URL = re.compile(r"[a-z][a-z0-9+.]*://")
 SCIENTIFIC = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+\Z")
 CHOICE = re.compile(r"(.*invalid choice: '(.*?)') \(choose from (.*)\)", re.DOTALL)
 AnyPath = Annotated[Path, BeforeValidator(_on_this_machine), Field(strict=False)]  # a string in YAML
+InputFile = Annotated[Path, BeforeValidator(_spooled), Field(strict=False)]  # a file to read, or - for standard input
 Argv = Sequence[str] | None  # the arguments of a command; None: those of this process
 
 
@@ -63,7 +82,9 @@ def _error(kind: type[Settings], details: Sequence[ErrorDetails], where: str) ->
 
 
 def _reason(error: ErrorDetails) -> str:
-    message = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    message = re.sub("^(Value error, |Input |String |List )", "", error["msg"]).replace(" after validation", "")
+    if error["type"] in ("too_short", "too_long"):
+        return message
     return f"{error['input']!r} {message}" if error["loc"] else message  # no location: a check across values
 
 
@@ -146,7 +167,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str, hint: str = "") -> NoReturn:
         if wrong := CHOICE.match(message):
             message, choices = wrong[1], re.findall(r"[\w@.-]+", wrong[3])
-            hint = did_you_mean(wrong[2], choices) or f"; choose from {', '.join(choices)}"
+            hint = did_you_mean(wrong[2], choices) or f"; choose from {', '.join(choices)};"
         self.exit(2, f"{self.prog}: error: {message}{hint or ';'} `{self.prog} --help` says more\n")
 
 
@@ -186,8 +207,8 @@ def parse(kind: type[Settings] | Group, argv: Argv, prog: str) -> Settings:
     """
     parser, argv = Parser(prog, kind), sys.argv[1:] if argv is None else argv
     while isinstance(kind, Group):
-        if not argv:
-            parser.error("COMMAND is required", f"; choose from {', '.join(kind.commands)};")
+        if not argv or re.match("-(?!h$|-help$)", argv[0]):
+            parser.error("COMMAND is required first", f"; choose from {', '.join(kind.commands)};")
         if argv[0] not in kind.commands:
             parser.parse_args(argv)  # shows the help, or exits with an error
         kind, parser, argv = kind.commands[argv[0]], parser.commands[argv[0]], argv[1:]
@@ -271,7 +292,7 @@ def _add(parser: argparse.ArgumentParser, name: str, field: FieldInfo, required:
     options: dict[str, Any] = {"help": text.replace("%", "%%"), "default": None}
     kind = _without_none(field.annotation)
     if kind is bool:
-        parser.add_argument(_option(name), action="store_true", **options)
+        parser.add_argument(_option(name), action="store_true", dest=name, **options)
         return
     if get_origin(kind) is list:
         (kind,) = get_args(kind)
@@ -290,7 +311,7 @@ def _add(parser: argparse.ArgumentParser, name: str, field: FieldInfo, required:
 
 
 def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+    return f"--{name.rstrip('_').replace('_', '-')}"  # json_ is --json, because pydantic's models have a method json
 
 
 def _without_none(annotation: Any) -> Any:

@@ -142,7 +142,10 @@ def test_the_first_argument_chooses_a_command(capsys: pytest.CaptureFixture[str]
         (["tarin"], "run: error: argument COMMAND: invalid choice: 'tarin'; did you mean train?"),
         (["show", "a", "--depth", "0"], "run show: error: --depth: 0 should be greater than or equal to 1"),
         (["show"], "run show: error: run is required;"),
-        (["more", "show", "--deep", "3"], "run more show: error: unrecognized arguments: --deep; did you mean --depth?"),
+        (
+            ["more", "show", "--deep", "3"],
+            "run more show: error: unrecognized arguments: --deep; did you mean --depth?",
+        ),
     ):
         with pytest.raises(SystemExit) as exit:
             parse(commands, arguments, "run")
