@@ -1,7 +1,7 @@
 # The commands of contributors; each sets up .venv if it has to.
 python = .venv/bin/python
 
-.PHONY: test lint docs ci build
+.PHONY: test lint docs coverage build ci release
 .venv:
 	tests/run.sh --version
 
@@ -21,9 +21,12 @@ coverage: .venv ## all tests, and which lines they run
 
 build: .venv ## the archives of a release, in dist
 	rm -rf dist
+	$(python) -m pip install --quiet build twine
 	$(python) -m build
-	$(python) -m pip install --quiet twine
 	$(python) -m twine check --strict dist/*
 
 ci: ## everything, as CI does
 	.ci/run
+
+release: ## what is committed becomes a release, if CI passes
+	.ci/release

@@ -13,7 +13,6 @@ per query.
 """
 
 import math
-import os
 import re
 import shutil
 from datetime import datetime
@@ -22,6 +21,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import harness
+
+from cai_pyserini.core.processes import processors
 
 DOCUMENTS = 30_000
 FILES = 16  # each is a unit of work for Anserini's threads
@@ -82,7 +83,7 @@ def main() -> None:
             vectors, a, b = (f"{folder}/{part}" for part in (name, "ours", "anserini"))
             size = harness.fresh(repeat, impacts=source, output=vectors)
             peers = {"ours": partial(ours, vectors, a)}
-            for threads in sorted({1, os.cpu_count() or 1}):
+            for threads in sorted({1, processors()}):
                 peers[f"Anserini, {threads} thread{'s' * (threads > 1)}"] = partial(anserini, vectors, b, threads)
             results = harness.rounds(args.repeats, peers)
             for peer, result in results.items():

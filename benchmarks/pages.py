@@ -21,6 +21,7 @@ from typing import NamedTuple
 import harness
 
 from cai_pyserini.collections.contract import Qrels, Record
+from cai_pyserini.core.processes import processors
 
 MAN = Path("/usr/share/man")
 SECTIONS = ("man1", "man2", "man3", "man5", "man7", "man8")
@@ -44,7 +45,7 @@ class Page(NamedTuple):
 def main() -> None:
     args = harness.output_of(__doc__).parse_args()
     draw = random.Random(SEED)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(processors()) as pool:
         found = [page for page in pool.map(_read, _sample(draw)) if page]
     pages = list({tuple(page.paragraphs): page for page in found}.values())
     about: dict[str, list[str]] = {}

@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 import cai_pyserini  # noqa: E402
+import setup  # noqa: E402
 from cai_pyserini.__main__ import COMMANDS, main  # noqa: E402
 from cai_pyserini.runs.fusions import DEFAULT, FUSIONS  # noqa: E402
 
@@ -42,26 +43,25 @@ ids, scores that are not finite, grades that are no integers. Keywords are typed
 """
 
 
-def site(output: Path, repository: str | None) -> None:
-    """Write the pages that mkdocs builds the site of. Links to files outside of docs/ lead to the repository, if its
-    address is known; else they are text."""
+def site(output: Path) -> None:
+    """Write the pages that mkdocs builds the site of. Links to files outside of docs/ lead to the repository."""
     shutil.rmtree(output, ignore_errors=True)
     shutil.copytree(ROOT / "docs", output, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
     (output / "reference" / "commands.md").write_text(commands(), encoding="utf-8")
     for page in output.rglob("*.md"):
         folder = posixpath.join("docs", page.relative_to(output).parent.as_posix())
         text = page.read_text(encoding="utf-8").replace(FUSION_TABLE, fusion_table())
-        page.write_text(LINK.sub(partial(linked, folder, repository), text), encoding="utf-8")
+        page.write_text(LINK.sub(partial(linked, folder), text), encoding="utf-8")
 
 
-def linked(folder: str, repository: str | None, found: re.Match[str]) -> str:
+def linked(folder: str, found: re.Match[str]) -> str:
     """A link of a page in `folder`, as it is on the site."""
     path = posixpath.normpath(posixpath.join(folder, found[2].partition("#")[0]))
     if path.startswith("docs/"):
         return found[0]
     if not (ROOT / path).exists():
         raise FileNotFoundError(f"{folder}: {found[2]}")
-    return f"{found[1]}({repository}/blob/main/{path})" if repository else found[1][1:-1]
+    return f"{found[1]}({setup.place(path)})"
 
 
 def fusion_table() -> str:
@@ -156,6 +156,4 @@ def shown(member: Any) -> str:
 
 if __name__ == "__main__":
     PYTHON.write_text(python(), encoding="utf-8")
-    settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    found = re.search(r"^repo_url: (\S+)$", settings, re.MULTILINE)
-    site(ROOT / "build" / "docs", found[1] if found else None)
+    site(ROOT / "build" / "docs")

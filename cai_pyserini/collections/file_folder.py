@@ -27,7 +27,7 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.file_formats import FORMAT_OF, FORMATS
 from cai_pyserini.core.identity import digest
 from cai_pyserini.core.metadata import Kind
-from cai_pyserini.core.processes import processes_for
+from cai_pyserini.core.processes import processes_for, processors
 from cai_pyserini.core.terminal import progress
 from cai_pyserini.core.text import normalized
 
@@ -232,7 +232,7 @@ class FileFolder(BeirFolder):
         started = time.time_ns()
         states = {file: before.get(os.fsencode(file.path)) for file in found}
         unknown = [file for file, state in states.items() if state is None or state[:2] != file[2:]]
-        with ThreadPoolExecutor(os.cpu_count()) as threads:
+        with ThreadPoolExecutor(processors()) as threads:
             hashes = threads.map(_sha256, [self.path / file.path for file in unknown])
             for file, sha256 in zip(unknown, progress(hashes, len(unknown), "hash files", "file"), strict=True):
                 is_fresh = file.mtime_ns > started - FRESH_NS

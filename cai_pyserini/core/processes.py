@@ -1,13 +1,16 @@
 """Spread work over processes: Python code, and Java called from Python, use only one processor per process."""
 
 import ctypes
+import math
 import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import cache
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any, cast
 
 from cai_pyserini.core.errors import CaiError
@@ -27,10 +30,49 @@ def enter(library: str) -> None:
         )
 
 
+@cache
+def processors(root: Path = Path("/")) -> int:
+    """The number of processors that this process may use: those of its CPU affinity, or fewer if the control groups
+    (cgroups) in the file system at `root` have a lower CPU quota, which is rounded up."""
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min([affinity, *map(math.ceil, _quotas(root))])
+
+
+def openmp_threads() -> int:
+    """The number of threads for PyTorch and Faiss: OMP_NUM_THREADS if it is set, else the number of processors."""
+    chosen = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return (int(chosen) if chosen.isdecimal() else 0) or processors()
+
+
+def _quotas(root: Path) -> Iterator[float]:
+    """The quotas, in processors, of the control groups of this process, of version 1 or 2, and of their ancestors."""
+    try:
+        groups, mounts = ((root / "proc/self" / name).read_text().splitlines() for name in ("cgroup", "mountinfo"))
+    except OSError:  # not Linux
+        return
+    paths = {controllers: Path(path) for _, controllers, path in (line.split(":", 2) for line in groups)}
+    for mount in mounts:
+        left, _, right = mount.partition(" - ")
+        (top, folder), kind = left.split(" ")[3:5], right.partition(" ")[0]
+        for controllers, path in paths.items():
+            if kind == "cgroup2" if not controllers else kind == "cgroup" and "cpu" in controllers.split(","):
+                inside = path.relative_to(top) if path.is_relative_to(top) else Path()  # a container sees only its own
+                for group in (inside, *inside.parents):
+                    yield from _quota(root / folder[1:] / group)
+
+
+def _quota(group: Path) -> Iterator[float]:
+    for names in (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]):
+        with suppress(OSError, ValueError):  # no such file, or no quota: "max"
+            quota, period = map(int, " ".join((group / name).read_text() for name in names).split())
+            if quota > 0:
+                yield quota / period
+
+
 def processes_for(size: int, least: int, threads: int = 0) -> int:
     """The number of processes for `size` units of work, so that each gets at least `least` units: at most `threads`; if
     that is 0, at most one per processor, and MOST in all."""
-    return max(1, min(threads or min(MOST, os.cpu_count() or 1), size // least))
+    return max(1, min(threads or min(MOST, processors()), size // least))
 
 
 @contextmanager

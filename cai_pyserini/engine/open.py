@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 from weakref import WeakSet
 
-import pandas as pd
-
 from cai_pyserini.collections import in_python
 from cai_pyserini.collections.contract import OF_PYTHON
 from cai_pyserini.collections.file_listing import FileListing
@@ -23,6 +21,7 @@ from cai_pyserini.core.bars import progress_line
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import atomic_write, without_links
 from cai_pyserini.core.lock import alone_in
+from cai_pyserini.core.packages import lazy
 from cai_pyserini.engine.found import Fusing
 from cai_pyserini.engine.retriever import Retriever
 from cai_pyserini.engine.search import Action, Engine
@@ -37,6 +36,9 @@ from cai_pyserini.indexes.searcher import Searcher
 from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.runs.rerank import Reranker as Reranker
 from cai_pyserini.vectors.queries import Representation
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 logger = logging.getLogger(__name__)
 
@@ -145,10 +147,13 @@ class Run:
         return self._run.root
 
     @property
-    def measures(self) -> pd.DataFrame:
-        """The means of the measures, and what a query costs: a row per system, the best first."""
-        return pd.DataFrame.from_dict(self._run.results.systems, orient="index").reindex(
-            [system.name for system in self._run.systems]
+    def measures(self) -> "pd.DataFrame":
+        """The means of the measures, and what a query costs: a row per system, the best first. Raises CaiError without
+        pandas."""
+        return (
+            lazy("pandas")
+            .DataFrame.from_dict(self._run.results.systems, orient="index")
+            .reindex([system.name for system in self._run.systems])
         )
 
     def __iter__(self) -> Iterator[str]:

@@ -16,6 +16,7 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.config import names
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.identity import changes
+from cai_pyserini.core.processes import processors
 from cai_pyserini.core.settings import build
 from cai_pyserini.core.source_code import PACKAGE
 from cai_pyserini.core.steps import Step
@@ -45,7 +46,7 @@ def provenance(run: RunFolder, manifests: Manifests) -> dict[str, Any]:
         "vectors_from_cache": {run.name_of(path): count for path, count in found.items()},  # or from an earlier version
         **({"device": device_name(resolve_device(run.experiment.device))} if "torch" in sys.modules else {}),  # if used
         "processor": _processor(),
-        "processors": os.cpu_count(),
+        "processors": processors(),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
     }
 

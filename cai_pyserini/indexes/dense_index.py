@@ -1,7 +1,6 @@
 """Index dense vectors for exact or approximate search by inner product with Faiss."""
 
 import math
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import repeat
@@ -14,6 +13,7 @@ from cai_pyserini.core import artifact, files
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import DenseMethod
 from cai_pyserini.core.packages import lazy
+from cai_pyserini.core.processes import openmp_threads
 from cai_pyserini.vectors.neighbours import EXACT, Positions, build_index, header, recall, write_index
 from cai_pyserini.vectors.shards import Matrix, Shard, Vectors, shard_progress, with_first_passage, without_zero_vectors
 
@@ -95,7 +95,7 @@ def graph(vectors: int) -> tuple[int, int, int]:
 def faiss_threads(threads: int) -> Iterator[None]:
     """Let Faiss use `threads` threads (0: one per processor)."""
     previous = faiss.omp_get_max_threads()  # of the whole process, PyTorch included
-    faiss.omp_set_num_threads(threads or os.cpu_count() or 1)
+    faiss.omp_set_num_threads(threads or openmp_threads())
     try:
         yield
     finally:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Literal
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.lock import HOST
+from cai_pyserini.core.processes import openmp_threads
 
 if TYPE_CHECKING:
     import torch
@@ -12,9 +13,12 @@ Precision = Literal["auto", "float32", "bfloat16", "int8"]
 
 
 def resolve_device(device: str) -> "torch.device":
-    """The device of this name; `auto` is a GPU if there is one. Raises CaiError for a device that does not exist."""
+    """The device of this name; `auto` is a GPU if there is one. On a CPU, torch, which disregards quotas, then uses at
+    most `openmp_threads()`. Raises CaiError for a device that does not exist."""
     import torch
 
+    if torch.get_num_threads() > openmp_threads():
+        torch.set_num_threads(openmp_threads())
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:

@@ -1,6 +1,5 @@
 """A retriever for PyTerrier, and collections as its datasets."""
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,9 +9,10 @@ import pyterrier as pt
 
 from cai_pyserini.collections.readers import open_collection
 from cai_pyserini.core.config import load_index_config
+from cai_pyserini.core.processes import processors
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.plugin.documents import stored
-from cai_pyserini.runs.trec import strictly_descending
+from cai_pyserini.runs.trec import Rankings, strictly_descending
 
 
 class CaiRetriever(pt.Transformer):
@@ -30,14 +30,14 @@ class CaiRetriever(pt.Transformer):
 
     def transform(self, inp: pd.DataFrame) -> pd.DataFrame:
         pt.validate.query_frame(inp, ["query"])
-        queries, threads = inp["query"].tolist(), os.cpu_count() or 1
+        queries, threads = inp["query"].tolist(), processors()
         rankings = self.engine.search(queries, self.num_results, threads, self.filter) if queries else []
         hits = [hit for ranking in rankings for hit in ranking]
         rows = np.repeat(np.arange(len(inp)), np.array([len(ranking) for ranking in rankings], int))
-        scores = pd.DataFrame({"query_id": pd.Categorical(rows), "score": np.array([hit.score for hit in hits], float)})
+        run = Rankings([], [], rows, rows, np.array([hit.score for hit in hits], float))
         columns: dict[str, Any] = {
             "docno": pd.Series([hit.id for hit in hits], dtype=object),
-            "score": strictly_descending(scores),
+            "score": strictly_descending(run),
             "rank": pd.Series([hit.rank - 1 + pt.model.FIRST_RANK for hit in hits], dtype=int),
         }
         if self.text:

@@ -10,7 +10,6 @@ import asyncio
 import gc
 import logging
 import math
-import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +22,7 @@ from typing import Any, NamedTuple
 from starlette.exceptions import HTTPException
 
 from cai_pyserini.core.errors import CaiError, Unavailable
-from cai_pyserini.core.processes import trim_memory
+from cai_pyserini.core.processes import processors, trim_memory
 from cai_pyserini.core.text import normalized
 from cai_pyserini.engine.excerpts import Excerpt
 from cai_pyserini.engine.found import Found
@@ -166,7 +165,7 @@ class Service:
         self.probe = Coalesced(self._probe)
         self.reload = Coalesced(self._reload)
         self._started: float | None = None  # when the running batch started
-        self._threads = os.cpu_count() or 1
+        self._threads = processors()
         self.batches: Callable[[float], None] = lambda queries: None  # called with the queries of each batch
 
     async def search(self, job: Job) -> SearchResults:

@@ -7,7 +7,6 @@ keeps its nnz(v_i) largest entries: a document gains terms of similar documents,
 without any weight are unchanged, and are nobody's neighbours.
 """
 
-import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ import numpy as np
 from scipy.sparse import csr_matrix, diags_array, vstack
 
 from cai_pyserini.core import artifact, files
+from cai_pyserini.core.processes import processors
 from cai_pyserini.models.rows import largest
 from cai_pyserini.vectors.neighbours import TINY
 from cai_pyserini.vectors.shards import SHARD_NAMES, Shard, Vectors, paired, shard_progress, work_folder, write_shards
@@ -124,7 +124,7 @@ def _in_batches(
         return finished
 
     batches = [slice(start, start + BATCH) for start in range(0, max(near.shape[0], 1), BATCH)]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(processors()) as pool:
         return vstack(list(pool.map(finished_batch, batches)), "csr")
 
 

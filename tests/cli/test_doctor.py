@@ -1,6 +1,5 @@
 """What the doctor finds on this machine, and on simulated ones."""
 
-import os
 import sys
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
@@ -13,6 +12,7 @@ from cai_pyserini.cli import doctor
 from cai_pyserini.cli.doctor import CHECKS, main
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import install_command
+from cai_pyserini.core.processes import processors
 from cai_pyserini.indexes import jvm
 
 
@@ -46,7 +46,7 @@ def test_java(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     works, text = doctor.encoding()
-    assert works is None and text.startswith(f"no GPU that torch sees: on {os.cpu_count()} processors, in ")
+    assert works is None and text.startswith(f"no GPU that torch sees: on {processors()} processors, in ")
 
 
 def failing(error: Exception) -> Callable[[], doctor.Finding]:

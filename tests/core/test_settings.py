@@ -138,11 +138,14 @@ def test_the_first_argument_chooses_a_command(capsys: pytest.CaptureFixture[str]
     assert parse(commands, ["more", "show", "a.trec"], "run") == Show(run=Path("a.trec"))
     assert isinstance(parse(commands, ["train", *REQUIRED], "run"), Train)
     for arguments, message in (
-        ([], "run: error: the following arguments are required: COMMAND"),
+        ([], "run: error: COMMAND is required; choose from train, show, more;"),
         (["tarin"], "run: error: argument COMMAND: invalid choice: 'tarin'; did you mean train?"),
         (["show", "a", "--depth", "0"], "run show: error: --depth: 0 should be greater than or equal to 1"),
-        (["show"], "run show: error: the following arguments are required: run"),
-        (["more", "show"], "run more show: error: the following arguments are required: run"),
+        (["show"], "run show: error: run is required;"),
+        (
+            ["more", "show", "--deep", "3"],
+            "run more show: error: unrecognized arguments: --deep; did you mean --depth?",
+        ),
     ):
         with pytest.raises(SystemExit) as exit:
             parse(commands, arguments, "run")

@@ -3,23 +3,25 @@
 import json
 from pathlib import Path
 
+import faiss
 import numpy as np
 import pytest
 import torch
 
 from cai_pyserini.collections.beir_folder import BeirFolder
-from cai_pyserini.core import artifact
+from cai_pyserini.core import artifact, processes
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import DenseMethod
 from cai_pyserini.indexes import faiss as searching
-from cai_pyserini.indexes.dense_index import index_dense
+from cai_pyserini.indexes.dense_index import faiss_threads, index_dense
 from cai_pyserini.indexes.engines import open_searcher
 from cai_pyserini.indexes.faiss import FaissSearcher
 from cai_pyserini.indexes.filters import parse_filter
 from cai_pyserini.indexes.searcher import Searcher
 from cai_pyserini.indexes.text_index import index_bm25
 from cai_pyserini.models.checkpoint import checkpoint_folder
+from cai_pyserini.models.device import resolve_device
 from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.models.idf import compute
 from cai_pyserini.vectors.encode import encode
@@ -61,6 +63,18 @@ def test_the_threads_of_others_stay_as_they_are(searcher: FaissSearcher) -> None
     torch.set_num_threads(3)
     assert search(searcher, {"q": [1.0, 0.0]}, 1)
     assert torch.get_num_threads() == 3
+    torch.set_num_threads(before)
+
+
+def test_torch_and_faiss_keep_to_a_quota(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "processors", lambda: 1)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    resolve_device("cpu")
+    assert torch.get_num_threads() == 1
+    with faiss_threads(0):
+        assert faiss.omp_get_max_threads() == 1
     torch.set_num_threads(before)
 
 

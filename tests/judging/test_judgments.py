@@ -4,7 +4,6 @@ import re
 import sqlite3
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from cai_pyserini.cli.judge import RUBRIC, main
@@ -15,7 +14,7 @@ from cai_pyserini.indexes.searcher import Stored
 from cai_pyserini.judging.judgments import Judgment, Judgments, qrels_of
 from cai_pyserini.judging.pool import stored_texts
 from cai_pyserini.judging.verdict import agreement, verdict
-from cai_pyserini.runs.trec import run_of
+from cai_pyserini.runs.trec import Rankings, run_of
 
 
 @pytest.fixture
@@ -164,7 +163,7 @@ def test_agreement_worked_example() -> None:
     assert agreement(apart) == "no document has the grades of two judges"
 
 
-def runs(queries: int, better: int) -> tuple[dict[str, pd.DataFrame], dict[str, dict[str, int]]]:
+def runs(queries: int, better: int) -> tuple[dict[str, Rankings], dict[str, dict[str, int]]]:
     """Runs a and b with the relevant document at rank 2, but for `b` at rank 1 for `better` queries, and qrels."""
     made = {}
     for name in "ab":
