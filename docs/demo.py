@@ -12,10 +12,10 @@ import shutil
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
-from playwright.sync_api import Browser, Page, sync_playwright
 
 from cai_pyserini.collections.hpo import Hpo
 from cai_pyserini.core.config import ENGLISH, WORD
@@ -72,15 +72,15 @@ def write(index: Path, output: Path) -> int:
     return sum(path.stat().st_size for path in output.iterdir())
 
 
-def opened(browser: Browser, output: Path, query: str = "") -> Page:
-    """The page, without a server."""
+def opened(browser: Any, output: Path, query: str = "") -> Any:
+    """The page in a browser of Playwright, without a server."""
     page = browser.new_page()
     page.route("**/*", lambda route: route.fulfill(path=output / urlsplit(route.request.url).path[1:]))
     page.goto(f"http://demo/index.html{query}")
     return page
 
 
-def found_in_browser(page: Page, queries: list[str]) -> Rankings:
+def found_in_browser(page: Any, queries: list[str]) -> Rankings:
     """The best ten hits that the page finds for each query."""
     hits = "(query) => index.search(query).hits.map((hit) => [hit.id, hit.score])"
     return page.evaluate(f"(queries) => import('./page.js').then(({{ index }}) => queries.map({hits}))", queries)
@@ -102,6 +102,8 @@ def changed(texts: list[str], count: int) -> list[str]:
 
 
 def check(index: Path, output: Path, count: int) -> None:
+    from playwright.sync_api import sync_playwright  # only needed here
+
     queries = [*Hpo().topics("test").values()][: count // 2]
     queries += changed([f"{each.title} {each.text}" for each in Hpo().records()], count - len(queries))
     with sync_playwright() as playwright:

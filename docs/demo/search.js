@@ -100,7 +100,6 @@ class Index {
     this.accented = accented.map((term) => term.slice(WORD.length)).map((word) => [word, this.spellings(word)])
   }
   analyze = (text) => analyze(normalized(text, this.characters))
-  // Spellings without accents, as in indexes/accents.py, and their stems.
   plain(word) {
     const bare = word.replace(/(?<=[\p{sc=Latin}\p{sc=Greek}])\p{Mn}+/gu, "")
     const letters = [...bare].map((letter) => this.plainLetters[letter] ?? [letter])
@@ -111,7 +110,7 @@ class Index {
     return plain.join() === word ? plain : [...plain, ...stems.flat()]
   }
   idf = (word) => Math.log1p(this.documents.length / this.lengths[this.numbers.get(WORD + word)]) || 0
-  // [word, factor of its weight] of the index's words that differ from a word by accents alone.
+  // [word, factor of its weight] of the index's words that differ by accents alone, as in indexes/accents.py.
   variants(word) {
     const spellings = this.spellings(word), own = this.idf(word)
     const alike = this.accented.filter(([, theirs]) => theirs.some((spelling) => spellings.includes(spelling)))
