@@ -3,6 +3,8 @@
 `-m MODULE` runs a module of Pyserini, unmodified, that can load our encoders by name.
 """
 
+import atexit
+import gc
 import runpy
 import sys
 from functools import partial
@@ -63,6 +65,7 @@ def _run_pyserini(module: str, arguments: list[str]) -> None:
 
 def cli() -> None:
     """Run the command line of this process."""
+    atexit.register(gc.freeze)  # Python would search all that PyTorch has loaded for garbage, for half a second
     terminal.run(partial(main, sys.argv[1:]))
 
 

@@ -43,6 +43,12 @@ def run(main: Callable[[], int | None]) -> NoReturn:
             sys.stdout.flush()  # also of the help, which argparse ends with SystemExit
     except CaiError as error:
         code = _fail(str(error))
+    except ModuleNotFoundError as error:  # other extras than `encode` are asked for before
+        if (error.name or "").startswith("cai_pyserini"):
+            raise
+        from cai_pyserini.core.packages import install_command
+
+        code = _fail(f"{error.name} is not installed: {install_command('encode')}")
     except KeyboardInterrupt:
         code = _fail("interrupted; run the same command again to continue", 130)
     except BrokenPipeError:

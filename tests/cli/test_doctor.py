@@ -24,14 +24,20 @@ def test_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     works, text = doctor.packages()
     assert works is None and text.endswith(f"2.3 and 2.4 only: {sys.executable} -m pip install 'pyserini>=2.3,<2.5'")
 
+    absent = ["faiss-cpu"]
+
     def without(name: str) -> str:
-        if name in ("faiss-cpu", "pyjnius"):
+        if name in absent:
             raise PackageNotFoundError(name)
         return version(name)
 
     monkeypatch.setattr(doctor, "version", without)
     works, text = doctor.packages()
-    assert works is False and text.endswith(f"; missing: pyjnius, faiss-cpu: {install_command()}")
+    assert works is None and "; not installed: faiss-cpu, for models" in text
+    assert text.endswith(install_command("encode"))
+    absent.append("pyjnius")
+    works, text = doctor.packages()
+    assert works is False and text.endswith(f"; missing: pyjnius: {install_command()}")
 
 
 def test_java(monkeypatch: pytest.MonkeyPatch) -> None:
