@@ -40,6 +40,7 @@ HEADER = (
 class Help(Settings):
     """Describe a command."""
 
+    example = "cai-pyserini help search"
     name: str = flag(help="a command", positional=True, choices=(*COMMANDS,))
 
 
@@ -53,8 +54,7 @@ class Completion(Command):
     shell: Literal["bash", "zsh", "fish", "man"] = flag(help="what it is for", positional=True)
 
     def execute(self) -> None:
-        kinds = {name: import_module(f"cai_pyserini.cli.{name}").main.kinds for name in COMMANDS}
-        commands = Group("", kinds | {"help": Help})
+        commands = Group("", self.kinds())
         parser = Parser("cai-pyserini", commands)
         if self.shell == "man":
             os.environ["COLUMNS"] = "72"  # of 80, beside an indentation
@@ -67,6 +67,11 @@ class Completion(Command):
 
         _declare(parser, commands, self.shell)
         print(shtab.complete(parser, self.shell))
+
+    @staticmethod
+    def kinds() -> dict[str, type[Settings] | Group]:
+        """The settings of every command."""
+        return {name: import_module(f"cai_pyserini.cli.{name}").main.kinds for name in COMMANDS} | {"help": Help}
 
 
 def _declare(parser: Any, kind: Any, shell: str) -> None:

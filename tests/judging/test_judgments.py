@@ -202,9 +202,9 @@ def test_a_verdict_needs_queries_and_differences() -> None:
 def test_queries_without_hits_have_nothing_unjudged() -> None:
     """The fault: a query without hits counts as ten unjudged hits."""
     made, qrels = runs(4, 0)
-    some = made["b"][made["b"]["query_id"] == "q0"]
+    some = made["b"][made["b"].queries == made["b"].query_ids.index("q0")]
     lines = verdict({"a": made["a"], "b": some}, qrels | {"q9": {"good": 1}}, 0.02).splitlines()
     assert (
         "unjudged of the best 10: a 33.3%, b 33.3%" in lines and "1 queries have no hits, and count 0 for both" in lines
     )
-    assert "a 33.3%, b no hits" in verdict({"a": made["a"], "b": some[:0]}, qrels, 0.02)
+    assert "a 33.3%, b no hits" in verdict({"a": made["a"], "b": some[some.queries < 0]}, qrels, 0.02)
