@@ -1,7 +1,7 @@
 # The commands of contributors; each sets up .venv if it has to.
 python = .venv/bin/python
 
-.PHONY: test lint docs coverage build publish-docs ci release
+.PHONY: test lint docs demo coverage build ci release
 .venv:
 	tests/run.sh --version
 
@@ -15,6 +15,10 @@ docs: .venv ## the site, in build/site
 	$(python) docs/generate.py
 	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict --quiet
 
+demo: docs ## the site with the demo
+	.venv/bin/cai-pyserini run hpo --dense minilm --systems joint-doc-near --output build/hpo
+	$(python) docs/demo.py build/hpo/indexes/joint-splade-idf-near build/site/demo
+
 coverage: .venv ## all tests, and which lines they run
 	$(python) -m pip install --quiet pytest-cov
 	tests/run.sh --cov=cai_pyserini --cov-report=term-missing:skip-covered
@@ -24,12 +28,6 @@ build: .venv ## the archives of a release, in dist
 	$(python) -m pip install --quiet build twine
 	$(python) -m build
 	$(python) -m twine check --strict dist/*
-
-publish-docs: ## the site of this version, on the branch gh-pages
-	$(python) -m pip install --quiet --editable '.[docs]' mike
-	$(python) docs/generate.py
-	$(python) -m mike deploy --push --update-aliases "$$(.ci/release --check)" latest
-	$(python) -m mike set-default --push latest
 
 ci: ## everything, as CI does
 	.ci/run

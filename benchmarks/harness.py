@@ -248,19 +248,18 @@ def write_runs(folder: str, queries: int, hits: int, documents: int, judged: int
     """Write first.trec and second.trec, runs of random documents, of which two thirds are in both. Returns qrels, of so
     many documents of each query."""
     import numpy as np
-    import pandas as pd
 
-    from cai_pyserini.runs.trec import sorted_run, write_parts
+    from cai_pyserini.runs.trec import Ranking, run_of, write_parts
 
     draw = np.random.default_rng(0)
     ids = sorted(str(number) for number in range(queries))
     pools = {id: draw.choice(documents, hits * 3 // 2, replace=False, shuffle=False).astype(str) for id in ids}
     for name in ("first", "second"):
-        columns = (
-            {"query_id": id, "doc_id": draw.permutation(pool)[:hits], "score": draw.uniform(0, 30, hits).round(6)}
+        rankings = (
+            (id, Ranking(draw.permutation(pool)[:hits], draw.uniform(0, 30, hits).round(6)))
             for id, pool in pools.items()
         )
-        write_parts((sorted_run(pd.DataFrame(of_query)) for of_query in columns), Path(folder, f"{name}.trec"), name)
+        write_parts((run_of({id: ranking}) for id, ranking in rankings), Path(folder, f"{name}.trec"), name)
     return {id: {document: number % 3 for number, document in enumerate(pools[id][:judged], 1)} for id in ids}
 
 

@@ -44,8 +44,7 @@ def ours(folder: str, output: str) -> harness.Result:
     clock.append(time.perf_counter())
     values = measure(qrels, fused, MEASURES)
     clock.append(time.perf_counter())
-    hits = zip(fused["query_id"].astype(object), fused["doc_id"].astype(object), fused["score"].tolist(), strict=True)
-    return _result(clock, output, list(hits), values)
+    return _result(clock, output, list(fused), values)
 
 
 def stock(folder: str, output: str) -> harness.Result:

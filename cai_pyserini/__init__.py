@@ -9,8 +9,15 @@
 The names in `__all__` are imported when they are first used, so that `--help` and the Pyserini plugin start at once.
 """
 
+import sys
+
 from cai_pyserini.core.version import VERSION
 
+if sys.platform == "win32":
+    raise ImportError(
+        "cai-pyserini does not run on Windows, which has neither the file locks nor the limits of processes that it "
+        "relies on: install it in the Windows Subsystem for Linux (wsl --install)"
+    )
 __version__ = VERSION
 TYPE_CHECKING = False  # as in typing, which takes time to import
 if TYPE_CHECKING:

@@ -11,42 +11,12 @@ from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 
+from cai_pyserini.cli import COMMANDS, USAGE
 from cai_pyserini.core import terminal
 from cai_pyserini.core.errors import CaiError, did_you_mean
 from cai_pyserini.core.version import VERSION
 
-# Described here, not in the modules of cli/, so that the list is there before anything is imported.
-COMMANDS = {
-    "run": "from a collection to a table of scores: all stages",
-    "stage": "one stage of `run`, such as encode, impact or index",
-    "search": "search a run or an index",
-    "serve": "serve search over HTTP or MCP: a page, a REST API, tools",
-    "update": "bring a run up to date with its collection",
-    "adapt": "adapt a retriever to a collection, without labels",
-    "train": "train retrievers, and make training files",
-    "evaluate": "measures and significance of TREC runs",
-    "fuse": "fuse TREC runs",
-    "rerank": "rerank a TREC run with a cross-encoder",
-    "judge": "judge results on a page, and compare systems by the judgments",
-    "analyse": "why a system ranks as it does, and what it costs",
-    "ship": "package indexes and encoders for others",
-    "export": "write impacts and encoders for other engines",
-    "convert": "PubMed, S2ORC and BioASQ to BEIR's format",
-    "plugin": "our encoders inside Pyserini, and exports for it",
-    "doctor": "check this machine, or an encoder",
-}
-USAGE = f"""usage: cai-pyserini COMMAND [ARGUMENT ...]
-       cai-pyserini -m MODULE [ARGUMENT ...]
-
-commands (`cai-pyserini COMMAND --help` says more):
-{"\n".join(f"  {name:<9} {description}" for name, description in COMMANDS.items())}
-
-`-m` runs any Pyserini module, unmodified. It finds Java, and loads our encoders
-by name or path:
-
-  cai-pyserini -m pyserini.search.lucene --topics topics.json --impact \\
-      --index runs/hpo/splade-tiny/indexes/splade-idf --encoder splade-tiny \\
-      --output run.trec"""
+HELP = ("help", "-h", "--help")
 
 
 def main(argv: list[str]) -> int | None:
@@ -54,9 +24,12 @@ def main(argv: list[str]) -> int | None:
     match argv:
         case [command, *arguments] if command in COMMANDS:
             return import_module(f"cai_pyserini.cli.{command}").main(arguments)
-        case [] | ["-h" | "--help"]:
+        case [first, *others] if first in HELP and (names := [name for name in others if name not in HELP]):
+            is_stage = names[0] not in COMMANDS and _is_stage(names[0])
+            return main([*(["stage"] if is_stage else []), *names, "--help"])
+        case [] | ["-h" | "--help" | "help", *_]:
             print(USAGE)
-        case ["--version"]:
+        case ["-V" | "--version", *_]:
             print(f"cai-pyserini {VERSION}")
         case ["-m", name, *arguments]:
             _run_pyserini(name, arguments)
@@ -66,10 +39,14 @@ def main(argv: list[str]) -> int | None:
     return None
 
 
-def _hint(wrong: str) -> str:
+def _is_stage(name: str) -> bool:
     from cai_pyserini.cli.stage import STAGES
 
-    return f"; did you mean `stage {wrong}`?" if wrong in STAGES else did_you_mean(wrong, COMMANDS)
+    return name in STAGES
+
+
+def _hint(wrong: str) -> str:
+    return f"; did you mean `stage {wrong}`?" if _is_stage(wrong) else did_you_mean(wrong, [*COMMANDS, "help"])
 
 
 def _run_pyserini(module: str, arguments: list[str]) -> None:

@@ -94,7 +94,7 @@ def test_engines_explanations_and_hybrids_have_the_scores_of_runs(run: Path) -> 
     parts = scores(run / "runs" / "bm25.trec"), scores(run / "runs" / "splade-doc.trec")
     both = {pair: parts[0][pair] + parts[1][pair] for pair in parts[0].keys() & parts[1].keys()}
     assert both
-    found = {(row.query_id, row.doc_id): row.score for row in hybrid.itertuples()}
+    found = {(query, document): score for query, document, score in hybrid}
     assert {pair: found[pair] for pair in both} == pytest.approx(both, abs=1e-3)
 
 

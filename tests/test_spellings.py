@@ -130,8 +130,7 @@ def test_every_system_finds_them_in_runs_and_interactively(run: Run, system: str
     require_found(run[system], FORMS)
     searched = run[system].rank(FORMS, 1000)
     trec = read_run(run.folder / "runs" / f"{SYSTEMS[system]}.trec")
-    of_run = trec[trec["query_id"].isin(FORMS)]
-    assert set(zip(of_run["query_id"], of_run["doc_id"], strict=True)) == set(
+    assert {(query, document) for query, document, _ in trec if query in FORMS} == set(
         zip(searched["query_id"], searched["doc_id"], strict=True)
     )
 

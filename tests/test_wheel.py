@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import setup
 from cai_pyserini import __version__
 
 ROOT = Path(__file__).parents[1]
@@ -80,6 +81,8 @@ def test_the_distributions_have_everything(tmp_path: Path) -> None:
         wheel = archive.namelist()
     with tarfile.open(tmp_path / "dist" / f"{stem}.tar.gz") as archive:
         sdist = archive.getnames()
+    metadata = (tmp_path / "site" / f"{stem}.dist-info" / "METADATA").read_text(encoding="utf-8")
+    assert metadata.endswith(setup.absolute((ROOT / "README.md").read_text(encoding="utf-8")))
     for folder, place in FOLDERS.items():
         paths = [path for path in (clone / folder).rglob("*") if path.is_file()]
         assert {f"cai_pyserini/{place}{path.relative_to(clone / folder)}" for path in paths} <= {*wheel}
@@ -96,6 +99,59 @@ def test_the_distributions_have_everything(tmp_path: Path) -> None:
     assert counts == f"{encoders} {collections} splade 100"
     assert shown[0].startswith("usage: cai-pyserini COMMAND")
     assert any(line.startswith("  --systems ") for line in shown)  # of run
+
+
+def test_a_release_is_what_passed_ci(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The faults: a tag of what failed, or of another version or date; notes whose links are dead; a push elsewhere."""
+    address = setup.place("").removeprefix("https://").partition("/blob/")[0]
+    origin, clone = tmp_path / f"{address}.git", tmp_path / "clone"
+    for role in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{role}_NAME", "Owner")
+        monkeypatch.setenv(f"GIT_{role}_EMAIL", "owner@example.com")
+
+    def git(*arguments: str | Path) -> str:
+        return subprocess.run(["git", *arguments], cwd=clone, capture_output=True, text=True, check=True).stdout.strip()
+
+    def release(*arguments: str) -> str:
+        command = [clone / ".ci" / "release", *arguments]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        return done.stdout.strip() or done.stderr.strip()
+
+    for name in (".ci/release", "CITATION.cff", "pyproject.toml", "setup.py", "cai_pyserini/core/version.py"):
+        (clone / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, clone / name)
+    changes = (
+        f"# Changelog\n\n## [{__version__}] - unreleased\n\n- See\n  [a page](docs/a.md).\n\n## [0.0.1] - 2020-01-01\n"
+    )
+    (clone / "CHANGELOG.md").write_text(changes)
+    (clone / ".ci" / "run").write_text("#!/bin/sh\nexit 1\n")
+    (clone / ".ci" / "run").chmod(0o755)
+    git("init", "--quiet", "--initial-branch=main")
+    git("add", ".")
+    git("commit", "--quiet", "--message=All")
+    git("init", "--quiet", "--bare", origin)
+    git("remote", "add", "origin", tmp_path / "elsewhere")
+    assert f"error: origin is not {address}" in release()
+    git("remote", "set-url", "origin", origin)
+    git("push", "--quiet", "origin", "main")
+    assert release() == "error: nothing was released" and not git("status", "--porcelain") + git("tag")
+    assert "'## [" in release("--check")
+    (clone / ".ci" / "run").write_text("#!/bin/sh\n")
+    assert release() == "error: there are changes that are not committed"
+    git("commit", "--quiet", "--all", "--message=Repaired")
+    assert release().endswith("is pushed: the workflow Release publishes it")
+    assert git("ls-remote", origin, f"refs/tags/v{__version__}^{{}}").split()[0] == git("rev-parse", "main")
+    assert (
+        release("--check") == f"v{__version__}" and release("--notes") == f"- See [a page]({setup.place('docs/a.md')})."
+    )
+    assert "is tagged: raise VERSION" in release()
+
+
+def test_windows_is_refused_in_a_sentence() -> None:
+    """The fault: a user reads that there is no module fcntl, after an installation of minutes."""
+    code = "import sys; sys.platform = 'win32'; import cai_pyserini"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.stderr.splitlines()[-1].startswith("ImportError: cai-pyserini does not run on Windows")
 
 
 # A Python that logs what would take minutes. A virtual environment of it has no pip before ensurepip.

@@ -7,7 +7,7 @@ from typing import Any
 
 from cai_pyserini.core.files import json_text, write_text
 from cai_pyserini.core.flags import COLLECTION, OUTPUT_ANALYSIS, RUN_FOLDER, SPLIT
-from cai_pyserini.core.settings import AnyPath, Settings, flag
+from cai_pyserini.core.settings import AnyPath, InputFile, Settings, flag
 
 SEARCH_AGAIN = "search with `cai-pyserini run`, after an update with `cai-pyserini update --evaluate`"
 
@@ -34,7 +34,7 @@ class CompareSettings(Settings):
 
     example = "cai-pyserini analyse compare --collection hpo --trec bm25.trec splade-idf.trec --output analysis"
     collection: str = COLLECTION
-    trec: list[AnyPath] = flag(help="two TREC runs, A and B", min_length=2, max_length=2)
+    trec: list[InputFile] = flag(help="two TREC runs, A and B; -: standard input", min_length=2, max_length=2)
     output: AnyPath = OUTPUT_ANALYSIS
     split: str | None = SPLIT
     measure: str = flag("nDCG@10", "measure to compare, as ir_measures names it")
@@ -108,7 +108,7 @@ class RsjSettings(Settings):
 
     example = "cai-pyserini analyse rsj --collection hpo --trec splade.trec splade-idf.trec --output analysis"
     collection: str = COLLECTION
-    trec: list[AnyPath] = flag(help="TREC runs to compare")
+    trec: list[InputFile] = flag(help="TREC runs to compare; -: standard input")
     output: AnyPath = OUTPUT_ANALYSIS
     split: str | None = SPLIT
     depth: int = flag(100, "number of best documents per query that the run is taken to consider relevant", ge=1)

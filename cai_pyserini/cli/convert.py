@@ -1,7 +1,7 @@
 from typing import ClassVar
 
 from cai_pyserini.core.flags import OUTPUT_FOLDER
-from cai_pyserini.core.settings import AnyPath, Command, Group, command, flag
+from cai_pyserini.core.settings import AnyPath, Command, Group, Main, flag
 
 MIN_WORDS = "leave out articles whose abstract has fewer words; 0 keeps every article with a title or an abstract"
 
@@ -59,7 +59,7 @@ class Bioasq(ConvertArticles):
     min_words: int = flag(0, MIN_WORDS, ge=0)
 
 
-main = command(
+main = Main(
     Group(
         "Convert PubMed's baseline, S2ORC's abstracts, or BioASQ's articles and questions to BEIR's format.",
         {"pubmed": Pubmed, "s2orc": S2orc, "bioasq": Bioasq},

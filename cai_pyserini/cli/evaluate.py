@@ -1,5 +1,5 @@
 from cai_pyserini.core.flags import COLLECTION, SPLIT, STRICT
-from cai_pyserini.core.settings import AnyPath, Command, command, flag
+from cai_pyserini.core.settings import Command, InputFile, Main, flag
 
 
 class Evaluate(Command):
@@ -10,7 +10,7 @@ class Evaluate(Command):
 
     example = "cai-pyserini evaluate --collection hpo --trec bm25.trec splade-idf.trec"
     collection: str = COLLECTION
-    trec: list[AnyPath] = flag(help="TREC runs to evaluate")
+    trec: list[InputFile] = flag(help="TREC runs to evaluate; -: standard input")
     split: str | None = SPLIT
     strict: bool | None = STRICT
     measures: list[str] = flag(
@@ -49,4 +49,4 @@ class Evaluate(Command):
             print(NO_P_MEANS)
 
 
-main = command(Evaluate, "evaluate")
+main = Main(Evaluate, "evaluate")

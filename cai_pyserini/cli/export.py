@@ -3,7 +3,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from cai_pyserini.core.flags import DEVICE, OUTPUT_FOLDER, QUERY
 from cai_pyserini.core.packages import require_modules
-from cai_pyserini.core.settings import AnyPath, Command, Group, command, flag
+from cai_pyserini.core.settings import AnyPath, Command, Group, Main, flag
 
 if TYPE_CHECKING:
     from cai_pyserini.core.artifact import Manifest
@@ -160,4 +160,4 @@ FORMATS: dict[str, type[Export]] = {
     "seismic": Seismic,
 }
 
-main = command(Group("Write an encoder, or the impacts of documents, for other systems.", FORMATS), "export")
+main = Main(Group("Write an encoder, or the impacts of documents, for other systems.", FORMATS), "export")

@@ -1,7 +1,7 @@
 """`cai-pyserini fuse`."""
 
 from cai_pyserini.core.flags import OUTPUT_RUN
-from cai_pyserini.core.settings import AnyPath, Command, command, flag
+from cai_pyserini.core.settings import AnyPath, Command, InputFile, Main, flag
 from cai_pyserini.runs.fusions import DEFAULT, DEPTH, FUSIONS
 
 
@@ -9,7 +9,7 @@ class Fuse(Command):
     """Fuse TREC runs, from this package or any other tool."""
 
     example = "cai-pyserini fuse --trec bm25.trec splade-idf.trec --method minmax --output hybrid.trec"
-    trec: list[AnyPath] = flag(help="two or more TREC runs", min_length=2)
+    trec: list[InputFile] = flag(help="two or more TREC runs; -: standard input", min_length=2)
     output: AnyPath = OUTPUT_RUN
     method: str = flag(DEFAULT, "; ".join(f"{n}: {f.description}" for n, f in FUSIONS.items()), choices=tuple(FUSIONS))
     depth: int = flag(DEPTH, "fuse this many best documents per query of each run", ge=1)
@@ -27,4 +27,4 @@ class Fuse(Command):
         print(f"{self.output}: {require(self.output, 'fusion fuse').stats['queries']:,} queries")
 
 
-main = command(Fuse, "fuse")
+main = Main(Fuse, "fuse")

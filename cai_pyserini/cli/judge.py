@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import MODEL_KEY, RUN_FOLDER, TOPICS_FILE
-from cai_pyserini.core.settings import AnyPath, Command, Group, command, flag
+from cai_pyserini.core.settings import AnyPath, Command, Group, InputFile, Main, flag
 from cai_pyserini.service.settings import Listening, web_address
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ RUBRIC = ["not relevant", "on the topic", "answers in part", "answers fully"]
 SYSTEMS = flag(help="the systems whose results are judged", min_length=1)
 NEW_DATABASE = flag(help="SQLite file for the judgments, on a local disk; created if missing")
 DEPTH: int = flag(10, "number of best documents of each system to judge", ge=1)
-QUERIES: AnyPath | None = flag(None, f"the queries to judge: {TOPICS_FILE} (default: the collection's)")
+QUERIES: InputFile | None = flag(None, f"the queries to judge: {TOPICS_FILE} (default: the collection's)")
 DATABASE = flag(help="the database of judgments, made by `judge serve` or `judge llm`", positional=True)
 
 
@@ -39,7 +39,7 @@ class Serve(Listening, Command):
     systems: list[str] = SYSTEMS
     database: AnyPath = NEW_DATABASE
     depth: int = DEPTH
-    topics: AnyPath | None = QUERIES
+    topics: InputFile | None = QUERIES
     shared: int = flag(5, "number of queries that every judge gets first, to measure agreement", ge=0)
     rubric: list[Annotated[str, Field(min_length=1)]] | None = flag(
         None,
@@ -83,10 +83,10 @@ class Llm(Command):
     systems: list[str] = SYSTEMS
     database: AnyPath = NEW_DATABASE
     depth: int = DEPTH
-    topics: AnyPath | None = QUERIES
+    topics: InputFile | None = QUERIES
     model: str = flag(help="the model, by the name that the server knows it by", min_length=1)
     url: str = flag("http://localhost:11434/v1", f"address of the server, which gets the key in {MODEL_KEY}")
-    prompt: AnyPath | None = flag(
+    prompt: InputFile | None = flag(
         None, "file with another prompt, with the placeholders $query, $document and $marker (default: UMBRELA's scale)"
     )
     characters: int = flag(4000, "most characters of a document; of a longer one, the best passage is judged", ge=100)
@@ -143,7 +143,7 @@ class Judged(Command):
     """What uses the judgments of a run's results."""
 
     run: AnyPath = RUN_FOLDER
-    topics: AnyPath | None = flag(None, "the judged queries, as for `judge serve` (default: the collection's)")
+    topics: InputFile | None = flag(None, "the judged queries, as for `judge serve` (default: the collection's)")
     judges: list[str] = flag(
         [], "only the grades of these judges count, by their names in `judge agree` (default: all)"
     )
@@ -218,7 +218,7 @@ class Compare(Judged):
             print(verdict(runs, qrels, self.smallest))
 
 
-main = command(
+main = Main(
     Group(
         "Judge the results of systems, and use the judgments.",
         {"serve": Serve, "llm": Llm, "export": Export, "agree": Agree, "compare": Compare},

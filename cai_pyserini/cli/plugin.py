@@ -1,5 +1,5 @@
 from cai_pyserini.core.flags import COLLECTION, DEVICE, ENCODER, OUTPUT_FOLDER, SPLIT
-from cai_pyserini.core.settings import AnyPath, Command, Group, command
+from cai_pyserini.core.settings import AnyPath, Command, Group, Main
 from cai_pyserini.plugin import hook
 
 
@@ -67,7 +67,7 @@ class ExportTopics(Command):
         print(export_topics(topics, load_encoder(self.encoder), self.output, self.device))
 
 
-main = command(
+main = Main(
     Group(
         "Use our encoders in Pyserini, or export them for Pyserini without this package.",
         {"enable": Enable, "disable": Disable, "export-encoder": ExportEncoder, "export-topics": ExportTopics},

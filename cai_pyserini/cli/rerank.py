@@ -1,7 +1,7 @@
 """`cai-pyserini rerank`."""
 
 from cai_pyserini.core.flags import COLLECTION, DEVICE, OUTPUT_RUN, SPLIT
-from cai_pyserini.core.settings import AnyPath, Command, command, flag
+from cai_pyserini.core.settings import AnyPath, Command, InputFile, Main, flag
 from cai_pyserini.runs.fusions import DEPTH
 
 
@@ -13,7 +13,7 @@ class Rerank(Command):
         "--cross-encoder cross-encoder/ms-marco-MiniLM-L-6-v2 --output reranked.trec"
     )
     collection: str = COLLECTION
-    trec: AnyPath = flag(help="TREC run to rerank")
+    trec: InputFile = flag(help="TREC run to rerank; -: standard input")
     cross_encoder: str = flag(
         help="a checkpoint folder or a Hugging Face model id, such as cross-encoder/ms-marco-MiniLM-L-6-v2"
     )
@@ -48,4 +48,4 @@ class Rerank(Command):
         print("\n".join([f"{self.output}: {stats['queries']:,} queries", *stats.get("decision", ())]))
 
 
-main = command(Rerank, "rerank")
+main = Main(Rerank, "rerank")

@@ -5,13 +5,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.settings import Argv, parse
+from cai_pyserini.core.settings import Main
 from cai_pyserini.experiments.settings import RunSettings
 
 
-def main(argv: Argv = None) -> None:
-    settings = parse(RunSettings, argv, "cai-pyserini run")
-
+def _run(settings: RunSettings) -> None:
     from cai_pyserini.core import files, steps
     from cai_pyserini.experiments import report, summary
     from cai_pyserini.experiments.estimate import describe, estimate
@@ -66,3 +64,6 @@ def _naming(collection: str, several: bool) -> Iterator[None]:
         if not several:
             raise
         raise CaiError(f"{collection}: {error}") from error
+
+
+main = Main(RunSettings, "run", _run)

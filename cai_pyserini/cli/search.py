@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.flags import DEVICE, FILTER, QUERY
-from cai_pyserini.core.settings import AnyPath, Command, command, flag
-from cai_pyserini.core.terminal import BOLD, PLAIN, printable
+from cai_pyserini.core.settings import AnyPath, Command, Main, flag
+from cai_pyserini.core.terminal import BOLD, PLAIN, printable, shows_bold
 
 if TYPE_CHECKING:
     from cai_pyserini.core.metadata import Value
@@ -36,7 +36,9 @@ class Search(Command):
         '  cai-pyserini search runs/hpo/splade-tiny --system bm25 "short fingers" "long toes"'
     )
     run: AnyPath = flag(help="run folder, or the folder of an index", positional=True)
-    queries: list[str] = flag([], "texts to search for; quote each that has several words", positional=True)
+    queries: list[str] = flag(
+        [], "texts to search for; quote each that has several words; -: lines of standard input", positional=True
+    )
     system: str | None = flag(None, "system of the run to search with (default: the best that has indexes)")
     hits: int = flag(HITS, "hits per query", ge=1)
     filter: str | None = FILTER
@@ -49,13 +51,14 @@ class Search(Command):
     device: str = DEVICE
 
     def execute(self) -> None:
+        from_stdin = self.queries in ([], ["-"])
         asks = not self.queries and sys.stdin.isatty()
         queries = iter(()) if asks else _queries(self)
 
         from cai_pyserini.indexes.filters import without_operators
 
         engine = _opened(self)
-        several = not asks and len(self.queries) != 1
+        several = not asks and (from_stdin or len(self.queries) > 1)
         for query in _asked(engine.name) if asks else queries:
             text, filters = without_operators(query, self.filter) if self.syntax else (query, self.filter)
             hits = engine.describe(text, self.hits, 0, filters, self.sort)
@@ -66,7 +69,7 @@ class Search(Command):
                 if facets:
                     print(json.dumps({"query": query, "facets": facets}, ensure_ascii=False))
             else:
-                lines = [line for hit in hits for line in _as_text(hit, sys.stdout.isatty())] or ["no hits"]
+                lines = [line for hit in hits for line in _as_text(hit, shows_bold())] or ["no hits"]
                 lines += _facet_lines(facets)
                 print("\n".join([query, *lines] if several else lines), end="\n\n", flush=True)
         engine.close()
@@ -149,7 +152,7 @@ def _contributions(explanation: "Explanation") -> Iterator[str]:
 
 def _queries(settings: Search) -> Iterator[str]:
     """The queries of arguments or of standard input. Raises CaiError at once if there are none."""
-    if words := settings.queries:
+    if (words := settings.queries) not in ([], ["-"]):
         if len(words) > 1 and all(len(word.split()) == 1 for word in words):
             logger.info(
                 'these are %d queries; a query of several words needs quotes: "%s"', len(words), " ".join(words)
@@ -171,4 +174,4 @@ def _asked(name: str) -> Iterator[str]:
             yield text
 
 
-main = command(Search, "search")
+main = Main(Search, "search")

@@ -6,7 +6,7 @@ from typing import Self
 from pydantic import model_validator
 
 from cai_pyserini.core.flags import DEVICE
-from cai_pyserini.core.settings import AnyPath, Command, command, flag
+from cai_pyserini.core.settings import AnyPath, Command, Main, flag
 from cai_pyserini.service.settings import Listening
 
 
@@ -88,4 +88,4 @@ class Serve(Listening, Command):
             listen(create_app(service, allowed, log), self, ", ".join(service.engines), self.timeout)
 
 
-main = command(Serve, "serve")
+main = Main(Serve, "serve")

@@ -1,5 +1,5 @@
 from cai_pyserini.core.flags import ENCODER_TEXT, OUTPUT_FOLDER
-from cai_pyserini.core.settings import AnyPath, Command, Group, command, flag
+from cai_pyserini.core.settings import AnyPath, Command, Group, Main, flag
 
 REPOSITORY = "repository on the hub, ORG/NAME"
 
@@ -109,7 +109,7 @@ class Pull(Command):
         print(pull(self.repository, self.revision))
 
 
-main = command(
+main = Main(
     Group(
         "Ship indexes and encoders to others, and use what they ship.",
         {"index": ShipIndex, "encoder": ShipEncoder, "add": Add, "get": Get, "push": Push, "pull": Pull},

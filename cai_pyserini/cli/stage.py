@@ -10,7 +10,7 @@ from pydantic import model_validator
 from cai_pyserini.core import flags
 from cai_pyserini.core.config import BM25, Bm25Parameters
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.settings import AnyPath, Argv, Command, Group, command, flag
+from cai_pyserini.core.settings import AnyPath, Argv, Command, Group, Main, flag
 
 logger = logging.getLogger(__name__)
 
@@ -397,11 +397,14 @@ STAGES: dict[str, type[Command] | Group] = {
 }
 
 FORMER = {"smooth": "near-documents", "expand": "near-words", "--expansion": "--near-words"}  # names of version 0.2
-_main = command(Group("Run one stage of `cai-pyserini run`.", STAGES), "stage")
 
 
-def main(argv: Argv = None) -> int | None:
-    words = [*(sys.argv[1:] if argv is None else argv)]
-    for word in FORMER.keys() & words:
-        logger.warning("%s is now %s; its former name will go", word, FORMER[word])
-    return _main([FORMER.get(word, word) for word in words])
+class _Main(Main):
+    def __call__(self, argv: Argv = None) -> int | None:
+        words = [*(sys.argv[1:] if argv is None else argv)]
+        for word in FORMER.keys() & words:
+            logger.warning("%s is now %s; its former name will go", word, FORMER[word])
+        return super().__call__([FORMER.get(word, word) for word in words])
+
+
+main = _Main(Group("Run one stage of `cai-pyserini run`.", STAGES), "stage")

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from cai_pyserini.core.artifact import require
 from cai_pyserini.core.packages import require_trainer
-from cai_pyserini.core.settings import Argv, Group, Settings, parse
+from cai_pyserini.core.settings import Group, Main, Settings
 from cai_pyserini.core.steps import unchanged
 from cai_pyserini.trainer import settings as schemas
 
@@ -39,10 +39,7 @@ COMMANDS = {
 }
 
 
-def main(argv: Argv = None) -> None:
-    settings_of = {name: command.settings for name, command in COMMANDS.items()}
-    group = Group("Train retrievers, and make the files to train with.", settings_of)
-    settings = parse(group, argv, "cai-pyserini train")
+def _train(settings: Settings) -> None:
     require_trainer()
     name, command = next(item for item in COMMANDS.items() if type(settings) is item[1].settings)
     output = unchanged(partial(getattr(import_module(f"cai_pyserini.{command.module}"), command.function), settings))
@@ -50,3 +47,7 @@ def main(argv: Argv = None) -> None:
     left_out = stats.get("without_negatives")
     suffix = f"; {left_out:,} left out, without a negative" if left_out else ""
     print(f"{output}: {command.summary.format(**stats)}{suffix}")
+
+
+GROUP = Group("Train retrievers, and make the files to train with.", {n: c.settings for n, c in COMMANDS.items()})
+main = Main(GROUP, "train", _train)

@@ -3,7 +3,7 @@ from typing import Self
 from pydantic import model_validator
 
 from cai_pyserini.core.flags import BATCH_SIZE, DEVICE, THREADS
-from cai_pyserini.core.settings import AnyPath, Command, command, flag
+from cai_pyserini.core.settings import AnyPath, Command, Main, flag
 
 
 class Update(Command):
@@ -57,4 +57,4 @@ class Update(Command):
             print(evaluate(self.run, **runtime))
 
 
-main = command(Update, "update")
+main = Main(Update, "update")

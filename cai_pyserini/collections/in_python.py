@@ -6,21 +6,22 @@ A table is a DataFrame of pandas or polars, or anything else in Arrow's format. 
 import json
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from datetime import date
 from decimal import Decimal
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
-import pandas as pd
-import pyarrow as pa
-from pandas.api.types import is_integer_dtype, is_numeric_dtype
 
 from cai_pyserini.collections.contract import Qrels, Record, checked_grade, metadata_left_out, typed
 from cai_pyserini.collections.records import METADATA, NAMES, QRELS_NAMES, Columns, parse_object
 from cai_pyserini.collections.values import SeenIds, checked_id, plain
 from cai_pyserini.core.errors import CaiError, did_you_mean, require_utf8
 from cai_pyserini.core.metadata import LARGEST_INTEGER, NAME, Kind, Metadata, Value, checked, days
+from cai_pyserini.core.packages import lazy
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 type Text = str | Mapping[str, Any] | tuple[Any, Any]  # of a document: its text, its fields, or its id and one of these
 type Documents = Iterable[Text] | Mapping[Any, Text] | pd.DataFrame
@@ -42,31 +43,39 @@ def rows(data: Any, what: str) -> Iterator[Any]:
     """The rows of a table as dicts, a series with labels as (label, value) pairs, or the items of anything else, named
     tuples as dicts. Raises CaiError for what has neither, and for a dict with the name of a text, which is one record
     and not several by id."""
-    if isinstance(data, pd.Series) and _has_labels(data.index):
+    if _is_pandas(data, "Series") and _has_labels(data.index):
         return iter(data.items())
     if isinstance(data, Mapping):
         texts = (TOPIC_NAMES if what == "queries" else NAMES)["text"]
         if name := next((name for name in texts if isinstance(data.get(name), str)), None):
             raise CaiError(f"{what}: a dict with {name!r} is one record: give it in a list, or (id, text) pairs")
         return iter(data.items())
-    if isinstance(data, pd.DataFrame):
+    if _is_pandas(data, "DataFrame"):
         data = _with_index(data)
         names = [*map(str, data.columns)]
         return (dict(zip(names, row, strict=True)) for row in zip(*(data[name].array for name in data), strict=True))
     if is_arrow(data):
-        return (row for batch in pa.table(data).to_batches() for row in batch.to_pylist())
+        return (row for batch in lazy("pyarrow").table(data).to_batches() for row in batch.to_pylist())
     if not isinstance(data, Iterable) or isinstance(data, str | bytes):
         raise CaiError(f"{what}: a {type(data).__name__}, but neither texts nor dicts nor a table")
     return (item._asdict() if hasattr(item, "_asdict") else plain(item) for item in data)
 
 
-def _has_labels(index: pd.Index) -> bool:
+def _is_pandas(data: Any, kind: str) -> bool:
+    """Whether data is a DataFrame or a Series of pandas, which only a program that has one has imported."""
+    return any((each.__module__.partition(".")[0], each.__name__) == ("pandas", kind) for each in type(data).__mro__)
+
+
+def _has_labels(index: "pd.Index") -> bool:
     """Whether an index names its rows: by strings, or by integers that are not their numbers."""
+    import pandas as pd
+    from pandas.api.types import is_integer_dtype, is_numeric_dtype
+
     by_integers = is_integer_dtype(index) and index.is_unique and not index.equals(pd.RangeIndex(len(index)))
     return by_integers or not is_numeric_dtype(index)
 
 
-def _with_index(table: pd.DataFrame) -> pd.DataFrame:
+def _with_index(table: "pd.DataFrame") -> "pd.DataFrame":
     """A table with its index as columns, labels without a name as `id`. Raises CaiError for columns named alike."""
     if table.index.names == [None] and _has_labels(table.index) and not {*NAMES["id"]} & {*table.columns}:
         table = table.rename_axis("id")
@@ -79,7 +88,11 @@ def _with_index(table: pd.DataFrame) -> pd.DataFrame:
 
 def is_arrow(data: Any) -> bool:
     """Whether data is a table in Arrow's format, but none of pandas: of polars, pyarrow, DuckDB, …"""
-    return hasattr(data, "__arrow_c_stream__") and hasattr(data, "columns") and not isinstance(data, pd.DataFrame)
+    return hasattr(data, "__arrow_c_stream__") and hasattr(data, "columns") and not _is_pandas(data, "DataFrame")
+
+
+def is_table(data: Any) -> bool:
+    return _is_pandas(data, "DataFrame") or is_arrow(data)
 
 
 def documents(data: Any, first: int | None = 0) -> Iterator[Record]:
@@ -256,9 +269,9 @@ def topics(queries: Any) -> dict[str, str]:
 def qrels(data: Judged) -> Qrels:
     """Judgments of {query: {document: grade}}, of a table, or of rows such as ir_measures' qrels. Raises CaiError for
     ids or grades that are missing or none, and for a document that is judged differently for a query."""
-    frame = _frame(data, "qrels", {**QRELS_NAMES, "grade": ("relevance", *QRELS_NAMES["grade"])})
+    columns = _columns(data, "qrels", {**QRELS_NAMES, "grade": ("relevance", *QRELS_NAMES["grade"])})
     found: Qrels = {checked_id(id, "qrels"): {} for id in data} if isinstance(data, Mapping) else {}
-    for query, document, value in frame.itertuples(index=False, name=None):
+    for query, document, value in zip(*columns, strict=True):
         where = f"qrels: query {query!r}, document {document!r}"
         grade = checked_grade(value, where)
         if found.setdefault(query, {}).setdefault(document, grade) != grade:
@@ -266,21 +279,18 @@ def qrels(data: Judged) -> Qrels:
     return found
 
 
-def ranking(data: Judged) -> pd.DataFrame:
-    """The hits of {query: {document: score}}, {query: hits}, a table, or rows such as ir_measures' scored documents, as
-    `query_id`, `doc_id` and `score`. Raises CaiError for ids that are missing or none, for a score that is no finite
-    number, and for a document that is listed twice for a query."""
-    frame = _frame(data, "a ranking", {**QRELS_NAMES, "grade": ("score",)})
-    frame.columns = pd.Index(["query_id", "doc_id", "score"])
-    scores = np.array([_score(value) for value in frame["score"].tolist()], np.float64)
-    for wrong, problem in (
-        (~np.isfinite(scores), "has a score that is no finite number"),
-        (frame.duplicated(["query_id", "doc_id"]).to_numpy(), "is listed twice"),
-    ):
-        if wrong.any():
-            query, document, score = frame.iloc[int(wrong.argmax())]
-            raise CaiError(f"a ranking: document {document!r} for query {query!r} {problem}: {score}")
-    return frame.assign(score=scores)
+def ranking(data: Judged) -> tuple[list[str], list[str], np.ndarray]:
+    """The query ids, the document ids and the scores of the hits of {query: {document: score}}, {query: hits}, a table,
+    or rows such as ir_measures' scored documents. Raises CaiError for ids that are missing or none, for a score that is
+    no finite number, and for a document that is listed twice for a query."""
+    queries, documents, values = _columns(data, "a ranking", {**QRELS_NAMES, "grade": ("score",)})
+    scores, seen = np.array([*map(_score, values)], np.float64), set[tuple[str, str]]()
+    for query, document, value, finite in zip(queries, documents, values, np.isfinite(scores), strict=True):
+        if not finite or (query, document) in seen:
+            problem = "is listed twice" if finite else "has a score that is no finite number"
+            raise CaiError(f"a ranking: document {document!r} for query {query!r} {problem}: {value}")
+        seen.add((query, document))
+    return queries, documents, scores
 
 
 def _score(value: Any) -> float:
@@ -290,33 +300,28 @@ def _score(value: Any) -> float:
         return np.nan
 
 
-def _frame(data: Any, what: str, names: Mapping[str, tuple[str, ...]]) -> pd.DataFrame:
+def _columns(data: Any, what: str, names: Mapping[str, tuple[str, ...]]) -> Sequence[list[Any]]:
     """Query, document and value of each row, with checked ids."""
     columns = Columns(key="", names=names)
-    if isinstance(data, pd.DataFrame) or is_arrow(data):
-        table = pa.table(data).to_pandas() if is_arrow(data) else _with_index(data)
-        found = columns.find([*map(str, table.columns)], what)
-        frame = table[[found["query"], found["document"], found["grade"]]].reset_index(drop=True)
+    if is_table(data):
+        table = lazy("pyarrow").table(data).to_pydict() if is_arrow(data) else _with_index(data)
+        found = columns.find([*map(str, table)], what)
+        raw = [[*table[found[name]]] for name in QRELS_NAMES]
     else:
         triples = [*(_by_query(data, what) if isinstance(data, Mapping) else _triples(data, what, columns))]
-        frame = pd.DataFrame(triples, columns=["query", "document", "grade"], dtype=object)
-    return pd.DataFrame(
-        {
-            "query": _checked_ids(frame.iloc[:, 0], what),
-            "document": _checked_ids(frame.iloc[:, 1], what),
-            "value": frame.iloc[:, 2].astype(object),
-        }
-    )
+        raw = [[triple[place] for triple in triples] for place in range(3)]
+    return _checked_ids(raw[0], what), _checked_ids(raw[1], what), raw[2]
 
 
-def _checked_ids(ids: pd.Series, what: str) -> np.ndarray:
-    codes, unique = pd.factorize(ids, use_na_sentinel=False)
-    try:
-        return np.array([checked_id(id, what) for id in unique], object)[codes]
-    except CaiError:
-        for row, id in enumerate(ids):
-            checked_id(id, f"{what}, row {row}, counted from 0")
-        raise
+def _checked_ids(ids: Iterable[Any], what: str) -> list[str]:
+    known: set[str] = set()
+    checked: list[str] = []
+    for row, id in enumerate(ids):
+        if type(id) is not str or id not in known:
+            id = checked_id(id, f"{what}, row {row}, counted from 0")
+            known.add(id)
+        checked.append(id)
+    return checked
 
 
 def _by_query(data: Mapping[Any, Any], what: str) -> Iterator[tuple[Any, Any, Any]]:

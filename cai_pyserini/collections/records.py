@@ -18,13 +18,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-from pyarrow import parquet
-
 from cai_pyserini.core import jsonl
 from cai_pyserini.core.config import ColumnNames
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import require_content, require_file
+from cai_pyserini.core.packages import require_modules
 
 NAMES = {  # field -> column names
     "id": ("_id", "id", "docid", "docno", "doc_id"),
@@ -137,12 +135,12 @@ def kind(path: Path) -> str:
 def count_records(path: Path) -> int | None:
     """The approximate number of records of a file; None if it requires reading them."""
     if kind(path) == ".parquet":
-        with _parquet_errors(path):
-            return int(parquet.read_metadata(path).num_rows)
+        with _parquet_file(path) as file:
+            return int(file.metadata.num_rows)
     if path.suffix not in (".jsonl", ".tsv"):
         return None
-    with path.open("rb") as file:
-        return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+    with path.open("rb") as lines:
+        return sum(block.count(b"\n") for block in iter(lambda: lines.read(1 << 20), b""))
 
 
 def _jsonl(path: Path, columns: Columns) -> Iterator[tuple[str, Values]]:
@@ -151,7 +149,7 @@ def _jsonl(path: Path, columns: Columns) -> Iterator[tuple[str, Values]]:
 
 
 def _parquet(path: Path, columns: Columns) -> Iterator[tuple[str, Values]]:
-    with _parquet_errors(path), parquet.ParquetFile(path) as file:
+    with _parquet_file(path) as file:
         names = file.schema_arrow.names
         fields = columns.find_in_header(names, str(path))
         batches = file.iter_batches(BATCH, columns=list({*fields.values(), *columns.metadata_columns(names)}))
@@ -160,9 +158,15 @@ def _parquet(path: Path, columns: Columns) -> Iterator[tuple[str, Values]]:
 
 
 @contextmanager
-def _parquet_errors(path: Path) -> Iterator[None]:
+def _parquet_file(path: Path) -> Iterator[Any]:
+    """Open a Parquet file. Raises CaiError for a damaged one, also while it is read."""
+    require_modules(("pyarrow",), "encode")
+    import pyarrow as pa
+    from pyarrow import parquet
+
     try:
-        yield
+        with parquet.ParquetFile(path) as file:
+            yield file
     except (pa.ArrowException, OSError, ValueError) as error:
         require_content(path)
         raise CaiError(f"{path}: not a Parquet file, or damaged ({str(error).partition('\n')[0]})") from None

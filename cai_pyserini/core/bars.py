@@ -1,6 +1,7 @@
 """Progress bars, and the one line that a step of a run has on a terminal, which the bars of its work feed."""
 
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,6 +18,7 @@ else:
 COLUMNS = 80  # width of a terminal that does not tell it
 NAME_COLUMNS = 48
 SECONDS_COLUMNS = 11
+DISABLED = True if os.environ.get("TERM") == "dumb" else None  # None: except on a terminal
 INTERVAL = 0.5  # seconds between updates
 # A bar predicts better than the estimate from before the step after these seconds and this share of the work.
 SETTLED_SECONDS, SETTLED_SHARE = 3.0, 0.02
@@ -36,7 +38,7 @@ def bar[T](items: Iterable[T], total: int | None, label: str, unit: str) -> "tqd
     if _line is not None:
         return _Part(_line, unit=unit, **options)
     unit_text = "B" if unit == "B" else f" {unit}"
-    return tqdm(desc=label, unit=unit_text, unit_scale=unit == "B", disable=None, **options)  # None: on a terminal only
+    return tqdm(desc=label, unit=unit_text, unit_scale=unit == "B", disable=DISABLED, **options)
 
 
 @contextmanager
@@ -61,7 +63,7 @@ class _StepLine(Tqdm):
     def __init__(self, name: str, estimate: float | None, later: float | None):
         self._name, self._estimate, self._later = name, estimate, later
         self.part: _Part | None = None  # the bar that feeds it
-        super().__init__(leave=False, disable=None)
+        super().__init__(leave=False, disable=DISABLED)
 
     def __str__(self) -> str:
         own, part = self.format_dict, self.part.format_dict if self.part is not None else None
@@ -111,7 +113,8 @@ def columns() -> int | None:
     """The columns to write in on the terminal that standard error is; None if it is none. In the last column, some
     terminals begin another line."""
     with suppress(OSError, ValueError):
-        return (os.get_terminal_size(sys.stderr.fileno()).columns or COLUMNS) - 1
+        size = shutil.get_terminal_size(os.get_terminal_size(sys.stderr.fileno()))  # COLUMNS in the environment first
+        return (size.columns or COLUMNS) - 1
     return None
 
 

@@ -263,8 +263,11 @@ def load_index_config(spec: str) -> IndexConfig:
         return config.replace(source=_relative_to(path, config.source))
     if spec.startswith(PYSERINI):
         return IndexConfig(name=spec.removeprefix(PYSERINI).removesuffix(".flat"), source=spec)
+    if spec == "-":
+        raise CaiError("a collection is read several times: write standard input to a file, such as documents.jsonl")
     if spec and Path(spec).exists():
-        path = Path(spec).resolve()
+        if (path := Path(spec).resolve()).joinpath("collection.json.manifest.json").exists():
+            raise CaiError(f"{spec} is a run folder, not a collection: search it with `cai-pyserini search {spec}`")
         name = path.name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
         if path.is_file() and name == "corpus":  # as BEIR calls the documents of every collection
             name = path.parent.name or name

@@ -44,7 +44,7 @@ REMOVE_QUERY = flag(
     "(default: the collection's, usually auto)",
 )
 FILTER = flag(None, "search only documents with such metadata and words: year>=2020 AND NOT contents:mouse")
-TOPICS_FILE = "JSONL, Parquet, CSV, TSV with id and text, or TREC's topics"
+TOPICS_FILE = "JSONL, Parquet, CSV, TSV with id and text, or TREC's topics; -: standard input"
 Search = Literal["exact", "fast"]
 DenseMethod = Literal["flat", "hnsw", "ivfpq"]
 DENSE_METHOD: DenseMethod = flag(

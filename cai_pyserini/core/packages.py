@@ -4,7 +4,7 @@ import sys
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import LazyLoader, find_spec, module_from_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from cai_pyserini.core.errors import CaiError
 
@@ -18,7 +18,11 @@ def pip_path(spec: str) -> Path:
     try:
         located = Path(str(distribution(package).locate_file(path)))
     except PackageNotFoundError:
-        raise CaiError(f"{spec}: package {package} is not installed: {install_command('demo')}") from None
+        alone = f"{sys.executable} -m pip install --no-deps {package}"
+        raise CaiError(
+            f"{spec}: package {package} is not installed: {alone}, or with all that encoding needs: "
+            f"{install_command('demo')}"
+        ) from None
     if not located.exists():
         raise CaiError(f"{spec}: the installed {package} {distribution(package).version} has no {path}")
     return located
@@ -30,19 +34,40 @@ def install_command(extra: str = "") -> str:
     return f"{sys.executable} -m pip install {what}{f'[{extra}]' if extra else ''}'"
 
 
+class _Missing:
+    """A module that is not installed: any use of it raises CaiError."""
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> NoReturn:
+        raise CaiError(f"{self._name} is not installed: {install_command('encode')}")
+
+
 def lazy(name: str) -> Any:
-    """A module that is imported when it is first used, for modules that take long and that many commands never use."""
+    """A module of the extra `encode` that is imported when it is first used, for modules that take long and that many
+    commands never use. Without the extra, its first use raises CaiError."""
     if name in sys.modules:
         return sys.modules[name]
     if (spec := find_spec(name)) is None or spec.loader is None:
-        raise CaiError(f"{name} is not installed: {install_command()}")
+        return _Missing(name)
     spec.loader = LazyLoader(spec.loader)
     sys.modules[name] = module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-TRAINER = ("accelerate", "datasets")  # modules of the extra `trainer`
+ENCODE = ("torch", "transformers", "sentence_transformers")  # modules of the extra `encode` that load models
+TRAINER = ("accelerate", "datasets")  # of the extra `trainer`
+
+
+def require_encode() -> None:
+    """Raise CaiError if the extra `encode` is missing, which models need."""
+    if not all(map(find_spec, ENCODE)):
+        alternative = "BM25 needs no model: --systems bm25, or in Python system='bm25'"
+        raise CaiError(
+            f"a model is needed, and its packages are not installed: {install_command('encode')}; {alternative}"
+        )
 
 
 def require_trainer() -> None:

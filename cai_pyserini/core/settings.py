@@ -11,6 +11,8 @@ import re
 import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from operator import methodcaller
 from pathlib import Path
 from textwrap import fill, wrap
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, NoReturn, Self, Union, get_args, get_origin, overload
@@ -24,15 +26,33 @@ from cai_pyserini.core.errors import CaiError, did_you_mean, require_utf8
 
 
 def _on_this_machine(value: object) -> object:
+    if value == "-":
+        raise ValueError("is standard input or output: give a path")
     if isinstance(value, str) and URL.match(value):
         raise ValueError("is a URL: give a path on this machine, such as of a copy or a mounted bucket")
     return value
+
+
+def _spooled(value: object) -> object:
+    return _standard_input().name if value == "-" else _on_this_machine(value)
+
+
+@cache  # read once, and kept until the process ends
+def _standard_input() -> Any:
+    from shutil import copyfileobj
+    from tempfile import NamedTemporaryFile
+
+    file = NamedTemporaryFile(prefix="stdin-")  # noqa: SIM115
+    copyfileobj(sys.stdin.buffer, file)
+    file.flush()
+    return file
 
 
 URL = re.compile(r"[a-z][a-z0-9+.]*://")
 SCIENTIFIC = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+\Z")
 CHOICE = re.compile(r"(.*invalid choice: '(.*?)') \(choose from (.*)\)", re.DOTALL)
 AnyPath = Annotated[Path, BeforeValidator(_on_this_machine), Field(strict=False)]  # a string in YAML
+InputFile = Annotated[Path, BeforeValidator(_spooled), Field(strict=False)]  # a file to read, or - for standard input
 Argv = Sequence[str] | None  # the arguments of a command; None: those of this process
 
 
@@ -62,7 +82,9 @@ def _error(kind: type[Settings], details: Sequence[ErrorDetails], where: str) ->
 
 
 def _reason(error: ErrorDetails) -> str:
-    message = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    message = re.sub("^(Value error, |Input |String |List )", "", error["msg"]).replace(" after validation", "")
+    if error["type"] in ("too_short", "too_long"):
+        return message
     return f"{error['input']!r} {message}" if error["loc"] else message  # no location: a check across values
 
 
@@ -124,13 +146,28 @@ class _Formatter(argparse.HelpFormatter):
         return wrap(text, width, break_on_hyphens=False)
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, with the names that are most similar to a wrong one."""
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, with the names that are most similar to a wrong one. Flags cannot be
+    abbreviated: `--dens` would be another one as soon as there is a `--density`."""
+
+    def __init__(self, prog: str, kind: "type[Settings] | Group", **options: Any):
+        super().__init__(prog, formatter_class=_Formatter, description=_text(kind), allow_abbrev=False, **options)
+        self.commands: Mapping[str, Parser] = {}
+        if isinstance(kind, Group):
+            added = self.add_subparsers(dest="command", required=True, metavar="COMMAND", prog=prog)
+            for name, each in kind.commands.items():
+                added.add_parser(name, help=_text(each).partition("\n")[0], kind=each)
+            self.commands = added.choices
+            return
+        self.epilog = f"example:\n  {kind.example}"
+        # Required ones come first.
+        for name, field in sorted(kind.model_fields.items(), key=lambda item: not item[1].is_required()):
+            _add(self, name, field, required=field.is_required() and "config" not in kind.model_fields)
 
     def error(self, message: str, hint: str = "") -> NoReturn:
         if wrong := CHOICE.match(message):
             message, choices = wrong[1], re.findall(r"[\w@.-]+", wrong[3])
-            hint = did_you_mean(wrong[2], choices) or f"; choose from {', '.join(choices)}"
+            hint = did_you_mean(wrong[2], choices) or f"; choose from {', '.join(choices)};"
         self.exit(2, f"{self.prog}: error: {message}{hint or ';'} `{self.prog} --help` says more\n")
 
 
@@ -168,18 +205,18 @@ def parse(kind: type[Settings] | Group, argv: Argv, prog: str) -> Settings:
     with 2 for a missing or invalid argument; raises CaiError for a missing or invalid YAML file, and for text that is
     not UTF-8.
     """
-    parser = _Parser(prog=prog, description=_text(kind), formatter_class=_Formatter)
-    argv = sys.argv[1:] if argv is None else argv
-    if isinstance(kind, Group):
-        commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-        for name, each in kind.commands.items():
-            commands.add_parser(name, help=_text(each).partition("\n")[0])
-        if not argv or argv[0] not in kind.commands:
+    parser, argv = Parser(prog, kind), sys.argv[1:] if argv is None else argv
+    while isinstance(kind, Group):
+        if not argv or re.match("-(?!h$|-help$)", argv[0]):
+            parser.error("COMMAND is required first", f"; choose from {', '.join(kind.commands)};")
+        if argv[0] not in kind.commands:
             parser.parse_args(argv)  # shows the help, or exits with an error
-        return parse(kind.commands[argv[0]], argv[1:], f"{prog} {argv[0]}")
-    _declare(parser, kind)
+        kind, parser, argv = kind.commands[argv[0]], parser.commands[argv[0]], argv[1:]
     if not argv and any(field.is_required() for field in kind.model_fields.values()):
         print(f"{_text(kind).partition('\n\n')[0]}\n\n{parser.epilog}\n", file=sys.stderr)  # then an error
+    parser.usage = parser.format_usage().removeprefix("usage: ")
+    for action in parser._actions:
+        action.required = False  # pydantic reports what is missing, after unknown flags
     found, unknown = parser.parse_known_intermixed_args(argv)
     if unknown:
         wrong = next((word.partition("=")[0] for word in unknown if word.startswith("-")), "")
@@ -207,14 +244,15 @@ class Command(Settings):
         raise NotImplementedError
 
 
-def command(kinds: type[Command] | Group, name: str) -> Callable[[Argv], int | None]:
+class Main(NamedTuple):
     """The function `main` of the module of a command, which parses a command line and executes it."""
 
-    def main(argv: Argv = None) -> int | None:
-        settings: Command = parse(kinds, argv, f"cai-pyserini {name}")
-        return settings.execute()
+    kinds: type[Settings] | Group
+    name: str
+    execute: Callable[[Any], int | None] = methodcaller("execute")
 
-    return main
+    def __call__(self, argv: Argv = None) -> int | None:
+        return self.execute(parse(self.kinds, argv, f"cai-pyserini {self.name}"))
 
 
 def _read_partial(kind: type[Settings], path: Path) -> dict[str, Any]:
@@ -241,13 +279,6 @@ def _text(kind: type[Settings] | Group) -> str:
     return kind.description if isinstance(kind, Group) else inspect.cleandoc(kind.__doc__ or "")
 
 
-def _declare(parser: argparse.ArgumentParser, kind: type[Settings]) -> None:
-    """Add the fields of a settings class as arguments, required ones first."""
-    parser.epilog = f"example:\n  {kind.example}"
-    for name, field in sorted(kind.model_fields.items(), key=lambda item: not item[1].is_required()):
-        _add(parser, name, field, required=field.is_required() and "config" not in kind.model_fields)
-
-
 def _extra(field: FieldInfo, key: str) -> Any:
     return field.json_schema_extra.get(key) if isinstance(field.json_schema_extra, dict) else None
 
@@ -261,7 +292,7 @@ def _add(parser: argparse.ArgumentParser, name: str, field: FieldInfo, required:
     options: dict[str, Any] = {"help": text.replace("%", "%%"), "default": None}
     kind = _without_none(field.annotation)
     if kind is bool:
-        parser.add_argument(_option(name), action="store_true", **options)
+        parser.add_argument(_option(name), action="store_true", dest=name, **options)
         return
     if get_origin(kind) is list:
         (kind,) = get_args(kind)
@@ -280,7 +311,7 @@ def _add(parser: argparse.ArgumentParser, name: str, field: FieldInfo, required:
 
 
 def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+    return f"--{name.rstrip('_').replace('_', '-')}"  # json_ is --json, because pydantic's models have a method json
 
 
 def _without_none(annotation: Any) -> Any:

@@ -21,7 +21,11 @@ ALLOWED_OR_CONTROL = re.compile(rf"({BARS}|{re.escape(BOLD)}|{re.escape(PLAIN)})
 
 
 def run(main: Callable[[], int | None]) -> NoReturn:
-    """Run a command, and exit with 0 on success, 1 after an error message on stderr, and 130 if interrupted."""
+    """Run a command, and exit with 0 on success, 1 after an error message on stderr, 130 if interrupted, and
+    141 if the reader of a pipe has gone, as in `| head`."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed, as by `<&-`
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115
     for stream, errors in ((sys.stdin, "surrogateescape"), (sys.stdout, "backslashreplace")):
         if isinstance(stream, TextIOWrapper):  # a character that the locale's encoding lacks must not end a command
             stream.reconfigure(errors=errors)
@@ -33,19 +37,33 @@ def run(main: Callable[[], int | None]) -> NoReturn:
     logging.addLevelName(logging.INFO, "note")
     logging.getLogger("cai_pyserini").setLevel(logging.INFO)
     try:
-        code = main() or 0
-        sys.stdout.flush()
+        try:
+            code = main() or 0
+        finally:
+            sys.stdout.flush()  # also of the help, which argparse ends with SystemExit
     except CaiError as error:
         code = _fail(str(error))
+    except ModuleNotFoundError as error:  # other extras than `encode` are asked for before
+        if (error.name or "").startswith("cai_pyserini"):
+            raise
+        from cai_pyserini.core.packages import install_command
+
+        code = _fail(f"{error.name} is not installed: {install_command('encode')}")
     except KeyboardInterrupt:
         code = _fail("interrupted; run the same command again to continue", 130)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of our output has gone
-        code = 1
+        for stream in (sys.stdout, sys.stderr):  # whose reader has gone; that of one may be that of both
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        code = 141  # as of programs that SIGPIPE ends
     except OSError as error:
         reason = error.strerror or str(error)
         code = _fail(f"{error.filename}: {reason}" if error.filename else reason)
     sys.exit(code)
+
+
+def shows_bold() -> bool:
+    """Whether standard output is a terminal that may get bold text; see no-color.org."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def printable(text: str) -> str:

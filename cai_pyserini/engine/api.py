@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from inspect import signature
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import ir_measures
 import numpy as np
-import pandas as pd
 from scipy.sparse import csr_matrix
 
 from cai_pyserini.collections import in_python
@@ -46,9 +45,12 @@ from cai_pyserini.runs.fuse import fuse_runs
 from cai_pyserini.runs.fusions import DEFAULT, DEPTH
 from cai_pyserini.runs.measures import MEASURES, PerQuery, mean, measure, require_judged
 from cai_pyserini.runs.significance import Comparison as Comparison
-from cai_pyserini.runs.trec import ranks, read_run, sorted_run
+from cai_pyserini.runs.trec import Rankings, read_run, sorted_run
 from cai_pyserini.trainer.settings import AdaptSettings
 from cai_pyserini.vectors.queries import Representation, encode_queries
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 logger = logging.getLogger(__name__)
 
@@ -204,7 +206,7 @@ def fuse(
     weights: Sequence[float] | None = None,
     depth: int = DEPTH,
     k: int = 1000,
-) -> pd.DataFrame:
+) -> "pd.DataFrame":
     """Fuse the best `depth` documents of each ranking by one of runs.fusions.FUSIONS, such as sum, minmax or zscore.
 
     Rankings are as those of `evaluate`. Returns at most `k` hits per query: `query_id`, `doc_id`, `score` and `rank`.
@@ -212,11 +214,10 @@ def fuse(
     >>> cai.fuse([{"q1": {"d1": 2.0, "d2": 1.0}}, {"q1": {"d2": 3.0}}])[["doc_id", "score"]].values.tolist()
     [['d2', 4.0], ['d1', 2.0]]
     """
-    if isinstance(rankings, str | Path | Mapping | pd.DataFrame):
+    if isinstance(rankings, str | Path | Mapping) or in_python.is_table(rankings):
         raise CaiError(f"fuse takes a list of rankings; this is a {type(rankings).__name__}")
     several = [_run(ranking) for ranking in rankings]
-    fused = fuse_runs(several, method, checked_count(depth, "depth"), checked_count(k, "k"), weights)
-    return fused.astype({"query_id": object, "doc_id": object}).assign(rank=ranks(fused))
+    return fuse_runs(several, method, checked_count(depth, "depth"), checked_count(k, "k"), weights).to_dataframe()
 
 
 def adapt(collection: str | Path, output: str | Path, base: str | Path = "splade-tiny", **settings: Any) -> Path:
@@ -309,17 +310,19 @@ def _several(texts: str | Iterable[str]) -> list[str]:
 
 def _measured(ranking: Ranking, qrels: Qrels, measures: Sequence[str], which: str = "a ranking") -> PerQuery:
     run, which = _run(ranking), str(ranking) if isinstance(ranking, str | Path) else which
-    require_judged({*run["query_id"].cat.categories}, qrels, which)
+    require_judged({*run.query_ids}, qrels, which)
     judged = {document for grades in qrels.values() for document in grades}
-    if judged and len(run) and judged.isdisjoint(found := run["doc_id"].cat.categories):
+    if judged and len(run) and judged.isdisjoint(found := run.doc_ids):
         ids = f"such as {found[0]!r}, and those of the qrels such as {min(judged)!r}"
         logger.warning("%s: none of its documents is judged for any query; its ids are %s", which, ids)
     return measure(qrels, run, measures)
 
 
-def _run(ranking: Ranking) -> pd.DataFrame:
+def _run(ranking: Ranking) -> Rankings:
     """A ranking as a run, see runs.trec."""
-    return read_run(Path(ranking)) if isinstance(ranking, str | Path) else sorted_run(in_python.ranking(ranking))
+    if isinstance(ranking, str | Path):
+        return read_run(Path(ranking))
+    return sorted_run(Rankings.of(*in_python.ranking(ranking)))
 
 
 def _qrels(qrels: Judgments) -> Qrels:

@@ -3,14 +3,16 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
-from typing import Any, NoReturn
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from cai_pyserini.collections.contract import PAGE
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.metadata import Value
+from cai_pyserini.core.packages import lazy
 from cai_pyserini.indexes.searcher import Stored
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Documents:
@@ -121,9 +123,9 @@ class Hit(StoredHit):
 class Hits(list[Hit]):
     """The hits for a query, the best first."""
 
-    def to_dataframe(self) -> pd.DataFrame:
-        """A row per hit with its fields: `rank`, `id`, `score`, `title`, `text`, …"""
-        return pd.DataFrame(self, columns=[each.name for each in fields(Hit)])
+    def to_dataframe(self) -> "pd.DataFrame":
+        """A row per hit with its fields: `rank`, `id`, `score`, `title`, `text`, … Raises CaiError without pandas."""
+        return lazy("pandas").DataFrame(self, columns=[each.name for each in fields(Hit)])
 
 
 def without_title(document: Stored) -> str:

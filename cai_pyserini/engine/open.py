@@ -8,11 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from functools import cached_property
 from html import escape
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 from weakref import WeakSet
-
-import pandas as pd
 
 from cai_pyserini.collections import in_python
 from cai_pyserini.collections.contract import OF_PYTHON
@@ -23,6 +22,7 @@ from cai_pyserini.core.bars import progress_line
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import atomic_write, without_links
 from cai_pyserini.core.lock import alone_in
+from cai_pyserini.core.packages import lazy
 from cai_pyserini.engine.found import Fusing
 from cai_pyserini.engine.retriever import Retriever
 from cai_pyserini.engine.search import Action, Engine
@@ -37,6 +37,9 @@ from cai_pyserini.indexes.searcher import Searcher
 from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.runs.rerank import Reranker as Reranker
 from cai_pyserini.vectors.queries import Representation
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 logger = logging.getLogger(__name__)
 
@@ -145,10 +148,13 @@ class Run:
         return self._run.root
 
     @property
-    def measures(self) -> pd.DataFrame:
-        """The means of the measures, and what a query costs: a row per system, the best first."""
-        return pd.DataFrame.from_dict(self._run.results.systems, orient="index").reindex(
-            [system.name for system in self._run.systems]
+    def measures(self) -> "pd.DataFrame":
+        """The means of the measures, and what a query costs: a row per system, the best first. Raises CaiError without
+        pandas."""
+        return (
+            lazy("pandas")
+            .DataFrame.from_dict(self._run.results.systems, orient="index")
+            .reindex([system.name for system in self._run.systems])
         )
 
     def __iter__(self) -> Iterator[str]:
@@ -191,7 +197,7 @@ class Run:
 
     def _repr_html_(self) -> str:
         table = f"<pre>{escape(repr(self))}</pre>"
-        if not self._run.results.scored:
+        if not self._run.results.scored or not find_spec("matplotlib"):
             return table
         from cai_pyserini.experiments.report_charts import scores_chart  # matplotlib takes 0.3 seconds
 

@@ -3,14 +3,12 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import chain, count, islice
-from typing import Any, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 from weakref import WeakValueDictionary
-
-import pandas as pd
 
 from cai_pyserini.collections.contract import PAGE
 from cai_pyserini.collections.file_listing import FileListing
-from cai_pyserini.collections.in_python import Queries
+from cai_pyserini.collections.in_python import Queries, is_table
 from cai_pyserini.collections.in_python import topics as topics_of
 from cai_pyserini.collections.values import checked_count, checked_id
 from cai_pyserini.core.config import ENGLISH, PASSAGE, Language, document_of
@@ -38,7 +36,10 @@ from cai_pyserini.indexes.filters import (
     require_field,
 )
 from cai_pyserini.indexes.searcher import Searcher, Stored
-from cai_pyserini.runs.trec import ranks, run_of
+from cai_pyserini.runs.trec import run_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 JOINED = 2  # documents that are kept; joining 8,000 passages takes half a second
 KEPT = 1000  # documents of hits that are read when the index closes, at most; it takes up to a second
@@ -194,7 +195,7 @@ class Engine:
 
         return await to_thread(lambda: self.search(query, k, **options))
 
-    def rank(self, queries: Queries, k: int = 1000, threads: int = 1, filter: Filters = None) -> pd.DataFrame:
+    def rank(self, queries: Queries, k: int = 1000, threads: int = 1, filter: Filters = None) -> "pd.DataFrame":
         """The rankings of many queries, a row per hit: `query_id`, `doc_id`, `score` and `rank`, from 1.
 
         `queries` are {id: text}, texts, whose ids are their numbers from 0, (id, text) pairs, or a table with an id,
@@ -203,8 +204,7 @@ class Engine:
         topics = topics_of(queries)
         rankings = self.search([*topics.values()], k, threads, filter) if topics else []
         found = zip(topics, rankings, strict=True)
-        run = run_of({id: [(hit.id, hit.score) for hit in ranking] for id, ranking in found})
-        return run.astype({"query_id": object, "doc_id": object}).assign(rank=ranks(run))
+        return run_of({id: [(hit.id, hit.score) for hit in ranking] for id, ranking in found}).to_dataframe()
 
     def facets(
         self, names: str | Sequence[str], text: str = "", filter: Filters = None, most: int = 10
@@ -447,7 +447,7 @@ def texts_of(texts: str | Iterable[str], what: str, advice: str) -> list[str]:
     """A text, or several. Raises CaiError, with `advice`, for what is neither, and names a `what` that is no text."""
     if isinstance(texts, str):
         return [texts]
-    if isinstance(texts, Mapping | pd.DataFrame) or not isinstance(texts, Iterable):
+    if isinstance(texts, Mapping) or is_table(texts) or not isinstance(texts, Iterable):
         raise CaiError(f"a text is expected, or a list of texts; this is a {type(texts).__name__}{advice}")
     several = [*texts]
     for number, text in enumerate(several):

@@ -57,6 +57,8 @@ def parse_system(name: str) -> System:
         parts = (BM25, *parts)
     is_valid = prefix in ("hybrid", "fused") and len(parts) > 1 and len(set(parts)) == len(parts)
     if not is_valid:
+        if "," in name:
+            raise CaiError(f"no system {name!r}: put spaces between names, not commas")
         known = dict.fromkeys((*RECOMMENDED, *SINGLE, *(f"hybrid-{single}" for single in SINGLE)))
         raise CaiError(f"no system {name!r}{did_you_mean(name, known) or f'; systems are {NAMES}'}")
     return FusedSystem(long_name, parts, fusion)

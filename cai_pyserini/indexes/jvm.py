@@ -25,11 +25,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.packages import install_command
 from cai_pyserini.core.processes import enter
+from cai_pyserini.indexes.class_archive import archive_options
 
 OLDEST = 21  # release that Pyserini needs
 HEAP = "256m"
+INSTALL_JAR = f"{sys.executable} -m pip install --no-deps 'pyserini>=2.3,<3'"
 VARIABLES = ("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")  # with options, which a JVM reads
 HEAP_OPTION = re.compile(r"-Xm[sx]|HeapSize=|RAM\w*=|AggressiveHeap")
 COLLECTOR_OPTION = re.compile(r"-XX:\+Use\w+GC")
@@ -85,11 +86,12 @@ def find_java() -> Java:
 
 def anserini_jar() -> Path:
     """Anserini's fat jar, from the folder $ANSERINI_CLASSPATH, as in Pyserini, or else from the pyserini package."""
-    spec = find_spec("pyserini")
-    if spec is None or not spec.submodule_search_locations:
-        raise CaiError(f"pyserini is not installed: {install_command()}")
-    bundled = Path(spec.submodule_search_locations[0]) / "resources" / "jars"
-    folder = Path(os.environ.get("ANSERINI_CLASSPATH") or bundled)
+    spec = find_spec("pyserini")  # located, not imported: its dependencies may be missing
+    packages = spec.submodule_search_locations if spec and spec.submodule_search_locations else []
+    folders = [*filter(None, [os.environ.get("ANSERINI_CLASSPATH")]), *(f"{path}/resources/jars" for path in packages)]
+    if not folders:
+        raise CaiError(f"Anserini's jar, which the package pyserini has, is not installed: {INSTALL_JAR}")
+    folder = Path(folders[0])
     jars = sorted(folder.glob("anserini-*-fatjar.jar"), key=lambda jar: jar.stat().st_ctime)
     if not jars:
         raise CaiError(f"no anserini-*-fatjar.jar in {folder}; reinstall pyserini or correct ANSERINI_CLASSPATH")
@@ -119,7 +121,7 @@ def options(java: Java, user_options: Sequence[str] = ()) -> list[str]:
     # Without -Xrs, SIGTERM runs exit handlers while other threads hold the GIL that PyTorch's threads wait for.
     chosen = ["-Xrs", "--enable-native-access=ALL-UNNAMED", "-Dslf4j.internal.verbosity=WARN"]
     chosen.append(f"-Djava.util.logging.config.file={Path(__file__).parent / 'logging.properties'}")
-    set_by_user = " ".join([*(os.environ.get(name, "") for name in VARIABLES), *user_options])
+    set_by_user = _set_by_user(user_options)
     if not HEAP_OPTION.search(set_by_user):
         chosen.append(f"-Xmx{HEAP}")
         if not COLLECTOR_OPTION.search(set_by_user):
@@ -127,6 +129,10 @@ def options(java: Java, user_options: Sequence[str] = ()) -> list[str]:
     if (vector := "jdk.incubator.vector") in java.modules:
         chosen.append(f"--add-modules={vector}")
     return chosen
+
+
+def _set_by_user(user_options: Sequence[str]) -> str:
+    return " ".join([*(os.environ.get(name, "") for name in VARIABLES), *user_options])
 
 
 def start() -> Any:
@@ -150,8 +156,10 @@ def _started() -> Any:
 
     java = set_environment()
     if not (already_running := jnius_config.vm_running):
-        jnius_config.add_classpath(str(anserini_jar()))
-        jnius_config.add_options(*options(java, jnius_config.get_options()))
+        jar, user_options = anserini_jar(), jnius_config.get_options()
+        chosen, by_user = options(java, user_options), _set_by_user(user_options)
+        jnius_config.add_classpath(str(jar))
+        jnius_config.add_options(*chosen, *archive_options(java.home, jar, chosen, by_user))
     remedy = "let this package start Java first, as by cai_pyserini.indexes.jvm.start(), or use another process"
     try:
         with _silent_stderr():  # Java always warns there of incubator modules and restricted methods

@@ -17,11 +17,9 @@ from string import ascii_lowercase
 from typing import Any, Self
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from cai_pyserini.core import artifact
-from cai_pyserini.core.config import PASSAGE, Bm25Parameters
+from cai_pyserini.core.config import Bm25Parameters, document_of
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.processes import processors
 from cai_pyserini.indexes import batch, jvm
@@ -32,7 +30,7 @@ from cai_pyserini.indexes.facets import Matches
 from cai_pyserini.indexes.filters import BadFilter, Filter, Words, any_term_query, boolean_query, lucene_query
 from cai_pyserini.indexes.searcher import Searcher, Stored
 from cai_pyserini.indexes.writer import FIELD, IDS, delimited_analyzer
-from cai_pyserini.runs.trec import Ranking
+from cai_pyserini.runs.trec import Numbers, Ranking
 from cai_pyserini.vectors.json_vectors import DELIMITER
 from cai_pyserini.vectors.queries import Query
 
@@ -199,8 +197,7 @@ class LuceneSearcher(Searcher):
     @cached_property
     def document_numbers(self) -> np.ndarray:
         """The number of the document of each passage, from 0, int32 (passages,), in the order of `ids`."""
-        documents = pc.replace_substring_regex(pa.array(self.ids, pa.string()), rf"{PASSAGE}\d+$", "")
-        return documents.dictionary_encode().indices.to_numpy()
+        return Numbers[str]().of([*map(document_of, self.ids)]).astype(np.int32)
 
     @property
     def documents_in_passages(self) -> int:

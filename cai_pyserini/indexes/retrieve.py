@@ -8,8 +8,6 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from cai_pyserini.core import artifact
 from cai_pyserini.core.config import BM25, Bm25Parameters, EncoderConfig, load_encoder
 from cai_pyserini.core.errors import CaiError
@@ -21,7 +19,7 @@ from cai_pyserini.indexes.filters import BadFilter, parse_filter
 from cai_pyserini.indexes.passages import FIRST
 from cai_pyserini.indexes.passages import search_many as search_passages
 from cai_pyserini.models.encoder import EncoderModel
-from cai_pyserini.runs.trec import Ranking, run_of, top, without_query, write_parts
+from cai_pyserini.runs.trec import Ranking, Rankings, run_of, top, without_query, write_parts
 from cai_pyserini.vectors.queries import Queries, Query, Representation, WordQueries
 
 WARM_UP = 256  # queries to search before timing, so that the JVM compiles the code
@@ -69,7 +67,7 @@ def search(
             searcher = searcher.filtered(parse_filter(filter, searcher.metadata))
         encoded, seconds = queries.for_search(searcher.query_scale)
 
-        def parts() -> Iterator[pd.DataFrame]:
+        def parts() -> Iterator[Rankings]:
             nonlocal seconds
             search_many = partial(search_passages, searcher) if passages else searcher.search_many
             for run, search_seconds in timed_search(search_many, encoded, depth, threads, f"search {tag}"):
@@ -111,7 +109,7 @@ def queries_for(
 
 def timed_search(
     search_many: SearchMany, queries: dict[str, Query], hits: int, threads: int, label: str
-) -> Iterator[tuple[pd.DataFrame, float]]:
+) -> Iterator[tuple[Rankings, float]]:
     """After a warm-up, yield the run of all queries in parts, in the order of ids, with the seconds of each part."""
     threads = threads or processors()
     warm_up = {str(i): query for i, query in enumerate(islice(cycle(queries.values()), WARM_UP))}

@@ -6,8 +6,6 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
-import pandas as pd
-
 from cai_pyserini.collections.records import Columns, read_records
 from cai_pyserini.collections.values import checked_id
 from cai_pyserini.core import artifact
@@ -20,7 +18,7 @@ from cai_pyserini.experiments.ranking_artifacts import ranking_of
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.indexes.searcher import Stored
 from cai_pyserini.judging.judgments import Grades
-from cai_pyserini.runs.trec import read_run, scores_by_query, top
+from cai_pyserini.runs.trec import Rankings, read_run, scores_by_query, top
 
 
 class Pool(NamedTuple):
@@ -69,7 +67,7 @@ def topics_of(run: RunFolder, path: Path | None) -> dict[str, str]:
     return topics
 
 
-def run_of_system(run: RunFolder, name: str) -> pd.DataFrame:
+def run_of_system(run: RunFolder, name: str) -> Rankings:
     """The run of a system, which another tool may have written. Raises CaiError if it is missing or out of date, as
     after an update."""
     path = run.root / "runs" / f"{name}.trec"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
 from statistics import NormalDist, stdev
 
-import pandas as pd
+import numpy as np
 from sklearn.metrics import cohen_kappa_score
 
 from cai_pyserini.analysis.compare import difference, summary
@@ -15,7 +15,7 @@ from cai_pyserini.core.tables import aligned
 from cai_pyserini.judging.judgments import Judgment
 from cai_pyserini.runs.measures import measure
 from cai_pyserini.runs.significance import ALPHA, MIN_QUERIES
-from cai_pyserini.runs.trec import top
+from cai_pyserini.runs.trec import Rankings, top
 
 MIN_DOCUMENTS = 30  # with fewer, the standard error of kappa is 0.15 or more
 MEASURE = "nDCG(judged_only=True)@10"
@@ -50,15 +50,15 @@ def _kappa(first: list[int], second: list[int], weights: str | None) -> str:
     return "–" if math.isnan(kappa) else f"{kappa:.3f}"
 
 
-def verdict(runs: Mapping[str, pd.DataFrame], qrels: Qrels, smallest: float) -> str:
+def verdict(runs: Mapping[str, Rankings], qrels: Qrels, smallest: float) -> str:
     """Compare the runs of two systems by judgments; `smallest` is the smallest difference that would matter."""
     a, b = runs
-    judged = [run[run["query_id"].isin(qrels)] for run in runs.values()]
+    judged = [run[np.array([id in qrels for id in run.query_ids], bool)[run.queries]] for run in runs.values()]
     first, second = (measure(qrels, run, [MEASURE])[MEASURE] for run in judged)
     result = difference(first, second)
     unjudged = (f"{name} {_unjudged(run, qrels)}" for name, run in zip(runs, judged, strict=True))
     lines = [*summary(result, (a, b), "nDCG@10 of judged documents"), f"unjudged of the best 10: {', '.join(unjudged)}"]
-    if no_hits := len(qrels.keys() - {*judged[0]["query_id"], *judged[1]["query_id"]}):
+    if no_hits := len(qrels.keys() - {id for run in judged for id in run.columns[0]}):
         lines.append(f"{no_hits:,} queries have no hits, and count 0 for both")
     if no_relevant := sum(not any(grade > 0 for grade in grades.values()) for grades in qrels.values()):
         lines.append(f"{no_relevant:,} queries have no relevant document, and count 0 for both")
@@ -72,12 +72,11 @@ def verdict(runs: Mapping[str, pd.DataFrame], qrels: Qrels, smallest: float) -> 
     return "\n".join(lines)
 
 
-def _unjudged(run: pd.DataFrame, qrels: Qrels) -> str:
+def _unjudged(run: Rankings, qrels: Qrels) -> str:
     """The share of the best 10 hits of a run that have no grade."""
     best = top(run, 10)
-    pairs = list(zip(best["query_id"], best["doc_id"], strict=True))
-    unjudged = sum(id not in qrels[query] for query, id in pairs)
-    return f"{unjudged / len(pairs):.1%}" if pairs else "no hits"
+    unjudged = sum(id not in qrels[query] for query, id, _ in best)
+    return f"{unjudged / len(best):.1%}" if len(best) else "no hits"
 
 
 def _sample_sizes(queries: int, deviation: float, observed: float, smallest: float) -> Iterator[str]:

@@ -12,7 +12,7 @@ from cai_pyserini.core.config import load_index_config
 from cai_pyserini.core.processes import processors
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.plugin.documents import stored
-from cai_pyserini.runs.trec import strictly_descending
+from cai_pyserini.runs.trec import Rankings, strictly_descending
 
 
 class CaiRetriever(pt.Transformer):
@@ -34,10 +34,10 @@ class CaiRetriever(pt.Transformer):
         rankings = self.engine.search(queries, self.num_results, threads, self.filter) if queries else []
         hits = [hit for ranking in rankings for hit in ranking]
         rows = np.repeat(np.arange(len(inp)), np.array([len(ranking) for ranking in rankings], int))
-        scores = pd.DataFrame({"query_id": pd.Categorical(rows), "score": np.array([hit.score for hit in hits], float)})
+        run = Rankings([], [], rows, rows, np.array([hit.score for hit in hits], float))
         columns: dict[str, Any] = {
             "docno": pd.Series([hit.id for hit in hits], dtype=object),
-            "score": strictly_descending(scores),
+            "score": strictly_descending(run),
             "rank": pd.Series([hit.rank - 1 + pt.model.FIRST_RANK for hit in hits], dtype=int),
         }
         if self.text:

@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
-from pandas.api.types import union_categoricals
 
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.runs import trec
 from cai_pyserini.runs.fusions import DEFAULT, DEPTH, FUSIONS, Fusion, ranks_within
-from cai_pyserini.runs.trec import Ranking
+from cai_pyserini.runs.trec import Numbers, Ranking, Rankings
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +24,7 @@ def require_fusable(runs: Sequence[Path]) -> None:
     ours = all(manifest and manifest.stats.get("documents_digest") for manifest in map(artifact.read_manifest, runs))
     name, queries, documents = "", set[str](), set[str]()
     for run in runs:
-        new_queries, new_documents = trec.ids_in(run, "query_id"), trec.ids_in(run, "doc_id")
+        new_queries, new_documents = {*(found := trec.read_run(run)).query_ids}, {*found.doc_ids}
         if queries and new_queries:
             trec.require_common("queries", len(queries | new_queries), {name: queries, str(run): new_queries})
             if not ours:
@@ -58,7 +56,7 @@ def fuse(
         documents, read = trec.documents_digest(runs), [trec.read_run(run) for run in runs]
         start = time.perf_counter()
         fused = fuse_runs(read, method, depth, hits, weights)
-        milliseconds, queries = 1000 * (time.perf_counter() - start), fused["query_id"].nunique()
+        milliseconds, queries = 1000 * (time.perf_counter() - start), len({*fused.queries.tolist()})
         for run in _with_misleading_scores(dict(zip(runs, read, strict=True)), FUSIONS[method], depth):
             logger.warning("%s has scores below 0: %s", run, FUSIONS[method].negative_warning)
         trec.write_run(fused, path, tag)
@@ -68,41 +66,41 @@ def fuse(
     return artifact.make(output, recipe, write, folder=False)
 
 
-def _with_misleading_scores(runs: Mapping[Path, pd.DataFrame], fusion: Fusion, depth: int) -> Iterator[Path]:
+def _with_misleading_scores(runs: Mapping[Path, Rankings], fusion: Fusion, depth: int) -> Iterator[Path]:
     """Yield the runs with scores below 0 among their best `depth`; in a sum, only if they lack documents of others."""
     best = {path: trec.top(run, depth) for path, run in runs.items() if fusion.negative_warning}
     for path, hits in best.items():
-        if (hits["score"] < 0).any():
-            union = {hit for run in best.values() for hit in zip(run["query_id"], run["doc_id"], strict=True)}
+        if (hits.scores < 0).any():
+            union = {hit[:2] for run in best.values() for hit in run}
             if len(hits) < len(union) or not fusion.is_sum:
                 yield path
 
 
 def fuse_runs(
-    runs: Sequence[pd.DataFrame],
+    runs: Sequence[Rankings],
     method: str,
     depth: int = DEPTH,
     hits: int = 1000,
     weights: Sequence[float] | None = None,
-) -> pd.DataFrame:
+) -> Rankings:
     """Fuse the best `depth` documents per query of two or more runs.
 
     `weights`, one positive number per run, multiply contributions to a sum; None: all 1. Raises CaiError for an
     unknown method, and for invalid weights.
     """
     fusion = _checked(method, len(runs), weights)
-    queries, documents = (
-        union_categoricals([run[name].array for run in runs], sort_categories=True) for name in ("query_id", "doc_id")
-    )
-    scores = np.concatenate([run["score"] for run in runs])
-    found = Hits([*map(len, runs)], queries.codes, documents.codes, scores)
+    query_ids, queries = _renumbered([(run.query_ids, run.queries) for run in runs])
+    doc_ids, documents = _renumbered([(run.doc_ids, run.documents) for run in runs])
+    found = Hits([*map(len, runs)], queries, documents, np.concatenate([run.scores for run in runs]))
     query, document, values = contributions(found, fusion, depth, weights)
-    fused = {
-        "query_id": pd.Categorical.from_codes(query, dtype=queries.dtype),
-        "doc_id": pd.Categorical.from_codes(document, dtype=documents.dtype),
-        "score": fusion.combined(values),
-    }
-    return trec.top(trec.sorted_run(pd.DataFrame(fused)), hits)  # ties in the order of documents
+    fused = Rankings(query_ids, doc_ids, query, document, fusion.combined(values))
+    return trec.top(trec.sorted_run(fused), hits)  # ties in the order of documents
+
+
+def _renumbered(several: Sequence[tuple[Sequence[str], np.ndarray]]) -> tuple[list[str], np.ndarray]:
+    """All ids of several runs, sorted, and the places of the hits' ids among them, one run after the other."""
+    numbers = Numbers[str]()
+    return numbers.sorted(np.concatenate([numbers.of(ids)[places] for ids, places in several]))
 
 
 def _checked(method: str, runs: int, weights: Sequence[float] | None) -> Fusion:

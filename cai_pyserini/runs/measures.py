@@ -9,7 +9,6 @@ from pathlib import Path
 from subprocess import CalledProcessError
 
 import ir_measures
-import pandas as pd
 from ir_measures import Measure
 from ir_measures.measures import MeanAgg
 
@@ -64,7 +63,7 @@ def _is_computable(measure: Measure) -> bool:
     return {metric.query_id for metric in metrics} == judged.keys() and isinstance(measure.aggregator(), MeanAgg)
 
 
-def measure(qrels: Qrels, run: pd.DataFrame, measures: Sequence[str] = MEASURES) -> PerQuery:
+def measure(qrels: Qrels, run: trec.Rankings, measures: Sequence[str] = MEASURES) -> PerQuery:
     """Each measure for every judged query; 0 if the run has no hits. Raises CaiError for measures that cannot be
     computed. All measures see the run's order of hits, because their own rules for ties differ.
     """
@@ -76,7 +75,7 @@ def measure(qrels: Qrels, run: pd.DataFrame, measures: Sequence[str] = MEASURES)
         numbers[query]: {id: checked_grade(grade, f"query {query!r}, document {id!r}") for id, grade in grades.items()}
         for query, grades in qrels.items()
     }
-    ranked = run.assign(score=float(len(run)) - trec.ranks(run))
+    ranked = run.with_scores(float(len(run)) - run.ranks)
     for cutoff in set(map(_cutoff, values)):
         ranking = trec.scores_by_query(ranked if cutoff is None else trec.top(ranked, cutoff))
         hits = {numbers[id]: scores for id, scores in ranking.items() if id in numbers}
@@ -94,7 +93,7 @@ def measure_run(qrels: Qrels, run: Path, measures: Sequence[str] = MEASURES) -> 
     """Like `measure`, for a run file. Warns if it has hits for fewer than half of the judged queries; raises CaiError
     if it has none for them."""
     hits = trec.read_run(run)
-    require_judged({*hits["query_id"].cat.categories}, qrels, str(run))
+    require_judged({*hits.query_ids}, qrels, str(run))
     return measure(qrels, hits, measures)
 
 
@@ -117,7 +116,7 @@ def measure_runs(
     parse_measures(measures)
     if trec.documents_digest(runs):
         trec.documents_digest(runs, collection.documents_digest)
-    retrieved = {run: trec.ids_in(run, "doc_id") for run in runs}
+    retrieved = {run: {*trec.read_run(run).doc_ids} for run in runs}
     unknown = collection.unknown_documents(split, set().union(*retrieved.values()))
     example = next(collection.records(whole=True)).id
     for run, documents in retrieved.items():

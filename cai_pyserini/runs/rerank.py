@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from cai_pyserini.collections.contract import Collection
 from cai_pyserini.core import artifact
@@ -17,10 +16,21 @@ from cai_pyserini.core.terminal import progress
 from cai_pyserini.models.checkpoint import checkpoint_digest, load_checkpoint
 from cai_pyserini.models.device import Precision
 from cai_pyserini.runs.fusions import DEPTH
-from cai_pyserini.runs.trec import add_latency, documents_digest, read_run, run_digest, sorted_run, top, write_run
+from cai_pyserini.runs.trec import (
+    Rankings,
+    add_latency,
+    documents_digest,
+    read_run,
+    run_digest,
+    sorted_run,
+    top,
+    write_run,
+)
 
 if TYPE_CHECKING:  # imports torch, which takes seconds
     from cai_pyserini.models.cross_encoder import CrossEncoder
+
+type Texts = Callable[[Rankings], list[list[str]]]
 
 
 def rerank(
@@ -59,22 +69,22 @@ def rerank(
         return output
 
     @cache
-    def load() -> tuple[pd.DataFrame, "CrossEncoder"]:
-        """The hits to rerank, with their texts, and the model."""
+    def load() -> tuple[Rankings, Texts, "CrossEncoder"]:
+        """The hits to rerank, their texts, and the model."""
         from cai_pyserini.models.cross_encoder import CrossEncoder
 
-        hits = _with_texts(top(read_run(run), depth), topics, collection, run)
-        return hits, CrossEncoder(checkpoint, device, precision)
+        hits = top(read_run(run), depth)
+        return hits, _texts(hits, topics, collection, run), CrossEncoder(checkpoint, device, precision)
 
     lowered = depth
     if minutes and not artifact.in_dry_run() and not artifact.is_up_to_date(output, recipe(depth)):
-        hits, model = load()
-        lowered = _affordable_depth(hits, model.seconds_per_pair(*_columns(hits)), depth, minutes)
+        hits, texts, model = load()
+        lowered = _affordable_depth(hits, model.seconds_per_pair(*texts(hits)), depth, minutes)
 
     def write(path: Path) -> artifact.Stats:
         digest = documents_digest([run], collection.documents_digest)
-        hits, model = load()
-        scored, ms = _scored(top(hits, lowered), model)
+        hits, texts, model = load()
+        scored, ms = _scored(top(hits, lowered), texts, model)
         write_run(sorted_run(scored), path, tag)
         stats: artifact.Stats = {"queries": len(topics), "ms_per_query": add_latency(ms / len(topics), [run])}
         line = f"{tag} reranks the best {lowered} of {depth} documents: more would take over {minutes or 0:g} minutes"
@@ -84,25 +94,29 @@ def rerank(
     return artifact.make(output, recipe(lowered), write, folder=False)
 
 
-def _with_texts(hits: pd.DataFrame, topics: dict[str, str], collection: Collection, run: Path) -> pd.DataFrame:
-    """The hits of a run, with their texts in the columns `query` and `document`."""
-    queries, documents = (hits[column].astype(object) for column in ("query_id", "doc_id"))
-    if unknown := sorted(set(queries) - topics.keys()):
+def _texts(hits: Rankings, topics: dict[str, str], collection: Collection, run: Path) -> Texts:
+    """A function from hits, at most these of a run, to the queries, documents and document ids of each."""
+    if unknown := sorted({*hits.query_ids} - topics.keys()):
         raise CaiError(
             f"{run} has hits for query {unknown[0]!r}, which is not among the topics, whose ids are such as "
             f"{min(topics)!r}: rerank with the collection and the split that were searched"
         )
-    contents = collection.contents(set(documents), str(run))
-    return hits.assign(query=queries.map(topics), document=documents.map(contents))
+    contents = collection.contents({*hits.columns[1]}, str(run))
+
+    def texts(hits: Rankings) -> list[list[str]]:
+        queries, documents = hits.columns
+        return [[topics[id] for id in queries], [contents[id] for id in documents], documents]
+
+    return texts
 
 
-def _scored(hits: pd.DataFrame, model: "CrossEncoder") -> tuple[pd.DataFrame, float]:
+def _scored(hits: Rankings, texts: Texts, model: "CrossEncoder") -> tuple[Rankings, float]:
     """The hits with the model's scores, and the milliseconds that scoring took."""
     start = time.perf_counter()
     with progress(range(0), len(hits), "rerank", "pairs") as bar:
-        queries, documents, names = _columns(hits)
+        queries, documents, names = texts(hits)
         scores = model.score(queries, documents, bar.update, names)
-    return hits.assign(score=scores.astype(float)), 1000 * (time.perf_counter() - start)
+    return hits.with_scores(scores.astype(float)), 1000 * (time.perf_counter() - start)
 
 
 class Reranker:
@@ -134,14 +148,9 @@ class Reranker:
         return scores
 
 
-def _columns(hits: pd.DataFrame) -> list[list[str]]:
-    """Queries, documents and document ids."""
-    return [hits[column].tolist() for column in ("query", "document", "doc_id")]
-
-
-def _affordable_depth(hits: pd.DataFrame, seconds: float, depth: int, minutes: float) -> int:
+def _affordable_depth(hits: Rankings, seconds: float, depth: int, minutes: float) -> int:
     """The largest depth whose pairs take at most `minutes`. Raises CaiError if there is none."""
-    counts = hits["query_id"].value_counts().to_numpy()
+    counts = np.bincount(hits.queries)
     times = [seconds * np.minimum(counts, n).sum() / 60 for n in range(1, depth + 1)]
     if times[0] > minutes:
         raise CaiError(f"one document per query takes about {times[0]:.1f} minutes, more than {minutes:g}")

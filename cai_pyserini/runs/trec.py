@@ -1,35 +1,36 @@
 """TREC runs: `query Q0 document rank score tag`, one line per hit.
 
-In memory a run is a DataFrame with the columns `query_id` and `doc_id` (categories) and `score` (float64), sorted by
-query id, then by descending score; ties keep the order of the search. In the run files of this package, scores are
-strictly descending, even in single precision, so that every tool reads the order of the search; reading such a file
-restores the ties. Ties of other runs are read in the order of trec_eval.
+In memory a run is a `Rankings`, sorted by query id, then by descending score; ties keep the order of the search. In the
+run files of this package, scores are strictly descending, even in single precision, so that every tool reads the order
+of the search; reading such a file restores the ties. Ties of other runs are read in the order of trec_eval.
 """
 
-import io
+import codecs
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Literal, overload
+from typing import TYPE_CHECKING, Literal, Self, overload
 
 import numpy as np
-import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
-from pyarrow import csv
 
 from cai_pyserini.core.artifact import file_digest, read_manifest, require_if_ours
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import atomic_write, require_file
 from cai_pyserini.core.identity import same_documents
+from cai_pyserini.core.packages import lazy
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 logger = logging.getLogger(__name__)
 Hits = Sequence[tuple[str, float]]  # document id and score
 
 SUBNORMAL = (1 << 23) - 1  # how many numbers of single precision are between 0 and the smallest normal one
-BLANK = r"^$|[\t-\r\x1c-\x1f \x85\p{Z}]"  # an empty id, or a separator of str.split()
+BLOCK = 1 << 18  # bytes of a run file that are parsed at a time
+LINE = b"     \n"  # the separators of a line
 
 
 class Ranking(Sequence[tuple[str, float]]):
@@ -76,33 +77,106 @@ class Ranking(Sequence[tuple[str, float]]):
 NO_HITS = Ranking([], [])
 
 
-def run_of(hits: Mapping[str, Hits]) -> pd.DataFrame:
+class Numbers[Id: (str, bytes)](dict[Id, int]):
+    """The numbers of ids, in the order in which they are first asked for."""
+
+    def __missing__(self, id: Id) -> int:
+        number = self[id] = len(self)
+        return number
+
+    def of(self, ids: Sequence[Id] | np.ndarray) -> np.ndarray:
+        return np.fromiter(map(self.__getitem__, ids), np.int64, len(ids))
+
+    def sorted(self, numbers: np.ndarray) -> tuple[list[Id], np.ndarray]:
+        """The ids in order, and the places in this order of the ids with these numbers."""
+        ids = sorted(self)
+        places = np.empty(len(ids), np.int64)
+        places[self.of(ids)] = np.arange(len(ids))
+        return ids, places[numbers]
+
+
+@dataclass(frozen=True, eq=False)
+class Rankings:
+    """The hits of many queries: the places of their `queries` and `documents`, int64 (hits,), among the `query_ids` and
+    `doc_ids`, which are sorted, and their `scores`, float64 (hits,)."""
+
+    query_ids: Sequence[str]
+    doc_ids: Sequence[str]
+    queries: np.ndarray
+    documents: np.ndarray
+    scores: np.ndarray
+
+    @classmethod
+    def of(cls, queries: Sequence[str], documents: Sequence[str], scores: np.ndarray) -> Self:
+        """From the ids and the scores of hits."""
+        (query_ids, query), (doc_ids, document) = (
+            (numbers := Numbers[str]()).sorted(numbers.of(ids)) for ids in (queries, documents)
+        )
+        return cls(query_ids, doc_ids, query, document, scores)
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def __iter__(self) -> Iterator[tuple[str, str, float]]:
+        return zip(*self.columns, self.scores.tolist(), strict=True)
+
+    def __getitem__(self, hits: np.ndarray) -> Self:
+        """The hits at places, or those of a mask."""
+        return replace(self, queries=self.queries[hits], documents=self.documents[hits], scores=self.scores[hits])
+
+    @cached_property
+    def columns(self) -> tuple[list[str], list[str]]:
+        """The query id and the document id of each hit."""
+        query_ids, doc_ids = self.query_ids, self.doc_ids
+        return [query_ids[place] for place in self.queries.tolist()], [
+            doc_ids[place] for place in self.documents.tolist()
+        ]
+
+    @cached_property
+    def ranks(self) -> np.ndarray:
+        """The rank of every hit, from 1."""
+        first = np.diff(self.queries, prepend=-1) != 0
+        return np.arange(len(self)) - _last_true(first) + 1
+
+    def with_scores(self, scores: np.ndarray) -> Self:
+        return replace(self, scores=scores)
+
+    def sorted_by(self, *keys: np.ndarray) -> Self:
+        """Sorted by query, then by `keys`, the last of which is the primary one, as for np.lexsort."""
+        keys = (*keys, self.queries)
+        return self if _is_sorted(keys) else self[np.lexsort(keys)]
+
+    def to_dataframe(self) -> "pd.DataFrame":
+        """A row per hit: `query_id`, `doc_id`, `score` and `rank`. Raises CaiError without pandas."""
+        pandas = lazy("pandas")
+        ids = {
+            name: pandas.Series(ids, dtype=object)
+            for name, ids in zip(("query_id", "doc_id"), self.columns, strict=True)
+        }
+        frame: pd.DataFrame = pandas.DataFrame({**ids, "score": self.scores, "rank": self.ranks})
+        return frame
+
+
+def run_of(hits: Mapping[str, Hits]) -> Rankings:
     """The run with these hits by query id."""
-    rankings = [*map(Ranking.of, hits.values())]
-    queries = np.repeat(np.array(list(hits), object), [*map(len, rankings)])
-    documents = np.concatenate([NO_HITS.ids, *(ranking.ids for ranking in rankings)])
-    scores = np.concatenate([NO_HITS.scores, *(ranking.scores for ranking in rankings)])
-    return sorted_run(pd.DataFrame({"query_id": queries, "doc_id": documents, "score": scores}))
+    rankings = {query: Ranking.of(hits[query]) for query in sorted(hits) if hits[query]}
+    queries = np.repeat(np.arange(len(rankings)), [*map(len, rankings.values())])
+    documents = np.concatenate([NO_HITS.ids, *(ranking.ids for ranking in rankings.values())])
+    scores = np.concatenate([NO_HITS.scores, *(ranking.scores for ranking in rankings.values())])
+    numbers = Numbers[str]()
+    doc_ids, places = numbers.sorted(numbers.of(documents))
+    return sorted_run(Rankings([*rankings], doc_ids, queries, places, scores))
 
 
-def sorted_run(frame: pd.DataFrame) -> pd.DataFrame:
-    """Sort the rows of a run; ids become categories in string order, unless they are categories already. Scores become
-    what `read_run` would return after the run is written."""
-    run = _sorted(frame, lambda run: [-run["score"].to_numpy()])
-    return run.assign(score=_tied(strictly_descending(run), ranks(run)))
+def sorted_run(run: Rankings) -> Rankings:
+    """Sort the hits of a run. Scores become what `read_run` would return after the run is written."""
+    run = run.sorted_by(-run.scores)
+    return run.with_scores(_tied(strictly_descending(run), run.ranks))
 
 
-def _sorted(frame: pd.DataFrame, sort_keys: Callable[[pd.DataFrame], list[np.ndarray]]) -> pd.DataFrame:
-    """Sort the rows by query, then by `sort_keys`, the last of which is the primary one, as for np.lexsort."""
-    plain = [name for name in ("query_id", "doc_id") if frame[name].dtype != "category"]
-    run = frame.assign(**{name: categories(frame[name]) for name in plain})
-    keys = [*sort_keys(run), run["query_id"].cat.codes.to_numpy()]
-    return (run if _is_sorted(keys) else run.iloc[np.lexsort(keys)]).reset_index(drop=True)
-
-
-def strictly_descending(run: pd.DataFrame) -> np.ndarray:
+def strictly_descending(run: Rankings) -> np.ndarray:
     """The scores of a run, (hits,), with ties lowered to the next smaller numbers of single precision."""
-    return _descending(run["score"].to_numpy(), ranks(run), run["query_id"].cat.codes.to_numpy(np.int64))
+    return _descending(run.scores, run.ranks, run.queries)
 
 
 def _descending(scores: np.ndarray, ranks: np.ndarray, queries: np.ndarray | int) -> np.ndarray:
@@ -148,46 +222,29 @@ def _is_sorted(keys: Sequence[np.ndarray]) -> bool:
     return True
 
 
-def categories(ids: pd.Series | pd.Index) -> pd.Categorical:
-    """Ids as categories in string order."""
-    codes, unique = pd.factorize(ids)
-    names = pd.Index(unique, dtype="str")
-    order = names.argsort()
-    ranks = np.empty_like(order)
-    ranks[order] = np.arange(len(order))
-    return pd.Categorical.from_codes(ranks[codes], names[order])
-
-
-def ranks(run: pd.DataFrame) -> np.ndarray:
-    """The rank of every hit, from 1."""
-    first = np.diff(run["query_id"].cat.codes.to_numpy(), prepend=-1) != 0
-    return np.arange(len(run)) - _last_true(first) + 1
-
-
 def _last_true(flags: np.ndarray) -> np.ndarray:
     """For every position, the last position up to it whose flag is true; 0 if there is none."""
     return np.maximum.accumulate(np.where(flags, np.arange(len(flags)), 0))
 
 
-def top(run: pd.DataFrame, depth: int) -> pd.DataFrame:
-    return run[ranks(run) <= depth]
+def top(run: Rankings, depth: int) -> Rankings:
+    return run[run.ranks <= depth]
 
 
-def scores_by_query(run: pd.DataFrame) -> dict[str, dict[str, float]]:
+def scores_by_query(run: Rankings) -> dict[str, dict[str, float]]:
     """Scores by query id and document id, best first."""
-    queries, documents = run["query_id"].astype(object), run["doc_id"].astype(object)
     scores: dict[str, dict[str, float]] = {}
-    for query, document, score in zip(queries, documents, run["score"].tolist(), strict=True):
+    for query, document, score in run:
         scores.setdefault(query, {})[document] = score
     return scores
 
 
-def without_query(run: pd.DataFrame) -> pd.DataFrame:
+def without_query(run: Rankings) -> Rankings:
     """The run without hits whose document id equals the query id (Anserini's -removeQuery)."""
-    return run[run["query_id"].astype(object) != run["doc_id"].astype(object)]
+    return run[np.array([query != document for query, document, _ in run], bool)]
 
 
-def write_run(run: pd.DataFrame, path: Path, tag: str) -> None:
+def write_run(run: Rankings, path: Path, tag: str) -> None:
     """Write a run atomically in TREC format, with the scores of `strictly_descending`, in the fewest digits that give
     the same float64 when read.
 
@@ -196,28 +253,24 @@ def write_run(run: pd.DataFrame, path: Path, tag: str) -> None:
     write_parts([run], path, tag)
 
 
-def write_parts(parts: Iterable[pd.DataFrame], path: Path, tag: str) -> None:
+def write_parts(parts: Iterable[Rankings], path: Path, tag: str) -> None:
     """Write a run as `write_run` does, from parts with whole queries in the order of their ids."""
     empty = True
-    with atomic_write(path) as partial, partial.open("wb") as file:
+    with atomic_write(path) as partial, partial.open("w", encoding="utf-8", newline="\n") as file:
         for run in parts:
-            empty &= run.empty
-            finite = np.isfinite(_single(run["score"].to_numpy()))
-            for query, document, score in run[~finite].itertuples(index=False, name=None):
+            empty &= not len(run)
+            for query, document, score in run[~np.isfinite(_single(run.scores))]:
                 raise CaiError(
                     f"{path}: the score of document {document!r} for query {query!r} is {score}, which is not finite "
                     "in single precision"
                 )
-            scores = strictly_descending(run)
-            columns = (pa.array(column) for column in (run["query_id"], run["doc_id"], ranks(run), scores))
-            query, document, rank, score = (column.cast(pa.string()) for column in columns)
-            lines = pc.binary_join_element_wise(query, "Q0", document, rank, score, f"{tag}\n", " ")
-            file.write(lines.buffers()[2][: pc.sum(pc.binary_length(lines)).as_py() or 0])
+            columns = zip(*run.columns, run.ranks.tolist(), strictly_descending(run).tolist(), strict=True)
+            file.writelines(f"{query} Q0 {id} {rank} {score!r} {tag}\n" for query, id, rank, score in columns)
     if empty:
         logger.warning("%s finds nothing for any query", tag)
 
 
-def read_run(path: Path) -> pd.DataFrame:
+def read_run(path: Path) -> Rankings:
     """Read a TREC run, from this package or any other tool. Hits are in the order of trec_eval, whatever their ranks:
     by descending score in single precision, ties by descending document id.
 
@@ -225,11 +278,6 @@ def read_run(path: Path) -> pd.DataFrame:
     """
     require_file(path, "run")
     return _read(path, path.stat().st_size, path.stat().st_mtime_ns)
-
-
-def ids_in(run: Path, column: Literal["query_id", "doc_id"]) -> set[str]:
-    """The ids of the queries or of the documents in a run. Raises CaiError as `read_run` does."""
-    return set(read_run(run)[column].cat.categories)
 
 
 def require_common(kind: str, total: int, ids: Mapping[str, Set[str]]) -> None:
@@ -249,56 +297,71 @@ def require_common(kind: str, total: int, ids: Mapping[str, Set[str]]) -> None:
 
 
 @lru_cache(maxsize=2)  # consecutive fusions read the same runs
-def _read(path: Path, size: int, mtime_ns: int) -> pd.DataFrame:
+def _read(path: Path, size: int, mtime_ns: int) -> Rankings:
     if require_if_ours(path) and not size:  # our own run, in which no query has a hit
         return run_of({})
-    try:
-        hits = _parse(path)
-    except (pa.ArrowInvalid, ValueError):  # tabs or aligned columns from another tool, or a broken file
-        try:
-            hits = _parse(io.BytesIO(b"".join(_lines(path))))
-        except (pa.ArrowInvalid, ValueError) as error:
-            raise CaiError(f"{path}: not a TREC run ({error})") from None
-    run = _sorted(hits, lambda run: [-run["doc_id"].cat.codes.to_numpy(), -_single(run["score"].to_numpy())])
-    queries, documents = run["query_id"].cat, run["doc_id"].cat
-    keys = np.sort(queries.codes.to_numpy(np.int64) * len(documents.categories) + documents.codes)
+    hits = _parse(path)
+    run = hits.sorted_by(-hits.documents, -_single(hits.scores))
+    keys = np.sort(run.queries * len(run.doc_ids) + run.documents)
     repeated = keys[1:][keys[1:] == keys[:-1]]
     if len(repeated):
-        query, document = divmod(int(repeated[0]), len(documents.categories))
-        ids = documents.categories[document], queries.categories[query]
+        query, document = divmod(int(repeated[0]), len(run.doc_ids))
+        ids = run.doc_ids[document], run.query_ids[query]
         raise CaiError(f"{path}: document {ids[0]!r} is listed twice for query {ids[1]!r}")
-    return run.assign(score=_tied(run["score"].to_numpy(), ranks(run)))
+    return run.with_scores(_tied(run.scores, run.ranks))
 
 
-def _parse(data: Path | io.BytesIO) -> pd.DataFrame:
-    """Parse lines of columns separated by single spaces into `query_id`, `doc_id` and `score`."""
-    columns = {"query_id": pa.string(), "doc_id": pa.string(), "score": pa.float64()}
-    table = csv.read_csv(
-        data,
-        csv.ReadOptions(column_names=["query_id", "q0", "doc_id", "rank", "score", "tag"]),
-        csv.ParseOptions(delimiter=" ", quote_char=False),
-        csv.ConvertOptions(include_columns=list(columns), column_types=columns, strings_can_be_null=False),
-    )
-    if any(pc.any(pc.match_substring_regex(table[name], BLANK)).as_py() for name in ("query_id", "doc_id")):
-        raise ValueError("an id is empty or has white space")
-    if not pc.all(pc.is_finite(table["score"]), skip_nulls=False).as_py():  # null: not a number
-        raise ValueError("a score is not finite")
-    return table.to_pandas(split_blocks=True, self_destruct=True)
-
-
-def _lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a run that are not blank, with single spaces. Raises CaiError for a malformed line."""
+def _parse(path: Path) -> Rankings:
+    """The hits in the order of the file; white space separates columns. Raises CaiError for a malformed line."""
+    queries, documents, end = Numbers[bytes](), Numbers[bytes](), 0
+    parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if columns := line.split():
-                if not _is_hit(columns):
-                    raise CaiError(f"{path}:{number}: expected `query Q0 document rank score tag`")
-                yield b" ".join(columns) + b"\n"
+        file.seek(len(codecs.BOM_UTF8) if file.read(3) == codecs.BOM_UTF8 else 0)
+        while block := file.read(BLOCK) + file.readline():
+            values, scores = _columns(block, path, end)
+            parts.append((queries.of(values[::6]), documents.of(values[2::6]), scores))
+            end += block.count(b"\n")
+    try:
+        if not queries:
+            raise ValueError("it is empty")
+        numbers = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        query_ids, query_places = _decoded(queries, numbers[0])
+        doc_ids, doc_places = _decoded(documents, numbers[1])
+    except ValueError as error:
+        raise CaiError(f"{path}: not a TREC run ({error})") from None
+    return Rankings(query_ids, doc_ids, query_places, doc_places, numbers[2])
+
+
+def _columns(block: bytes, path: Path, before: int) -> tuple[list[bytes], np.ndarray]:
+    """The values of lines of six columns, one line after the other, and their scores. Raises CaiError for a malformed
+    line, which is counted from `before`; blank ones are skipped."""
+    values, characters = block.split(), np.frombuffer(block, np.uint8)
+    separators = characters[(characters == ord(" ")) | (characters == ord("\n"))].tobytes()
+    if separators == LINE * (len(values) // 6) and len(separators) == len(values):  # no other white space
+        try:
+            scores = np.array([*map(float, values[4::6])])
+            if np.isfinite(scores).all() and b"_" not in b"".join(values[4::6]):
+                return values, scores
+        except ValueError:
+            pass  # which line it is, is found below
+    rows = [line.split() for line in block.split(b"\n")]
+    if wrong := next((number for number, row in enumerate(rows, before + 1) if row and not _is_hit(row)), None):
+        raise CaiError(f"{path}:{wrong}: expected `query Q0 document rank score tag`")
+    return values, np.array([*map(float, values[4::6])], np.float64)
+
+
+def _decoded(ids: Numbers[bytes], numbers: np.ndarray) -> tuple[list[str], np.ndarray]:
+    """As `Numbers.sorted`, with ids as strings. Raises ValueError for ids that are no UTF-8 or have white space."""
+    ordered, places = ids.sorted(numbers)
+    decoded = [id.decode() for id in ordered]
+    if wrong := next((id for id in decoded if id.split() != [id]), None):
+        raise ValueError(f"the id {wrong!r} has white space")
+    return decoded, places
 
 
 def _is_hit(columns: Sequence[bytes]) -> bool:
     try:
-        return len(columns) == 6 and math.isfinite(float(columns[4]))
+        return len(columns) == 6 and b"_" not in columns[4] and math.isfinite(float(columns[4]))
     except ValueError:
         return False
 

@@ -19,7 +19,7 @@ from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.ranking_artifacts import ranking_of
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.indexes.searcher import Term
-from cai_pyserini.runs.trec import read_run
+from cai_pyserini.runs.trec import read_run, scores_by_query
 
 TERM = Term("cancer", 1.5, 2, 3.25, 300, 9.75)
 
@@ -113,7 +113,7 @@ def test_relevant_and_chosen_documents_are_explained_at_any_rank(run: RunFolder,
     assert found["bm25"] == [Explanation("bm25", "d6", None, 0.0, 1, [], [])]
     assert found["bm25"][0].heading == "not in the run: d6, score 0.0000, ★ relevant, grade 1"
     splade = found["splade-idf"][-1]
-    ranked = list(read_run(ranking_of(parse_system("splade-idf"), run).output).query("query_id == 'q4'")["doc_id"])
+    ranked = list(scores_by_query(read_run(ranking_of(parse_system("splade-idf"), run).output))["q4"])
     assert splade.document == "d6" and splade.rank == ranked.index("d6") + 1 and splade.terms
     assert found["hybrid-splade-idf-minmax"][-1].parts[1].explanation.terms == splade.terms
     assert explain("q2", ["bm25"], documents=["d5"])["bm25"] == [Explanation("bm25", "d5", None, 0.0, None, [], [])]

@@ -120,7 +120,7 @@ def test_a_run_without_hits_has_0_in_every_measure(
         fuse([empty, empty], fused, method)
         assert fused.read_text() == ""
         fuse([empty, Path(runs[0])], fused, method)
-        assert set(read_run(fused)["doc_id"]) == {"d9", "d1"}
+        assert {*read_run(fused).columns[1]} == {"d9", "d1"}
 
 
 def test_a_run_of_the_documents_as_they_were_is_refused(broken: Path, runs: list[str]) -> None:

@@ -4,7 +4,6 @@ import re
 import sqlite3
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from cai_pyserini.cli.judge import RUBRIC, main
@@ -15,7 +14,7 @@ from cai_pyserini.indexes.searcher import Stored
 from cai_pyserini.judging.judgments import Judgment, Judgments, qrels_of
 from cai_pyserini.judging.pool import stored_texts
 from cai_pyserini.judging.verdict import agreement, verdict
-from cai_pyserini.runs.trec import run_of
+from cai_pyserini.runs.trec import Rankings, run_of
 
 
 @pytest.fixture
@@ -164,7 +163,7 @@ def test_agreement_worked_example() -> None:
     assert agreement(apart) == "no document has the grades of two judges"
 
 
-def runs(queries: int, better: int) -> tuple[dict[str, pd.DataFrame], dict[str, dict[str, int]]]:
+def runs(queries: int, better: int) -> tuple[dict[str, Rankings], dict[str, dict[str, int]]]:
     """Runs a and b with the relevant document at rank 2, but for `b` at rank 1 for `better` queries, and qrels."""
     made = {}
     for name in "ab":
@@ -203,9 +202,9 @@ def test_a_verdict_needs_queries_and_differences() -> None:
 def test_queries_without_hits_have_nothing_unjudged() -> None:
     """The fault: a query without hits counts as ten unjudged hits."""
     made, qrels = runs(4, 0)
-    some = made["b"][made["b"]["query_id"] == "q0"]
+    some = made["b"][made["b"].queries == made["b"].query_ids.index("q0")]
     lines = verdict({"a": made["a"], "b": some}, qrels | {"q9": {"good": 1}}, 0.02).splitlines()
     assert (
         "unjudged of the best 10: a 33.3%, b 33.3%" in lines and "1 queries have no hits, and count 0 for both" in lines
     )
-    assert "a 33.3%, b no hits" in verdict({"a": made["a"], "b": some[:0]}, qrels, 0.02)
+    assert "a 33.3%, b no hits" in verdict({"a": made["a"], "b": some[some.queries < 0]}, qrels, 0.02)

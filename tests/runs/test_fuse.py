@@ -54,7 +54,7 @@ def test_what_cannot_be_fused_is_refused(method: str, count: int, weights: list[
 def test_the_command(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
     main(["--trec", *map(str, runs), "--output", "out.trec"])
     assert capsys.readouterr().out == "out.trec: 1 queries\n"
-    assert Path("out.trec").read_text() == "q1 Q0 b 1 6 cai_pyserini\nq1 Q0 a 2 3 cai_pyserini\n"
+    assert Path("out.trec").read_text() == "q1 Q0 b 1 6.0 cai_pyserini\nq1 Q0 a 2 3.0 cai_pyserini\n"
     settings = ["--method", "rrf", "--depth", "1", "--hits", "1", "--weights", "3", "0.5"]
     main(["--trec", *map(str, runs), "--output", "out.trec", *settings])
     assert Path("out.trec").read_text() == f"q1 Q0 a 1 {3 / 61} cai_pyserini\n"
