@@ -55,7 +55,9 @@ def _run_pyserini(module: str, arguments: list[str]) -> None:
     hook.register()
     try:
         known = find_spec(module)
-    except ModuleNotFoundError:
+    except ModuleNotFoundError as error:
+        if not module.startswith(error.name or ""):
+            raise  # of a package that Pyserini needs
         known = None
     if known is None:
         raise CaiError(f"no module named {module}")

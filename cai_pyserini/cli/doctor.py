@@ -133,13 +133,13 @@ class Doctor(Command):
 
 
 def machine() -> dict[str, Any]:
-    paths = {"package": Path(__file__).parents[1], "python": sys.executable, "cache": cache_home()}
+    package, cache = str(Path(__file__).parents[1]), str(cache_home())
     return {
         "version": VERSION,
         "platform": platform(),
         "processors": processors(),
         "packages": versions(),
-        "paths": {name: str(path) for name, path in paths.items()},
+        "paths": {"package": package, "python": sys.executable, "cache": cache},
     }
 
 

@@ -22,6 +22,7 @@ def test_usage_and_version(capsys: pytest.CaptureFixture[str]) -> None:
         ([], USAGE),
         (["-h"], USAGE),
         (["help"], USAGE),
+        (["help", "-h"], USAGE),
         *(([flag, "x"], VERSION) for flag in ("-V", "--version")),
     ):
         main(arguments)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from cai_pyserini.cli import COMMANDS
-from cai_pyserini.cli.completion import FOLDERS, NAMES, VALUES, Completion, main
-from cai_pyserini.core.settings import Group, Parser
+from cai_pyserini.cli.completion import FOLDERS, NAMES, VALUES, all_commands, main
+from cai_pyserini.core.settings import Parser
 
 SHELLS = ["bash", "zsh", "fish"]
 COMPLETE = """
@@ -77,7 +77,7 @@ def test_what_is_completed_by_names_of_arguments_is_one() -> None:
         for command in parser.commands.values():
             collect(command)
 
-    collect(Parser("cai-pyserini", Group("", Completion.kinds())))
+    collect(Parser("cai-pyserini", all_commands()))
     assert {*FOLDERS, *NAMES, *VALUES} <= declared
 
 

@@ -14,7 +14,8 @@ from cai_pyserini.indexes.searcher import Stored
 from cai_pyserini.judging.judgments import Judgment, Judgments, qrels_of
 from cai_pyserini.judging.pool import stored_texts
 from cai_pyserini.judging.verdict import agreement, verdict
-from cai_pyserini.runs.trec import Rankings, run_of
+from cai_pyserini.runs.rankings import Rankings
+from cai_pyserini.runs.trec import run_of
 
 
 @pytest.fixture
