@@ -1,7 +1,7 @@
 # The commands of contributors; each sets up .venv if it has to.
 python = .venv/bin/python
 
-.PHONY: test lint docs coverage build ci release
+.PHONY: test lint docs demo coverage build ci release
 .venv:
 	tests/run.sh --version
 
@@ -14,6 +14,10 @@ lint: .venv ## format, lint, types, import contracts
 docs: .venv ## the site, in build/site
 	$(python) docs/generate.py
 	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict --quiet
+
+demo: docs ## the site with the demo
+	.venv/bin/cai-pyserini run hpo --dense minilm --systems joint-doc-near --output build/hpo
+	$(python) docs/demo.py build/hpo/indexes/joint-splade-idf-near build/site/demo
 
 coverage: .venv ## all tests, and which lines they run
 	$(python) -m pip install --quiet pytest-cov

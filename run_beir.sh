@@ -65,7 +65,9 @@ except OSError:
     echo "error: $venv has no pip: install it there (uv venv --seed), or move $venv away, and start again" >&2
     return 1
   }
-  "$venv/bin/python" -m pip install --no-compile --quiet --disable-pip-version-check --editable "$root[$1]" >&2 || {
+  cpu_torch "$venv/bin/python"
+  { [ -x "$venv/bin/uv" ] && "$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --editable "$root[$1]" >&2; } ||
+    "$venv/bin/python" -m pip install --no-compile --quiet --disable-pip-version-check --editable "$root[$1]" >&2 || {
     echo "error: the installation failed, see above; the same command tries again" >&2
     return 1
   }
@@ -74,6 +76,20 @@ except OSError:
   local rarely='/(tests|transformers/models|mypy|nltk|openai|pip|posthog|sqlalchemy|statsmodels)/'
   PYTHONWARNINGS=ignore "$venv/bin/python" -m compileall -qq -j 0 -x "$rarely" "$venv"/lib/python3*/site-packages || true
   cp "$root/setup.cfg" "$venv/.set-up-$1"
+}
+
+# cpu_torch PYTHON: without an NVIDIA driver, install PyTorch's build for CPUs, without 5 GB of CUDA, from the index
+# TORCH_INDEX. Where it does not answer within seconds, this does nothing, and PyTorch is installed with the others.
+cpu_torch() {
+  local index=${TORCH_INDEX:-https://download.pytorch.org/whl/cpu} pip=("$1" -m pip --disable-pip-version-check)
+  [ "$(uname)" = Linux ] && ! command -v nvidia-smi > /dev/null && ! compgen -G '/proc/driver/nvidia' > /dev/null &&
+    ! compgen -G '/dev/nvidia*' > /dev/null || return 0
+  if ! "${pip[@]}" --timeout 5 --retries 0 index versions --index-url "$index" torch 2> /dev/null | grep '+cpu' > /dev/null; then
+    echo "no PyTorch for CPUs at $index: taking PyPI's, which may be 5 GB larger; TORCH_INDEX names a mirror" >&2
+    return
+  fi
+  # What it depends on comes with the rest: a mirror need not have it.
+  "${pip[@]}" install --quiet --no-compile --no-deps --index-url "$index" "$(sed -n 's/^ *\(torch >.*\)/\1/p' "$root/setup.cfg")" >&2 || true
 }
 
 # Table 3 of the paper with pairs of general language, which are downloaded first. Interrupted, it continues.

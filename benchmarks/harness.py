@@ -263,16 +263,6 @@ def write_runs(folder: str, queries: int, hits: int, documents: int, judged: int
     return {id: {document: number % 3 for number, document in enumerate(pools[id][:judged], 1)} for id in ids}
 
 
-def write_repeated(collection: str, documents: int, output: str) -> Result:
-    """Write a corpus of so many documents, those of a collection again and again under new ids."""
-    contents = [document.contents for document in islice(opened(collection)[0].documents(), documents)]
-    Path(output).mkdir()
-    with Path(output, "corpus.jsonl").open("w", encoding="utf-8") as file:
-        for number, text in enumerate(islice(cycle(contents), documents)):
-            file.write(json.dumps({"_id": str(number), "text": text}) + "\n")
-    return {}
-
-
 def write_vectors(output: Path, source: Any, documents: int, matrices: Iterable[Any], **facts: str) -> None:
     """Write the vectors of `documents` made documents, d0000000, d0000001, …, from matrices of SHARD rows each, as the
     encode stage would have left them. `source` are the vectors that they are made of, `facts` what differs."""

@@ -3,6 +3,8 @@
 `-m MODULE` runs a module of Pyserini, unmodified, that can load our encoders by name.
 """
 
+import atexit
+import gc
 import runpy
 import sys
 from functools import partial
@@ -14,16 +16,19 @@ from cai_pyserini.core import terminal
 from cai_pyserini.core.errors import CaiError, did_you_mean
 from cai_pyserini.core.version import VERSION
 
+HELP = ("help", "-h", "--help")
+
 
 def main(argv: list[str]) -> int | None:
     """Run a command line; the result is the exit code."""
     match argv:
         case [command, *arguments] if command in COMMANDS:
             return import_module(f"cai_pyserini.cli.{command}").main(arguments)
-        case [] | ["-h" | "--help" | "help"]:
+        case [first, *others] if first in HELP and (names := [name for name in others if name not in HELP]):
+            is_stage = names[0] not in COMMANDS and _is_stage(names[0])
+            return main([*(["stage"] if is_stage else []), *names, "--help"])
+        case [] | ["-h" | "--help" | "help", *_]:
             print(USAGE)
-        case ["-h" | "--help" | "help", name, *names]:
-            return main([*(() if name in COMMANDS or not _is_stage(name) else ("stage",)), name, *names, "--help"])
         case ["-V" | "--version", *_]:
             print(f"cai-pyserini {VERSION}")
         case ["-m", name, *arguments]:
@@ -50,7 +55,9 @@ def _run_pyserini(module: str, arguments: list[str]) -> None:
     hook.register()
     try:
         known = find_spec(module)
-    except ModuleNotFoundError:
+    except ModuleNotFoundError as error:
+        if not module.startswith(error.name or ""):
+            raise  # of a package that Pyserini needs
         known = None
     if known is None:
         raise CaiError(f"no module named {module}")
@@ -60,6 +67,7 @@ def _run_pyserini(module: str, arguments: list[str]) -> None:
 
 def cli() -> None:
     """Run the command line of this process."""
+    atexit.register(gc.freeze)  # Python would search all that PyTorch has loaded for garbage, for half a second
     terminal.run(partial(main, sys.argv[1:]))
 
 

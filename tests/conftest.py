@@ -1,5 +1,6 @@
 """Fixtures that all tests share: a tiny collection, a real checkpoint, and commands run as a user runs them."""
 
+import gc
 import json
 import os
 import shutil
@@ -49,6 +50,14 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start with the files that take longest, so that no process runs one alone at the end."""
     items.sort(key=lambda item: item.path.name not in LONG)
+
+
+def pytest_collection_finish() -> None:
+    """Do not search all that was imported for garbage again and again."""
+    gc.freeze()
+
+
+pytest_sessionfinish = pytest_collection_finish
 
 
 @pytest.fixture(scope="session", autouse=True)

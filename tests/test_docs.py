@@ -167,6 +167,7 @@ def test_the_readme_is_whole_on_pypi() -> None:
     text = setup.absolute((ROOT / "README.md").read_text(encoding="utf-8"))
     links = re.findall(r"\]\(([^()\s]+)\)", FENCE.sub("", text))
     assert "```mermaid" not in text and "<img" not in text and all(link.startswith("https://") for link in links)
+    assert all(link.startswith(urls["Documentation"]) for link in links if ".github.io/" in link)
     files = [link for link in links if link.startswith(f"{urls['Repository']}/") and "/actions/" not in link]
     for link in files:
         path, _, anchor = link.split("/", 7)[7].partition("#")

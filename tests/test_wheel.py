@@ -161,7 +161,7 @@ case "$*" in
   "-c import pip") [ -e "$folder/pip" ] ;;
   "-m venv"*) mkdir -p "$3/bin" && sleep .3 && cp "$0" "$3/bin/python" ;;
   "-m ensurepip") touch "$folder/pip" ;;
-  "-m pip"*) echo "$*" >> "$folder/installed" && sleep .3 ;;
+  "-m pip"*" install "*) echo "$*" >> "$folder/installed" && sleep .3 ;;
   "-m cai_pyserini"*) echo "runs $*" ;;
   *"print(sys.executable)"*) echo "$0" ;;
   -c*) exec {executable} "$@" ;;
@@ -212,6 +212,46 @@ def test_of_two_first_starts_one_waits(clone: Path) -> None:
     assert not first.returncode and not second.returncode
     assert printed[0].startswith("setting up ") and printed[1] == "waiting for another start, which sets up .venv\n"
     assert len((clone / ".venv" / "installed").read_text().splitlines()) == 1
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or any(Path("/dev").glob("nvidia*")) or Path("/proc/driver/nvidia").exists(),
+    reason="only Linux without an NVIDIA driver takes PyTorch for CPUs",
+)
+@pytest.mark.parametrize(
+    ("version", "driver", "installed"),
+    [("99.0+cpu", False, ["torch-99.0+cpu.dist-info"]), ("99.0+cpu", True, []), ("99.0", False, []), ("", False, [])],
+    ids=["none", "driver", "of PyPI", "unreachable"],
+)
+def test_pytorch_for_cpus_where_there_is_no_driver(
+    clone: Path, version: str, driver: bool, installed: list[str]
+) -> None:
+    """The faults: CUDA for machines without a GPU, none for those with one; an index that cannot be reached, or has
+    PyPI's builds, or lacks what PyTorch depends on, makes the set-up fail."""
+    index = clone / "simple" / "torch"
+    index.mkdir(parents=True)
+    wheel = f"torch-{version}-py3-none-any.whl"
+    (index / "index.html").write_text(f'<a href="{wheel}">{wheel}</a>')
+    metadata = f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\nRequires-Dist: on-no-index\n"
+    with zipfile.ZipFile(index / wheel, "w") as archive:
+        for name, text in {
+            "METADATA": metadata,
+            "WHEEL": "Wheel-Version: 1.0\nTag: py3-none-any\n",
+            "RECORD": "",
+        }.items():
+            archive.writestr(f"torch-{version}.dist-info/{name}", text)
+    if driver:
+        shutil.copy(clone / "bin" / "python", clone / "bin" / "nvidia-smi")
+    environment = {
+        "PATH": f"{clone / 'bin'}:{os.defpath}",
+        "PIP_CONFIG_FILE": os.devnull,
+        "PIP_TARGET": str(clone / "site"),
+        "TORCH_INDEX": f"file://{index.parent}" if version else "http://127.0.0.1:9",
+    }
+    command = ["bash", "-euo", "pipefail", "-c", f"source {clone}/run_beir.sh; cpu_torch {sys.executable}"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert not done.returncode and ("taking PyPI's" in done.stderr) == (not installed and not driver), done
+    assert sorted(path.name for path in clone.glob("site/*.dist-info")) == installed
 
 
 @pytest.mark.parametrize(

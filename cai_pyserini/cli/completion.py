@@ -24,22 +24,18 @@ NAMES: dict[str, Literal["index_configs", "encoders"]] = {
     **dict.fromkeys(("collection", "collections", "corpus"), "index_configs"),
     **dict.fromkeys(("encoder", "dense", "base"), "encoders"),
 }
-NAMES_OR_FILES = {  # functions of shells, and calls of them
-    "bash": ('{name}() {{ compgen -W "{words}" -- "$1"; compgen -f -- "$1"; }}', "{name}"),
-    "zsh": ("{name}() {{ _alternative 'name:name:({words})' 'file:file:_files'; }}", "{name}"),
-    "fish": (
-        "function {name}; string split ' ' '{words}'; __fish_complete_path (commandline -ct); end",
-        "({name})",
-    ),
+NAMES_OR_FILES = {  # functions of shells
+    "bash": '{name}() {{ compgen -W "{words}" -- "$1"; compgen -f -- "$1"; }}',
+    "zsh": "{name}() {{ _alternative 'name:name:({words})' 'file:file:_files'; }}",
+    "fish": "function {name}; string split ' ' '{words}'; __fish_complete_path (commandline -ct); end",
 }
-HEADER = (
-    f'.TH CAI-PYSERINI 1 "" "cai-pyserini {VERSION}"\n.SH NAME\ncai-pyserini \\- learned sparse retrieval and search'
-)
+NAME = ".SH NAME\ncai-pyserini \\- learned sparse retrieval and search"
 
 
 class Help(Settings):
     """Describe a command."""
 
+    example = "cai-pyserini help search"
     name: str = flag(help="a command", positional=True, choices=(*COMMANDS,))
 
 
@@ -53,12 +49,12 @@ class Completion(Command):
     shell: Literal["bash", "zsh", "fish", "man"] = flag(help="what it is for", positional=True)
 
     def execute(self) -> None:
-        kinds = {name: import_module(f"cai_pyserini.cli.{name}").main.kinds for name in COMMANDS}
-        commands = Group("", kinds | {"help": Help})
+        commands = all_commands()
         parser = Parser("cai-pyserini", commands)
         if self.shell == "man":
             os.environ["COLUMNS"] = "72"  # of 80, beside an indentation
-            print("\n".join([HEADER, *(_section(*each) for each in [("SYNOPSIS", USAGE), *_helps(parser)])]))
+            print(f'.TH CAI-PYSERINI 1 "" "cai-pyserini {VERSION}"', NAME, _section("SYNOPSIS", USAGE), sep="\n")
+            print("\n".join(_sections(parser)))
             return
 
         require_modules(("shtab",), "")
@@ -67,6 +63,10 @@ class Completion(Command):
 
         _declare(parser, commands, self.shell)
         print(shtab.complete(parser, self.shell))
+
+
+def all_commands() -> Group:
+    return Group("", {name: import_module(f"cai_pyserini.cli.{name}").main.kinds for name in COMMANDS} | {"help": Help})
 
 
 def _declare(parser: Any, kind: Any, shell: str) -> None:
@@ -79,21 +79,20 @@ def _declare(parser: Any, kind: Any, shell: str) -> None:
         if action.nargs == "+" and action.option_strings and shell == "zsh":
             action.metavar = f"*-*:{action.dest}"  # all values up to the next flag
         if folder := NAMES.get(action.dest):
-            values = {"name": f"_cai_{folder}_or_files", "words": " ".join(names(folder))}
-            filled = {shell: [text.format(**values) for text in texts] for shell, texts in NAMES_OR_FILES.items()}
-            action.complete = {shell: call for shell, (_, call) in filled.items()}
-            action.complete["preamble"] = {shell: function for shell, (function, _) in filled.items()}
+            name = f"_cai_{folder}_or_files"
+            function = NAMES_OR_FILES[shell].format(name=name, words=" ".join(names(folder)))
+            action.complete = {shell: f"({name})" if shell == "fish" else name, "preamble": {shell: function}}
         elif action.dest in VALUES:
             action.choices = VALUES[action.dest]
         elif action.dest in kind.model_fields and "Path" in str(kind.model_fields[action.dest].annotation):
             action.complete = shtab.DIRECTORY if action.dest in FOLDERS else shtab.FILE
 
 
-def _helps(parser: Parser) -> Iterator[tuple[str, str]]:
-    """Yield the name and the help of each command, of those of commands too."""
+def _sections(parser: Parser) -> Iterator[str]:
+    """Yield the sections of a man page: the help of each command, and of its commands."""
     for command in parser.commands.values():
-        yield command.prog, command.format_help()
-        yield from _helps(command)
+        yield _section(command.prog, command.format_help())
+        yield from _sections(command)
 
 
 def _section(title: str, text: str) -> str:

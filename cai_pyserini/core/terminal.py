@@ -23,6 +23,9 @@ ALLOWED_OR_CONTROL = re.compile(rf"({BARS}|{re.escape(BOLD)}|{re.escape(PLAIN)})
 def run(main: Callable[[], int | None]) -> NoReturn:
     """Run a command, and exit with 0 on success, 1 after an error message on stderr, 130 if interrupted, and
     141 if the reader of a pipe has gone, as in `| head`."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed, as by `<&-`
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115
     for stream, errors in ((sys.stdin, "surrogateescape"), (sys.stdout, "backslashreplace")):
         if isinstance(stream, TextIOWrapper):  # a character that the locale's encoding lacks must not end a command
             stream.reconfigure(errors=errors)
@@ -40,6 +43,12 @@ def run(main: Callable[[], int | None]) -> NoReturn:
             sys.stdout.flush()  # also of the help, which argparse ends with SystemExit
     except CaiError as error:
         code = _fail(str(error))
+    except ModuleNotFoundError as error:  # other extras than `encode` are asked for before
+        if (error.name or "").startswith("cai_pyserini"):
+            raise
+        from cai_pyserini.core.packages import install_command
+
+        code = _fail(f"{error.name} is not installed: {install_command('encode')}")
     except KeyboardInterrupt:
         code = _fail("interrupted; run the same command again to continue", 130)
     except BrokenPipeError:

@@ -44,8 +44,9 @@ from cai_pyserini.runs import significance
 from cai_pyserini.runs.fuse import fuse_runs
 from cai_pyserini.runs.fusions import DEFAULT, DEPTH
 from cai_pyserini.runs.measures import MEASURES, PerQuery, mean, measure, require_judged
+from cai_pyserini.runs.rankings import Rankings
 from cai_pyserini.runs.significance import Comparison as Comparison
-from cai_pyserini.runs.trec import Rankings, read_run, sorted_run
+from cai_pyserini.runs.trec import read_run, sorted_run
 from cai_pyserini.trainer.settings import AdaptSettings
 from cai_pyserini.vectors.queries import Representation, encode_queries
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from functools import cached_property
 from html import escape
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 from weakref import WeakSet
@@ -196,7 +197,7 @@ class Run:
 
     def _repr_html_(self) -> str:
         table = f"<pre>{escape(repr(self))}</pre>"
-        if not self._run.results.scored:
+        if not self._run.results.scored or not find_spec("matplotlib"):
             return table
         from cai_pyserini.experiments.report_charts import scores_chart  # matplotlib takes 0.3 seconds
 

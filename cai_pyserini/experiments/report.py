@@ -1,14 +1,17 @@
 """Reports: results.json, report.md, report.html (a page with charts, without scripts), the table in the terminal."""
 
 import json
+import logging
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from cai_pyserini.collections.check import SAMPLE_SIZE
 from cai_pyserini.core import files, tables
+from cai_pyserini.core.packages import install_command
 from cai_pyserini.core.template import template
 from cai_pyserini.experiments.experiment import BASELINE, COUNTS, MEASURE, Results, Values
 from cai_pyserini.experiments.names import canonical_name, parse_system
@@ -19,6 +22,7 @@ from cai_pyserini.runs.measures import MEASURES
 from cai_pyserini.runs.significance import NO_P_MEANS, p_text
 from cai_pyserini.vectors.quantization import loss_text
 
+logger = logging.getLogger(__name__)
 SIGNIFICANT = 0.05
 ADAPTATION_MARK = "changed by adaptation"
 PAGE = template(Path(__file__).with_name("report.html.jinja"))
@@ -210,7 +214,9 @@ def values_by_query(run: RunFolder) -> Values:
 def page(results: Results, values: Values, length: int) -> str:
     """The page; equal results give equal text. `length` is the number of tokens that SPLADE reads of a document."""
     shown = []
-    if results.scored:
+    if results.scored and not find_spec("matplotlib"):
+        logger.info("the report has no charts, which need matplotlib: %s", install_command("encode"))
+    elif results.scored:
         from cai_pyserini.experiments.report_charts import charts  # matplotlib and scipy.stats take a second
 
         shown = charts(results, values)

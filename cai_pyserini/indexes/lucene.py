@@ -30,7 +30,8 @@ from cai_pyserini.indexes.facets import Matches
 from cai_pyserini.indexes.filters import BadFilter, Filter, Words, any_term_query, boolean_query, lucene_query
 from cai_pyserini.indexes.searcher import Searcher, Stored
 from cai_pyserini.indexes.writer import FIELD, IDS, delimited_analyzer
-from cai_pyserini.runs.trec import Numbers, Ranking
+from cai_pyserini.runs.rankings import Numbers
+from cai_pyserini.runs.trec import Ranking
 from cai_pyserini.vectors.json_vectors import DELIMITER
 from cai_pyserini.vectors.queries import Query
 

@@ -19,7 +19,8 @@ from cai_pyserini.indexes.filters import BadFilter, parse_filter
 from cai_pyserini.indexes.passages import FIRST
 from cai_pyserini.indexes.passages import search_many as search_passages
 from cai_pyserini.models.encoder import EncoderModel
-from cai_pyserini.runs.trec import Ranking, Rankings, run_of, top, without_query, write_parts
+from cai_pyserini.runs.rankings import Rankings
+from cai_pyserini.runs.trec import Ranking, run_of, top, without_query, write_parts
 from cai_pyserini.vectors.queries import Queries, Query, Representation, WordQueries
 
 WARM_UP = 256  # queries to search before timing, so that the JVM compiles the code

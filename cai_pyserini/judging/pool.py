@@ -18,7 +18,8 @@ from cai_pyserini.experiments.ranking_artifacts import ranking_of
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.indexes.searcher import Stored
 from cai_pyserini.judging.judgments import Grades
-from cai_pyserini.runs.trec import Rankings, read_run, scores_by_query, top
+from cai_pyserini.runs.rankings import Rankings
+from cai_pyserini.runs.trec import read_run, scores_by_query, top
 
 
 class Pool(NamedTuple):

@@ -14,8 +14,9 @@ from cai_pyserini.collections.contract import Qrels
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.judging.judgments import Judgment
 from cai_pyserini.runs.measures import measure
+from cai_pyserini.runs.rankings import Rankings
 from cai_pyserini.runs.significance import ALPHA, MIN_QUERIES
-from cai_pyserini.runs.trec import Rankings, top
+from cai_pyserini.runs.trec import top
 
 MIN_DOCUMENTS = 30  # with fewer, the standard error of kappa is 0.15 or more
 MEASURE = "nDCG(judged_only=True)@10"

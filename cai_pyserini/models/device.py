@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Literal
 
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.lock import HOST
+from cai_pyserini.core.packages import require_encode
 from cai_pyserini.core.processes import openmp_threads
 
 if TYPE_CHECKING:
@@ -14,7 +15,8 @@ Precision = Literal["auto", "float32", "bfloat16", "int8"]
 
 def resolve_device(device: str) -> "torch.device":
     """The device of this name; `auto` is a GPU if there is one. On a CPU, torch, which disregards quotas, then uses at
-    most `openmp_threads()`. Raises CaiError for a device that does not exist."""
+    most `openmp_threads()`. Raises CaiError for a device that does not exist, and without the extra `encode`."""
+    require_encode()
     import torch
 
     if torch.get_num_threads() > openmp_threads():

@@ -13,6 +13,7 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.identity import changes, code
+from cai_pyserini.core.packages import require_encode
 from cai_pyserini.core.processes import enter
 from cai_pyserini.models.checkpoint import (
     checkpoint_folder,
@@ -138,13 +139,16 @@ class EncoderModel:
 
     def identity(self, role: Role) -> dict[str, Any]:
         """The digests and settings that the vector of a document or query depends on, besides its text."""
+        return {**self._identity(role), "precision": self.precision(role)}
+
+    def _identity(self, role: Role) -> dict[str, Any]:
+        """As `identity`, but for the precision, which only a machine that encodes has."""
         weights = self.config.query_weights if role == "queries" else None
         made_by = code("encode", self.variant(role))
         return {
             **{key: value for key, value in made_by.items() if value != 1},  # a version counts from the second on
             "checkpoint": self._digest(role),
             "kind": self.config.kind,
-            "precision": self.precision(role),
             "idf": self.idf,
             **({"weights": artifact.file_digest(Path(weights))} if weights else {}),
             **self.config.shaping("query vectors" if role == "queries" else "vectors"),
@@ -154,7 +158,8 @@ class EncoderModel:
         self, identity: Mapping[str, Any], folder: Path, remedy: str = "encode the documents again"
     ) -> None:
         """Raise CaiError unless document vectors in `folder` have this encoder's identity, but for the precision."""
-        found, own = ({**each, "precision": None} for each in (identity, self.identity("documents")))
+        found, own = {**identity}, self._identity("documents")
+        found.pop("precision")
         if found != own:
             raise CaiError(
                 f"{folder} was not encoded as {self.config.name} encodes documents ({changes(found, own)}): {remedy}, "
@@ -164,8 +169,8 @@ class EncoderModel:
     @property
     def query_only_identity(self) -> dict[str, Any]:
         """The part of the query identity that differs from the documents', such as a separate checkpoint."""
-        queries, documents = self.identity("queries"), self.identity("documents")
-        return {key: queries[key] for key in queries if queries[key] != documents.get(key) and key != "precision"}
+        queries, documents = self._identity("queries"), self._identity("documents")
+        return {key: queries[key] for key in queries if queries[key] != documents.get(key)}
 
     @property
     def idf(self) -> list[Any] | None:
@@ -180,8 +185,9 @@ class EncoderModel:
 
     def load(self, role: Role) -> "Splade | Dense":
         """The model for the texts of a role, with its prompt. Raises CaiError for a model that cannot be loaded, for
-        another vocabulary of queries than of documents, and for bag-of-words queries."""
+        another vocabulary of queries than of documents, for bag-of-words queries, and without the extra `encode`."""
         if role not in self._models:
+            require_encode()
             config, side, precision = self.config, self.model_side(role), self.precision(role)
             same = (each for each in self._models if (self._sides[each], self.precision(each)) == (side, precision))
             if (other := next(same, None)) is not None:

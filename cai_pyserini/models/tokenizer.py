@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from tokenizers.processors import BertProcessing
 from cai_pyserini.core.artifact import digest
 from cai_pyserini.core.config import WORD
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.packages import install_command
+from cai_pyserini.core.packages import install_command, require_encode
 from cai_pyserini.models.checkpoint import own_code_error
 
 NAME_LENGTH = 200  # characters of a name in error messages
@@ -66,9 +67,32 @@ def require_tokenizer(checkpoint: Path, needed: Set[str] = frozenset()) -> None:
         raise CaiError(f"{checkpoint}: no tokenizer (tokenizer.json) in this folder")
 
 
+class _Plain:
+    """A checkpoint's tokenizer.json, read without transformers, with what Tokenizer asks of a tokenizer of theirs."""
+
+    is_fast = True
+
+    def __init__(self, checkpoint: Path):
+        try:
+            self.backend_tokenizer = Backend.from_file(str(checkpoint / "tokenizer.json"))
+        except Exception as error:  # of many kinds, see load_tokenizer
+            remedy = f"reading it otherwise needs transformers: {install_command('encode')}"
+            raise CaiError(f"{checkpoint}: its tokenizer.json cannot be read ({error}); {remedy}") from None
+        config: dict[str, Any] = {}
+        for name in ("special_tokens_map.json", "tokenizer_config.json"):
+            if (path := checkpoint / name).is_file():
+                config |= json.loads(path.read_text(encoding="utf-8"))
+        self.truncation_side = config.get("truncation_side", "right")
+        self.pad_token_id, self.unk_token_id = (
+            self.backend_tokenizer.token_to_id(token["content"] if isinstance(token, dict) else token or "")
+            for token in (config.get("pad_token"), config.get("unk_token"))
+        )
+
+
 def load_tokenizer(checkpoint: Path) -> Any:
     """Load a checkpoint's tokenizer with transformers. Raises CaiError if it is missing or cannot be read."""
     require_tokenizer(checkpoint)
+    require_encode()
     from transformers import AutoTokenizer, PreTrainedTokenizerFast  # imports torch, which takes seconds
 
     try:
@@ -118,7 +142,7 @@ class Tokenizer:
     """A checkpoint's tokenizer, and the names of tokens in indexes."""
 
     def __init__(self, checkpoint: Path):
-        loaded = load_tokenizer(checkpoint)
+        loaded = load_tokenizer(checkpoint) if find_spec("transformers") else _Plain(checkpoint)
         self._is_fast = loaded.is_fast
         self.backend = loaded.backend_tokenizer if self._is_fast else _backend(checkpoint, loaded)
         self.backend.no_padding()

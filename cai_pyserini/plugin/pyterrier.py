@@ -12,7 +12,8 @@ from cai_pyserini.core.config import load_index_config
 from cai_pyserini.core.processes import processors
 from cai_pyserini.engine.search import Engine
 from cai_pyserini.plugin.documents import stored
-from cai_pyserini.runs.trec import Rankings, strictly_descending
+from cai_pyserini.runs.rankings import Rankings
+from cai_pyserini.runs.trec import strictly_descending
 
 
 class CaiRetriever(pt.Transformer):

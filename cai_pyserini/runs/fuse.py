@@ -13,7 +13,8 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.runs import trec
 from cai_pyserini.runs.fusions import DEFAULT, DEPTH, FUSIONS, Fusion, ranks_within
-from cai_pyserini.runs.trec import Numbers, Ranking, Rankings
+from cai_pyserini.runs.rankings import Numbers, Rankings
+from cai_pyserini.runs.trec import Ranking
 
 logger = logging.getLogger(__name__)
 

@@ -16,6 +16,7 @@ from cai_pyserini.collections.contract import Collection, Qrels, checked_grade
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.runs import trec
+from cai_pyserini.runs.rankings import Rankings
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ def _is_computable(measure: Measure) -> bool:
     return {metric.query_id for metric in metrics} == judged.keys() and isinstance(measure.aggregator(), MeanAgg)
 
 
-def measure(qrels: Qrels, run: trec.Rankings, measures: Sequence[str] = MEASURES) -> PerQuery:
+def measure(qrels: Qrels, run: Rankings, measures: Sequence[str] = MEASURES) -> PerQuery:
     """Each measure for every judged query; 0 if the run has no hits. Raises CaiError for measures that cannot be
     computed. All measures see the run's order of hits, because their own rules for ties differ.
     """

@@ -16,16 +16,8 @@ from cai_pyserini.core.terminal import progress
 from cai_pyserini.models.checkpoint import checkpoint_digest, load_checkpoint
 from cai_pyserini.models.device import Precision
 from cai_pyserini.runs.fusions import DEPTH
-from cai_pyserini.runs.trec import (
-    Rankings,
-    add_latency,
-    documents_digest,
-    read_run,
-    run_digest,
-    sorted_run,
-    top,
-    write_run,
-)
+from cai_pyserini.runs.rankings import Rankings
+from cai_pyserini.runs.trec import add_latency, documents_digest, read_run, run_digest, sorted_run, top, write_run
 
 if TYPE_CHECKING:  # imports torch, which takes seconds
     from cai_pyserini.models.cross_encoder import CrossEncoder

@@ -13,11 +13,18 @@ from cai_pyserini import __version__
 from cai_pyserini.__main__ import COMMANDS, USAGE, cli, main
 from cai_pyserini.core.errors import CaiError
 
+VERSION = f"cai-pyserini {__version__}"
 HEAVY = {"torch", "transformers", "pandas", "scipy", "pyserini", "jnius", "faiss", "matplotlib", "datasets"}
 
 
 def test_usage_and_version(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments, printed in (([], USAGE), (["-h"], USAGE), (["--version"], f"cai-pyserini {__version__}")):
+    for arguments, printed in (
+        ([], USAGE),
+        (["-h"], USAGE),
+        (["help"], USAGE),
+        (["help", "-h"], USAGE),
+        *(([flag, "x"], VERSION) for flag in ("-V", "--version")),
+    ):
         main(arguments)
         assert capsys.readouterr().out == f"{printed}\n"
 
@@ -28,6 +35,8 @@ def test_usage_and_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["serach"], "no command 'serach'; did you mean search?"),
         (["encode", "--help"], "no command 'encode'; did you mean `stage encode`?"),
         (["something"], "no command 'something';"),
+        (["help", "serach"], "no command 'serach'; did you mean search?"),
+        (["hlep", "search"], "no command 'hlep'; did you mean help?"),
         (["-m"], "no command '-m';"),
         (["--module", "pyserini.search"], "no command '--module';"),
     ],
@@ -38,6 +47,22 @@ def test_a_command_that_does_not_exist_is_answered_in_a_line(
     assert main(arguments) == 2
     printed = capsys.readouterr()
     assert printed.err == f"error: {message} `cai-pyserini --help` lists them\n" and not printed.out
+
+
+@pytest.mark.parametrize(
+    "arguments, command",
+    [
+        (["help", "run"], "run"),
+        (["-h", "search"], "search"),  # the search of runs, not the stage
+        (["help", "encode"], "stage encode"),
+        (["help", "stage", "index", "bm25"], "stage index bm25"),
+        (["search", "runs/x", "-h", "--hits"], "search"),
+    ],
+)
+def test_the_help_of_a_command_or_stage(arguments: list[str], command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(arguments)
+    assert capsys.readouterr().out.startswith(f"usage: cai-pyserini {command} [-h]")
 
 
 def test_the_usage_describes_every_command() -> None:

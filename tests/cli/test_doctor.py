@@ -1,5 +1,6 @@
 """What the doctor finds on this machine, and on simulated ones."""
 
+import json
 import sys
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
@@ -23,14 +24,20 @@ def test_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     works, text = doctor.packages()
     assert works is None and text.endswith(f"2.3 and 2.4 only: {sys.executable} -m pip install 'pyserini>=2.3,<2.5'")
 
+    absent = ["faiss-cpu"]
+
     def without(name: str) -> str:
-        if name in ("faiss-cpu", "pyjnius"):
+        if name in absent:
             raise PackageNotFoundError(name)
         return version(name)
 
     monkeypatch.setattr(doctor, "version", without)
     works, text = doctor.packages()
-    assert works is False and text.endswith(f"; missing: pyjnius, faiss-cpu: {install_command()}")
+    assert works is None and "; not installed: faiss-cpu, for models" in text
+    assert text.endswith(install_command("encode"))
+    absent.append("pyjnius")
+    works, text = doctor.packages()
+    assert works is False and text.endswith(f"; missing: pyjnius: {install_command()}")
 
 
 def test_java(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,6 +80,20 @@ def test_exit_codes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
         assert main([]) == 1
         lines = capsys.readouterr().out.splitlines()
         assert len(lines) == 6 and lines[-2:] == ["FAIL encoding       broken", "ok   plugin         fine"]
+
+
+def test_json_without_secrets(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The fault: a path or an error has a token or a proxy's password, which goes into a public report."""
+    monkeypatch.setenv("HF_TOKEN", "hf_geheim")
+    for name in CHECKS:
+        monkeypatch.setitem(CHECKS, name, lambda: (None, "fine"))
+    monkeypatch.setitem(CHECKS, "Java", failing(OSError("http://me:word@proxy:3128 refused hf_geheim")))
+    assert main(["--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert [*found] == ["version", "platform", "processors", "packages", "paths", "checks"]
+    assert found["packages"]["torch"] == version("torch") and [*found["paths"]] == ["package", "python", "cache"]
+    assert found["checks"][1] == {"name": "packages", "status": "note", "text": "fine"}
+    assert found["checks"][2] == {"name": "Java", "status": "FAIL", "text": "http://proxy:3128 refused ***"}
 
 
 @pytest.mark.slow

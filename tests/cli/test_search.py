@@ -45,11 +45,12 @@ def test_hits_as_json(run_folder: Path, capsys: Output) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("dash", [[], ["-"]])
 def test_queries_come_from_the_standard_input(
-    run_folder: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+    run_folder: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch, dash: list[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("bladder infection\n\nsalt restriction\n"))
-    main([str(run_folder), "--system", "bm25", "--hits", "1", "--format", "json"])
+    main([str(run_folder), *dash, "--system", "bm25", "--hits", "1", "--format", "json"])
     assert [json.loads(line)["id"] for line in capsys.readouterr().out.splitlines()] == ["d4", "d5"]
 
 

@@ -1,5 +1,6 @@
 """Settings: valid command lines and YAML files, and the messages for mistakes."""
 
+import io
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
@@ -7,7 +8,7 @@ import pytest
 from pydantic import model_validator
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.settings import AnyPath, Group, Settings, flag, parse, read_yaml
+from cai_pyserini.core.settings import AnyPath, Group, InputFile, Settings, flag, parse, read_yaml
 from cai_pyserini.experiments.settings import RunSettings
 
 
@@ -93,6 +94,9 @@ def test_flags_have_the_types_of_their_values() -> None:
         ([*REQUIRED, "--steps", "1.5"], "argument --steps: invalid int value: '1.5'"),
         ([*REQUIRED, "--kind", "both"], "argument --kind: invalid choice: 'both'; choose from"),
         ([*REQUIRED, "--setps", "1"], "unrecognized arguments: --setps 1; did you mean --steps or"),
+        (["--setps", "1"], "unrecognized arguments: --setps 1; did you mean --steps or"),  # before --data is required
+        ([*REQUIRED, "--learning", "1"], "unrecognized arguments: --learning 1; did you mean --learning-rate?"),
+        (["--data", "a", "--output", "-"], "--output: '-' is standard input or output: give a path"),
         ([*REQUIRED, "--start", "10"], "--start 10 is after --stop 9"),
         (["--data", "a", "--output", "s3://b/o"], "--output: 's3://b/o' is a URL: give a path on this machine"),
     ],
@@ -138,7 +142,8 @@ def test_the_first_argument_chooses_a_command(capsys: pytest.CaptureFixture[str]
     assert parse(commands, ["more", "show", "a.trec"], "run") == Show(run=Path("a.trec"))
     assert isinstance(parse(commands, ["train", *REQUIRED], "run"), Train)
     for arguments, message in (
-        ([], "run: error: COMMAND is required; choose from train, show, more;"),
+        ([], "run: error: COMMAND is required first; choose from train, show, more;"),
+        (["--depth", "3", "show"], "run: error: COMMAND is required first; choose from train, show, more;"),
         (["tarin"], "run: error: argument COMMAND: invalid choice: 'tarin'; did you mean train?"),
         (["show", "a", "--depth", "0"], "run show: error: --depth: 0 should be greater than or equal to 1"),
         (["show"], "run show: error: run is required;"),
@@ -161,6 +166,17 @@ def test_the_first_argument_chooses_a_command(capsys: pytest.CaptureFixture[str]
         ["show", "Show", "a", "run."],
     ]
     assert "And more." in text
+
+
+def test_a_file_may_be_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spooled, because files are read twice; one that is named twice is the same."""
+
+    class Read(Settings):
+        files: list[InputFile] = flag(help="files", positional=True)
+
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a\xff\n")))
+    first, second, path = parse(Read, ["-", "-", "./-"], "read").files
+    assert (first.read_bytes(), first, path) == (b"a\xff\n", second, Path("./-"))
 
 
 # YAML files.

@@ -2,10 +2,12 @@
 
 import errno
 import json
+import os
 import re
+import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -67,6 +69,15 @@ def python(code: str) -> list[str]:
     return [sys.executable, "-c", f"from cai_pyserini.core import terminal\ndef main():\n{lines}terminal.run(main)"]
 
 
+@pytest.fixture
+def closed_pipe() -> Iterator[int]:
+    """The end of a pipe to write to, whose other end is closed."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    yield writing
+    os.close(writing)
+
+
 def test_a_reader_that_closes_the_pipe_ends_the_command_quietly() -> None:
     lines = "for i in range(1_000_000):\n    print('line', i)"
     with subprocess.Popen(python(lines), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -74,7 +85,53 @@ def test_a_reader_that_closes_the_pipe_ends_the_command_quietly() -> None:
         assert process.stdout.readline() == "line 0\n"
         process.stdout.close()
         assert process.stderr.read() == ""
-        assert process.wait(timeout=60) == 1
+        assert process.wait(timeout=60) == 141
+
+
+def test_a_help_that_nobody_reads_ends_quietly(closed_pipe: int) -> None:
+    """The fault: argparse ends the help with SystemExit, and what is left in the buffer fails when Python ends."""
+    code = "import argparse\nargparse.ArgumentParser().parse_args(['--help'])"
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    pipes = {"stdout": closed_pipe, "stderr": subprocess.PIPE}
+    done = subprocess.run(python(code), **pipes, text=True, check=False, env=buffered)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
+def test_a_closed_stream_is_an_empty_one(closed: str) -> None:
+    code = shlex.join(python("import sys\nprint(repr(sys.stdin.read()))\nraise terminal.CaiError('wrong')"))
+    done = subprocess.run(
+        ["bash", "-c", f"{code} {closed}"], stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stdout == (b"" if closed == ">&-" else b"''\n")
+    assert done.stderr == (b"" if closed == "2>&-" else b"error: wrong\n")
+
+
+def test_an_error_that_nobody_reads_ends_quietly(closed_pipe: int) -> None:
+    """`2>&1 | head`, with a bar or a note after what head reads."""
+    code = "import sys\nprint('done', flush=True, file=sys.stderr)"
+    done = subprocess.run(python(code), stdout=closed_pipe, stderr=closed_pipe, check=False)
+    assert done.returncode == 141
+
+
+@pytest.mark.parametrize("environment, bold", [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)])
+def test_bold_and_bars_fit_the_terminal(
+    on_terminal: Callable[..., str], monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], bold: bool
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    got = on_terminal(*python("print(terminal.shows_bold())\nlist(terminal.progress([1], 1, 'bar'))"))
+    assert got.startswith(str(bold)) and ("bar" in got) == (environment.get("TERM") != "dumb")
+
+
+def test_columns_of_the_environment_come_first(
+    on_terminal: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "50")
+    assert on_terminal(*python("from cai_pyserini.core import bars\nprint(bars.columns())")) == "49\n"
 
 
 EVIL = "\x1b]0;title\x07 \x1b[2J \x9b1A \u202etxt.exe \r hidden"

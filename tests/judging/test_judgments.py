@@ -14,7 +14,8 @@ from cai_pyserini.indexes.searcher import Stored
 from cai_pyserini.judging.judgments import Judgment, Judgments, qrels_of
 from cai_pyserini.judging.pool import stored_texts
 from cai_pyserini.judging.verdict import agreement, verdict
-from cai_pyserini.runs.trec import Rankings, run_of
+from cai_pyserini.runs.rankings import Rankings
+from cai_pyserini.runs.trec import run_of
 
 
 @pytest.fixture
@@ -202,9 +203,9 @@ def test_a_verdict_needs_queries_and_differences() -> None:
 def test_queries_without_hits_have_nothing_unjudged() -> None:
     """The fault: a query without hits counts as ten unjudged hits."""
     made, qrels = runs(4, 0)
-    some = made["b"][made["b"]["query_id"] == "q0"]
+    some = made["b"][made["b"].queries == made["b"].query_ids.index("q0")]
     lines = verdict({"a": made["a"], "b": some}, qrels | {"q9": {"good": 1}}, 0.02).splitlines()
     assert (
         "unjudged of the best 10: a 33.3%, b 33.3%" in lines and "1 queries have no hits, and count 0 for both" in lines
     )
-    assert "a 33.3%, b no hits" in verdict({"a": made["a"], "b": some[:0]}, qrels, 0.02)
+    assert "a 33.3%, b no hits" in verdict({"a": made["a"], "b": some[some.queries < 0]}, qrels, 0.02)
