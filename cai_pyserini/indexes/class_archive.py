@@ -1,8 +1,8 @@
 """An archive of the classes that a JVM loads to index and search (class data sharing), which takes a third off the
 processor time from a start to the first hit.
 
-The first process that starts a JVM has the archive made in the background, at the lowest priority, in the folder `classes`
-of the cache; later ones use it. A JVM starts without an archive that is damaged or does not fit.
+The first process that starts a JVM has the archive made in the background, at the lowest priority, in the folder
+`classes` of the cache; later ones use it. A JVM starts without an archive that is damaged or does not fit.
 """
 
 import hashlib
