@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import huggingface_hub
+import jnius_config
 import numpy as np
 import pytest
 from filelock import FileLock
@@ -39,6 +40,8 @@ if TYPE_CHECKING:  # slow imports
     from cai_pyserini.experiments.run_folder import RunFolder
 
 os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"  # before any test imports it
+
+jnius_config.add_options("-XX:TieredStopAtLevel=1")  # compiling for hours costs more than it saves in minutes
 
 DATA = Path(__file__).parent / "data"
 

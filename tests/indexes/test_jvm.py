@@ -98,6 +98,12 @@ def test_the_vector_module_is_requested_where_it_exists(
     assert len([option for option in options if option.startswith("--add-modules")]) == has_vector
 
 
+def test_a_missing_jar_is_named_with_its_command(bare: pytest.MonkeyPatch) -> None:
+    bare.setattr(jvm, "find_spec", lambda name: None)
+    with pytest.raises(CaiError, match=r"is not installed: .* -m pip install --no-deps 'pyserini>=2\.3,<3'$"):
+        jvm.anserini_jar()
+
+
 def test_the_jar_folder_can_be_configured(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert "pyserini" in jvm.anserini_jar().parts
     bare.setenv("ANSERINI_CLASSPATH", str(tmp_path))
