@@ -30,6 +30,7 @@ BATCH_CHARACTERS = 1 << 20  # tokenized at a time, unless one text has more; eac
 NO_FAST_TOKENIZER = (
     "its tokenizer is written in Python, without a fast version (tokenizer.json): choose a checkpoint that has one"
 )
+BERT_TOKENS = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
 MECAB_NAMES = ("fugashi", "unidic_lite", "ipadic")  # packages of the extra `japanese`
 Done = Callable[[int], object]  # called with the number of texts that have been processed
 
@@ -74,18 +75,53 @@ class _Plain:
 
     def __init__(self, checkpoint: Path):
         try:
+            self.settings = json.loads((checkpoint / "tokenizer.json").read_bytes())
             self.backend_tokenizer = Backend.from_file(str(checkpoint / "tokenizer.json"))
         except Exception as error:  # of many kinds, see load_tokenizer
             remedy = f"reading it otherwise needs transformers: {install_command('encode')}"
             raise CaiError(f"{checkpoint}: its tokenizer.json cannot be read ({error}); {remedy}") from None
-        config: dict[str, Any] = {}
+        self.config: dict[str, Any] = {}
         for name in ("special_tokens_map.json", "tokenizer_config.json"):
             if (path := checkpoint / name).is_file():
-                config |= json.loads(path.read_text(encoding="utf-8"))
-        self.truncation_side = config.get("truncation_side", "right")
+                self.config |= json.loads(path.read_text(encoding="utf-8"))
+        self.is_bert = self.config.get("tokenizer_class") in ("BertTokenizer", "BertTokenizerFast")
+        self.config = (BERT_TOKENS if self.is_bert else {}) | self.config
+        self.truncation_side = self.config.get("truncation_side", "right")
         self.pad_token_id, self.unk_token_id = (
             self.backend_tokenizer.token_to_id(token["content"] if isinstance(token, dict) else token or "")
-            for token in (config.get("pad_token"), config.get("unk_token"))
+            for token in (self.config.get("pad_token"), self.config.get("unk_token"))
+        )
+
+    def is_as_in_transformers(self) -> bool:
+        """Whether this is what transformers makes of a BertTokenizer, from its vocabulary and configuration."""
+        flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False) | {"special": True}
+        ids = {token: self.backend_tokenizer.token_to_id(token) for token in BERT_TOKENS.values()}
+        added = {str(id): {"content": token} | flags for token, id in ids.items()}
+        single = [{"SpecialToken": {"id": id, "type_id": 0}} for id in ("[CLS]", "[SEP]")]
+        words = {
+            "type": "WordPiece",
+            "unk_token": "[UNK]",
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 100,
+        }
+        normalizer = {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": self.config.get("tokenize_chinese_chars", True),
+            "strip_accents": self.config.get("strip_accents"),
+            "lowercase": self.config.get("do_lower_case", True),
+        }
+        found, more = self.settings, ("auto_map", "extra_special_tokens", "additional_special_tokens")
+        return (
+            self.is_bert
+            and self.config.items() >= BERT_TOKENS.items()
+            and not any(self.config.get(name) for name in (*more, "split_special_tokens"))
+            and self.config.get("added_tokens_decoder", added) == added
+            and {str(each.pop("id")): each for each in found["added_tokens"]} == added
+            and found["normalizer"] == normalizer
+            and found["pre_tokenizer"] == {"type": "BertPreTokenizer"}
+            and found["post_processor"]["single"] == [single[0], {"Sequence": {"id": "A", "type_id": 0}}, single[1]]
+            and found["model"] | {"vocab": None} == words | {"vocab": None}
         )
 
 
@@ -111,6 +147,19 @@ def load_tokenizer(checkpoint: Path) -> Any:
         # The library accepts special tokens alone as a vocabulary.
         require_tokenizer(checkpoint, {*loaded.vocab_files_names.values()} - {"tokenizer.json"})
     return loaded
+
+
+def _load(checkpoint: Path) -> Any:
+    """A checkpoint's tokenizer, without transformers where that is the same. Raises CaiError as load_tokenizer does."""
+    has_transformers = find_spec("transformers")
+    try:
+        plain = _Plain(checkpoint)
+        if (not plain.is_bert and not has_transformers) or plain.is_as_in_transformers():
+            return plain
+    except (CaiError, LookupError, TypeError, AttributeError):
+        if not has_transformers:
+            raise
+    return load_tokenizer(checkpoint)
 
 
 def count_pieces(checkpoint: Path, texts: Sequence[str]) -> int:
@@ -142,7 +191,7 @@ class Tokenizer:
     """A checkpoint's tokenizer, and the names of tokens in indexes."""
 
     def __init__(self, checkpoint: Path):
-        loaded = load_tokenizer(checkpoint) if find_spec("transformers") else _Plain(checkpoint)
+        loaded = _load(checkpoint)
         self._is_fast = loaded.is_fast
         self.backend = loaded.backend_tokenizer if self._is_fast else _backend(checkpoint, loaded)
         self.backend.no_padding()

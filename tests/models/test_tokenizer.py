@@ -1,5 +1,6 @@
 """Tokens, their names in indexes, and bags of word pieces."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,33 @@ def test_a_folder_without_a_readable_tokenizer_is_refused(tmp_path: Path, name: 
     (tmp_path / name).write_text(data)
     with pytest.raises(CaiError, match=message):
         Tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "config, normalizer, is_plain",
+    [
+        ({}, {}, True),
+        ({"do_lower_case": False}, {}, False),
+        ({"do_lower_case": False}, {"lowercase": False}, True),
+        ({"strip_accents": False}, {}, False),
+        ({"additional_special_tokens": ["fever"]}, {}, False),
+        ({"mask_token": "fever"}, {}, False),
+        ({"tokenizer_class": "DistilBertTokenizer"}, {}, False),
+    ],
+)
+def test_a_tokenizer_is_that_of_transformers(
+    checkpoint: Path, tmp_path: Path, config: dict[str, Any], normalizer: dict[str, Any], is_plain: bool
+) -> None:
+    """The fault: without transformers, texts have other tokens, because its class disregards tokenizer.json."""
+    for name, changes in (("config.json", {}), ("tokenizer_config.json", config), ("tokenizer.json", {})):
+        found = json.loads((checkpoint / name).read_text()) | changes
+        if name == "tokenizer.json":
+            found["normalizer"] |= normalizer
+        (tmp_path / name).write_text(json.dumps(found))
+    assert module._Plain(tmp_path).is_as_in_transformers() == is_plain
+    stock, ours, text = AutoTokenizer.from_pretrained(tmp_path), Tokenizer(tmp_path), "Fièvre [MASK] FEVER, fever 熱"
+    assert ours.encode([text, ""], 9) == stock([text, ""], truncation=True, max_length=9)["input_ids"]
+    assert (ours.pad_id, ours.unknown_id) == (stock.pad_token_id, stock.unk_token_id)
 
 
 def test_a_prompt_that_leaves_no_room_is_refused(tokenizer: Tokenizer) -> None:
