@@ -90,6 +90,7 @@ def speeds(inputs: int, outputs: int) -> dict[str, float]:
 
 
 def main() -> None:
+    harness.parser(__doc__, collection=False, repeats=None).parse_args()
     with NamedTemporaryFile(suffix=".so") as library:
         subprocess.run(
             ["cc", "-shared", "-fPIC", "-O2", "-xc", "-", "-o", library.name], input=CPUID.encode(), check=True

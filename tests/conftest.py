@@ -187,7 +187,8 @@ def on_terminal() -> Callable[..., str]:
     def run(*arguments: object, columns: int = 160) -> str:
         ours, theirs = pty.openpty()
         termios.tcsetwinsize(ours, (24, columns))
-        with subprocess.Popen(list(map(str, arguments)), stdin=theirs, stdout=theirs, stderr=theirs):
+        environment = {**os.environ}  # without COLUMNS, which the library readline may have set in this process
+        with subprocess.Popen([*map(str, arguments)], stdin=theirs, stdout=theirs, stderr=theirs, env=environment):
             os.close(theirs)
             got = b""
             with suppress(OSError):  # at the end, on Linux

@@ -47,7 +47,9 @@ def openmp_threads() -> int:
 def _quotas(root: Path) -> Iterator[float]:
     """The quotas, in processors, of the control groups of this process, of version 1 or 2, and of their ancestors."""
     try:
-        groups, mounts = ((root / "proc/self" / name).read_text().splitlines() for name in ("cgroup", "mountinfo"))
+        groups, mounts = (
+            (root / "proc/self" / name).read_text(encoding="utf-8").splitlines() for name in ("cgroup", "mountinfo")
+        )
     except OSError:  # not Linux
         return
     paths = {controllers: Path(path) for _, controllers, path in (line.split(":", 2) for line in groups)}
@@ -64,7 +66,7 @@ def _quotas(root: Path) -> Iterator[float]:
 def _quota(group: Path) -> Iterator[float]:
     for names in (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]):
         with suppress(OSError, ValueError):  # no such file, or no quota: "max"
-            quota, period = map(int, " ".join((group / name).read_text() for name in names).split())
+            quota, period = map(int, " ".join((group / name).read_text(encoding="utf-8") for name in names).split())
             if quota > 0:
                 yield quota / period
 

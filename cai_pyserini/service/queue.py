@@ -281,7 +281,7 @@ class Service:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._worker.submit(_close, self.engines).result()
+        self._worker.submit(_close, dict(self.engines)).result()
         self._worker.shutdown()
         self._opener.shutdown()
 
@@ -420,6 +420,7 @@ def _settle(job: Job, result: Any) -> None:
     job.answer.get_loop().call_soon_threadsafe(in_loop)
 
 
-def _close(engines: Mapping[str, Engine]) -> None:
-    for engine in engines.values():
-        engine.close()
+def _close(engines: dict[str, Engine]) -> None:
+    """Close engines, and empty the dict, which the thread that ran this may hold a moment longer."""
+    while engines:
+        engines.popitem()[1].close()

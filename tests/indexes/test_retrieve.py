@@ -54,7 +54,7 @@ def ranking(run: Path) -> dict[str, list[str]]:
 
 def test_a_run_of_all_queries(index: Path, queries: Queries, tmp_path: Path) -> None:
     run = search(index, queries, tmp_path / "run.trec", hits=2, tag="dense")
-    assert run.read_text().splitlines()[:3] == ["0 Q0 0 1 16 dense", "0 Q0 1 2 12 dense", "1 Q0 0 1 12 dense"]
+    assert run.read_text().splitlines()[:3] == ["0 Q0 0 1 16.0 dense", "0 Q0 1 2 12.0 dense", "1 Q0 0 1 12.0 dense"]
     assert ranking(run) == {"0": ["0", "1"], "1": ["0", "1"], "2": ["2", "1"]}
     assert artifact.require(run, "search").stats["queries"] == 3
 

@@ -111,7 +111,7 @@ def test_values_are_of_the_scores_that_are_served(served: SimulatedRetrieval) ->
     ]
     fused = fuse_runs(runs, "zscore", 100, 1000, (2.0, 1.0, 2.0))
     expected = np.full((6, 12), -np.inf)
-    for query, document, score in fused.itertuples(index=False):
+    for query, document, score in fused:
         expected[int(query), int(document)] = score
     np.testing.assert_allclose(served.fused(parts, (2.0, 1.0, 2.0)), expected)
     for query, source in enumerate(served.sources):
