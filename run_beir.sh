@@ -32,11 +32,18 @@ set_up() {
 
 is_set_up() {
   local stamp="$root/.venv/.set-up-$1"
-  [ -f "$stamp" ] && cmp -s "$stamp" "$root/setup.cfg" && [ -x "$root/.venv/bin/python" ]
+  [ -f "$stamp" ] && wanted "$1" | cmp -s "$stamp" - && [ -x "$root/.venv/bin/python" ]
+}
+
+# wanted EXTRAS: what is installed; for tests, in the versions that they have passed with.
+wanted() {
+  cat "$root/setup.cfg"
+  [ "$1" != test ] || cat "$root/tests/constraints.txt"
 }
 
 install() {
-  local venv="$root/.venv" python
+  local venv="$root/.venv" python what=(--editable "$root[$1]")
+  [ "$1" != test ] || what+=(--constraint "$root/tests/constraints.txt")
   python=$(find_python 2>/dev/null) || python="$venv/bin/python"
   # The lock is that of the descriptor 9, and so is held until this function returns.
   "$python" -c '
@@ -65,9 +72,9 @@ except OSError:
     echo "error: $venv has no pip: install it there (uv venv --seed), or move $venv away, and start again" >&2
     return 1
   }
-  cpu_torch "$venv/bin/python"
-  { [ -x "$venv/bin/uv" ] && "$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --editable "$root[$1]" >&2; } ||
-    "$venv/bin/python" -m pip install --no-compile --quiet --disable-pip-version-check --editable "$root[$1]" >&2 || {
+  cpu_torch "$venv/bin/python" "${what[@]:2}"
+  { [ -x "$venv/bin/uv" ] && "$venv/bin/uv" pip install --quiet --python "$venv/bin/python" "${what[@]}" >&2; } ||
+    "$venv/bin/python" -m pip install --no-compile --quiet --disable-pip-version-check "${what[@]}" >&2 || {
     echo "error: the installation failed, see above; the same command tries again" >&2
     return 1
   }
@@ -75,10 +82,10 @@ except OSError:
   # modules. The warnings are about other packages.
   local rarely='/(tests|transformers/models|mypy|nltk|openai|pip|posthog|sqlalchemy|statsmodels)/'
   PYTHONWARNINGS=ignore "$venv/bin/python" -m compileall -qq -j 0 -x "$rarely" "$venv"/lib/python3*/site-packages || true
-  cp "$root/setup.cfg" "$venv/.set-up-$1"
+  wanted "$1" > "$venv/.set-up-$1"
 }
 
-# cpu_torch PYTHON: without an NVIDIA driver, install PyTorch's build for CPUs, without 5 GB of CUDA, from the index
+# cpu_torch PYTHON OPTION …: without an NVIDIA driver, install PyTorch's build for CPUs, without 5 GB of CUDA, from the index
 # TORCH_INDEX. Where it does not answer within seconds, this does nothing, and PyTorch is installed with the others.
 cpu_torch() {
   local index=${TORCH_INDEX:-https://download.pytorch.org/whl/cpu} pip=("$1" -m pip --disable-pip-version-check)
@@ -89,7 +96,7 @@ cpu_torch() {
     return
   fi
   # What it depends on comes with the rest: a mirror need not have it.
-  "${pip[@]}" install --quiet --no-compile --no-deps --index-url "$index" "$(sed -n 's/^ *\(torch >.*\)/\1/p' "$root/setup.cfg")" >&2 || true
+  "${pip[@]}" install --quiet --no-compile --no-deps --index-url "$index" "${@:2}" "$(sed -n 's/^ *\(torch >.*\)/\1/p' "$root/setup.cfg")" >&2 || true
 }
 
 # Table 3 of the paper with pairs of general language, which are downloaded first. Interrupted, it continues.

@@ -13,6 +13,8 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import setup
 from cai_pyserini import __version__
@@ -61,6 +63,21 @@ def test_imported_packages_are_declared() -> None:
         if not names & {package.lower().replace("_", "-") for package in packages.get(module, [module])}
     }
     assert missing == set()
+
+
+def test_the_versions_of_tests_are_those_that_are_allowed() -> None:
+    """The fault: setup.cfg changes, and tests go on with other versions, or with whatever is the newest."""
+    pins = (Requirement(line) for line in (ROOT / "tests" / "constraints.txt").read_text(encoding="utf-8").splitlines())
+    versions = {canonicalize_name(pin.name): next(iter(pin.specifier)).version for pin in pins}
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    extras = [text for name, text in setup["options.extras_require"].items() if name != "benchmark"]
+    for line in "\n".join([setup["options"]["install_requires"], *extras]).splitlines():
+        if line and not line.startswith(("#", "cai-pyserini")):
+            wanted = Requirement(line)
+            assert wanted.specifier.contains(versions[canonicalize_name(wanted.name)]), (
+                f"see Test in CONTRIBUTING.md: {line}"
+            )
 
 
 @pytest.mark.slow
