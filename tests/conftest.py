@@ -39,6 +39,7 @@ if TYPE_CHECKING:  # slow imports
 
     from cai_pyserini.experiments.run_folder import RunFolder
 
+os.environ.pop("COLUMNS", None)  # set by the library readline in pytest, and so in its workers
 os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"  # before any test imports it
 
 jnius_config.add_options("-XX:TieredStopAtLevel=1")  # compiling for hours costs more than it saves in minutes
@@ -187,8 +188,7 @@ def on_terminal() -> Callable[..., str]:
     def run(*arguments: object, columns: int = 160) -> str:
         ours, theirs = pty.openpty()
         termios.tcsetwinsize(ours, (24, columns))
-        environment = {**os.environ}  # without COLUMNS, which the library readline may have set in this process
-        with subprocess.Popen([*map(str, arguments)], stdin=theirs, stdout=theirs, stderr=theirs, env=environment):
+        with subprocess.Popen([*map(str, arguments)], stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ}):
             os.close(theirs)
             got = b""
             with suppress(OSError):  # at the end, on Linux

@@ -134,7 +134,14 @@ def test_a_release_is_what_passed_ci(tmp_path: Path, monkeypatch: pytest.MonkeyP
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         return done.stdout.strip() or done.stderr.strip()
 
-    for name in (".ci/release", "CITATION.cff", "pyproject.toml", "setup.py", "cai_pyserini/core/version.py"):
+    for name in (
+        ".ci/release",
+        ".gitignore",
+        "CITATION.cff",
+        "pyproject.toml",
+        "setup.py",
+        "cai_pyserini/core/version.py",
+    ):
         (clone / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, clone / name)
     changes = (
