@@ -24,7 +24,7 @@ def require_fusable(runs: Sequence[Path]) -> None:
     shares none. Ignores runs without hits, and documents if the manifests of all runs have a `documents_digest`."""
     ours = all(manifest and manifest.stats.get("documents_digest") for manifest in map(artifact.read_manifest, runs))
     name, queries, documents = "", set[str](), set[str]()
-    for run in runs:
+    for run in dict.fromkeys(runs):
         new_queries, new_documents = {*(found := trec.read_run(run)).query_ids}, {*found.doc_ids}
         if queries and new_queries:
             trec.require_common("queries", len(queries | new_queries), {name: queries, str(run): new_queries})

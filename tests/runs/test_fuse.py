@@ -58,6 +58,8 @@ def test_the_command(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> No
     settings = ["--method", "rrf", "--depth", "1", "--hits", "1", "--weights", "3", "0.5"]
     main(["--trec", *map(str, runs), "--output", "out.trec", *settings])
     assert Path("out.trec").read_text() == f"q1 Q0 a 1 {3 / 61} cai_pyserini\n"
+    main(["--trec", "a.trec", "a.trec", "--output", "twice.trec"])
+    assert Path("twice.trec").read_text().split()[2] == "a"
 
 
 @pytest.mark.parametrize(
