@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from cai_pyserini.cli import COMMANDS, USAGE
 from cai_pyserini.core.config import names
-from cai_pyserini.core.packages import require_modules
 from cai_pyserini.core.settings import Command, Group, Main, Parser, Settings, flag
 from cai_pyserini.core.version import VERSION
 from cai_pyserini.experiments.names import RECOMMENDED
@@ -56,8 +55,6 @@ class Completion(Command):
             print(f'.TH CAI-PYSERINI 1 "" "cai-pyserini {VERSION}"', NAME, _section("SYNOPSIS", USAGE), sep="\n")
             print("\n".join(_sections(parser)))
             return
-
-        require_modules(("shtab",), "")
 
         import shtab
 

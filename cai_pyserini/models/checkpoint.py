@@ -1,5 +1,6 @@
 """Checkpoint folders: find or download them, check their files, and digest their contents."""
 
+import json
 import logging
 from collections.abc import Mapping
 from functools import cache
@@ -14,6 +15,7 @@ from cai_pyserini.core.packages import PIP, pip_path
 
 logger = logging.getLogger(__name__)
 
+DOWNLOAD_AGAIN = "save or download the model again"
 PROJECTION_REMEDY = "write the projection of this encoder there, or remove `projection` from the encoder's YAML"
 TOKENIZER_PREFIXES = ("tokenizer", "vocab", "merges", "added", "special", "spm", "spiece", "sentencepiece")
 SUFFIXES = (".json", ".safetensors", ".txt", ".model", ".jinja")
@@ -152,3 +154,12 @@ def checkpoint_digest(checkpoint: Path, tokenizer_only: bool = False, modules: b
     if tokenizer_only:
         files = [path for path in files if path.name.startswith(TOKENIZER_PREFIXES)]
     return digest({path.relative_to(checkpoint).as_posix(): file_digest(path) for path in files})
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file; {} if it is missing."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except ValueError as error:
+        require_content(path)
+        raise CaiError(f"{path}: not JSON ({error}); {DOWNLOAD_AGAIN}") from None

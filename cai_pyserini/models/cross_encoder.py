@@ -19,9 +19,8 @@ from sentence_transformers.cross_encoder.modules import LogitScore
 from transformers import AutoConfig
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.models.checkpoint import max_positions, require_safetensors
+from cai_pyserini.models.checkpoint import max_positions, read_json, require_safetensors
 from cai_pyserini.models.device import Precision
-from cai_pyserini.models.folder import read_json
 from cai_pyserini.models.rows import first_not_finite
 from cai_pyserini.models.tokenizer import NAME_LENGTH, Done, text_batches
 from cai_pyserini.models.transformer import Transformer, batches, load_pretrained, quiet

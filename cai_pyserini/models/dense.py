@@ -19,9 +19,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.models.checkpoint import PROJECTION_REMEDY, require_projection, require_safetensors
+from cai_pyserini.models.checkpoint import PROJECTION_REMEDY, read_json, require_projection, require_safetensors
 from cai_pyserini.models.device import Precision
-from cai_pyserini.models.folder import Module, Side, read_json
+from cai_pyserini.models.folder import Module, Side
 from cai_pyserini.models.transformer import TextEncoder, Transformer, load_pretrained
 
 ENCODERS = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel"}  # classes without the decoder, by model type

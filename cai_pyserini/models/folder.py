@@ -18,11 +18,12 @@ from safetensors.numpy import load_file
 from cai_pyserini.core.artifact import digest, file_digest
 from cai_pyserini.core.config import DESCRIBED, EncoderConfig
 from cai_pyserini.core.errors import CaiError
-from cai_pyserini.core.files import require_content
 from cai_pyserini.models.checkpoint import (
+    DOWNLOAD_AGAIN,
     SUFFIXES,
     checkpoint_digest,
     checkpoint_folder,
+    read_json,
     require_complete,
     require_safetensors,
 )
@@ -34,7 +35,6 @@ NONSTANDARD = DESCRIBED - {"kind", "max_document_length", "max_query_length", "q
 NONSTANDARD |= {"query_checkpoint", "query_weights", "binary_queries", "expand_queries"}
 PROMPTS = {"query_prompt": ("query",), "document_prompt": ("document", "passage", "corpus")}  # names by setting
 DENSE_MODULES = ("Pooling", "Dense", "Normalize", "LayerNorm", "Dropout")
-DOWNLOAD_AGAIN = "save or download the model again"
 
 
 class Module(NamedTuple):
@@ -291,12 +291,3 @@ def _is_mean(pooling: Mapping[str, Any]) -> bool:
     modes = [name for name, value in pooling.items() if name.startswith("pooling_mode_") and value]
     means = ("mean", ["mean"], ["pooling_mode_mean_tokens"])
     return pooling.get("include_prompt", True) and pooling.get("pooling_mode", modes) in means
-
-
-def read_json(path: Path) -> Any:
-    """Read a JSON file; {} if it is missing."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    except ValueError as error:
-        require_content(path)
-        raise CaiError(f"{path}: not JSON ({error}); {DOWNLOAD_AGAIN}") from None

@@ -3,8 +3,9 @@
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from functools import cached_property
+from functools import cached_property, reduce
 from importlib.util import find_spec
+from operator import or_
 from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from cai_pyserini.core.artifact import digest
 from cai_pyserini.core.config import WORD
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import install_command, require_encode
-from cai_pyserini.models.checkpoint import own_code_error
+from cai_pyserini.models.checkpoint import own_code_error, read_json
 
 NAME_LENGTH = 200  # characters of a name in error messages
 PAD_MULTIPLE = 8  # texts are padded to a multiple of this number of tokens
@@ -74,26 +75,38 @@ class _Plain:
     is_fast = True
 
     def __init__(self, checkpoint: Path):
-        try:
-            self.settings = json.loads((checkpoint / "tokenizer.json").read_bytes())
-            self.backend_tokenizer = Backend.from_file(str(checkpoint / "tokenizer.json"))
-        except Exception as error:  # of many kinds, see load_tokenizer
-            remedy = f"reading it otherwise needs transformers: {install_command('encode')}"
-            raise CaiError(f"{checkpoint}: its tokenizer.json cannot be read ({error}); {remedy}") from None
-        self.config: dict[str, Any] = {}
-        for name in ("special_tokens_map.json", "tokenizer_config.json"):
-            if (path := checkpoint / name).is_file():
-                self.config |= json.loads(path.read_text(encoding="utf-8"))
+        self._checkpoint = checkpoint
+        files = ("special_tokens_map.json", "tokenizer_config.json")
+        self.config: dict[str, Any] = reduce(or_, (read_json(checkpoint / name) for name in files))
         self.is_bert = self.config.get("tokenizer_class") in ("BertTokenizer", "BertTokenizerFast")
         self.config = (BERT_TOKENS if self.is_bert else {}) | self.config
         self.truncation_side = self.config.get("truncation_side", "right")
-        self.pad_token_id, self.unk_token_id = (
-            self.backend_tokenizer.token_to_id(token["content"] if isinstance(token, dict) else token or "")
-            for token in (self.config.get("pad_token"), self.config.get("unk_token"))
-        )
+
+    @cached_property
+    def backend_tokenizer(self) -> Backend:
+        try:
+            return Backend.from_file(str(self._checkpoint / "tokenizer.json"))
+        except Exception as error:  # of many kinds, see load_tokenizer
+            remedy = f"reading it otherwise needs transformers: {install_command('encode')}"
+            raise CaiError(f"{self._checkpoint}: its tokenizer.json cannot be read ({error}); {remedy}") from None
+
+    @property
+    def pad_token_id(self) -> int | None:
+        return self._id("pad_token")
+
+    @property
+    def unk_token_id(self) -> int | None:
+        return self._id("unk_token")
+
+    def _id(self, name: str) -> int | None:
+        token = self.config.get(name) or ""
+        id: int | None = self.backend_tokenizer.token_to_id(token["content"] if isinstance(token, dict) else token)
+        return id
 
     def is_as_in_transformers(self) -> bool:
         """Whether this is what transformers makes of a BertTokenizer, from its vocabulary and configuration."""
+        if not self.is_bert:
+            return False
         flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False) | {"special": True}
         ids = {token: self.backend_tokenizer.token_to_id(token) for token in BERT_TOKENS.values()}
         added = {str(id): {"content": token} | flags for token, id in ids.items()}
@@ -111,10 +124,10 @@ class _Plain:
             "strip_accents": self.config.get("strip_accents"),
             "lowercase": self.config.get("do_lower_case", True),
         }
-        found, more = self.settings, ("auto_map", "extra_special_tokens", "additional_special_tokens")
+        found = read_json(self._checkpoint / "tokenizer.json")
+        more = ("auto_map", "extra_special_tokens", "additional_special_tokens")
         return (
-            self.is_bert
-            and self.config.items() >= BERT_TOKENS.items()
+            self.config.items() >= BERT_TOKENS.items()
             and not any(self.config.get(name) for name in (*more, "split_special_tokens"))
             and self.config.get("added_tokens_decoder", added) == added
             and {str(each.pop("id")): each for each in found["added_tokens"]} == added
