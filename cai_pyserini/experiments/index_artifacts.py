@@ -17,6 +17,7 @@ from cai_pyserini.experiments.artifacts import (
     EncodedDocuments,
     EncodedQueries,
     Idf,
+    IdfPower,
     RunEncoder,
     SpladeEncoder,
 )
@@ -25,8 +26,8 @@ from cai_pyserini.experiments.experiment import Results
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import (
     ADAPTED,
+    WEIGHTINGS,
     DenseSystem,
-    IdfWeighting,
     NearBm25System,
     SpladeSystem,
     System,
@@ -47,7 +48,6 @@ from cai_pyserini.vectors.shards import Vectors
 
 CONTEXT_TOKENS, WORD_TOKENS = 16, 8  # with padding, of what vectors.near_words encodes
 WORDS_PER_ROOT = 4.5  # words in two documents or more, per square root of a character
-POWERS: dict[IdfWeighting | None, float] = {"sqrt": 0.5, "bm25idf": 1.0}  # of IDF; otherwise the encoder's idf_power
 FEWER_SYSTEMS = "fewer systems"
 NO_NEIGHBOURS = "no dense encoder, or systems that need no neighbours (no -near, no trio)"
 
@@ -147,19 +147,23 @@ class Impacts(Artifact):
         self,
         title: str,
         vectors: Documents,
-        weighting: IdfWeighting | None,
+        weighting: str | None,
         words: Words | None,
         near_words: Artifact | None = None,
     ):
-        self.title, self.encoder, self.power = title, vectors.encoder, POWERS.get(weighting)
+        self.title, self.encoder, self.weighting = title, vectors.encoder, WEIGHTINGS[weighting] if weighting else None
         self.vectors, self.words, self.near_words = vectors, words, near_words
-        self.idf = Idf(self.encoder, "bm25idf" if weighting == "bm25idf" else "idf") if weighting else None
-        super().__init__(vectors.run, f"impacts {title}", f"impacts/{title}", vectors, near_words, self.idf, words)
+        self.idf = Idf(self.encoder, self.weighting.formula) if self.weighting else None
+        self.chosen = IdfPower(self.encoder) if self.weighting and self.weighting.is_chosen else None
+        made_from = vectors, near_words, self.idf, self.chosen, words
+        super().__init__(vectors.run, f"impacts {title}", f"impacts/{title}", *made_from)
 
     def make(self) -> Path:
-        config = self.encoder.weighted(self.idf)
-        if self.power is not None:
-            config = config.replace(idf_power=self.power)
+        config, power = self.encoder.weighted(self.idf), self.weighting and self.weighting.power
+        if self.chosen:
+            power = self.chosen.value()
+        if power is not None:
+            config = config.replace(idf_power=power)
         return self._write(config, self._bm25(self.run.experiment.alpha))
 
     def _bm25(self, alpha: float | None) -> Bm25 | None:

@@ -69,6 +69,7 @@ def test_the_steps_of_systems(run: RunFolder) -> None:
     ]
     assert labels(run, "bm25") == {"check", "index bm25", "search bm25", "evaluate bm25"}
     assert not any("queries" in label for label in labels(run, "splade-doc-idf"))  # which no model encodes
+    assert {"idf", "bm25idf", "idf-power"} < labels(run, "splade-sqrt", "joint-splade-bm25idf", "splade-doc-auto")
     dense = with_settings(run, dense=load_encoder("minilm"), cross_encoder="somewhere")
     assert labels(dense, "hybrid-cross-encoder-dense-idf") == {
         *("check", "idf-dense", "encode dense-idf-documents", "encode dense-idf-queries-test", "index bm25"),
