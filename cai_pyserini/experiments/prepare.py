@@ -16,10 +16,12 @@ from cai_pyserini.experiments.names import REQUIRED, all_systems, current_name, 
 from cai_pyserini.experiments.provenance import recorded, repeated
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.settings import PASSAGE_WORDS, RunSettings
+from cai_pyserini.experiments.summary import VERIFIED
 from cai_pyserini.experiments.systems import System
 from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.models.folder import model_folder, with_folder_settings
 from cai_pyserini.models.tokenizer import count_pieces
+from cai_pyserini.runs.measures import parse_measures
 from cai_pyserini.trainer.settings import AdaptSettings
 
 BEGINNING = 2000  # documents from whose lengths it is decided whether to search passages
@@ -43,6 +45,9 @@ class Preparation:
 
     def __init__(self, settings: RunSettings, **changes: Any):
         settings, own = repeated(settings)
+        parse_measures(settings.measures)
+        if settings.verify and VERIFIED not in settings.measures:
+            settings = settings.replace(measures=[*settings.measures, VERIFIED])
         self.settings = settings
         self.configs = _configs(settings, own | changes)
         self.encoder = encoder = load_encoder(settings.encoder)

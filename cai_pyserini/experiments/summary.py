@@ -9,15 +9,17 @@ from cai_pyserini.core import tables
 from cai_pyserini.core.config import IndexConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.experiments import report
-from cai_pyserini.experiments.experiment import MEASURE, Results
+from cai_pyserini.experiments.experiment import Results
 from cai_pyserini.experiments.names import canonical_name, with_parts
 from cai_pyserini.experiments.systems import System
 from cai_pyserini.runs.significance import NO_P
 
+VERIFIED = "nDCG@10"  # the measure of the expected scores
+
 
 def table(systems: Sequence[System], all_results: Sequence[Results]) -> str:
     """The table for a terminal; * marks the best of each column, † a significant difference."""
-    return "\n".join([tables.aligned(_rows(systems, all_results, "*{}", " {}")), *_legend(all_results, "*")])
+    return "\n".join([tables.aligned(_rows(systems, all_results)), *_legend(all_results, "*")])
 
 
 def markdown(systems: Sequence[System], by_report: Mapping[Path, Results], folder: Path) -> str:
@@ -30,7 +32,7 @@ def markdown(systems: Sequence[System], by_report: Mapping[Path, Results], folde
     ]
     sections = [
         f"# {', '.join(results.collection for results in all_results)}, encoder {all_results[0].encoder}",
-        tables.markdown(_rows(systems, all_results, "**{}**", "{}")),
+        tables.markdown(_rows(systems, all_results)),
         "; ".join(_legend(all_results, "bold")) + ".",
         "\n".join(links),
     ]
@@ -55,41 +57,40 @@ def verify(pairs: Sequence[tuple[Results, IndexConfig]]) -> str:
                 f"{results.encoder}: nothing to verify"
             )
         for name, score in scores.items():
-            measured = results.systems[name][MEASURE]
+            measured = results.systems[name][VERIFIED]
             agrees = round(abs(measured - score), 9) <= config.tolerance
             is_right &= agrees
-            verdict = f"{'ok  ' if agrees else 'FAIL'} {name}: {MEASURE} {measured:.4f}"
+            verdict = f"{'ok  ' if agrees else 'FAIL'} {name}: {VERIFIED} {measured:.4f}"
             lines.append(f"{name_of_several}{verdict}, expected {score:.4f} ± {config.tolerance}")
     if not is_right:
         raise CaiError("\n".join(lines))
     return "\n".join(lines)
 
 
-def _rows(systems: Sequence[System], all_results: Sequence[Results], best: str, other: str) -> list[list[str]]:
+def _rows(systems: Sequence[System], all_results: Sequence[Results]) -> tables.Rows:
     names = [system.name for system in systems]
-    header, columns = ["system"], [names]
+    header = ["system"]
+    columns: list[Sequence[str | tables.Cell]] = [names]
     if scored := [results for results in all_results if results.scored]:
-        scores = [[results.systems[name][MEASURE] for name in names] for results in scored]
+        scores = [[results.systems[name][results.measure] for name in names] for results in scored]
         for results, column in zip(scored, scores, strict=True):
-            marks = [_significance(results, name) for name in names]
-            cells = report.marked(column, best, other)
             header.append(results.collection)
-            columns.append([f"{cell}{mark}" for cell, mark in zip(cells, marks, strict=True)])
+            columns.append(tables.marked(column, [_significance(results, name) for name in names]))
         header.append("mean")
-        columns.append(report.marked([fmean(row) for row in zip(*scores, strict=True)], best, other))
+        columns.append(tables.marked([fmean(row) for row in zip(*scores, strict=True)]))
     searched = [results for results in all_results if results.searched]
     times = [[results.systems[name]["ms_per_query"] for results in searched] for name in names]
     sizes = [sum(_index_bytes(system, results) for results in all_results) for system in systems]
     header += ["ms/query", "index MB"]
     columns.append([f"{fmean(row):.2f}" if row else "–" for row in times])
     columns.append([f"{size / 1e6:.1f}" for size in sizes])
-    return [header, *map(list, zip(*columns, strict=True))]
+    return [header, *zip(*columns, strict=True)]
 
 
 def _significance(results: Results, name: str) -> str:
     if not (compared := results.comparisons.get(name)):
-        return " "
-    return NO_P if compared["p"] is None else report.dagger(compared["p"])
+        return ""
+    return NO_P if compared.p is None else report.dagger(compared)
 
 
 def _index_bytes(system: System, results: Results) -> int:
@@ -101,7 +102,7 @@ def _index_bytes(system: System, results: Results) -> int:
 def _legend(all_results: Sequence[Results], mark: str) -> list[str]:
     lines = []
     if any(results.scored for results in all_results):
-        lines.append(f"{MEASURE} on each collection, and the mean")
+        lines.append(f"{all_results[0].measure} on each collection, and the mean")
     lines += dict.fromkeys(line for results in all_results for line in report.legend(results, mark))
     lines.append(
         "over the collections, ms/query is the mean, and index MB the sum, of all indexes that a system searches"
