@@ -116,16 +116,25 @@ class IdfPower(Stage):
 
     recipe = "idf power"
     summary = "{decision}"
-    example = "cai-pyserini stage idf-power --vectors vectors --idf idf --output idf-power.json"
+    example = (
+        "cai-pyserini stage idf-power --vectors vectors --idf idf --words words --encoder splade-tiny "
+        "--output idf-power.json"
+    )
     vectors: AnyPath = flags.VECTORS
     idf: AnyPath = flag(help="folder written by the idf stage")
+    words: AnyPath = flag(help="folder written by the words stage")
+    encoder: str = flag(help="encoder that the vectors were made with")
     output: AnyPath = flag(help="output file, JSON")
+    device: str = flags.DEVICE
 
     def make(self) -> None:
+        from cai_pyserini.core.config import load_encoder
+        from cai_pyserini.models.encoder import EncoderModel
         from cai_pyserini.vectors.idf_power import choose_power
         from cai_pyserini.vectors.shards import Vectors
 
-        choose_power(Vectors(self.vectors), self.idf, self.output)
+        encoder = EncoderModel(load_encoder(self.encoder), self.device)
+        choose_power(Vectors(self.vectors), self.idf, self.words, encoder, self.output)
 
 
 class Words(Stage):

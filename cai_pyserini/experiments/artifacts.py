@@ -20,7 +20,6 @@ from cai_pyserini.experiments.systems import ADAPTED
 from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.models.idf import compute
 from cai_pyserini.vectors.encode import encode, project_vectors, uncached
-from cai_pyserini.vectors.idf_power import choose_power
 from cai_pyserini.vectors.shards import SHARD, Vectors
 from cai_pyserini.vectors.speed import FEW_TOKENS, count_tokens, encoding_seconds
 
@@ -207,27 +206,6 @@ class Idf(Artifact):
 
     def make(self) -> Path:
         return compute(self.run.collection, self.encoder.config(), self.output, self.formula)
-
-
-class IdfPower(Artifact):
-    """The power of IDF that is chosen for an encoder and the documents."""
-
-    rate = Rate(0.5, 0.05)
-
-    def __init__(self, encoder: RunEncoder):
-        self.encoder, self.idf, self.vectors = encoder, Idf(encoder, "idf"), encoder.documents()
-        name = f"{ADAPTED * encoder.adapted}idf-power"
-        super().__init__(encoder.run, name, f"{name}.json", self.idf, self.vectors)
-
-    def make(self) -> Path:
-        return choose_power(Vectors(self.vectors.output), self.idf.output, self.output)
-
-    def value(self) -> float:
-        power: float = artifact.require(self.output, "idf power").stats["idf_power"]
-        return power
-
-    def collect(self, results: Results, manifest: artifact.Manifest) -> None:
-        results.decision.append(f"{ADAPTED * self.encoder.adapted}splade-auto: {manifest.stats['decision']}")
 
 
 class Documents(Artifact):

@@ -17,7 +17,6 @@ from cai_pyserini.experiments.artifacts import (
     EncodedDocuments,
     EncodedQueries,
     Idf,
-    IdfPower,
     RunEncoder,
     SpladeEncoder,
 )
@@ -40,6 +39,7 @@ from cai_pyserini.indexes.text_index import GENERATED, index_bm25
 from cai_pyserini.indexes.words import LEXICON, count_words
 from cai_pyserini.vectors import weighting
 from cai_pyserini.vectors.bm25 import Bm25
+from cai_pyserini.vectors.idf_power import choose_power
 from cai_pyserini.vectors.near_documents import mix_near
 from cai_pyserini.vectors.near_words import find_near_words
 from cai_pyserini.vectors.neighbours import find_neighbours
@@ -80,6 +80,27 @@ class Words(Artifact):
 
     def make(self) -> Path:
         return count_words(self.run.collection, self.output)
+
+
+class IdfPower(Artifact):
+    """The power of IDF that documents are weighted with, chosen for an encoder and the documents."""
+
+    rate = Rate(1.0, 0.1)
+
+    def __init__(self, encoder: RunEncoder):
+        self.encoder, self.vectors, self.idf = encoder, encoder.documents(), Idf(encoder, "idf")
+        self.words, name = Words(encoder.run), f"{encoder.prefix}idf-power"
+        super().__init__(encoder.run, name, f"{name}.json", self.vectors, self.idf, self.words)
+
+    def make(self) -> Path:
+        vectors, encoder = Vectors(self.vectors.output), self.encoder.opened()
+        return choose_power(vectors, self.idf.output, self.words.output, encoder, self.output)
+
+    def value(self) -> float:
+        return float(artifact.require(self.output, "idf power").stats["idf_power"])
+
+    def collect(self, results: Results, manifest: artifact.Manifest) -> None:
+        results.decision.append(f"{self.encoder.prefix}splade-auto: {manifest.stats['decision']}")
 
 
 class Neighbours(Artifact):

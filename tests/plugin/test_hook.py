@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cai_pyserini.cli.run import main as beir
+from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.experiments.systems import WEIGHTINGS
@@ -45,11 +46,11 @@ def test_every_weighting_is_that_of_its_name(
     assert (run / "vectors" / "documents" / "manifest.json").stat().st_ino == encoded
     results = json.loads((run / "results.json").read_text())
     assert {*names, *others} == results["systems"].keys()
-    power = json.loads((run / "idf-power.json").read_text())["idf_power"]
-    (decision,) = results["decision"]
-    assert decision.startswith(f"splade-auto: idf ** {power}, because ") and decision in (run / "report.md").read_text()
+    chosen = artifact.require(run / "idf-power.json", "idf power").stats
+    assert results["decision"] == [decision := f"splade-auto: {chosen['decision']}"]
+    assert decision in (run / "report.md").read_text()
     idf, bm25idf = Idf.load(run / "idf"), Idf.load(run / "bm25idf")
-    weights = (idf.weights(), idf.weights(0.5), bm25idf.weights(), idf.weights(power))
+    weights = (idf.weights(), idf.weights(0.5), bm25idf.weights(), idf.weights(chosen["idf_power"]))
     splade, (documents, *_) = Splade(checkpoint, "cpu", "float32"), Vectors(run / "vectors" / "documents")
     query = splade.encode(["bladder infection"], 256)
     for name, expected in zip(names, weights, strict=True):
