@@ -147,7 +147,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def place_in(path: Path, *keys: str | int) -> str:
-    """`path:line` of what has these keys in a YAML file, as far as they lead; only the path if the first one does not."""
+    """`path:line` of what has these keys in a YAML file, as far as they lead, or only the path."""
     node, line = yaml.compose(path.read_text(encoding="utf-8-sig"), _Loader), ""
     for key in keys:
         if isinstance(node, yaml.MappingNode) and (found := [pair for pair in node.value if pair[0].value == key]):
