@@ -31,7 +31,7 @@ LOCATED = (*CHECKPOINTS, "query_weights", "idf", "projection")  # keys whose pat
 
 # Chosen with benchmarks/first_step.py and fast.py.
 FAST = {"forward_index": True, "keep_query_mass": 0.55, "rescore": 400}
-IdfFormula = Literal["idf"]  # see models.idf.FORMULAS
+IdfFormula = Literal["idf", "bm25idf"]  # see models.idf.FORMULAS
 Shapes = Literal["vectors", "impacts", "index", "query vectors", "queries"]  # the results that a setting affects
 POOLING = ("mean", "cls", "max", "lasttoken", "weightedmean", "mean_sqrt_len_tokens")  # dense encoders have these
 BOTH: tuple[Shapes, ...] = ("vectors", "query vectors")

@@ -24,6 +24,8 @@ from cai_pyserini.experiments.plan import require
 from cai_pyserini.experiments.prepare import Prepared, prepare
 from cai_pyserini.experiments.provenance import repeated
 from cai_pyserini.experiments.settings import RunSettings
+from cai_pyserini.experiments.summary import VERIFIED
+from cai_pyserini.runs.measures import parse_measures
 from cai_pyserini.trainer.commands import TRAININGS
 
 FILES = {"mine", "msmarco", "score"}  # trainings that write a file, the `data` of later ones; others write their `base`
@@ -93,6 +95,9 @@ class Grid:
 
     def __init__(self, settings: RunSettings, **changes: Any):
         self.settings, own = repeated(settings)
+        parse_measures(self.settings.measures)
+        if self.settings.verify and VERIFIED not in self.settings.measures:
+            self.settings = self.settings.replace(measures=[*self.settings.measures, VERIFIED])
         self.root = self.settings.output or Path("runs")
         self.configs = _configs(self.settings, own | changes)
         if self.settings.adapt or self.settings.train:
@@ -184,8 +189,9 @@ class Grid:
             label = f"{name}-seed-{seed}" if seeded else name
             output = models / label if is_last else models / f"{label}.steps" / f"{number + 1}-{command}"
             inputs = {key: path for key, path in made.items() if key in fields and key not in own}
-            values = {key: str(path) if key == "base" else path for key, path in inputs.items()}
-            values |= {key: value for key, value in (("device", self.settings.device), ("seed", seed)) if key in fields}
+            values: dict[str, Any] = {key: str(path) if key == "base" else path for key, path in inputs.items()}
+            shared = {"device": self.settings.device, "seed": seed}
+            values |= {key: value for key, value in shared.items() if key in fields}
             keys = ("train", name, number, command)
             settings = build(training.settings, values | own | {"output": output}, self.settings.config or place, *keys)
             _require_files(settings, [*made.values(), output], place)

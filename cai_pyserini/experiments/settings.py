@@ -88,13 +88,16 @@ class RunSettings(FileSettings):
     seed: Numbers = flag([42], "random seeds of --adapt and of `train`, one or more: each is a run", min_length=1)
     train: dict[str, list[dict[str, dict[str, Any]]]] = flag({}, "names of encoders, and the trainings that make them")
     remove_query: Literal["auto", "always", "never"] | None = flags.REMOVE_QUERY
+    measures: list[str] = flags.MEASURES_FLAG
     device: str = flags.DEVICE
     precision: Literal["auto", "float32", "bfloat16", "int8"] = flags.DOCUMENT_PRECISION
     batch_size: int | None = flags.BATCH_SIZE
     threads: int = flags.THREADS
     no_raw: bool = flags.NO_RAW
     dry_run: bool = flag(False, "only print each step and whether it is up to date, or why it must run")
-    verify: bool = flag(False, "fail if nDCG@10 differs from what the YAML file in index_configs/ expects")
+    verify: bool = flag(
+        False, "fail if nDCG@10, which is measured too, differs from what the YAML file in index_configs/ expects"
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -124,6 +127,7 @@ class RunOptions(TypedDict, total=False):
     adapt: bool
     seed: int
     remove_query: Literal["auto", "always", "never"] | None
+    measures: list[str]
     device: str
     precision: Literal["auto", "float32", "bfloat16", "int8"]
     batch_size: int | None

@@ -21,7 +21,6 @@ from cai_pyserini.experiments.experiment import BASELINE, Results
 from cai_pyserini.experiments.names import canonical_name, parse_system, with_parts
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import System
-from cai_pyserini.runs.measures import mean
 from cai_pyserini.runs.seeds import BySeed, over_seeds
 from cai_pyserini.runs.significance import ALPHA, NO_P, NO_P_MEANS, Comparison, Values, holm
 
@@ -98,9 +97,7 @@ class Summary:
         for run in runs:
             self.by_collection.setdefault(run.results.collection, []).append(run)
         self.runs, self.encoders = runs, [*dict.fromkeys(run.encoder for run in runs)]
-        systems = {
-            encoder: [run.results.systems for run in runs if run.encoder == encoder][0] for encoder in self.encoders
-        }
+        systems = {run.encoder: run.results.systems for run in runs}
         names = dict.fromkeys(chain(*systems.values()))
         self.rows = [
             Row(system, encoder if system.adapted or "splade" in system.evidence else "")
@@ -135,7 +132,7 @@ class Summary:
             {row: (values[other], values[row]) for row, other in first.items() if other != row and other in values}
         )
         return {
-            row: Score([mean(of_seed) for of_seed in values[row]], with_base.get(row), with_first.get(row))
+            row: Score([fmean(of_seed.values()) for of_seed in values[row]], with_base.get(row), with_first.get(row))
             for row in self.rows
         }
 

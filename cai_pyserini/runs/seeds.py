@@ -13,8 +13,8 @@ This is Clark's quasi-F (1973, "The language-as-fixed-effect fallacy"), and what
 If an estimated variance component, (MS_seed - MS_e) / Q or (MS_query - MS_e) / S, is below 0, it counts as 0: then the
 numerator is the other mean square.
 
-A paired t-test of values averaged over seeds takes these seeds for all that there are: with three seeds and 300 queries,
-it can find a difference in 20% of the cases where there is none (tests/runs/test_seeds.py), with more queries in more.
+A paired t-test of values averaged over seeds takes these seeds for all that there are: it can find a difference in 20%
+of the cases where there is none (three seeds, 300 queries: tests/runs/test_seeds.py), and the more, the more queries.
 """
 
 from collections.abc import Mapping, Sequence

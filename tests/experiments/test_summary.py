@@ -1,6 +1,5 @@
 """Several collections in one run, and the table over all of them."""
 
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +11,9 @@ from cai_pyserini.cli.run import main
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.experiments.experiment import Results
 from cai_pyserini.experiments.names import parse_system
+from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.summary import markdown, table
+from cai_pyserini.runs.significance import Comparison
 from tests.conftest import DATA
 from tests.experiments.test_report import RESULTS, UNSCORED, row
 
@@ -24,7 +25,7 @@ SECOND = replace(
     RESULTS,
     collection="cacm",
     systems=dict(zip(RESULTS.systems, (row(score, 0, 0, 1) for score in (0.5, 0.45, 0.49, 0.40001)), strict=True)),
-    comparisons={name: {"difference": -0.05, "p": None} for name in RESULTS.comparisons},
+    comparisons=dict.fromkeys(RESULTS.comparisons, Comparison(-0.05)),
     index_bytes={name: size // 10 for name, size in INDEXES.items()},
     settings={"depth": 40},
 )
@@ -86,7 +87,7 @@ def test_collections_without_scores_are_named_and_not_in_the_mean() -> None:
 
 
 def load_results(folder: Path) -> Results:
-    return Results(**json.loads((folder / "results.json").read_text()))
+    return RunFolder(folder).results
 
 
 @slow
