@@ -5,7 +5,7 @@ With several seeds, a score is the mean over seeds of the first measure, with it
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -185,7 +185,7 @@ class Summary:
             lines.append("one seed: p is about other queries, not about other seeds")
         lines += dict.fromkeys(line for run in self.runs for line in report.notes(run.results))
         lines.append(
-            "ms/query is the mean, and index MB the sum over collections, of all indexes that a system searches"
+            "over the collections, ms/query is the mean, and index MB the sum, of all indexes that a system searches"
         )
         unscored = {name: runs[0].results for name, runs in self.by_collection.items() if not runs[0].results.scored}
         return lines + [f"{name} is not scored: {report.unscored(results)}" for name, results in unscored.items()]
@@ -254,10 +254,15 @@ def _spread(by_seed: Sequence[float]) -> str:
 
 
 def _statistics(score: Score) -> dict[str, Any]:
+    compared = {"baseline": score.baseline, "first_encoder": score.first}
     return {
         "mean": fmean(score.by_seed),
         "deviation": stdev(score.by_seed) if len(score.by_seed) > 1 else None,
-        **{name: asdict(found) for name, found in (("baseline", score.baseline), ("first", score.first)) if found},
+        **{
+            name: {"difference": found.difference, "interval": found.interval, "p": found.p}
+            for name, found in compared.items()
+            if found
+        },
     }
 
 
