@@ -20,18 +20,11 @@ from cai_pyserini.experiments.artifacts import (
     RunEncoder,
     SpladeEncoder,
 )
+from cai_pyserini.experiments.chosen_artifacts import IdfPower
 from cai_pyserini.experiments.estimate import Rate
 from cai_pyserini.experiments.experiment import Results
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import (
-    ADAPTED,
-    WEIGHTINGS,
-    DenseSystem,
-    NearBm25System,
-    SpladeSystem,
-    System,
-    TextSystem,
-)
+from cai_pyserini.experiments.systems import ADAPTED, DenseSystem, NearBm25System, SpladeSystem, System, TextSystem
 from cai_pyserini.indexes.dense_index import index_dense
 from cai_pyserini.indexes.impact_index import index_impacts
 from cai_pyserini.indexes.retrieve import word_queries
@@ -39,7 +32,6 @@ from cai_pyserini.indexes.text_index import GENERATED, index_bm25
 from cai_pyserini.indexes.words import LEXICON, count_words
 from cai_pyserini.vectors import weighting
 from cai_pyserini.vectors.bm25 import Bm25
-from cai_pyserini.vectors.idf_power import choose_power
 from cai_pyserini.vectors.near_documents import mix_near
 from cai_pyserini.vectors.near_words import find_near_words
 from cai_pyserini.vectors.neighbours import find_neighbours
@@ -64,9 +56,10 @@ def index_of(system: System, run: RunFolder) -> "Index":
         case SpladeSystem():
             encoder = SpladeEncoder(run, system.adapted)
             vectors = NearDocuments(encoder) if system.near else encoder.documents()
+            idf = Idf(encoder, system.weighting) if system.weighting else None
             words = Words(run) if system.joint else None
             near_words = NearWords(run, system.adapted) if system.joint and system.near else None
-            return ImpactIndex(Impacts(system.index_name, vectors, system.weighting, words, near_words))
+            return ImpactIndex(Impacts(system.index_name, vectors, idf, words, near_words))
     raise ValueError(f"{system.name} has no index of its own")
 
 
@@ -80,27 +73,6 @@ class Words(Artifact):
 
     def make(self) -> Path:
         return count_words(self.run.collection, self.output)
-
-
-class IdfPower(Artifact):
-    """The power of IDF that documents are weighted with, chosen for an encoder and the documents."""
-
-    rate = Rate(1.0, 0.1)
-
-    def __init__(self, encoder: RunEncoder):
-        self.encoder, self.vectors, self.idf = encoder, encoder.documents(), Idf(encoder, "idf")
-        self.words, name = Words(encoder.run), f"{encoder.prefix}idf-power"
-        super().__init__(encoder.run, name, f"{name}.json", self.vectors, self.idf, self.words)
-
-    def make(self) -> Path:
-        vectors, encoder = Vectors(self.vectors.output), self.encoder.opened()
-        return choose_power(vectors, self.idf.output, self.words.output, encoder, self.output)
-
-    def value(self) -> float:
-        return float(artifact.require(self.output, "idf power").stats["idf_power"])
-
-    def collect(self, results: Results, manifest: artifact.Manifest) -> None:
-        results.decision.append(f"{self.encoder.prefix}splade-auto: {manifest.stats['decision']}")
 
 
 class Neighbours(Artifact):
@@ -165,26 +137,18 @@ class Impacts(Artifact):
     remedy = FEWER_SYSTEMS
 
     def __init__(
-        self,
-        title: str,
-        vectors: Documents,
-        weighting: str | None,
-        words: Words | None,
-        near_words: Artifact | None = None,
+        self, title: str, vectors: Documents, idf: Idf | None, words: Words | None, near_words: Artifact | None = None
     ):
-        self.title, self.encoder, self.weighting = title, vectors.encoder, WEIGHTINGS[weighting] if weighting else None
-        self.vectors, self.words, self.near_words = vectors, words, near_words
-        self.idf = Idf(self.encoder, self.weighting.formula) if self.weighting else None
-        self.chosen = IdfPower(self.encoder) if self.weighting and self.weighting.is_chosen else None
-        made_from = vectors, near_words, self.idf, self.chosen, words
+        self.title, self.encoder = title, vectors.encoder
+        self.vectors, self.idf, self.words, self.near_words = vectors, idf, words, near_words
+        self.power = IdfPower(self.encoder, idf, Words(vectors.run)) if idf and idf.weighting == "auto" else None
+        made_from = vectors, near_words, idf, self.power, words
         super().__init__(vectors.run, f"impacts {title}", f"impacts/{title}", *made_from)
 
     def make(self) -> Path:
-        config, power = self.encoder.weighted(self.idf), self.weighting and self.weighting.power
-        if self.chosen:
-            power = self.chosen.value()
-        if power is not None:
-            config = config.replace(idf_power=power)
+        config = self.encoder.weighted(self.idf)
+        if self.power:
+            config = config.replace(idf_power=self.power.value())
         return self._write(config, self._bm25(self.run.experiment.alpha))
 
     def _bm25(self, alpha: float | None) -> Bm25 | None:

@@ -3,7 +3,7 @@ ranking_of."""
 
 from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from cai_pyserini.core.config import IdfFormula
 from cai_pyserini.core.errors import CaiError
@@ -23,19 +23,11 @@ SHORT = {  # short names of recommended systems
 }
 
 
-class IdfWeighting(NamedTuple):
-    """How IDF weights documents: as formula(token) ** power."""
-
-    formula: IdfFormula = "idf"
-    power: float | None = None  # None: the encoder's idf_power
-    is_chosen: bool = False  # the power, from the documents, see vectors.idf_power
-
-
-WEIGHTINGS = {  # by their names in those of systems
-    "idf": IdfWeighting(),
-    "sqrt": IdfWeighting(power=0.5),
-    "bm25idf": IdfWeighting("bm25idf", 1.0),
-    "auto": IdfWeighting(is_chosen=True),
+WEIGHTINGS: dict[str, tuple[IdfFormula, float | None]] = {  # of documents: formula and power of IDF
+    "idf": ("idf", None),  # the encoder's idf_power
+    "sqrt": ("idf", 0.5),
+    "bm25idf": ("bm25idf", 1.0),
+    "auto": ("idf", None),  # chosen from the documents
 }
 
 

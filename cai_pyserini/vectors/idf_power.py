@@ -7,7 +7,7 @@ of these tokens is their share of the variance of scores, which IDF reduces:
 
 over the best 100 documents by the score s of unweighted documents. s_common is the part of s from common tokens, which
 more than a tenth of the documents have. Queries are the spans that alpha is estimated with (see vectors.weighting). The
-power is 1 if the noise is 0.1 or more, otherwise 0.5 (docs/experiments/idf.md).
+power is 1 if the noise is 0.1 or more, otherwise 0.5.
 """
 
 from collections.abc import Iterable

@@ -18,11 +18,11 @@ from cai_pyserini.core.steps import Step
 from cai_pyserini.engine.open import Run, open_systems
 from cai_pyserini.experiments import artifacts as planning
 from cai_pyserini.experiments import index_artifacts
+from cai_pyserini.experiments.chosen_artifacts import Weights
 from cai_pyserini.experiments.execute import execute
 from cai_pyserini.experiments.experiment import Experiment
 from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.plan import plan, require
-from cai_pyserini.experiments.ranking_artifacts import Weights
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.trainer.settings import AdaptSettings
 from tests.conftest import DATA
