@@ -12,6 +12,7 @@ from cai_pyserini.experiments import report
 from cai_pyserini.experiments.experiment import Results
 from cai_pyserini.experiments.names import canonical_name, with_parts
 from cai_pyserini.experiments.systems import System
+from cai_pyserini.runs.compared import dagger
 from cai_pyserini.runs.significance import NO_P
 
 VERIFIED = "nDCG@10"  # the measure of the expected scores
@@ -90,7 +91,7 @@ def _rows(systems: Sequence[System], all_results: Sequence[Results]) -> tables.R
 def _significance(results: Results, name: str) -> str:
     if not (compared := results.comparisons.get(name)):
         return ""
-    return NO_P if compared.p is None else report.dagger(compared)
+    return NO_P if compared.p is None else dagger(compared)
 
 
 def _index_bytes(system: System, results: Results) -> int:
