@@ -148,7 +148,7 @@ class Compared:
         best = [f"{'*' if format == 'text' else 'bold'}: best of its column"] if len(self.systems) > 1 else []
         tables = [(in_rows(self.score_columns()), [*best, *self.score_notes()])]
         if self.comparisons:
-            tables.append((self.differences(wins=format == "text"), self.difference_notes()))
+            tables.append((self.differences(wins=format == "text" and bool(self.per_query)), self.difference_notes()))
         beginning = f"{title}, {self.queries:,} queries" if title else f"{self.queries:,} queries"
         texts = ["\n".join(notes) if format == "text" else f"{'; '.join([beginning, *notes])}." for _, notes in tables]
         texts[0] = f"{beginning}\n{texts[0]}".strip() if format == "text" else texts[0]
