@@ -43,6 +43,7 @@ from cai_pyserini.experiments.settings import RunOptions, RunSettings
 from cai_pyserini.models.device import Precision
 from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.runs.compared import Compared as Compared
+from cai_pyserini.runs.compared import run_names
 from cai_pyserini.runs.fuse import fuse_runs
 from cai_pyserini.runs.fusions import DEFAULT, DEPTH
 from cai_pyserini.runs.measures import PerQuery, mean, measure, require_judged
@@ -215,8 +216,13 @@ def compare(
         return report.compared(RunFolder(folder), systems, names)
     if qrels is None or systems:
         raise CaiError("rankings need qrels; `systems` are those of a finished run")
+    if in_python.is_table(rankings):
+        raise CaiError(f"compare takes rankings by name, or a list of them; this is a {type(rankings).__name__}")
     if not isinstance(rankings, Mapping):
-        rankings = {str(each) if isinstance(each, str | Path) else str(n): each for n, each in enumerate(rankings, 1)}
+        files = run_names(Path(each) for each in rankings if isinstance(each, str | Path))
+        rankings = {
+            files[Path(each)] if isinstance(each, str | Path) else str(n): each for n, each in enumerate(rankings, 1)
+        }
     if not rankings:
         raise CaiError("there are no rankings to compare")
     judged = _qrels(qrels)

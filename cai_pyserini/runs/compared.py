@@ -1,8 +1,9 @@
 """Systems compared with each other: tables for terminals and papers, and everything they are made from as JSON."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from pathlib import Path
 from string import ascii_letters
 from typing import Any
 
@@ -121,7 +122,7 @@ class Compared:
         if self.letters:
             notes.append(
                 f"letters: significantly better in {self.measures[0]} than the systems with these letters (two-sided "
-                f"paired t-test, p < {ALPHA}, Holm-corrected over {self._tested:,} pairs)"
+                f"paired t-test, p < {ALPHA}{_corrected(self._tested, 'pairs')})"
             )
         return [*notes, INTERVALS] if intervals and any(self.intervals.values()) else notes
 
@@ -133,8 +134,8 @@ class Compared:
             drawn = permutations(self.queries, len(self.systems))
             notes = [
                 f"†: significantly different from {self.baseline} (p < {ALPHA})",
-                f"p: two-sided paired t-test, and randomization test with {drawn:,} permutations (rand.), each "
-                f"Holm-corrected over {tested:,} systems",
+                f"p: two-sided paired t-test, and randomization test with {drawn:,} permutations "
+                f"(rand.){_corrected(tested, 'systems')}",
                 "d_z: Cohen's, the mean of the differences divided by their standard deviation",
                 INTERVALS,
                 *notes,
@@ -188,6 +189,16 @@ class Compared:
             for query, value in values.items()
         ]
         return render([["query", "system", "measure", "value"], *rows], "tsv")
+
+
+def _corrected(count: int, what: str) -> str:
+    return f", Holm-corrected over {count:,} {what}" if count > 1 else ""
+
+
+def run_names(paths: Iterable[Path]) -> dict[Path, str]:
+    """Names of run files: without folder and extension, where these are not needed to tell them apart."""
+    names = {path: path.stem for path in paths}
+    return names if len({*names.values()}) == len(names) else {path: str(path) for path in names}
 
 
 def interval_text(interval: Interval | None, sign: str = "") -> str:

@@ -61,7 +61,7 @@ def test_as_a_text() -> None:
         "p < 0.05, Holm-corrected over 3 pairs)",
     ]
     assert "a_b & 100% +0.1000† [+0.0500, +0.1500] +0.40 0.001 <0.001" in " ".join(str(COMPARED).split())
-    assert "10,000 permutations (rand.), each Holm-corrected over 2 systems" in lines[-3]
+    assert "10,000 permutations (rand.), Holm-corrected over 2 systems" in lines[-3]
 
 
 def test_markdown_escapes_what_is_markup() -> None:
