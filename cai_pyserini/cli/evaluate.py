@@ -51,7 +51,7 @@ class Evaluate(Command):
         from cai_pyserini.collections.readers import open_collection
         from cai_pyserini.core.config import load_index_config
         from cai_pyserini.core.files import json_text, write_text
-        from cai_pyserini.experiments.report import compared
+        from cai_pyserini.experiments.evaluations import compared
         from cai_pyserini.experiments.run_folder import RunFolder
         from cai_pyserini.runs.compared import Compared, run_names
         from cai_pyserini.runs.measures import measure_runs

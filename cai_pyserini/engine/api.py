@@ -35,7 +35,7 @@ from cai_pyserini.engine.open import Run as Run
 from cai_pyserini.engine.open import open_index as open_index
 from cai_pyserini.engine.search import Engine as Engine
 from cai_pyserini.engine.search import texts_of
-from cai_pyserini.experiments import report
+from cai_pyserini.experiments.evaluations import compared
 from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.prepare import Preparation
 from cai_pyserini.experiments.run_folder import RunFolder
@@ -213,7 +213,7 @@ def compare(
         folder = rankings.folder if isinstance(rankings, Run) else checked_path(rankings, "the run folder")
         if qrels is not None:
             raise CaiError(f"{folder} has its own qrels: give none, or rankings by name")
-        return report.compared(RunFolder(folder), systems, names)
+        return compared(RunFolder(folder), systems, names)
     if qrels is None or systems:
         raise CaiError("rankings need qrels; `systems` are those of a finished run")
     if in_python.is_table(rankings):
