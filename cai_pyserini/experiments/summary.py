@@ -125,8 +125,8 @@ class Summary:
         columns: list[list[str | Cell]] = [["system", *(row.system.name for row in self.rows)]]
         if several:
             columns.append(["encoder", *(row.encoder for row in self.rows)])
-        if self.columns:
-            columns += [[name, *_cells(scores)] for name, scores in (*self.columns.items(), ("mean", self.means))]
+        means = {"mean": self.means} if len(self.columns) > 1 else {}
+        columns += [[name, *_cells(scores)] for name, scores in (self.columns | means).items()]
         columns.append(["ms/query", *map(self._time, self.rows)])
         columns.append(["index MB", *(f"{self._bytes(row) / 1e6:.1f}" for row in self.rows)])
         return [[*cells] for cells in zip(*columns, strict=True)]
@@ -149,7 +149,7 @@ class Summary:
         """What the marks and columns mean; `best` marks the best of a column."""
         lines = []
         if self.columns:
-            lines = [f"{self.measure} on each collection, and the mean", f"{best}: best of its column"]
+            lines = [f"{self.measure} on each collection, and their mean", f"{best}: best of its column"]
         seeds = [*dict.fromkeys(run.seed for run in self.runs if run.seed is not None)]
         test = "paired t-test"
         if len(seeds) > 1:
