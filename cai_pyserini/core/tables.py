@@ -11,7 +11,7 @@ LATEX = {
     **{character: rf"\{character}" for character in "&%$#_{}"},
     **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
     **{"<": "$<$", ">": "$>$", "|": r"\textbar{}", "−": "$-$", "±": r"$\pm$", "†": r"$\dagger$", "α": r"$\alpha$"},
-    **{"–": "--", "—": "---", "…": r"\ldots{}", "Δ": r"$\Delta$", '"': "''"},
+    **{"–": "--", "—": "---", "…": r"\ldots{}", "Δ": r"$\Delta$", "‡": r"$\ddagger$", '"': "''"},
 }
 
 

@@ -36,8 +36,8 @@ from cai_pyserini.engine.open import open_index as open_index
 from cai_pyserini.engine.search import Engine as Engine
 from cai_pyserini.engine.search import texts_of
 from cai_pyserini.experiments.evaluations import compared
+from cai_pyserini.experiments.grid import Grid
 from cai_pyserini.experiments.names import parse_system
-from cai_pyserini.experiments.prepare import Preparation
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.settings import RunOptions, RunSettings
 from cai_pyserini.models.device import Precision
@@ -162,12 +162,13 @@ def run(
     }
     values = {name: value for name, value in (given | _options(run, settings)).items() if value is not None}
     changes = {"metadata": dict(metadata)} if metadata else {}
-    preparation = Preparation(build(RunSettings, values, ""), **changes)
-    (collection,) = preparation.configs
-    prepared = preparation.prepare(collection)
+    cell, *others = Grid(build(RunSettings, values, ""), **changes).cells
+    if others:
+        raise CaiError(f"{len(others) + 1} runs: cai.run takes one seed, and `cai-pyserini run` several")
+    prepared = cell.prepare()
     with redirect_stdout(sys.stderr):  # the seconds of each step
         prepared.execute(evaluate)
-    return Run(prepared.run.root, preparation.settings.device)
+    return Run(prepared.run.root, cell.settings.device)
 
 
 def evaluate(

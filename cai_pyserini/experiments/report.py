@@ -186,9 +186,14 @@ def _best_lines(results: Results) -> list[str]:
 def legend(results: Results, mark: str) -> list[str]:
     """The legend of a table's marks and columns; `mark` marks the best score."""
     lines = [f"{mark}: best of its column"] if results.scored else []
-    lines += _significance_lines(f"differs from {BASELINE}", results.measure, results.comparisons)
-    if results.searched:
-        lines.append("ms/query: encoding and search, in batches")
+    return (
+        lines + _significance_lines(f"differs from {BASELINE}", results.measure, results.comparisons) + notes(results)
+    )
+
+
+def notes(results: Results) -> list[str]:
+    """How its systems were searched."""
+    lines = ["ms/query: encoding and search, in batches"] if results.searched else []
     plain = [name.removeprefix(ADAPTED) for name in results.systems]
     if any(name.startswith(("hybrid", "fused", "cross-encoder")) for name in plain):
         depth = results.settings["depth"]
