@@ -44,6 +44,7 @@ from cai_pyserini.models.idf import FORMULAS, Idf
 from cai_pyserini.runs.fuse import fuse_runs
 from cai_pyserini.runs.measures import mean, measure
 from cai_pyserini.runs.rankings import Rankings
+from cai_pyserini.runs.significance import Significance, p_text
 from cai_pyserini.runs.trec import Ranking, read_run, run_of
 from cai_pyserini.vectors.bm25 import ASSOCIATED_FACTOR, WordWeighting
 from cai_pyserini.vectors.quantization import weighted
@@ -71,6 +72,7 @@ SYSTEMS = (
     *("joint", "joint-doc", "joint-near", "joint-doc-near"),
     *("dense", "hybrid-dense-minmax", "hybrid-splade-idf-dense-zscore", "trio", "trio-doc"),
 )
+COMPARED = ("joint-doc-near", "joint-near", "dense", "trio-doc", "trio")
 
 
 class Statistics(NamedTuple):
@@ -114,9 +116,13 @@ class Pool:
         return {"pool": every, "bm25": best["BM25"], "union": union}
 
     def restrictions(self, name: str) -> dict[str, np.ndarray]:
-        """The passages that are ranked for each query, (queries, passages), by design, for a published ranking."""
+        """The same for a published ranking."""
         others = [self.placed(run) > 0 for other, run in self.published.items() if other != name]
-        return {"bm25": self.designs["bm25"], "others": np.logical_or.reduce(others)}
+        return {design: self.designs[design] for design in ("union", "bm25")} | {"others": np.logical_or.reduce(others)}
+
+    def order(self, name: str) -> np.ndarray:
+        """Scores (queries, passages) that rank the passages of a published ranking first, then those of BM25."""
+        return self.placed(self.published[name]) + TINY * self.placed(self.published["BM25"])
 
     def placed(self, run: Rankings) -> np.ndarray:
         """The reciprocal ranks of a run's passages, 0 elsewhere, (queries, passages)."""
@@ -224,12 +230,17 @@ def _stacked(shards: Iterable[Shard], width: int | None = None) -> csr_matrix:
     return vstack(parts, format="csr")
 
 
-def _of_years(pool: Pool, run: Rankings) -> list[str]:
-    """The measures of a ranking, by year."""
-    values = measure(pool.qrels, run, MEASURES)
-    by_year = ([*pool.topics][queries] for queries in YEARS.values())
+def _differences(values: Mapping[str, Mapping[str, float]], systems: Sequence[str]) -> list[list[str]]:
+    """The differences of systems to each published ranking and their p, Holm-corrected for all."""
+    found = Significance(values).compare([(name, system) for system in systems for name in PUBLISHED.values()])
+
+    def cell(name: str, system: str) -> str:
+        comparison = found[name, system]
+        return f"{comparison.difference:+.3f}, {p_text(comparison.p)}"
+
     return [
-        f"{mean({query: values[name][query] for query in queries}):.4f}" for queries in by_year for name in MEASURES
+        ["", *PUBLISHED.values()],
+        *([each, *(cell(name, each) for name in PUBLISHED.values())] for each in systems),
     ]
 
 
@@ -239,37 +250,40 @@ def main() -> None:
     parser.add_argument("--dense", default="minilm", help="dense encoder")
     parser.add_argument("--output", type=Path, required=True, help="run folder")
     parser.add_argument("--systems", nargs="+", default=SYSTEMS, help="systems to rank with")
+    parser.add_argument("--compare", nargs="+", default=COMPARED, help="systems to compare with the published rankings")
     parser.add_argument(
-        "--statistics", nargs="+", default=["pool", "wordfreq"], help="where document frequencies are from"
+        "--statistics", default="wordfreq", choices=["pool", "wordfreq"], help="of document frequencies"
     )
-    parser.add_argument("--designs", nargs="+", default=["pool", "bm25", "union"], help="passages that are ranked")
     parser.add_argument("--alpha", type=float, default=1.0, help="factor of BM25's weight in joint systems")
-    parser.add_argument("--weights", type=float, nargs=3, help="weights of BM25, SPLADE and dense; by default, chosen")
-    args = parser.parse_args()
-    harness.stage(
-        "run", str(args.source), dense=args.dense, systems=["joint", "joint-near", "trio"], output=args.output
+    parser.add_argument(
+        "--weights", type=float, nargs=3, help="of BM25, SPLADE and dense; by default, as the run chose"
     )
+    args = parser.parse_args()
+    made = ["joint", "joint-near", "trio"]
+    harness.stage("run", str(args.source), dense=args.dense, systems=made, output=args.output)
     pool = Pool(args.source, RunFolder(args.output))
-    header = [
-        "",
-        "passages",
-        "frequencies",
-        *(f"{year} {name}" for year in YEARS for name in ("nDCG@10", "Judged@10", "judged only")),
-    ]
-    rows = [header]
-    for name, run in pool.published.items():
-        rows.append([name, "union", "", *_of_years(pool, run)])
-        placed = pool.placed(run) + TINY * pool.placed(pool.published["BM25"])
+    statistics = pool.statistics if args.statistics == "pool" else pool.general_statistics()
+    scorer = Scorer(pool, statistics, args.alpha, args.weights or Weights(pool.run).values())
+    rows = [["", "passages", *(f"{year} {measure}" for year in YEARS for measure in MEASURES)]]
+    values: dict[str, dict[str, dict[str, float]]] = defaultdict(dict)
+
+    def add(name: str, design: str, run: Rankings) -> None:
+        found = measure(pool.qrels, run, MEASURES)
+        values[design][name] = found["nDCG@10"]
+        years = ([*pool.topics][queries] for queries in YEARS.values())
+        means = (mean({id: of_query[id] for id in ids}) for ids in years for of_query in found.values())
+        rows.append([name, design, *(f"{value:.4f}" for value in means)])
+
+    for name in pool.published:
         for design, candidates in pool.restrictions(name).items():
-            rows.append([name, design, "", *_of_years(pool, pool.ranked(placed, candidates))])
-    for of in args.statistics:
-        statistics = pool.statistics if of == "pool" else pool.general_statistics()
-        scorer = Scorer(pool, statistics, args.alpha, args.weights or Weights(pool.run).values())
-        for design in args.designs:
-            for name in args.systems:
-                run = scorer.run(parse_system(name), pool.designs[design])
-                rows.append([name, design, of, *_of_years(pool, run)])
+            add(name, design, pool.ranked(pool.order(name), candidates))
+    for design, candidates in pool.designs.items():
+        for name in args.systems:
+            add(name, design, scorer.run(parse_system(name), candidates))
     print(markdown(rows))
+    for design in ("bm25", "union"):
+        print(f"\nDifferences in nDCG@10 to published rankings, of all queries; passages: {design}\n")
+        print(markdown(_differences(values[design], args.compare)))
 
 
 if __name__ == "__main__":
