@@ -182,4 +182,4 @@ class Evaluation(Artifact):
         super().__init__(run, name, place, self.ranking)
 
     def make(self) -> Path:
-        return evaluate(self.ranking.output, self.run.qrels or {}, self.output)
+        return evaluate(self.ranking.output, self.run.qrels or {}, self.output, self.run.experiment.measures)

@@ -29,12 +29,11 @@ if TYPE_CHECKING:  # or an edit of how collections are read would change the cod
 logger = logging.getLogger(__name__)
 
 
-def _idf(documents: int, frequencies: np.ndarray) -> np.ndarray:
-    """ln(N / N_t); a token that is not in the collection keeps its SPLADE weight."""
-    return np.where(frequencies > 0, np.log(documents / np.maximum(frequencies, 1)), 1.0)
-
-
-FORMULAS: dict[IdfFormula, Callable[[int, np.ndarray], np.ndarray]] = {"idf": _idf}
+# From N and the N_t of tokens in the collection; any other token keeps its SPLADE weight.
+FORMULAS: dict[IdfFormula, Callable[[int, np.ndarray], np.ndarray]] = {
+    "idf": lambda documents, frequencies: np.log(documents / frequencies),
+    "bm25idf": lambda documents, frequencies: np.log1p((documents - frequencies + 0.5) / (frequencies + 0.5)),
+}
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,8 @@ class Idf:
 
     def weights(self, power: float = 1.0) -> np.ndarray:
         """idf ** power, float64 (vocabulary,): power 1 is the paper's, 0.5 its authors' default, 0 means no IDF."""
-        return FORMULAS[self.formula](self.documents, self.frequencies) ** power
+        weights = FORMULAS[self.formula](self.documents, np.maximum(self.frequencies, 1))
+        return np.where(self.frequencies > 0, weights, 1.0) ** power
 
     @classmethod
     def count(cls, contents: Iterable[str], tokenizer: Tokenizer) -> "Idf":

@@ -313,7 +313,7 @@ def test_a_run_of_an_edited_clone_has_other_scores(
     shutil.copytree(run_folder, tmp_path / "run")
     before = results()
     assert not notes()
-    names = edited("models/idf.py", "np.log(documents / np.maximum(frequencies, 1))", "documents**3.0")
+    names = edited("models/idf.py", "np.log(documents / frequencies)", "documents**3.0")
     monkeypatch.setattr(idf, "FORMULAS", names["FORMULAS"])
     after = results()
     assert notes() == ["idf", "impact"]

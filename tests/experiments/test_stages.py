@@ -43,7 +43,7 @@ class Stage(NamedTuple):
 COLLECTION = "hand-written"
 STAGES = {
     "check": Stage("check {hand-written}", "beir check", reads=("corpus.jsonl", "queries.jsonl", "qrels/test.tsv")),
-    "idf": Stage("stage idf --collection {hand-written} --encoder splade-tiny", "idf"),
+    "idf": Stage("stage idf --collection {hand-written} --encoder splade-tiny", "idf", ("--formula bm25idf",)),
     "vectors": Stage(
         "stage encode --collection {hand-written} --encoder splade-tiny --precision float32",
         "encode documents splade",
@@ -68,7 +68,7 @@ STAGES = {
     "impacts": Stage(
         "stage impact --vectors {vectors} --idf {idf} --encoder splade-tiny",
         "impact",
-        ("--bits 8", "--keep-terms 5", "--keep-mass 0.5"),
+        ("--bits 8", "--idf-power 0.5", "--keep-terms 5", "--keep-mass 0.5"),
         ("--threads 1",),
     ),
     "joint": Stage(

@@ -31,17 +31,17 @@ from cai_pyserini.runs.fusions import DEFAULT, FUSIONS, Fusion
 from cai_pyserini.runs.trec import run_of, scores_by_query
 
 CONFIG = EncoderConfig(name="test", checkpoint="nowhere")
-SPLADE = SpladeSystem(doc=False, formula=None, joint=False, near=False)
-SPLADE_IDF = SpladeSystem(doc=False, formula="idf", joint=False, near=False)
-SPLADE_DOC = SpladeSystem(doc=True, formula=None, joint=False, near=False)
-SPLADE_DOC_IDF = SpladeSystem(doc=True, formula="idf", joint=False, near=False)
+SPLADE = SpladeSystem(doc=False, weighting=None, joint=False, near=False)
+SPLADE_IDF = SpladeSystem(doc=False, weighting="idf", joint=False, near=False)
+SPLADE_DOC = SpladeSystem(doc=True, weighting=None, joint=False, near=False)
+SPLADE_DOC_IDF = SpladeSystem(doc=True, weighting="idf", joint=False, near=False)
 DENSE, DENSE_IDF = DenseSystem(None), DenseSystem("idf")
 DOCT5QUERY = TextSystem("doct5query", generated=True)
 BM25_NEAR = NearBm25System("bm25-near")
 CROSS_ENCODER = CrossEncoderSystem("cross-encoder", BM25)
-JOINT = SpladeSystem(doc=False, formula="idf", joint=True, near=False)
-NEAR = SpladeSystem(doc=False, formula="idf", joint=False, near=True)
-JOINT_ALL = SpladeSystem(doc=True, formula="idf", joint=True, near=True)
+JOINT = SpladeSystem(doc=False, weighting="idf", joint=True, near=False)
+NEAR = SpladeSystem(doc=False, weighting="idf", joint=False, near=True)
+JOINT_ALL = SpladeSystem(doc=True, weighting="idf", joint=True, near=True)
 
 
 def hybrid(name: str, *parts: System, fusion: str = DEFAULT) -> System:
@@ -79,7 +79,7 @@ def fused(name: str, *parts: System, fusion: str = DEFAULT) -> System:
         fused("fused-bm25-joint-splade-doc-idf-near", BM25, JOINT_ALL),
         SPLADE_IDF.adapt(),
         DENSE.adapt(),
-        SpladeSystem(doc=True, formula="idf", joint=True, near=True, adapted=True),
+        SpladeSystem(doc=True, weighting="idf", joint=True, near=True, adapted=True),
         hybrid("adapted-hybrid-splade-idf-dense-zscore", SPLADE_IDF.adapt(), DENSE.adapt(), fusion="zscore"),
         fused("adapted-fused-cross-encoder-dense", CROSS_ENCODER, DENSE.adapt()),
     ],
