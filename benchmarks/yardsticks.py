@@ -20,8 +20,9 @@ of the pool; L is the mean length of its passages.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,17 +31,16 @@ import numpy as np
 from scipy.sparse import csr_matrix, vstack
 
 from cai_pyserini.collections.beir_folder import read_judgments
-from cai_pyserini.core.config import IdfFormula
 from cai_pyserini.core.tables import markdown
 from cai_pyserini.experiments import artifacts
 from cai_pyserini.experiments.artifacts import DenseEncoder, SpladeEncoder
-from cai_pyserini.experiments.index_artifacts import index_of
+from cai_pyserini.experiments.index_artifacts import POWERS, index_of
 from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.ranking_artifacts import Weights
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import DenseSystem, SpladeSystem, System
+from cai_pyserini.experiments.systems import DenseSystem, IdfWeighting, SpladeSystem, System
 from cai_pyserini.indexes.analyzer import Analyzer, exact_words
-from cai_pyserini.models.idf import FORMULAS, Idf
+from cai_pyserini.models.idf import Idf
 from cai_pyserini.runs.fuse import fuse_runs
 from cai_pyserini.runs.measures import mean, measure
 from cai_pyserini.runs.rankings import Rankings
@@ -67,19 +67,16 @@ PUBLISHED = {
 }
 MEASURES = ("nDCG@10", "Judged@10", "nDCG(judged_only=True)@10")
 SYSTEMS = (
-    *("bm25", "splade", "splade-doc", "splade-idf", "splade-doc-idf"),
-    *("joint-splade", "joint-splade-doc", "joint-splade-near", "joint-splade-doc-near"),
-    *("joint", "joint-doc", "joint-near", "joint-doc-near"),
-    *("dense", "hybrid-dense-minmax", "hybrid-splade-idf-dense-zscore", "trio", "trio-doc"),
+    *("bm25", "splade-doc-idf", "splade", "splade-idf", "joint-doc", "joint", "joint-doc-near", "joint-near"),
+    *("joint-splade-doc-near", "joint-splade-near", "dense", "hybrid-splade-idf-dense-zscore", "trio-doc", "trio"),
 )
-COMPARED = ("joint-doc-near", "joint-near", "dense", "trio-doc", "trio")
+COMPARED = ("joint-doc-near", "joint-near", "joint-splade-near", "trio-doc", "trio")
 
 
 class Statistics(NamedTuple):
-    """The number of documents, and how many of them have each piece (vocabulary,) and each word (words,)."""
+    """The document frequencies of pieces (vocabulary,), which say of how many documents, and of words (words,)."""
 
-    documents: int
-    pieces: np.ndarray
+    pieces: Idf
     words: np.ndarray
 
 
@@ -144,7 +141,7 @@ class Pool:
     @property
     def statistics(self) -> Statistics:
         """Those of the pool."""
-        return Statistics(len(self.ids), self.idf.frequencies, self.counts.getnnz(axis=0))
+        return Statistics(self.idf, self.counts.getnnz(axis=0))
 
     def general_statistics(self) -> Statistics:
         """Those of wordfreq, for as many passages as MS MARCO has."""
@@ -165,7 +162,9 @@ class Pool:
         columns = {word: column for column, word in enumerate(self.bm25.words)}
         words = [[columns[word] for word in each if word in columns] for each in Analyzer().many([*frequencies])]
         pieces = self.encoder.tokenizer.encode([*frequencies], max_length=None, special=False)
-        return Statistics(PASSAGES, documents(pieces, own.pieces), documents(words, own.words))
+        frequencies_of_pieces = documents(pieces, own.pieces.frequencies)
+        idf = replace(own.pieces, documents=PASSAGES, frequencies=frequencies_of_pieces)
+        return Statistics(idf, documents(words, own.words))
 
 
 class Scorer:
@@ -174,7 +173,7 @@ class Scorer:
 
     def __init__(self, pool: Pool, statistics: Statistics, alpha: float, weights: Sequence[float] | None):
         self.pool, self.statistics, self.alpha, self.weights = pool, statistics, alpha, weights
-        documents, words = statistics.documents, statistics.words
+        documents, words = statistics.pieces.documents, statistics.words
         length = float(pool.counts.sum() / (pool.counts.getnnz(axis=1) > 0).sum())
         self.bm25 = WordWeighting(np.log1p((documents - words + 0.5) / (words + 0.5)), length, pool.bm25.parameters)
         self.words = self.bm25.weights(pool.counts)
@@ -196,30 +195,32 @@ class Scorer:
             case DenseSystem():
                 return pool.dense
             case SpladeSystem():
-                weights = self.pieces(system.near, system.formula)
+                weights = self.pieces(system.near, system.weighting)
                 scores = (pool.vectors["topics", system.query] @ weights.T).toarray()
                 if not system.joint:
                     return scores
                 words = self.near_words[True] if system.near else self.words
-                alpha = self.alpha * self.balance(system.near, system.formula)[system.query]
+                alpha = self.alpha * self.balance(system.near, system.weighting)[system.query]
                 return scores + alpha * (pool.vectors["topics", "words"] @ words.T).toarray()
         words = self.near_words[False] if system.near else self.words
         return (pool.vectors["topics", "words"] @ words.T).toarray()
 
-    def pieces(self, near: bool, formula: IdfFormula | None) -> csr_matrix:
+    def pieces(self, near: bool, weighting: IdfWeighting | None) -> csr_matrix:
         """SPLADE's weights of passages (passages, vocabulary)."""
-        idf = formula and FORMULAS[formula](self.statistics.documents, self.statistics.pieces)
-        return weighted(self.pool.splade[near], idf)
+        if weighting is None:
+            return self.pool.splade[near]
+        idf = replace(self.statistics.pieces, formula="bm25idf" if weighting == "bm25idf" else "idf")
+        return weighted(self.pool.splade[near], idf.weights(POWERS.get(weighting, 1.0)))
 
-    def balance(self, near: bool, formula: IdfFormula | None) -> Mapping[str, float]:
+    def balance(self, near: bool, weighting: IdfWeighting | None) -> Mapping[str, float]:
         """The weight of BM25 in a joint index, as estimated from spans of the passages."""
-        if (near, formula) not in self.alphas:
+        if (near, weighting) not in self.alphas:
             queries = {kind: self.pool.vectors["spans", kind] for kind in KINDS}
             rows = [slice(start, start + BATCH) for start in range(0, len(self.pool.ids), BATCH)]
-            pieces = self.pieces(near, formula)
+            pieces = self.pieces(near, weighting)
             parts = ((pieces[batch], self.words[batch]) for batch in rows)
-            self.alphas[near, formula] = balanced_alpha(queries, self.pool.vectors["spans", "words"], parts)
-        return self.alphas[near, formula]
+            self.alphas[near, weighting] = balanced_alpha(queries, self.pool.vectors["spans", "words"], parts)
+        return self.alphas[near, weighting]
 
 
 def _stacked(shards: Iterable[Shard], width: int | None = None) -> csr_matrix:
@@ -233,15 +234,11 @@ def _stacked(shards: Iterable[Shard], width: int | None = None) -> csr_matrix:
 def _differences(values: Mapping[str, Mapping[str, float]], systems: Sequence[str]) -> list[list[str]]:
     """The differences of systems to each published ranking and their p, Holm-corrected for all."""
     found = Significance(values).compare([(name, system) for system in systems for name in PUBLISHED.values()])
-
-    def cell(name: str, system: str) -> str:
-        comparison = found[name, system]
-        return f"{comparison.difference:+.3f}, {p_text(comparison.p)}"
-
-    return [
-        ["", *PUBLISHED.values()],
-        *([each, *(cell(name, each) for name in PUBLISHED.values())] for each in systems),
-    ]
+    rows = [["", *PUBLISHED.values()]]
+    for system in systems:
+        compared = (found[name, system] for name in PUBLISHED.values())
+        rows.append([system, *(f"{each.difference:+.3f}, {p_text(each.p)}" for each in compared)])
+    return rows
 
 
 def main() -> None:
@@ -251,20 +248,16 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="run folder")
     parser.add_argument("--systems", nargs="+", default=SYSTEMS, help="systems to rank with")
     parser.add_argument("--compare", nargs="+", default=COMPARED, help="systems to compare with the published rankings")
-    parser.add_argument(
-        "--statistics", default="wordfreq", choices=["pool", "wordfreq"], help="of document frequencies"
-    )
+    parser.add_argument("--statistics", default="wordfreq", choices=["pool", "wordfreq"], help="document frequencies")
     parser.add_argument("--alpha", type=float, default=1.0, help="factor of BM25's weight in joint systems")
-    parser.add_argument(
-        "--weights", type=float, nargs=3, help="of BM25, SPLADE and dense; by default, as the run chose"
-    )
+    parser.add_argument("--weights", type=float, nargs=3, help="of BM25, SPLADE and dense; default: as the run chose")
     args = parser.parse_args()
     made = ["joint", "joint-near", "trio"]
     harness.stage("run", str(args.source), dense=args.dense, systems=made, output=args.output)
     pool = Pool(args.source, RunFolder(args.output))
     statistics = pool.statistics if args.statistics == "pool" else pool.general_statistics()
     scorer = Scorer(pool, statistics, args.alpha, args.weights or Weights(pool.run).values())
-    rows = [["", "passages", *(f"{year} {measure}" for year in YEARS for measure in MEASURES)]]
+    rows = [["", "passages", *(f"{year} {name}" for year in YEARS for name in ("nDCG@10", "Judged@10", "judged only"))]]
     values: dict[str, dict[str, dict[str, float]]] = defaultdict(dict)
 
     def add(name: str, design: str, run: Rankings) -> None:
@@ -281,9 +274,11 @@ def main() -> None:
         for name in args.systems:
             add(name, design, scorer.run(parse_system(name), candidates))
     print(markdown(rows))
-    for design in ("bm25", "union"):
-        print(f"\nDifferences in nDCG@10 to published rankings, of all queries; passages: {design}\n")
-        print(markdown(_differences(values[design], args.compare)))
+    for design, year in product(("bm25", "union"), (*YEARS, "both")):
+        queries = [*pool.topics][YEARS.get(year, slice(None))]
+        of_year = {name: {query: each[query] for query in queries} for name, each in values[design].items()}
+        print(f"\nDifferences in nDCG@10 to published rankings and p, {year}, {design}\n")
+        print(markdown(_differences(of_year, args.compare)))
 
 
 if __name__ == "__main__":
