@@ -34,11 +34,11 @@ from cai_pyserini.collections.beir_folder import read_judgments
 from cai_pyserini.core.tables import markdown
 from cai_pyserini.experiments import artifacts
 from cai_pyserini.experiments.artifacts import DenseEncoder, SpladeEncoder
-from cai_pyserini.experiments.index_artifacts import POWERS, index_of
+from cai_pyserini.experiments.chosen_artifacts import Weights
+from cai_pyserini.experiments.index_artifacts import index_of
 from cai_pyserini.experiments.names import parse_system
-from cai_pyserini.experiments.ranking_artifacts import Weights
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import DenseSystem, IdfWeighting, SpladeSystem, System
+from cai_pyserini.experiments.systems import WEIGHTINGS, DenseSystem, NearBm25System, SpladeSystem, System, TextSystem
 from cai_pyserini.indexes.analyzer import Analyzer, exact_words
 from cai_pyserini.models.idf import Idf
 from cai_pyserini.runs.fuse import fuse_runs
@@ -190,11 +190,15 @@ class Scorer:
         return fuse_runs(runs, system.fusion, hits=HITS, weights=weights)
 
     def scores(self, system: System) -> np.ndarray:
+        """The scores of all passages (queries, passages)."""
         pool = self.pool
         match system:
-            case DenseSystem():
+            case DenseSystem(adapted=False, formula=None):
                 return pool.dense
-            case SpladeSystem():
+            case TextSystem(generated=False) | NearBm25System(adapted=False):
+                words = self.near_words[False] if system.near else self.words
+                return (pool.vectors["topics", "words"] @ words.T).toarray()
+            case SpladeSystem(adapted=False) if system.weighting != "auto":
                 weights = self.pieces(system.near, system.weighting)
                 scores = (pool.vectors["topics", system.query] @ weights.T).toarray()
                 if not system.joint:
@@ -202,17 +206,19 @@ class Scorer:
                 words = self.near_words[True] if system.near else self.words
                 alpha = self.alpha * self.balance(system.near, system.weighting)[system.query]
                 return scores + alpha * (pool.vectors["topics", "words"] @ words.T).toarray()
-        words = self.near_words[False] if system.near else self.words
-        return (pool.vectors["topics", "words"] @ words.T).toarray()
+        raise SystemExit(
+            f"{system.name} cannot be ranked with: choose systems of bm25, splade and dense, without -auto"
+        )
 
-    def pieces(self, near: bool, weighting: IdfWeighting | None) -> csr_matrix:
+    def pieces(self, near: bool, weighting: str | None) -> csr_matrix:
         """SPLADE's weights of passages (passages, vocabulary)."""
         if weighting is None:
             return self.pool.splade[near]
-        idf = replace(self.statistics.pieces, formula="bm25idf" if weighting == "bm25idf" else "idf")
-        return weighted(self.pool.splade[near], idf.weights(POWERS.get(weighting, 1.0)))
+        formula, power = WEIGHTINGS[weighting]
+        idf = replace(self.statistics.pieces, formula=formula)
+        return weighted(self.pool.splade[near], idf.weights(power or 1.0))
 
-    def balance(self, near: bool, weighting: IdfWeighting | None) -> Mapping[str, float]:
+    def balance(self, near: bool, weighting: str | None) -> Mapping[str, float]:
         """The weight of BM25 in a joint index, as estimated from spans of the passages."""
         if (near, weighting) not in self.alphas:
             queries = {kind: self.pool.vectors["spans", kind] for kind in KINDS}
@@ -252,6 +258,8 @@ def main() -> None:
     parser.add_argument("--alpha", type=float, default=1.0, help="factor of BM25's weight in joint systems")
     parser.add_argument("--weights", type=float, nargs=3, help="of BM25, SPLADE and dense; default: as the run chose")
     args = parser.parse_args()
+    if missing := {*args.compare} - {*args.systems}:
+        parser.error(f"--compare {', '.join(sorted(missing))}: not among --systems")
     made = ["joint", "joint-near", "trio"]
     harness.stage("run", str(args.source), dense=args.dense, systems=made, output=args.output)
     pool = Pool(args.source, RunFolder(args.output))
