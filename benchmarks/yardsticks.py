@@ -54,9 +54,9 @@ from cai_pyserini.vectors.weighting import balanced_alpha, term_matrix
 
 YEARS = {"DL19": slice(43), "DL20": slice(43, None)}  # of the queries
 PASSAGES = 8_841_823  # of MS MARCO
-HITS = 1000
-TINY = 1e-6
-BATCH = 4096
+HITS = 1000  # of a ranking, of which fusions take the best 100
+TINY = 1e-6  # of reciprocal ranks within 100, which differ by more than that
+BATCH = 4096  # passages scored at a time
 KINDS: tuple[Representation, ...] = ("splade", "bow")
 PUBLISHED = {
     "BM25": "BM25",
