@@ -171,6 +171,7 @@ class Documents:
         found = {
             "rare": float((bags @ (frequencies <= RARE * count) / np.asarray(bags.sum(1)).ravel()).mean()),
             "words per document": float(np.mean([len(self.source.contents[row].split()) for row in self.rows])),
+            "words per query": float(np.mean([len(self.source.queries[query].split()) for query in self.queries])),
             "weights follow idf": float(spearmanr(means[often], idf[often])[0]),
             "cosine": float(products[a != b].mean()),
             "common": float(mass[common].sum() / mass.sum()),
