@@ -22,7 +22,8 @@ class Command(NamedTuple):
 
 EXPANDED = "{added:,} new tokens in {steps:,} steps, see report.json and entropy.png; {vocabulary:,} in all"
 TRAINED = "{steps:,} steps on {examples:,} examples, training loss {loss:.4f}"
-PRETRAINED = "{steps:,} steps, held-out loss {held_out_loss_before:.3f} -> {held_out_loss_after:.3f}"
+PRETRAINED = "{steps:,} steps"
+HELD_OUT = {"held_out_loss": "held-out loss", f"held_out_{schemas.NDCG}": schemas.NDCG}
 COMMANDS = {
     "vocabulary": Command(schemas.VocabularySettings, "trainer.vocabulary", "expand_checkpoint", EXPANDED),
     "pretrain": Command(schemas.PretrainSettings, "trainer.pretrain", "pretrain", PRETRAINED),
@@ -44,8 +45,15 @@ def _train(settings: Settings) -> None:
     name, command = next(item for item in COMMANDS.items() if type(settings) is item[1].settings)
     output = unchanged(partial(getattr(import_module(f"cai_pyserini.{command.module}"), command.function), settings))
     stats = require(output, f"trainer {name}").stats
-    left_out = stats.get("without_negatives")
-    suffix = f"; {left_out:,} left out, without a negative" if left_out else ""
+    suffix = "".join(
+        f", {label} {stats[f'{key}_before']:.3f} -> {stats[f'{key}_after']:.3f}"
+        for key, label in HELD_OUT.items()
+        if f"{key}_after" in stats
+    )
+    if step := stats.get("best_step"):
+        suffix += f", of step {step:,}"
+    if left_out := stats.get("without_negatives"):
+        suffix += f"; {left_out:,} left out, without a negative"
     print(f"{output}: {command.summary.format(**stats)}{suffix}")
 
 
