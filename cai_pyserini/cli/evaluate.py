@@ -22,7 +22,7 @@ class Evaluate(Command):
         from cai_pyserini.core import tables
         from cai_pyserini.core.config import load_index_config
         from cai_pyserini.runs.measures import mean, measure_runs
-        from cai_pyserini.runs.significance import ALPHA, NO_P_MEANS, better_than, compare, p_text
+        from cai_pyserini.runs.significance import ALPHA, NO_P_MEANS, all_pairs, better_than, compare, p_text
 
         changes = self.model_dump(include={"split", "strict"}, exclude_none=True)
         config = load_index_config(self.collection).replace(**changes)
@@ -35,7 +35,7 @@ class Evaluate(Command):
         note = ""
         if len(values) > 2:  # number the runs, and say which are better than which
             numbers = {name: str(number) for number, name in enumerate(values, 1)}
-            better = better_than({name: found[main_measure] for name, found in values.items()})
+            better = better_than(values, all_pairs({name: found[main_measure] for name, found in values.items()}))
             for row, name in zip(rows[1:], values, strict=True):
                 row[0] = f"{numbers[name]} {name}"
                 row.append(" ".join(numbers[worse] for worse in better[name]))

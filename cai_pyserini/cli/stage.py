@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from pydantic import model_validator
 
 from cai_pyserini.core import flags
-from cai_pyserini.core.config import BM25, Bm25Parameters
+from cai_pyserini.core.config import BM25, Bm25Parameters, IdfFormula
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import AnyPath, Argv, Command, Group, Main, flag
 
@@ -51,13 +51,14 @@ class Idf(Stage):
     collection: str = flags.COLLECTION
     encoder: str = flags.ENCODER
     output: AnyPath = flags.OUTPUT_FOLDER
+    formula: IdfFormula = flag("idf", "idf: ln(N / n); bm25idf: BM25's, ln(1 + (N - n + 0.5) / (n + 0.5))")
 
     def make(self) -> None:
         from cai_pyserini.collections.readers import load_collection
         from cai_pyserini.core.config import load_encoder
         from cai_pyserini.models.idf import compute
 
-        compute(load_collection(self.collection), load_encoder(self.encoder), self.output)
+        compute(load_collection(self.collection), load_encoder(self.encoder), self.output, self.formula)
 
 
 class Encode(Command):
@@ -108,6 +109,32 @@ class Encode(Command):
             f"{vectors / max(seconds, 1e-3):,.0f} per second, "
             f"{manifest.recipe['inputs']['encoder']['precision']}{found}"
         )
+
+
+class IdfPower(Stage):
+    """Choose the power of IDF that documents are weighted with, without labels, as systems named auto do."""
+
+    recipe = "idf power"
+    summary = "{decision}"
+    example = (
+        "cai-pyserini stage idf-power --vectors vectors --idf idf --words words --encoder splade-tiny "
+        "--output idf-power.json"
+    )
+    vectors: AnyPath = flags.VECTORS
+    idf: AnyPath = flag(help="folder written by the idf stage")
+    words: AnyPath = flag(help="folder written by the words stage")
+    encoder: str = flag(help="encoder that the vectors were made with")
+    output: AnyPath = flag(help="output file, JSON")
+    device: str = flags.DEVICE
+
+    def make(self) -> None:
+        from cai_pyserini.core.config import load_encoder
+        from cai_pyserini.models.encoder import EncoderModel
+        from cai_pyserini.vectors.idf_power import choose_power
+        from cai_pyserini.vectors.shards import Vectors
+
+        encoder = EncoderModel(load_encoder(self.encoder), self.device)
+        choose_power(Vectors(self.vectors), self.idf, self.words, encoder, self.output)
 
 
 class Words(Stage):
@@ -211,6 +238,9 @@ class Impact(Stage):
     idf: str | None = flag(
         None, "folder written by the idf stage (default: the encoder's; if it has none, no weighting)"
     )
+    idf_power: float | None = flag(
+        None, "weight with the IDF to this power; 0.5: its square root (default: the encoder's, usually 1)", ge=0
+    )
     words: AnyPath | None = flag(
         None, "folder written by the words stage; adds BM25, for a joint index of SPLADE and BM25"
     )
@@ -259,6 +289,8 @@ class Impact(Stage):
         config = with_folder_settings(load_encoder(self.encoder)).replace(**changes)
         if self.idf and config.idf_power == 0:
             raise CaiError(f"--idf {self.idf} has no effect, because {config.name} has idf_power 0: leave it out")
+        if self.idf_power is not None and config.idf is None:
+            raise CaiError("--idf-power has no effect without --idf")
         write_impacts(Vectors(self.vectors), config, self.output, bm25, threads=self.threads)
 
     def describe(self, stats: dict[str, Any]) -> str:
@@ -383,6 +415,7 @@ class Search(Stage):
 
 STAGES: dict[str, type[Command] | Group] = {
     "idf": Idf,
+    "idf-power": IdfPower,
     "encode": Encode,
     "words": Words,
     "near": Near,

@@ -31,7 +31,7 @@ LOCATED = (*CHECKPOINTS, "query_weights", "idf", "projection")  # keys whose pat
 
 # Chosen with benchmarks/first_step.py and fast.py.
 FAST = {"forward_index": True, "keep_query_mass": 0.55, "rescore": 400}
-IdfFormula = Literal["idf"]  # see models.idf.FORMULAS
+IdfFormula = Literal["idf", "bm25idf"]  # see models.idf.FORMULAS
 Shapes = Literal["vectors", "impacts", "index", "query vectors", "queries"]  # the results that a setting affects
 POOLING = ("mean", "cls", "max", "lasttoken", "weightedmean", "mean_sqrt_len_tokens")  # dense encoders have these
 BOTH: tuple[Shapes, ...] = ("vectors", "query vectors")
@@ -228,7 +228,7 @@ def load_encoder(spec: str) -> EncoderConfig:
     if path is None:
         return EncoderConfig(name=Path(spec).absolute().name, checkpoint=spec)
     name = path.absolute().parent.name if path.name == "encoder.yaml" else path.stem
-    config = build(EncoderConfig, {"name": name} | read_yaml(path), str(path))
+    config = build(EncoderConfig, {"name": name} | read_yaml(path), path)
     _require_unchanged(config, path)
     located = {key: _relative_to(path, value) for key in LOCATED if (value := getattr(config, key))}
     return config.replace(**located)
@@ -259,7 +259,7 @@ def load_index_config(spec: str) -> IndexConfig:
     path = _find("index_configs", spec)
     _warn_if_shadowed(spec, path)
     if path is not None:
-        config = build(IndexConfig, {"name": path.stem} | read_yaml(path), str(path))
+        config = build(IndexConfig, {"name": path.stem} | read_yaml(path), path)
         return config.replace(source=_relative_to(path, config.source))
     if spec.startswith(PYSERINI):
         return IndexConfig(name=spec.removeprefix(PYSERINI).removesuffix(".flat"), source=spec)

@@ -23,6 +23,10 @@ OUTPUT_ANALYSIS = flag(help="output folder; earlier results in it are replaced")
 RUN_FOLDER = flag(help="run folder, written by `cai-pyserini run`", positional=True)
 VECTORS = flag(help="folder written by the encode stage")
 OUTPUT_RUN = flag(help="output file, a TREC run")
+MEASURES = ("nDCG@10", "R@100", "RR@10")
+MEASURES_FLAG = flag(
+    [*MEASURES], "measures, in ir_measures' syntax; systems are compared by the first one", min_length=1
+)
 DEVICE = flag("auto", "cpu, cuda, cuda:1, …; auto: the GPU if there is one")
 PRECISION = flag("auto", "precision of matrix products; auto: bfloat16 where the hardware runs it faster than float32")
 DOCUMENT_PRECISION = flag(

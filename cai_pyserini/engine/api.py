@@ -25,6 +25,7 @@ from cai_pyserini.core.config import load_encoder, load_index_config
 from cai_pyserini.core.errors import CaiError as CaiError
 from cai_pyserini.core.errors import did_you_mean
 from cai_pyserini.core.files import atomic_write
+from cai_pyserini.core.flags import MEASURES
 from cai_pyserini.core.lock import require_free
 from cai_pyserini.core.packages import require_trainer
 from cai_pyserini.core.settings import build
@@ -34,8 +35,8 @@ from cai_pyserini.engine.open import Run as Run
 from cai_pyserini.engine.open import open_index as open_index
 from cai_pyserini.engine.search import Engine as Engine
 from cai_pyserini.engine.search import texts_of
+from cai_pyserini.experiments.grid import Grid
 from cai_pyserini.experiments.names import parse_system
-from cai_pyserini.experiments.prepare import Preparation
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.settings import RunOptions, RunSettings
 from cai_pyserini.models.device import Precision
@@ -43,7 +44,7 @@ from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.runs import significance
 from cai_pyserini.runs.fuse import fuse_runs
 from cai_pyserini.runs.fusions import DEFAULT, DEPTH
-from cai_pyserini.runs.measures import MEASURES, PerQuery, mean, measure, require_judged
+from cai_pyserini.runs.measures import PerQuery, mean, measure, require_judged
 from cai_pyserini.runs.rankings import Rankings
 from cai_pyserini.runs.significance import Comparison as Comparison
 from cai_pyserini.runs.trec import read_run, sorted_run
@@ -160,12 +161,13 @@ def run(
     }
     values = {name: value for name, value in (given | _options(run, settings)).items() if value is not None}
     changes = {"metadata": dict(metadata)} if metadata else {}
-    preparation = Preparation(build(RunSettings, values, ""), **changes)
-    (collection,) = preparation.configs
-    prepared = preparation.prepare(collection)
+    cell, *others = Grid(build(RunSettings, values, ""), **changes).cells
+    if others:
+        raise CaiError(f"{len(others) + 1} runs: cai.run takes one seed, and `cai-pyserini run` several")
+    prepared = cell.prepare()
     with redirect_stdout(sys.stderr):  # the seconds of each step
         prepared.execute(evaluate)
-    return Run(prepared.run.root, preparation.settings.device)
+    return Run(prepared.run.root, cell.settings.device)
 
 
 def evaluate(
@@ -193,7 +195,7 @@ def compare(
 
     >>> qrels = {"q1": {"d2": 1}}
     >>> cai.compare({"q1": {"d1": 2.0, "d2": 1.0}}, {"q1": {"d2": 1.0}}, qrels, "RR@10")
-    Comparison(difference=0.5, p=None)
+    Comparison(difference=0.5, interval=None, effect=None, p=None, p_randomization=None)
     """
     judged, name = _qrels(qrels), str(measure_name)
     rankings = {"the first ranking": first, "the second ranking": second}

@@ -122,7 +122,7 @@ class Run:
         results = self._run.results
         self._engines: dict[str, Engine] = {}
         self._scores = dict.fromkeys([*results.systems, *results.searches.values()], 0.0)  # the latter without queries
-        self._scores |= {name: row.get("nDCG@10", 0.0) for name, row in results.systems.items()}
+        self._scores |= {name: row.get(results.measure, 0.0) for name, row in results.systems.items()}
         self._retrievers: dict[str, Retriever] = {}
         self._encoders: dict[str, EncoderModel] = {}
         if self._run.is_started:

@@ -15,7 +15,7 @@ from cai_pyserini.core.files import json_text, remove_leftovers, write_text
 from cai_pyserini.core.lock import locked
 from cai_pyserini.experiments.artifacts import Artifact
 from cai_pyserini.experiments.estimate import describe, estimate
-from cai_pyserini.experiments.experiment import BASELINE, COUNTS, MEASURE, Results, begun
+from cai_pyserini.experiments.experiment import BASELINE, COUNTS, Results, begun
 from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.plan import Planned, plan, require
 from cai_pyserini.experiments.provenance import encoding_precision, manifests_of, provenance, versions
@@ -25,7 +25,7 @@ from cai_pyserini.experiments.run_folder import RunFolder, current
 from cai_pyserini.experiments.systems import ADAPTED, System
 from cai_pyserini.experiments.versions import publish
 from cai_pyserini.runs.measures import PerQuery, mean
-from cai_pyserini.runs.significance import compare, compare_pairs
+from cai_pyserini.runs.significance import Significance, Values
 
 MODELS_AT_QUERY_TIME: dict[str, set[str]] = {  # rows of "best": label -> the models a system may use
     "without a model": set(),
@@ -146,23 +146,16 @@ def gather(
         for system in systems:
             values: PerQuery = json.loads(Evaluation(system, run).output.read_text(encoding="utf-8"))
             rows[system.name] = {name: mean(per_query) for name, per_query in values.items()}
-            main_measure[system.name] = values[MEASURE]
+            main_measure[system.name] = values[run.experiment.measures[0]]
     if evaluate and "queries" in check.stats:
         for system in systems:
             stats = artifact.require(ranking_of(system, run).output, "search", "fusion fuse", "fusion rerank").stats
             rows[system.name] |= {"queries": check.stats["queries"], "ms_per_query": stats["ms_per_query"]}
-    pairs = {
-        name: (main_measure[plain], measured)
-        for name, measured in main_measure.items()
-        if name.startswith(ADAPTED) and (plain := name.removeprefix(ADAPTED)) in main_measure
-    }
-    baseline = main_measure.pop(BASELINE, None)
-    comparisons = compare(baseline, main_measure) if baseline and main_measure else {}
     results = begun(run.experiment, systems)
     results.systems, results.timings_s, results.versions = rows, timings, versions()
-    results.comparisons = {name: comparison._asdict() for name, comparison in comparisons.items()}
-    results.gains = {name: gain._asdict() for name, gain in compare_pairs(pairs).items()}
-    results.best = _best(systems, rows) if main_measure or baseline else {}
+    if main_measure:
+        _compare(results, main_measure)
+        results.best = _best(systems, rows, results.measure)
     results.counts = {key: check.stats[key] for key in COUNTS + OTHER_COUNTS if key in check.stats}
     for each in artifacts:
         if manifest := artifact.read_manifest(each.output):
@@ -170,10 +163,24 @@ def gather(
     return results
 
 
-def _best(systems: Sequence[System], rows: dict[str, dict[str, float]]) -> dict[str, str]:
+def _compare(results: Results, values: Values) -> None:
+    """Add what tells whether the systems differ by more than chance, from their values per query."""
+    significance = Significance(values)
+    results.intervals = significance.intervals()
+    for (first, second), found in significance.all_pairs().items():
+        results.pairs.setdefault(first, {})[second] = found
+    if BASELINE in values:
+        compared = significance.compare([(BASELINE, name) for name in values if name != BASELINE])
+        results.comparisons = {name: found for (_, name), found in compared.items()}
+    plain = {name: name.removeprefix(ADAPTED) for name in values if name.startswith(ADAPTED)}
+    gains = significance.compare([(before, name) for name, before in plain.items() if before in values])
+    results.gains = {name: found for (_, name), found in gains.items()}
+
+
+def _best(systems: Sequence[System], rows: dict[str, dict[str, float]], measure: str) -> dict[str, str]:
     """The best system under each limit of MODELS_AT_QUERY_TIME."""
     best = {}
     for label, models in MODELS_AT_QUERY_TIME.items():
         if names := [system.name for system in systems if system.models <= models]:
-            best[label] = max(names, key=lambda name: rows[name][MEASURE])
+            best[label] = max(names, key=lambda name: rows[name][measure])
     return best

@@ -1,6 +1,6 @@
 """The definition of an experiment (a collection, encoders, and settings), and its results, as in results.json."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -8,20 +8,17 @@ from typing import Any
 from pydantic import Field
 
 from cai_pyserini.core.config import EncoderConfig, IndexConfig
-from cai_pyserini.core.flags import DenseMethod, Search
+from cai_pyserini.core.flags import MEASURES, DenseMethod, Search
 from cai_pyserini.core.settings import Settings
 from cai_pyserini.experiments.names import canonical_name, current_name, with_parts
 from cai_pyserini.experiments.systems import System
 from cai_pyserini.models.device import Precision
 from cai_pyserini.runs.fusions import DEPTH
-from cai_pyserini.runs.measures import MEASURES
+from cai_pyserini.runs.significance import Comparison, Interval
 
 RUNTIME_SETTINGS = {"device", "batch_size", "threads"}  # not part of an experiment's definition
 BASELINE = "bm25"
-MEASURE = MEASURES[0]  # systems are compared by this one
 COUNTS = ("documents", "passages", "queries", "judgments")
-
-type Values = Mapping[str, Mapping[str, float]]  # system -> query -> MEASURE
 
 
 class Experiment(Settings):
@@ -43,6 +40,7 @@ class Experiment(Settings):
     rerank_minutes: float | None = None  # time limit of reranking; lowers its depth
     generated: str | None = None  # folder of generated queries, for doct5query
     raw: bool = True  # Lucene indexes store the documents
+    measures: list[str] = Field(default=[*MEASURES])  # systems are compared by the first
 
     def weights_of(self, system: System) -> tuple[float, ...] | None:
         return tuple(self.weights) if self.weights and len(self.weights) == len(system.parts) else None
@@ -85,13 +83,16 @@ class Results:
     searches: dict[str, str]  # index -> a system that searches it
     settings: dict[str, Any]  # see Experiment.record
     published: list[dict[str, Any]]
-    comparisons: dict[str, dict[str, float | None]] = field(default_factory=dict)  # with the baseline: difference and p
+    measures: list[str] = field(default_factory=lambda: [*MEASURES])
+    intervals: dict[str, Interval | None] = field(default_factory=dict)  # 95%, of the means of the first measure
+    comparisons: dict[str, Comparison] = field(default_factory=dict)  # with the baseline
+    pairs: dict[str, dict[str, Comparison]] = field(default_factory=dict)  # of all systems: first -> second
     timings_s: dict[str, float] = field(default_factory=dict)  # stage -> seconds
     index_bytes: dict[str, int] = field(default_factory=dict)
     nonzeros_per_document: float | None = None  # of SPLADE's raw vectors
     best: dict[str, str] = field(default_factory=dict)  # models at query time -> the best system with no others
     alpha: dict[str, dict[str, float]] = field(default_factory=dict)  # joint index -> query representation -> of BM25
-    gains: dict[str, dict[str, float | None]] = field(default_factory=dict)  # adapted system -> as in comparisons
+    gains: dict[str, Comparison] = field(default_factory=dict)  # of adapted systems
     decision: list[str] = field(default_factory=list)  # made from the documents: weights, which adapted encoders to use
     counts: dict[str, int | float] = field(default_factory=dict)
     precision: str | None = None  # of the encoding
@@ -104,8 +105,12 @@ class Results:
         """These results, which may have been written with long names of systems, with their short names."""
 
         changes: dict[str, Any] = {}
-        for each in ("systems", "comparisons", "gains"):
+        for each in ("systems", "intervals", "comparisons", "pairs", "gains"):
             changes[each] = {canonical_name(name): value for name, value in getattr(self, each).items()}
+        changes["pairs"] = {
+            first: {canonical_name(second): found for second, found in others.items()}
+            for first, others in changes["pairs"].items()
+        }
         for each in ("searches", "best"):
             changes[each] = {current_name(key): canonical_name(name) for key, name in getattr(self, each).items()}
         for each in ("index_bytes", "alpha", "quantization_loss"):
@@ -124,7 +129,12 @@ class Results:
 
     @property
     def scored(self) -> bool:
-        return any(MEASURE in row for row in self.systems.values())
+        return any(self.measure in row for row in self.systems.values())
+
+    @property
+    def measure(self) -> str:
+        """The measure that systems are compared by."""
+        return self.measures[0]
 
 
 def begun(experiment: Experiment, systems: Sequence[System]) -> Results:
@@ -142,4 +152,5 @@ def begun(experiment: Experiment, systems: Sequence[System]) -> Results:
         searches=searches,
         settings=experiment.record(),
         published=[score.model_dump() for score in config.published],
+        measures=experiment.measures,
     )

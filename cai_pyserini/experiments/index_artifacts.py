@@ -20,6 +20,7 @@ from cai_pyserini.experiments.artifacts import (
     RunEncoder,
     SpladeEncoder,
 )
+from cai_pyserini.experiments.chosen_artifacts import IdfPower
 from cai_pyserini.experiments.estimate import Rate
 from cai_pyserini.experiments.experiment import Results
 from cai_pyserini.experiments.run_folder import RunFolder
@@ -55,7 +56,7 @@ def index_of(system: System, run: RunFolder) -> "Index":
         case SpladeSystem():
             encoder = SpladeEncoder(run, system.adapted)
             vectors = NearDocuments(encoder) if system.near else encoder.documents()
-            idf = Idf(encoder, system.formula) if system.formula else None
+            idf = Idf(encoder, system.weighting) if system.weighting else None
             words = Words(run) if system.joint else None
             near_words = NearWords(run, system.adapted) if system.joint and system.near else None
             return ImpactIndex(Impacts(system.index_name, vectors, idf, words, near_words))
@@ -140,10 +141,15 @@ class Impacts(Artifact):
     ):
         self.title, self.encoder = title, vectors.encoder
         self.vectors, self.idf, self.words, self.near_words = vectors, idf, words, near_words
-        super().__init__(vectors.run, f"impacts {title}", f"impacts/{title}", vectors, near_words, idf, words)
+        self.power = IdfPower(self.encoder, idf, Words(vectors.run)) if idf and idf.weighting == "auto" else None
+        made_from = vectors, near_words, idf, self.power, words
+        super().__init__(vectors.run, f"impacts {title}", f"impacts/{title}", *made_from)
 
     def make(self) -> Path:
-        return self._write(self.encoder.weighted(self.idf), self._bm25(self.run.experiment.alpha))
+        config = self.encoder.weighted(self.idf)
+        if self.power:
+            config = config.replace(idf_power=self.power.value())
+        return self._write(config, self._bm25(self.run.experiment.alpha))
 
     def _bm25(self, alpha: float | None) -> Bm25 | None:
         parameters = self.run.experiment.collection.bm25

@@ -3,27 +3,25 @@
 import json
 import logging
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from cai_pyserini.collections.check import SAMPLE_SIZE
 from cai_pyserini.core import files, tables
 from cai_pyserini.core.packages import install_command
+from cai_pyserini.core.tables import Cell
 from cai_pyserini.core.template import template
-from cai_pyserini.experiments.experiment import BASELINE, COUNTS, MEASURE, Results, Values
+from cai_pyserini.experiments.experiment import BASELINE, COUNTS, Results
 from cai_pyserini.experiments.names import canonical_name, parse_system
 from cai_pyserini.experiments.ranking_artifacts import Evaluation
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import ADAPTED
-from cai_pyserini.runs.measures import MEASURES
-from cai_pyserini.runs.significance import NO_P_MEANS, p_text
+from cai_pyserini.runs.significance import ALPHA, NO_P_MEANS, Comparison, Values, p_text
 from cai_pyserini.vectors.quantization import loss_text
 
 logger = logging.getLogger(__name__)
-SIGNIFICANT = 0.05
 ADAPTATION_MARK = "changed by adaptation"
 PAGE = template(Path(__file__).with_name("report.html.jinja"))
 
@@ -39,9 +37,13 @@ def table(results: Results) -> str:
         rows = [tables.aligned(_unscored_rows(results))] if results.searched else []
         return "\n".join([*rows, unscored(results), *results.decision])
     best = "; ".join(_best_lines(results))
-    lines = [tables.aligned(result_rows(results, "*{}", " {}")), f"best {best}", *legend(results, "*")]
+    lines = [tables.aligned(result_rows(results)), f"best {best}", *legend(results, "*")]
     if results.gains:
-        lines += ["", tables.aligned(_gain_rows(results)), *_significance_lines(ADAPTATION_MARK, results.gains)]
+        lines += [
+            "",
+            tables.aligned(_gain_rows(results)),
+            *_significance_lines(ADAPTATION_MARK, results.measure, results.gains),
+        ]
     return "\n".join([*lines, *results.decision])
 
 
@@ -59,7 +61,7 @@ def markdown(results: Results) -> str:
     ]
     if results.scored:
         sections += [
-            tables.markdown(result_rows(results, "**{}**", "{}")),
+            tables.markdown(result_rows(results)),
             "; ".join(legend(results, "bold")) + ".",
             "\n".join(f"- Best {line}" for line in _best_lines(results)),
         ]
@@ -77,7 +79,7 @@ def markdown(results: Results) -> str:
         sections += [
             "## Adaptation",
             tables.markdown(_gain_rows(results)),
-            "; ".join(_significance_lines(ADAPTATION_MARK, results.gains)) + ".",
+            "; ".join(_significance_lines(ADAPTATION_MARK, results.measure, results.gains)) + ".",
         ]
     if results.decision:
         sections.append("\n".join(f"- {line}" for line in results.decision))
@@ -97,21 +99,16 @@ def markdown(results: Results) -> str:
     return "\n\n".join(sections) + "\n"
 
 
-def result_rows(results: Results, best: str, other: str) -> list[list[str]]:
-    rows = [["system", *MEASURES, "ms/query", f"{MEASURE} − {BASELINE}", "p"]]
-    columns = [marked([row[measure] for row in results.systems.values()], best, other) for measure in MEASURES]
+def result_rows(results: Results) -> list[list[str | Cell]]:
+    rows: list[list[str | Cell]] = [
+        ["system", *results.measures, "ms/query", f"{results.measure} − {BASELINE}", "p"],
+    ]
+    columns = [tables.marked([row[measure] for row in results.systems.values()]) for measure in results.measures]
     for (name, row), *cells in zip(results.systems.items(), *columns, strict=True):
-        difference = p = ""
-        if compared := results.comparisons.get(name):
-            difference, p = _difference_and_p(compared)
-        rows.append([name, *cells, f"{row['ms_per_query']:.2f}", difference, p])
+        compared = results.comparisons.get(name)
+        last = _difference_and_p(compared) if compared else ("", "")
+        rows.append([name, *cells, f"{row['ms_per_query']:.2f}", *last])
     return rows if results.comparisons else [row[:-2] for row in rows]
-
-
-def marked(scores: Sequence[float], best: str, other: str) -> list[str]:
-    """Format a column of scores, the best with `best`. Scores that round to the same 4 digits tie."""
-    top = max(round(score, 4) for score in scores)
-    return [(best if round(score, 4) == top else other).format(f"{score:.4f}") for score in scores]
 
 
 def _unscored_rows(results: Results) -> list[list[str]]:
@@ -132,33 +129,32 @@ def unscored(results: Results) -> str:
     return "no queries: nothing is searched or evaluated; the indexes are in indexes/"
 
 
-def _gain_rows(results: Results) -> list[list[str]]:
-    rows = [["system", MEASURE, "adapted", "gain", "p"]]
+def _gain_rows(results: Results) -> list[list[str | Cell]]:
+    rows: list[list[str | Cell]] = [["system", results.measure, "adapted", "gain", "p"]]
     for name, gain in results.gains.items():
         plain = name.removeprefix(ADAPTED)
-        scores = [f"{results.systems[system][MEASURE]:.4f}" for system in (plain, name)]
+        scores = [f"{results.systems[system][results.measure]:.4f}" for system in (plain, name)]
         rows.append([plain, *scores, *_difference_and_p(gain)])
     return rows
 
 
-def _significance_lines(mark: str, comparisons: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def _significance_lines(mark: str, measure: str, comparisons: Mapping[str, Comparison]) -> list[str]:
     """The legend of † and of differences without a p-value."""
-    count, lines = sum(comparison["p"] is not None for comparison in comparisons.values()), []
+    count, lines = sum(comparison.p is not None for comparison in comparisons.values()), []
     if count:
-        test = f"paired t-test on {MEASURE}, p < {SIGNIFICANT}, Holm-corrected over {count} systems"
+        test = f"paired t-test on {measure}, p < {ALPHA}, Holm-corrected over {count} systems"
         lines.append(f"†: {mark} ({test})")
     if count < len(comparisons):
         lines.append(NO_P_MEANS)
     return lines
 
 
-def _difference_and_p(comparison: Mapping[str, Any]) -> tuple[str, str]:
-    p = comparison["p"]
-    return f"{comparison['difference']:+.4f}{dagger(p)}", p_text(p)
+def _difference_and_p(found: Comparison) -> tuple[Cell, str]:
+    return Cell(f"{found.difference:+.4f}", mark=dagger(found)), p_text(found.p)
 
 
-def dagger(p: float | None) -> str:
-    return "†" if p is not None and p < SIGNIFICANT else " "
+def dagger(found: Comparison) -> str:
+    return "†" if found.significant else ""
 
 
 def collection_size(results: Results) -> str:
@@ -181,15 +177,20 @@ def omissions(counts: dict[str, float]) -> str:
 
 
 def _best_lines(results: Results) -> list[str]:
-    return [f"{need}: {name} {results.systems[name][MEASURE]:.4f}" for need, name in results.best.items()]
+    return [f"{need}: {name} {results.systems[name][results.measure]:.4f}" for need, name in results.best.items()]
 
 
 def legend(results: Results, mark: str) -> list[str]:
     """The legend of a table's marks and columns; `mark` marks the best score."""
     lines = [f"{mark}: best of its column"] if results.scored else []
-    lines += _significance_lines(f"differs from {BASELINE}", results.comparisons)
-    if results.searched:
-        lines.append("ms/query: encoding and search, in batches")
+    return (
+        lines + _significance_lines(f"differs from {BASELINE}", results.measure, results.comparisons) + notes(results)
+    )
+
+
+def notes(results: Results) -> list[str]:
+    """How its systems were searched."""
+    lines = ["ms/query: encoding and search, in batches"] if results.searched else []
     plain = [name.removeprefix(ADAPTED) for name in results.systems]
     if any(name.startswith(("hybrid", "fused", "cross-encoder")) for name in plain):
         depth = results.settings["depth"]
@@ -204,10 +205,11 @@ def write_page(run: RunFolder) -> None:
 
 
 def values_by_query(run: RunFolder) -> Values:
-    """MEASURE by system and query, of the evaluations of a run that are up to date."""
+    """The measure that systems are compared by, by system and query: of the evaluations that are up to date."""
     paths = {system.name: Evaluation(system, run).output for system in run.systems}
+    measure = run.results.measure
     return {
-        name: json.loads(path.read_text(encoding="utf-8"))[MEASURE] for name, path in paths.items() if run.has(path)
+        name: json.loads(path.read_text(encoding="utf-8"))[measure] for name, path in paths.items() if run.has(path)
     }
 
 
@@ -223,7 +225,7 @@ def page(results: Results, values: Values, length: int) -> str:
     return PAGE.render(
         results=results,
         size=f"{collection_size(results)}.{omissions(results.counts)}",
-        rows=result_rows(results, "*{}", "{}") if results.scored else [],
+        rows=result_rows(results) if results.scored else [],
         notes=legend(results, "*") if results.scored else [unscored(results)],
         charts=shown,
         lost=results.counts.get("lost"),

@@ -10,8 +10,8 @@ from matplotlib.ticker import LogLocator, NullLocator
 from scipy.stats import t as student
 
 from cai_pyserini.core.figures import figure, plot_differences, svg
-from cai_pyserini.experiments.experiment import BASELINE, MEASURE, Results, Values
-from cai_pyserini.runs.significance import MIN_QUERIES, wins_and_losses
+from cai_pyserini.experiments.experiment import BASELINE, Results
+from cai_pyserini.runs.significance import MIN_QUERIES, Values, wins_and_losses
 
 
 class Chart(NamedTuple):
@@ -35,26 +35,26 @@ def charts(results: Results, values: Values) -> list[Chart]:
 
 
 def scores_chart(results: Results, values: Values) -> Chart:
-    """The mean of MEASURE for each system, the best first, with 95% confidence intervals where `values` has queries."""
+    """The mean of each system, the best first, with 95% confidence intervals where `values` has queries."""
     names = _best_first(results)
-    means = [results.systems[name][MEASURE] for name in names]
+    means = [results.systems[name][results.measure] for name in names]
     margins = [_margin(np.array([*values.get(name, {}).values()])) for name in names]
-    fig, axes = figure(MEASURE, "", size=(7, 0.9 + 0.24 * len(names)))
+    fig, axes = figure(results.measure, "", size=(7, 0.9 + 0.24 * len(names)))
     axes.barh(names, means, xerr=margins, color="tab:blue", ecolor="black", error_kw={"linewidth": 1, "capsize": 2})
     axes.set(ylim=(len(names) - 0.4, -0.6), xlim=(0, None))
     best, worst = (f"{names[place]} with {means[place]:.4f}" for place in (0, -1))
-    alt = f"Bars of {MEASURE} for {len(names)} systems, from {best} to {worst}; the table has all values."
+    alt = f"Bars of {results.measure} for {len(names)} systems, from {best} to {worst}; the table has all values."
     caption = (
         "Lines are 95% confidence intervals of each mean over queries (Student's t). Two systems with overlapping "
         "intervals can still differ significantly, because they answer the same queries: see p in the table."
     )
     if not any(margins):
         caption = f"Below {MIN_QUERIES} queries, there are no confidence intervals."
-    return Chart(f"{MEASURE} by system", fig, alt, caption)
+    return Chart(f"{results.measure} by system", fig, alt, caption)
 
 
 def _best_first(results: Results) -> list[str]:
-    return sorted(results.systems, key=lambda name: -results.systems[name][MEASURE])
+    return sorted(results.systems, key=lambda name: -results.systems[name][results.measure])
 
 
 def _margin(values: np.ndarray) -> float:
@@ -80,7 +80,7 @@ def _differences_chart(results: Results, values: Values) -> list[Chart]:
     return [
         Chart(
             f"{best} and {BASELINE}, query by query",
-            plot_differences(differences, f"difference in {MEASURE}", *labels),
+            plot_differences(differences, f"difference in {results.measure}", *labels),
             alt,
             caption,
         )
@@ -88,13 +88,13 @@ def _differences_chart(results: Results, values: Values) -> list[Chart]:
 
 
 def _cost_chart(results: Results) -> Chart:
-    """MEASURE against milliseconds per query, and a line through the systems that no other beats in both."""
-    points = {name: (row["ms_per_query"], row[MEASURE]) for name, row in results.systems.items()}
+    """The first measure against milliseconds per query, and a line through the systems that no other beats in both."""
+    points = {name: (row["ms_per_query"], row[results.measure]) for name, row in results.systems.items()}
     efficient: list[str] = []
     for name in sorted(points, key=lambda name: (points[name][0], -points[name][1])):
         if not efficient or points[name][1] > points[efficient[-1]][1]:
             efficient.append(name)
-    fig, axes = figure("ms per query, encoding and search in batches", MEASURE, size=(7, 4.5))
+    fig, axes = figure("ms per query, encoding and search in batches", results.measure, size=(7, 4.5))
     axes.set_xscale("log")
     axes.xaxis.set(major_locator=LogLocator(subs=(1, 2, 5)), minor_locator=NullLocator(), major_formatter="{x:g}")
     axes.plot(*zip(*points.values(), strict=True), ".", color="tab:gray")
@@ -108,8 +108,9 @@ def _cost_chart(results: Results) -> Chart:
             labelled, width = place, 0.012 * len(name)
     shown = ", ".join(f"{name} ({points[name][0]:.2f} ms, {points[name][1]:.4f})" for name in efficient)
     return Chart(
-        f"{MEASURE} and time",
+        f"{results.measure} and time",
         fig,
-        f"Points of {MEASURE} against milliseconds per query for {len(points)} systems; the text below names the best.",
+        f"Points of {results.measure} against milliseconds per query for {len(points)} systems; the text below names "
+        "the best.",
         f"No system is both faster and better than those on the line: {shown}. Times depend on the machine.",
     )

@@ -18,7 +18,7 @@ from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.lock import holder, holder_name
 from cai_pyserini.experiments.estimate import Sample
-from cai_pyserini.experiments.experiment import MEASURE, Experiment, Results
+from cai_pyserini.experiments.experiment import Experiment, Results
 from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.systems import System
 from cai_pyserini.models.checkpoint import checkpoint_digest
@@ -137,7 +137,7 @@ class RunFolder:
     def systems(self) -> list[System]:
         """The systems of the run, the best first."""
         means, searches = self.results.systems, self.results.searches
-        names = sorted(means, key=lambda name: -means[name].get(MEASURE, 0.0))
+        names = sorted(means, key=lambda name: -means[name].get(self.results.measure, 0.0))
         return [parse_system(name) for name in names or searches.values()]
 
     def has(self, path: Path) -> bool:

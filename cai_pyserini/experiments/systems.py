@@ -3,7 +3,7 @@ ranking_of."""
 
 from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
 from cai_pyserini.core.config import IdfFormula
 from cai_pyserini.core.errors import CaiError
@@ -20,6 +20,14 @@ SHORT = {  # short names of recommended systems
     "joint-splade-doc-idf-near": "joint-doc-near",
     "fused-bm25-near-splade-idf-near-dense-zscore": "trio",
     "fused-bm25-near-splade-doc-idf-near-dense-zscore": "trio-doc",
+}
+
+
+WEIGHTINGS: dict[str, tuple[IdfFormula, float | None]] = {  # of documents: formula and power of IDF
+    "idf": ("idf", None),  # the encoder's idf_power
+    "sqrt": ("idf", 0.5),
+    "bm25idf": ("bm25idf", 1.0),
+    "auto": ("idf", None),  # chosen from the documents
 }
 
 
@@ -105,27 +113,27 @@ class SpladeSystem(System):
     role, work, adaptable = "splade", 1, True
     index_name: str
 
-    def __init__(self, doc: bool, formula: IdfFormula | None, joint: bool, near: bool, adapted: bool = False):
+    def __init__(self, doc: bool, weighting: str | None, joint: bool, near: bool, adapted: bool = False):
         def named(queries: str | Literal[False] = False) -> str:
-            name = _joined(joint and "joint", "splade", queries, formula, near and "near")
+            name = _joined(joint and "joint", "splade", queries, weighting, near and "near")
             return f"{ADAPTED * adapted}{name}"
 
         super().__init__(named(doc and "doc"))
         self.index_name = named()
         self.query = "bow" if doc else "splade"
-        self.formula, self.weighted, self.joint, self.near = formula, formula is not None, joint, near
+        self.weighting, self.weighted, self.joint, self.near = weighting, weighting is not None, joint, near
         self.settings = ("dense",) * near
         self.models = set() if doc else {self.role}
         self.evidence = {self.role, *["bm25"] * joint, *["dense"] * near}
 
     def adapt(self) -> System:
-        return SpladeSystem(self.query == "bow", self.formula, self.joint, self.near, adapted=True)
+        return SpladeSystem(self.query == "bow", self.weighting, self.joint, self.near, adapted=True)
 
     def require(self, experiment: "Experiment") -> None:
         encoder = experiment.encoder
         if not encoder.is_sparse:
             raise CaiError(f"encoder {encoder.name} is dense: give it as the setting dense")
-        if self.weighted and encoder.idf_power == 0:
+        if self.weighting == "idf" and encoder.idf_power == 0:
             raise CaiError(
                 f"encoder {encoder.name} has idf_power 0: {self.name} would be unweighted; set `idf_power: 1` in a "
                 "YAML file of the encoder, or leave the system out"
@@ -193,8 +201,7 @@ def _joined(*parts: str | Literal[False] | None) -> str:
     return "-".join(part for part in parts if part)
 
 
-WEIGHTINGS = (None, *get_args(IdfFormula))
-BM25 = TextSystem("bm25")
+BM25, BOTH = TextSystem("bm25"), (False, True)
 SINGLE: dict[str, System] = {  # by their long names
     system.long_name: system
     for system in (
@@ -203,9 +210,10 @@ SINGLE: dict[str, System] = {  # by their long names
         TextSystem("doct5query", generated=True),
         CrossEncoderSystem("cross-encoder", BM25),
         *(
-            SpladeSystem(doc, formula, joint, near)
-            for joint, near, formula, doc in product((False, True), (False, True), WEIGHTINGS, (False, True))
+            SpladeSystem(doc, weighting, joint, near)
+            for joint, near, weighting, doc in product(BOTH, BOTH, (None, *WEIGHTINGS), BOTH)
         ),
-        *map(DenseSystem, WEIGHTINGS),
+        DenseSystem(None),
+        DenseSystem("idf"),
     )
 }

@@ -29,12 +29,11 @@ if TYPE_CHECKING:  # or an edit of how collections are read would change the cod
 logger = logging.getLogger(__name__)
 
 
-def _idf(documents: int, frequencies: np.ndarray) -> np.ndarray:
-    """ln(N / N_t); a token that is not in the collection keeps its SPLADE weight."""
-    return np.where(frequencies > 0, np.log(documents / np.maximum(frequencies, 1)), 1.0)
-
-
-FORMULAS: dict[IdfFormula, Callable[[int, np.ndarray], np.ndarray]] = {"idf": _idf}
+# From N and the N_t of tokens in the collection; any other token keeps its SPLADE weight.
+FORMULAS: dict[IdfFormula, Callable[[int, np.ndarray], np.ndarray]] = {
+    "idf": lambda documents, frequencies: np.log(documents / frequencies),
+    "bm25idf": lambda documents, frequencies: np.log1p((documents - frequencies + 0.5) / (frequencies + 0.5)),
+}
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,8 @@ class Idf:
 
     def weights(self, power: float = 1.0) -> np.ndarray:
         """idf ** power, float64 (vocabulary,): power 1 is the paper's, 0.5 its authors' default, 0 means no IDF."""
-        return FORMULAS[self.formula](self.documents, self.frequencies) ** power
+        weights = FORMULAS[self.formula](self.documents, np.maximum(self.frequencies, 1))
+        return np.where(self.frequencies > 0, weights, 1.0) ** power
 
     @classmethod
     def count(cls, contents: Iterable[str], tokenizer: Tokenizer) -> "Idf":
@@ -62,14 +62,18 @@ class Idf:
         return cls(documents, frequencies, tokenizer.vocabulary)
 
     @classmethod
-    def load(cls, folder: Path) -> "Idf":
-        """Read a folder of the idf stage."""
+    def load(cls, folder: Path, vocabulary: str | None = None) -> "Idf":
+        """Read a folder of the idf stage. Raises CaiError for another `vocabulary`, if it is given."""
         manifest = artifact.require(folder, "idf")
         require_content(folder / "idf.npz")
         with (folder / "idf.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             values = int(arrays["documents"]), arrays["frequencies"], str(arrays["vocabulary"])
         idf = cls(*values, manifest.recipe["settings"].get("formula", "idf"))
         artifact.require_count(folder, idf.documents, manifest.stats["documents"])
+        if vocabulary not in (None, idf.vocabulary):
+            raise CaiError(
+                f"{folder} has the IDF of another vocabulary than the encoder's: compute it with this encoder"
+            )
         return idf
 
 
@@ -107,10 +111,7 @@ def idf_digest(folder: Path | None) -> str | None:
 
 def load_weights(folder: Path, power: float, vocabulary: str) -> np.ndarray:
     """idf ** power, float64 (vocabulary,), from a folder of the idf stage. Raises CaiError for another `vocabulary`."""
-    idf = Idf.load(folder)
-    if idf.vocabulary != vocabulary:
-        raise CaiError(f"{folder} has the IDF of another vocabulary than the encoder's: compute it with this encoder")
-    return idf.weights(power)
+    return Idf.load(folder, vocabulary).weights(power)
 
 
 def idf_weights(config: EncoderConfig, vocabulary: str) -> np.ndarray | None:

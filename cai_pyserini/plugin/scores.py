@@ -8,7 +8,6 @@ from cai_pyserini.core import tables
 from cai_pyserini.experiments.names import current_name, parse_system
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import System
-from cai_pyserini.runs.measures import MEASURES
 
 
 class Scores(NamedTuple):
@@ -45,8 +44,8 @@ def _scores(folder: Path, includes: Callable[[System], bool]) -> Scores | None:
         return None
     results = run.results
     systems = [system for system in map(parse_system, results.systems) if includes(system) and results.scored]
-    rows = [["system", *MEASURES]]
-    rows += [[s.name, *(f"{results.systems[s.name][measure]:.4f}" for measure in MEASURES)] for s in systems]
+    rows = [["system", *results.measures]]
+    rows += [[s.name, *(f"{results.systems[s.name][measure]:.4f}" for measure in results.measures)] for s in systems]
     return Scores(
         collection=results.collection,
         split=results.split,

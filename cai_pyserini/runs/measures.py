@@ -15,23 +15,23 @@ from ir_measures.measures import MeanAgg
 from cai_pyserini.collections.contract import Collection, Qrels, checked_grade
 from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.core.flags import MEASURES
 from cai_pyserini.runs import trec
 from cai_pyserini.runs.rankings import Rankings
 
 logger = logging.getLogger(__name__)
 
-MEASURES = ("nDCG@10", "R@100", "RR@10")
 EXAMPLES = "nDCG@10, R@100, RR@10, P@10, AP, Success@1, Judged@10"  # for errors
 PerQuery = dict[str, dict[str, float]]  # measure -> query id -> value
 
 
-def evaluate(run: Path, qrels: Qrels, output: Path) -> Path:
+def evaluate(run: Path, qrels: Qrels, output: Path, measures: Sequence[str] = MEASURES) -> Path:
     """Write the measures of every query as JSON, a PerQuery."""
     inputs = {"run": trec.run_digest(run), "qrels": artifact.digest(qrels)}
-    recipe = artifact.recipe("beir", inputs, "evaluation", result="evaluation", measures=list(MEASURES))
+    recipe = artifact.recipe("beir", inputs, "evaluation", result="evaluation", measures=[*measures])
 
     def write(path: Path) -> artifact.Stats:
-        values = measure_run(qrels, run)
+        values = measure_run(qrels, run, measures)
         path.write_text(json.dumps(values) + "\n", encoding="utf-8")
         return {name: mean(per_query) for name, per_query in values.items()}
 

@@ -40,18 +40,18 @@ MAIN_WAY = {  # its files, in order, and the stages that each of them shapes
     "experiments.execute": set(),
     "collections.contract": READING | ENCODE | SEARCH | {"expand", "fusion rerank", "index bm25", "index impact"},
     "collections.beir_folder": FOLDERS,
-    "models.idf": {*("expand", "idf", "impact", "search dense"), *(name for name in ENCODE if name.endswith("idf"))},
+    "models.idf": {"expand", "idf", "idf power", "impact", "search dense"} | {n for n in ENCODE if n.endswith("idf")},
     "vectors.encode": ENCODE | {"expand"},
-    "vectors.shards": ENCODE | MODELS | {"expand", "impact", "index dense", "near", "smooth", "words"},
-    "models.encoder": ENCODE | MODELS | {"expand", "impact"},
+    "vectors.shards": ENCODE | MODELS | {"expand", "idf power", "impact", "index dense", "near", "smooth", "words"},
+    "models.encoder": ENCODE | MODELS | {"expand", "idf power", "impact"},
     "models.splade": SPLADE | {"search impact"},
     "models.head": SPLADE | {"search impact"},
     "indexes.words": {"words"},
-    "vectors.bm25": {"impact"},
+    "vectors.bm25": {"idf power", "impact"},
     "vectors.quantization": {"impact"},
     "vectors.weighting": {"impact"},
     "indexes.impact_index": {"index impact"},
-    "vectors.queries": QUERIES | MODELS | {"expand", "impact"},
+    "vectors.queries": QUERIES | MODELS | {"expand", "idf power", "impact"},
     "indexes.engines": SEARCH,
     "indexes.retrieve": SEARCH,
     "indexes.searcher": SEARCH,
@@ -313,7 +313,7 @@ def test_a_run_of_an_edited_clone_has_other_scores(
     shutil.copytree(run_folder, tmp_path / "run")
     before = results()
     assert not notes()
-    names = edited("models/idf.py", "np.log(documents / np.maximum(frequencies, 1))", "documents**3.0")
+    names = edited("models/idf.py", "np.log(documents / frequencies)", "documents**3.0")
     monkeypatch.setattr(idf, "FORMULAS", names["FORMULAS"])
     after = results()
     assert notes() == ["idf", "impact"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cai_pyserini.experiments.prepare import Preparation
+from cai_pyserini.experiments.grid import Grid
 from cai_pyserini.experiments.settings import RunSettings
 
 
@@ -30,7 +30,8 @@ def test_long_documents_are_searched_in_passages(
     line = json.dumps({"_id": "d1", "text": word * words}) + "\n"
     (tmp_path / "corpus.jsonl").write_text(line)
     settings = RunSettings(collections=[str(tmp_path)], output=tmp_path / "run", **{"systems": ["joint"]} | changes)
-    run = Preparation(settings).prepare(str(tmp_path)).run
+    (cell,) = Grid(settings).cells
+    run = cell.prepare().run
     assert run.experiment.collection.passages == passages
     warned = "encoders would not read 57% of the text, so passages of 100 words are searched" in caplog.text
     assert warned == (passages == 100)

@@ -20,6 +20,7 @@ from cai_pyserini.experiments.report import markdown, page, table, values_by_que
 from cai_pyserini.experiments.report_charts import charts, scores_chart
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.summary import verify
+from cai_pyserini.runs.significance import Comparison
 
 
 @pytest.fixture(autouse=True)
@@ -42,9 +43,9 @@ RESULTS = Results(
         "hybrid-splade-idf": row(0.70002, 0.9, 0.5, 13),
     },
     comparisons={
-        "splade": {"difference": -0.07891, "p": 0.00049},
-        "splade-idf": {"difference": 0.0211, "p": 0.0501},
-        "hybrid-splade-idf": {"difference": 0.0211, "p": 0.04994},
+        "splade": Comparison(-0.07891, p=0.00049),
+        "splade-idf": Comparison(0.0211, p=0.0501),
+        "hybrid-splade-idf": Comparison(0.0211, p=0.04994),
     },
     timings_s={"check": 0.04, "encode documents": 1234.56},
     index_bytes={"bm25": 1_500_000, "splade": 25_000_000},
@@ -217,8 +218,8 @@ ADAPTED = replace(
     systems=RESULTS.systems
     | {"adapted-splade": row(0.65, 0.93, 0.6, 9), "adapted-hybrid-splade-idf": row(0.7, 1, 1, 9)},
     gains={
-        "adapted-splade": {"difference": 0.05, "p": 0.0004},
-        "adapted-hybrid-splade-idf": {"difference": -0.00002, "p": 1.0},
+        "adapted-splade": Comparison(0.05, p=0.0004),
+        "adapted-hybrid-splade-idf": Comparison(-0.00002, p=1.0),
     },
     decision=["the mean of weights is kept", "one line each"],
 )
@@ -251,7 +252,7 @@ def test_the_table_of_gains() -> None:
 
 @pytest.mark.parametrize("render", [table, markdown])
 def test_too_few_queries_have_no_p_and_the_table_says_so(render: Callable[[Results], str]) -> None:
-    none = {"difference": 0.5, "p": None}
+    none = Comparison(0.5)
     few = replace(
         RESULTS,
         comparisons=dict.fromkeys(RESULTS.comparisons, none),
@@ -269,7 +270,7 @@ def test_the_best_for_every_need() -> None:
     values |= {"adapted-splade": 0.8, "adapted-dense": 0.0}
     rows = {name: {"nDCG@10": value} for name, value in values.items()}
     # Ties keep the earlier system, which needs no more models.
-    assert _best([parse_system(name) for name in values], rows) == {
+    assert _best([parse_system(name) for name in values], rows, "nDCG@10") == {
         "without a model": "splade-doc",
         "with SPLADE": "adapted-splade",
         "with any model": "dense",

@@ -43,7 +43,7 @@ class Stage(NamedTuple):
 COLLECTION = "hand-written"
 STAGES = {
     "check": Stage("check {hand-written}", "beir check", reads=("corpus.jsonl", "queries.jsonl", "qrels/test.tsv")),
-    "idf": Stage("stage idf --collection {hand-written} --encoder splade-tiny", "idf"),
+    "idf": Stage("stage idf --collection {hand-written} --encoder splade-tiny", "idf", ("--formula bm25idf",)),
     "vectors": Stage(
         "stage encode --collection {hand-written} --encoder splade-tiny --precision float32",
         "encode documents splade",
@@ -57,6 +57,12 @@ STAGES = {
         ("--device cpu", "--batch-size 2"),
     ),
     "words": Stage("stage words --collection {hand-written}", "words"),
+    "idf-power": Stage(
+        "stage idf-power --vectors {vectors} --idf {idf} --words {words} --encoder splade-tiny",
+        "idf power",
+        (),
+        ("--device cpu",),
+    ),
     "near": Stage("stage near --vectors {dense}", "near", ("--neighbours 3",)),
     "smooth": Stage("stage near-documents --vectors {vectors} --near {near}", "smooth", ("--weight 0.3",)),
     "expansion": Stage(
@@ -68,7 +74,7 @@ STAGES = {
     "impacts": Stage(
         "stage impact --vectors {vectors} --idf {idf} --encoder splade-tiny",
         "impact",
-        ("--bits 8", "--keep-terms 5", "--keep-mass 0.5"),
+        ("--bits 8", "--idf-power 0.5", "--keep-terms 5", "--keep-mass 0.5"),
         ("--threads 1",),
     ),
     "joint": Stage(

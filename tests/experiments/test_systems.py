@@ -1,5 +1,7 @@
 """What the names of systems say, and which names say nothing."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -31,17 +33,17 @@ from cai_pyserini.runs.fusions import DEFAULT, FUSIONS, Fusion
 from cai_pyserini.runs.trec import run_of, scores_by_query
 
 CONFIG = EncoderConfig(name="test", checkpoint="nowhere")
-SPLADE = SpladeSystem(doc=False, formula=None, joint=False, near=False)
-SPLADE_IDF = SpladeSystem(doc=False, formula="idf", joint=False, near=False)
-SPLADE_DOC = SpladeSystem(doc=True, formula=None, joint=False, near=False)
-SPLADE_DOC_IDF = SpladeSystem(doc=True, formula="idf", joint=False, near=False)
+SPLADE = SpladeSystem(doc=False, weighting=None, joint=False, near=False)
+SPLADE_IDF = SpladeSystem(doc=False, weighting="idf", joint=False, near=False)
+SPLADE_DOC = SpladeSystem(doc=True, weighting=None, joint=False, near=False)
+SPLADE_DOC_IDF = SpladeSystem(doc=True, weighting="idf", joint=False, near=False)
 DENSE, DENSE_IDF = DenseSystem(None), DenseSystem("idf")
 DOCT5QUERY = TextSystem("doct5query", generated=True)
 BM25_NEAR = NearBm25System("bm25-near")
 CROSS_ENCODER = CrossEncoderSystem("cross-encoder", BM25)
-JOINT = SpladeSystem(doc=False, formula="idf", joint=True, near=False)
-NEAR = SpladeSystem(doc=False, formula="idf", joint=False, near=True)
-JOINT_ALL = SpladeSystem(doc=True, formula="idf", joint=True, near=True)
+JOINT = SpladeSystem(doc=False, weighting="idf", joint=True, near=False)
+NEAR = SpladeSystem(doc=False, weighting="idf", joint=False, near=True)
+JOINT_ALL = SpladeSystem(doc=True, weighting="idf", joint=True, near=True)
 
 
 def hybrid(name: str, *parts: System, fusion: str = DEFAULT) -> System:
@@ -72,6 +74,8 @@ def fused(name: str, *parts: System, fusion: str = DEFAULT) -> System:
         JOINT,
         NEAR,
         JOINT_ALL,
+        SpladeSystem(doc=True, weighting="bm25idf", joint=True, near=True),
+        hybrid("hybrid-splade-auto-minmax", SpladeSystem(False, "auto", joint=False, near=False), fusion="minmax"),
         hybrid("hybrid-splade-idf-dense-zscore", SPLADE_IDF, DENSE, fusion="zscore"),
         fused("fused-joint-splade-idf-dense-zscore", JOINT, DENSE, fusion="zscore"),
         fused("fused-bm25-near-splade-idf-dense-zscore", BM25_NEAR, SPLADE_IDF, DENSE, fusion="zscore"),
@@ -79,7 +83,7 @@ def fused(name: str, *parts: System, fusion: str = DEFAULT) -> System:
         fused("fused-bm25-joint-splade-doc-idf-near", BM25, JOINT_ALL),
         SPLADE_IDF.adapt(),
         DENSE.adapt(),
-        SpladeSystem(doc=True, formula="idf", joint=True, near=True, adapted=True),
+        SpladeSystem(doc=True, weighting="idf", joint=True, near=True, adapted=True),
         hybrid("adapted-hybrid-splade-idf-dense-zscore", SPLADE_IDF.adapt(), DENSE.adapt(), fusion="zscore"),
         fused("adapted-fused-cross-encoder-dense", CROSS_ENCODER, DENSE.adapt()),
     ],
@@ -89,6 +93,12 @@ def test_names(expected: System) -> None:
     assert vars(parse_system(expected.long_name)) == vars(parse_system(expected.name)) == vars(expected)
 
 
+def test_no_name_can_be_read_in_two_ways() -> None:
+    """The fault: bm25idf is read as the IDF of BM25 in one name, and as a part in another."""
+    for first, second in itertools.permutations(SINGLE, 2):
+        assert [part.long_name for part in parse_system(f"fused-{first}-{second}-minmax").parts] == [first, second]
+
+
 # hybrid-splade-sum is hybrid-splade
 REFUSED = """
 hybrid hybrid- hybrid-bm25 hybrid-bm25-splade hybrid-minmax hybrid-splade-sum hybrid-splade-splade
@@ -96,7 +106,8 @@ hybrid-splade-dense-splade hybrid-hybrid-splade hybrid-splade-minmax-rrf hybrid-
 hybrid-splade-average hybrid-splade--dense hybrid-dense-doc bm25-idf splade-rrf splade-idf-doc splade-exact
 splade-minmax splade-dense dense-doc
 cross-encoder-idf fused-splade-idf fused-splade-idf-minmax fused-splade-splade fused- joint-bm25 joint-dense
-joint-splade-near-idf splade-joint dense-near SPLADE all adapted hybrid-adapted-splade
+splade-bm25 splade-auto-doc splade-idf-sqrt dense-auto joint-splade-near-idf
+splade-joint dense-near SPLADE all adapted hybrid-adapted-splade
 """
 
 

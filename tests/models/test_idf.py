@@ -1,5 +1,6 @@
 """IDF: document frequencies counted by hand, and the weights computed from them."""
 
+import dataclasses
 import logging
 import math
 from pathlib import Path
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from cai_pyserini.collections.beir_folder import BeirFolder
-from cai_pyserini.core.config import load_encoder
+from cai_pyserini.core.config import IdfFormula, load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.models.idf import Idf, compute, idf_weights
@@ -46,15 +47,19 @@ def test_document_frequencies_of_the_tiny_collection(tiny: Path, tokenizer: Toke
 
 
 @pytest.mark.parametrize(
-    "power, weights",
+    "formula, power, weights",
     [
-        (1.0, [math.log(4 / 1), math.log(4 / 2), 0.0, 1.0]),
-        (0.5, [math.sqrt(math.log(4)), math.sqrt(math.log(2)), 0.0, 1.0]),
-        (0.0, [1.0, 1.0, 1.0, 1.0]),
+        ("idf", 1.0, [math.log(4 / 1), math.log(4 / 2), 0.0, 1.0]),
+        ("idf", 0.5, [math.sqrt(math.log(4)), math.sqrt(math.log(2)), 0.0, 1.0]),
+        ("idf", 0.0, [1.0, 1.0, 1.0, 1.0]),
+        ("bm25idf", 1.0, [math.log(10 / 3), math.log(2), math.log(10 / 9), 1.0]),
     ],
 )
-def test_weights_worked_example(tmp_path: Path, tokenizer: Tokenizer, power: float, weights: list[float]) -> None:
+def test_weights_worked_example(
+    tmp_path: Path, tokenizer: Tokenizer, formula: IdfFormula, power: float, weights: list[float]
+) -> None:
     idf = idf_of(tmp_path, tokenizer, "fever and fever", "blood and water", "and water", "and")
+    idf = dataclasses.replace(idf, formula=formula)
     tokens = [tokenizer.terms.index(term) for term in ("fever", "water", "and", "colon")]
     assert idf.frequencies[tokens].tolist() == [1, 2, 4, 0]
     np.testing.assert_allclose(idf.weights(power)[tokens], weights, rtol=1e-12)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from scipy.stats import t as student
 
-from cai_pyserini.runs.significance import MIN_QUERIES, better_than, compare, holm, p_text
+from cai_pyserini.runs.significance import MIN_QUERIES, Comparison, all_pairs, better_than, compare, holm, p_text
 
 
 @pytest.mark.parametrize(
@@ -44,11 +44,12 @@ def test_several_comparisons_are_corrected() -> None:
     # Holm: the smallest p times 4, the next times 3 and 2, the largest times 1; that of "shifted", which has no p, does
     # not count.
     expected = {"b": 4 * p4, "c": 2 * p2, "a": 3 * p3, "same": 1.0}
-    assert compared.pop("shifted") == (pytest.approx(0.25), None)
+    shifted = compared.pop("shifted")
+    assert shifted == Comparison(pytest.approx(0.25), pytest.approx((0.25, 0.25)))
     assert {name: comparison.p for name, comparison in compared.items()} == pytest.approx(expected)
     # Of three pairs, p3 times 3 is 0.045, p2 is 0.077, and a and c differ by 1 / sqrt(10) for every query.
     some = {"base": baseline, "c": systems["c"], "a": systems["a"]}
-    assert better_than(some) == {"base": [], "c": [], "a": ["base"]}
+    assert better_than(some, all_pairs(some)) == {"base": [], "c": [], "a": ["base"]}
 
 
 def test_queries_are_paired_by_id() -> None:

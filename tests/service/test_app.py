@@ -133,7 +133,12 @@ def test_a_body_has_a_length_within_limits(client: TestClient) -> None:
 @pytest.mark.parametrize(
     ("headers", "body", "status", "reason"),
     [
-        ({"Content-Encoding": "gzip"}, gzip.compress(b"{}", mtime=0), 415, "the body is compressed (gzip): send it as it is"),
+        (
+            {"Content-Encoding": "gzip"},
+            gzip.compress(b"{}", mtime=0),
+            415,
+            "the body is compressed (gzip): send it as it is",
+        ),
         ({"Content-Type": 'application/json; charset="UTF-16"'}, "{}".encode("utf-16"), 415, "the body is in UTF-16"),
         (JSON, '{"a": "ä"}'.encode("latin-1"), 400, "the body is not UTF-8: byte 7 is E4"),
         (JSON, gzip.compress(b"{}", mtime=0), 400, "the body is not UTF-8: byte 1 is 8B"),
