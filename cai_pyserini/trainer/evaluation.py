@@ -34,26 +34,20 @@ class JudgedSample(NamedTuple):
 
 
 def judged_sample(settings: PairSettings) -> JudgedSample | None:
-    """Read the collection that a training is evaluated on, if any: queries, all their relevant documents, and a random
-    sample of others. Raises CaiError if no query has relevant documents, fewer than the size of the sample."""
+    """Read the collection that a training is evaluated on, if any: queries, all their relevant documents, and random
+    others up to the size of the sample. Raises CaiError if nothing is relevant."""
     if not settings.eval_collection:
         return None
-    collection, size = load_collection(settings.eval_collection), settings.eval_documents
-    qrels, topics = collection.qrels(settings.eval_split), collection.topics(settings.eval_split)
-    relevant: set[str] = set()
-    queries: dict[str, str] = {}
-    for query in nsmallest(QUERIES, topics, text_id):
-        own = {document for document, grade in qrels[query].items() if grade > 0}
-        if own and len(relevant | own) <= size:
-            relevant |= own
-            queries[query] = topics[query]
-    if not queries:
-        raise CaiError(f"{collection.name}, {settings.eval_split}: no query has 1 to {size:,} relevant documents")
-    records = nsmallest(size, collection.records(whole=True), lambda each: (each.id not in relevant, text_id(each.id)))
-    documents = {record.id: collection.contents_of(record) for record in records}
-    return JudgedSample(
-        dict(sorted(queries.items())), dict(sorted(documents.items())), {id: qrels[id] for id in queries}
-    )
+    collection, split = load_collection(settings.eval_collection), settings.eval_split
+    qrels, topics = collection.qrels(split), collection.topics(split)
+    queries = {id: topics[id] for id in sorted(nsmallest(QUERIES, topics, text_id))}
+    relevant = {document for id in queries for document, grade in qrels[id].items() if grade > 0}
+    if not relevant:
+        raise CaiError(f"collection {collection.name}: no document is relevant for a query of split {split!r}")
+    size, records = max(settings.eval_documents, len(relevant)), collection.records(whole=True)
+    chosen = nsmallest(size, records, lambda record: (record.id not in relevant, text_id(record.id)))
+    documents = {record.id: collection.contents_of(record) for record in sorted(chosen, key=lambda each: each.id)}
+    return JudgedSample(queries, documents, {id: qrels[id] for id in queries})
 
 
 def identities(settings: PairSettings) -> dict[str, Any]:

@@ -72,7 +72,7 @@ class TrainingSettings(FileSettings):
     device: str = DEVICE
     log_steps: int = flag(50, "steps between logs of the loss", ge=1)
     save_seconds: float = flag(120.0, "seconds between checkpoints to resume from", ge=0)
-    keep: int = flag(0, "checkpoints to keep in <output>.checkpoints: the last ones, and the best (default: 0)", ge=0)
+    keep: int = flag(0, "checkpoints to keep in <output>.checkpoints, the last and the best (default: 0)", ge=0)
     report_to: list[str] = flag([], "also log to these, as transformers calls them: tensorboard, wandb, mlflow, …")
     eval_steps: int = flag(0, "steps between evaluations (default: 0, only before the first and after the last)", ge=0)
     keep_best: Literal["loss", "nDCG@10"] | None = flag(

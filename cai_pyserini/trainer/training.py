@@ -84,7 +84,10 @@ class Trainer(transformers.Trainer):
             )
 
     def _run_epoch(self, **settings: Any) -> None:
-        self.state.compute_steps(self.args, self.args.max_steps)  # of these settings, not of the checkpoint's
+        state = self.state
+        state.compute_steps(self.args, self.args.max_steps)  # of these settings, not of the checkpoint's
+        if state.best_global_step:
+            state.best_model_checkpoint = str(Path(self.args.output_dir, f"checkpoint-{state.best_global_step}"))
         if self.state.global_step < self.args.max_steps:  # transformers adds a step if it resumes after the last one
             super()._run_epoch(**settings)
 
@@ -217,7 +220,9 @@ def make(
 def _keep(checkpoints: list[Path], output: Path) -> None:
     """Move checkpoints to `<output>.checkpoints`, as encoders like the output."""
     kept = output.with_name(f"{output.name}.checkpoints")
-    files.remove(kept)
+    kept.mkdir(exist_ok=True)
+    for path in kept.glob("checkpoint-*"):
+        files.remove(path)
     for checkpoint in checkpoints:
         shutil.move(checkpoint, kept / checkpoint.name)
         for name in ("encoder.yaml", "tokenizer.json", "tokenizer_config.json"):
@@ -310,11 +315,14 @@ def run(
 
 def _evaluated(state: transformers.TrainerState) -> artifact.Stats:
     """The held-out loss and nDCG@10 before the training, and with the weights that it ends with."""
+    stats: artifact.Stats = {"best_step": state.best_global_step} if state.best_global_step else {}
     evaluations = {entry["step"]: entry for entry in state.log_history if "eval_runtime" in entry}
-    steps = {"before": 0, "after": state.best_global_step or state.global_step}
-    names = [name for name in ("loss", NDCG) if f"eval_{name}" in evaluations.get(0, ())]
-    found = {f"held_out_{name}_{when}": evaluations[steps[when]][f"eval_{name}"] for name in names for when in steps}
-    return found | ({"best_step": state.best_global_step} if state.best_global_step else {})
+    before, after = (evaluations.get(step, {}) for step in (0, state.best_global_step or state.global_step))
+    for name in ("loss", NDCG):
+        if before.keys() & after.keys() & {f"eval_{name}"}:
+            pair = before[f"eval_{name}"], after[f"eval_{name}"]
+            stats[f"held_out_{name}_before"], stats[f"held_out_{name}_after"] = pair
+    return stats
 
 
 def _write_log(history: list[dict[str, Any]], folder: Path) -> None:
@@ -325,9 +333,8 @@ def _write_log(history: list[dict[str, Any]], folder: Path) -> None:
     panels: dict[str, Any] = {"loss": {}, NDCG: {}, "active": {}}
     for end, name in product(panels, names):
         if name.endswith(end):
-            panels[end][name] = tuple(
-                zip(*[(entry["step"], entry[name]) for entry in log if name in entry], strict=True)
-            )
+            points = [(entry["step"], entry[name]) for entry in log if name in entry]
+            panels[end][name] = tuple(zip(*points, strict=True))
     if panels := {end: lines for end, lines in panels.items() if lines}:
         plot_lines(folder / "curve.png", "step", panels)
 
