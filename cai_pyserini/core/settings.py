@@ -165,7 +165,9 @@ class _Formatter(argparse.HelpFormatter):
     """Help for any terminal: paragraphs are filled, unless they have indented lines, and no name ends at a hyphen."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return "\n\n".join(part if "\n " in part else fill(part, width) for part in text.split("\n\n"))
+        return "\n\n".join(
+            part if "\n " in part else fill(part, width, break_on_hyphens=False) for part in text.split("\n\n")
+        )
 
     def _split_lines(self, text: str, width: int) -> list[str]:
         return wrap(text, width, break_on_hyphens=False)
@@ -303,8 +305,12 @@ def _flag_message(kind: type[Settings], error: ErrorDetails) -> str:
     if not error["loc"]:
         return _message(kind, error)
     name = str(error["loc"][0])
-    shown = name if _extra(kind.model_fields[name], "positional") else _option(name)
-    return f"{shown} is required" if error["type"] == "missing" else f"{shown}: {_reason(error)}"
+    field = kind.model_fields[name]
+    shown = name if (is_positional := _extra(field, "positional")) else _option(name)
+    if error["type"] != "missing":
+        return f"{shown}: {_reason(error)}"
+    before = ", before flags" if is_positional and get_origin(field.annotation) is list else ""  # which take all words
+    return f"{shown} is required{before}"
 
 
 def _text(kind: type[Settings] | Group) -> str:

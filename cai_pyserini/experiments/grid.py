@@ -229,6 +229,8 @@ def _configs(settings: RunSettings, others: Mapping[str, Any]) -> dict[str, Inde
                 "file of it with another `name`"
             )
         found[config.name] = argument, config
+    if settings.train and "models" in found:
+        raise CaiError("the folder models is that of trained encoders: give the collection another `name`")
     if settings.generated and len(found) > 1:
         raise CaiError("the setting generated has the queries of one collection: run each collection by itself")
     return dict(found.values())

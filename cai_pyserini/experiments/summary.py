@@ -28,7 +28,7 @@ VERIFIED = "nDCG@10"  # the measure of the expected scores
 FORMATS: dict[str, tables.Format] = {".tex": "latex", ".csv": "csv"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Run:
     """A run of an experiment. `values` reads the first measure, by system and query; `seed` is None if nothing is
     trained."""
@@ -66,27 +66,9 @@ class Score(NamedTuple):
 
     @property
     def mark(self) -> str:
-        compared = [found for found in (self.baseline, self.first) if found]
-        marks = "†" * bool(self.baseline and self.baseline.significant) + "‡" * bool(
-            self.first and self.first.significant
-        )
-        return marks or NO_P * any(found.p is None for found in compared)
-
-
-@dataclass(frozen=True)
-class Column:
-    """A collection that has scores, or the mean of all."""
-
-    name: str
-    scores: dict[Row, Score]
-
-    @property
-    def cells(self) -> list[Cell]:
-        means = [round(fmean(score.by_seed), 4) for score in self.scores.values()]
-        return [
-            Cell(f"{mean:.4f}{_spread(score.by_seed)}", mean == max(means), score.mark)
-            for mean, score in zip(means, self.scores.values(), strict=True)
-        ]
+        compared = [(mark, found) for mark, found in (("†", self.baseline), ("‡", self.first)) if found]
+        marks = "".join(mark for mark, found in compared if found.significant)
+        return marks or NO_P * any(found.p is None for _, found in compared)
 
 
 class Summary:
@@ -109,17 +91,18 @@ class Summary:
         self.measure = runs[0].results.measure
 
     @cached_property
-    def columns(self) -> list[Column]:
-        """Those of the collections with scores, and of their mean."""
+    def columns(self) -> dict[str, dict[Row, Score]]:
+        """The scores of each collection that has any."""
         scored = {name: runs for name, runs in self.by_collection.items() if runs[0].results.scored}
-        columns = [Column(name, self._scores(runs)) for name, runs in scored.items()]
-        if not columns:
-            return []
-        means = {}
-        for row in self.rows:
-            by_seed = zip(*(column.scores[row].by_seed for column in columns), strict=True)
-            means[row] = Score([fmean(scores) for scores in by_seed])
-        return [*columns, Column("mean", means)]
+        return {name: self._scores(runs) for name, runs in scored.items()}
+
+    @cached_property
+    def means(self) -> dict[Row, Score]:
+        """The means over the collections, by seed."""
+        by_seed = {
+            row: zip(*(scores[row].by_seed for scores in self.columns.values()), strict=True) for row in self.rows
+        }
+        return {row: Score([*map(fmean, scores)]) for row, scores in by_seed.items()}
 
     def _scores(self, runs: Sequence[Run]) -> dict[Row, Score]:
         """The scores of a collection; the values of all queries are in memory for this one alone."""
@@ -142,7 +125,8 @@ class Summary:
         columns: list[list[str | Cell]] = [["system", *(row.system.name for row in self.rows)]]
         if several:
             columns.append(["encoder", *(row.encoder for row in self.rows)])
-        columns += [[column.name, *column.cells] for column in self.columns]
+        means = {"mean": self.means} if len(self.columns) > 1 else {}
+        columns += [[name, *_cells(scores)] for name, scores in (self.columns | means).items()]
         columns.append(["ms/query", *map(self._time, self.rows)])
         columns.append(["index MB", *(f"{self._bytes(row) / 1e6:.1f}" for row in self.rows)])
         return [[*cells] for cells in zip(*columns, strict=True)]
@@ -165,7 +149,7 @@ class Summary:
         """What the marks and columns mean; `best` marks the best of a column."""
         lines = []
         if self.columns:
-            lines = [f"{self.measure} on each collection, and the mean", f"{best}: best of its column"]
+            lines = [f"{self.measure} on each collection, and their mean", f"{best}: best of its column"]
         seeds = [*dict.fromkeys(run.seed for run in self.runs if run.seed is not None)]
         test = "paired t-test"
         if len(seeds) > 1:
@@ -175,11 +159,11 @@ class Summary:
             ("†", BASELINE, "baseline"),
             ("‡", f"the same system with {self.encoders[0]}", "first"),
         ):
-            found = [[getattr(score, name) for score in column.scores.values()] for column in self.columns[:-1]]
+            found = [[getattr(score, name) for score in scores.values()] for scores in self.columns.values()]
             for count in dict.fromkeys(sum(bool(each and each.p is not None) for each in one) for one in found):
                 how = f"{test} on {self.measure}, p < {ALPHA}, Holm-corrected over {count} rows"
                 lines += [f"{mark}: differs from {what} ({how})"] * bool(count)
-        if any(NO_P in score.mark for column in self.columns for score in column.scores.values()):
+        if any(NO_P in score.mark for scores in self.columns.values() for score in scores.values()):
             lines.append(f"{NO_P_MEANS}, nor for two seeds" if len(seeds) == 2 else NO_P_MEANS)
         if len(seeds) == 1:
             lines.append("one seed: p is about other queries, not about other seeds")
@@ -198,10 +182,9 @@ class Summary:
     def markdown(self, folder: Path) -> str:
         """For a file in `folder`, with links to the reports."""
         links = [
-            f"- [{', '.join(parts)}]({os.path.relpath(run.report, folder)}), split {run.results.split}: "
+            f"- [{self._name(run)}]({os.path.relpath(run.report, folder)}), split {run.results.split}: "
             + report.collection_size(run.results)
             for run in self.runs
-            if (parts := self._name(run))
         ]
         sections = [
             f"# {', '.join(self.by_collection)}, encoder {', '.join(self.encoders)}",
@@ -211,9 +194,9 @@ class Summary:
         ]
         return "\n\n".join(sections) + "\n"
 
-    def _name(self, run: Run) -> list[str]:
-        several = [run.encoder] * (len(self.encoders) > 1)
-        return [run.results.collection, *several, *([] if run.seed is None else [f"seed {run.seed}"])]
+    def _name(self, run: Run) -> str:
+        encoder = f", {run.encoder}" * (len(self.encoders) > 1)
+        return f"{run.results.collection}{encoder}" + ("" if run.seed is None else f", seed {run.seed}")
 
     def record(self, folder: Path) -> dict[str, Any]:
         """All values, for summary.json."""
@@ -222,7 +205,7 @@ class Summary:
                 "system": row.system.name,
                 "encoder": row.encoder or None,
                 "collections": {name: self._entry(name, row, folder) for name in self.by_collection},
-                **{column.name: _statistics(column.scores[row]) for column in self.columns[-1:]},
+                "mean": _statistics(self.means[row]) if self.columns else None,
             }
             for row in self.rows
         ]
@@ -230,12 +213,12 @@ class Summary:
 
     def _entry(self, collection: str, row: Row, folder: Path) -> dict[str, Any]:
         runs = row.of(self.by_collection[collection])
-        score = next((column.scores[row] for column in self.columns[:-1] if column.name == collection), None)
         by_seed = [
             {"seed": run.seed, "run": os.path.relpath(run.report.parent, folder)} | run.results.systems[row.system.name]
             for run in runs
         ]
-        return (_statistics(score) if score else {}) | {"runs": by_seed}
+        statistics = _statistics(self.columns[collection][row]) if collection in self.columns else {}
+        return statistics | {"runs": by_seed}
 
     def write(self, folder: Path) -> Path:
         """Write summary.md, summary.tex, summary.csv and summary.json, and return the first."""
@@ -248,9 +231,13 @@ class Summary:
         return path
 
 
-def _spread(by_seed: Sequence[float]) -> str:
-    """The standard deviation over seeds, if they change the score."""
-    return f" ± {stdev(by_seed):.4f}" if len({*by_seed}) > 1 else ""
+def _cells(scores: Mapping[Row, Score]) -> list[Cell]:
+    """A column: each mean over seeds, and the standard deviation where seeds change it."""
+    means = [round(fmean(score.by_seed), 4) for score in scores.values()]
+    spreads = [f" ± {stdev(score.by_seed):.4f}" if len({*score.by_seed}) > 1 else "" for score in scores.values()]
+    marks = [score.mark for score in scores.values()]
+    cells = zip(means, spreads, marks, strict=True)
+    return [Cell(f"{mean:.4f}{spread}", mean == max(means), mark) for mean, spread, mark in cells]
 
 
 def _statistics(score: Score) -> dict[str, Any]:
@@ -279,9 +266,10 @@ def verify(pairs: Sequence[tuple[Results, IndexConfig]]) -> str:
 
     Raises CaiError with these lines if a score differs by more than the tolerance, or if no scores are expected.
     """
-    lines, is_right = [], True
+    lines, is_right, several = [], True, len({results.encoder for results, _ in pairs}) > 1
     for results, config in pairs:
-        name_of_several = f"{config.name}: " if len(pairs) > 1 else ""
+        encoder = f", {results.encoder}" if several else ""
+        name_of_several = f"{config.name}{encoder}: " if len(pairs) > 1 else ""
         expected = config.expected.get("any", {}) | config.expected.get(results.encoder, {})
         scores = {canonical_name(name): score for name, score in expected.items() if results.scored}
         scores = {name: score for name, score in scores.items() if name in results.systems}
