@@ -330,12 +330,12 @@ def _write_log(history: list[dict[str, Any]], folder: Path) -> None:
     log = [entry for entry in history if "train_runtime" not in entry]
     files.write_text(folder / "log.json", files.json_text(log))
     names = sorted({name for entry in log for name in entry if not name.startswith("flops")})
-    panels: dict[str, Any] = {"loss": {}, NDCG: {}, "active": {}}
-    for end, name in product(panels, names):
-        if name.endswith(end):
+    panels: dict[str, Any] = {"loss": {}, NDCG: {}, "active dimensions": {}}
+    for y, name in product(panels, names):
+        if name.endswith(y.removesuffix(" dimensions")):
             points = [(entry["step"], entry[name]) for entry in log if name in entry]
-            panels[end][name] = tuple(zip(*points, strict=True))
-    if panels := {end: lines for end, lines in panels.items() if lines}:
+            panels[y][name] = tuple(zip(*points, strict=True))
+    if panels := {y: lines for y, lines in panels.items() if lines}:
         plot_lines(folder / "curve.png", "step", panels)
 
 
