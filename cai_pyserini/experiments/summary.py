@@ -17,6 +17,7 @@ from cai_pyserini.core.config import IndexConfig
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.tables import Cell
 from cai_pyserini.experiments import report
+from cai_pyserini.experiments.evaluations import values_by_query
 from cai_pyserini.experiments.experiment import BASELINE, Results
 from cai_pyserini.experiments.names import canonical_name, parse_system, with_parts
 from cai_pyserini.experiments.run_folder import RunFolder
@@ -42,7 +43,7 @@ class Run:
     @classmethod
     def of(cls, root: Path, results: Results, encoder: str, seed: int | None) -> "Run":
         """The finished run in a run folder."""
-        return cls(encoder, seed, results, root / "report.md", lambda: report.values_by_query(RunFolder(root)))
+        return cls(encoder, seed, results, root / "report.md", lambda: values_by_query(RunFolder(root)))
 
 
 class Row(NamedTuple):

@@ -35,3 +35,12 @@ def test_long_documents_are_searched_in_passages(
     assert run.experiment.collection.passages == passages
     warned = "encoders would not read 57% of the text, so passages of 100 words are searched" in caplog.text
     assert warned == (passages == 100)
+
+
+@pytest.mark.parametrize("measures", [["AP"], ["nDCG@10", "AP"]])
+def test_verify_measures_what_is_expected(tiny: Path, tmp_path: Path, measures: list[str]) -> None:
+    """The fault: with other measures, there is nothing to verify."""
+    settings = RunSettings(collections=[str(tiny)], output=tmp_path, measures=measures, verify=True)
+    expected = measures if "nDCG@10" in measures else [*measures, "nDCG@10"]
+    (cell,) = Grid(settings).cells
+    assert cell.prepare().run.experiment.measures == expected
