@@ -59,10 +59,7 @@ class TrainingSettings(FileSettings):
     learning_rate: float = flag(help=LEARNING_RATE, gt=0)
     epochs: float = flag(help="passes over the data", gt=0)
     max_steps: int = flag(0, "number of steps, instead of epochs (default: 0, as many as --epochs takes)", ge=0)
-    scheduler: Scheduler | None = flag(
-        None,
-        "learning rate after the warm-up, as transformers calls it (default: linear, to 0; constant: no warm-up)",
-    )
+    scheduler: Scheduler | None = flag(None, "learning rate after the warm-up (default: linear; constant: no warm-up)")
     warmup: float = flag(0.05, WARMUP, ge=0, lt=1)
     weight_decay: float = flag(0.0, "weight decay of AdamW (default: 0)", ge=0)
     dropout: float | None = flag(None, "dropout probability (default: the checkpoint's)", ge=0, lt=1)
@@ -75,12 +72,8 @@ class TrainingSettings(FileSettings):
     keep: int = flag(0, "checkpoints to keep in <output>.checkpoints, the last and the best (default: 0)", ge=0)
     report_to: list[str] = flag([], "also log to these, as transformers calls them: tensorboard, wandb, mlflow, …")
     eval_steps: int = flag(0, "steps between evaluations (default: 0, only before the first and after the last)", ge=0)
-    keep_best: Literal["loss", "nDCG@10"] | None = flag(
-        None, "end with the weights that were best in an evaluation, by this (default: with the last)"
-    )
-    patience: int | None = flag(
-        None, "with --keep-best, stop after this many evaluations in a row without a new best (default: never)", ge=1
-    )
+    keep_best: Literal["loss", "nDCG@10"] | None = flag(None, "end with the best weights by this (default: the last)")
+    patience: int | None = flag(None, "stop after this many evaluations without a new best (default: never)", ge=1)
 
     @model_validator(mode="after")
     def _check_evaluation(self) -> Self:
