@@ -65,7 +65,7 @@ def test_an_index_of_another_encoder_is_refused(run_folder: Path, checkpoint: Pa
     (other / "config.json").write_text((other / "config.json").read_text() + "\n")
     (tmp_path / "other.yaml").write_text("checkpoint: other\n")
     for encoder in (CaiQueryEncoder(str(tmp_path / "other.yaml")), str(other)):
-        with pytest.raises(CaiError, match=r"was not encoded as other encodes documents \(checkpoint changed"):
+        with pytest.raises(CaiError, match=r"was not encoded as other encodes documents \(the checkpoint changed"):
             LuceneImpactSearcher(str(run_folder / "indexes" / "splade"), encoder)
     with pytest.raises(CaiError, match="was not built with a cai_pyserini encoder"):
         LuceneImpactSearcher(str(run_folder / "indexes" / "bm25"), CaiQueryEncoder("splade-tiny", query="bow"))
