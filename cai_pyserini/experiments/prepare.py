@@ -1,7 +1,7 @@
 """What settings ask for: the run folder of each collection, its systems, and how encoders are adapted."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -19,13 +19,11 @@ from cai_pyserini.experiments.settings import PASSAGE_WORDS, RunSettings
 from cai_pyserini.experiments.summary import VERIFIED
 from cai_pyserini.experiments.systems import System
 from cai_pyserini.models.encoder import EncoderModel
-from cai_pyserini.models.folder import model_folder, with_folder_settings
-from cai_pyserini.models.tokenizer import count_pieces
+from cai_pyserini.models.folder import share_lost, warn_if_cut, with_folder_settings
 from cai_pyserini.runs.measures import parse_measures
 from cai_pyserini.trainer.settings import AdaptSettings
 
 BEGINNING = 2000  # documents from whose lengths it is decided whether to search passages
-SAMPLE, CHARACTERS = 100, 1000  # documents, and characters of each, that are tokenized: 0.04 s, for a ratio within 1%
 MOST_LOST = 0.5  # share of the text that encoders may not read
 logger = logging.getLogger(__name__)
 
@@ -50,6 +48,7 @@ class Preparation:
             settings = settings.replace(measures=[*settings.measures, VERIFIED])
         self.settings = settings
         self.configs = _configs(settings, own | changes)
+        self._decided: dict[str, IndexConfig] = {}
         self.encoder = encoder = load_encoder(settings.encoder)
         given = [parse_system(name) for name in settings.systems if name != "all"]
         if not given or "all" in settings.systems or any("splade" in system.evidence for system in given):
@@ -79,7 +78,9 @@ class Preparation:
 
     def prepare(self, collection: str) -> Prepared:
         """The run of a collection, by its name in `configs`. Each call opens encoders anew."""
-        settings, config = self.settings, self._in_passages(self.configs[collection])
+        if collection not in self._decided:
+            self._decided[collection] = self._in_passages(self.configs[collection])
+        settings, config = self.settings, self._decided[collection]
         shared = Experiment.model_fields.keys() & RunSettings.model_fields.keys() - {"encoder", "dense"}
         experiment = Experiment(
             collection=config,
@@ -99,23 +100,27 @@ class Preparation:
         return Prepared(run, self.systems)
 
     def _in_passages(self, config: IndexConfig) -> IndexConfig:
-        """The collection in passages, if it does not say how long documents are, and the encoder would not read most of
-        the text. (An adaptation reads the collection as its YAML file says.)"""
+        """The collection in passages, if it does not say how long documents are, and the first encoder would not read
+        most of the text. (An adaptation reads the collection as its YAML file says.) Warns of what a dense encoder
+        would not read; of SPLADE, the first step does."""
         evidence = set().union(*(system.evidence for system in self.systems))
-        encoder = self.encoder if "splade" in evidence else self.dense if "dense" in evidence else None
-        if config.passages is not None or self.settings.adapt or encoder is None:
+        found = {"splade": self.encoder, "dense": self.dense}
+        encoders = [encoder for kind, encoder in found.items() if encoder and kind in evidence]
+        if config.passages or not encoders:
             return config
-        lost = 0.0
         with suppress(CaiError):  # which the first step reports
-            lost = _share_lost(open_collection(config).beginning(BEGINNING), encoder)
-        if lost <= MOST_LOST:
-            return config
-        logger.warning(
-            "%s: encoders would not read %.0f%% of the text, so passages of %d words are searched; "
-            "with passages 0, whole documents",
-            *(config.name, 100 * lost, PASSAGE_WORDS),
-        )
-        return config.replace(passages=PASSAGE_WORDS)
+            texts = open_collection(config).beginning(BEGINNING)
+            lost = share_lost(encoders[0], texts)
+            if lost > MOST_LOST and config.passages is None and not self.settings.adapt:
+                logger.warning(
+                    "%s: encoders would not read %.0f%% of the text, so passages of %d words are searched; "
+                    "with passages 0, whole documents",
+                    *(config.name, 100 * lost, PASSAGE_WORDS),
+                )
+                return config.replace(passages=PASSAGE_WORDS)
+            if self.dense in encoders:
+                warn_if_cut(self.dense, texts, config.name)
+        return config
 
     def _adaptation(self, collection: str, run: RunFolder) -> AdaptSettings:
         settings = self.settings
@@ -131,14 +136,6 @@ class Preparation:
             **settings.model_dump(include={"alpha", "seed", "device", "precision"}),
             **fusion,
         )
-
-
-def _share_lost(texts: Sequence[str], encoder: EncoderConfig) -> float:
-    """About the share of the tokens of texts that an encoder does not read, from the mean length of a token."""
-    sample = [text[:CHARACTERS] for text in texts[:: -(-len(texts) // SAMPLE)]]
-    tokens_per_character = count_pieces(model_folder(encoder), sample) / max(1, sum(map(len, sample)))
-    tokens = [len(text) * tokens_per_character for text in texts]
-    return sum(max(0, count - encoder.max_document_length) for count in tokens) / max(1, sum(tokens))
 
 
 def _require_same_encoder(run: RunFolder, encoder: EncoderConfig) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from cai_pyserini.core.config import load_encoder
 from cai_pyserini.experiments.prepare import Preparation
 from cai_pyserini.experiments.settings import RunSettings
 
@@ -30,7 +31,26 @@ def test_long_documents_are_searched_in_passages(
     line = json.dumps({"_id": "d1", "text": word * words}) + "\n"
     (tmp_path / "corpus.jsonl").write_text(line)
     settings = RunSettings(collections=[str(tmp_path)], output=tmp_path / "run", **{"systems": ["joint"]} | changes)
-    run = Preparation(settings).prepare(str(tmp_path)).run
+    preparation = Preparation(settings)
+    run, _ = (preparation.prepare(str(tmp_path)).run for _ in range(2))  # as a dry run does
     assert run.experiment.collection.passages == passages
-    warned = "encoders would not read 57% of the text, so passages of 100 words are searched" in caplog.text
+    warned = caplog.text.count("encoders would not read 57% of the text, so passages of 100 words are searched")
     assert warned == (passages == 100)
+
+
+@pytest.mark.parametrize("length, remedy", [(128, " or a larger max_document_length of the encoder"), (512, "")])
+def test_what_a_dense_encoder_does_not_read_is_said_once_with_the_remedy(
+    length: int, remedy: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Which depends on the positions of the model. The fault: only what SPLADE does not read is said."""
+    (tmp_path / "corpus.jsonl").write_text(json.dumps({"_id": "d1", "text": "word " * 600}) + "\n")
+    minilm = Path(load_encoder("minilm").checkpoint)
+    (tmp_path / "short.yaml").write_text(f"checkpoint: {minilm}\nkind: dense\nmax_document_length: {length}\n")
+    dense = {"systems": ["dense"], "dense": str(tmp_path / "short.yaml")}
+    preparation = Preparation(RunSettings(collections=[str(tmp_path)], passages=0, output=tmp_path / "run", **dense))
+    for _ in range(2):
+        preparation.prepare(str(tmp_path))
+    lost = round(100 * (1 - length / 600))
+    (message,) = [message for message in caplog.messages if "lost" in message]
+    read = f"{tmp_path.name}: short reads {length} word pieces of a document, and about {lost}% of the text is lost"
+    assert message == f"{read}: the setting passages (such as 100){remedy} keeps more"
