@@ -53,7 +53,8 @@ def cost(settings: CostSettings) -> Report:
     for name, systems in by_run.items():
         rows += [[f"{name} {cost.system}", *_cells(cost)] for cost in systems]
     data = {name: [asdict(cost) for cost in systems] for name, systems in by_run.items()}
-    return Report("cost", aligned(rows), data)
+    legend = "products: multiplications of weights per query and document; ms/query: encoding and search, in batches"
+    return Report("cost", f"{aligned(rows)}\n\n{legend}", data)
 
 
 def costs(run: RunFolder) -> list[Cost]:
