@@ -120,7 +120,7 @@ if [ "${BASH_SOURCE[0]}" = "$0" ]; then
   fi
   extras=demo
   for argument; do
-    if [ "$argument" = --adapt ]; then
+    if [[ $argument = --adapt || $argument = --config* ]]; then # its file may train
       extras=demo,trainer
     fi
   done

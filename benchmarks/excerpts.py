@@ -184,7 +184,7 @@ def show(title: str, questions: list[dict[str, str]], asks: Mapping[str, Ask]) -
         cells = []
         for budget, of_questions in of_budgets.items():
             is_best = of_questions is best[budget]
-            compared = ["", ""] if is_best else harness.compared(best[budget], of_questions)
+            compared = ["", ""] if is_best else harness.compared([best[budget]], [of_questions])
             cells += [f"{_share(of_questions):.3f}", *compared]
         rows.append([name, *cells])
     header = [cell for budget in BUDGETS for cell in (f"{budget:,} tokens", "less the best of ours", "p")]

@@ -198,17 +198,18 @@ def ndcg(folder: str, systems: Sequence[str]) -> Result:
     return {name: json.loads(Evaluation(parse_system(name), run).output.read_text())["nDCG@10"] for name in systems}
 
 
-def mean_of_seeds(seeds: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The mean over seeds of every query's value."""
-    return {query: fmean(of_seed[query] for of_seed in seeds) for query in seeds[0]}
+def compared(base: Sequence[Mapping[str, float]], values: Sequence[Mapping[str, float]]) -> list[str]:
+    """The difference of two systems, whose values of queries are given by seed, and its p, over seeds and queries."""
+    from cai_pyserini.runs.seeds import over_seeds
+    from cai_pyserini.runs.significance import p_text
 
-
-def compared(base: dict[str, float], values: dict[str, float]) -> list[str]:
-    """The difference between the means of two systems' values of queries, and its p."""
-    from cai_pyserini.runs.significance import compare, p_text
-
-    found = compare(base, {"other": values})["other"]
+    found = over_seeds(base, values)
     return [f"{found.difference:+.4f}", p_text(found.p)]
+
+
+def mean_by_seed(values: Sequence[Mapping[str, float]]) -> float:
+    """The mean over seeds of the means over queries."""
+    return fmean(fmean(of_seed.values()) for of_seed in values)
 
 
 def download(packages: Iterable[str], folder: Path) -> None:

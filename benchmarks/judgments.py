@@ -2,8 +2,8 @@
 
 So many queries of the split train, drawn by seed, stand for those that people have judged: their relevant documents are
 positives, and negatives are drawn from the other best documents of BM25 and of SPLADE with IDF. The encoder is trained
-on them as docs/how-to/train.md says, and searches for the queries of the split test. p is that of a paired t-test over
-these queries, of means over seeds against the encoder as it is, without correction.
+on them as docs/how-to/train.md says, and searches for the queries of the split test. p is that of the difference to the
+encoder as it is, over seeds and queries (docs/design/significance.md), without correction.
 
 What is made stays in --output; interrupted, the same command continues.
 """
@@ -21,9 +21,8 @@ TRAINING = {"loss": "in-batch", "epochs": 5, "batch_size": 24, "warmup": 0.26, "
 
 def cells(base: dict[str, float], trained: list[dict[str, float]]) -> list[str]:
     """The mean nDCG@10 of the seeds, each of them, the difference to `base`, and its p."""
-    means = harness.mean_of_seeds(trained)
     seeds = " ".join(f"{fmean(of_seed.values()):.4f}" for of_seed in trained)
-    return [f"{fmean(means.values()):.4f} ({seeds})", *harness.compared(base, means)]
+    return [f"{harness.mean_by_seed(trained):.4f} ({seeds})", *harness.compared([base], trained)]
 
 
 def main() -> None:

@@ -16,9 +16,9 @@ with a word that the vocabulary of the base splits, and all others; those with a
 others. A third, of the rows with a new vocabulary, tells how often SPLADE was trained on the new tokens of a query:
 fewer than SEEN of the pairs have one of them (unseen), or SEEN and more have each (seen), or there is none.
 
-nDCG@10 is a mean of --repeats seeds, which draw the order of examples, masks and dropout; p is that of a paired t-test
-over queries, of these means against the first row of the same size and loss, without correction. What is made stays
-in --output; interrupted, the same command continues.
+nDCG@10 is a mean of --repeats seeds, which draw the order of examples, masks and dropout; p is that of the difference
+to the first row of the same size and loss, over seeds and queries (docs/design/significance.md), without correction;
+with --repeats 1 over queries alone. What is made stays in --output; interrupted, the same command continues.
 
     python benchmarks/general_pairs.py --output data/general.jsonl --check hpo data/cacm data/scifact
     python benchmarks/paper.py hpo data/cacm data/scifact --data data/general.jsonl --output data/paper
@@ -149,11 +149,10 @@ def write_pairs(data: str, pairs: int, loss: str, output: str) -> harness.Result
 def cell(first: Sequence[dict[str, float]], trained: Sequence[dict[str, float]]) -> str:
     """The mean nDCG@10 of the seeds; of other rows than the first, the difference to it, its p, and the difference of
     each seed."""
-    means = harness.mean_of_seeds(trained)
-    mean = f"{fmean(means.values()):.4f}"
+    mean = f"{harness.mean_by_seed(trained):.4f}"
     if trained == first:
         return mean
-    difference, p = harness.compared(harness.mean_of_seeds(first), means)
+    difference, p = harness.compared(first, trained)
     pairs = zip(trained, first, strict=True)
     by_seed = " ".join(f"{fmean(own.values()) - fmean(other.values()):+.3f}" for own, other in pairs)
     return f"{mean} ({difference}, {p}{f'; {by_seed}' if len(trained) > 1 else ''})"

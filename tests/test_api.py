@@ -30,6 +30,7 @@ from tests.cli.test_cli import HEAVY
 
 NAMES = ["CaiError", "Encoder", "Engine", "Hit", "Run", "adapt", "compare", "evaluate", "fuse", "index"]
 NAMES += ["open", "open_index", "run"]
+HITS = ["query_id", "q0", "doc_id", "rank", "score", "tag"]
 TEXTS = ["Brachydactyly: short digits of the hand", "Macrocephaly: an enlarged skull"]
 pytestmark = pytest.mark.slow
 
@@ -137,8 +138,28 @@ def test_measures_are_those_of_the_table(
         assert means == pytest.approx(run.measures.loc[name, list(means)].to_dict())
         assert all(cai.evaluate(scores_by_query(read_run(files[name])), other) == means for other in others)
     difference = measured["splade-idf"]["nDCG@10"] - measured["bm25"]["nDCG@10"]
-    compared = cai.compare(files["bm25"], files["splade-idf"], qrels)
-    assert (compared.difference, compared.p) == (pytest.approx(difference), None)
+    given = [
+        ([*files.values()], qrels),
+        ({name: scores_by_query(read_run(path)) for name, path in files.items()}, str(tiny)),
+        ({name: pd.read_csv(path, sep=" ", names=HITS) for name, path in files.items()}, others[0]),
+    ]
+    for rankings, judged in given:
+        compared = cai.compare(rankings, judged)
+        found = compared.comparisons["splade-idf"]
+        assert compared.baseline == "bm25" and compared.systems == {n: pytest.approx(m) for n, m in measured.items()}
+        assert compared.pairs == {"bm25": {"splade-idf": found}} and found.p is None
+        assert found.difference == pytest.approx(difference)
+    for of_run in (cai.compare(run, systems=["splade-idf", "bm25"]), cai.compare(run_folder, measures=["nDCG@10"])):
+        assert of_run.comparisons["splade-idf"].difference == pytest.approx(difference)
+        assert r"\begin{tabular}" in of_run.to_latex() and str(of_run).startswith("system")
+    for arguments, message in [
+        ((run, qrels), "has its own qrels: give none"),
+        (([*files.values()],), "rankings need qrels"),
+        (({}, qrels), "no rankings to compare"),
+        ((pd.DataFrame(), qrels), "rankings by name, or a list of them; this is a DataFrame"),
+    ]:
+        with pytest.raises(cai.CaiError, match=message):
+            cai.compare(*arguments)
     fused = cai.fuse([files["bm25"], files["splade-idf"]])
     hybrid = read_run(run_folder / "runs" / "hybrid-splade-idf.trec")
     assert fused["doc_id"].tolist() == hybrid.columns[1]
@@ -214,7 +235,7 @@ def test_a_corrected_call_works(java: None, tmp_path: Path, caplog: pytest.LogCa
         assert [hit.id for hit in index.search("skull")] == ["1"]
     assert "(the first: document 2, counted from 0)" in caplog.text and ".jsonl" not in caplog.text
     assert RunOptions.__annotations__.keys() | {"collections", "systems", "output", "encoder", "dense"} == {
-        *RunSettings.model_fields.keys() - {"dry_run", "verify"}
+        *RunSettings.model_fields.keys() - {"config", "dry_run", "train", "verify"}
     }
 
 

@@ -43,6 +43,7 @@ from cai_pyserini.experiments.experiment import Experiment
 from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.plan import plan
 from cai_pyserini.experiments.run_folder import RunFolder
+from cai_pyserini.experiments.settings import RunSettings
 from cai_pyserini.runs.fusions import DEFAULT, FUSIONS
 from cai_pyserini.service.mcp import create_server
 from cai_pyserini.service.queue import Service
@@ -133,6 +134,7 @@ def parses(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
 
     with monkeypatch.context() as patch:
         patch.setattr(module if hasattr(module, "parse") else settings, "parse", parse_only)
+        patch.setattr(settings, "_read_partial", lambda kind, path: {"collections": ["hpo"]})  # of --config
         patch.setattr(Path, "exists", lambda path: " " not in path.name)  # inputs of an example do, queries do not
         with pytest.raises(Parsed):
             module.main(arguments[1:])
@@ -228,7 +230,10 @@ def test_examples_are_python_and_yaml(page: Path) -> None:
     for code in blocks(page, "python"):
         ast.parse("\n".join(example.source for example in EXAMPLES.get_examples(code)) if ">>>" in code else code)
     for code in blocks(page, "yaml"):
-        kind = EncoderConfig if "checkpoint" in (values := yaml.safe_load(code)) else IndexConfig
+        if "collections" in (values := yaml.safe_load(code)):
+            RunSettings(**values)
+            continue
+        kind = EncoderConfig if "checkpoint" in values else IndexConfig
         kind(name="example", **values)
 
 

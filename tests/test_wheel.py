@@ -291,6 +291,8 @@ def test_pytorch_for_cpus_where_there_is_no_driver(
         ("--systems bm25 --strict=x", "error: argument --strict", 2),
         ("--paper --help", "--repeats REPEATS", 0),
         ("--paper --repeets 3", "error: unrecognized arguments: --repeets 3", 2),
+        ("--config setup.cfg", "runs -m cai_pyserini run --config setup.cfg\n", 0),
+        ("--config e.yaml", "error: no file e.yaml", 1),
         ("pyserini:x setup.cfg", "runs -m cai_pyserini run pyserini:x setup.cfg\n", 0),
     ],
 )

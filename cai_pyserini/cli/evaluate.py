@@ -1,52 +1,76 @@
-from cai_pyserini.core.flags import COLLECTION, SPLIT, STRICT
-from cai_pyserini.core.settings import Command, InputFile, Main, flag
+from typing import Self
+
+from pydantic import model_validator
+
+from cai_pyserini.core.flags import COLLECTION_TEXT, FORMAT, MEASURES_FLAG, SPLIT, STRICT
+from cai_pyserini.core.settings import AnyPath, Command, InputFile, Main, flag
+from cai_pyserini.core.tables import Format
 
 
 class Evaluate(Command):
-    """Evaluate TREC runs, and compare the first with each of the others (paired t-test, Holm-corrected).
+    """Evaluate TREC runs of a collection, or the systems of a finished run, and compare them with each other.
 
-    Of three runs or more, the table says which are significantly better than which.
+    Tables show the means with 95% confidence intervals, which systems are significantly better than which, and the
+    differences from the first (of a finished run, from bm25): interval, effect size (Cohen's d_z), and p of the paired
+    t-test and of the randomization test, Holm-corrected.
     """
 
-    example = "cai-pyserini evaluate --collection hpo --trec bm25.trec splade-idf.trec"
-    collection: str = COLLECTION
-    trec: list[InputFile] = flag(help="TREC runs to evaluate; -: standard input")
+    example = (
+        "cai-pyserini evaluate --collection hpo --trec bm25.trec splade-idf.trec\n"
+        "  cai-pyserini evaluate runs/hpo/splade-tiny --systems bm25 splade-idf joint --format latex"
+    )
+    run: AnyPath | None = flag(
+        None, "run folder, written by `cai-pyserini run`, in place of a collection and TREC runs", positional=True
+    )
+    systems: list[str] = flag([], "systems of the run folder to compare, in this order (default: all)")
+    collection: str | None = flag(None, COLLECTION_TEXT)
+    trec: list[InputFile] = flag([], "TREC runs to evaluate; -: standard input")
     split: str | None = SPLIT
     strict: bool | None = STRICT
-    measures: list[str] = flag(
-        ["nDCG@10", "R@100", "RR@10"], "measures, in ir_measures' syntax; runs are compared by the first one"
+    measures: list[str] = MEASURES_FLAG
+    format: Format = FORMAT
+    output: AnyPath | None = flag(
+        None,
+        "also write a file: .json with the means, the values of each query, and all comparisons; or .tsv with one"
+        " line per query, system and measure",
     )
+
+    @model_validator(mode="after")
+    def _has_runs(self) -> Self:
+        if self.run and (self.collection or self.trec or self.split or self.strict):
+            raise ValueError("a run folder has its own collection and runs: give nothing else but --systems")
+        if not self.run and not (self.collection and self.trec):
+            raise ValueError("give a run folder, or --collection and --trec")
+        if self.systems and not self.run:
+            raise ValueError("--systems are those of a run folder: give one")
+        if self.output and self.output.suffix not in (".json", ".tsv"):
+            raise ValueError(f"--output: {self.output} ends neither in .json nor in .tsv")
+        return self
 
     def execute(self) -> None:
         from cai_pyserini.collections.readers import open_collection
-        from cai_pyserini.core import tables
         from cai_pyserini.core.config import load_index_config
-        from cai_pyserini.runs.measures import mean, measure_runs
-        from cai_pyserini.runs.significance import ALPHA, NO_P_MEANS, all_pairs, better_than, compare, p_text
+        from cai_pyserini.core.files import json_text, write_text
+        from cai_pyserini.experiments.evaluations import compared
+        from cai_pyserini.experiments.run_folder import RunFolder
+        from cai_pyserini.runs.compared import Compared, run_names
+        from cai_pyserini.runs.measures import measure_runs
 
-        changes = self.model_dump(include={"split", "strict"}, exclude_none=True)
-        config = load_index_config(self.collection).replace(**changes)
-        measured = measure_runs(open_collection(config), config.split, self.trec, self.measures)
-        values = {str(run): by_measure for run, by_measure in measured.items()}
-        first, *others = values
-        main_measure = self.measures[0]
-        rows = [["run", *self.measures]]
-        rows += [[name, *(f"{mean(found[each]):.4f}" for each in self.measures)] for name, found in values.items()]
-        note = ""
-        if len(values) > 2:  # number the runs, and say which are better than which
-            numbers = {name: str(number) for number, name in enumerate(values, 1)}
-            better = better_than(values, all_pairs({name: found[main_measure] for name, found in values.items()}))
-            for row, name in zip(rows[1:], values, strict=True):
-                row[0] = f"{numbers[name]} {name}"
-                row.append(" ".join(numbers[worse] for worse in better[name]))
-            rows[0].append("better than")
-            note = f"\nbetter than: in {main_measure}, p < {ALPHA} (paired t-test, Holm-corrected for all pairs)"
-        print(tables.aligned(rows) + note)
-        compared = compare(values[first][main_measure], {name: values[name][main_measure] for name in others})
-        for name, comparison in compared.items():
-            print(f"{name} - {first}: {comparison.difference:+.4f} {main_measure}, p: {p_text(comparison.p)}")
-        if any(comparison.p is None for comparison in compared.values()):
-            print(NO_P_MEANS)
+        if self.run:
+            run = RunFolder(self.run)
+            found = compared(run, self.systems, self.measures if "measures" in self.model_fields_set else ())
+            title = f"{run.results.collection}, split {run.results.split}"
+        else:
+            changes = self.model_dump(include={"split", "strict"}, exclude_none=True)
+            config = load_index_config(self.collection or "").replace(**changes)
+            measured = measure_runs(open_collection(config), config.split, self.trec, self.measures)
+            names = run_names(measured)
+            found = Compared.of({names[path]: values for path, values in measured.items()}, names[self.trec[0]])
+            title = f"{config.name}, split {config.split}"
+        if self.output:
+            is_json = self.output.suffix == ".json"
+            write_text(self.output, json_text({"title": title} | found.data()) if is_json else found.by_query())
+        print(found.render(self.format, title))
 
 
 main = Main(Evaluate, "evaluate")

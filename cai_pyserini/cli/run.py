@@ -1,69 +1,65 @@
 """`cai-pyserini run`, which ./run_beir.sh calls."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import Main
 from cai_pyserini.experiments.settings import RunSettings
 
+if TYPE_CHECKING:
+    from cai_pyserini.experiments.grid import Grid
+
 
 def _run(settings: RunSettings) -> None:
-    from cai_pyserini.core import files, steps
-    from cai_pyserini.experiments import report, summary
-    from cai_pyserini.experiments.estimate import describe, estimate
-    from cai_pyserini.experiments.experiment import Results
-    from cai_pyserini.experiments.plan import plan, require
-    from cai_pyserini.experiments.prepare import Preparation
+    from cai_pyserini.experiments import report
+    from cai_pyserini.experiments.grid import Grid
+    from cai_pyserini.experiments.summary import Run, Summary, verify
 
-    preparation = Preparation(settings)
-    configs = preparation.configs
-    several = len(configs) > 1
-    if several or settings.dry_run:
-        for argument in configs:
-            prepared = preparation.prepare(argument)
-            with _naming(configs[argument].name, several):
-                require(*prepared)
-    found: dict[Path, Results] = {}
-    for argument, config in configs.items():
-        prepared = preparation.prepare(argument)  # again, so that no encoder of an earlier collection is kept
-        run = prepared.run
-        if several:
-            print(f"{config.name}:", flush=True)
-        with _naming(config.name, several):
-            if settings.dry_run:
-                must_run = steps.print_plan(plan(*prepared))
-                for line in describe(must_run, estimate(must_run)):
-                    print(line)
-                continue
-            found[run.root / run.report.name] = results = prepared.execute()
+    grid = Grid(settings)
+    several = len(grid.cells) > 1
+    if several or grid.trainings or settings.dry_run:
+        for cell in grid.cells:
+            with cell.named(several):
+                cell.require()
+    if settings.dry_run:
+        _print_plan(grid)
+        return
+    grid.train()
+    runs = []
+    for cell in grid.cells:
+        with cell.named(several):
+            prepared = cell.prepare()  # again, so that no encoder of an earlier run is kept
+            if several:
+                print(f"{cell.name}:", flush=True)
+            results, run = prepared.execute(), prepared.run
+        runs.append(Run.of(run.root, results, cell.variant.encoder, cell.variant.seed))
         print(report.table(results))
         print(f"\n{run.root / run.report.name}")
         if not results.scored:
             print(f"\n{report.searches(results, run.root)}")
         if several:
             print(flush=True)
-    if settings.dry_run:
-        return
-    all_results = [*found.values()]
     if several:
-        path = (settings.output or Path("runs")) / f"summary-{preparation.encoder.name}.md"
-        files.write_text(path, summary.markdown(preparation.systems, found, path.parent))
-        print(f"{summary.table(preparation.systems, all_results)}\n\n{path}")
+        summary = Summary(runs)
+        print(f"{summary.text}\n\n{summary.write(grid.root)}")
     if settings.verify:
-        print(summary.verify([*zip(all_results, configs.values(), strict=True)]))
+        print(verify([(run.results, cell.config) for run, cell in zip(runs, grid.cells, strict=True)]))
 
 
-@contextmanager
-def _naming(collection: str, several: bool) -> Iterator[None]:
-    """Let errors begin with the name of the collection, if there are several."""
-    try:
-        yield
-    except CaiError as error:
-        if not several:
-            raise
-        raise CaiError(f"{collection}: {error}") from error
+def _print_plan(grid: "Grid") -> None:
+    from cai_pyserini.core import steps
+    from cai_pyserini.experiments.estimate import describe, estimate
+    from cai_pyserini.experiments.plan import plan
+
+    changed = {step.output: step.name for step in steps.print_plan(grid.trainings)}
+    for cell in grid.cells:
+        if len(grid.cells) > 1:
+            print(f"{cell.name}:", flush=True)
+        if first := next((changed[each.output] for each in cell.variant.trained if each.output in changed), None):
+            print(f"{'all steps':<52} must run: after {first}")
+            continue
+        must_run = steps.print_plan(plan(*cell.prepare()))
+        for line in describe(must_run, estimate(must_run)):
+            print(line)
 
 
 main = Main(RunSettings, "run", _run)

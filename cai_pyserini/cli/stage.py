@@ -118,6 +118,32 @@ class Encode(Command):
         )
 
 
+class IdfPower(Stage):
+    """Choose the power of IDF that documents are weighted with, without labels, as systems named auto do."""
+
+    recipe = "idf power"
+    summary = "{decision}"
+    example = (
+        "cai-pyserini stage idf-power --vectors vectors --idf idf --words words --encoder splade-tiny "
+        "--output idf-power.json"
+    )
+    vectors: AnyPath = flags.VECTORS
+    idf: AnyPath = flag(help="folder written by the idf stage")
+    words: AnyPath = flag(help="folder written by the words stage")
+    encoder: str = flag(help="encoder that the vectors were made with")
+    output: AnyPath = flag(help="output file, JSON")
+    device: str = flags.DEVICE
+
+    def make(self) -> None:
+        from cai_pyserini.core.config import load_encoder
+        from cai_pyserini.models.encoder import EncoderModel
+        from cai_pyserini.vectors.idf_power import choose_power
+        from cai_pyserini.vectors.shards import Vectors
+
+        encoder = EncoderModel(load_encoder(self.encoder), self.device)
+        choose_power(Vectors(self.vectors), self.idf, self.words, encoder, self.output)
+
+
 class Words(Stage):
     """Count the words of a collection as BM25 does, for a joint index of SPLADE and BM25."""
 
@@ -396,6 +422,7 @@ class Search(Stage):
 
 STAGES: dict[str, type[Command] | Group] = {
     "idf": Idf,
+    "idf-power": IdfPower,
     "encode": Encode,
     "words": Words,
     "near": Near,

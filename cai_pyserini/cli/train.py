@@ -1,53 +1,23 @@
 """The commands of the trainer."""
 
 from functools import partial
-from importlib import import_module
-from typing import NamedTuple
 
 from cai_pyserini.core.artifact import require
 from cai_pyserini.core.packages import require_trainer
 from cai_pyserini.core.settings import Group, Main, Settings
 from cai_pyserini.core.steps import unchanged
-from cai_pyserini.trainer import settings as schemas
-
-
-class Command(NamedTuple):
-    """A command: its settings, its function, whose module is imported when it runs, and a format for its stats."""
-
-    settings: type[Settings]
-    module: str
-    function: str
-    summary: str
-
-
-EXPANDED = "{added:,} new tokens in {steps:,} steps, see report.json and entropy.png; {vocabulary:,} in all"
-TRAINED = "{steps:,} steps on {examples:,} examples, training loss {loss:.4f}"
-PRETRAINED = "{steps:,} steps, held-out loss {held_out_loss_before:.3f} -> {held_out_loss_after:.3f}"
-COMMANDS = {
-    "vocabulary": Command(schemas.VocabularySettings, "trainer.vocabulary", "expand_checkpoint", EXPANDED),
-    "pretrain": Command(schemas.PretrainSettings, "trainer.pretrain", "pretrain", PRETRAINED),
-    "splade": Command(schemas.SpladeSettings, "trainer.pairs", "train", TRAINED),
-    "dense": Command(schemas.DenseSettings, "trainer.pairs", "train", TRAINED),
-    "generate": Command(
-        schemas.GenerateSettings, "trainer.generate", "generate", "{queries:,} queries for {documents:,} documents"
-    ),
-    "mine": Command(schemas.MineSettings, "trainer.training_files", "mine", "{lines:,} pairs of {queries:,} queries"),
-    "msmarco": Command(
-        schemas.MsmarcoSettings, "trainer.training_files", "msmarco", "{lines:,} queries, {negatives:,} negatives"
-    ),
-    "score": Command(schemas.ScoreSettings, "trainer.training_files", "score", "{lines:,} lines"),
-}
+from cai_pyserini.trainer.commands import TRAININGS
 
 
 def _train(settings: Settings) -> None:
     require_trainer()
-    name, command = next(item for item in COMMANDS.items() if type(settings) is item[1].settings)
-    output = unchanged(partial(getattr(import_module(f"cai_pyserini.{command.module}"), command.function), settings))
+    name, training = next(item for item in TRAININGS.items() if type(settings) is item[1].settings)
+    output = unchanged(partial(training.make, settings))
     stats = require(output, f"trainer {name}").stats
     left_out = stats.get("without_negatives")
     suffix = f"; {left_out:,} left out, without a negative" if left_out else ""
-    print(f"{output}: {command.summary.format(**stats)}{suffix}")
+    print(f"{output}: {training.summary.format(**stats)}{suffix}")
 
 
-GROUP = Group("Train retrievers, and make the files to train with.", {n: c.settings for n, c in COMMANDS.items()})
+GROUP = Group("Train retrievers, and make the files to train with.", {n: t.settings for n, t in TRAININGS.items()})
 main = Main(GROUP, "train", _train)

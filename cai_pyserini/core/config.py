@@ -232,7 +232,7 @@ def load_encoder(spec: str) -> EncoderConfig:
     if path is None:
         return EncoderConfig(name=Path(spec).absolute().name, checkpoint=spec)
     name = path.absolute().parent.name if path.name == "encoder.yaml" else path.stem
-    config = build(EncoderConfig, {"name": name} | read_yaml(path), str(path))
+    config = build(EncoderConfig, {"name": name} | read_yaml(path), path)
     _require_unchanged(config, path)
     located = {key: _relative_to(path, value) for key in LOCATED if (value := getattr(config, key))}
     return config.replace(**located)
@@ -263,7 +263,7 @@ def load_index_config(spec: str) -> IndexConfig:
     path = _find("index_configs", spec)
     _warn_if_shadowed(spec, path)
     if path is not None:
-        config = build(IndexConfig, {"name": path.stem} | read_yaml(path), str(path))
+        config = build(IndexConfig, {"name": path.stem} | read_yaml(path), path)
         return config.replace(source=_relative_to(path, config.source))
     if spec.startswith(PYSERINI):
         return IndexConfig(name=spec.removeprefix(PYSERINI).removesuffix(".flat"), source=spec)

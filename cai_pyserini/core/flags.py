@@ -4,6 +4,7 @@ import re
 from typing import Literal
 
 from cai_pyserini.core.settings import flag
+from cai_pyserini.core.tables import Format
 
 COLLECTION_TEXT = (
     "a name in index_configs/, a YAML file, a folder in BEIR's layout or of files (PDF, Word, HTML, …), a file of "
@@ -26,6 +27,9 @@ OUTPUT_RUN = flag(help="output file, a TREC run")
 MEASURES = ("nDCG@10", "R@100", "RR@10")
 MEASURES_FLAG = flag(
     [*MEASURES], "measures, in ir_measures' syntax; systems are compared by the first one", min_length=1
+)
+FORMAT: Format = flag(
+    "text", "format of the tables; latex is for the package booktabs; csv and tsv have all numbers in one table"
 )
 DEVICE = flag("auto", "cpu, cuda, cuda:1, …; auto: the GPU if there is one")
 PRECISION = flag("auto", "precision of matrix products; auto: bfloat16 where the hardware runs it faster than float32")

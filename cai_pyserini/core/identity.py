@@ -92,6 +92,7 @@ STAGES = {
     "fusion fuse": Stage("fuse", "runs.fuse"),
     "fusion rerank": Stage("rerank", "runs.rerank"),
     "idf": Stage("stage idf", "models.idf collections.contract"),
+    "idf power": Stage("stage idf-power", "vectors.idf_power -models.dense -models.splade"),
     "impact": Stage("stage impact", "vectors.weighting -models.dense -models.splade"),
     "index": Stage(
         "stage index",

@@ -37,6 +37,10 @@ def _spooled(value: object) -> object:
     return _standard_input().name if value == "-" else _on_this_machine(value)
 
 
+def _listed(value: object) -> object:
+    return [value] if isinstance(value, str | int) else value
+
+
 @cache  # read once, and kept until the process ends
 def _standard_input() -> Any:
     from shutil import copyfileobj
@@ -53,6 +57,8 @@ SCIENTIFIC = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+\Z")
 CHOICE = re.compile(r"(.*invalid choice: '(.*?)') \(choose from (.*)\)", re.DOTALL)
 AnyPath = Annotated[Path, BeforeValidator(_on_this_machine), Field(strict=False)]  # a string in YAML
 InputFile = Annotated[Path, BeforeValidator(_spooled), Field(strict=False)]  # a file to read, or - for standard input
+Names = Annotated[list[str], BeforeValidator(_listed)]  # or a single one
+Numbers = Annotated[list[int], BeforeValidator(_listed)]
 Argv = Sequence[str] | None  # the arguments of a command; None: those of this process
 
 
@@ -68,17 +74,21 @@ class Settings(BaseModel):
         return build(type(self), values | changes, "")
 
 
-def build[S: Settings](kind: type[S], values: Mapping[str, Any], where: str) -> S:
-    """Settings with these values. Raises CaiError for a missing or invalid one; the message begins with `where`."""
+def build[S: Settings](kind: type[S], values: Mapping[str, Any], where: str | Path, *keys: str | int) -> S:
+    """Settings with these values. Raises CaiError for a missing or invalid one; the message begins with `where`, and
+    with the line if that is a YAML file, in which they have these keys."""
     try:
         return kind(**values)
     except ValidationError as error:
-        raise _error(kind, error.errors(), where) from None
+        raise _error(kind, error.errors(), where, *keys) from None
 
 
-def _error(kind: type[Settings], details: Sequence[ErrorDetails], where: str) -> CaiError:
-    prefix = f"{where}: " if where else ""
-    return CaiError("\n".join(prefix + _message(kind, detail) for detail in details))
+def _error(kind: type[Settings], details: Sequence[ErrorDetails], where: str | Path, *keys: str | int) -> CaiError:
+    def prefix(detail: ErrorDetails) -> str:
+        return place_in(where, *keys, *detail["loc"]) if isinstance(where, Path) else where
+
+    messages = [(prefix(detail), _message(kind, detail)) for detail in details]
+    return CaiError("\n".join(f"{start}: {message}" if start else message for start, message in messages))
 
 
 def _reason(error: ErrorDetails) -> str:
@@ -136,11 +146,28 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return {str(key): value for key, value in data.items()}
 
 
+def place_in(path: Path, *keys: str | int) -> str:
+    """`path:line` of what has these keys in a YAML file, as far as they lead, or only the path."""
+    node, line = yaml.compose(path.read_text(encoding="utf-8-sig"), _Loader), ""
+    for key in keys:
+        if isinstance(node, yaml.MappingNode) and (found := [pair for pair in node.value if pair[0].value == key]):
+            mark, node = found[0][0].start_mark, found[0][1]
+        elif isinstance(node, yaml.SequenceNode) and isinstance(key, int):
+            node = node.value[key]
+            mark = node.start_mark
+        else:
+            break
+        line = f":{mark.line + 1}"
+    return f"{path}{line}"
+
+
 class _Formatter(argparse.HelpFormatter):
     """Help for any terminal: paragraphs are filled, unless they have indented lines, and no name ends at a hyphen."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return "\n\n".join(part if "\n " in part else fill(part, width) for part in text.split("\n\n"))
+        return "\n\n".join(
+            part if "\n " in part else fill(part, width, break_on_hyphens=False) for part in text.split("\n\n")
+        )
 
     def _split_lines(self, text: str, width: int) -> list[str]:
         return wrap(text, width, break_on_hyphens=False)
@@ -162,7 +189,8 @@ class Parser(argparse.ArgumentParser):
         self.epilog = f"example:\n  {kind.example}"
         # Required ones come first.
         for name, field in sorted(kind.model_fields.items(), key=lambda item: not item[1].is_required()):
-            _add(self, name, field, required=field.is_required() and "config" not in kind.model_fields)
+            if get_origin(field.annotation) is not dict:  # which only a file can have
+                _add(self, name, field, required=field.is_required() and "config" not in kind.model_fields)
 
     def error(self, message: str, hint: str = "") -> NoReturn:
         if wrong := CHOICE.match(message):
@@ -185,6 +213,12 @@ def flag(
     pydantic's: ge, gt, …"""
     extra: dict[str, Any] = {"positional": positional, "repeated": repeated, "choices": [*choices]}
     return Field(default, description=help, json_schema_extra=extra, **limits)
+
+
+class FileSettings(Settings):
+    """Settings that can also come from a file."""
+
+    config: AnyPath | None = flag(None, "YAML file with these settings, also required ones; flags override it")
 
 
 class Group(NamedTuple):
@@ -263,7 +297,7 @@ def _read_partial(kind: type[Settings], path: Path) -> dict[str, Any]:
     except ValidationError as error:
         # An error without a location comes from a check across values, which flags can still change.
         if wrong := [detail for detail in error.errors() if detail["loc"] and detail["type"] != "missing"]:
-            raise _error(kind, wrong, str(path)) from None
+            raise _error(kind, wrong, path) from None
     return values
 
 
@@ -271,8 +305,12 @@ def _flag_message(kind: type[Settings], error: ErrorDetails) -> str:
     if not error["loc"]:
         return _message(kind, error)
     name = str(error["loc"][0])
-    shown = name if _extra(kind.model_fields[name], "positional") else _option(name)
-    return f"{shown} is required" if error["type"] == "missing" else f"{shown}: {_reason(error)}"
+    field = kind.model_fields[name]
+    shown = name if (is_positional := _extra(field, "positional")) else _option(name)
+    if error["type"] != "missing":
+        return f"{shown}: {_reason(error)}"
+    before = ", before flags" if is_positional and get_origin(field.annotation) is list else ""  # which take all words
+    return f"{shown} is required{before}"
 
 
 def _text(kind: type[Settings] | Group) -> str:

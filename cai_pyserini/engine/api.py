@@ -35,18 +35,19 @@ from cai_pyserini.engine.open import Run as Run
 from cai_pyserini.engine.open import open_index as open_index
 from cai_pyserini.engine.search import Engine as Engine
 from cai_pyserini.engine.search import texts_of
+from cai_pyserini.experiments.evaluations import compared
+from cai_pyserini.experiments.grid import Grid
 from cai_pyserini.experiments.names import parse_system
-from cai_pyserini.experiments.prepare import Preparation
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.settings import RunOptions, RunSettings
 from cai_pyserini.models.device import Precision
 from cai_pyserini.models.encoder import EncoderModel
-from cai_pyserini.runs import significance
+from cai_pyserini.runs.compared import Compared as Compared
+from cai_pyserini.runs.compared import run_names
 from cai_pyserini.runs.fuse import fuse_runs
 from cai_pyserini.runs.fusions import DEFAULT, DEPTH
 from cai_pyserini.runs.measures import PerQuery, mean, measure, require_judged
 from cai_pyserini.runs.rankings import Rankings
-from cai_pyserini.runs.significance import Comparison as Comparison
 from cai_pyserini.runs.trec import read_run, sorted_run
 from cai_pyserini.trainer.settings import AdaptSettings
 from cai_pyserini.vectors.queries import Representation, encode_queries
@@ -161,12 +162,13 @@ def run(
     }
     values = {name: value for name, value in (given | _options(run, settings)).items() if value is not None}
     changes = {"metadata": dict(metadata)} if metadata else {}
-    preparation = Preparation(build(RunSettings, values, ""), **changes)
-    (collection,) = preparation.configs
-    prepared = preparation.prepare(collection)
+    cell, *others = Grid(build(RunSettings, values, ""), **changes).cells
+    if others:
+        raise CaiError(f"{len(others) + 1} runs: cai.run takes one seed, and `cai-pyserini run` several")
+    prepared = cell.prepare()
     with redirect_stdout(sys.stderr):  # the seconds of each step
         prepared.execute(evaluate)
-    return Run(prepared.run.root, preparation.settings.device)
+    return Run(prepared.run.root, cell.settings.device)
 
 
 def evaluate(
@@ -183,23 +185,54 @@ def evaluate(
     >>> cai.evaluate({"q1": {"d1": 2.0, "d2": 1.0}}, {"q1": {"d2": 1}}, ["RR@10"])
     {'RR@10': 0.5}
     """
-    names = [str(name) for name in ([measures] if isinstance(measures, str | ir_measures.Measure) else measures)]
-    return {name: mean(values) for name, values in _measured(ranking, _qrels(qrels), names).items()}
+    return {name: mean(values) for name, values in _measured(ranking, _qrels(qrels), _names(measures)).items()}
 
 
 def compare(
-    first: Ranking, second: Ranking, qrels: Judgments, measure_name: str | ir_measures.Measure = "nDCG@10"
-) -> Comparison:
-    """The mean difference, second minus first, and p of the two-sided paired t-test over queries (None below 10).
+    rankings: Run | str | Path | Mapping[str, Ranking] | Sequence[Ranking],
+    qrels: Judgments | None = None,
+    measures: str | ir_measures.Measure | Sequence[Any] = (),
+    *,
+    systems: Sequence[str] = (),
+) -> Compared:
+    """Compare rankings with each other by the first measure: a table with intervals, effect sizes and tests.
 
-    >>> qrels = {"q1": {"d2": 1}}
-    >>> cai.compare({"q1": {"d1": 2.0, "d2": 1.0}}, {"q1": {"d2": 1.0}}, qrels, "RR@10")
-    Comparison(difference=0.5, interval=None, effect=None, p=None, p_randomization=None)
+    `rankings` are a finished run, or its folder, whose `systems` (by default all) are compared, or rankings by name, or
+    a list of them, as `evaluate` takes them with `qrels`. They are compared with the first one too (of a run, with
+    bm25). The result is a table as a text, and in other formats with `to_latex()` and `render("markdown")`;
+    `comparisons` and `pairs` have the numbers, which are None below 10 queries.
+
+    >>> runs = {"one": {"q1": {"d1": 2.0, "d2": 1.0}}, "two": {"q1": {"d2": 1.0}}}
+    >>> compared = cai.compare(runs, {"q1": {"d2": 1}}, "RR@10")
+    >>> compared.systems
+    {'one': {'RR@10': 0.5}, 'two': {'RR@10': 1.0}}
+    >>> compared.pairs["one"]["two"].difference
+    0.5
     """
-    judged, name = _qrels(qrels), str(measure_name)
-    rankings = {"the first ranking": first, "the second ranking": second}
-    values = [_measured(ranking, judged, [name], which)[name] for which, ranking in rankings.items()]
-    return significance.compare(values[0], {"second": values[1]})["second"]
+    names = _names(measures)
+    if isinstance(rankings, Run | str | Path):
+        folder = rankings.folder if isinstance(rankings, Run) else checked_path(rankings, "the run folder")
+        if qrels is not None:
+            raise CaiError(f"{folder} has its own qrels: give none, or rankings by name")
+        return compared(RunFolder(folder), systems, names)
+    if qrels is None or systems:
+        raise CaiError("rankings need qrels; `systems` are those of a finished run")
+    if in_python.is_table(rankings):
+        raise CaiError(f"compare takes rankings by name, or a list of them; this is a {type(rankings).__name__}")
+    if not isinstance(rankings, Mapping):
+        files = run_names(Path(each) for each in rankings if isinstance(each, str | Path))
+        rankings = {
+            files[Path(each)] if isinstance(each, str | Path) else str(n): each for n, each in enumerate(rankings, 1)
+        }
+    if not rankings:
+        raise CaiError("there are no rankings to compare")
+    judged = _qrels(qrels)
+    measured = {name: _measured(each, judged, names or MEASURES, name) for name, each in rankings.items()}
+    return Compared.of(measured, next(iter(measured)))
+
+
+def _names(measures: str | ir_measures.Measure | Sequence[Any]) -> list[str]:
+    return [str(name) for name in ([measures] if isinstance(measures, str | ir_measures.Measure) else measures)]
 
 
 def fuse(

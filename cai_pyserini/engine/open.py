@@ -201,7 +201,7 @@ class Run:
             return table
         from cai_pyserini.experiments.report_charts import scores_chart  # matplotlib takes 0.3 seconds
 
-        chart = scores_chart(self._run.results, report.values_by_query(self._run))
+        chart = scores_chart(self._run.results)
         return f'{table}\n<figure style="background: white">{chart.image}</figure>'
 
     def __enter__(self) -> Self:

@@ -16,7 +16,7 @@ from cai_pyserini.core.steps import Step
 from cai_pyserini.experiments.estimate import Rate, sampled
 from cai_pyserini.experiments.experiment import Results
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import ADAPTED
+from cai_pyserini.experiments.systems import ADAPTED, WEIGHTINGS
 from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.models.idf import compute
 from cai_pyserini.vectors.encode import encode, project_vectors, uncached
@@ -191,7 +191,8 @@ class DenseEncoder(RunEncoder):
 
 def with_weights(config: EncoderConfig, run: RunFolder, idf: "Idf | None") -> EncoderConfig:
     first_passage = run.experiment.collection.weight_of_first_passage
-    return config.replace(idf=str(idf.output) if idf else None, first_passage=first_passage)
+    power = {} if idf is None or idf.power is None else {"idf_power": idf.power}
+    return config.replace(idf=str(idf.output) if idf else None, first_passage=first_passage, **power)
 
 
 class Idf(Artifact):
@@ -199,10 +200,11 @@ class Idf(Artifact):
 
     rate = Rate(0.5, 0.05, 0.2)
 
-    def __init__(self, encoder: RunEncoder, formula: IdfFormula):
-        name = f"{ADAPTED * encoder.adapted}{formula}{encoder.idf_suffix}"
+    def __init__(self, encoder: RunEncoder, weighting: str = "idf"):
+        self.formula, self.power = WEIGHTINGS[weighting]
+        name = f"{ADAPTED * encoder.adapted}{self.formula}{encoder.idf_suffix}"
         super().__init__(encoder.run, name, name, *RunEncoder(encoder.run, encoder.adapted).made_from)
-        self.encoder, self.formula = encoder, formula
+        self.encoder, self.weighting = encoder, weighting
 
     def make(self) -> Path:
         return compute(self.run.collection, self.encoder.config(), self.output, self.formula)

@@ -1,8 +1,8 @@
 """Check the arguments of ./run_beir.sh before anything is installed: with Python's standard library alone.
 
 The settings of a run are declared with pydantic, and their modules import others, none of which parsing a command line
-needs: stand-ins take the places of all packages, and the command itself checks values and files later. Exits with 3
-after showing the help, and with 4 if no collection is given.
+needs: stand-ins take the places of all packages, and the command itself checks values and files later, also the one of
+--config. Exits with 3 after showing the help, and with 4 if neither a collection nor that file is given.
 """
 
 import sys
@@ -74,11 +74,14 @@ class _StandIns(MetaPathFinder, Loader):
 def main(argv: list[str]) -> int:
     sys.meta_path.insert(0, _StandIns())
 
+    from cai_pyserini.core import settings as core_settings
     from cai_pyserini.core.config import load_index_config, names
+    from cai_pyserini.core.errors import CaiError
     from cai_pyserini.core.settings import flag, parse
     from cai_pyserini.experiments.names import parse_system
     from cai_pyserini.experiments.settings import RunSettings
 
+    core_settings._read_partial = lambda kind, path: {}  # which PyYAML reads
     text = RunSettings.model_fields["collections"].description
 
     class Arguments(RunSettings):
@@ -89,12 +92,14 @@ def main(argv: list[str]) -> int:
         settings = parse(Arguments, argv, "./run_beir.sh")
     except SystemExit as end:
         return int(end.code or 3)
+    if settings.config and not Path(settings.config).is_file():
+        raise CaiError(f"no file {settings.config}")
     for name in {*settings.systems} - {"all"}:
         parse_system(name)
     for collection in settings.collections:
         if collection not in names("index_configs") and not Path(collection).exists():
             load_index_config(collection)  # which says why it is none, or is an index of Pyserini's
-    return 0 if settings.collections else 4
+    return 0 if settings.collections or settings.config else 4
 
 
 if __name__ == "__main__":

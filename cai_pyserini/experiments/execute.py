@@ -24,8 +24,9 @@ from cai_pyserini.experiments.report import write, write_page
 from cai_pyserini.experiments.run_folder import RunFolder, current
 from cai_pyserini.experiments.systems import ADAPTED, System
 from cai_pyserini.experiments.versions import publish
+from cai_pyserini.runs.compared import Compared
 from cai_pyserini.runs.measures import PerQuery, mean
-from cai_pyserini.runs.significance import Significance, Values
+from cai_pyserini.runs.significance import Significance
 
 MODELS_AT_QUERY_TIME: dict[str, set[str]] = {  # rows of "best": label -> the models a system may use
     "without a model": set(),
@@ -141,20 +142,19 @@ def gather(
     """Collect the results of all steps from the run folder; without `evaluate`, systems have no scores."""
     check = artifact.require(run.checked, "beir")
     rows: dict[str, dict[str, float]] = {system.name: {} for system in systems}
-    main_measure: dict[str, dict[str, float]] = {}
+    per_query: dict[str, PerQuery] = {}
     if evaluate and run.qrels:
         for system in systems:
-            values: PerQuery = json.loads(Evaluation(system, run).output.read_text(encoding="utf-8"))
-            rows[system.name] = {name: mean(per_query) for name, per_query in values.items()}
-            main_measure[system.name] = values[run.experiment.measures[0]]
+            per_query[system.name] = json.loads(Evaluation(system, run).output.read_text(encoding="utf-8"))
+            rows[system.name] = {name: mean(values) for name, values in per_query[system.name].items()}
     if evaluate and "queries" in check.stats:
         for system in systems:
             stats = artifact.require(ranking_of(system, run).output, "search", "fusion fuse", "fusion rerank").stats
             rows[system.name] |= {"queries": check.stats["queries"], "ms_per_query": stats["ms_per_query"]}
     results = begun(run.experiment, systems)
     results.systems, results.timings_s, results.versions = rows, timings, versions()
-    if main_measure:
-        _compare(results, main_measure)
+    if per_query:
+        _compare(results, Compared.of(per_query, BASELINE))
         results.best = _best(systems, rows, results.measure)
     results.counts = {key: check.stats[key] for key in COUNTS + OTHER_COUNTS if key in check.stats}
     for each in artifacts:
@@ -163,17 +163,13 @@ def gather(
     return results
 
 
-def _compare(results: Results, values: Values) -> None:
-    """Add what tells whether the systems differ by more than chance, from their values per query."""
-    significance = Significance(values)
-    results.intervals = significance.intervals()
-    for (first, second), found in significance.all_pairs().items():
-        results.pairs.setdefault(first, {})[second] = found
-    if BASELINE in values:
-        compared = significance.compare([(BASELINE, name) for name in values if name != BASELINE])
-        results.comparisons = {name: found for (_, name), found in compared.items()}
+def _compare(results: Results, compared: Compared) -> None:
+    """Add what tells whether the systems differ by more than chance."""
+    results.evaluated_queries, results.intervals = compared.queries, compared.intervals
+    results.comparisons, results.pairs = compared.comparisons, compared.pairs
+    values = {name: by_measure[results.measure] for name, by_measure in compared.per_query.items()}
     plain = {name: name.removeprefix(ADAPTED) for name in values if name.startswith(ADAPTED)}
-    gains = significance.compare([(before, name) for name, before in plain.items() if before in values])
+    gains = Significance(values).compare([(before, name) for name, before in plain.items() if before in values])
     results.gains = {name: found for (_, name), found in gains.items()}
 
 

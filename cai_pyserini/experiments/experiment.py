@@ -13,6 +13,7 @@ from cai_pyserini.core.settings import Settings
 from cai_pyserini.experiments.names import canonical_name, current_name, with_parts
 from cai_pyserini.experiments.systems import System
 from cai_pyserini.models.device import Precision
+from cai_pyserini.runs.compared import Compared
 from cai_pyserini.runs.fusions import DEPTH
 from cai_pyserini.runs.significance import Comparison, Interval
 
@@ -84,6 +85,7 @@ class Results:
     settings: dict[str, Any]  # see Experiment.record
     published: list[dict[str, Any]]
     measures: list[str] = field(default_factory=lambda: [*MEASURES])
+    evaluated_queries: int = 0
     intervals: dict[str, Interval | None] = field(default_factory=dict)  # 95%, of the means of the first measure
     comparisons: dict[str, Comparison] = field(default_factory=dict)  # with the baseline
     pairs: dict[str, dict[str, Comparison]] = field(default_factory=dict)  # of all systems: first -> second
@@ -130,6 +132,19 @@ class Results:
     @property
     def scored(self) -> bool:
         return any(self.measure in row for row in self.systems.values())
+
+    @property
+    def compared(self) -> Compared:
+        """The systems, compared with each other and with the baseline."""
+        return Compared(
+            self.measures,
+            self.evaluated_queries,
+            {name: {each: row[each] for each in self.measures if each in row} for name, row in self.systems.items()},
+            self.intervals,
+            BASELINE,
+            self.comparisons,
+            self.pairs,
+        )
 
     @property
     def measure(self) -> str:

@@ -20,18 +20,11 @@ from cai_pyserini.experiments.artifacts import (
     RunEncoder,
     SpladeEncoder,
 )
+from cai_pyserini.experiments.chosen_artifacts import IdfPower
 from cai_pyserini.experiments.estimate import Rate
 from cai_pyserini.experiments.experiment import Results
 from cai_pyserini.experiments.run_folder import RunFolder
-from cai_pyserini.experiments.systems import (
-    ADAPTED,
-    DenseSystem,
-    IdfWeighting,
-    NearBm25System,
-    SpladeSystem,
-    System,
-    TextSystem,
-)
+from cai_pyserini.experiments.systems import ADAPTED, DenseSystem, NearBm25System, SpladeSystem, System, TextSystem
 from cai_pyserini.indexes.dense_index import index_dense
 from cai_pyserini.indexes.impact_index import index_impacts
 from cai_pyserini.indexes.retrieve import word_queries
@@ -47,7 +40,6 @@ from cai_pyserini.vectors.shards import Vectors
 
 CONTEXT_TOKENS, WORD_TOKENS = 16, 8  # with padding, of what vectors.near_words encodes
 WORDS_PER_ROOT = 4.5  # words in two documents or more, per square root of a character
-POWERS: dict[IdfWeighting | None, float] = {"sqrt": 0.5, "bm25idf": 1.0}  # of IDF; otherwise the encoder's idf_power
 FEWER_SYSTEMS = "fewer systems"
 NO_NEIGHBOURS = "no dense encoder, or systems that need no neighbours (no -near, no trio)"
 
@@ -64,9 +56,10 @@ def index_of(system: System, run: RunFolder) -> "Index":
         case SpladeSystem():
             encoder = SpladeEncoder(run, system.adapted)
             vectors = NearDocuments(encoder) if system.near else encoder.documents()
+            idf = Idf(encoder, system.weighting) if system.weighting else None
             words = Words(run) if system.joint else None
             near_words = NearWords(run, system.adapted) if system.joint and system.near else None
-            return ImpactIndex(Impacts(system.index_name, vectors, system.weighting, words, near_words))
+            return ImpactIndex(Impacts(system.index_name, vectors, idf, words, near_words))
     raise ValueError(f"{system.name} has no index of its own")
 
 
@@ -144,22 +137,18 @@ class Impacts(Artifact):
     remedy = FEWER_SYSTEMS
 
     def __init__(
-        self,
-        title: str,
-        vectors: Documents,
-        weighting: IdfWeighting | None,
-        words: Words | None,
-        near_words: Artifact | None = None,
+        self, title: str, vectors: Documents, idf: Idf | None, words: Words | None, near_words: Artifact | None = None
     ):
-        self.title, self.encoder, self.power = title, vectors.encoder, POWERS.get(weighting)
-        self.vectors, self.words, self.near_words = vectors, words, near_words
-        self.idf = Idf(self.encoder, "bm25idf" if weighting == "bm25idf" else "idf") if weighting else None
-        super().__init__(vectors.run, f"impacts {title}", f"impacts/{title}", vectors, near_words, self.idf, words)
+        self.title, self.encoder = title, vectors.encoder
+        self.vectors, self.idf, self.words, self.near_words = vectors, idf, words, near_words
+        self.power = IdfPower(self.encoder, idf, Words(vectors.run)) if idf and idf.weighting == "auto" else None
+        made_from = vectors, near_words, idf, self.power, words
+        super().__init__(vectors.run, f"impacts {title}", f"impacts/{title}", *made_from)
 
     def make(self) -> Path:
         config = self.encoder.weighted(self.idf)
-        if self.power is not None:
-            config = config.replace(idf_power=self.power)
+        if self.power:
+            config = config.replace(idf_power=self.power.value())
         return self._write(config, self._bm25(self.run.experiment.alpha))
 
     def _bm25(self, alpha: float | None) -> Bm25 | None:

@@ -14,11 +14,10 @@ see SHORT.
 """
 
 from collections.abc import Iterable, Set
-from typing import get_args
 
 from cai_pyserini.core.config import EncoderConfig
 from cai_pyserini.core.errors import CaiError, did_you_mean
-from cai_pyserini.experiments.systems import ADAPTED, BM25, SHORT, SINGLE, FusedSystem, IdfWeighting, System
+from cai_pyserini.experiments.systems import ADAPTED, BM25, SHORT, SINGLE, WEIGHTINGS, FusedSystem, System
 from cai_pyserini.runs.fusions import DEFAULT, FUSIONS
 
 REQUIRED = {name: SINGLE[name].settings[0] for name in ("dense", "cross-encoder", "doct5query")}  # settings by name
@@ -27,7 +26,7 @@ THREE_WAY = ("hybrid-{}-{}-zscore", "fused-bm25-near-{}-near-{}-zscore")  # BM25
 RECOMMENDED = ("bm25", "splade-idf", *SHORT.values())
 NAMES = (
     f"{', '.join(RECOMMENDED)} (those with -near, and trio, need --dense); for ablations bm25-near, doct5query, "
-    f"[joint-]splade[-doc][-{'|-'.join(get_args(IdfWeighting))}][-near], dense[-idf], cross-encoder, "
+    f"[joint-]splade[-doc][-IDF][-near] (IDF: {', '.join(WEIGHTINGS)}), dense[-idf], cross-encoder, "
     f"hybrid-<one or more of the others>[-{'|-'.join(name for name in FUSIONS if name != DEFAULT)}], "
     "fused-<two or more>[…], which leaves bm25 out; with --adapt, adapted-<any of these with splade or dense>"
 )

@@ -10,9 +10,10 @@ from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.packages import require_trainer
 from cai_pyserini.core.steps import Step
 from cai_pyserini.experiments.artifacts import Artifact, CheckedCollection, EncodedQueries, walk
+from cai_pyserini.experiments.chosen_artifacts import Weights
 from cai_pyserini.experiments.index_artifacts import index_of
 from cai_pyserini.experiments.names import with_parts
-from cai_pyserini.experiments.ranking_artifacts import Evaluation, Weights, ranking_of
+from cai_pyserini.experiments.ranking_artifacts import Evaluation, ranking_of
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.settings import RunSettings
 from cai_pyserini.experiments.systems import ADAPTED, SINGLE, System

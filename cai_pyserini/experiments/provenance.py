@@ -26,7 +26,7 @@ from cai_pyserini.indexes import jvm
 from cai_pyserini.models.device import device_name, resolve_device
 
 RESULTS = "results.json"
-OF_A_COMMAND = {"dry_run", "output", "verify"}  # settings that are not repeated
+OF_A_COMMAND = {"config", "dry_run", "output", "train", "verify"}  # settings that are not repeated
 logger = logging.getLogger(__name__)
 
 
@@ -68,16 +68,16 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version()} | artifact.versions() | jvm.versions()
 
 
-def recorded(settings: RunSettings, collection: str) -> dict[str, Any]:
-    """The settings for a collection, as JSON, with absolute paths."""
+def recorded(settings: RunSettings) -> dict[str, Any]:
+    """The settings of a run, as JSON, with absolute paths."""
     located = {
-        "encoder": _located(settings.encoder, names("encoders")),
+        "encoder": [_located(name, names("encoders")) for name in settings.encoder],
         "dense": _located(settings.dense, names("encoders")),
         "cross_encoder": _located(settings.cross_encoder),
         "generated": _located(settings.generated),
     }
     values = settings.model_dump(mode="json", exclude=OF_A_COMMAND) | located
-    values["collections"] = [_located(collection, names("index_configs"))]
+    values["collections"] = [_located(collection, names("index_configs")) for collection in settings.collections]
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -102,9 +102,9 @@ def repeated(settings: RunSettings) -> tuple[RunSettings, dict[str, Any]]:
     before = {name: version for name, version in results.versions.items() if name in now}
     if different := changes(before, {name: now[name] for name in before}):
         logger.warning("%s is of other versions: %s", first, different)
-    given = settings.model_dump(include=settings.model_fields_set - {"collections"})
+    given = settings.model_dump(include=settings.model_fields_set - {"collections", "config"})
     again = build(RunSettings, own | {"precision": results.settings["precision"]} | given, first)
-    for place in (*again.collections, again.encoder, again.dense, again.cross_encoder, again.generated):
+    for place in (*again.collections, *again.encoder, again.dense, again.cross_encoder, again.generated):
         if place and Path(place).is_absolute() and not Path(place).exists():
             raise CaiError(f"{first} was made from {place}, which is not there any more: put it back")
     metadata = results.settings["collection"].get("metadata")

@@ -1,10 +1,10 @@
-"""The TREC runs of systems, weights of fusions, and evaluations; see experiments.artifacts."""
+"""The TREC runs of systems, and evaluations; see experiments.artifacts."""
 
-import json
 from pathlib import Path
 
 from cai_pyserini.core import artifact
-from cai_pyserini.experiments.artifacts import Artifact, DenseEncoder, SpladeEncoder
+from cai_pyserini.experiments.artifacts import Artifact
+from cai_pyserini.experiments.chosen_artifacts import Weights
 from cai_pyserini.experiments.estimate import Rate
 from cai_pyserini.experiments.experiment import Results
 from cai_pyserini.experiments.index_artifacts import FEWER_SYSTEMS, index_of
@@ -17,11 +17,6 @@ from cai_pyserini.runs.fuse import fuse
 from cai_pyserini.runs.measures import evaluate
 from cai_pyserini.runs.rerank import rerank
 from cai_pyserini.runs.trec import removes_query
-
-SEED = 42  # samples the pseudo queries that weights are chosen on
-SOURCES = 600  # documents that weights are chosen on, at most a twentieth of all, see trainer.choice
-QUERIES_PER_SOURCE = 2
-QUERY_TOKENS = 16
 
 
 def ranking_of(system: System, run: RunFolder) -> "Ranking":
@@ -74,41 +69,6 @@ class Search(Ranking):
 
     def seconds(self) -> float:
         return self.start + len(self.run.topics) * self.rate.seconds(self.run.sample)
-
-
-class Weights(Artifact):
-    """The weights of BM25, SPLADE and dense in their fusion, chosen from the documents or kept from an earlier run."""
-
-    rate = Rate(5.0, 0.5)  # besides encoding
-    remedy = "weights 2 1 2, without a choice"
-
-    def __init__(self, run: RunFolder):
-        self.splade, self.dense = SpladeEncoder(run), DenseEncoder(run)
-        super().__init__(run, "weights", "weights.json", self.splade.documents(), self.dense.documents())
-        self.is_kept = run.earlier is not None and artifact.read_manifest(self.output) is not None
-
-    def make(self) -> Path:
-        from cai_pyserini.trainer.adaptation_data import AdaptationData
-        from cai_pyserini.trainer.choice import FEW_HELD_OUT, balance  # imports torch, which takes seconds
-
-        experiment = self.run.experiment
-        options = experiment.model_dump(include={"device", "precision", "depth"})
-        options |= FEW_HELD_OUT | {"queries": 0, "seed": SEED}
-        splade, dense = self.splade.config(), self.dense.config()
-        return balance(AdaptationData(experiment.collection, splade, dense, self.run.vectors, **options), self.output)
-
-    def seconds(self) -> float:
-        sample, seconds = self.run.sample, self.rate.seconds(self.run.sample)
-        queries = QUERIES_PER_SOURCE * min(SOURCES, sample.documents / 20)
-        for encoder in (self.splade.opened(), self.dense.opened()):
-            seconds += sample.encoding_seconds(encoder, queries * (sample.tokens(encoder) + QUERY_TOKENS))
-        return seconds
-
-    def values(self) -> tuple[float, ...]:
-        return tuple(json.loads(self.run.require(self.output).read_text(encoding="utf-8")).values())
-
-    def collect(self, results: Results, manifest: artifact.Manifest) -> None:
-        results.decision += manifest.stats["decision"]
 
 
 class Fusion(Ranking):

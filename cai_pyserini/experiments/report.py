@@ -1,6 +1,5 @@
 """Reports: results.json, report.md, report.html (a page with charts, without scripts), the table in the terminal."""
 
-import json
 import logging
 import shlex
 from collections.abc import Mapping
@@ -13,11 +12,12 @@ from cai_pyserini.core import files, tables
 from cai_pyserini.core.packages import install_command
 from cai_pyserini.core.tables import Cell
 from cai_pyserini.core.template import template
+from cai_pyserini.experiments.evaluations import values_by_query
 from cai_pyserini.experiments.experiment import BASELINE, COUNTS, Results
 from cai_pyserini.experiments.names import canonical_name, parse_system
-from cai_pyserini.experiments.ranking_artifacts import Evaluation
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import ADAPTED
+from cai_pyserini.runs.compared import dagger
 from cai_pyserini.runs.significance import ALPHA, NO_P_MEANS, Comparison, Values, p_text
 from cai_pyserini.vectors.quantization import loss_text
 
@@ -37,7 +37,7 @@ def table(results: Results) -> str:
         rows = [tables.aligned(_unscored_rows(results))] if results.searched else []
         return "\n".join([*rows, unscored(results), *results.decision])
     best = "; ".join(_best_lines(results))
-    lines = [tables.aligned(result_rows(results)), f"best {best}", *legend(results, "*")]
+    lines = [tables.aligned(result_rows(results, intervals=False)), f"best {best}", *_notes(results)]
     if results.gains:
         lines += [
             "",
@@ -62,7 +62,7 @@ def markdown(results: Results) -> str:
     if results.scored:
         sections += [
             tables.markdown(result_rows(results)),
-            "; ".join(legend(results, "bold")) + ".",
+            "; ".join([*legend(results, "bold"), *results.compared.score_notes()]) + ".",
             "\n".join(f"- Best {line}" for line in _best_lines(results)),
         ]
     else:
@@ -75,6 +75,9 @@ def markdown(results: Results) -> str:
         + " beside SPLADE."
         for index, alphas in results.alpha.items()
     ]
+    if differences := _differences(results):
+        notes = "; ".join([f"{results.evaluated_queries:,} queries", *results.compared.difference_notes()])
+        sections += ["## Differences", tables.render(differences, "markdown", f"{notes}.")]
     if results.gains:
         sections += [
             "## Adaptation",
@@ -99,16 +102,20 @@ def markdown(results: Results) -> str:
     return "\n\n".join(sections) + "\n"
 
 
-def result_rows(results: Results) -> list[list[str | Cell]]:
-    rows: list[list[str | Cell]] = [
-        ["system", *results.measures, "ms/query", f"{results.measure} − {BASELINE}", "p"],
-    ]
-    columns = [tables.marked([row[measure] for row in results.systems.values()]) for measure in results.measures]
-    for (name, row), *cells in zip(results.systems.items(), *columns, strict=True):
-        compared = results.comparisons.get(name)
-        last = _difference_and_p(compared) if compared else ("", "")
-        rows.append([name, *cells, f"{row['ms_per_query']:.2f}", *last])
-    return rows if results.comparisons else [row[:-2] for row in rows]
+def result_rows(results: Results, intervals: bool = True) -> tables.Rows:
+    """The table of scores: a row per system, with its difference from the baseline."""
+    columns, found = results.compared.score_columns(intervals), results.comparisons
+    columns["ms/query"] = [f"{row['ms_per_query']:.2f}" for row in results.systems.values()]
+    if found:
+        last = [_difference_and_p(found[name]) if name in found else ("", "") for name in results.systems]
+        columns[f"{results.measure} − {BASELINE}"], columns["p"] = zip(*last, strict=True)
+    return tables.in_rows(columns)
+
+
+def _differences(results: Results) -> tables.Rows:
+    """The differences from the baseline, with intervals and tests; empty for too few queries."""
+    has_intervals = any(found.interval for found in results.comparisons.values())
+    return results.compared.differences() if has_intervals else []
 
 
 def _unscored_rows(results: Results) -> list[list[str]]:
@@ -153,10 +160,6 @@ def _difference_and_p(found: Comparison) -> tuple[Cell, str]:
     return Cell(f"{found.difference:+.4f}", mark=dagger(found)), p_text(found.p)
 
 
-def dagger(found: Comparison) -> str:
-    return "†" if found.significant else ""
-
-
 def collection_size(results: Results) -> str:
     """The numbers of documents, queries and judgments."""
     return ", ".join(f"{results.counts[key]:,} {key}" for key in COUNTS if key in results.counts)
@@ -183,9 +186,14 @@ def _best_lines(results: Results) -> list[str]:
 def legend(results: Results, mark: str) -> list[str]:
     """The legend of a table's marks and columns; `mark` marks the best score."""
     lines = [f"{mark}: best of its column"] if results.scored else []
-    lines += _significance_lines(f"differs from {BASELINE}", results.measure, results.comparisons)
-    if results.searched:
-        lines.append("ms/query: encoding and search, in batches")
+    return (
+        lines + _significance_lines(f"differs from {BASELINE}", results.measure, results.comparisons) + notes(results)
+    )
+
+
+def notes(results: Results) -> list[str]:
+    """How its systems were searched."""
+    lines = ["ms/query: encoding and search, in batches"] if results.searched else []
     plain = [name.removeprefix(ADAPTED) for name in results.systems]
     if any(name.startswith(("hybrid", "fused", "cross-encoder")) for name in plain):
         depth = results.settings["depth"]
@@ -193,19 +201,15 @@ def legend(results: Results, mark: str) -> list[str]:
     return lines
 
 
+def _notes(results: Results) -> list[str]:
+    """The legend of the table without intervals."""
+    return [*legend(results, "*"), *results.compared.score_notes(intervals=False)]
+
+
 def write_page(run: RunFolder) -> None:
     """Write the page of a run whose results.json has just been written."""
     length = run.experiment.encoder.max_document_length
     files.write_text(run.page, page(run.results, values_by_query(run), length))
-
-
-def values_by_query(run: RunFolder) -> Values:
-    """The measure that systems are compared by, by system and query: of the evaluations that are up to date."""
-    paths = {system.name: Evaluation(system, run).output for system in run.systems}
-    measure = run.results.measure
-    return {
-        name: json.loads(path.read_text(encoding="utf-8"))[measure] for name, path in paths.items() if run.has(path)
-    }
 
 
 def page(results: Results, values: Values, length: int) -> str:
@@ -220,8 +224,10 @@ def page(results: Results, values: Values, length: int) -> str:
     return PAGE.render(
         results=results,
         size=f"{collection_size(results)}.{omissions(results.counts)}",
-        rows=result_rows(results) if results.scored else [],
-        notes=legend(results, "*") if results.scored else [unscored(results)],
+        rows=result_rows(results, intervals=False) if results.scored else [],
+        notes=_notes(results) if results.scored else [unscored(results)],
+        differences=_differences(results),
+        difference_notes=results.compared.difference_notes(),
         charts=shown,
         lost=results.counts.get("lost"),
         length=length,

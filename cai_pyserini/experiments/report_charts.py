@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
-from scipy.stats import t as student
 
 from cai_pyserini.core.figures import figure, plot_differences, svg
 from cai_pyserini.experiments.experiment import BASELINE, Results
@@ -31,37 +30,32 @@ class Chart(NamedTuple):
 
 def charts(results: Results, values: Values) -> list[Chart]:
     """The charts of a run with scores; see report.page."""
-    return [scores_chart(results, values), *_differences_chart(results, values), _cost_chart(results)]
+    return [scores_chart(results), *_differences_chart(results, values), _cost_chart(results)]
 
 
-def scores_chart(results: Results, values: Values) -> Chart:
-    """The mean of each system, the best first, with 95% confidence intervals where `values` has queries."""
+def scores_chart(results: Results) -> Chart:
+    """The mean of each system, the best first, with its 95% confidence interval."""
     names = _best_first(results)
     means = [results.systems[name][results.measure] for name in names]
-    margins = [_margin(np.array([*values.get(name, {}).values()])) for name in names]
+    intervals = [results.intervals.get(name) for name in names]
+    ends = [interval or (mean, mean) for interval, mean in zip(intervals, means, strict=True)]
+    margins = np.abs(np.array(ends).T - means)
     fig, axes = figure(results.measure, "", size=(7, 0.9 + 0.24 * len(names)))
     axes.barh(names, means, xerr=margins, color="tab:blue", ecolor="black", error_kw={"linewidth": 1, "capsize": 2})
     axes.set(ylim=(len(names) - 0.4, -0.6), xlim=(0, None))
     best, worst = (f"{names[place]} with {means[place]:.4f}" for place in (0, -1))
     alt = f"Bars of {results.measure} for {len(names)} systems, from {best} to {worst}; the table has all values."
     caption = (
-        "Lines are 95% confidence intervals of each mean over queries (Student's t). Two systems with overlapping "
+        "Lines are 95% confidence intervals of each mean over queries (bootstrap). Two systems with overlapping "
         "intervals can still differ significantly, because they answer the same queries: see p in the table."
     )
-    if not any(margins):
+    if not any(intervals):
         caption = f"Below {MIN_QUERIES} queries, there are no confidence intervals."
     return Chart(f"{results.measure} by system", fig, alt, caption)
 
 
 def _best_first(results: Results) -> list[str]:
     return sorted(results.systems, key=lambda name: -results.systems[name][results.measure])
-
-
-def _margin(values: np.ndarray) -> float:
-    """Half of the 95% confidence interval of a mean; 0 below MIN_QUERIES values."""
-    if len(values) < MIN_QUERIES:
-        return 0.0
-    return float(student.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
 
 
 def _differences_chart(results: Results, values: Values) -> list[Chart]:

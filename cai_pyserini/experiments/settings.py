@@ -1,36 +1,45 @@
 """The settings of a run, where nothing slow is imported."""
 
-from typing import Literal, TypedDict
+from typing import Any, Literal, Self, TypedDict
+
+from pydantic import model_validator
 
 from cai_pyserini.core import flags
-from cai_pyserini.core.settings import AnyPath, Settings, flag
+from cai_pyserini.core.settings import AnyPath, FileSettings, Names, Numbers, flag
 from cai_pyserini.experiments.names import NAMES
 from cai_pyserini.runs.fusions import DEPTH
 
 PASSAGE_WORDS = 100  # words of a passage of a long document, by default
 
 
-class RunSettings(Settings):
+class RunSettings(FileSettings):
     """From a collection to a table of scores: encode, weight with IDF, quantize, index, search, fuse, evaluate.
 
     Without qrels, nothing is evaluated; without queries, only indexes are built. docs/how-to/collections.md lists the
     file formats. If interrupted, run the same command again to continue. If you change a setting, only the affected
     steps run again. The results.json of a run in place of a collection repeats that run, in another --output.
 
-    Several collections run one after the other with the same settings, each in its own run folder. The final table
-    compares the systems on all of them and is also written to runs/summary-<encoder>.md, or with --output to
-    <output>/summary-<encoder>.md. An error stops the command; collections that are finished keep their results.
+    Several collections, encoders, and seeds of what is trained run one after the other, each in its own run folder. The
+    final table compares the systems on all of them, and is also written to summary.md, .tex, .csv and .json, in runs/
+    or the --output. An error stops the command; what is finished keeps its results.
+
+    The YAML file of --config can also have `train`, encoders to train first: docs/how-to/experiments.md.
     """
 
-    example = "cai-pyserini run hpo scifact --dense minilm\n  cai-pyserini run scifact --encoder splade-v3 --verify"
-    collections: list[str] = flag(help=f"{flags.COLLECTION_TEXT}; one or more", positional=True)
-    encoder: str = flag(
-        "splade-tiny", "a name in encoders/, a YAML file, a checkpoint folder, or a Hugging Face model id"
+    example = (
+        "cai-pyserini run hpo scifact --dense minilm\n  cai-pyserini run scifact --encoder splade-v3 --verify\n"
+        "  cai-pyserini run hpo scifact --adapt --seed 1 2 3 --output runs/adapted"
+    )
+    collections: Names = flag(help=f"{flags.COLLECTION_TEXT}; one or more", positional=True, min_length=1)
+    encoder: Names = flag(
+        ["splade-tiny"],
+        "one or more of: a name in encoders/, a YAML file, a checkpoint folder, a Hugging Face model id",
+        min_length=1,
     )
     output: AnyPath | None = flag(
         None,
-        "run folder for all files; with several collections, their run folders are <output>/<collection> "
-        "(default: runs/<collection>/<encoder>)",
+        "run folder for all files; with several runs, each has <output>/<collection>, with several encoders or seeds "
+        "<output>/<collection>/<encoder>[-seed-<seed>] (default: runs/<collection>/<encoder>)",
     )
     split: str | None = flags.SPLIT
     strict: bool | None = flags.STRICT
@@ -76,7 +85,8 @@ class RunSettings(Settings):
         "for adapted systems: first adapt SPLADE to the collection, with the encoder of --dense as a teacher, which is "
         "adapted too",
     )
-    seed: int = flag(42, "random seed of the adaptation", ge=0)
+    seed: Numbers = flag([42], "random seeds of --adapt and of `train`, one or more: each is a run", min_length=1)
+    train: dict[str, list[dict[str, dict[str, Any]]]] = flag({}, "names of encoders, and the trainings that make them")
     remove_query: Literal["auto", "always", "never"] | None = flags.REMOVE_QUERY
     measures: list[str] = flags.MEASURES_FLAG
     device: str = flags.DEVICE
@@ -88,6 +98,16 @@ class RunSettings(Settings):
     verify: bool = flag(
         False, "fail if nDCG@10, which is measured too, differs from what the YAML file in index_configs/ expects"
     )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for name in ("seed", "encoder"):
+            values = getattr(self, name)
+            if repeated := next((value for value in values if values.count(value) > 1), None):
+                raise ValueError(f"{name} {repeated} occurs twice")
+        if min(self.seed) < 0:
+            raise ValueError(f"seed {min(self.seed)} is below 0")
+        return self
 
 
 class RunOptions(TypedDict, total=False):

@@ -3,7 +3,7 @@ ranking_of."""
 
 from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
 from cai_pyserini.core.config import IdfFormula
 from cai_pyserini.core.errors import CaiError
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from cai_pyserini.experiments.experiment import Experiment
 
 ADAPTED = "adapted-"
-IdfWeighting = Literal["idf", "sqrt", "bm25idf"]  # of documents: a formula in models.idf, or the square root of idf
 SHORT = {  # short names of recommended systems
     "joint-splade-idf": "joint",
     "joint-splade-doc-idf": "joint-doc",
@@ -21,6 +20,14 @@ SHORT = {  # short names of recommended systems
     "joint-splade-doc-idf-near": "joint-doc-near",
     "fused-bm25-near-splade-idf-near-dense-zscore": "trio",
     "fused-bm25-near-splade-doc-idf-near-dense-zscore": "trio-doc",
+}
+
+
+WEIGHTINGS: dict[str, tuple[IdfFormula, float | None]] = {  # of documents: formula and power of IDF
+    "idf": ("idf", None),  # the encoder's idf_power
+    "sqrt": ("idf", 0.5),
+    "bm25idf": ("bm25idf", 1.0),
+    "auto": ("idf", None),  # chosen from the documents
 }
 
 
@@ -106,7 +113,7 @@ class SpladeSystem(System):
     role, work, adaptable = "splade", 1, True
     index_name: str
 
-    def __init__(self, doc: bool, weighting: IdfWeighting | None, joint: bool, near: bool, adapted: bool = False):
+    def __init__(self, doc: bool, weighting: str | None, joint: bool, near: bool, adapted: bool = False):
         def named(queries: str | Literal[False] = False) -> str:
             name = _joined(joint and "joint", "splade", queries, weighting, near and "near")
             return f"{ADAPTED * adapted}{name}"
@@ -204,7 +211,7 @@ SINGLE: dict[str, System] = {  # by their long names
         CrossEncoderSystem("cross-encoder", BM25),
         *(
             SpladeSystem(doc, weighting, joint, near)
-            for joint, near, weighting, doc in product(BOTH, BOTH, (None, *get_args(IdfWeighting)), BOTH)
+            for joint, near, weighting, doc in product(BOTH, BOTH, (None, *WEIGHTINGS), BOTH)
         ),
         DenseSystem(None),
         DenseSystem("idf"),

@@ -125,6 +125,7 @@ def drift(before: RunFolder, after: RunFolder, systems: Sequence[System], change
         report["idf"] = idf_drift(before.folder / made.name, made, tokens)
     report["nonzeros_per_document"] = [old.nonzeros_per_document, new.nonzeros_per_document]
     report["alpha"] = {index: [old.alpha[index], alpha] for index, alpha in new.alpha.items()}
+    report["decision"] = [line for line in new.decision if line not in old.decision]
     if any(system.adapted for system in systems) and (manifest := artifact.read_manifest(after.adapted)):
         new_share = _new_share(manifest.created, before, changes)
         report["adaptation"] = {"created": manifest.created, "new": new_share}
@@ -210,6 +211,7 @@ def lines(report: Mapping[str, Any]) -> Iterator[str]:
         yield "non-zeros per document: {:.1f} → {:.1f}".format(*nonzeros)
     for index, (old, new) in report["alpha"].items():
         yield f"alpha of {index}: " + ", ".join(f"{old[kind]:.3g} → {new[kind]:.3g} ({kind} queries)" for kind in new)
+    yield from report.get("decision", ())
     if adaptation := report.get("adaptation"):
         new, created = adaptation["new"], adaptation["created"][:10]
         share = "an unknown share" if new is None else f"{min(new, 1):.1%}"

@@ -9,10 +9,10 @@ from statistics import NormalDist, stdev
 import numpy as np
 from sklearn.metrics import cohen_kappa_score
 
-from cai_pyserini.analysis.compare import difference, summary
 from cai_pyserini.collections.contract import Qrels
 from cai_pyserini.core.tables import aligned
 from cai_pyserini.judging.judgments import Judgment
+from cai_pyserini.runs.compared import Compared
 from cai_pyserini.runs.measures import measure
 from cai_pyserini.runs.rankings import Rankings
 from cai_pyserini.runs.significance import ALPHA, MIN_QUERIES
@@ -56,20 +56,22 @@ def verdict(runs: Mapping[str, Rankings], qrels: Qrels, smallest: float) -> str:
     a, b = runs
     judged = [run[np.array([id in qrels for id in run.query_ids], bool)[run.queries]] for run in runs.values()]
     first, second = (measure(qrels, run, [MEASURE])[MEASURE] for run in judged)
-    result = difference(first, second)
+    label = "nDCG@10 of judged documents"
+    compared = Compared.of({a: {label: first}, b: {label: second}}, a)
+    found = compared.comparisons[b]
     unjudged = (f"{name} {_unjudged(run, qrels)}" for name, run in zip(runs, judged, strict=True))
-    lines = [*summary(result, (a, b), "nDCG@10 of judged documents"), f"unjudged of the best 10: {', '.join(unjudged)}"]
+    lines = [str(compared), f"unjudged of the best 10: {', '.join(unjudged)}"]
     if no_hits := len(qrels.keys() - {id for run in judged for id in run.columns[0]}):
         lines.append(f"{no_hits:,} queries have no hits, and count 0 for both")
     if no_relevant := sum(not any(grade > 0 for grade in grades.values()) for grades in qrels.values()):
         lines.append(f"{no_relevant:,} queries have no relevant document, and count 0 for both")
     deviation = stdev(second[query] - first[query] for query in qrels) if len(qrels) > 1 else 0.0
-    if result.p_t_test is not None and result.p_t_test < ALPHA:
-        lines.append(f"decided: {b if result.difference > 0 else a} is better, p < {ALPHA}")
-    elif result.p_t_test is None or deviation < 1e-9:
+    if found.significant:
+        lines.append(f"decided: {b if found.difference > 0 else a} is better, p < {ALPHA}")
+    elif found.p is None or deviation < 1e-9:
         lines.append(f"not decided; judge at least {MIN_QUERIES} queries on which they differ, for an estimate")
     else:
-        lines += ["not decided", *_sample_sizes(len(qrels), deviation, abs(result.difference), smallest)]
+        lines += ["not decided", *_sample_sizes(len(qrels), deviation, abs(found.difference), smallest)]
     return "\n".join(lines)
 
 

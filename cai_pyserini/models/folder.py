@@ -10,7 +10,7 @@ import logging
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -120,10 +120,13 @@ def share_lost(config: EncoderConfig, texts: Sequence[str]) -> float:
 def warn_if_cut(config: EncoderConfig, texts: Sequence[str], collection: str) -> None:
     """Warn if an encoder does not read some of a collection, whose first texts are given."""
     if (lost := share_lost(config, texts)) >= MIN_LOST:
-        logger.warning(
-            "%s: %s reads %d word pieces of a document, and about %.0f%% of the text is lost: %s",
-            *(collection, config.name, config.max_document_length, 100 * lost, long_documents_remedy(config)),
-        )
+        reads = f"{collection}: {config.name} reads {config.max_document_length} word pieces of a document"
+        _warn(f"{reads}, and about {lost:.0%} of the text is lost: {long_documents_remedy(config)}")
+
+
+@cache  # once per process: runs are prepared several times
+def _warn(message: str) -> None:
+    logger.warning(message)
 
 
 def long_documents_remedy(config: EncoderConfig) -> str:

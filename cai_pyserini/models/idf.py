@@ -62,14 +62,18 @@ class Idf:
         return cls(documents, frequencies, tokenizer.vocabulary)
 
     @classmethod
-    def load(cls, folder: Path) -> "Idf":
-        """Read a folder of the idf stage."""
+    def load(cls, folder: Path, vocabulary: str | None = None) -> "Idf":
+        """Read a folder of the idf stage. Raises CaiError for another `vocabulary`, if it is given."""
         manifest = artifact.require(folder, "idf")
         require_content(folder / "idf.npz")
         with (folder / "idf.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             values = int(arrays["documents"]), arrays["frequencies"], str(arrays["vocabulary"])
         idf = cls(*values, manifest.recipe["settings"].get("formula", "idf"))
         artifact.require_count(folder, idf.documents, manifest.stats["documents"])
+        if vocabulary not in (None, idf.vocabulary):
+            raise CaiError(
+                f"{folder} has the IDF of another vocabulary than the encoder's: compute it with this encoder"
+            )
         return idf
 
 
@@ -107,10 +111,7 @@ def idf_digest(folder: Path | None) -> str | None:
 
 def load_weights(folder: Path, power: float, vocabulary: str) -> np.ndarray:
     """idf ** power, float64 (vocabulary,), from a folder of the idf stage. Raises CaiError for another `vocabulary`."""
-    idf = Idf.load(folder)
-    if idf.vocabulary != vocabulary:
-        raise CaiError(f"{folder} has the IDF of another vocabulary than the encoder's: compute it with this encoder")
-    return idf.weights(power)
+    return Idf.load(folder, vocabulary).weights(power)
 
 
 def idf_weights(config: EncoderConfig, vocabulary: str) -> np.ndarray | None:

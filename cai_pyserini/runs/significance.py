@@ -1,6 +1,6 @@
 """Paired comparisons of systems over queries: tests, intervals and effect sizes, all in one pass over the values."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations, product
@@ -15,7 +15,7 @@ from cai_pyserini.core.errors import CaiError
 MIN_QUERIES = 10
 ALPHA = 0.05
 PERMUTATIONS, MOST_PERMUTATIONS = 10_000, 100_000
-PERMUTATIONS_PER_PAIR = 100  # so that the smallest corrected p is below 0.01
+PERMUTATIONS_PER_PAIR = 100
 RESAMPLES = 10_000
 SEED = 0
 BLOCK = 2**21  # random numbers at a time
@@ -124,15 +124,14 @@ class Significance:
         scipy.stats.permutation_test does that for each pair anew: 2.6 seconds for one of 5,828 queries.
         """
         count, systems = self._values.shape
-        wanted = PERMUTATIONS_PER_PAIR * systems * (systems - 1) // 2
-        permutations = min(max(PERMUTATIONS, wanted), MOST_PERMUTATIONS)
-        if 2**count <= permutations:
+        drawn = permutations(count, systems)
+        if drawn == 2**count:
             return self._values.T @ np.array([*product((0.0, 1.0), repeat=count)]).T / count
 
         def draw(rng: np.random.Generator, rows: int) -> np.ndarray:
             return np.unpackbits(rng.integers(0, 256, (rows, -(-count // 8)), np.uint8), axis=1, count=count)
 
-        return self._means(permutations, draw)
+        return self._means(drawn, draw)
 
     def _means(self, rows: int, draw: Callable[[np.random.Generator, int], np.ndarray]) -> np.ndarray:
         """Sums of the values, weighted by query, divided by the number of queries, (systems, rows); `draw` gives the
@@ -154,14 +153,12 @@ def all_pairs(systems: Values) -> dict[tuple[str, str], Comparison]:
     return Significance(systems).all_pairs()
 
 
-def better_than(names: Iterable[str], pairs: Mapping[tuple[str, str], Comparison]) -> dict[str, list[str]]:
-    """The systems that each system is significantly better than, by `all_pairs`."""
-    better: dict[str, list[str]] = {name: [] for name in names}
-    for (first, second), found in pairs.items():
-        if found.significant:
-            winner, loser = (second, first) if found.difference > 0 else (first, second)
-            better[winner].append(loser)
-    return better
+def permutations(queries: int, systems: int) -> int:
+    """The number of permutations in a randomization test: all, or so many random ones that the smallest p of all pairs
+    is below 0.01 when corrected, up to MOST_PERMUTATIONS."""
+    wanted = PERMUTATIONS_PER_PAIR * systems * (systems - 1) // 2
+    drawn = min(max(PERMUTATIONS, wanted), MOST_PERMUTATIONS)
+    return min(drawn, 2**queries)
 
 
 def wins_and_losses(differences: Sequence[float] | np.ndarray) -> tuple[int, int]:

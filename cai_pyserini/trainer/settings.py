@@ -10,7 +10,7 @@ from cai_pyserini.core.config import EncoderConfig, encoder_yaml
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.files import write_text
 from cai_pyserini.core.flags import COLLECTION, COLLECTION_TEXT, DEVICE, DOCUMENT_PRECISION, PRECISION
-from cai_pyserini.core.settings import AnyPath, Settings, build, flag, read_yaml
+from cai_pyserini.core.settings import AnyPath, FileSettings, Settings, build, flag, read_yaml
 from cai_pyserini.runs.fusions import DEPTH
 
 RUN = "cai-pyserini train"
@@ -26,12 +26,6 @@ FRACTION = "fraction of the steps during which"
 WARMUP = f"{FRACTION} the learning rate rises linearly from 0"
 PAPER_WARMUP = f"{WARMUP}; the paper: 1,000 steps"
 UNRECORDED = {"output", "device", "log_steps", "save_seconds", "config"}  # no result depends on them
-
-
-class FileSettings(Settings):
-    """Settings that can also come from a file."""
-
-    config: AnyPath | None = flag(None, "YAML file with these settings, also required ones; flags override it")
 
 
 class VocabularySettings(FileSettings):
@@ -259,7 +253,7 @@ def load_step[S: Settings](
     if clash := sorted(values.keys() & fixed.keys()):
         raise CaiError(f"{path}: {', '.join(clash)} cannot be set here")
     values = {"max_steps": 0} | values if "epochs" in values else values
-    return build(kind, {**(defaults or {}), **values, **fixed}, str(path or kind.__name__))
+    return build(kind, {**(defaults or {}), **values, **fixed}, path or kind.__name__)
 
 
 def recorded(settings: Settings, *exclude: str) -> dict[str, Any]:

@@ -1,7 +1,10 @@
 """The evaluate command."""
 
+import json
+from io import StringIO
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from cai_pyserini.cli.evaluate import main
@@ -29,23 +32,86 @@ def test_the_others_are_compared_with_the_first(
 ) -> None:
     main(["--collection", str(tiny), "--trec", *runs, "--measures", "RR@10", "P@1"])
     # Five queries: RR 1/2 of q1, against 1 of q1 and of q2.
-    assert capsys.readouterr().out.splitlines() == [
-        "run         RR@10     P@1",
-        "-------------------------",
-        "base.trec  0.1000  0.0000",
-        "good.trec  0.4000  0.4000",
-        "good.trec - base.trec: +0.3000 RR@10, p: –",
+    assert [" ".join(line.split()) for line in capsys.readouterr().out.splitlines() if not line.startswith("-")] == [
+        "system RR@10 P@1",
+        "base 0.1000 0.0000",
+        "good *0.4000 *0.4000",
+        "tiny, split test, 5 queries",
+        "*: best of its column",
+        "",
+        "system RR@10 − base 95% interval d_z p p (rand.) wins, losses, ties",
+        "good +0.3000 – – – – 2, 0, 3",
         "–: no p below 10 queries, nor of differences that are all the same",
     ]
-    Path("third.trec").write_text(GOOD)
-    main(["--collection", str(tiny), "--trec", *runs, "third.trec", "--measures", "RR@10"])
-    assert capsys.readouterr().out.splitlines()[0] == "run            RR@10  better than"
+
+
+def test_files_have_every_query_and_every_comparison(
+    tiny: Path, runs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--collection", str(tiny), "--trec", *runs, "--measures", "RR@10", "P@1", "--output"]
+    main([*arguments, "out.json"])
+    data = json.loads(Path("out.json").read_text())
+    assert (data["title"], data["queries"], data["baseline"]) == ("tiny, split test", 5, "base")
+    assert data["systems"]["good"] == {"RR@10": 0.4, "P@1": 0.4}
+    assert data["per_query"]["good"]["RR@10"] == {"q1": 1, "q2": 1, "q3": 0, "q4": 0, "d8": 0}
+    assert data["pairs"]["base"]["good"] == data["comparisons"]["good"]
+    assert data["comparisons"]["good"]["difference"] == pytest.approx(0.3)
+    capsys.readouterr()
+    main([*arguments, "out.tsv", "--format", "csv"])
+    lines, printed = pd.read_table("out.tsv"), pd.read_csv(StringIO(capsys.readouterr().out))
+    assert [*lines] == ["query", "system", "measure", "value"] and len(lines) == 5 * 2 * 2
+    means = lines.groupby(["system", "measure"]).value.mean()
+    assert means["good", "RR@10"] == printed.set_index("system")["RR@10"]["good"] == 0.4
+
+
+def test_a_finished_run_is_compared(run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With its own measures, those of its files; with others, those of its TREC runs."""
+    results = json.loads((run_folder / "results.json").read_text())
+    main([str(run_folder), "--output", str(tmp_path / "out.json")])
+    data = json.loads((tmp_path / "out.json").read_text())
+    assert data["systems"] == {
+        name: {measure: row[measure] for measure in results["measures"]} for name, row in results["systems"].items()
+    }
+    assert [data[name] for name in ("intervals", "comparisons", "pairs", "measures", "baseline")] == [
+        *(results[name] for name in ("intervals", "comparisons", "pairs", "measures")),
+        "bm25",
+    ]
+    capsys.readouterr()
+    arguments = [str(run_folder), "--systems", "joint", "splade-idf", "--measures", "AP", "nDCG@10", "--format", "csv"]
+    main(arguments)
+    table = pd.read_csv(StringIO(capsys.readouterr().out)).set_index("system")
+    assert [*table.index] == ["joint", "splade-idf"] and [*table][:2] == ["AP", "nDCG@10"]
+    assert table["nDCG@10"]["joint"] == pytest.approx(results["systems"]["joint"]["nDCG@10"])
+    assert table["difference"]["splade-idf"] == pytest.approx(table["AP"]["splade-idf"] - table["AP"]["joint"])
+    with pytest.raises(CaiError, match=r"has no evaluation of dense that is up to date; it has bm25, "):
+        main([str(run_folder), "--systems", "dense"])
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ([], "give a run folder, or --collection and --trec"),
+        (["--collection", "hpo"], "give a run folder, or --collection and --trec"),
+        (["runs/a", "--collection", "hpo"], "a run folder has its own collection and runs"),
+        (["--collection", "hpo", "--trec", "a", "--systems", "bm25"], "--systems are those of a run folder"),
+        (["runs/a", "--output", "a.txt"], "--output: a.txt ends neither in .json nor in .tsv"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert message in capsys.readouterr().err
 
 
 def test_measures_may_be_the_same(tiny: Path, runs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """The first of two names of a measure was a column of zeros."""
     main(["--collection", str(tiny), "--trec", runs[0], "--measures", "AP", "MAP", "AP"])
-    assert capsys.readouterr().out.splitlines()[-1] == "base.trec  0.0500  0.0500  0.0500"  # and no comparison
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        "base    0.0500  0.0500",
+        "tiny, split test, 5 queries",
+    ]  # and no comparison
 
 
 def test_judgments_of_unknown_documents_do_not_count_unless_strict(
@@ -55,7 +121,7 @@ def test_judgments_of_unknown_documents_do_not_count_unless_strict(
         file.write("q1\tnowhere\t1\nq1\td1\t1\nq2\tnowhere\t1\n")
     arguments = ["--collection", str(broken), "--split", "train", "--trec", "base.trec", "--measures", "RR@10", "R@10"]
     main(arguments)
-    assert capsys.readouterr().out.splitlines()[-1] == "base.trec  0.2500  0.5000"  # of q1 and t1
+    assert capsys.readouterr().out.splitlines()[2] == "base    0.2500  0.5000"  # of q1 and t1
     with pytest.raises(CaiError, match=r"train\.tsv:3: document 'nowhere', judged for query 'q1', is not in the"):
         main([*arguments, "--strict"])
 
@@ -114,7 +180,7 @@ def test_a_run_without_hits_has_0_in_every_measure(
     artifact.make(empty, {"stage": "search"}, write, folder=False)
     assert caplog.messages == ["nothing finds nothing for any query"]
     main(["--collection", str(tiny), "--trec", "empty.trec", *runs, "--measures", "AP"])
-    assert capsys.readouterr().out.splitlines()[2].startswith("1 empty.trec  0.0000")
+    assert capsys.readouterr().out.splitlines()[2].split() == ["empty", "0.0000"]
     assert "empty.trec has no hits: it has 0 in every measure" in caplog.messages
     for method in FUSIONS:
         fuse([empty, empty], fused, method)

@@ -107,6 +107,37 @@ def test_runs_again_without_doing_anything_twice(
 
 
 @slow
+def test_other_measures_are_evaluated_again_and_nothing_else(
+    copied: Path, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The faults: systems are still compared by nDCG@10; a wrong name is found after hours of encoding."""
+    arguments = [f"{tiny}.yaml", "--output", str(copied), "--measures", "AP", "P@1"]
+    before, ranked = scores(copied), [run_of_system(copied, name) for name in DEFAULTS]
+    capsys.readouterr()
+    main([*arguments, "--dry-run"])
+    must_run = [line for line in capsys.readouterr().out.splitlines() if "must run: " in line]
+    assert [line.split()[:2] for line in must_run] == [["evaluate", name] for name in DEFAULTS]
+    main(arguments)
+    printed, found = capsys.readouterr().out, results(copied)
+    assert printed.splitlines()[0].split()[:7] == ["system", "AP", "P@1", "ms/query", "AP", "−", "bm25"]
+    assert found["measures"] == ["AP", "P@1"] and [run_of_system(copied, name) for name in DEFAULTS] == ranked
+    for name, row in found["systems"].items():
+        per_query = json.loads((copied / "evaluations" / f"{parse_system(name).long_name}.json").read_text())
+        assert [*per_query] == ["AP", "P@1"] and row["AP"] == sum(per_query["AP"].values()) / 5
+    best = max(found["systems"].values(), key=lambda row: row["AP"])["AP"]
+    assert found["systems"][found["best"]["with any model"]]["AP"] == best
+    for text in (printed, *((copied / name).read_text() for name in ("report.md", "report.html"))):
+        assert "AP" in text and "nDCG" not in text
+    with Run(copied) as run:
+        assert run.measures["AP"].is_monotonic_decreasing and run.systems == [*run.measures.index]
+    main([*arguments[:-2], "nDCG@10", "R@100", "RR@10"])
+    assert scores(copied) == before
+    with pytest.raises(CaiError, match="cannot compute cleverness with ir_measures"):
+        main([str(tiny), "--output", str(tmp_path / "new"), "--measures", "nDCG@10", "cleverness"])
+    assert not (tmp_path / "new").exists()
+
+
+@slow
 def test_a_fast_search_reads_another_index_and_scores_the_same(
     copied: Path, tiny: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

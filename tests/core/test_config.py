@@ -53,25 +53,25 @@ def test_every_index_config_loads(name: str) -> None:
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("checkpoint: m\nbit: 8", "unknown key bit; did you mean bits?"),
-        ('checkpoint: m\nbits: "8"', "bits: '8' should be a valid integer"),
-        ("checkpoint: m\nrescore: 50", "rescore, keep_query_mass: two steps need both"),
-        ("checkpoint: m\nquery: sparse", "query: 'sparse' should be 'splade' or 'bow'"),
-        ("checkpoint: m\nprojection: p", "projection: only a dense encoder has one, but kind is splade"),
-        ("bits: 8", "checkpoint is missing"),
-        ("source: hpo\nfields: [title, abstract]", "fields.1: 'abstract' should be 'title' or 'text'"),
-        ("source: hpo\nfields: [text, text]", "fields: each field can be listed only once"),
-        ("source: hpo\ntopics: robust04", "topics: only for a source pyserini:INDEX"),
-        ("source: hpo\npassages: 25\npassage_overlap: 25", "passage_overlap: 25 should be less than passages, 25"),
-        ("source: hpo\npublished: [{system: a, score: 1, source: b, n: 3}]", "unknown key published.0.n"),
-        ("source: hpo\nexpected: {any: {bm25: high}}", "expected.any.bm25: 'high' should be a valid number"),
+        ("checkpoint: m\nbit: 8", ":2: unknown key bit; did you mean bits?"),
+        ('checkpoint: m\nbits: "8"', ":2: bits: '8' should be a valid integer"),
+        ("checkpoint: m\nrescore: 50", ": rescore, keep_query_mass: two steps need both"),
+        ("checkpoint: m\nquery: sparse", ":2: query: 'sparse' should be 'splade' or 'bow'"),
+        ("checkpoint: m\nprojection: p", ": projection: only a dense encoder has one, but kind is splade"),
+        ("bits: 8", ": checkpoint is missing"),
+        ("source: hpo\nfields: [title, abstract]", ":2: fields.1: 'abstract' should be 'title' or 'text'"),
+        ("source: hpo\nfields: [text, text]", ": fields: each field can be listed only once"),
+        ("source: hpo\ntopics: robust04", ": topics: only for a source pyserini:INDEX"),
+        ("source: hpo\npassages: 25\npassage_overlap: 25", ": passage_overlap: 25 should be less than passages, 25"),
+        ("source: hpo\npublished: [{system: a, score: 1, source: b, n: 3}]", ":2: unknown key published.0.n"),
+        ("source: hpo\nexpected: {any: {bm25: high}}", ":2: expected.any.bm25: 'high' should be a valid number"),
     ],
 )
 def test_a_mistake_in_a_yaml_file_is_named(written, text: str, message: str) -> None:
     path = written(text)
     with pytest.raises(CaiError) as error:
         load_index_config(path) if text.startswith("source") else load_encoder(path)
-    assert str(error.value).startswith(f"{path}: {message}")
+    assert str(error.value).startswith(f"{path}{message}")
 
 
 def test_missing_specs_are_named(tmp_path: Path) -> None:

@@ -205,7 +205,7 @@ def test_a_wrong_value_in_a_file_is_named(yaml_file, text: str, message: str) ->
     with pytest.raises(CaiError) as error:
         train("--config", path, *REQUIRED)
     first, second = sorted(str(error.value).splitlines(), key=lambda line: "stop" in line.split()[1])
-    assert first.startswith(f"{path}: {message}") and second == f"{path}: stop: 'x' should be a valid integer"
+    assert first.startswith(f"{path}:1: {message}") and second == f"{path}:2: stop: 'x' should be a valid integer"
 
 
 @pytest.mark.parametrize("number", ["5e-5", "5E-5", "5.e-5", "0.5e-4", ".5e-4", "+50e-6", "5.0e-5"])

@@ -18,11 +18,11 @@ from cai_pyserini.core.steps import Step
 from cai_pyserini.engine.open import Run, open_systems
 from cai_pyserini.experiments import artifacts as planning
 from cai_pyserini.experiments import index_artifacts
+from cai_pyserini.experiments.chosen_artifacts import Weights
 from cai_pyserini.experiments.execute import execute
 from cai_pyserini.experiments.experiment import Experiment
 from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.plan import plan, require
-from cai_pyserini.experiments.ranking_artifacts import Weights
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.trainer.settings import AdaptSettings
 from tests.conftest import DATA
@@ -69,6 +69,7 @@ def test_the_steps_of_systems(run: RunFolder) -> None:
     ]
     assert labels(run, "bm25") == {"check", "index bm25", "search bm25", "evaluate bm25"}
     assert not any("queries" in label for label in labels(run, "splade-doc-idf"))  # which no model encodes
+    assert {"idf", "bm25idf", "idf-power"} < labels(run, "splade-sqrt", "joint-splade-bm25idf", "splade-doc-auto")
     dense = with_settings(run, dense=load_encoder("minilm"), cross_encoder="somewhere")
     assert labels(dense, "hybrid-cross-encoder-dense-idf") == {
         *("check", "idf-dense", "encode dense-idf-documents", "encode dense-idf-queries-test", "index bm25"),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cai_pyserini.core.config import load_encoder
-from cai_pyserini.experiments.prepare import Preparation
+from cai_pyserini.experiments.grid import Grid
 from cai_pyserini.experiments.settings import RunSettings
 
 
@@ -31,8 +31,8 @@ def test_long_documents_are_searched_in_passages(
     line = json.dumps({"_id": "d1", "text": word * words}) + "\n"
     (tmp_path / "corpus.jsonl").write_text(line)
     settings = RunSettings(collections=[str(tmp_path)], output=tmp_path / "run", **{"systems": ["joint"]} | changes)
-    preparation = Preparation(settings)
-    run, _ = (preparation.prepare(str(tmp_path)).run for _ in range(2))  # as a dry run does
+    (cell,) = Grid(settings).cells
+    run, _ = (cell.prepare().run for _ in range(2))  # as a dry run does
     assert run.experiment.collection.passages == passages
     warned = caplog.text.count("encoders would not read 57% of the text, so passages of 100 words are searched")
     assert warned == (passages == 100)
@@ -44,13 +44,22 @@ def test_what_a_dense_encoder_does_not_read_is_said_once_with_the_remedy(
 ) -> None:
     """Which depends on the positions of the model. The fault: only what SPLADE does not read is said."""
     (tmp_path / "corpus.jsonl").write_text(json.dumps({"_id": "d1", "text": "word " * 600}) + "\n")
-    minilm = Path(load_encoder("minilm").checkpoint)
+    minilm = load_encoder("minilm").checkpoint
     (tmp_path / "short.yaml").write_text(f"checkpoint: {minilm}\nkind: dense\nmax_document_length: {length}\n")
     dense = {"systems": ["dense"], "dense": str(tmp_path / "short.yaml")}
-    preparation = Preparation(RunSettings(collections=[str(tmp_path)], passages=0, output=tmp_path / "run", **dense))
+    (cell,) = Grid(RunSettings(collections=[str(tmp_path)], passages=0, output=tmp_path / "run", **dense)).cells
     for _ in range(2):
-        preparation.prepare(str(tmp_path))
+        cell.prepare()
     lost = round(100 * (1 - length / 600))
     (message,) = [message for message in caplog.messages if "lost" in message]
     read = f"{tmp_path.name}: short reads {length} word pieces of a document, and about {lost}% of the text is lost"
     assert message == f"{read}: the setting passages (such as 100){remedy} keeps more"
+
+
+@pytest.mark.parametrize("measures", [["AP"], ["nDCG@10", "AP"]])
+def test_verify_measures_what_is_expected(tiny: Path, tmp_path: Path, measures: list[str]) -> None:
+    """The fault: with other measures, there is nothing to verify."""
+    settings = RunSettings(collections=[str(tiny)], output=tmp_path, measures=measures, verify=True)
+    expected = measures if "nDCG@10" in measures else [*measures, "nDCG@10"]
+    (cell,) = Grid(settings).cells
+    assert cell.prepare().run.experiment.measures == expected

@@ -46,7 +46,7 @@ def test_a_run_is_repeated_from_its_results(
         assert times[0] == times[1], key
     made = first["provenance"]
     assert made["command"] == f"cai-pyserini run {broken.name}"
-    settings = {"depth": 7, "seed": 42, "threads": 0, "precision": "float32", "collections": [str(broken)]}
+    settings = {"depth": 7, "seed": [42], "threads": 0, "precision": "float32", "collections": [str(broken)]}
     assert settings.items() <= made["settings"].items() and second["provenance"]["settings"] == made["settings"]
     assert not made["vectors_from_cache"] and second["provenance"]["vectors_from_cache"]["vectors/documents"] == 12
     assert {"python", "java", "lucene", "numpy", "ir-measures", "torch"} < first["versions"].keys()

@@ -57,6 +57,12 @@ STAGES = {
         ("--device cpu", "--batch-size 2"),
     ),
     "words": Stage("stage words --collection {hand-written}", "words"),
+    "idf-power": Stage(
+        "stage idf-power --vectors {vectors} --idf {idf} --words {words} --encoder splade-tiny",
+        "idf power",
+        (),
+        ("--device cpu",),
+    ),
     "near": Stage("stage near --vectors {dense}", "near", ("--neighbours 3",)),
     "smooth": Stage("stage near-documents --vectors {vectors} --near {near}", "smooth", ("--weight 0.3",)),
     "expansion": Stage(

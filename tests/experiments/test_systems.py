@@ -1,5 +1,7 @@
 """What the names of systems say, and which names say nothing."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -72,6 +74,8 @@ def fused(name: str, *parts: System, fusion: str = DEFAULT) -> System:
         JOINT,
         NEAR,
         JOINT_ALL,
+        SpladeSystem(doc=True, weighting="bm25idf", joint=True, near=True),
+        hybrid("hybrid-splade-auto-minmax", SpladeSystem(False, "auto", joint=False, near=False), fusion="minmax"),
         hybrid("hybrid-splade-idf-dense-zscore", SPLADE_IDF, DENSE, fusion="zscore"),
         fused("fused-joint-splade-idf-dense-zscore", JOINT, DENSE, fusion="zscore"),
         fused("fused-bm25-near-splade-idf-dense-zscore", BM25_NEAR, SPLADE_IDF, DENSE, fusion="zscore"),
@@ -89,6 +93,12 @@ def test_names(expected: System) -> None:
     assert vars(parse_system(expected.long_name)) == vars(parse_system(expected.name)) == vars(expected)
 
 
+def test_no_name_can_be_read_in_two_ways() -> None:
+    """The fault: bm25idf is read as the IDF of BM25 in one name, and as a part in another."""
+    for first, second in itertools.permutations(SINGLE, 2):
+        assert [part.long_name for part in parse_system(f"fused-{first}-{second}-minmax").parts] == [first, second]
+
+
 # hybrid-splade-sum is hybrid-splade
 REFUSED = """
 hybrid hybrid- hybrid-bm25 hybrid-bm25-splade hybrid-minmax hybrid-splade-sum hybrid-splade-splade
@@ -96,7 +106,8 @@ hybrid-splade-dense-splade hybrid-hybrid-splade hybrid-splade-minmax-rrf hybrid-
 hybrid-splade-average hybrid-splade--dense hybrid-dense-doc bm25-idf splade-rrf splade-idf-doc splade-exact
 splade-minmax splade-dense dense-doc
 cross-encoder-idf fused-splade-idf fused-splade-idf-minmax fused-splade-splade fused- joint-bm25 joint-dense
-joint-splade-near-idf splade-joint dense-near SPLADE all adapted hybrid-adapted-splade
+splade-bm25 splade-auto-doc splade-idf-sqrt dense-auto joint-splade-near-idf
+splade-joint dense-near SPLADE all adapted hybrid-adapted-splade
 """
 
 

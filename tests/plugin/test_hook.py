@@ -1,13 +1,22 @@
 """Pyserini's unmodified modules with our encoders."""
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
+from cai_pyserini.cli.run import main as beir
+from cai_pyserini.core import artifact
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
+from cai_pyserini.experiments.systems import WEIGHTINGS
+from cai_pyserini.models.idf import Idf
+from cai_pyserini.models.splade import Splade
+from cai_pyserini.runs.trec import read_run, scores_by_query
+from cai_pyserini.vectors.quantization import weighted
 from cai_pyserini.vectors.queries import Representation
+from cai_pyserini.vectors.shards import Vectors
 from tests.conftest import json_lines
 from tests.indexes.stock import run_module
 from tests.plugin.conftest import ranking, scores, search_arguments, search_topics
@@ -22,6 +31,35 @@ def test_pyserinis_run_equals_ours(name: str, run_folder: Path, topics: Path, tm
     encoder = index if name == "joint-splade-idf" else "splade-tiny"
     run_module("pyserini.search.lucene", *search_arguments(index, topics, encoder, tmp_path / "run.trec"))
     assert ranking(tmp_path / "run.trec") == ranking(run_folder / "runs" / f"{name}.trec")
+
+
+def test_every_weighting_is_that_of_its_name(
+    run_folder: Path, tiny: Path, checkpoint: Path, topics: Path, tmp_path: Path
+) -> None:
+    """In one run, from one encoding. The faults: names that weight alike; an encoder.yaml by which Pyserini, or the
+    recipient of an index, weights otherwise; a choice that is printed and not made."""
+    run, trec = Path(shutil.copytree(run_folder, tmp_path / "run")), tmp_path / "run.trec"
+    encoded = (run / "vectors" / "documents" / "manifest.json").stat().st_ino
+    names = [f"splade-{name}" for name in WEIGHTINGS]
+    others = ["joint-splade-doc-auto", "hybrid-splade-bm25idf-minmax", "fused-splade-sqrt-splade-auto"]
+    beir([f"{tiny}.yaml", "--output", str(run), "--systems", *names, *others])
+    assert (run / "vectors" / "documents" / "manifest.json").stat().st_ino == encoded
+    results = json.loads((run / "results.json").read_text())
+    assert {*names, *others} == results["systems"].keys()
+    chosen = artifact.require(run / "idf-power.json", "idf power").stats
+    assert results["decision"] == [decision := f"splade-auto: {chosen['decision']}"]
+    assert decision in (run / "report.md").read_text()
+    idf, bm25idf = Idf.load(run / "idf"), Idf.load(run / "bm25idf")
+    weights = (idf.weights(), idf.weights(0.5), bm25idf.weights(), idf.weights(chosen["idf_power"]))
+    splade, (documents, *_) = Splade(checkpoint, "cpu", "float32"), Vectors(run / "vectors" / "documents")
+    query = splade.encode(["bladder infection"], 256)
+    for name, expected in zip(names, weights, strict=True):
+        index, products = run / "indexes" / name, (weighted(documents.vectors, expected) @ query.T).toarray()[:, 0]
+        run_module("pyserini.search.lucene", *search_arguments(index, topics, index, trec))
+        assert ranking(trec) == ranking(run / "runs" / f"{name}.trec")
+        hits = scores_by_query(read_run(run / "runs" / f"{name}.trec"))["q2"]
+        exact = dict(zip(documents.ids, products.tolist(), strict=True))
+        assert len(hits) > 2 and hits == pytest.approx({id: exact[id] for id in hits}, rel=0.02, abs=0.05)
 
 
 @pytest.mark.parametrize("query, name", [("splade", "joint-splade-idf"), ("bow", "joint-splade-doc-idf")])

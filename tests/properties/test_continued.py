@@ -36,7 +36,7 @@ from tests.conftest import damaged, json_lines
 from tests.properties import conftest as conftest  # has the profiles
 
 Lines = tuple[str, ...]
-SPARSE = ("bm25", "splade-idf", "joint", "hybrid-splade-idf-minmax")
+SPARSE = ("bm25", "splade-idf", "splade-auto", "joint", "hybrid-splade-idf-minmax")
 DENSE = ("joint-near", "dense", "fused-splade-idf-dense-zscore")
 DEPTH = 20
 ASKED = ("bladder infection", "what lowers high blood pressure?")

@@ -1,28 +1,87 @@
-"""Comparisons by the book: paired t-tests, and Holm's correction worked by hand."""
+"""Comparisons recomputed with scipy, statsmodels and by hand."""
 
 import math
 import random
 from collections.abc import Callable
+from itertools import combinations
+from typing import Any
 
+import numpy as np
 import pytest
+from scipy.stats import bootstrap, permutation_test, ttest_rel
 from scipy.stats import t as student
+from statsmodels.stats.multitest import multipletests
 
-from cai_pyserini.runs.significance import MIN_QUERIES, Comparison, all_pairs, better_than, compare, holm, p_text
-
-
-@pytest.mark.parametrize(
-    "pvalues, corrected",
-    [
-        ([0.01, 0.04, 0.03], [0.03, 0.06, 0.06]),
-        ([0.03, 0.01, 0.04], [0.06, 0.03, 0.06]),
-        ([0.2, 0.5, 0.9], [0.6, 1.0, 1.0]),
-        ([0.01, 0.011], [0.02, 0.02]),
-        ([0.5], [0.5]),
-        ([], []),
-    ],
+from cai_pyserini.core.errors import CaiError
+from cai_pyserini.runs.compared import Compared
+from cai_pyserini.runs.significance import (
+    MIN_QUERIES,
+    Comparison,
+    Significance,
+    all_pairs,
+    compare,
+    holm,
+    p_text,
+    permutations,
 )
-def test_holm_worked_examples(pvalues: list[float], corrected: list[float]) -> None:
-    assert holm(pvalues) == pytest.approx(corrected)
+
+
+def values_of(queries: int, systems: int, seed: int = 0) -> dict[str, dict[str, float]]:
+    """Systems with equal, zero and continuous values, that differ a little."""
+    draw = np.random.default_rng(seed)
+    easy, noise = draw.random(queries), draw.normal(0, 0.15, (systems, queries))
+    values = (easy + noise + np.arange(systems)[:, None] * 0.06).clip(0, 1).round(2)
+    return {f"s{number}": {f"q{place}": float(v) for place, v in enumerate(row)} for number, row in enumerate(values)}
+
+
+@pytest.mark.parametrize("queries", [10, 13, 60])
+def test_all_pairs_are_those_of_scipy_and_statsmodels(queries: int) -> None:
+    """Up to 13 queries, all 2^n permutations are counted, as scipy does; of more, 10,000 are drawn."""
+    systems = values_of(queries, 4)
+    significance, pairs = Significance(systems), [*combinations(systems, 2)]
+    uncorrected = [significance.compare([pair])[pair] for pair in pairs]
+    for (first, second), found in zip(pairs, uncorrected, strict=True):
+        a, b = (np.array([*systems[name].values()]) for name in (first, second))
+        differences, by_scipy = b - a, ttest_rel(b, a)
+        assert found.difference == pytest.approx(b.mean() - a.mean()) and found.effect and found.p
+        assert found.p == pytest.approx(by_scipy.pvalue)
+        assert found.effect == pytest.approx(differences.mean() / math.sqrt(differences.var(ddof=1)))
+        assert found.effect * math.sqrt(queries) == pytest.approx(by_scipy.statistic)
+        options: dict[str, Any] = {"n_resamples": 10_000, "vectorized": True, "rng": 1}
+        p = permutation_test((differences,), np.mean, permutation_type="samples", **options).pvalue
+        error = 1e-12 if queries <= 13 else 6 * math.sqrt(p * (1 - p) / 10_000)  # of two times 10,000
+        assert found.p_randomization == pytest.approx(p, rel=1e-9, abs=error)
+        interval = bootstrap((differences,), np.mean, method="percentile", **options).confidence_interval
+        assert found.interval == pytest.approx(tuple(interval), abs=0.1 * differences.std() / math.sqrt(queries))
+    for name in ("p", "p_randomization"):
+        corrected = multipletests([getattr(found, name) for found in uncorrected], method="holm")[1]
+        assert [getattr(found, name) for found in significance.all_pairs().values()] == pytest.approx(corrected)
+    assert [*all_pairs(systems)] == pairs and all_pairs(systems) == significance.all_pairs()
+
+
+def test_holm_is_that_of_statsmodels_and_of_a_worked_example() -> None:
+    draw = random.Random(0)
+    for count in (1, 2, 5, 40):
+        p_values = [draw.random() ** 4 for _ in range(count)] + [0.01] * 2
+        assert holm(p_values) == pytest.approx(multipletests(p_values, method="holm")[1])
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06]) and holm([]) == []
+
+
+def test_a_randomization_test_of_few_permutations_counts_the_observed_one() -> None:
+    """The faults: p = 0; a corrected p that no system can get below 0.05, because there are too few permutations."""
+    systems = {"a": {f"q{n}": 0.0 for n in range(40)}, "b": {f"q{n}": 0.5 + n / 100 for n in range(40)}}
+    assert all_pairs(systems)["a", "b"].p_randomization == 1 / 10_001
+    for count in (2, 10, 20, 40):
+        assert count * (count - 1) / 2 / (permutations(300, count) + 1) < 0.01
+    assert permutations(10, 40) == 1024
+
+
+def test_intervals_cover_the_mean_95_times_of_100() -> None:
+    """Of samples of 100 skewed values whose mean is known."""
+    draw = np.random.default_rng(0)
+    samples = {f"s{n}": {str(q): v for q, v in enumerate(draw.beta(0.5, 1, 100))} for n in range(1000)}
+    covered = [low <= 1 / 3 <= high for low, high in filter(None, Significance(samples).intervals().values())]
+    assert 0.93 < np.mean(covered) < 0.97 and len(covered) == 1000
 
 
 def test_several_comparisons_are_corrected() -> None:
@@ -49,7 +108,8 @@ def test_several_comparisons_are_corrected() -> None:
     assert {name: comparison.p for name, comparison in compared.items()} == pytest.approx(expected)
     # Of three pairs, p3 times 3 is 0.045, p2 is 0.077, and a and c differ by 1 / sqrt(10) for every query.
     some = {"base": baseline, "c": systems["c"], "a": systems["a"]}
-    assert better_than(some, all_pairs(some)) == {"base": [], "c": [], "a": ["base"]}
+    lettered = Compared.of({name: {"AP": values} for name, values in some.items()})
+    assert lettered.better == {"base": "", "c": "", "a": "a"}
 
 
 def test_queries_are_paired_by_id() -> None:
@@ -57,6 +117,8 @@ def test_queries_are_paired_by_id() -> None:
     baseline, system = ({f"q{i}": draw.random() for i in range(30)} for _ in range(2))
     shuffled = dict(reversed(system.items()))
     assert compare(baseline, {"s": shuffled}) == compare(baseline, {"s": system})
+    with pytest.raises(CaiError, match="base and s have values of different queries"):
+        all_pairs({"base": baseline, "s": system | {"q30": 0.5}})
 
 
 @pytest.mark.parametrize("queries", [1, 2, MIN_QUERIES - 1, MIN_QUERIES])

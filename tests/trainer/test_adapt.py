@@ -149,7 +149,7 @@ def test_what_was_decided_is_what_is_written(
     "flags, yaml, message",
     [
         (["--splade"], "base: other\n", "steps.yaml: base cannot be set here"),
-        (["--splade"], "max_step: 3\n", "steps.yaml: unknown key max_step; did you mean max_steps?"),
+        (["--splade"], "max_step: 3\n", "steps.yaml:1: unknown key max_step; did you mean max_steps?"),
         (["--splade"], None, "no file "),
         (["--splade"], "negatives: 5\n", "contrast: negatives 5, but pseudo queries have 4 each"),
         (["--splade"], "loss: margin-mse\n", "contrast: loss margin-mse needs a teacher: the setting dense"),
