@@ -111,7 +111,7 @@ def efficiency(settings: EfficiencySettings) -> Report:
     for each in found:
         impacts, size, postings = each.costs.values()
         row = [each.name, f"{impacts:.1f}", f"{size / 1e6:.1f}", f"{postings:,.0f}", f"{mean(each.values):.4f}"]
-        rows.append([*row, *_difference(differences[each.name])])
+        rows.append([*row, *(_difference(differences[each.name]) if each is not found[0] else ("", ""))])
     text, proposed = proposal(found, queries, settings)
     tables = [aligned(rows)]
     for hits in settings.hits:
