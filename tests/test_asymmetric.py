@@ -20,7 +20,7 @@ from tests.plugin.conftest import scores, search_topics
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("java")]
 
-SYSTEMS = ["bm25", "splade-doc", "joint-splade-doc", "hybrid-splade-doc"]
+SYSTEMS = ["bm25", "splade-doc", "splade-doc-auto", "joint-splade-doc", "hybrid-splade-doc"]
 JOINT, INDEX = "joint-splade-doc", "joint-splade"
 
 
@@ -79,6 +79,13 @@ def test_stock_pyserini_finds_what_we_find_in_a_joint_index(run: Path, tiny: Pat
     assert not (tmp_path / "topics" / "splade.jsonl").exists()
     cached = CachedDataQueryEncoder(str(tmp_path / "topics" / "splade-doc.jsonl"))
     assert search_topics(index, cached, tiny, min_idf=-1) == pytest.approx(expected, abs=2e-6)
+
+
+def test_weights_of_queries_are_not_multiplied_with_idf_by_choice(run: Path) -> None:
+    auto, plain = (scores(run / "runs" / f"{name}.trec") for name in ("splade-doc-auto", "splade-doc"))
+    assert auto == plain
+    (decision,) = RunFolder(run).results.decision
+    assert decision == "splade-auto: no IDF, because word pieces of queries have weights of their own"
 
 
 def test_engines_explanations_and_hybrids_have_the_scores_of_runs(run: Path) -> None:

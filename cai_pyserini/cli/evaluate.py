@@ -20,7 +20,10 @@ class Evaluate(Command):
         "  cai-pyserini evaluate runs/hpo/splade-tiny --systems bm25 splade-idf joint --format latex"
     )
     run: AnyPath | None = flag(
-        None, "run folder, written by `cai-pyserini run`, in place of a collection and TREC runs", positional=True
+        None,
+        "run folder, written by `cai-pyserini run`, in place of a collection and TREC runs; with its measures, unless "
+        "others are given",
+        positional=True,
     )
     systems: list[str] = flag([], "systems of the run folder to compare, in this order (default: all)")
     collection: str | None = flag(None, COLLECTION_TEXT)

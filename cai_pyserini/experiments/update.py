@@ -125,7 +125,8 @@ def drift(before: RunFolder, after: RunFolder, systems: Sequence[System], change
         report["idf"] = idf_drift(before.folder / made.name, made, tokens)
     report["nonzeros_per_document"] = [old.nonzeros_per_document, new.nonzeros_per_document]
     report["alpha"] = {index: [old.alpha[index], alpha] for index, alpha in new.alpha.items()}
-    report["decision"] = [line for line in new.decision if line not in old.decision]
+    chosen = {line.partition(", because")[0] for line in old.decision}
+    report["decision"] = [line for line in new.decision if line.partition(", because")[0] not in chosen]
     if any(system.adapted for system in systems) and (manifest := artifact.read_manifest(after.adapted)):
         new_share = _new_share(manifest.created, before, changes)
         report["adaptation"] = {"created": manifest.created, "new": new_share}

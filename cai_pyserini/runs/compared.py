@@ -181,14 +181,14 @@ class Compared:
         return asdict(self)
 
     def by_query(self) -> str:
-        """The value of each query, as tab-separated lines: query, system, measure, value."""
+        """The value of each query, as tab-separated lines: query, run, measure, value."""
         rows = [
             [query, name, measure, str(value)]
             for name, by_measure in self.per_query.items()
             for measure, values in by_measure.items()
             for query, value in values.items()
         ]
-        return render([["query", "system", "measure", "value"], *rows], "tsv")
+        return render([["query", "run", "measure", "value"], *rows], "tsv")
 
 
 def _corrected(count: int, what: str) -> str:

@@ -7,7 +7,8 @@ of these tokens is their share of the variance of scores, which IDF reduces:
 
 over the best 100 documents by the score s of unweighted documents. s_common is the part of s from common tokens, which
 more than a tenth of the documents have. Queries are the spans that alpha is estimated with (see vectors.weighting). The
-power is 1 if the noise is 0.1 or more, otherwise 0.5.
+power is 1 if the noise is 0.2 or more, otherwise 0.5. For an encoder of documents alone, it depends on the queries: 1
+for bags of word pieces, in which no word counts more than another, and 0 if word pieces have weights of their own.
 """
 
 from collections.abc import Iterable
@@ -26,8 +27,7 @@ from cai_pyserini.vectors.queries import encode_queries
 from cai_pyserini.vectors.shards import Vectors, require_same_documents, shard_progress
 
 COMMON = 0.1  # share of the documents that have a common token
-NOISY = 0.1
-NOISY_POWER, POWER = 1.0, 0.5
+NOISY = 0.2
 BEST = 100  # documents per query
 
 
@@ -52,26 +52,37 @@ def choose_power(vectors: Vectors, idf: Path, words: Path, encoder: EncoderModel
     recipe = artifact.recipe("idf power", inputs, query=encoder.config.query, queries=encoder.query_only_identity)
 
     def write(path: Path) -> artifact.Stats:
-        counted, texts = Idf.load(idf, encoder.tokenizer.vocabulary), [text for text, _ in bm25.spans]
-        queries = encode_queries(encoder, texts) if texts else csr_matrix((0, len(counted.frequencies)))
-        parts = (shard.vectors for shard in shard_progress(vectors, len(vectors), "noise of common tokens"))
-        found = noise(queries, parts, counted.frequencies > COMMON * counted.documents)
-        power, reason = choose(found)
-        files.write_text(path, files.json_text({"idf_power": power}))
-        weighting = "idf" if power == 1 else f"idf ** {power:g}"
-        return {"idf_power": power, "noise": found, "decision": f"{weighting}, because {reason}"}
+        counted, found = Idf.load(idf, encoder.tokenizer.vocabulary), None
+        if encoder.config.query == "bow":
+            chosen = for_bags(encoder.token_weights is not None)
+        else:
+            texts = [text for text, _ in bm25.spans]
+            queries = encode_queries(encoder, texts) if texts else csr_matrix((0, len(counted.frequencies)))
+            parts = (shard.vectors for shard in shard_progress(vectors, len(vectors), "noise of common tokens"))
+            found = noise(queries, parts, counted.frequencies > COMMON * counted.documents)
+            chosen = for_noise(found)
+        files.write_text(path, files.json_text({"idf_power": chosen.power}))
+        weighting = {0.0: "no IDF", 1.0: "idf"}.get(chosen.power, f"idf ** {chosen.power:g}")
+        return {"idf_power": chosen.power, "noise": found, "decision": f"{weighting}, because {chosen.reason}"}
 
     return artifact.make(output, recipe, write, folder=False)
 
 
-def choose(noise: float | None) -> Choice:
+def for_bags(weighted: bool) -> Choice:
+    """The power for queries that are bags of word pieces, with weights of their own if `weighted`."""
+    if weighted:
+        return Choice(0.0, "word pieces of queries have weights of their own")
+    return Choice(1.0, "queries are bags of word pieces, which have no other weights")
+
+
+def for_noise(noise: float | None) -> Choice:
     """The power for a noise of common tokens; None: unknown."""
     if noise is None:
-        return Choice(POWER, "the documents are too few or too short to measure how much their common tokens matter")
+        return Choice(0.5, "the documents are too few or too short to measure how much their common tokens matter")
     tokens = f"tokens in more than {COMMON:.0%} of the documents cause {noise:.1%} of the variance of the best scores"
-    if noise >= NOISY:
-        return Choice(NOISY_POWER, f"{tokens}, {NOISY:.0%} or more")
-    return Choice(POWER, f"{tokens}, less than {NOISY:.0%}")
+    if noise < NOISY:
+        return Choice(0.5, f"{tokens}, less than {NOISY:.0%}")
+    return Choice(1.0, f"{tokens}, {NOISY:.0%} or more")
 
 
 def noise(queries: csr_matrix, documents: Iterable[csr_matrix], common: np.ndarray) -> float | None:

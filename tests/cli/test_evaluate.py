@@ -59,8 +59,8 @@ def test_files_have_every_query_and_every_comparison(
     capsys.readouterr()
     main([*arguments, "out.tsv", "--format", "csv"])
     lines, printed = pd.read_table("out.tsv"), pd.read_csv(StringIO(capsys.readouterr().out))
-    assert [*lines] == ["query", "system", "measure", "value"] and len(lines) == 5 * 2 * 2
-    means = lines.groupby(["system", "measure"]).value.mean()
+    assert [*lines] == ["query", "run", "measure", "value"] and len(lines) == 5 * 2 * 2
+    means = lines.groupby(["run", "measure"]).value.mean()
     assert means["good", "RR@10"] == printed.set_index("system")["RR@10"]["good"] == 0.4
 
 

@@ -65,10 +65,12 @@ def test_adapting_again_is_proposed_when_many_documents_are_new() -> None:
         "documents": None,
         "nonzeros_per_document": [None, None],
         "alpha": {"joint-splade": [{"bow": 1.5}, {"bow": 2.0}]},
+        "decision": ["splade-auto: idf, because …"],
     }
     said = {}
     for new in (None, 0.1, 0.3, 1.4):
-        what, alpha, said[new] = lines(report | {"adaptation": {"created": "2026-01-02T03:04:05Z", "new": new}})
+        what, alpha, auto, said[new] = lines(report | {"adaptation": {"created": "2026-01-02T03:04:05Z", "new": new}})
+        assert auto == "splade-auto: idf, because …"
         assert what == "the collection has changed" and alpha == "alpha of joint-splade: 1.5 → 2 (bow queries)"
     stays = "the encoder stays as adapted on 2026-01-02; new or changed since: "
     again = "; by the rule of thumb (above 20%), adapt it again: `cai-pyserini run --adapt`"

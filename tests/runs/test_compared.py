@@ -132,7 +132,7 @@ def test_values_of_queries_are_compared() -> None:
     assert compared.systems == {"a": {"AP": pytest.approx(0.2)}, "b": {"AP": pytest.approx(0.4)}}
     assert [*compared.changes("b").items()][:3] == [("q0", 1.0), ("q1", 1.0), ("q2", 0.0)]
     assert " 2, 0, 8\n" in str(compared)
-    assert compared.by_query().splitlines()[:2] == ["query\tsystem\tmeasure\tvalue", "q0\ta\tAP\t0.0"]
+    assert compared.by_query().splitlines()[:2] == ["query\trun\tmeasure\tvalue", "q0\ta\tAP\t0.0"]
     back = Compared.of(per_query, "b").comparisons["a"]
     assert (back.difference, back.effect) == (-found.difference, pytest.approx(-found.effect))
     assert back.p == found.p and back.interval == pytest.approx((-0.5, 0))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from cai_pyserini.vectors.idf_power import BEST, choose, noise
+from cai_pyserini.vectors.idf_power import BEST, Choice, for_bags, for_noise, noise
 
 COMMON = np.array([True, True, False, False, False, False])
 
@@ -47,13 +47,14 @@ def test_without_scores_that_differ_there_is_no_noise() -> None:
 
 
 @pytest.mark.parametrize(
-    "noise, power, reason",
+    "chosen, power, reason",
     [
-        (0.0576, 0.5, "cause 5.8% of the variance of the best scores, less than 10%"),
-        (0.1, 1.0, "cause 10.0% of the variance of the best scores, 10% or more"),
-        (None, 0.5, "too few or too short"),
+        (for_noise(0.0576), 0.5, "cause 5.8% of the variance of the best scores, less than 20%"),
+        (for_noise(0.2), 1.0, "cause 20.0% of the variance of the best scores, 20% or more"),
+        (for_noise(None), 0.5, "too few or too short"),
+        (for_bags(weighted=False), 1.0, "bags of word pieces"),
+        (for_bags(weighted=True), 0.0, "weights of their own"),
     ],
 )
-def test_the_power_for_a_noise(noise: float | None, power: float, reason: str) -> None:
-    chosen = choose(noise)
+def test_the_choice(chosen: Choice, power: float, reason: str) -> None:
     assert chosen.power == power and reason in chosen.reason

@@ -255,7 +255,7 @@ def test_fewer_vectors_than_the_manifest_says_are_refused(
 
 def test_command(inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "impacts"
-    settings = ["--idf", inputs / "idf", "--bits", 4, "--keep-terms", 5, "--keep-mass", 0.99]
+    settings = ["--idf", inputs / "idf", "--idf-power", 0.5, "--bits", 4, "--keep-terms", 5, "--keep-mass", 0.99]
     paths = ["--vectors", inputs / "vectors", "--output", output, "--encoder", "splade-tiny"]
     main([*map(str, [*paths, *settings])])
     size = sum(map(len, read(output))) / 12
@@ -263,9 +263,11 @@ def test_command(inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     expected = f"{output}: {size:.1f} impacts per document, scale "
     assert capsys.readouterr().out.startswith(expected)
     written = load_encoder(str(output))
-    assert (written.keep_terms, written.keep_mass, written.bits) == (5, 0.99, 4)
+    assert (written.keep_terms, written.keep_mass, written.bits, written.idf_power) == (5, 0.99, 4, 0.5)
     with pytest.raises(CaiError, match="keep_terms: 0 leaves nothing of SPLADE: give words too"):
         main([*map(str, [*paths, "--keep-terms", 0])])
     for flags in (["--near-words", inputs], ["--alpha", 2]):
         with pytest.raises(CaiError, match=f"{flags[0]} has no effect without --words"):
             main([*map(str, [*paths, *flags])])
+    with pytest.raises(CaiError, match="--idf-power has no effect without --idf"):
+        main([*map(str, [*paths, "--idf-power", 0.5])])
