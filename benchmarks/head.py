@@ -1,6 +1,6 @@
 """Time and memory of a training step with our pooled SPLADE head and with a plain one, and whether gradients are equal.
 
-A step encodes documents of a collection with the encoder, forward and backward, FLOPS of the weights as the loss, and
+A step encodes documents of a collection with the encoder, forward and backward, the FLOPS regularizer as the loss, and
 does nothing else. Plain is what the formula says: all logits, log(1 + relu), the maximum over the tokens that are not
 padding. The vocabularies are the encoder's own and one of 72,000 entries, which more rows of the embedding's
 distribution make. Each measurement is a process of its own, of which the first step is a warm-up; peak memory is that

@@ -129,5 +129,5 @@ def test_a_second_checkpoint_encodes_queries(
     steps = dict(re.split("  +", line) for line in capsys.readouterr().out.splitlines() if line)
     made = {name for name, state in steps.items() if state == "up to date"}
     assert {"encode documents", "impacts splade", "index splade", "words"} <= made
-    assert steps["encode queries-test"] == "must run: encoder.checkpoint changed"
-    assert steps["impacts joint-splade"] == "must run: queries.checkpoint changed"
+    assert steps["encode queries-test"] == "must run: the checkpoint changed"
+    assert steps["impacts joint-splade"] == "must run: the checkpoint changed"

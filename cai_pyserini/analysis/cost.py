@@ -1,9 +1,10 @@
 """What do systems cost? Non-zeros, index size, products per query-document pair, latency.
 
-    FLOPS = Σ_v p_q(v) · p_d(v)                                (Formal et al. 2021, section 4)
+    products = Σ_v p_q(v) · p_d(v)                             (Formal et al. 2021, section 4, who call them FLOPS)
 
-p_q(v) and p_d(v) are the fractions of queries and documents that contain term v, so FLOPS is the mean number of
-products in the score of a query and a document. They are counted in the index and in the quantized queries.
+p_q(v) and p_d(v) are the fractions of queries and documents that contain term v, so this is the mean number of weights
+that a query and a document share: the multiplications of a search that scores every document. They are counted in the
+index and in the quantized queries. (The FLOPS regularizer of training has mean weights in place of fractions.)
 """
 
 from collections import Counter
@@ -29,17 +30,17 @@ from cai_pyserini.indexes.lucene_text import LuceneText
 
 SPLADE = [system for system in SINGLE.values() if system.role == "splade"]
 SYSTEMS = [SINGLE["bm25"], SINGLE["doct5query"], *SPLADE, *map(adapted, SPLADE)]
-HEADER = ["nnz/doc", "nnz/query", "FLOPS", "index MB", "bytes/doc", "ms/query"]
+HEADER = ["nnz/doc", "nnz/query", "products", "index MB", "bytes/doc", "ms/query"]
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of a system. `nonzeros` are means; `flops` are products per query-document pair."""
+    """The cost of a system. `nonzeros` are means; `products` are per pair of a query and a document."""
 
     system: str
     document_nonzeros: float
     query_nonzeros: float
-    flops: float
+    products: float
     index_bytes: int
     bytes_per_document: float
     ms_per_query: float
@@ -52,7 +53,8 @@ def cost(settings: CostSettings) -> Report:
     for name, systems in by_run.items():
         rows += [[f"{name} {cost.system}", *_cells(cost)] for cost in systems]
     data = {name: [asdict(cost) for cost in systems] for name, systems in by_run.items()}
-    return Report("cost", aligned(rows), data)
+    legend = "products: multiplications of weights per query and document; ms/query: encoding and search, in batches"
+    return Report("cost", f"{aligned(rows)}\n\n{legend}", data)
 
 
 def costs(run: RunFolder) -> list[Cost]:
@@ -69,15 +71,15 @@ def costs(run: RunFolder) -> list[Cost]:
                 documents[opened.title] = activations(shard.vectors for shard in impacts)
             document_nonzeros, document_shares = documents[opened.title]
             query_nonzeros, query_shares = activations([impacts.queries(opened.queries(system.query))])
-            flops = float(query_shares @ document_shares)
+            products = float(query_shares @ document_shares)
         else:
-            document_nonzeros, query_nonzeros, flops = _bm25_nonzeros(folder, run.topics.values())
+            document_nonzeros, query_nonzeros, products = _bm25_nonzeros(folder, run.topics.values())
         results.append(
             Cost(
                 system=system.name,
                 document_nonzeros=document_nonzeros,
                 query_nonzeros=query_nonzeros,
-                flops=flops,
+                products=products,
                 index_bytes=index["bytes"],
                 bytes_per_document=index["bytes"] / index["documents"],
                 ms_per_query=artifact.require(ranking_of(system, run).output, "search").stats["ms_per_query"],
@@ -98,17 +100,16 @@ def activations(matrices: Iterable[csr_matrix]) -> tuple[float, np.ndarray]:
 
 
 def _bm25_nonzeros(folder: Path, queries: Iterable[str]) -> tuple[float, float, float]:
-    """The mean numbers of distinct terms of a BM25 index's documents and of queries, and FLOPS."""
+    """The mean numbers of distinct terms of a BM25 index's documents and of queries, and products."""
     index = LuceneText(folder)
     analyze = Analyzer(index.language)
     documents = index.distinct_terms()
     analyzed = [set(analyze(text)) for text in queries]
     counts = Counter(chain.from_iterable(analyzed))
     products = sum(count * index.document_frequency(term) for term, count in counts.items())
-    flops = products / (len(analyzed) * len(documents))
-    return float(documents.mean()), counts.total() / len(analyzed), flops
+    return float(documents.mean()), counts.total() / len(analyzed), products / (len(analyzed) * len(documents))
 
 
 def _cells(cost: Cost) -> list[str]:
-    cells = [f"{cost.document_nonzeros:.1f}", f"{cost.query_nonzeros:.1f}", f"{cost.flops:.3f}"]
+    cells = [f"{cost.document_nonzeros:.1f}", f"{cost.query_nonzeros:.1f}", f"{cost.products:.3f}"]
     return [*cells, f"{cost.index_bytes / 1e6:.1f}", f"{cost.bytes_per_document:.0f}", f"{cost.ms_per_query:.2f}"]

@@ -1,13 +1,18 @@
 """How fast and how effective is a system with pruned documents and queries?
 
 Postings are those of the terms that find documents (in two steps, of the first), all of which a search without skipping
-reads. The latency of a query is its median over several rounds; in each round, all searchers take turns at every query.
+reads. In each of several rounds, all searchers take turns at every query. A percentile of latency is over the queries
+of a round; its median, minimum and maximum are over rounds.
+
+The proposal is chosen by one random half of the queries and reported on the other: measured by the queries that chose
+it, the best of several would look better than it is.
 """
 
 import json
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -32,15 +37,20 @@ from cai_pyserini.indexes.retrieve import search
 from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.plugin import hook
 from cai_pyserini.runs.measures import mean, measure_run
+from cai_pyserini.runs.significance import Comparison, compare
 from cai_pyserini.runs.trec import removes_query
 from cai_pyserini.vectors.weighting import write_impacts
 
 CUTOFF = 10
 MEASURE = f"nDCG@{CUTOFF}"
 STOCK = "stock"
-ROUNDS = 3  # number of times each query is timed, after a warm-up
+SEED = 42  # of the order of queries
+FEW = 100  # with fewer queries, p99 is the slowest of them
+ROUNDS = 5  # number of times each query is timed, after a warm-up
+PERCENTILES = (50, 95, 99)
+EXACT = "all"
 
-Latencies = dict[int, tuple[float, float]]  # hits -> median and 99th percentile over queries, in ms
+logger = logging.getLogger(__name__)
 Searcher = Callable[[str], object]  # searches for the query with an id
 
 
@@ -52,6 +62,27 @@ class Pruning(NamedTuple):
     search: dict[str, float]  # of two steps; empty for one
 
 
+class Spread(NamedTuple):
+    """A percentile of latency, in ms: its median, smallest and largest value over rounds."""
+
+    median: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.median:.2f} [{self.low:.2f}, {self.high:.2f}]"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A pruning's costs, its values of MEASURE by query, and its times by hits, (rounds, queries) in ms."""
+
+    name: str
+    costs: dict[str, float]
+    values: dict[str, float]
+    times: dict[int, np.ndarray]
+
+
 def efficiency(settings: EfficiencySettings) -> Report:
     """The cost, effectiveness and latency of every pruning, and the latency of stock LuceneImpactSearcher."""
     run, system = RunFolder(settings.run), parse_system(settings.system)
@@ -59,53 +90,100 @@ def efficiency(settings: EfficiencySettings) -> Report:
         raise CaiError(f"{system.name}: only SPLADE systems have impacts and queries to prune")
     if not run.results.scored or not run.has(ranking_of(system, run).output):
         raise CaiError(f"{run.root} has no scores of {system.name}: {SEARCH_AGAIN}")
+    queries = [query for query in run.topics if query in (run.qrels or {})]
+    if len(queries) < 2:
+        raise CaiError(f"{run.root} has {len(queries)} judged query: one half chooses a pruning, the other reports it")
+    np.random.default_rng(SEED).shuffle(queries)  # those in even places choose, the others report
+    timed = queries[: settings.queries]
+    if len(timed) < FEW:
+        logger.warning("%d queries are timed: with fewer than %d, p99 is that of the slowest", len(timed), FEW)
     systems = [PrunedSystem(run, system, pruning, settings.output) for pruning in prunings(settings)]
-    timed = list(run.topics)[: settings.queries]
-    latencies: dict[str, Latencies] = {}
+    milliseconds: dict[str, dict[int, np.ndarray]] = {}
     for hits in settings.hits:
         searchers = {STOCK: systems[0].stock_searcher(hits)}
         searchers |= {pruned.name: pruned.searcher(hits) for pruned in systems}
-        for name, query_times in times(searchers, timed, f"{hits:,} hits").items():
-            p50, p99 = np.percentile(query_times, [50, 99]).tolist()
-            latencies.setdefault(name, {})[hits] = (p50, p99)
-    rows = [pruned.measure(run, latencies[pruned.name]) for pruned in systems]
-    percentiles = [f"{percentile}, {hits:,} hits" for hits in settings.hits for percentile in ("p50", "p99")]
-    table = [["", "impacts/doc", "index MB", "postings/query", MEASURE, *percentiles]]
-    table.append([STOCK, *[""] * 4, *_milliseconds(latencies[STOCK])])
-    for row in rows:
-        costs = [f"{row['impacts_per_document']:.1f}", f"{row['index_bytes'] / 1e6:.1f}"]
-        costs += [f"{row['postings_per_query']:,.0f}", f"{row['score']:.4f}"]
-        table.append([row["name"], *costs, *_milliseconds(row["latency"])])
-    text, proposed = proposal(rows, settings)
-    data = {"stock": latencies[STOCK], "queries": len(timed), "prunings": rows, "proposal": proposed}
-    return Report("efficiency", f"{aligned(table)}\n\n{text}", data)
+        for name, measured in times(searchers, timed, f"{hits:,} hits").items():
+            milliseconds.setdefault(name, {})[hits] = measured
+    found = [pruned.measure(run, milliseconds[pruned.name]) for pruned in systems]
+    differences = compare(found[0].values, {each.name: each.values for each in found})
+    latency = {name: {hits: spreads(ms) for hits, ms in by_hits.items()} for name, by_hits in milliseconds.items()}
+    rows = [["", "impacts/doc", "index MB", "postings/query", MEASURE, f"minus {EXACT}", "95% interval"]]
+    for each in found:
+        impacts, size, postings = each.costs.values()
+        row = [each.name, f"{impacts:.1f}", f"{size / 1e6:.1f}", f"{postings:,.0f}", f"{mean(each.values):.4f}"]
+        rows.append([*row, *(_difference(differences[each.name]) if each is not found[0] else ("", ""))])
+    text, proposed = proposal(found, queries, settings)
+    tables = [aligned(rows)]
+    for hits in settings.hits:
+        header = [f"ms, {hits:,} hits", *(f"p{percentile}" for percentile in PERCENTILES)]
+        tables.append(aligned([header, *([name, *map(str, of[hits].values())] for name, of in latency.items())]))
+    about = f"ms: median of {ROUNDS} rounds [smallest, largest], {len(timed):,} of {len(queries):,} queries"
+    data = {
+        "queries": len(queries),
+        "timed": len(timed),
+        "rounds": ROUNDS,
+        "seed": SEED,
+        "stock": latency[STOCK],
+        "prunings": [
+            {"name": each.name, **each.costs, "score": mean(each.values)}
+            | {"difference": differences[each.name].difference, "interval": differences[each.name].interval}
+            | {"latency": latency[each.name]}
+            for each in found
+        ],
+        "proposal": proposed,
+    }
+    return Report("efficiency", "\n\n".join([*tables, about, text]), data)
 
 
-def proposal(rows: Sequence[Mapping[str, Any]], settings: EfficiencySettings) -> tuple[str, str]:
-    """The search to use, in words, and its name: of those that lose little of the measure, the fastest at the first
-    number of hits. The first row is the exact search."""
-    exact, hits = rows[0], settings.hits[0]
-    good = [row for row in rows if row["score"] >= exact["score"] * (1 - settings.loss)]
-    best = min(good, key=lambda row: row["latency"][hits])
-    limit = f"{MEASURE} at most {settings.loss:.1%} below {exact['score']:.4f}"
+def spreads(milliseconds: np.ndarray) -> dict[str, Spread]:
+    """The percentiles over queries of times (rounds, queries)."""
+    values = np.percentile(milliseconds, PERCENTILES, axis=1)  # (percentiles, rounds)
+    found = zip(np.median(values, 1).tolist(), values.min(1).tolist(), values.max(1).tolist(), strict=True)
+    return {f"p{percentile}": Spread(*each) for percentile, each in zip(PERCENTILES, found, strict=True)}
+
+
+def proposal(found: Sequence[Measured], queries: Sequence[str], settings: EfficiencySettings) -> tuple[str, Any]:
+    """The search to use, in words and as JSON: of those that lose little of the measure, the fastest at the first
+    number of hits, by the queries in even places. It is reported on the others. The first is the exact search."""
+    chooses, reports = queries[::2], queries[1::2]
+    hits, exact = settings.hits[0], found[0]
+
+    def score(each: Measured, queries: Sequence[str]) -> float:
+        return mean({query: each.values[query] for query in queries})
+
+    limit = score(exact, chooses) * (1 - settings.loss)
+    good = [each for each in found if score(each, chooses) >= limit]
+    best = min(good, key=lambda each: spreads(each.times[hits][:, ::2])["p50"])
+    half = f"By {len(chooses):,} random queries (seed {SEED}), the fastest search for {hits:,} hits that loses at most "
+    half += f"{settings.loss:.1%} of {MEASURE}: {best.name}"
+    data: dict[str, Any] = {"name": best.name, "chosen_by": len(chooses), "reported_on": len(reports)}
     if best is exact:
-        return f"No other search is faster with {limit}.", best["name"]
-    ratio = exact["latency"][hits][0] / best["latency"][hits][0]
-    (chosen,) = (pruning for pruning in prunings(settings) if pruning.name == best["name"])
-    values = ", ".join(f"{key}: {json.dumps(value)}" for key, value in (chosen.documents | chosen.search).items())
+        return f"{half}, so no pruning is proposed.", data
+    values = {each.name: {query: each.values[query] for query in reports} for each in (exact, best)}
+    difference = compare(values[exact.name], values)[best.name]
+    own, others = (spreads(each.times[hits][:, 1::2])["p50"] for each in (best, exact))
+    data |= {"score": mean(values[best.name]), "exact_score": mean(values[exact.name])}
+    data |= {"difference": difference.difference, "interval": difference.interval}
+    data |= {"p50": own, "exact_p50": others}
+    (chosen,) = (pruning for pruning in prunings(settings) if pruning.name == best.name)
+    lines = ", ".join(f"{key}: {json.dumps(value)}" for key, value in (chosen.documents | chosen.search).items())
+    minus, interval = _difference(difference)
     return (
-        f"Fastest with {limit}: {best['name']}, {ratio:.1f} times as fast as {exact['name']} for {hits:,} hits. In the "
-        f"YAML file of the encoder: {values}"
-    ), best["name"]
+        f"{half}\nOn the other {len(reports):,}, which had no part in the choice: {MEASURE} {data['score']:.4f}, "
+        f"{minus}{interval and f', 95% interval {interval}'}; p50 {own} ms, {others.median / own.median:.1f} times as "
+        f"fast as {exact.name}\nIn the YAML file of the encoder: {lines}"
+    ), data
 
 
-def _milliseconds(latency: Latencies) -> list[str]:
-    return [f"{milliseconds:.2f}" for pair in latency.values() for milliseconds in pair]
+def _difference(comparison: Comparison) -> tuple[str, str]:
+    """A difference and its interval as text; the latter empty with too few queries."""
+    interval = comparison.interval and "[{:+.4f}, {:+.4f}]".format(*comparison.interval)
+    return f"{comparison.difference:+.4f}", interval or ""
 
 
 def prunings(settings: EfficiencySettings) -> list[Pruning]:
     """All combinations of prunings of documents and of searches in one or two steps, the first of which is exact."""
-    documents: dict[str, dict[str, float]] = {"all": {}}
+    documents: dict[str, dict[str, float]] = {EXACT: {}}
     documents |= {f"mass {share:g}": {"keep_mass": share} for share in settings.keep_mass}
     searches: dict[str, dict[str, float]] = {"": {}} | {
         f", query mass {mass:g}, {number} rescored": FAST | {"keep_query_mass": mass, "rescore": number}
@@ -164,25 +242,24 @@ class PrunedSystem:
         searcher = LuceneImpactSearcher(str(self.index), encoder, min_idf=-1)
         return lambda id: [(hit.docid, hit.score) for hit in searcher.search(id, hits)]
 
-    def measure(self, run: RunFolder, latency: Latencies) -> dict[str, Any]:
-        """The cost and effectiveness, beside the latencies."""
+    def measure(self, run: RunFolder, times: dict[int, np.ndarray]) -> Measured:
+        """The cost and effectiveness, beside the times."""
         stats, index = self._stats, LuceneImpacts(self.index, two_step=self._two_step)
         document_frequency = cache(index.document_frequency)
         queries: list[Any] = list(self._queries.values())
-        postings = float(np.mean([sum(map(document_frequency, index.first_query(query))) for query in queries]))
-        index.close()
-        return {
-            "name": self.name,
+        costs = {
             "impacts_per_document": stats["nonzeros"] / stats["documents"],
             "index_bytes": stats["bytes"],
-            "postings_per_query": postings,
-            "score": mean(measure_run(run.qrels or {}, self._path, [MEASURE])[MEASURE]),
-            "latency": latency,
+            "postings_per_query": float(
+                np.mean([sum(map(document_frequency, index.first_query(query))) for query in queries])
+            ),
         }
+        index.close()
+        return Measured(self.name, costs, measure_run(run.qrels or {}, self._path, [MEASURE])[MEASURE], times)
 
 
 def times(searchers: Mapping[str, Searcher], ids: Sequence[str], label: str) -> dict[str, np.ndarray]:
-    """The median time of every query with each searcher, (queries,) in ms, without the first round."""
+    """The times of every query with each searcher, (rounds, queries) in ms, without the first round."""
     milliseconds = np.zeros((ROUNDS + 1, len(ids), len(searchers)))
     calls = list(searchers.values())
     turns = (ROUNDS + 1) * len(ids)
@@ -193,4 +270,4 @@ def times(searchers: Mapping[str, Searcher], ids: Sequence[str], label: str) -> 
             start = time.perf_counter()
             calls[searcher](ids[query])
             milliseconds[round_number, query, searcher] = 1000 * (time.perf_counter() - start)
-    return dict(zip(searchers, np.median(milliseconds[1:], axis=0).T, strict=True))
+    return {name: milliseconds[1:, :, place] for place, name in enumerate(searchers)}

@@ -32,7 +32,10 @@ def overlap(settings: OverlapSettings) -> Report:
             raise CaiError(f"{spec} has no words")
     similarities = {(a, b): jaccard(counts[a], counts[b]) for a, b in combinations(counts, 2)}
     lines = [f"{name}: {c.total():,} words, {len(c):,} of them distinct" for name, c in counts.items()]
-    rows = [["collection", "collection", "J"], *([*pair, f"{value:.3f}"] for pair, value in similarities.items())]
+    rows = [
+        ["collection", "collection", "similarity"],
+        *([*pair, f"{value:.3f}"] for pair, value in similarities.items()),
+    ]
     data = {
         "collections": {name: {"words": c.total(), "distinct": len(c)} for name, c in counts.items()},
         "pairs": [{"collections": pair, "similarity": value} for pair, value in similarities.items()],

@@ -57,7 +57,8 @@ class EfficiencySettings(Settings):
     """Show how fast and how effective a system is with pruned documents and queries, and propose the fastest search.
 
     It builds the indexes in the output folder, where later calls find them, and compares their searches with stock
-    LuceneImpactSearcher on the unpruned index: one thread, with encoded queries.
+    LuceneImpactSearcher on the unpruned index: one thread, with encoded queries. A random half of the queries chooses
+    the proposed search; its scores and latency are reported on the other half.
     """
 
     example = "cai-pyserini analyse efficiency runs/hpo/splade-tiny --output analysis"
@@ -69,9 +70,11 @@ class EfficiencySettings(Settings):
         [0.55], "in two steps: shares of a query's weights times IDF that the first keeps"
     )
     rescore: list[int] = flag([400], "in two steps: numbers of documents that the whole query scores")
-    loss: float = flag(0.01, "share of nDCG@10 that the proposed search may lose", ge=0, lt=1)
+    loss: float = flag(
+        0.01, "share of nDCG@10 that the proposed search may lose, by the queries that choose it", ge=0, lt=1
+    )
     hits: list[int] = flag([10, 1000], "hits per query")
-    queries: int = flag(300, "number of queries to time; all are evaluated", ge=1)
+    queries: int = flag(300, "number of queries to time, drawn at random; all are evaluated", ge=2)
 
 
 class ExplainSettings(Settings):

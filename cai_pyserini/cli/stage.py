@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -89,12 +90,16 @@ class Encode(Command):
         from cai_pyserini.core.artifact import read_manifest
         from cai_pyserini.core.config import load_encoder
         from cai_pyserini.models.encoder import EncoderModel, Role
+        from cai_pyserini.models.folder import warn_if_cut
         from cai_pyserini.vectors.encode import encode
 
         collection, config = load_collection(self.collection), load_encoder(self.encoder)
         encoder, output = EncoderModel(config, self.device, self.precision), self.output
         role: Role = "queries" if self.split else "documents"
         encoder.require_loadable(role)
+        if role == "documents" and not self.shard_id:
+            beginning = [document.contents for document in islice(collection.documents(), 2000)]
+            warn_if_cut(encoder.config, beginning, collection.name)
         options = self.model_dump(include={"batch_size", "shard_id", "shard_num"})
         encode(collection, encoder, output, role, split=self.split or "", **options)
         manifest = read_manifest(output)
@@ -104,8 +109,10 @@ class Encode(Command):
             return
         stats, vectors, seconds = manifest.stats, manifest.stats["vectors"], manifest.stats["encoding_seconds"]
         found = f", {stats['found']:,} of them encoded before" if stats["found"] else ""
+        per_vector = stats["nonzeros"] / vectors
+        size = f"{per_vector:.1f} non-zeros" if encoder.config.is_sparse else f"{per_vector:.0f} dimensions"
         print(
-            f"{output}: {vectors:,} vectors, {stats['nonzeros'] / vectors:.1f} non-zeros per vector, "
+            f"{output}: {vectors:,} vectors, {size} per vector, "
             f"{vectors / max(seconds, 1e-3):,.0f} per second, "
             f"{manifest.recipe['inputs']['encoder']['precision']}{found}"
         )

@@ -16,10 +16,6 @@ from cai_pyserini.core.terminal import progress
 
 SAMPLE_SIZE = 50_000  # documents tokenized to measure lengths; in larger collections, about so many
 MIN_LOST = 0.01  # fraction of the tokens that is worth a warning
-REMEDIES = {
-    "documents": "the run's setting passages keeps it",
-    "passages": "choose shorter ones",
-}
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +26,7 @@ class Reading(NamedTuple):
     lengths: Callable[[Sequence[str]], Sequence[int]]  # tokens per text, including special tokens
     max_length: int  # tokens kept of a document
     tokenizer: str  # digest
+    remedy: str = "choose shorter ones"  # for long documents
 
 
 def check(collection: Collection, split: str, output: Path, reading: Reading | None = None) -> Path:
@@ -71,7 +68,8 @@ def _truncated(collection: Collection, reading: Reading, counts: artifact.Stats)
     cut = min(cut * step, counts[unit])
     if lost >= MIN_LOST * total:
         about = "about " if step > 1 else ""
+        remedy = "choose shorter ones" if unit == "passages" else reading.remedy
         documents_cut = f"{about}{cut:,} of {counts[unit]:,} {unit} ({100 * cut / counts[unit]:.0f}%)"
-        text_lost = f"{100 * lost / total:.1f}% of the text is lost: {REMEDIES[unit]}"
+        text_lost = f"{100 * lost / total:.1f}% of the text is lost: {remedy}"
         logger.warning("%s are cut off after %d word pieces; %s", documents_cut, reading.max_length, text_lost)
     return {"cut": cut, "lost": lost / total}

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 
 from cai_pyserini.core.artifact import read_manifest
 from cai_pyserini.core.errors import CaiError, did_you_mean
+from cai_pyserini.core.identity import OMITTED
 from cai_pyserini.core.metadata import NAME, Kind
 from cai_pyserini.core.packages import PIP
 from cai_pyserini.core.settings import Settings, build, read_yaml
@@ -163,6 +164,9 @@ class EncoderConfig(Settings):
     @property
     def idf_folder(self) -> Path | None:
         return Path(self.idf) if self.idf else None
+
+
+OMITTED.update({name: field.default for name, field in EncoderConfig.model_fields.items()}, language=ENGLISH)
 
 
 class PublishedScore(Settings):

@@ -25,6 +25,29 @@ from cai_pyserini.core.version import VERSION
 
 logger = logging.getLogger(__name__)
 DIGEST = re.compile("[0-9a-f]{16,}")
+# The names by which users know what recipes record, with words for its values (None: omitted).
+NAMES: dict[str, tuple[str, dict[str, str]]] = {
+    "alpha": ("--alpha", {"None": "estimated"}),
+    "candidates": ("hits of the first step", {}),
+    "checkpoint": ("the checkpoint", {}),
+    "code": ("the code", {}),
+    "depth": ("--depth", {}),
+    "documents": ("documents or their passages", {}),
+    "forward_index": ("--search", {"None": "exact", "True": "fast"}),
+    "index documents": ("indexed or stored documents", {}),
+    "index method": ("--dense-index", {"None": "flat"}),
+    "max_length": ("max_document_length", {}),
+    "measures": ("--measures", {}),
+    "precision": ("--precision", {}),
+    "raw": ("--no-raw", {"None": "true", "True": "false"}),
+    "remove_query": ("--remove-query", {"None": "never", "True": "always"}),
+    "seed": ("--seed", {}),
+    "strict": ("--strict", {"None": "false"}),
+    "tokenizer": ("the encoder's tokenizer", {}),
+    "weights": ("--weights", {"None": "equal"}),
+}
+DERIVED = "candidates"  # follows from other settings
+OMITTED: dict[str, Any] = {}  # the values of settings that recipes omit; core.config adds the defaults of encoders
 Recipe = dict[str, Any]  # JSON values: stage, version, inputs, settings
 
 
@@ -192,16 +215,29 @@ def same_documents(first: Sequence[str | None] | None, second: Sequence[str | No
 
 
 def changes(before: Recipe, after: Recipe) -> str:
-    """Describe how two recipes differ: `depth 100 → 50, vectors changed`."""
+    """Describe how two recipes differ: `--depth 50, was 100; vectors changed`."""
     old, new = dict(_flattened(before)), dict(_flattened(after))
-    descriptions = []
-    for name in dict.fromkeys([*old, *new]):
-        if old.get(name) != new.get(name):
-            values = [str(each.get(name, "default")) for each in (old, new)]
-            short = not any(len(value) > 30 or DIGEST.search(value) for value in values)
-            label = name.removeprefix("settings.").removeprefix("inputs.")
-            descriptions.append(f"{label} {values[0]} → {values[1]}" if short else f"{label} changed")
-    return ", ".join(descriptions)
+    found = {}
+    for path in dict.fromkeys([*old, *new]):
+        if old.get(path) != new.get(path):
+            key = path.rpartition(".")[2]
+            name, words = NAMES.get(f"{after.get('stage')} {key}") or NAMES.get(key, (key, {}))
+            now, then = (words.get(str(each.get(path))) or _shown(key, each.get(path)) for each in (new, old))
+            is_short = not any(len(value) > 30 or DIGEST.search(value) for value in (now, then))
+            found[key] = f"{name} {now}, was {then}" if is_short else f"{name} changed"
+    if len(found) > 1:
+        found.pop(DERIVED, None)
+    return "; ".join(found.values())
+
+
+def _shown(key: str, value: Any) -> str:
+    """A value of a setting, or the one that recipes omit, as it is given on a command line."""
+    if value is None and (value := OMITTED.get(key)) is None:
+        return "unset"
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return text if text.split() == [text] else json.dumps(text)
 
 
 def _flattened(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,12 +18,10 @@ from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.settings import PASSAGE_WORDS, RunSettings
 from cai_pyserini.experiments.systems import System
 from cai_pyserini.models.encoder import EncoderModel
-from cai_pyserini.models.folder import model_folder, with_folder_settings
-from cai_pyserini.models.tokenizer import count_pieces
+from cai_pyserini.models.folder import share_lost, warn_if_cut, with_folder_settings
 from cai_pyserini.trainer.settings import AdaptSettings
 
 BEGINNING = 2000  # documents from whose lengths it is decided whether to search passages
-SAMPLE, CHARACTERS = 100, 1000  # documents, and characters of each, that are tokenized: 0.04 s, for a ratio within 1%
 MOST_LOST = 0.5  # share of the text that encoders may not read
 logger = logging.getLogger(__name__)
 
@@ -81,23 +80,31 @@ def _in_passages(
     encoder: EncoderConfig,
     dense: EncoderConfig | None,
 ) -> IndexConfig:
-    """The collection in passages, if it does not say how long documents are, and the encoder would not read most of the
-    text. (An adaptation reads the collection as its YAML file says.)"""
+    """The collection in passages, if it does not say how long documents are, and the first encoder would not read most
+    of the text. (An adaptation reads the collection as its YAML file says.) Warns of what a dense encoder would not
+    read; of SPLADE, the first step does."""
     evidence = set().union(*(system.evidence for system in systems))
-    reader = encoder if "splade" in evidence else dense if "dense" in evidence else None
-    if config.passages is not None or settings.adapt or reader is None:
+    encoders = [each for kind, each in (("splade", encoder), ("dense", dense)) if each and kind in evidence]
+    if config.passages or not encoders:
         return config
-    lost = 0.0
     with suppress(CaiError):  # which the first step reports
-        lost = _share_lost(open_collection(config).beginning(BEGINNING), reader)
-    if lost <= MOST_LOST:
-        return config
+        texts = open_collection(config).beginning(BEGINNING)
+        lost = share_lost(encoders[0], texts)
+        if lost > MOST_LOST and config.passages is None and not settings.adapt:
+            _note_passages(config.name, f"{lost:.0%}")
+            return config.replace(passages=PASSAGE_WORDS)
+        if dense in encoders:
+            warn_if_cut(dense, texts, config.name)
+    return config
+
+
+@cache  # once per process: runs are prepared several times
+def _note_passages(collection: str, lost: str) -> None:
     logger.warning(
-        "%s: encoders would not read %.0f%% of the text, so passages of %d words are searched; "
+        "%s: encoders would not read %s of the text, so passages of %d words are searched; "
         "with passages 0, whole documents",
-        *(config.name, 100 * lost, PASSAGE_WORDS),
+        *(collection, lost, PASSAGE_WORDS),
     )
-    return config.replace(passages=PASSAGE_WORDS)
 
 
 def _adaptation(settings: RunSettings, run: RunFolder) -> AdaptSettings:
@@ -114,14 +121,6 @@ def _adaptation(settings: RunSettings, run: RunFolder) -> AdaptSettings:
         **settings.model_dump(include={"alpha", "device", "precision"}),
         **fusion,
     )
-
-
-def _share_lost(texts: Sequence[str], encoder: EncoderConfig) -> float:
-    """About the share of the tokens of texts that an encoder does not read, from the mean length of a token."""
-    sample = [text[:CHARACTERS] for text in texts[:: -(-len(texts) // SAMPLE)]]
-    tokens_per_character = count_pieces(model_folder(encoder), sample) / max(1, sum(map(len, sample)))
-    tokens = [len(text) * tokens_per_character for text in texts]
-    return sum(max(0, count - encoder.max_document_length) for count in tokens) / max(1, sum(tokens))
 
 
 def _require_same_encoder(run: RunFolder, encoder: EncoderConfig) -> None:

@@ -23,7 +23,7 @@ from cai_pyserini.experiments.names import parse_system
 from cai_pyserini.experiments.systems import System
 from cai_pyserini.models.checkpoint import checkpoint_digest
 from cai_pyserini.models.encoder import EncoderModel
-from cai_pyserini.models.folder import model_folder
+from cai_pyserini.models.folder import long_documents_remedy, model_folder
 from cai_pyserini.models.tokenizer import Tokenizer
 from cai_pyserini.trainer.settings import AdaptSettings
 
@@ -203,4 +203,5 @@ class RunFolder:
         config = self.experiment.encoder
         folder = model_folder(config)
         tokenizer = checkpoint_digest(folder, tokenizer_only=True)
-        return Reading(lambda texts: Tokenizer(folder).lengths(texts), config.max_document_length, tokenizer)
+        length, remedy = config.max_document_length, long_documents_remedy(config)
+        return Reading(lambda texts: Tokenizer(folder).lengths(texts), length, tokenizer, remedy)

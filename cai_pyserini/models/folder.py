@@ -6,15 +6,18 @@ modules.json is a bare checkpoint: all settings are the encoder's.
 """
 
 import json
+import logging
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from safetensors.numpy import load_file
 
+from cai_pyserini.collections.check import MIN_LOST
 from cai_pyserini.core.artifact import digest, file_digest
 from cai_pyserini.core.config import DESCRIBED, EncoderConfig
 from cai_pyserini.core.errors import CaiError
@@ -27,9 +30,11 @@ from cai_pyserini.models.checkpoint import (
     require_complete,
     require_safetensors,
 )
-from cai_pyserini.models.tokenizer import Tokenizer
+from cai_pyserini.models.tokenizer import Tokenizer, count_pieces
 
+logger = logging.getLogger(__name__)
 MAX_LENGTH = 512  # tokens, unless the encoder sets more: longer texts cost more than they gain
+SAMPLE, CHARACTERS = 100, 1000  # texts, and characters of each, that are tokenized: 0.04 s, for a ratio within 1%
 ROLES = {"query": "queries", "document": "documents"}
 NONSTANDARD = DESCRIBED - {"kind", "max_document_length", "max_query_length", "query", "idf_power"}
 NONSTANDARD |= {"query_checkpoint", "query_weights", "binary_queries", "expand_queries"}
@@ -102,6 +107,34 @@ def model_folder(config: EncoderConfig) -> Path:
 def with_folder_settings(config: EncoderConfig) -> EncoderConfig:
     """Fill in an encoder's settings from its checkpoint folder."""
     return read_folder(checkpoint_folder(config)).complete(config)
+
+
+def share_lost(config: EncoderConfig, texts: Sequence[str]) -> float:
+    """About the share of the tokens of texts that an encoder does not read, from the mean length of a token."""
+    sample = [text[:CHARACTERS] for text in texts[:: -(-len(texts) // SAMPLE) or 1]]
+    tokens_per_character = count_pieces(model_folder(config), sample) / max(1, sum(map(len, sample)))
+    tokens = [len(text) * tokens_per_character for text in texts]
+    return sum(max(0, count - config.max_document_length) for count in tokens) / max(1, sum(tokens))
+
+
+def warn_if_cut(config: EncoderConfig, texts: Sequence[str], collection: str) -> None:
+    """Warn if an encoder does not read some of a collection, whose first texts are given."""
+    if (lost := share_lost(config, texts)) >= MIN_LOST:
+        reads = f"{collection}: {config.name} reads {config.max_document_length} word pieces of a document"
+        _warn(f"{reads}, and about {lost:.0%} of the text is lost: {long_documents_remedy(config)}")
+
+
+@cache  # once per process: runs are prepared several times
+def _warn(message: str) -> None:
+    logger.warning(message)
+
+
+def long_documents_remedy(config: EncoderConfig) -> str:
+    """How more of a long document is read, for messages."""
+    positions = read_json(model_folder(config) / "config.json").get("max_position_embeddings") or sys.maxsize
+    can_read_more = positions - 2 > config.max_document_length  # RoBERTa and its kind use no position 0 or 1
+    longer = " or a larger max_document_length of the encoder" if can_read_more else ""
+    return f"the setting passages (such as 100){longer} keeps more"
 
 
 def require_standard(config: EncoderConfig, consumer: str) -> EncoderConfig:

@@ -3,7 +3,7 @@ and G).
 
 The ranking loss L_ranking is Margin-MSE with the margins delta^ of a teacher (Hofstätter et al. 2020, "Improving
 Efficient Neural Ranking Models with Cross-Architecture Knowledge Distillation"), or in-batch negatives (MNRL) for
-labelled pairs. SPLADE adds FLOPS:
+labelled pairs. SPLADE adds the FLOPS regularizer:
 
     Margin-MSE:  mean over i of (delta_i - delta^_i)^2,  delta = score of the positive - score of the negative
     MNRL:        cross-entropy of each query's own positive among all documents of the batch

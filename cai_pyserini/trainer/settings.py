@@ -136,8 +136,12 @@ class SpladeSettings(PairSettings):
     """
 
     example = f"{RUN} splade --data triples.jsonl --base models/pretrained --output models/hpo"
-    lambda_q: float | None = flag(None, "weight of the FLOPS loss of queries (default: 0.08; in-batch: 0.0006)", ge=0)
-    lambda_d: float | None = flag(None, "weight of the FLOPS loss of documents (default: 0.1; in-batch: 0.0008)", ge=0)
+    lambda_q: float | None = flag(
+        None, "FLOPS regularizer's weight for queries (default: 0.08; in-batch: 0.0006)", ge=0
+    )
+    lambda_d: float | None = flag(
+        None, "FLOPS regularizer's weight for documents (default: 0.1; in-batch: 0.0008)", ge=0
+    )
     flops_warmup: float = flag(0.0, f"{FRACTION} the lambdas rise quadratically from 0 (default: 0)", ge=0, lt=1)
     max_document_length: int | None = flag(None, "tokens read per document (default: the encoder's, often 256)", ge=3)
     sampled_terms: int = flag(

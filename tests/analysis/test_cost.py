@@ -52,7 +52,7 @@ def test_impacts_and_products_are_those_of_the_index(
     assert found[system].document_nonzeros == pytest.approx(mean(map(len, documents)))
     assert found[system].query_nonzeros == pytest.approx(mean(map(len, queries)))
     products = [len(query & document) for query in queries for document in documents]
-    assert found[system].flops == pytest.approx(sum(products) / 60)
+    assert found[system].products == pytest.approx(sum(products) / 60)
 
 
 @pytest.mark.slow
@@ -67,5 +67,5 @@ def test_the_command(run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFix
     assert splade.split()[1] == "splade"
     assert files == f"{tmp_path / 'out'}: cost.json"
     data = json.loads((tmp_path / "out" / "cost.json").read_text())[str(run_folder)]
-    assert data[0]["flops"] == pytest.approx(19 / 60) and len(data) == 7
+    assert data[0]["products"] == pytest.approx(19 / 60) and len(data) == 7
     assert data[0]["query_nonzeros"] == pytest.approx(3.8)

@@ -45,7 +45,7 @@ def test_the_command(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == ["one.txt: 4 words, 4 of them distinct", "two.txt: 5 words, 4 of them distinct"]
     assert [line.split() for line in lines[4:7:2]] == [
-        ["collection", "collection", "J"],
+        ["collection", "collection", "similarity"],
         ["one.txt", "two.txt", "0.481"],
     ]
     data = json.loads(Path("a/overlap.json").read_text())

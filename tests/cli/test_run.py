@@ -151,7 +151,7 @@ def test_a_fast_search_reads_another_index_and_scores_the_same(
         assert load_encoder(str(index)).rescore == (400 if has_forward else None)
     capsys.readouterr()
     main([*command, "--search", "fast", "--dry-run"])
-    assert "must run: forward_index default → True" in capsys.readouterr().out
+    assert "must run: --search fast, was exact" in capsys.readouterr().out
 
 
 @slow

@@ -40,7 +40,7 @@ def test_truncation_is_counted_and_warned_of(tiny: Path, tmp_path: Path, caplog:
     (message,) = [record.getMessage() for record in caplog.records]
     assert message == (
         f"{len(cut)} of 12 documents ({100 * len(cut) / 12:.0f}%) are cut off after 10 word pieces; "
-        f"{100 * stats['lost']:.1f}% of the text is lost: the run's setting passages keeps it"
+        f"{100 * stats['lost']:.1f}% of the text is lost: choose shorter ones"
     )
 
 

@@ -63,18 +63,18 @@ def test_changed_code_is_in_the_identity_of_its_stage_alone(
     identity._note_change.cache_clear()
     after = identities()
     assert [one != other for one, other in zip(before, after, strict=True)] == [True, False, False, True, True]
-    assert changes(before[0], after[0]) == "code changed"
+    assert changes(before[0], after[0]) == "the code changed"
     notes = [f"the code of {stage} differs from {__version__}: made again" for stage in ("encode", "text")]
     assert caplog.messages == notes  # once
     monkeypatch.undo()
     raised = recorded()[0] | {"words": Record(100, "")}
     monkeypatch.setattr(identity.source_code, "recorded", lambda: (raised, ""))
-    assert changes(before[2], recipe("words", {})) == f"version {before[2]['version']} → 100"
+    assert changes(before[2], recipe("words", {})) == f"version 100, was {before[2]['version']}"
 
 
 def test_changes_are_described_readably() -> None:
     runs = {"runs": ["0123456789abcdef"]}
     old = recipe("fusion fuse", runs | {"encoder": {"bits": 10}}, depth=100, method="sum")
     new = recipe("fusion fuse", {"runs": ["f" * 16], "encoder": {"bits": 4}}, depth=50, weights=[1.0, 2.0])
-    said = "runs changed, encoder.bits 10 → 4, depth 100 → 50, method sum → default, weights default → [1.0, 2.0]"
+    said = "runs changed; bits 4, was 10; --depth 50, was 100; method unset, was sum; --weights 1.0 2.0, was equal"
     assert changes(old, new) == said

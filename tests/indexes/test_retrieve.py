@@ -121,11 +121,11 @@ def test_an_index_of_another_encoder_is_refused(
     for changed, message in (
         (
             {"checkpoint": str(other)},
-            rf"{index} was not encoded as test encodes documents \(checkpoint changed\): encode",
+            rf"{index} was not encoded as test encodes documents \(the checkpoint changed\): encode",
         ),
-        ({"projection": str(tmp_path / "p.safetensors")}, r"as test encodes documents \(checkpoint changed\)"),
-        ({"pooling": "cls"}, r"as test encodes documents \(pooling default → cls\)"),
-        ({"document_prompt": "x: "}, r"as test encodes documents \(document_prompt default → x: \)"),
+        ({"projection": str(tmp_path / "p.safetensors")}, r"as test encodes documents \(the checkpoint changed\)"),
+        ({"pooling": "cls"}, r"as test encodes documents \(pooling cls, was unset\)"),
+        ({"document_prompt": "x: "}, r'as test encodes documents \(document_prompt "x: ", was ""\)'),
         ({"idf": str(idf)}, r"was not encoded as test encodes documents \(idf changed\)"),
     ):
         encoder = EncoderModel(queries.encoder.config.replace(**changed), "cpu")

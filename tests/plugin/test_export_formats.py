@@ -72,6 +72,6 @@ def test_impacts_of_a_checkpoint_that_has_changed_are_refused(
     (other / "config.json").write_text((other / "config.json").read_text(encoding="utf-8") + "\n", encoding="utf-8")
     (impacts_by_hand / "encoder.yaml").write_text(f"checkpoint: {other}\nrange: 10.0\n")
     with pytest.raises(
-        CaiError, match=r"impacts was not encoded as impacts encodes documents \(checkpoint changed\): make"
+        CaiError, match=r"impacts was not encoded as impacts encodes documents \(the checkpoint changed\): make"
     ):
         Source(impacts_by_hand)

@@ -194,6 +194,6 @@ def test_what_cannot_be_shipped(run_folder: Path, checkpoint: Path, tmp_path: Pa
     (other / "config.json").write_text((other / "config.json").read_text() + "\n")
     text = (index / "encoder.yaml").read_text(encoding="utf-8")
     (index / "encoder.yaml").write_text(re.sub("(?m)^checkpoint: .*", "checkpoint: ../other", text), encoding="utf-8")
-    with pytest.raises(CaiError, match=r"was not encoded as splade-tiny encodes documents \(checkpoint changed"):
+    with pytest.raises(CaiError, match=r"was not encoded as splade-tiny encodes documents \(the checkpoint changed"):
         ship_index(index, tmp_path / "shipped")
     assert not (tmp_path / "shipped").exists()

@@ -110,7 +110,7 @@ def test_a_dry_run_shows_what_would_run(
     assert not (tmp_path / "model.steps").exists()
     assert plan(*adapted.flags) == {"adapt": "up to date"}
     last = plan(*adapted.flags, "--weight", "0.5")
-    assert last.pop("adapt") == "must run: weight default → 0.5" and set(last.values()) == {"up to date"}
+    assert last.pop("adapt") == "must run: weight 0.5, was unset" and set(last.values()) == {"up to date"}
 
 
 @pytest.mark.slow

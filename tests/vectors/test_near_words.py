@@ -192,7 +192,7 @@ def test_the_encoder_must_be_that_of_the_documents(inputs: Path, tmp_path: Path)
     """Otherwise the result of another encoder would count as up to date."""
     make(inputs, output := tmp_path / "near")
     other = EncoderModel(dense().config.replace(pooling="cls"), "cpu")
-    with pytest.raises(CaiError, match=r"encodes documents \(pooling default → cls\)"):
+    with pytest.raises(CaiError, match=r"encodes documents \(pooling cls, was unset\)"):
         make(inputs, output, "dense", other)
 
 

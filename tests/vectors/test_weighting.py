@@ -112,7 +112,7 @@ def test_made_again_only_if_a_setting_changes(inputs: Path, config: EncoderConfi
         (
             csr_matrix(np.ones((2, 7), np.float32)),
             {"checkpoint": "other"},
-            r"was not encoded as splade-tiny encodes documents \(checkpoint changed",
+            r"was not encoded as splade-tiny encodes documents \(the checkpoint changed",
         ),
     ],
 )
