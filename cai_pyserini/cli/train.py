@@ -7,6 +7,9 @@ from cai_pyserini.core.packages import require_trainer
 from cai_pyserini.core.settings import Group, Main, Settings
 from cai_pyserini.core.steps import unchanged
 from cai_pyserini.trainer.commands import TRAININGS
+from cai_pyserini.trainer.settings import NDCG
+
+HELD_OUT = {"held_out_loss": "held-out loss", f"held_out_{NDCG}": NDCG}  # in stats, before and after
 
 
 def _train(settings: Settings) -> None:
@@ -14,8 +17,15 @@ def _train(settings: Settings) -> None:
     name, training = next(item for item in TRAININGS.items() if type(settings) is item[1].settings)
     output = unchanged(partial(training.make, settings))
     stats = require(output, f"trainer {name}").stats
-    left_out = stats.get("without_negatives")
-    suffix = f"; {left_out:,} left out, without a negative" if left_out else ""
+    suffix = "".join(
+        f", {label} {stats[f'{key}_before']:.3f} -> {stats[f'{key}_after']:.3f}"
+        for key, label in HELD_OUT.items()
+        if f"{key}_after" in stats
+    )
+    if step := stats.get("best_step"):
+        suffix += f", of step {step:,}"
+    if left_out := stats.get("without_negatives"):
+        suffix += f"; {left_out:,} left out, without a negative"
     print(f"{output}: {training.summary.format(**stats)}{suffix}")
 
 

@@ -50,10 +50,18 @@ def plot_differences(differences: Sequence[float], y: str, positive: str, negati
     return fig
 
 
-def plot_lines(path: Path, x: str, y: str, lines: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> None:
-    lines_figure, axes = figure(x, y)
-    for label, points in lines.items():
-        axes.plot(*points, marker=".", label=label)
-    if len(lines) > 1:
-        axes.legend()
+def plot_lines(path: Path, x: str, panels: Mapping[str, Mapping[str, tuple[Sequence[float], Sequence[float]]]]) -> None:
+    """Plot lines by label, in a panel for each quantity y; with a logarithmic axis if it varies by a factor of 100."""
+    lines_figure = Figure(figsize=(6, 1.6 + 2.4 * len(panels)), layout="constrained")
+    rows = lines_figure.subplots(len(panels), sharex=True, squeeze=False).flat
+    for axes, (y, lines) in zip(rows, panels.items(), strict=True):
+        axes.set(xlabel=x if y == [*panels][-1] else "", ylabel=y)
+        axes.grid(alpha=0.3)
+        for label, points in lines.items():
+            axes.plot(*points, marker=".", label=label)
+        values = [value for points in lines.values() for value in points[1]]
+        if 0 < 100 * min(values) < max(values):
+            axes.set_yscale("log")
+        if len(lines) > 1:
+            axes.legend()
     save(lines_figure, path)

@@ -93,6 +93,18 @@ class Rankings:
         return frame
 
 
+def best_hits(scores: np.ndarray, hits: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The queries, documents and scores of the best hits, at most `hits` per query, of scores (queries, documents),
+    -inf for documents that are not retrieved."""
+    depth = min(hits, scores.shape[1])
+    best = np.sort(np.argpartition(-scores, depth - 1, axis=1)[:, :depth], axis=1)
+    order = np.argsort(-np.take_along_axis(scores, best, axis=1), axis=1, kind="stable")
+    best = np.take_along_axis(best, order, axis=1)
+    top: np.ndarray = np.take_along_axis(scores, best, axis=1)
+    is_hit = top > -np.inf
+    return np.nonzero(is_hit)[0], best[is_hit], top[is_hit].astype(np.float64)
+
+
 def _is_sorted(keys: Sequence[np.ndarray]) -> bool:
     """Whether np.lexsort of these keys would keep the order."""
     undecided = np.ones(max(len(keys[0]) - 1, 0), bool)  # adjacent rows with equal keys so far

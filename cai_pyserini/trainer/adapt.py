@@ -24,12 +24,13 @@ from cai_pyserini.models.checkpoint import checkpoint_digest
 from cai_pyserini.models.device import resolve_device
 from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.models.folder import model_folder
-from cai_pyserini.models.idf import compute, idf_digest
+from cai_pyserini.models.idf import compute
 from cai_pyserini.trainer import projection, training
 from cai_pyserini.trainer.adaptation_data import NEGATIVES, AdaptationData, write_examples
 from cai_pyserini.trainer.choice import Candidate, Decision, decide, fusion_weights
+from cai_pyserini.trainer.evaluation import identities
 from cai_pyserini.trainer.mixture import LANGUAGES
-from cai_pyserini.trainer.pairs import base_encoder, train
+from cai_pyserini.trainer.pairs import IDENTIFIED, base_encoder, train
 from cai_pyserini.trainer.settings import AdaptSettings, SpladeSettings, inherited, load_step, recorded, write_encoder
 from cai_pyserini.trainer.simulated import SimulatedRetrieval
 
@@ -116,7 +117,7 @@ class Adaptation:
         settings, data = self.settings, self.data
         checkpoint = {"checkpoint": checkpoint_digest(model_folder(self.base)), "encoder": inherited(self.base)}
         own = settings.model_dump(include={"queries", "seed", "weight", "alpha", "weights", "depth"})
-        trained = [recorded(step, "data", "base", "idf") | {"idf": idf_digest(step.idf)} for step in self.trainings]
+        trained = [recorded(step, "data", "base", *IDENTIFIED) | identities(step) for step in self.trainings]
         return artifact.recipe(STAGE, data.simulation_identity | checkpoint, **own, trainings=trained)
 
     def _encode(self, number: int) -> Path:

@@ -23,7 +23,7 @@ class Training(NamedTuple):
 
 EXPANDED = "{added:,} new tokens in {steps:,} steps, see report.json and entropy.png; {vocabulary:,} in all"
 TRAINED = "{steps:,} steps on {examples:,} examples, training loss {loss:.4f}"
-PRETRAINED = "{steps:,} steps, held-out loss {held_out_loss_before:.3f} -> {held_out_loss_after:.3f}"
+PRETRAINED = "{steps:,} steps"
 TRAININGS = {
     "vocabulary": Training(schemas.VocabularySettings, "trainer.vocabulary", "expand_checkpoint", EXPANDED),
     "pretrain": Training(schemas.PretrainSettings, "trainer.pretrain", "pretrain", PRETRAINED),

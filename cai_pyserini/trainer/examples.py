@@ -58,7 +58,7 @@ def examples(path: Path, margins: bool, negatives: int) -> Iterator[Example]:
         ids = [text_id(id) for id in line.get("ids", [line["positive"], *texts])[: 1 + len(texts)]]
         yield line | {"negatives": texts, "margins": scores if margins else [], "ids": ids}
     if line is None:
-        raise CaiError(f"{path} has no line to train on")
+        raise CaiError(f"{path} has no line")
 
 
 def count(path: Path, margins: bool, negatives: int) -> int:
@@ -102,13 +102,13 @@ class Collator:
         ids = [[*zip(e["ids"], map(text_id, own), strict=True)] for e, own in zip(examples, texts, strict=True)]
         documents = [e["positive"] for e in examples] + [text for each in negatives for text in each]
         return {
-            "queries": self._tokenize([e["query"] for e in examples], self.max_query_length),
-            "documents": self._tokenize(documents, self.max_document_length),
+            "queries": self.tokenize([e["query"] for e in examples], self.max_query_length),
+            "documents": self.tokenize(documents, self.max_document_length),
             "margins": torch.tensor([e["margins"] for e in examples]),
             "document_ids": torch.tensor(ids),
         }
 
-    def _tokenize(self, texts: list[str], max_length: int) -> dict[str, Any]:
+    def tokenize(self, texts: Sequence[str], max_length: int) -> dict[str, Any]:
         """Tokenize the texts of one side of a batch, and pad them in chunks."""
         tokenizer, cut = self._tokenizer, {"truncation": True, "max_length": max_length}
         ids = [ids for part in text_batches(texts, len) for ids in tokenizer(part, **cut)["input_ids"]]

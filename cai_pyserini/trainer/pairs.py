@@ -18,9 +18,9 @@ In dense retrieval, IDF weights the token vectors in the mean (the paper's CAI f
 times `scale`, because a teacher's margins go far beyond 2.
 """
 
-from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import batched
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,20 +36,24 @@ from cai_pyserini.models.checkpoint import checkpoint_digest, require_positions,
 from cai_pyserini.models.dense import load_transformer, pooled
 from cai_pyserini.models.folder import model_folder, require_standard
 from cai_pyserini.models.head import splade_weights
-from cai_pyserini.models.idf import idf_digest, load_weights
+from cai_pyserini.models.idf import load_weights
 from cai_pyserini.models.splade import bypass_decoder
 from cai_pyserini.models.tokenizer import Tokenizer, load_tokenizer
-from cai_pyserini.trainer import training
+from cai_pyserini.trainer import evaluation, training
 from cai_pyserini.trainer.examples import Collator, examples, in_epoch
 from cai_pyserini.trainer.settings import DenseSettings, SpladeSettings, inherited, recorded
 
 CHUNK_TOKENS = {"cpu": 4_608, "cuda": 65_536}  # per forward pass
 EAGER_TOKENS = 128  # document length up to which plain attention trains faster than fused attention on a CPU
 TERM_MULTIPLE = 1024  # the number of computed terms is a multiple of it
+ENCODED = 256  # documents that are encoded together in an evaluation
 DEFAULT_LAMBDAS = {"margin-mse": (0.08, 0.1), "in-batch": (0.0006, 0.0008)}  # the paper's, for queries and documents
 
+IDENTIFIED = ("idf", "eval_data", "eval_collection")  # settings that recipes have as evaluation.identities
+
+type Loss = Literal["margin-mse", "in-batch"]
 type Batch = dict[str, Any]  # from Collator
-type Encode = Callable[[dict[str, torch.Tensor]], torch.Tensor]  # a chunk of tokenized texts -> their vectors
+type EncodeChunk = Callable[[dict[str, torch.Tensor]], torch.Tensor]  # a chunk of tokenized texts -> their vectors
 
 
 def base_encoder(settings: SpladeSettings | DenseSettings) -> EncoderConfig:
@@ -76,6 +80,10 @@ def train(settings: SpladeSettings | DenseSettings) -> Path:
 
     def write(arguments: TrainingArguments) -> artifact.Stats:
         margins, negatives = settings.loss == "margin-mse", settings.negatives
+        held_out, sample = None, evaluation.judged_sample(settings)
+        if settings.eval_data or sample:
+            lines = list(examples(settings.eval_data, margins, negatives)) if settings.eval_data else []
+            held_out = training.Epochs(lines, partial(in_epoch, negatives=negatives))
         rows = training.dataset(examples, arguments, path=settings.data, margins=margins, negatives=negatives)
         data = training.Epochs(rows, partial(in_epoch, negatives=negatives))
         if min(len(data), settings.batch_size) * (1 + negatives) == 1:
@@ -86,16 +94,18 @@ def train(settings: SpladeSettings | DenseSettings) -> Path:
         chunk = max(1, CHUNK_TOKENS[arguments.device.type] // encoder.max_document_length)
         collator = Collator(tokenizer, encoder.max_query_length, encoder.max_document_length, chunk)
         kind: Any = DenseTrainer if name == "dense" else SpladeTrainer
-        trainer = kind(checkpoint, idf, settings, arguments, collator, data)
+        trainer: PairTrainer = kind(checkpoint, idf, settings, arguments, collator, data, held_out)
+        if sample:
+            trainer.ndcg = partial(sample.ndcg, trainer.scores)
         return training.run(name, trainer, settings, encoder, tokenizer)
 
     inputs = {
         "data": artifact.file_digest(settings.data),
         "checkpoint": checkpoint_digest(checkpoint),
         "encoder": inherited(encoder),
-        "idf": idf_digest(settings.idf),
+        **evaluation.identities(settings),
     }
-    recipe = artifact.recipe(f"trainer {name}", inputs, **recorded(settings, "data", "base", "idf"))
+    recipe = artifact.recipe(f"trainer {name}", inputs, **recorded(settings, "data", "base", *IDENTIFIED))
     return training.make(settings, recipe, write)
 
 
@@ -120,9 +130,7 @@ def in_batch_negatives(queries: torch.Tensor, documents: torch.Tensor, document_
     return F.cross_entropy(scores, positives)
 
 
-def ranking_loss(
-    name: Literal["margin-mse", "in-batch"], queries: torch.Tensor, documents: torch.Tensor, batch: Batch
-) -> torch.Tensor:
+def ranking_loss(name: Loss, queries: torch.Tensor, documents: torch.Tensor, batch: Batch) -> torch.Tensor:
     """The ranking loss `name` of the vectors of a `batch`, with the labels in it."""
     if name == "margin-mse":
         return margin_mse(queries, documents, batch["margins"])
@@ -135,17 +143,51 @@ def flops(weights: torch.Tensor, multiplicity: torch.Tensor | float = 1.0) -> to
     return (weights.mean(0).square() * multiplicity).sum()
 
 
-def _vectors(texts: dict[str, Any], encode: Encode) -> torch.Tensor:
-    """Encode one side of a batch: (texts, dimensions)."""
-    return torch.cat([encode(chunk) for chunk in texts["chunks"]])[texts["positions"]]
-
-
 def _by_query(documents: torch.Tensor, queries: torch.Tensor) -> torch.Tensor:
     """Group the vectors of a batch's documents by query: (queries, 1 + negatives, dimensions)."""
     return documents.unflatten(0, (-1, len(queries))).transpose(0, 1)
 
 
-class SpladeTrainer(training.Trainer):
+def _vectors(texts: dict[str, Any], encode: EncodeChunk) -> torch.Tensor:
+    """Encode one side of a batch: (texts, dimensions)."""
+    return torch.cat([encode(chunk) for chunk in texts["chunks"]])[texts["positions"]]
+
+
+class PairTrainer(training.Trainer):
+    """What the trainings of SPLADE and of dense retrievers share."""
+
+    _idf: torch.Tensor | None = None  # (vocabulary,), for the documents in the score of sparse vectors
+
+    def vectors(self, model: Any, texts: dict[str, Any]) -> torch.Tensor:
+        """Encode one side of a batch: (texts, dimensions)."""
+        raise NotImplementedError
+
+    def autocast(self) -> torch.autocast:
+        return torch.autocast(self.args.device.type, torch.bfloat16, enabled=self.args.bf16)  # the head, too
+
+    def ranking_loss(self, name: Loss, queries: torch.Tensor, documents: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """The ranking loss of a batch, which is logged beside the loss of equal scores."""
+        loss = ranking_loss(name, queries, documents, batch)
+        zeros = torch.zeros_like(queries[..., :1]), torch.zeros_like(documents[..., :1])
+        self.note({"ranking_loss": loss, "chance_loss": ranking_loss(name, zeros[0], zeros[1], batch)})
+        return loss
+
+    @torch.no_grad()
+    def scores(self, queries: list[str], documents: list[str]) -> np.ndarray:
+        """Score texts with the model in training: (queries, documents)."""
+
+        def encode(texts: Sequence[str], length: int) -> torch.Tensor:
+            with self.autocast():
+                return self.vectors(self.model, self._prepare_inputs(self.data_collator.tokenize(texts, length)))
+
+        lengths: Collator = self.data_collator
+        encoded = encode(queries, lengths.max_query_length).float()
+        weighted = encoded if self._idf is None else encoded * self._idf.to(encoded)
+        parts = (encode(texts, lengths.max_document_length).float() for texts in batched(documents, ENCODED))
+        return torch.cat([weighted @ part.T for part in parts], 1).numpy(force=True)
+
+
+class SpladeTrainer(PairTrainer):
     """Train a checkpoint's masked language model; `idf` (vocabulary,) weights documents."""
 
     def __init__(self, checkpoint: Path, idf: np.ndarray | None, settings: SpladeSettings, *more: Any):
@@ -162,27 +204,27 @@ class SpladeTrainer(training.Trainer):
         default_q, default_d = DEFAULT_LAMBDAS[settings.loss]
         self._lambda_q = default_q if settings.lambda_q is None else settings.lambda_q
         self._lambda_d = default_d if settings.lambda_d is None else settings.lambda_d
-        self._terms: defaultdict[str, list[torch.Tensor]] = defaultdict(list)  # since the last log
 
     def compute_loss(self, model: Any, inputs: Batch, *_: Any, **__: Any) -> torch.Tensor:
-        with torch.autocast(self.args.device.type, torch.bfloat16, enabled=self.args.bf16):  # the head, too
+        with self.autocast():
             queries = self.vectors(model, inputs["queries"])
             columns, multiplicity = self._columns(queries)
             documents = _by_query(self.vectors(model, inputs["documents"], columns), queries)
         scored = documents if self._idf is None else documents * self._idf.to(documents)[columns]
+        loss = self.ranking_loss(self._settings.loss, queries[:, columns], scored, inputs)
+        if not model.training:
+            return loss
         terms = {
-            "ranking_loss": ranking_loss(self._settings.loss, queries[:, columns], scored, inputs),
             "flops_q_loss": flops(queries),
             "flops_d_loss": flops(documents.flatten(0, 1), multiplicity),
             "queries_active": (queries > 0).sum(-1).float().mean(),
             "documents_active": ((documents > 0) * multiplicity).sum(-1).mean(),
         }
-        for name, value in terms.items():
-            self._terms[name].append(value.detach())
+        self.note(terms)
         warmup = self._settings.flops_warmup * self.args.max_steps
         rise = min(1.0, self.state.global_step / warmup) ** 2 if warmup else 1.0
         regularizer = self._lambda_q * terms["flops_q_loss"] + self._lambda_d * terms["flops_d_loss"]
-        return terms["ranking_loss"] + rise * regularizer
+        return loss + rise * regularizer
 
     def _columns(self, queries: torch.Tensor) -> tuple[torch.Tensor | slice, torch.Tensor]:
         """The columns of document vectors that a step computes, and the number of columns each represents in FLOPS.
@@ -193,7 +235,7 @@ class SpladeTrainer(training.Trainer):
         size, count = queries.shape[1], self._settings.sampled_terms
         used = (queries > 0).any(0)
         terms, others = used.nonzero().ravel(), (~used).nonzero().ravel()
-        if not count or count >= len(others):
+        if not self.model.training or not count or count >= len(others):
             return slice(None), queries.new_ones(size)
         # Rounded up, because kernels are compiled for every new shape.
         total = -(-(len(terms) + count) // TERM_MULTIPLE) * TERM_MULTIPLE
@@ -213,31 +255,31 @@ class SpladeTrainer(training.Trainer):
         return _vectors(texts, encode)
 
     def log(self, logs: dict[str, float], *more: Any) -> None:
-        terms, self._terms = self._terms, defaultdict(list)
-        super().log(logs | {name: float(torch.stack(values).mean()) for name, values in terms.items()}, *more)
-        if terms:
+        last = {name: float(values[-1]) for name, values in self._terms.items()}
+        super().log(logs, *more)
+        if last and not self._terms:
             warm = self.state.global_step > self.args.get_warmup_steps(self.args.max_steps)
-            documents, queries = (float(terms[f"{side}_active"][-1]) for side in ("documents", "queries"))
-            check_sparsity(documents, queries, len(self._decoder.weight), warm)
+            documents, queries = last["documents_active"], last["queries_active"]
+            check_sparsity(self.state.global_step, documents, queries, len(self._decoder.weight), warm)
 
 
-def check_sparsity(documents: float, queries: float, vocabulary: int, warm: bool) -> None:
+def check_sparsity(step: int, documents: float, queries: float, vocabulary: int, warm: bool) -> None:
     """Raise CaiError if vectors have become empty, or are not sparse after the warm-up (`warm`). `documents` and
-    `queries` are mean numbers of active dimensions in a batch."""
+    `queries` are mean numbers of active dimensions in the batch of a step."""
     for side, active in (("documents", documents), ("queries", queries)):
         if active < 1:
             raise CaiError(
-                f"the {side} have {active:.1f} active dimensions: collapse. Lower the lambdas or learning_rate, or "
-                "let the lambdas rise slowly with flops_warmup"
+                f"step {step:,}: the {side} have {active:.1f} active dimensions: collapse. Lower the lambdas or "
+                "learning_rate, or let the lambdas rise slowly with flops_warmup"
             )
         if warm and active > vocabulary / 2:
             raise CaiError(
-                f"the {side} have {active:,.0f} of {vocabulary:,} dimensions active: not sparse. Raise the lambdas, "
-                "or shorten flops_warmup"
+                f"step {step:,}: the {side} have {active:,.0f} of {vocabulary:,} dimensions active: not sparse. Raise "
+                "the lambdas, or shorten flops_warmup"
             )
 
 
-class DenseTrainer(training.Trainer):
+class DenseTrainer(PairTrainer):
     """Train a checkpoint's transformer; `idf` (vocabulary,) weights the tokens in the mean."""
 
     def __init__(self, checkpoint: Path, idf: np.ndarray | None, settings: DenseSettings, *more: Any):
@@ -247,10 +289,10 @@ class DenseTrainer(training.Trainer):
         self._settings = settings
 
     def compute_loss(self, model: Any, inputs: Batch, *_: Any, **__: Any) -> torch.Tensor:
-        with torch.autocast(self.args.device.type, torch.bfloat16, enabled=self.args.bf16):
+        with self.autocast():
             queries, documents = (self.vectors(model, inputs[side]) for side in ("queries", "documents"))
         scaled = self._settings.scale * queries
-        return ranking_loss(self._settings.loss, scaled, _by_query(documents, queries), inputs)
+        return self.ranking_loss(self._settings.loss, scaled, _by_query(documents, queries), inputs)
 
     def vectors(self, model: Any, texts: dict[str, Any]) -> torch.Tensor:
         def encode(chunk: dict[str, torch.Tensor]) -> torch.Tensor:

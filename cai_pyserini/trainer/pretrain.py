@@ -47,6 +47,9 @@ def pretrain(settings: PretrainSettings) -> Path:
         model = training.load_model(checkpoint, settings.dropout)
         collator = MaskingCollator(tokenizer, mlm_probability=settings.mask)
         trainer = MaskingTrainer(model, arguments, collator, *parts)
+        torch.empty(
+            (), dtype=torch.int64
+        ).random_()  # as always after the first evaluation: equal recipes, equal weights
         return {"held_out": size} | training.run("pretraining", trainer, settings, encoder, tokenizer)
 
     return training.make(settings, corpus_recipe(STAGE, settings), train)
@@ -93,11 +96,10 @@ class MaskingTrainer(training.Trainer):
     """Train a masked language model. The decoder computes the logits of masked tokens only: in a small model, those of
     all tokens are most of the work. The loss of a batch without masks is 0, where transformers returns NaN."""
 
-    def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, *_: Any, **__: Any) -> Any:
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *_: Any, **__: Any) -> Any:
         labels = inputs["labels"]
         masked = labels != -100
         decoder = self.model.get_output_embeddings()
         with decoder.register_forward_pre_hook(lambda _, hidden: (hidden[0][masked],)):
             outputs = model(**{name: value for name, value in inputs.items() if name != "labels"})
-        loss = F.cross_entropy(outputs.logits, labels[masked], reduction="sum") / masked.sum().clamp(min=1)
-        return (loss, outputs) if return_outputs else loss
+        return F.cross_entropy(outputs.logits, labels[masked], reduction="sum") / masked.sum().clamp(min=1)

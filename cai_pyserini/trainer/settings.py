@@ -13,7 +13,11 @@ from cai_pyserini.core.flags import COLLECTION, COLLECTION_TEXT, DEVICE, DOCUMEN
 from cai_pyserini.core.settings import AnyPath, FileSettings, Settings, build, flag, read_yaml
 from cai_pyserini.runs.fusions import DEPTH
 
+NDCG = "nDCG@10"
 RUN = "cai-pyserini train"
+Scheduler = Literal[
+    "linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup", "inverse_sqrt"
+]
 TEXTS = flag(
     help=f"what to train on, one or more: collections ({COLLECTION_TEXT} in Parquet, CSV or TSV), "
     'text files (.txt, one text per line) and JSONL files ({"text": …, "title": …}, title optional), gzipped or not'
@@ -25,7 +29,10 @@ CHECKPOINT = flag(help="output folder, the checkpoint")
 FRACTION = "fraction of the steps during which"
 WARMUP = f"{FRACTION} the learning rate rises linearly from 0"
 PAPER_WARMUP = f"{WARMUP}; the paper: 1,000 steps"
-UNRECORDED = {"output", "device", "log_steps", "save_seconds", "config"}  # no result depends on them
+LEARNING_RATE = "learning rate of AdamW after the warm-up; see --scheduler"
+UNRECORDED = {"output", "device", "log_steps", "save_seconds", "config", "report_to", "keep"}  # shape no result
+EVALUATION = {"eval_steps", "eval_split", "eval_documents"}  # shape a result only with keep_best
+IF_SET = {"scheduler", "keep_best", "patience"}  # recorded only if set
 
 
 class VocabularySettings(FileSettings):
@@ -49,9 +56,10 @@ class TrainingSettings(FileSettings):
     base: str = flag(help="encoder or model to start from")
     output: AnyPath = CHECKPOINT
     batch_size: int = flag(help="examples in each batch", ge=1)
-    learning_rate: float = flag(help="learning rate of AdamW after the warm-up; it then decreases linearly to 0", gt=0)
+    learning_rate: float = flag(help=LEARNING_RATE, gt=0)
     epochs: float = flag(help="passes over the data", gt=0)
     max_steps: int = flag(0, "number of steps, instead of epochs (default: 0, as many as --epochs takes)", ge=0)
+    scheduler: Scheduler | None = flag(None, "learning rate after the warm-up (default: linear; constant: no warm-up)")
     warmup: float = flag(0.05, WARMUP, ge=0, lt=1)
     weight_decay: float = flag(0.0, "weight decay of AdamW (default: 0)", ge=0)
     dropout: float | None = flag(None, "dropout probability (default: the checkpoint's)", ge=0, lt=1)
@@ -61,6 +69,25 @@ class TrainingSettings(FileSettings):
     device: str = DEVICE
     log_steps: int = flag(50, "steps between logs of the loss", ge=1)
     save_seconds: float = flag(120.0, "seconds between checkpoints to resume from", ge=0)
+    keep: int = flag(0, "checkpoints to keep in <output>.checkpoints, the last and the best (default: 0)", ge=0)
+    report_to: list[str] = flag([], "also log to these, as transformers calls them: tensorboard, wandb, mlflow, …")
+    eval_steps: int = flag(0, "steps between evaluations (default: 0, only before the first and after the last)", ge=0)
+    keep_best: Literal["loss", "nDCG@10"] | None = flag(None, "end with the best weights by this (default: the last)")
+    patience: int | None = flag(None, "stop after this many evaluations without a new best (default: never)", ge=1)
+
+    @model_validator(mode="after")
+    def _check_evaluation(self) -> Self:
+        data = getattr(self, "eval_data", "held_out")  # a part of the corpus in a pretraining
+        collection = getattr(self, "eval_collection", None)
+        if self.keep_best and not (data if self.keep_best == "loss" else collection):
+            raise ValueError("keep_best loss needs eval_data, and keep_best nDCG@10 needs eval_collection")
+        if self.keep_best and not self.eval_steps:
+            raise ValueError("keep_best needs eval_steps, the steps between evaluations")
+        if self.patience and not self.keep_best:
+            raise ValueError("patience needs keep_best, by which evaluations are compared")
+        if self.eval_steps and not data and not collection:
+            raise ValueError("eval_steps needs eval_data or eval_collection")
+        return self
 
 
 class PretrainSettings(TrainingSettings):
@@ -73,7 +100,7 @@ class PretrainSettings(TrainingSettings):
     example = f"{RUN} pretrain --corpus hpo --base models/vocabulary --output models/pretrained"
     corpus: list[str] = TEXTS
     batch_size: int = flag(32, "sequences in each batch", ge=1)
-    learning_rate: float = flag(5e-5, "learning rate of AdamW after the warm-up; it then decreases linearly to 0", gt=0)
+    learning_rate: float = flag(5e-5, LEARNING_RATE, gt=0)
     epochs: float = flag(1.0, "passes over the corpus", gt=0)
     max_length: int = flag(512, "tokens per sequence", ge=8)
     mask: float = flag(0.15, "fraction of the tokens that are masked", gt=0, lt=1)
@@ -88,8 +115,12 @@ class PairSettings(TrainingSettings):
     )
     negatives: int = flag(1, "negatives per example; if a line has more, every epoch takes the next ones", ge=0)
     idf: AnyPath | None = flag(None, "folder of the idf stage: weight SPLADE's documents, or tokens in dense means")
-    learning_rate: float = flag(2e-5, "learning rate of AdamW after the warm-up; it then decreases linearly to 0", gt=0)
+    learning_rate: float = flag(2e-5, LEARNING_RATE, gt=0)
     epochs: float = flag(30.0, "passes over the lines of the training file", gt=0)
+    eval_data: AnyPath | None = flag(None, "held-out file like --data, for the ranking loss on it")
+    eval_collection: str | None = flag(None, f"evaluate nDCG@10 on judged queries: {COLLECTION_TEXT}")
+    eval_split: str = flag("dev", "split of the evaluation's queries and qrels; never the one to report", min_length=1)
+    eval_documents: int = flag(5000, "documents of the evaluation: the relevant ones and a sample of others", ge=1)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -254,7 +285,10 @@ def load_step[S: Settings](
 
 def recorded(settings: Settings, *exclude: str) -> dict[str, Any]:
     """The settings that a result depends on, for its recipe, except those in `exclude`."""
-    return settings.model_dump(exclude=UNRECORDED | set(exclude))
+    unused = {name for name in IF_SET if getattr(settings, name, None) is None}
+    if "keep_best" in unused:
+        unused |= EVALUATION
+    return settings.model_dump(exclude=UNRECORDED | unused | set(exclude))
 
 
 def inherited(encoder: EncoderConfig) -> dict[str, Any]:

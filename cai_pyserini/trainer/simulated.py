@@ -32,6 +32,7 @@ from cai_pyserini.models.dense import project
 from cai_pyserini.models.encoder import EncoderModel
 from cai_pyserini.runs.fuse import Hits, contributions
 from cai_pyserini.runs.fusions import FUSIONS
+from cai_pyserini.runs.rankings import best_hits
 from cai_pyserini.trainer.adaptation_data import AdaptationData
 from cai_pyserini.trainer.mixture import Bm25
 from cai_pyserini.vectors.near_documents import WEIGHT, mix, neighbour_means
@@ -322,7 +323,7 @@ class SimulatedRetrieval:
         fused = np.full_like(parts[0], -np.inf)
         for start in range(0, len(fused), BATCH):
             chunk = slice(start, start + BATCH)
-            runs = [_best(scores[chunk], self.data.collection.hits) for scores in parts]
+            runs = [best_hits(scores[chunk], self.data.collection.hits) for scores in parts]
             found = Hits([*map(len, (run[0] for run in runs))], *map(np.concatenate, zip(*runs, strict=True)))
             queries, documents, values = contributions(found, ZSCORE, self.data.depth, weights)
             fused[chunk][queries, documents] = ZSCORE.combined(values)
@@ -338,14 +339,3 @@ class SimulatedRetrieval:
 def smoothed(rows: csr_matrix, near: csr_matrix) -> csr_matrix:
     """Average raw SPLADE vectors with the neighbours'."""
     return mix(rows, rows, near, WEIGHT)
-
-
-def _best(scores: np.ndarray, hits: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The queries, documents and scores of the best hits, at most `hits` per query, of scores (queries, documents)."""
-    depth = min(hits, scores.shape[1])
-    best = np.sort(np.argpartition(-scores, depth - 1, axis=1)[:, :depth], axis=1)
-    order = np.argsort(-np.take_along_axis(scores, best, axis=1), axis=1, kind="stable")
-    best = np.take_along_axis(best, order, axis=1)
-    top: np.ndarray = np.take_along_axis(scores, best, axis=1)
-    is_hit = top > -np.inf
-    return np.nonzero(is_hit)[0], best[is_hit], top[is_hit].astype(np.float64)

@@ -122,7 +122,7 @@ def expand_checkpoint(settings: VocabularySettings) -> Path:
         report = {"words": len(counts), "steps": [step._asdict() for step in steps], "added": added}
         files.write_text(folder / "report.json", files.json_text(report, ensure_ascii=False))
         points = [step.vocabulary for step in steps], [step.entropy for step in steps]
-        plot_lines(folder / "entropy.png", "entries of the vocabulary", "entropy of the corpus, nats", {"": points})
+        plot_lines(folder / "entropy.png", "entries of the vocabulary", {"entropy of the corpus, nats": {"": points}})
         return {"added": len(added), "vocabulary": len(expanded), "steps": len(steps) - 1}
 
     return artifact.make(settings.output, corpus_recipe(STAGE, settings), write)

@@ -101,7 +101,7 @@ def test_a_broken_corpus_is_named(tmp_path: Path, name: str, line: str | None, m
         ('{"query": "a", "positive": "b", "negatives": ["c"], "margins": ["4"]}', "must be a list of finite numbers"),
         ('{"query": "a", "positive": "b", "negatives": ["c"], "margins": [NaN]}', "must be a list of finite numbers"),
         ("{", "triples.jsonl:1: not JSON"),
-        ("", "triples.jsonl has no line to train on"),
+        ("", "triples.jsonl has no line"),
     ],
 )
 def test_a_broken_line_is_named(line: str, message: str, tmp_path: Path) -> None:

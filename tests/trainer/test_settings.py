@@ -1,15 +1,24 @@
 """The trainer's commands and settings: which are refused, and which are recorded."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from transformers import SchedulerType
 
 from cai_pyserini.cli.train import main
 from cai_pyserini.core.config import load_encoder
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import build
-from cai_pyserini.trainer.settings import AdaptSettings, SpladeSettings, load_step, recorded, write_encoder
+from cai_pyserini.trainer.settings import (
+    AdaptSettings,
+    PretrainSettings,
+    Scheduler,
+    SpladeSettings,
+    load_step,
+    recorded,
+    write_encoder,
+)
 
 PAIRS = {"data": "x.jsonl", "base": "x", "output": "x"}
 
@@ -22,6 +31,16 @@ def test_wrong_settings_are_refused(tmp_path: Path) -> None:
         build(AdaptSettings, adapted | {"distil": "x.yaml"}, "")
     with pytest.raises(CaiError, match="depth applies to the fusion with a dense encoder: add the setting dense"):
         build(AdaptSettings, adapted | {"depth": 50}, "")
+    for values, message in (
+        ({"keep_best": "loss", "eval_steps": 1}, "keep_best loss needs eval_data"),
+        ({"keep_best": "loss", "eval_data": "x"}, "keep_best needs eval_steps"),
+        ({"patience": 1}, "patience needs keep_best"),
+        ({"eval_steps": 1}, "eval_steps needs eval_data or eval_collection"),
+    ):
+        with pytest.raises(CaiError, match=message):
+            build(SpladeSettings, PAIRS | values, "")
+    pretraining = {"corpus": ["x"], "base": "x", "output": "x", "keep_best": "loss", "eval_steps": 1}
+    assert build(PretrainSettings, pretraining, "").keep_best == "loss"
     with pytest.raises(CaiError, match=r"no file none\.jsonl"):
         main(["splade", "--data", "none.jsonl", "--base", "splade-tiny", "--output", str(tmp_path / "model")])
 
@@ -58,8 +77,19 @@ def test_a_step_gets_the_usual_values_then_those_of_its_file_then_the_fixed_ones
 def test_a_recipe_has_what_the_result_depends_on() -> None:
     settings = build(SpladeSettings, PAIRS | {"seed": 5}, "")
     unrecorded = {"output": "y", "device": "cpu", "log_steps": 3, "save_seconds": 9.0, "config": "z.yaml"}
-    assert recorded(settings.replace(**unrecorded), "base") == recorded(settings, "base")
+    unrecorded |= {"report_to": ["wandb"], "keep": 3}
+    evaluation = {"eval_data": "e.jsonl", "eval_steps": 7, "eval_documents": 99}
+    measured = settings.replace(**unrecorded | evaluation)
+    assert recorded(measured, "base", "eval_data") == recorded(settings, "base", "eval_data")
     assert recorded(settings)["seed"] == 5
+    assert recorded(settings).keys().isdisjoint({"scheduler", "keep_best", "patience"})  # recipes of older results
+    chosen = measured.replace(keep_best="loss", patience=2, scheduler="cosine")
+    added = {"keep_best": "loss", "patience": 2, "scheduler": "cosine", "eval_steps": 7, "eval_documents": 99}
+    assert recorded(chosen) == recorded(measured) | added | {"eval_split": "dev"}
+
+
+def test_all_schedulers_are_those_of_transformers() -> None:
+    assert {*get_args(Scheduler)} <= {each.value for each in SchedulerType}
 
 
 @pytest.mark.parametrize(

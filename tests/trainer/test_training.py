@@ -6,14 +6,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from cai_pyserini.cli.adapt import main as adapt
 from cai_pyserini.cli.train import main
+from cai_pyserini.collections.beir_folder import BeirFolder
+from cai_pyserini.core import artifact
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.settings import build
 from cai_pyserini.trainer import training
+from cai_pyserini.trainer.evaluation import JudgedSample, judged_sample
 from cai_pyserini.trainer.pairs import train
 from cai_pyserini.trainer.settings import DenseSettings, PairSettings, SpladeSettings
 
@@ -46,14 +50,60 @@ def test_steps_of_accumulated_batches() -> None:
 
 @pytest.mark.slow
 def test_a_training_of_one_step_trains_and_shows_its_loss_on_stderr(
-    splade_settings: MakeSettings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    splade_settings: MakeSettings, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    train(splade_settings(tmp_path / "model", max_steps=0, epochs=0.1, log_steps=1))
+    """Also if it is interrupted after the step. The fault: transformers resumed with another step."""
+    settings = splade_settings(tmp_path / "model", max_steps=0, epochs=0.1, log_steps=1)
+    with monkeypatch.context() as patched, pytest.raises(TypeError):
+        patched.setattr(training, "save_tokenizer", None)
+        train(settings)
     out, err = capsys.readouterr()
+    train(settings)
+    assert "splade: 24 examples, 1 steps, 1 of them done\n" in capsys.readouterr().err
+    stats = artifact.require(settings.output, "trainer splade").stats
     (log,) = json.loads((tmp_path / "model" / "log.json").read_text())
     assert log["learning_rate"] == 1e-4  # a warm-up would begin at 0
+    assert (stats["steps"], stats["loss"]) == (1, log["loss"])
     lines = err.splitlines()
     assert {"splade: 24 examples, 1 steps", f"step 1/1, loss {log['loss']:.4g}"} <= {*lines} and not out
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"report_to": ["tensorbord"]}, "report_to tensorbord: transformers logs to .*tensorboard.*, wandb"),
+        ({"report_to": ["codecarbon"]}, "report_to codecarbon: not installed: .* -m pip install codecarbon"),
+        ({"eval_data": "EMPTY"}, "empty.jsonl has no line"),
+        ({"eval_data": "none.jsonl"}, "no file none.jsonl"),
+        ({"eval_collection": "TINY"}, "no file .*dev.tsv; splits of this collection: test, train"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_before_training(
+    changes: dict[str, Any], message: str, splade_settings: MakeSettings, tiny: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "empty.jsonl").write_text("")
+    paths = {"EMPTY": str(tmp_path / "empty.jsonl"), "TINY": str(tiny)}
+    values = {name: paths.get(value, value) if isinstance(value, str) else value for name, value in changes.items()}
+    with pytest.raises(CaiError, match=message):
+        train(splade_settings(tmp_path / "model").replace(**values))
+
+
+def test_the_evaluation_of_a_worked_example() -> None:
+    sample = JudgedSample({"1": "a", "2": "b"}, {"x": "", "y": "", "z": ""}, {"1": {"y": 1, "z": 0}, "2": {"x": 2}})
+    scores = np.array([[3.0, 2.0, 1.0], [0.0, -1.0, 5.0]])  # y is second; x has no positive score
+    assert sample.ndcg(lambda queries, documents: scores) == pytest.approx((1 / np.log2(3) + 0) / 2)
+
+
+def test_a_sample_of_a_collection_has_all_relevant_documents(tiny: Path) -> None:
+    collection, values = BeirFolder(tiny, "tiny"), {"eval_collection": str(tiny), "eval_split": "test"}
+    qrels = collection.qrels("test")
+    relevant = {id for grades in qrels.values() for id, grade in grades.items() if grade}
+    for size in (1, len(relevant) + 2):
+        found = judged_sample(build(SpladeSettings, PAIRS | values | {"eval_documents": size}, ""))
+        assert found is not None and len(found.documents) == max(size, len(relevant))
+        assert relevant <= found.documents.keys()
+    whole = judged_sample(build(SpladeSettings, PAIRS | values, ""))
+    assert whole is not None and len(whole.documents) == 12 and whole.queries.keys() == collection.topics("test").keys()
 
 
 def test_checkpoints_are_saved_every_two_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
