@@ -8,7 +8,8 @@ of these tokens is their share of the variance of scores, which IDF reduces:
 over the best 100 documents by the score s of unweighted documents. s_common is the part of s from common tokens, which
 more than a tenth of the documents have. Queries are the spans that alpha is estimated with (see vectors.weighting). The
 power is 1 if the noise is 0.2 or more, otherwise 0.5. For an encoder of documents alone, it depends on the queries: 1
-for bags of word pieces, in which no word counts more than another, and 0 if word pieces have weights of their own.
+for bags of word pieces, in which no word counts more than another, and 0 if word pieces have weights of their own. See
+docs/experiments/idf.md.
 """
 
 from collections.abc import Iterable
