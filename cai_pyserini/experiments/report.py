@@ -17,7 +17,7 @@ from cai_pyserini.experiments.experiment import BASELINE, COUNTS, Results
 from cai_pyserini.experiments.names import canonical_name, parse_system
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import ADAPTED
-from cai_pyserini.runs.compared import dagger
+from cai_pyserini.runs.compared import corrected, dagger
 from cai_pyserini.runs.significance import ALPHA, NO_P_MEANS, Comparison, Values, p_text
 from cai_pyserini.vectors.quantization import loss_text
 
@@ -149,7 +149,7 @@ def _significance_lines(mark: str, measure: str, comparisons: Mapping[str, Compa
     """The legend of † and of differences without a p-value."""
     count, lines = sum(comparison.p is not None for comparison in comparisons.values()), []
     if count:
-        test = f"paired t-test on {measure}, p < {ALPHA}, Holm-corrected over {count} systems"
+        test = f"paired t-test on {measure}, p < {ALPHA}{corrected(count, 'systems')}"
         lines.append(f"†: {mark} ({test})")
     if count < len(comparisons):
         lines.append(NO_P_MEANS)

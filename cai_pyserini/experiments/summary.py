@@ -22,6 +22,7 @@ from cai_pyserini.experiments.experiment import BASELINE, Results
 from cai_pyserini.experiments.names import canonical_name, parse_system, with_parts
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import System
+from cai_pyserini.runs.compared import corrected
 from cai_pyserini.runs.seeds import BySeed, over_seeds
 from cai_pyserini.runs.significance import ALPHA, NO_P, NO_P_MEANS, Comparison, Values, holm
 
@@ -162,7 +163,7 @@ class Summary:
         ):
             found = [[getattr(score, name) for score in scores.values()] for scores in self.columns.values()]
             for count in dict.fromkeys(sum(bool(each and each.p is not None) for each in one) for one in found):
-                how = f"{test} on {self.measure}, p < {ALPHA}, Holm-corrected over {count} rows"
+                how = f"{test} on {self.measure}, p < {ALPHA}{corrected(count, 'rows')}"
                 lines += [f"{mark}: differs from {what} ({how})"] * bool(count)
         if any(NO_P in score.mark for scores in self.columns.values() for score in scores.values()):
             lines.append(f"{NO_P_MEANS}, nor for two seeds" if len(seeds) == 2 else NO_P_MEANS)

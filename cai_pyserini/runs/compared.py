@@ -122,7 +122,7 @@ class Compared:
         if self.letters:
             notes.append(
                 f"letters: significantly better in {self.measures[0]} than the systems with these letters (two-sided "
-                f"paired t-test, p < {ALPHA}{_corrected(self._tested, 'pairs')})"
+                f"paired t-test, p < {ALPHA}{corrected(self._tested, 'pairs')})"
             )
         return [*notes, INTERVALS] if intervals and any(self.intervals.values()) else notes
 
@@ -135,7 +135,7 @@ class Compared:
             notes = [
                 f"†: significantly different from {self.baseline} (p < {ALPHA})",
                 f"p: two-sided paired t-test, and randomization test with {drawn:,} permutations "
-                f"(rand.){_corrected(tested, 'systems')}",
+                f"(rand.){corrected(tested, 'systems')}",
                 "d_z: Cohen's, the mean of the differences divided by their standard deviation",
                 INTERVALS,
                 *notes,
@@ -191,7 +191,8 @@ class Compared:
         return render([["query", "run", "measure", "value"], *rows], "tsv")
 
 
-def _corrected(count: int, what: str) -> str:
+def corrected(count: int, what: str) -> str:
+    """That p-values are corrected, if there are several, as the end of a sentence."""
     return f", Holm-corrected over {count:,} {what}" if count > 1 else ""
 
 
