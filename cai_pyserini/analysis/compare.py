@@ -7,8 +7,7 @@ from cai_pyserini.collections.readers import open_collection
 from cai_pyserini.core.config import load_index_config
 from cai_pyserini.core.errors import CaiError
 from cai_pyserini.core.tables import render
-from cai_pyserini.runs.compared import Compared, run_names
-from cai_pyserini.runs.measures import measure_runs
+from cai_pyserini.runs.compared import Compared
 from cai_pyserini.runs.significance import TIE
 
 TEXT_WIDTH = 80
@@ -18,12 +17,10 @@ def compare(settings: CompareSettings) -> Report:
     """The differences between runs and, of two, the differences by query."""
     config = load_index_config(settings.collection)
     collection, split = open_collection(config), settings.split or config.split
-    measured = measure_runs(collection, split, settings.trec, [settings.measure])
-    names = run_names(measured)
-    first, *others = names.values()
+    compared = Compared.of_runs(collection, split, settings.trec, [settings.measure])
+    first, *others = compared.systems
     if not others:
         raise CaiError(f"{first} is the only run: give another to compare it with")
-    compared = Compared.of({names[path]: values for path, values in measured.items()}, first)
     text, data = compared.render(settings.format, f"{config.name}, split {split}"), compared.data()
     if len(others) == 1:
         topics, changes = collection.topics(split), compared.changes(others[0])

@@ -56,8 +56,7 @@ class Evaluate(Command):
         from cai_pyserini.core.files import json_text, write_text
         from cai_pyserini.experiments.evaluations import compared
         from cai_pyserini.experiments.run_folder import RunFolder
-        from cai_pyserini.runs.compared import Compared, run_names
-        from cai_pyserini.runs.measures import measure_runs
+        from cai_pyserini.runs.compared import Compared
 
         if self.run:
             run = RunFolder(self.run)
@@ -66,9 +65,7 @@ class Evaluate(Command):
         else:
             changes = self.model_dump(include={"split", "strict"}, exclude_none=True)
             config = load_index_config(self.collection or "").replace(**changes)
-            measured = measure_runs(open_collection(config), config.split, self.trec, self.measures)
-            names = run_names(measured)
-            found = Compared.of({names[path]: values for path, values in measured.items()}, names[self.trec[0]])
+            found = Compared.of_runs(open_collection(config), config.split, self.trec, self.measures)
             title = f"{config.name}, split {config.split}"
         if self.output:
             is_json = self.output.suffix == ".json"

@@ -228,7 +228,7 @@ def compare(
         raise CaiError("there are no rankings to compare")
     judged = _qrels(qrels)
     measured = {name: _measured(each, judged, names or MEASURES, name) for name, each in rankings.items()}
-    return Compared.of(measured, next(iter(measured)))
+    return Compared.of(measured)
 
 
 def _names(measures: str | ir_measures.Measure | Sequence[Any]) -> list[str]:

@@ -17,7 +17,7 @@ from cai_pyserini.experiments.experiment import BASELINE, COUNTS, Results
 from cai_pyserini.experiments.names import canonical_name, parse_system
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import ADAPTED
-from cai_pyserini.runs.compared import corrected, dagger
+from cai_pyserini.runs.compared import corrected, difference_cell
 from cai_pyserini.runs.significance import ALPHA, NO_P_MEANS, Comparison, Values, p_text
 from cai_pyserini.vectors.quantization import loss_text
 
@@ -37,7 +37,7 @@ def table(results: Results) -> str:
         rows = [tables.aligned(_unscored_rows(results))] if results.searched else []
         return "\n".join([*rows, unscored(results), *results.decision])
     best = "; ".join(_best_lines(results))
-    lines = [tables.aligned(result_rows(results, intervals=False)), f"best {best}", *_notes(results)]
+    lines = [tables.aligned(result_rows(results, intervals=False)), f"best {best}", *legend(results, "*", False)]
     if results.gains:
         lines += [
             "",
@@ -62,7 +62,7 @@ def markdown(results: Results) -> str:
     if results.scored:
         sections += [
             tables.markdown(result_rows(results)),
-            "; ".join([*legend(results, "bold"), *results.compared.score_notes()]) + ".",
+            "; ".join(legend(results, "bold")) + ".",
             "\n".join(f"- Best {line}" for line in _best_lines(results)),
         ]
     else:
@@ -157,7 +157,7 @@ def _significance_lines(mark: str, measure: str, comparisons: Mapping[str, Compa
 
 
 def _difference_and_p(found: Comparison) -> tuple[Cell, str]:
-    return Cell(f"{found.difference:+.4f}", mark=dagger(found)), p_text(found.p)
+    return difference_cell(found), p_text(found.p)
 
 
 def collection_size(results: Results) -> str:
@@ -183,12 +183,10 @@ def _best_lines(results: Results) -> list[str]:
     return [f"{need}: {name} {results.systems[name][results.measure]:.4f}" for need, name in results.best.items()]
 
 
-def legend(results: Results, mark: str) -> list[str]:
-    """The legend of a table's marks and columns; `mark` marks the best score."""
-    lines = [f"{mark}: best of its column"] if results.scored else []
-    return (
-        lines + _significance_lines(f"differs from {BASELINE}", results.measure, results.comparisons) + notes(results)
-    )
+def legend(results: Results, mark: str, intervals: bool = True) -> list[str]:
+    """The legend of the table of scores, with or without intervals; `mark` marks the best score."""
+    differs = _significance_lines(f"differs from {BASELINE}", results.measure, results.comparisons)
+    return [f"{mark}: best of its column", *differs, *notes(results), *results.compared.score_notes(intervals)]
 
 
 def notes(results: Results) -> list[str]:
@@ -199,11 +197,6 @@ def notes(results: Results) -> list[str]:
         depth = results.settings["depth"]
         lines.append(f"hybrids and reranking use the best {depth} documents of each run (the setting depth)")
     return lines
-
-
-def _notes(results: Results) -> list[str]:
-    """The legend of the table without intervals."""
-    return [*legend(results, "*"), *results.compared.score_notes(intervals=False)]
 
 
 def write_page(run: RunFolder) -> None:
@@ -225,7 +218,7 @@ def page(results: Results, values: Values, length: int) -> str:
         results=results,
         size=f"{collection_size(results)}.{omissions(results.counts)}",
         rows=result_rows(results, intervals=False) if results.scored else [],
-        notes=_notes(results) if results.scored else [unscored(results)],
+        notes=legend(results, "*", intervals=False) if results.scored else [unscored(results)],
         differences=_differences(results),
         difference_notes=results.compared.difference_notes(),
         charts=shown,

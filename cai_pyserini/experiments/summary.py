@@ -5,7 +5,7 @@ With several seeds, a score is the mean over seeds of the first measure, with it
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -23,8 +23,8 @@ from cai_pyserini.experiments.names import canonical_name, parse_system, with_pa
 from cai_pyserini.experiments.run_folder import RunFolder
 from cai_pyserini.experiments.systems import System
 from cai_pyserini.runs.compared import corrected
-from cai_pyserini.runs.seeds import BySeed, over_seeds
-from cai_pyserini.runs.significance import ALPHA, NO_P, NO_P_MEANS, Comparison, Values, holm
+from cai_pyserini.runs.seeds import over_seeds
+from cai_pyserini.runs.significance import ALPHA, NO_P, NO_P_MEANS, Comparison, Values, holm_corrected
 
 VERIFIED = "nDCG@10"  # the measure of the expected scores
 FORMATS: dict[str, tables.Format] = {".tex": "latex", ".csv": "csv"}
@@ -112,13 +112,13 @@ class Summary:
         values = {row: [of_run[row.system.name] for run, of_run in read if run in row.of(runs)] for row in self.rows}
         first = {row: row._replace(encoder=self.encoders[0] * bool(row.encoder)) for row in self.rows}
         base = next((row for row in self.rows if row.system.name == BASELINE), None)
-        with_base = _compared({row: (values[base], values[row]) for row in self.rows if base and row != base})
-        with_first = _compared(
-            {row: (values[other], values[row]) for row, other in first.items() if other != row and other in values}
-        )
+        with_base = {row: over_seeds(values[base], of_row) for row, of_row in values.items() if base and row != base}
+        others = {row: other for row, other in first.items() if other != row and other in values}
+        with_first = {row: over_seeds(values[other], values[row]) for row, other in others.items()}
+        baseline, encoder = holm_corrected(with_base), holm_corrected(with_first)
         return {
-            row: Score([fmean(of_seed.values()) for of_seed in values[row]], with_base.get(row), with_first.get(row))
-            for row in self.rows
+            row: Score([fmean(of_seed.values()) for of_seed in of_row], baseline.get(row), encoder.get(row))
+            for row, of_row in values.items()
         }
 
     @property
@@ -253,14 +253,6 @@ def _statistics(score: Score) -> dict[str, Any]:
             if found
         },
     }
-
-
-def _compared(pairs: Mapping[Row, tuple[BySeed, BySeed]]) -> dict[Row, Comparison]:
-    """The comparison of each pair, Holm-corrected for all that have a p."""
-    compared = {row: over_seeds(*pair) for row, pair in pairs.items()}
-    tested = [row for row, found in compared.items() if found.p is not None]
-    corrected = holm([found.p for found in compared.values() if found.p is not None])
-    return compared | {row: replace(compared[row], p=p) for row, p in zip(tested, corrected, strict=True)}
 
 
 def verify(pairs: Sequence[tuple[Results, IndexConfig]]) -> str:

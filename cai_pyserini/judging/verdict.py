@@ -57,7 +57,7 @@ def verdict(runs: Mapping[str, Rankings], qrels: Qrels, smallest: float) -> str:
     judged = [run[np.array([id in qrels for id in run.query_ids], bool)[run.queries]] for run in runs.values()]
     first, second = (measure(qrels, run, [MEASURE])[MEASURE] for run in judged)
     label = "nDCG@10 of judged documents"
-    compared = Compared.of({a: {label: first}, b: {label: second}}, a)
+    compared = Compared.of({a: {label: first}, b: {label: second}})
     found = compared.comparisons[b]
     unjudged = (f"{name} {_unjudged(run, qrels)}" for name, run in zip(runs, judged, strict=True))
     lines = [str(compared), f"unjudged of the best 10: {', '.join(unjudged)}"]

@@ -1,14 +1,15 @@
 """Systems compared with each other: tables for terminals and papers, and everything they are made from as JSON."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from string import ascii_letters
 from typing import Any
 
+from cai_pyserini.collections.contract import Collection
 from cai_pyserini.core.tables import Cell, Columns, Format, Rows, in_rows, marked, render
-from cai_pyserini.runs.measures import PerQuery, mean
+from cai_pyserini.runs.measures import PerQuery, mean, measure_runs
 from cai_pyserini.runs.significance import (
     ALPHA,
     NO_P,
@@ -35,14 +36,16 @@ class Compared:
     queries: int
     systems: dict[str, dict[str, float]]  # the means of the measures
     intervals: dict[str, Interval | None] = field(default_factory=dict)  # 95%, of the means of the first measure
-    baseline: str | None = None
+    baseline: str = ""
     comparisons: dict[str, Comparison] = field(default_factory=dict)  # with the baseline
     pairs: dict[str, dict[str, Comparison]] = field(default_factory=dict)  # of all systems: the second minus the first
     per_query: Mapping[str, PerQuery] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, per_query: Mapping[str, PerQuery], baseline: str | None = None) -> "Compared":
-        """Compare systems by their measures of each query. Raises CaiError if they were not measured on the same."""
+    def of(cls, per_query: Mapping[str, PerQuery], baseline: str = "") -> "Compared":
+        """Compare systems by their measures of each query; the baseline is by default the first. Raises CaiError if
+        they were not measured on the same."""
+        baseline = baseline or next(iter(per_query))
         measures = [*next(iter(per_query.values()))]
         values = {name: by_measure[measures[0]] for name, by_measure in per_query.items()}
         significance = Significance(values)
@@ -60,6 +63,13 @@ class Compared:
             pairs=pairs,
             per_query=per_query,
         )
+
+    @classmethod
+    def of_runs(cls, collection: Collection, split: str, runs: Sequence[Path], measures: Sequence[str]) -> "Compared":
+        """Compare TREC runs of a collection; the first is the baseline. Raises CaiError as `measure_runs` does."""
+        measured = measure_runs(collection, split, runs, measures)
+        names = run_names(measured)
+        return cls.of({names[path]: values for path, values in measured.items()})
 
     @cached_property
     def letters(self) -> dict[str, str]:
@@ -102,9 +112,8 @@ class Compared:
             rows[0].append("wins, losses, ties")
         for name, found in self.comparisons.items():
             effect = NO_P if found.effect is None else f"{found.effect:+.2f}"
-            difference = Cell(f"{found.difference:+.4f}", mark=dagger(found))
-            p_values = p_text(found.p), p_text(found.p_randomization)
-            rows.append([name, difference, interval_text(found.interval, "+"), effect, *p_values])
+            interval, p_values = interval_text(found.interval, "+"), (p_text(found.p), p_text(found.p_randomization))
+            rows.append([name, difference_cell(found), interval, effect, *p_values])
             if wins:
                 won, lost = wins_and_losses([*self.changes(name).values()])
                 rows[-1].append(f"{won:,}, {lost:,}, {self.queries - won - lost:,}")
@@ -112,7 +121,7 @@ class Compared:
 
     def changes(self, name: str) -> dict[str, float]:
         """The difference of a system from the baseline for each query, the largest gain first."""
-        before, after = (self.per_query[each][self.measures[0]] for each in (self.baseline or "", name))
+        before, after = (self.per_query[each][self.measures[0]] for each in (self.baseline, name))
         changes = {query: after[query] - value for query, value in before.items()}
         return dict(sorted(changes.items(), key=lambda change: -change[1]))
 
@@ -150,7 +159,7 @@ class Compared:
         tables = [(in_rows(self.score_columns()), [*best, *self.score_notes()])]
         if self.comparisons:
             tables.append((self.differences(wins=format == "text" and bool(self.per_query)), self.difference_notes()))
-        beginning = f"{title}, {self.queries:,} queries" if title else f"{self.queries:,} queries"
+        beginning = f"{title and f'{title}, '}{self.queries:,} queries"
         texts = ["\n".join(notes) if format == "text" else f"{'; '.join([beginning, *notes])}." for _, notes in tables]
         texts[0] = f"{beginning}\n{texts[0]}".strip() if format == "text" else texts[0]
         return "\n\n".join(render(rows, format, text) for (rows, _), text in zip(tables, texts, strict=True))
@@ -206,5 +215,5 @@ def interval_text(interval: Interval | None, sign: str = "") -> str:
     return NO_P if interval is None else f"[{interval[0]:{sign}.4f}, {interval[1]:{sign}.4f}]"
 
 
-def dagger(found: Comparison) -> str:
-    return "†" if found.significant else ""
+def difference_cell(found: Comparison) -> Cell:
+    return Cell(f"{found.difference:+.4f}", mark="†" if found.significant else "")

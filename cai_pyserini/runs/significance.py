@@ -68,12 +68,7 @@ class Significance:
 
     def compare(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Comparison]:
         """Each second system minus the first, corrected for all of these pairs that have a p."""
-        compared = {pair: self._compare(*pair) for pair in pairs}
-        tested = [pair for pair, found in compared.items() if found.p is not None]
-        p_values = (holm([getattr(compared[pair], name) for pair in tested]) for name in ("p", "p_randomization"))
-        for pair, p, randomized in zip(tested, *p_values, strict=True):
-            compared[pair] = replace(compared[pair], p=p, p_randomization=randomized)
-        return compared
+        return holm_corrected({pair: self._compare(*pair) for pair in pairs})
 
     def all_pairs(self) -> dict[tuple[str, str], Comparison]:
         """Each pair of systems, in their order."""
@@ -148,11 +143,6 @@ def compare(baseline: Mapping[str, float], systems: Values) -> dict[str, Compari
     return {name: found for (_, name), found in pairs.items()}
 
 
-def all_pairs(systems: Values) -> dict[tuple[str, str], Comparison]:
-    """Compare each pair of systems, in their order, by their values per query."""
-    return Significance(systems).all_pairs()
-
-
 def permutations(queries: int, systems: int) -> int:
     """The number of permutations in a randomization test: all, or so many random ones that the smallest p of all pairs
     is below 0.01 when corrected, up to MOST_PERMUTATIONS."""
@@ -170,6 +160,16 @@ def wins_and_losses(differences: Sequence[float] | np.ndarray) -> tuple[int, int
 def p_text(p: float | None) -> str:
     """A p-value as text, never 0."""
     return NO_P if p is None else f"{p:.3f}" if p >= 0.0005 else "<0.001"
+
+
+def holm_corrected[K](compared: Mapping[K, Comparison]) -> dict[K, Comparison]:
+    """Comparisons whose p-values, of those that have any, are corrected for all of them."""
+    corrected = dict(compared)
+    for name in ("p", "p_randomization"):
+        tested = {key: p for key, found in compared.items() if (p := getattr(found, name)) is not None}
+        for key, p in zip(tested, holm([*tested.values()]), strict=True):
+            corrected[key] = replace(corrected[key], **{name: p})
+    return corrected
 
 
 def holm(pvalues: Sequence[float]) -> list[float]:

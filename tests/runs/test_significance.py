@@ -18,7 +18,6 @@ from cai_pyserini.runs.significance import (
     MIN_QUERIES,
     Comparison,
     Significance,
-    all_pairs,
     compare,
     holm,
     p_text,
@@ -53,10 +52,11 @@ def test_all_pairs_are_those_of_scipy_and_statsmodels(queries: int) -> None:
         assert found.p_randomization == pytest.approx(p, rel=1e-9, abs=error)
         interval = bootstrap((differences,), np.mean, method="percentile", **options).confidence_interval
         assert found.interval == pytest.approx(tuple(interval), abs=0.1 * differences.std() / math.sqrt(queries))
+    together = significance.all_pairs()
+    assert [*together] == pairs
     for name in ("p", "p_randomization"):
         corrected = multipletests([getattr(found, name) for found in uncorrected], method="holm")[1]
-        assert [getattr(found, name) for found in significance.all_pairs().values()] == pytest.approx(corrected)
-    assert [*all_pairs(systems)] == pairs and all_pairs(systems) == significance.all_pairs()
+        assert [getattr(found, name) for found in together.values()] == pytest.approx(corrected)
 
 
 def test_holm_is_that_of_statsmodels_and_of_a_worked_example() -> None:
@@ -70,7 +70,7 @@ def test_holm_is_that_of_statsmodels_and_of_a_worked_example() -> None:
 def test_a_randomization_test_of_few_permutations_counts_the_observed_one() -> None:
     """The faults: p = 0; a corrected p that no system can get below 0.05, because there are too few permutations."""
     systems = {"a": {f"q{n}": 0.0 for n in range(40)}, "b": {f"q{n}": 0.5 + n / 100 for n in range(40)}}
-    assert all_pairs(systems)["a", "b"].p_randomization == 1 / 10_001
+    assert Significance(systems).all_pairs()["a", "b"].p_randomization == 1 / 10_001
     for count in (2, 10, 20, 40):
         assert count * (count - 1) / 2 / (permutations(300, count) + 1) < 0.01
     assert permutations(10, 40) == 1024
@@ -118,7 +118,7 @@ def test_queries_are_paired_by_id() -> None:
     shuffled = dict(reversed(system.items()))
     assert compare(baseline, {"s": shuffled}) == compare(baseline, {"s": system})
     with pytest.raises(CaiError, match="base and s have values of different queries"):
-        all_pairs({"base": baseline, "s": system | {"q30": 0.5}})
+        Significance({"base": baseline, "s": system | {"q30": 0.5}})
 
 
 @pytest.mark.parametrize("queries", [1, 2, MIN_QUERIES - 1, MIN_QUERIES])
